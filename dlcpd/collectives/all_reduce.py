@@ -1,0 +1,329 @@
+"""All-reduce: direct reduce-scatter to owners (bounded), then all-gather (complete).
+
+Every chunk has one owner. The other ranks push their contributions to it; it adds them
+in rank order and every rank pulls the same bytes, so replicas cannot diverge (P2).
+A contribution in the owner's own tensor is overwritten by the result in place; one in a
+pusher's tensor by the pulled result, which the owner sends only when that pusher's part
+is settled.
+"""
+
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from dlcpd.collectives.layout import Chunk, Layout, layout
+from dlcpd.core.bitmap import Segments
+from dlcpd.core.control import Ready
+from dlcpd.core.datagram import Bytes
+from dlcpd.core.digests import digest_bytes
+from dlcpd.core.events import Stats
+from dlcpd.core.incoming import Incoming
+from dlcpd.core.numbers import is_finite, view
+from dlcpd.core.packetizer import (
+    critical_segments,
+    natural_order,
+    rotated_order,
+    segment_count,
+)
+from dlcpd.core.receiver import ChunkReceiver
+from dlcpd.core.reduce import reduce_in_rank_order
+from dlcpd.core.residual import Hole, add_back, cut
+from dlcpd.core.sender import ChunkSender, Key
+from dlcpd.core.session import LedgerRow, Session
+from dlcpd.core.wire import Kind
+
+SETTLE: Final = 0.25  # seconds after a chunk's first segment when a silent rest may be given up;
+# a floor: measured passes take milliseconds, and repair is tried for all of this time
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What the client asked for, beside the memory."""
+
+    number: int
+    name: str  # keys the residual; empty in exact mode
+    ready: Ready
+    deadline: float  # absolute
+    in_place: bool
+    critical: list[list[int]] = field(default_factory=list)
+    digest_every: int = 0  # 1 of so many chunks enters the replica digest; 0 = none
+    seed: int = 0  # of the send order
+
+
+@dataclass(slots=True, eq=False)
+class Gathering:
+    """A chunk this rank owns, while contributions come in."""
+
+    chunk: Chunk
+    parts: dict[int, Incoming] = field(default_factory=dict)  # by rank
+    settled: set[int] = field(default_factory=set)
+    lost: dict[int, Segments] = field(default_factory=dict)
+
+
+class ScratchPool:
+    """Chunk-sized buffers for contributions, used again while they are warm in the cache."""
+
+    def __init__(self, chunk_size: int) -> None:
+        self.chunk_size = chunk_size
+        self._free: list[Bytes] = []
+
+    def take(self) -> Bytes:
+        return self._free.pop() if self._free else np.empty(self.chunk_size, np.uint8)
+
+    def give(self, buffer: Bytes) -> None:
+        if len(self._free) < 16:  # 16 MiB kept warm; a burst beyond it is returned to the system
+            self._free.append(buffer)
+
+
+@dataclass(slots=True, eq=False)
+class AllReduce:
+    """One all-reduce on one rank. `memory` holds the contribution and then the result."""
+
+    spec: Spec
+    memory: Bytes
+    segment_size: int
+    scratch: ScratchPool
+    ready_ranks: set[int] = field(default_factory=set)
+    _session: Session = field(init=False)
+    _layout: Layout = field(init=False)
+    _gathering: dict[int, Gathering] = field(init=False)  # own chunks not yet reduced
+    _to_pull: set[int] = field(init=False)  # chunks whose result is not here yet
+    _pulls_out: int = 0  # own chunks times peers whose pull is not acknowledged
+    _pushes: list[ChunkSender] = field(default_factory=list)
+    _holes: dict[int, Hole] = field(default_factory=dict)  # by chunk: what owners go without
+    _returned_holes: list[Hole] = field(default_factory=list)
+    _stats: Stats = field(default_factory=Stats)
+    _repaired_pulls: int = 0
+    _lost: int = 0
+    _digest: int = 0
+    _done: bool = False
+
+    @property
+    def number(self) -> int:
+        return self.spec.number
+
+    @property
+    def ready(self) -> Ready:
+        return self.spec.ready
+
+    @property
+    def deadline(self) -> float:
+        return self.spec.deadline
+
+    # --- life -------------------------------------------------------------------------
+
+    def start(self, session: Session, now: float) -> None:
+        """Bring back what was given up before, and lay out the chunks."""
+        self._session = session
+        self._layout = layout(len(self.memory), session.world_size, self.scratch.chunk_size)
+        own = self._layout.owned_by(session.rank)
+        self._gathering = {chunk.index: Gathering(chunk) for chunk in own}
+        self._to_pull = {c.index for c in self._layout.chunks if c.owner != session.rank}
+        self._pulls_out = len(own) * (session.world_size - 1)
+        if self.ready.fill == "residual" and self.spec.name:
+            self._returned_holes = session.residuals.take(self._residual_key)
+            add_back(self.memory, self._returned_holes, self.ready.dtype)
+
+    @property
+    def _residual_key(self) -> tuple[str, str, int]:
+        return (self.spec.name, self.ready.dtype, self.ready.count)
+
+    def on_peer_ready(self, rank: int, now: float) -> None:
+        """Push this rank's contributions to what `rank` owns."""
+        if rank in self.ready_ranks:
+            return
+        self.ready_ranks.add(rank)
+        for chunk in self._layout.owned_by(rank):
+            sender = self._sender(Kind.PUSH, chunk)
+            self._pushes.append(sender)
+            self._session.send(rank, sender)
+
+    def _sender(self, kind: Kind, chunk: Chunk) -> ChunkSender:
+        segments = segment_count(chunk.size, self.segment_size)
+        order = natural_order(segments)
+        if kind is Kind.PUSH and self.ready.max_loss:  # P5: rotate who comes last
+            seed = self.spec.seed ^ self.number << 20 ^ chunk.index
+            short = bool(chunk.size % self.segment_size)
+            order = rotated_order(segments, short_tail=short, rng=random.Random(seed))  # noqa: S311
+        return ChunkSender(
+            (self.number, kind, chunk.index), self._bytes(chunk), chunk.start, self.segment_size,
+            self.ready.traffic_class, order,
+        )  # fmt: skip
+
+    def _bytes(self, chunk: Chunk) -> Bytes:
+        return self.memory[chunk.start : chunk.start + chunk.size]
+
+    # --- data in ------------------------------------------------------------------------
+
+    def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str:
+        """Where a chunk from `rank` goes; a reason to discard when it may not come."""
+        _, kind, index = key
+        if index >= len(self._layout.chunks):
+            return "chunk"
+        chunk = self._layout.chunks[index]
+        if kind is Kind.PULL:
+            if chunk.owner != rank:
+                return "chunk"
+            if index not in self._to_pull:
+                return "duplicate"
+            receiver = ChunkReceiver(segment_count(chunk.size, self.segment_size))
+            # the owner sends results only when it is done with our part of the chunk
+            self._session.acknowledge(rank, (self.number, Kind.PUSH, index), now)
+            return Incoming(key, rank, receiver, self._bytes(chunk), self.segment_size)
+        if chunk.owner != self._session.rank:
+            return "chunk"
+        gathering = self._gathering.get(index)
+        if gathering is None or rank in gathering.settled:
+            return "duplicate"
+        return self._open_part(gathering, rank, key, now)
+
+    def _open_part(self, gathering: Gathering, rank: int, key: Key, now: float) -> Incoming:
+        chunk = gathering.chunk
+        segments = segment_count(chunk.size, self.segment_size)
+        receiver = ChunkReceiver(segments, int(self.ready.max_loss * segments))
+        if receiver.budget:
+            receiver.deadline = now + SETTLE
+            receiver.critical = critical_segments(
+                self.spec.critical, chunk.start, chunk.size, self.segment_size
+            )
+        buffer = self.scratch.take()[: chunk.size]
+        part = Incoming(key, rank, receiver, buffer, self.segment_size)
+        gathering.parts[rank] = part
+        return part
+
+    def on_received(self, incoming: Incoming, now: float) -> None:
+        """A contribution is settled, or a result is here."""
+        if incoming.key[1] is Kind.PULL:
+            self._to_pull.remove(incoming.key[2])
+            self._add_digest(self._layout.chunks[incoming.key[2]])
+            self._finish_if_done()
+            return
+        gathering = self._gathering[incoming.key[2]]
+        gathering.settled.add(incoming.rank)
+        if incoming.receiver.missing:
+            self._book_loss(gathering, incoming)
+        if len(gathering.settled) == self._session.world_size - 1:
+            self._reduce(gathering)
+
+    def _book_loss(self, gathering: Gathering, incoming: Incoming) -> None:
+        """The sender keeps the missing segments: here they count as zero."""
+        missing = np.flatnonzero(~incoming.receiver.received)
+        for segment in missing.tolist():
+            incoming.buffer[segment * self.segment_size : (segment + 1) * self.segment_size] = 0
+        self._lost += len(missing)
+        self._session.record(
+            LedgerRow(self.number, self.spec.name, incoming.rank, self._session.rank,
+                      gathering.chunk.index, len(missing), {})
+        )  # fmt: skip
+
+    def _reduce(self, gathering: Gathering) -> None:
+        chunk, session = gathering.chunk, self._session
+        del self._gathering[chunk.index]
+        own = self._bytes(chunk)
+        parts = [
+            own if rank == session.rank else gathering.parts[rank].buffer
+            for rank in range(session.world_size)
+        ]
+        reduce_in_rank_order(parts, session.rank, self.ready.dtype, self.ready.reduce)
+        for part in gathering.parts.values():
+            self.scratch.give(part.buffer.base if part.buffer.base is not None else part.buffer)
+        self._add_digest(chunk)
+        for step in range(1, session.world_size):  # staggered: no receiver is hit by all at once
+            rank = (session.rank + step) % session.world_size
+            session.send(rank, self._sender(Kind.PULL, chunk))
+        self._finish_if_done()
+
+    # --- verdicts of peers -----------------------------------------------------------------
+
+    def on_acknowledged(self, rank: int, sender: ChunkSender, now: float) -> None:
+        """A peer is content with a chunk of ours."""
+        if sender.key[1] is Kind.PULL:
+            self._pulls_out -= 1
+            self._repaired_pulls += sender.repaired
+            if self._done and not self._pulls_out:
+                self._session.released(self.number)
+            else:
+                self._finish_if_done()
+
+    def on_given_up(self, rank: int, sender: ChunkSender, missing: Segments) -> Segments:
+        """The owner would go without `missing`: keep them, unless they hold NaN or Inf.
+
+        Those must arrive, so that every rank's loss scaler sees the overflow; kept as
+        residual they would poison the next step instead.
+        """
+        if not len(missing) or sender.key[1] is not Kind.PUSH or not self.ready.max_loss:
+            return missing
+        hole = cut(sender.payload, sender.start, missing, self.segment_size)
+        if not is_finite(view(hole.values, self.ready.dtype), self.ready.dtype):
+            return np.array(
+                [s for s in missing.tolist() if not self._segment_is_finite(sender, s)], np.intp
+            )
+        self._holes[sender.key[2]] = hole
+        paths = np.unique(sender.path_of[missing], return_counts=True)
+        self._session.record(
+            LedgerRow(self.number, self.spec.name, self._session.rank, rank, sender.key[2],
+                      len(missing), dict(zip(*(x.tolist() for x in paths), strict=True)))
+        )  # fmt: skip
+        return np.empty(0, np.intp)
+
+    def _segment_is_finite(self, sender: ChunkSender, segment: int) -> bool:
+        low = segment * self.segment_size
+        data = sender.payload[low : low + self.segment_size]
+        return is_finite(view(data, self.ready.dtype), self.ready.dtype)
+
+    # --- ends ------------------------------------------------------------------------------
+
+    def _add_digest(self, chunk: Chunk) -> None:
+        every = self.spec.digest_every
+        if every and (chunk.index + self.number) % every == 0:
+            part = digest_bytes(self._bytes(chunk), chunk.index)
+            self._digest = (self._digest + part) & 0xFFFFFFFFFFFFFFFF
+
+    def _finish_if_done(self) -> None:
+        if self._done or self._to_pull or self._gathering:
+            return
+        if self.spec.in_place and self._pulls_out:
+            return
+        self._done = True
+        if self.ready.fill == "residual":
+            self._session.residuals.put(self._residual_key, list(self._holes.values()))
+        digest = self._digest if self.spec.digest_every else None
+        self._session.done(
+            self.number, released=not self._pulls_out, stats=self._final_stats(), digest=digest
+        )
+
+    def _final_stats(self) -> Stats:
+        return Stats(
+            sent=sum(s.sent for s in self._pushes),
+            repaired=sum(s.repaired for s in self._pushes) + self._repaired_pulls,
+            given_up=sum(len(h.segments) for h in self._holes.values()),
+            returned=sum(len(h.segments) for h in self._returned_holes),
+            lost=self._lost,
+        )
+
+    def on_failed(self) -> None:
+        """Put back what this operation had taken out of the residual: nothing is lost for ever."""
+        if not self._done and self._returned_holes:
+            self._session.residuals.put(self._residual_key, self._returned_holes)
+
+    def waiting_for(self) -> str:
+        """For errors: which ranks owe what."""
+        session = self._session
+        missing = [r for r in session.flows if r not in self.ready_ranks]
+        if missing:
+            return f"rank(s) {_ranks(missing)} to submit operation {self.number}"
+        owing = {
+            r for g in self._gathering.values() for r in session.flows if r not in g.settled
+        }
+        if owing:
+            return f"contributions of rank(s) {_ranks(owing)} to operation {self.number}"
+        owners = {self._layout.chunks[c].owner for c in self._to_pull}
+        if owners:
+            return f"results of rank(s) {_ranks(owners)} of operation {self.number}"
+        return f"{self._pulls_out} acknowledgements of results of operation {self.number}"
+
+
+def _ranks(ranks: "set[int] | list[int]") -> str:
+    return ", ".join(str(rank) for rank in sorted(ranks))

@@ -1,0 +1,153 @@
+"""Everything this project raises on purpose: one root, split by whose fault it is.
+
+`code` is a stable token. It is the metric label, the log field and what travels
+over IPC; a client turns it back into the class with `error_for`.
+"""
+
+
+class DlcpError(Exception):
+    """Root of all intended errors; catch it at a process edge only."""
+
+    code = "internal"
+
+
+class LocalError(DlcpError):
+    """This host's caller or configuration broke a rule; mend it here."""
+
+    code = "local"
+
+
+class BadTensor(LocalError):
+    """A tensor's dtype, device or layout cannot be reduced by dlcpd."""
+
+    code = "bad_tensor"
+
+
+class BadPolicy(LocalError):
+    """A loss policy is out of range or does not fit the operation."""
+
+    code = "bad_policy"
+
+
+class BadConfig(LocalError):
+    """A configuration file or option is wrong."""
+
+    code = "bad_config"
+
+
+class BadMessage(LocalError):
+    """An IPC frame is not a message of this version."""
+
+    code = "bad_message"
+
+
+class NotPermitted(LocalError):
+    """The calling user may not use this daemon."""
+
+    code = "not_permitted"
+
+
+class ArenaFull(LocalError):
+    """The shared arena, or the memory behind it, is exhausted."""
+
+    code = "arena_full"
+
+
+class AddressUnavailable(LocalError):
+    """An address or port that the configuration names cannot be bound."""
+
+    code = "address_unavailable"
+
+
+class DaemonUnavailable(LocalError):
+    """No daemon answers on the session socket."""
+
+    code = "daemon_unavailable"
+
+
+class DaemonLost(LocalError):
+    """The daemon or its engine ended while a session was open."""
+
+    code = "daemon_lost"
+
+
+class SessionClosed(LocalError):
+    """The session was closed; no further operation can be submitted."""
+
+    code = "session_closed"
+
+
+class TooMany(LocalError):
+    """A bounded resource (sessions, operations in flight) is used up."""
+
+    code = "too_many"
+
+
+class PeerError(DlcpError):
+    """A remote peer broke the protocol: discard, count, go on."""
+
+    code = "peer"
+
+
+class MalformedDatagram(PeerError):
+    """Bytes from the network are not a datagram of this protocol.
+
+    `reason` is the stable token under which the datagram is counted.
+    """
+
+    code = "malformed_datagram"
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+
+
+class OutcomeError(DlcpError):
+    """An operation ended without a result, for a reason that is nobody's bug."""
+
+    code = "outcome"
+
+
+class RanksDisagree(OutcomeError):
+    """Two ranks submitted different operations under one number."""
+
+    code = "ranks_disagree"
+
+
+class PeerLost(OutcomeError):
+    """A peer died, is paused or cannot be reached."""
+
+    code = "peer_lost"
+
+
+class DeadlineExceeded(OutcomeError):
+    """An operation did not finish within its deadline."""
+
+    code = "deadline_exceeded"
+
+
+class OperationAborted(OutcomeError):
+    """Another rank gave this operation up; the text names the rank and why."""
+
+    code = "operation_aborted"
+
+
+class ReplicaDivergence(OutcomeError):
+    """Two ranks hold different results of one operation. Stop the training."""
+
+    code = "replica_divergence"
+
+
+def _tree(root: type[DlcpError]) -> dict[str, type[DlcpError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found |= _tree(child)
+    return found
+
+
+def error_for(code: str, text: str) -> DlcpError:
+    """The error whose `code` is given; an unknown code gives the root class."""
+    kind = _tree(DlcpError).get(code, DlcpError)
+    error = DlcpError.__new__(kind)
+    Exception.__init__(error, text)
+    return error

@@ -1,0 +1,196 @@
+"""IPC messages: session socket (client <-> control) and lane (client <-> engine).
+
+A frame is one packet of a SOCK_SEQPACKET socket: the msgpack of the list
+`[kind, {field: value}]` that `to_frame` returns. This module knows values only;
+io and client own the msgpack call and the descriptors that travel beside a frame.
+
+`from_frame_untrusted` raises BadMessage and nothing else, for any value.
+Source: docs/ipc.md.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dlcpd.contract.errors import BadMessage
+from dlcpd.contract.schema import MAX_TEXT as MAX_TEXT  # noqa: PLC0414  # mypy: re-exported
+from dlcpd.contract.schema import (
+    flag,
+    integer,
+    mapping,
+    one_of,
+    problem,
+    real,
+    rows,
+    specification,
+    string,
+)
+
+VERSION: Final = 1
+MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
+MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
+MAX_CRITICAL: Final = 4096  # critical ranges of one operation; ~ parameters of one bucket
+MAX_ELEMENTS: Final = 1 << 30  # of one operation
+MAX_OPERATION: Final = (1 << 32) - 1  # u32 on the wire; a session ends before it wraps
+MAX_ARENA: Final = 1 << 36  # 64 GiB of address space, committed only as it is used
+
+DTYPES: Final = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
+REDUCE_OPS: Final = ("sum", "avg", "min", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """First frame of a client."""
+
+    version: int = integer(0, 1 << 16)
+    client: str = string()  # for the log: program and process id
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The daemon's answer to Hello: where its peers reach it."""
+
+    version: int = integer(0, 1 << 16)
+    host: str = string()  # name used in errors
+    endpoint: str = string()  # ZeroMQ endpoint of the control plane
+    public_key: str = string(40)  # CURVE key, Z85
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Become one rank of a job. Answered with Joined, or Refused."""
+
+    job: str = string(128)
+    rank: int = integer(0, MAX_WORLD - 1)
+    world_size: int = integer(2, MAX_WORLD)
+    arena_bytes: int = integer(1 << 16, MAX_ARENA)
+    timeout: float = real(0.0, 3600.0)  # seconds to wait for all peers
+    peers: list[list[Any]] = rows(MAX_WORLD, int, str, str, str)  # rank, host, endpoint, key
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """All peers answered. Carries two descriptors: arena (memfd) and lane (socket)."""
+
+    session: int = integer(0, (1 << 63) - 1)
+    arena_bytes: int = integer(1 << 16, MAX_ARENA)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """Ask for the daemon's state; allowed before and after Join."""
+
+    ledger: int = integer(0, 10_000)  # newest ledger rows wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The daemon's state as a JSON-like map; keys in docs/ipc.md."""
+
+    report: dict[str, Any] = mapping()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request on the session socket failed; the socket stays usable."""
+
+    code: str = string(64)
+    text: str = string(16 * MAX_TEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """All-reduce `count` elements at `offset` in the arena, in place.
+
+    Every rank submits the same operations in the same order; `operation` counts
+    them from 1. `name` keys the error-feedback residual and must be given in
+    bounded mode. `critical` rows are [start, stop) byte ranges, sorted, within the
+    tensor, whose segments are never given up.
+    """
+
+    operation: int = integer(1, MAX_OPERATION)
+    offset: int = integer(0, MAX_ARENA)
+    count: int = integer(1, MAX_ELEMENTS)
+    dtype: str = one_of(*DTYPES)
+    reduce: str = one_of(*REDUCE_OPS)
+    max_loss: float = real(0.0, 0.5)
+    fill: str = one_of("residual", "zero")
+    traffic_class: int = integer(0, 7)
+    deadline: float = real(0.0, 3600.0)  # seconds from now
+    in_place: bool = flag()  # True: complete only when the memory may be written again
+    name: str = string(256)
+    critical: list[list[int]] = rows(MAX_CRITICAL, int, int)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The result stands in the arena. `released`: its memory may be written again.
+
+    Counts are segments: `sent` of this rank's own contribution, `repaired` sent
+    again, `given_up` of it that owners went without, `returned` residual segments
+    added to it, `lost` that this rank as an owner went without.
+    """
+
+    operation: int = integer(1, MAX_OPERATION)
+    released: bool = flag()
+    sent: int = integer(0, 1 << 53)
+    repaired: int = integer(0, 1 << 53)
+    given_up: int = integer(0, 1 << 53)
+    returned: int = integer(0, 1 << 53)
+    lost: int = integer(0, 1 << 53)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """All peers hold this rank's shard: the memory of `operation` is free again."""
+
+    operation: int = integer(1, MAX_OPERATION)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """`operation` ended without a result; 0 means the whole session failed."""
+
+    operation: int = integer(0, MAX_OPERATION)
+    code: str = string(64)
+    text: str = string(16 * MAX_TEXT)
+
+
+Message = (
+    Hello | Welcome | Join | Joined | StatusRequest | Status | Refused
+    | Submit | Completed | Released | Failed
+)  # fmt: skip
+
+KINDS: Final[tuple[type[Message], ...]] = (
+    Hello, Welcome, Join, Joined, StatusRequest, Status, Refused,
+    Submit, Completed, Released, Failed,
+)  # fmt: skip
+_NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
+_FIELDS: Final = {kind: specification(kind) for kind in KINDS}
+
+
+def to_frame(message: Message) -> list[Any]:
+    """The plain value that msgpack packs."""
+    kind = type(message)
+    return [_NUMBER[kind], {name: getattr(message, name) for name, _ in _FIELDS[kind]}]
+
+
+def from_frame_untrusted(frame: Any) -> Message:
+    """The message in an unpacked frame.
+
+    Raises: BadMessage naming the message and field.
+    """
+    if not isinstance(frame, list) or len(frame) != 2:
+        raise BadMessage("a frame is [kind, fields]")
+    number, values = frame
+    if type(number) is not int or not 0 <= number < len(KINDS):
+        # Not the value: the repr of a deeply nested list is a RecursionError.
+        raise BadMessage(f"a message kind is an integer 0..{len(KINDS) - 1}")
+    kind = KINDS[number]
+    spec = _FIELDS[kind]
+    if not isinstance(values, dict) or values.keys() != {name for name, _ in spec}:
+        raise BadMessage(f"{kind.__name__}: needs exactly {', '.join(n for n, _ in spec)}")
+    for name, rule in spec:
+        wrong = problem(values[name], rule)
+        if wrong:
+            raise BadMessage(f"{kind.__name__}.{name}: {wrong}")
+    return kind(**values)

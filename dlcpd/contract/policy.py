@@ -1,0 +1,60 @@
+"""How much of a gradient an operation may lose, and what fills the hole."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dlcpd.contract.errors import BadPolicy
+from dlcpd.contract.traffic import traffic_classes
+
+MAX_LOSS_LIMIT = 0.5  # a bound above one half is a typo, not a policy
+DEFAULT_MAX_LOSS = 0.01  # published tolerances start at 0.6 % (research: MLT, DLCP)
+DEFAULT_DEADLINE = 60.0  # seconds; ranks may arrive this far apart (data loading, checkpoints)
+MAX_DEADLINE = 3600.0
+
+Mode = Literal["exact", "bounded"]
+Fill = Literal["residual", "zero"]
+
+
+@dataclass(frozen=True, slots=True)
+class LossPolicy:
+    """The loss an operation tolerates in its reduce stage; the gather stage tolerates none.
+
+    `max_loss` bounds the fraction of segments that each sender may be missing in
+    each chunk. `fill` says what becomes of them: "residual" adds them to the
+    sender's next operation of the same name (error feedback), "zero" forgets them
+    (for ablations).
+    """
+
+    mode: Mode = "exact"
+    max_loss: float = 0.0  # fraction of segments, 0..MAX_LOSS_LIMIT
+    fill: Fill = "residual"
+    traffic_class: str = "bulk"
+    deadline: float = DEFAULT_DEADLINE  # seconds from submission to a result or a named error
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("exact", "bounded"):
+            raise BadPolicy(f'mode {self.mode!r}: use "exact" or "bounded"')
+        if self.fill not in ("residual", "zero"):
+            raise BadPolicy(f'fill {self.fill!r}: use "residual" or "zero"')
+        if not 0.0 <= self.max_loss <= MAX_LOSS_LIMIT:
+            raise BadPolicy(f"max_loss {self.max_loss}: a fraction 0..{MAX_LOSS_LIMIT}")
+        if (self.max_loss > 0) != (self.mode == "bounded"):
+            raise BadPolicy(f"mode {self.mode!r} does not fit max_loss {self.max_loss}")
+        if not 0.0 < self.deadline <= MAX_DEADLINE:
+            raise BadPolicy(f"deadline {self.deadline}: seconds, 0..{MAX_DEADLINE:.0f}")
+        if self.traffic_class not in traffic_classes():
+            known = ", ".join(traffic_classes())
+            raise BadPolicy(f"traffic class {self.traffic_class!r}: use one of {known}")
+
+
+EXACT = LossPolicy()
+
+
+def exact(**changes: object) -> LossPolicy:
+    """Every segment arrives: bit for bit the rank-ordered sum."""
+    return replace(EXACT, **changes)  # type: ignore[arg-type]  # replace() checks the names
+
+
+def bounded(max_loss: float = DEFAULT_MAX_LOSS, **changes: object) -> LossPolicy:
+    """Up to `max_loss` of each sender's segments may be given up per chunk."""
+    return replace(EXACT, mode="bounded", max_loss=max_loss, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,56 @@
+"""Batches that cross the border between core and io. Never a single datagram."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.core.bitmap import Segments
+from dlcpd.core.wire_batch import Words
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(slots=True)
+class Transmit:
+    """Data datagrams of one chunk, for one path, all of one class.
+
+    Datagram i is `headers[i]` followed by segment `segments[i]` of `payload`:
+    bytes [s * segment_size, (s + 1) * segment_size), shorter for the chunk's last
+    segment, which is then the last row. `payload` is a view of the arena: io points
+    into it and copies nothing.
+    """
+
+    peer: int  # index of the flow, as io registered it
+    path: int
+    headers: Words
+    payload: Bytes
+    segments: Segments
+    segment_size: int
+    traffic_class: int
+
+
+@dataclass(slots=True)
+class Control:
+    """One control datagram."""
+
+    peer: int
+    path: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class Received:
+    """Datagrams of one wake-up of one socket.
+
+    `rows[index[i]][:lengths[i]]` is datagram i; rows is io's receive buffer, valid
+    until the next receive. `strays` are datagrams that did not fit the row raster.
+    """
+
+    path: int
+    arrived_at: float  # seconds: when the kernel got the newest of them, on the core's clock
+    rows: Bytes  # (n, header + segment_size)
+    index: Segments
+    lengths: NDArray[np.intp]
+    strays: list[bytes] = field(default_factory=list)
+    ce: int = 0  # datagrams marked Congestion Experienced (RFC 3168)

@@ -1,0 +1,234 @@
+"""The engine's pure half: demultiplexes datagrams to flows, runs timers, yields batches.
+
+Drive it with `receive`, `handle_timeout` and `submit`; after each, drain `transmit`,
+`controls` and the sessions' events, and wake up again by `next_timeout`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from dlcpd.contract.errors import MalformedDatagram
+from dlcpd.core import control, wire_batch
+from dlcpd.core.datagram import Control, Received, Transmit
+from dlcpd.core.flow import Flow
+from dlcpd.core.pacing import Pacer
+from dlcpd.core.path import PathReceiver, PathSender
+from dlcpd.core.session import Session
+from dlcpd.core.timers import TimerTable
+from dlcpd.core.wire import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire_batch import NUMBER, SENT_AT, TOKEN_HIGH, TOKEN_LOW, Words
+
+TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
+MAX_FLOWS: Final = 4096  # of all sessions of an engine
+ASLEEP: Final = 0.25  # seconds a timer may be late before we distrust our own clock of others
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSpec:
+    """One peer of a session, as control learned it."""
+
+    rank: int
+    host: str
+    token_in: int  # they send with it
+    token_out: int  # we send with it
+    paths: int
+
+
+@dataclass(slots=True, eq=False)
+class Endpoint:
+    """All sessions of one engine."""
+
+    segment_size: int
+    grant: int  # bytes that all peers together may have in flight towards us
+    pacer: Pacer
+    counters: Counter[str] = field(default_factory=Counter)
+    timers: TimerTable = field(default_factory=TimerTable)
+    sessions: dict[int, Session] = field(default_factory=dict)
+    flows: dict[int, Flow] = field(default_factory=dict)  # by index
+    _by_token: dict[int, Flow] = field(default_factory=dict)
+    _touched: set[Flow] = field(default_factory=set)
+    _next_index: int = 0
+    _turn: int = 0
+
+    # --- sessions -----------------------------------------------------------------
+
+    def open_session(
+        self, number: int, rank: int, peers: list[PeerSpec], *, peer_timeout: float
+    ) -> Session:
+        """A session and a flow to every peer; `flow.index` is for io's address table."""
+        session = Session(number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout)
+        for peer in peers:
+            flow = self._open_flow(session, peer)
+            session.flows[peer.rank] = flow
+            self._by_token[peer.token_in] = flow
+            self.flows[flow.index] = flow
+        self.sessions[number] = session
+        self._share_grant()
+        return session
+
+    def _open_flow(self, session: Session, peer: PeerSpec) -> Flow:
+        self._next_index += 1
+        return Flow(
+            index=self._next_index, host=session, rank=peer.rank, name=peer.host,
+            token_out=peer.token_out, segment_size=self.segment_size,
+            window=0, grant=0,
+            tx=[PathSender() for _ in range(peer.paths)],
+            rx=[PathReceiver() for _ in range(peer.paths)],
+        )  # fmt: skip
+
+    def close_session(self, number: int) -> None:
+        """Forget a session; its datagrams are strangers' from now on."""
+        session = self.sessions.pop(number)
+        gone = {id(flow) for flow in session.flows.values()}
+        self._by_token = {t: f for t, f in self._by_token.items() if id(f) not in gone}
+        self.flows = {i: f for i, f in self.flows.items() if id(f) not in gone}
+        self._touched -= set(session.flows.values())
+        self.timers.discard(lambda key: key[0] is session or id(key[0]) in gone)
+        self._share_grant()
+
+    def _share_grant(self) -> None:
+        """Every sender may fill its share of our receive buffers, and no more."""
+        for flow in self.flows.values():
+            flow.grant = self.grant // len(self.flows)
+
+    # --- datagrams in ----------------------------------------------------------------
+
+    def receive(self, batch: Received, now: float) -> None:
+        """Take in all datagrams of one receive call."""
+        self.counters["ce"] += batch.ce
+        for stray in batch.strays:
+            self._control(stray, batch.arrived_at, now)
+        if not len(batch.index):
+            return
+        short = batch.lengths < HEADER_SIZE
+        if short.any():
+            self.counters["short"] += int(short.sum())
+            batch = _subset(batch, ~short)
+            if not len(batch.index):
+                return
+        words, verdicts = wire_batch.parse(batch.rows[batch.index, :HEADER_SIZE])
+        if verdicts is not None:
+            for reason in verdicts[verdicts > 0].tolist():
+                self.counters[wire_batch.REASONS[reason]] += 1
+            batch, words = _subset(batch, verdicts == 0), words[verdicts == 0]
+            if not len(words):
+                return
+        starts = wire_batch.group_starts(words)
+        for a, b in zip(starts, starts[1:], strict=False):
+            self._group(words[a:b], batch, a, b, now)
+
+    def _group(self, words: Words, batch: Received, a: int, b: int, now: float) -> None:
+        """Datagrams of one flow, kind, chunk and round."""
+        first = words[0].tolist()
+        if (first[0] >> 8) & 0xFF > Kind.PULL:
+            for i in range(a, b):
+                row = batch.rows[batch.index[i], : batch.lengths[i]]
+                self._control(row.tobytes(), batch.arrived_at, now)
+            return
+        flow = self._by_token.get(first[TOKEN_LOW] | first[TOKEN_HIGH] << 32)
+        if flow is None:
+            self.counters["token"] += b - a
+            return
+        last = words[-1].tolist()
+        flow.on_arrival(
+            first[0] >> 24, b - a, last[NUMBER], last[SENT_AT], batch.arrived_at, now
+        )
+        self._touched.add(flow)
+        flow.on_data(words, batch.rows, batch.index[a:b], batch.lengths[a:b], now)
+
+    def _control(self, data: bytes, arrived_at: float, now: float) -> None:
+        try:
+            header = Header.unpack_untrusted(data)
+            flow = self._by_token.get(header.token)
+            if flow is None:
+                raise MalformedDatagram("token")
+            self._touched.add(flow)
+            body = control.body_untrusted(data)
+            session = flow.host
+            assert isinstance(session, Session)  # noqa: S101  # open_session made it so
+            if header.kind is Kind.READY:
+                flow.heard_at, flow.unanswered = now, 0
+                session.on_ready(flow, header.operation, body, now)
+            elif header.kind is Kind.READY_ACK:
+                flow.heard_at, flow.unanswered = now, 0
+                session.on_ready_ack(flow, header.operation)
+            else:
+                flow.on_control(header, body, arrived_at, now)
+        except MalformedDatagram as exc:
+            self.counters[exc.reason] += 1
+
+    # --- time ------------------------------------------------------------------------
+
+    def next_timeout(self) -> float | None:
+        """When `handle_timeout` is due, absolute."""
+        return self.timers.next_timeout()
+
+    def handle_timeout(self, now: float) -> None:
+        """Run what is due."""
+        due = self.timers.next_timeout()
+        if due is not None and now - due > ASLEEP:
+            for session in self.sessions.values():
+                session.excuse_silence(now)
+        for key in self.timers.pop_due(now):
+            self._expire(key, now)
+
+    def _expire(self, key: Any, now: float) -> None:
+        owner, what, *rest = key
+        if isinstance(owner, Flow):
+            self._touched.add(owner)
+            owner.handle_timer(what, rest[0], now)
+        else:
+            owner.handle_timer(what, tuple(rest), now)
+
+    # --- datagrams out -----------------------------------------------------------------
+
+    def transmit(self, now: float) -> Iterator[Transmit]:
+        """Batches to send now, flows taking turns, up to TURN bytes."""
+        left = min(TURN, self.pacer.allowance(now))
+        flows = [flow for flow in self.flows.values() if flow.wants_to_send()]
+        self._turn += 1
+        flows = flows[self._turn % len(flows) :] + flows[: self._turn % len(flows)] if flows else []
+        while flows and left > 0:
+            still = []
+            for flow in flows:
+                batch = flow.transmit(now, left)
+                if batch is not None:
+                    size = len(batch.segments) * (HEADER_SIZE + self.segment_size)
+                    left -= size
+                    self.pacer.spend(size)
+                    still.append(flow)
+                    yield batch
+            flows = still
+        if flows and self.pacer.rate_bps:
+            self.timers.set((self, "pace"), self.pacer.ready_at(64 * self.segment_size, now))
+
+    def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
+        """The pacer's wake-up: `transmit`, which follows, is all that it is for."""
+
+    def may_send(self) -> bool:
+        """Whether the last `transmit` stopped for its turn, not for want of room or data."""
+        return any(
+            flow.wants_to_send() and flow.has_room() for flow in self.flows.values()
+        ) and bool(self.pacer.allowance_left())
+
+    def controls(self, now: float) -> list[Control]:
+        """Control datagrams to send now."""
+        out: list[Control] = []
+        for flow in self._touched:
+            flow.flush(now)
+        self._touched.clear()
+        for flow in self.flows.values():
+            if flow.outbox:
+                out += flow.outbox
+                flow.outbox = []
+        return out
+
+
+def _subset(batch: Received, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> Received:
+    return Received(
+        batch.path, batch.arrived_at, batch.rows, batch.index[keep], batch.lengths[keep]
+    )

@@ -1,0 +1,55 @@
+"""What a session tells its owner. Values, drained after every wake-up."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Segments of one operation on this rank; fields as in contract.messages.Completed."""
+
+    sent: int = 0
+    repaired: int = 0
+    given_up: int = 0
+    returned: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OperationDone:
+    """The result is in place. `released`: nobody needs the memory any more."""
+
+    session: int
+    operation: int
+    released: bool
+    stats: Stats
+
+
+@dataclass(frozen=True, slots=True)
+class OperationReleased:
+    """The memory of a done operation is free."""
+
+    session: int
+    operation: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFailed:
+    """The operation ended without a result."""
+
+    session: int
+    operation: int
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBroken:
+    """`rank` is lost or has diverged; every open operation failed just before."""
+
+    session: int
+    rank: int
+    code: str
+    text: str
+
+
+Event = OperationDone | OperationReleased | OperationFailed | SessionBroken

@@ -1,0 +1,337 @@
+"""One flow: everything that passes between this rank and one peer of a session.
+
+It owns the order of things and no rule: passes are `sender`'s, the stop rule is
+`receiver`'s, windows are `path`'s and `congestion`'s.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.core import control
+from dlcpd.core.bitmap import Segments, indices, pack_bits
+from dlcpd.core.datagram import Bytes, Control, Transmit
+from dlcpd.core.incoming import Host, Incoming
+from dlcpd.core.path import PathReceiver, PathSender, microseconds
+from dlcpd.core.receiver import Answer
+from dlcpd.core.sender import ChunkSender, Key, State
+from dlcpd.core.wire import HEADER_SIZE, MAX_SEGMENTS, Flag, Header, Kind
+from dlcpd.core.wire_batch import NUMBER, OPERATION, CHUNK, SEGMENT, SENT_AT, Words, build, first_word
+
+CONTROL_CLASS: Final = 0  # rank of the control row of the traffic-class table
+SPRAY_QUANTUM: Final = 180  # datagrams sent on one path before the next is asked: 4 GSO bursts
+MAX_BATCH: Final = 720  # datagrams of one system call: 16 GSO bursts, ~1 MiB
+SMALL_SEND: Final = 24  # datagrams; with less room than this, wait for more credit
+_COUNTING: Final = np.arange(1, MAX_SEGMENTS + 1, dtype=np.uint64)
+
+
+@dataclass(slots=True, eq=False)
+class Flow:
+    """State towards one peer. `index` is how io knows it; tokens are docs/wire.md's."""
+
+    index: int
+    host: Host
+    rank: int  # of the peer
+    name: str  # of the peer's host, for errors
+    token_out: int
+    segment_size: int
+    window: int  # bytes the peer lets us have in flight
+    grant: int  # bytes we let the peer have in flight
+    tx: list[PathSender]
+    rx: list[PathReceiver]
+    outbox: list[Control] = field(default_factory=list)
+    heard_at: float = 0.0
+    unanswered: int = 0  # pings since the peer was last heard
+    ledger: list[tuple[int, int, int, int]] = field(default_factory=list)
+    # rows (operation, chunk, path, segments): ours that the peer went without
+    _queue: deque[ChunkSender] = field(default_factory=deque)
+    _repairs: deque[ChunkSender] = field(default_factory=deque)
+    _senders: dict[Key, ChunkSender] = field(default_factory=dict)
+    _incoming: dict[Key, Incoming] = field(default_factory=dict)
+    _complete: list[Key] = field(default_factory=list)  # to be told at the next flush
+    _next_path: int = 0
+
+    # --- sending ------------------------------------------------------------------
+
+    def send(self, sender: ChunkSender) -> None:
+        """Queue a chunk."""
+        self._senders[sender.key] = sender
+        self._queue.append(sender)
+
+    def wants_to_send(self) -> bool:
+        return bool(self._queue or self._repairs)
+
+    def has_room(self) -> bool:
+        """Whether windows and credit let a batch out."""
+        queue = self._repairs or self._queue
+        return bool(queue) and self._pick_path(1 << 30)[1] >= min(queue[0].remaining, SMALL_SEND)
+
+    def transmit(self, now: float, allowance: int) -> Transmit | None:
+        """The next batch that may go out now: within windows, credit and `allowance` bytes."""
+        while self.wants_to_send():
+            queue = self._repairs or self._queue
+            sender = queue[0]
+            if sender.state is not State.SENDING:
+                queue.popleft()
+                continue
+            path, room = self._pick_path(allowance)
+            if room < min(sender.remaining, SMALL_SEND):
+                return None
+            batch = self._batch(sender, path, min(room, sender.remaining), now)
+            if sender.state is State.AWAITING:
+                queue.popleft()
+                self.host.set_timer((self, "end", sender.key), now + self._timeout(0))
+            return batch
+        return None
+
+    def _pick_path(self, allowance: int) -> tuple[int, int]:
+        """The next path with the most room, and that room in datagrams."""
+        size = HEADER_SIZE + self.segment_size
+        in_flight = sum(path.in_flight for path in self.tx)
+        limit = min(self.window // size - in_flight, allowance // size, MAX_BATCH)
+        if len(self.tx) == 1:
+            return 0, min(limit, self.tx[0].room)
+        count = len(self.tx)
+        turn = self._next_path
+        best = max(range(count), key=lambda p: (self.tx[p].room, -((p - turn) % count)))
+        self._next_path = (best + 1) % count
+        return best, min(limit, self.tx[best].room, SPRAY_QUANTUM)
+
+    def _batch(self, sender: ChunkSender, index: int, limit: int, now: float) -> Transmit:
+        segments, ending = sender.take(limit, index)
+        path, (operation, kind, chunk) = self.tx[index], sender.key
+        words = build(
+            first_word(kind, 0, index), operation, self.token_out, chunk, rows=len(segments)
+        )
+        words[:, SEGMENT] = segments
+        words[:, SEGMENT] |= sender.round << 16 | sender.traffic_class << 24
+        words[:, NUMBER] = (_COUNTING[: len(segments)] + path.sent) & 0xFFFFFFFF
+        words[:, SENT_AT] = microseconds(now)
+        if ending:
+            words[-ending:, 0] = first_word(kind, Flag.ENDING, index)
+        path.sent += len(segments)
+        return Transmit(
+            self.index, index, words, sender.payload, segments, self.segment_size,
+            sender.traffic_class,
+        )  # fmt: skip
+
+    def _timeout(self, attempt: int) -> float:
+        return max(path.rtt.timeout(attempt) for path in self.tx)
+
+    @property
+    def reordering(self) -> float:
+        """Quiet time after which a hole is taken for a loss, seconds."""
+        return max(path.rtt.reordering for path in self.tx)
+
+    # --- data in ------------------------------------------------------------------
+
+    def on_arrival(
+        self, path: int, count: int, largest: int, echo: int, arrived_at: float, now: float
+    ) -> None:
+        """`count` data datagrams of this flow arrived on `path`."""
+        self.heard_at, self.unanswered = now, 0
+        if path < len(self.rx):
+            self.rx[path].on_datagrams(count, largest, echo, arrived_at)
+
+    def on_data(
+        self, words: Words, rows: Bytes, index: Segments, lengths: NDArray[np.intp], now: float
+    ) -> None:
+        """Datagrams of one chunk and round: `words` agree in all but segment and flags."""
+        head = words[0].tolist()
+        key = (head[OPERATION], Kind((head[0] >> 8) & 0xFF), head[CHUNK])
+        ending = bool((words[-1, 0] >> 16) & Flag.ENDING)
+        incoming = self._incoming.get(key) or self._open(key, len(words), ending=ending)
+        if incoming is None:
+            return
+        segments = (words[:, SEGMENT] & 0xFFFF).astype(np.intp)
+        good = incoming.place(rows, index, lengths, segments)
+        if len(good) < len(segments):
+            self.host.count("length", len(segments) - len(good))
+        receiver = incoming.receiver
+        fresh = receiver.on_segments(
+            good, ending=ending, round_=(head[SEGMENT] >> 16) & 0xFF, now=now
+        )
+        if fresh < len(good):
+            self.host.count("duplicate", len(good) - fresh)
+        if not receiver.missing:
+            self._finish(incoming, now)
+        elif receiver.ended:
+            self.host.set_timer((self, "chunk", key), now + self.reordering)
+
+    def _open(self, key: Key, datagrams: int, *, ending: bool) -> Incoming | None:
+        opened = self.host.open_incoming(self.rank, key)
+        if isinstance(opened, Incoming):
+            self._incoming[key] = opened
+            if opened.receiver.deadline < float("inf"):
+                self.host.set_timer((self, "chunk", key), opened.receiver.deadline)
+            return opened
+        self.host.count(opened, datagrams)
+        if ending and opened in ("duplicate", "stale"):
+            self._complete.append(key)  # our COMPLETE was lost: say it again
+        return None
+
+    def _finish(self, incoming: Incoming, now: float) -> None:
+        del self._incoming[incoming.key]
+        self.host.cancel_timer((self, "chunk", incoming.key))
+        self._complete.append(incoming.key)
+        self.host.on_received(incoming, now)
+
+    # --- control in ---------------------------------------------------------------
+
+    def on_control(self, header: Header, body: bytes, arrived_at: float, now: float) -> None:
+        """One control datagram of this flow. Raises MalformedDatagram; nothing changed."""
+        self.heard_at, self.unanswered = now, 0
+        key = (header.operation, _stage(header), header.chunk)
+        match header.kind:
+            case Kind.CREDIT:
+                self._on_credit(body, arrived_at, now)
+            case Kind.PING:
+                if header.path < len(self.rx):
+                    path = self.rx[header.path]
+                    path.on_ping(header.packet_number, header.sent_at, arrived_at)
+            case Kind.END:
+                self._on_end(key, header.round, now)
+            case Kind.NACK:
+                self._on_nack(key, body, header.round)
+            case Kind.FINAL:
+                self._on_final(key, body, header.round)
+            case Kind.ACK:
+                incoming = self._incoming.get(key)
+                if incoming and incoming.receiver.on_ack(header.round):
+                    self._finish(incoming, now)
+            case Kind.COMPLETE:
+                for chunk in control.unpack_chunks_untrusted(body):
+                    self.acknowledge((key[0], key[1], chunk), now)
+
+    def _on_credit(self, body: bytes, arrived_at: float, now: float) -> None:
+        self.window, rows = control.unpack_credit_untrusted(body)
+        for row in rows:
+            if row.path < len(self.tx):
+                self.tx[row.path].on_credit(row, arrived_at, now)
+
+    def _on_end(self, key: Key, round_: int, now: float) -> None:
+        incoming = self._incoming.get(key) or self._open(key, 1, ending=True)
+        if incoming is not None:
+            incoming.receiver.on_end(round_)
+            self._evaluate(incoming, now)
+
+    def _on_nack(self, key: Key, body: bytes, round_: int) -> None:
+        sender = self._senders.get(key)
+        if sender is None:
+            return
+        missing = control.unpack_bits_untrusted(body, sender.segments)
+        if sender.on_nack(missing, round_):
+            self._repair(sender)
+
+    def _on_final(self, key: Key, body: bytes, offer: int) -> None:
+        """The peer would go without some segments: keep them and agree, or send them again."""
+        sender = self._senders.get(key)
+        if sender is None:
+            return
+        missing = indices(control.unpack_bits_untrusted(body, sender.segments))
+        vetoed = self.host.on_given_up(self.rank, sender, missing)
+        if len(vetoed):
+            sender.on_veto(vetoed)
+            self._repair(sender)
+            return
+        self._tell(Kind.ACK, key, round_=offer)
+
+    def _repair(self, sender: ChunkSender) -> None:
+        self.host.cancel_timer((self, "end", sender.key))
+        if sender not in self._repairs:
+            self._repairs.append(sender)
+
+    def acknowledge(self, key: Key, now: float) -> None:
+        """The peer has this chunk, as a COMPLETE or its consequences show."""
+        sender = self._senders.pop(key, None)
+        if sender is not None and sender.on_done():
+            self.host.cancel_timer((self, "end", key))
+            self.host.on_acknowledged(self.rank, sender, now)
+
+    # --- time ---------------------------------------------------------------------
+
+    def handle_timer(self, what: str, key: Key, now: float) -> None:
+        """A timer set for ("end" | "chunk", key) expired."""
+        if what == "chunk":
+            incoming = self._incoming.get(key)
+            if incoming is not None:
+                self._evaluate(incoming, now)
+            return
+        sender = self._senders.get(key)
+        if sender is not None and sender.state is State.AWAITING:
+            sender.probes += 1
+            self._tell(Kind.END, key, round_=sender.round)
+            self.host.set_timer((self, "end", key), now + self._timeout(sender.probes))
+
+    def _evaluate(self, incoming: Incoming, now: float) -> None:
+        receiver = incoming.receiver
+        answer = receiver.evaluate(now, 0.9 * self.reordering)
+        wait = self.reordering
+        if answer is Answer.NACK:
+            self._tell(
+                Kind.NACK, incoming.key, pack_bits(~receiver.received), round_=receiver.round
+            )
+        elif answer is Answer.FINAL:
+            self._tell(
+                Kind.FINAL, incoming.key, pack_bits(~receiver.received), round_=receiver.offer
+            )
+        if answer is not Answer.NOTHING:
+            wait = self._timeout(receiver.attempts)
+        if receiver.missing:
+            self.host.set_timer((self, "chunk", incoming.key), now + wait)
+
+    # --- control out --------------------------------------------------------------
+
+    def _tell(self, kind: Kind, key: Key, body: bytes = b"", *, round_: int = 0) -> None:
+        operation, stage, chunk = key
+        flags = Flag.PULL_STAGE if stage is Kind.PULL else Flag.NONE
+        self.tell(Header(kind, self.token_out, operation, chunk, round=round_, flags=flags), body)
+
+    def tell(self, header: Header, body: bytes = b"", *, path: int | None = None) -> None:
+        """Queue one control datagram, on the path with the shortest round trip unless told."""
+        if path is None:
+            path = min(range(len(self.tx)), key=lambda p: self.tx[p].rtt.smoothed)
+        self.outbox.append(Control(self.index, path, control.datagram(header, body)))
+
+    def ping(self, now: float) -> None:
+        """Ask on every path whether the peer lives and what it has."""
+        self.unanswered += 1
+        for index, path in enumerate(self.tx):
+            header = Header(
+                Kind.PING, self.token_out, path=index,
+                packet_number=path.sent & 0xFFFFFFFF, sent_at=microseconds(now),
+            )  # fmt: skip
+            self.tell(header, path=index)
+
+    def flush(self, now: float) -> None:
+        """Credit what arrived and report complete chunks: once per wake-up."""
+        rows = [path.credit(i, now) for i, path in enumerate(self.rx) if path.fresh]
+        if rows:
+            self.tell(Header(Kind.CREDIT, self.token_out), control.pack_credit(self.grant, rows))
+        told, self._complete = self._complete, []
+        for operation, stage in sorted({key[:2] for key in told}):
+            chunks = [key[2] for key in told if key[:2] == (operation, stage)]
+            for at in range(0, len(chunks), control.MAX_CHUNKS_LISTED):
+                body = control.pack_chunks(chunks[at : at + control.MAX_CHUNKS_LISTED])
+                self._tell(Kind.COMPLETE, (operation, stage, 0), body)
+
+    def forget(self, operation: int) -> None:
+        """The operation failed: drop everything of it."""
+        for key in [k for k in self._senders if k[0] == operation]:
+            self._senders.pop(key).on_done()
+            self.host.cancel_timer((self, "end", key))
+        for key in [k for k in self._incoming if k[0] == operation]:
+            del self._incoming[key]
+            self.host.cancel_timer((self, "chunk", key))
+
+    @property
+    def in_flight(self) -> int:
+        """Datagrams out on all paths."""
+        return sum(path.in_flight for path in self.tx)
+
+
+def _stage(header: Header) -> Kind:
+    return Kind.PULL if header.flags & Flag.PULL_STAGE else Kind.PUSH

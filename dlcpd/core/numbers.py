@@ -1,0 +1,55 @@
+"""The element types: views of raw bytes as numbers, and their arithmetic.
+
+bfloat16 has no numpy type: it is stored as uint16 and widened to float32 to compute.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.core.datagram import Bytes
+
+Array = NDArray[Any]
+STORAGE: Final = {
+    "float32": np.dtype("<f4"),
+    "float64": np.dtype("<f8"),
+    "float16": np.dtype("<f2"),
+    "bfloat16": np.dtype("<u2"),
+    "int32": np.dtype("<i4"),
+    "int64": np.dtype("<i8"),
+}
+NARROW: Final = frozenset({"float16", "bfloat16"})  # accumulate these in float32
+INTEGERS: Final = frozenset({"int32", "int64"})
+
+
+def view(raw: Bytes, dtype: str) -> Array:
+    """`raw` as stored elements; no copy."""
+    return raw.view(STORAGE[dtype])
+
+
+def widen(stored: Array, dtype: str) -> Array:
+    """Stored elements as numbers to compute with; a copy for 16-bit floats only."""
+    if dtype == "bfloat16":
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    if dtype == "float16":
+        return stored.astype(np.float32)
+    return stored
+
+
+def narrow(numbers: Array, dtype: str) -> Array:
+    """Inverse of `widen`, rounding to nearest even; overflow becomes infinity."""
+    if dtype == "bfloat16":
+        bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        nan = np.isnan(numbers)
+        return np.where(nan, 0x7FC0, rounded).astype(np.uint16)
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            return numbers.astype(np.float16)
+    return numbers
+
+
+def is_finite(stored: Array, dtype: str) -> bool:
+    """Whether no element is NaN or infinite; always true for integers."""
+    return dtype in INTEGERS or bool(np.isfinite(widen(stored, dtype)).all())

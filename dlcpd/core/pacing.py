@@ -1,0 +1,37 @@
+"""Token bucket: a hard cap on what the engine puts on the wire."""
+
+from dataclasses import dataclass
+
+BURST = 0.002  # seconds of rate that may go out at once; two timer ticks of an idle kernel
+
+
+@dataclass(slots=True)
+class Pacer:
+    """`rate_bps` 0 means no cap."""
+
+    rate_bps: float
+    _tokens: float = 0.0  # bytes
+    _at: float = 0.0
+
+    def allowance(self, now: float) -> int:
+        """Bytes that may be sent now."""
+        if not self.rate_bps:
+            return 1 << 30
+        per_second = self.rate_bps / 8
+        self._tokens = min(self._tokens + (now - self._at) * per_second, per_second * BURST)
+        self._at = now
+        return int(self._tokens)
+
+    def allowance_left(self) -> bool:
+        """Whether anything may be sent before the next refill."""
+        return not self.rate_bps or self._tokens > 0
+
+    def spend(self, size: int) -> None:
+        """`size` bytes went out; may overdraw by one burst."""
+        if self.rate_bps:
+            self._tokens -= size
+
+    def ready_at(self, size: int, now: float) -> float:
+        """When `size` bytes may be sent."""
+        missing = min(size, self.rate_bps / 8 * BURST) - self._tokens
+        return now + max(missing, 0.0) / (self.rate_bps / 8) if self.rate_bps else now

@@ -1,0 +1,48 @@
+"""How a chunk falls into segments, and in which order they are sent."""
+
+import random
+
+import numpy as np
+
+from dlcpd.core.bitmap import Bits, Segments
+
+_COUNTING = np.arange(4096, dtype=np.intp)
+
+
+def segment_count(size: int, segment_size: int) -> int:
+    """Segments of a chunk of `size` bytes; the last may be shorter."""
+    return -(-size // segment_size)
+
+
+def natural_order(segments: int) -> Segments:
+    """0, 1, ... A view: do not write."""
+    return _COUNTING[:segments]
+
+
+def rotated_order(segments: int, *, short_tail: bool, rng: random.Random) -> Segments:
+    """All segments once, beginning at a seeded offset, so that no position is always last (P5).
+
+    A short last segment stays last: only the last datagram of a GSO burst may be
+    shorter than the others.
+    """
+    full = segments - short_tail
+    start = rng.randrange(full) if full > 1 else 0
+    order = np.roll(natural_order(full), -start)
+    return np.append(order, segments - 1) if short_tail else order
+
+
+def critical_segments(
+    ranges: list[list[int]], start: int, size: int, segment_size: int
+) -> Bits | None:
+    """Which segments of the chunk at byte `start` touch a critical byte range.
+
+    None when none does. `ranges` are sorted, disjoint [start, stop) in bytes.
+    """
+    bits: Bits | None = None
+    for low, high in ranges:
+        a, b = max(low, start), min(high, start + size)
+        if a < b:
+            if bits is None:
+                bits = np.zeros(segment_count(size, segment_size), bool)
+            bits[(a - start) // segment_size : -(-(b - start) // segment_size)] = True
+    return bits

@@ -1,0 +1,108 @@
+"""One path of one flow, seen from its two ends.
+
+Packet numbers count per (flow, path) and are never used again, so the largest one that
+arrived tells the sender what is still in flight and what the path lost, whichever
+segments they carried.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.core.congestion import DelayWindow
+from dlcpd.core.control import PathCredit
+from dlcpd.core.rtt import Rtt
+
+_WRAP: Final = 1 << 32
+_HALF: Final = 1 << 31
+
+
+def unwrap(number: int, near: int) -> int:
+    """The full packet number whose low 32 bits are `number`, closest to `near`."""
+    step = (number - near) % _WRAP
+    return near + (step if step < _HALF else step - _WRAP)
+
+
+def microseconds(now: float) -> int:
+    """`now` as it travels in `sent_at`."""
+    return int(now * 1e6) % _WRAP
+
+
+@dataclass(slots=True)
+class PathSender:
+    """What we sent on a path and what the peer says of it. Packet numbers start at 1."""
+
+    sent: int = 0  # largest packet number sent
+    acked: int = 0  # largest that arrived
+    arrived: int = 0  # packets that arrived
+    lost: int = 0  # packets that did not, of those up to `acked`
+    rtt: Rtt = field(default_factory=Rtt)
+    congestion: DelayWindow = field(default_factory=DelayWindow)
+
+    @property
+    def in_flight(self) -> int:
+        """Packets sent and neither arrived nor lost."""
+        return self.sent - self.acked
+
+    @property
+    def room(self) -> int:
+        """Packets that may be sent now."""
+        return int(self.congestion.window) - self.in_flight
+
+    def on_credit(self, credit: PathCredit, arrived_at: float, now: float) -> int:
+        """Take in one CREDIT row; returns packets newly out of flight.
+
+        A row that is older than what is known, or about packets never sent, is ignored.
+        """
+        largest = unwrap(credit.largest, self.acked)
+        arrived = unwrap(credit.received, self.arrived)
+        if not self.acked <= largest <= self.sent or arrived < self.arrived:
+            return 0
+        newly, gained = largest - self.acked, arrived - self.arrived
+        lost = max(newly - gained, 0)
+        self.acked, self.arrived, self.lost = largest, arrived, max(largest - arrived, 0)
+        if newly:
+            self._sample(credit, arrived_at, now)
+            self.congestion.on_credit(
+                now, delay=self._fabric_delay(credit, arrived_at),
+                acked=largest, sent=self.sent, arrived=gained, lost=lost,
+            )  # fmt: skip
+        return newly
+
+    def _sample(self, credit: PathCredit, arrived_at: float, now: float) -> None:
+        """The timers' round trip runs from send to the handling of the answer."""
+        self.rtt.update((microseconds(now) - credit.echo) % _WRAP * 1e-6)
+
+    @staticmethod
+    def _fabric_delay(credit: PathCredit, arrived_at: float) -> float:
+        elapsed = (microseconds(arrived_at) - credit.echo) % _WRAP
+        if elapsed >= _HALF:  # clocks of send and arrival differ by a hair
+            return 0.0
+        return max(elapsed - credit.held, 0) * 1e-6
+
+
+@dataclass(slots=True)
+class PathReceiver:
+    """What arrived on a path."""
+
+    largest: int = 0
+    received: int = 0
+    echo: int = 0  # sent_at of the newest datagram, microseconds
+    arrived_at: float = 0.0  # when that one arrived
+    ce: int = 0  # datagrams marked Congestion Experienced
+    fresh: bool = False  # something arrived since the last credit
+
+    def on_datagrams(self, count: int, largest: int, echo: int, arrived_at: float) -> None:
+        """`count` data datagrams arrived, `largest` the 32-bit number of the newest."""
+        self.largest = max(self.largest, unwrap(largest, self.largest))
+        self.received += count
+        self.echo, self.arrived_at, self.fresh = echo, arrived_at, True
+
+    def on_ping(self, largest: int, echo: int, arrived_at: float) -> None:
+        """The peer says what it has sent: everything up to `largest` is here or lost."""
+        self.on_datagrams(0, largest, echo, arrived_at)
+
+    def credit(self, path: int, now: float) -> PathCredit:
+        """One row of a CREDIT."""
+        held = max(int((now - self.arrived_at) * 1e6), 0)
+        self.fresh = False
+        return PathCredit(path, self.largest % _WRAP, self.received, self.echo, held)

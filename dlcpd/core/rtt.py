@@ -1,0 +1,37 @@
+"""Round-trip time of one path (RFC 9002 section 5)."""
+
+from dataclasses import dataclass
+from typing import Final
+
+INITIAL_RTT: Final = 1e-3  # seconds, before the first sample: a generous data-centre RTT
+MIN_RTO: Final = 2e-3  # seconds; below this, scheduling of a busy host looks like loss
+MAX_RTO: Final = 0.2  # seconds; keeps a backed-off timer well inside the peer timeout
+
+
+@dataclass(slots=True)
+class Rtt:
+    """Smoothed estimates, seconds."""
+
+    smoothed: float = INITIAL_RTT
+    variation: float = INITIAL_RTT / 2
+    minimum: float = float("inf")
+
+    def update(self, sample: float) -> None:
+        """One sample, seconds; the first replaces the initial guess."""
+        sample = max(sample, 1e-6)
+        if self.minimum == float("inf"):
+            self.smoothed, self.variation = sample, sample / 2
+        else:
+            self.variation += (abs(self.smoothed - sample) - self.variation) / 4
+            self.smoothed += (sample - self.smoothed) / 8
+        self.minimum = min(self.minimum, sample)
+
+    def timeout(self, attempt: int = 0) -> float:
+        """How long to wait for an answer; doubles with every attempt."""
+        base = max(self.smoothed + 4 * self.variation, MIN_RTO)
+        return min(base * 2.0 ** min(attempt, 16), MAX_RTO)
+
+    @property
+    def reordering(self) -> float:
+        """Quiet time after which a hole is a loss and not reordering."""
+        return min(max(self.smoothed / 2, 2e-4), 5e-3)

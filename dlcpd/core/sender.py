@@ -1,0 +1,91 @@
+"""Sends one chunk to one peer: a pass, then whatever the peer asks for, until it is content."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.core.bitmap import Bits, Segments, indices
+from dlcpd.core.datagram import Bytes
+from dlcpd.core.wire import MAX_ROUND, Kind
+
+ENDING_RUN: Final = 32  # datagrams flagged ENDING: the mark survives the loss of most of them
+Key = tuple[int, Kind, int]  # operation, PUSH or PULL, chunk
+
+
+class State(Enum):
+    SENDING = auto()  # segments of the present round are still to be sent
+    AWAITING = auto()  # the pass ended; the peer's verdict is out
+    DONE = auto()  # the peer is content
+
+
+@dataclass(slots=True, eq=False)
+class ChunkSender:
+    """One chunk, one direction. `payload` stays untouched until DONE."""
+
+    key: Key
+    payload: Bytes
+    start: int  # byte offset of the chunk in its tensor
+    segment_size: int
+    traffic_class: int
+    order: Segments  # of the present round
+    state: State = State.SENDING
+    round: int = 0
+    probes: int = 0  # END datagrams sent without an answer
+    sent: int = 0  # segments of the first pass
+    repaired: int = 0  # segments sent again
+    path_of: NDArray[np.uint8] = field(init=False)  # path each segment was last sent on
+    segments: int = field(init=False)
+    _cursor: int = 0
+
+    def __post_init__(self) -> None:
+        self.segments = len(self.order)
+        self.path_of = np.zeros(self.segments, np.uint8)
+
+    @property
+    def remaining(self) -> int:
+        """Segments of this round not yet taken."""
+        return len(self.order) - self._cursor
+
+    def take(self, limit: int, path: int) -> tuple[Segments, int]:
+        """Up to `limit` next segments, to go out on `path`; and how many rows from the
+        end of the batch belong to the end of the pass. The last one moves to AWAITING."""
+        begin = self._cursor
+        taken = self.order[begin : begin + limit]
+        self._cursor += len(taken)
+        self.path_of[taken] = path
+        if self.round:
+            self.repaired += len(taken)
+        else:
+            self.sent += len(taken)
+        if self.remaining == 0:
+            self.state = State.AWAITING
+        ending = self._cursor - max(begin, len(self.order) - ENDING_RUN)
+        return taken, max(ending, 0)
+
+    def on_nack(self, missing: Bits, round_: int) -> bool:
+        """The peer lacks `missing` and asks for `round_`. True: there is something to send.
+
+        A repeated or stale NACK is ignored: END probes replace a lost repair.
+        """
+        if self.state is State.DONE or not self.round < round_ <= MAX_ROUND or not missing.any():
+            return False
+        self.round = round_
+        self._begin(indices(missing))
+        return True
+
+    def on_veto(self, segments: Segments) -> None:
+        """Send `segments` once more although the peer would go without them."""
+        self._begin(segments)
+
+    def _begin(self, order: Segments) -> None:
+        self.order, self._cursor, self.probes = order, 0, 0
+        self.state = State.SENDING
+
+    def on_done(self) -> bool:
+        """The peer has what it wants. True the first time."""
+        first = self.state is not State.DONE
+        self.state = State.DONE
+        return first

@@ -1,0 +1,330 @@
+"""One rank of one job: its flows, its operations, and who has submitted what.
+
+Rendezvous before data: an operation's data flows to a peer only after that peer's READY,
+so nothing arrives that has no place, and ranks that disagree are told so by name.
+"""
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from dlcpd.contract.errors import (
+    DeadlineExceeded,
+    DlcpError,
+    PeerLost,
+    RanksDisagree,
+    ReplicaDivergence,
+    TooMany,
+)
+from dlcpd.core import control
+from dlcpd.core.bitmap import Segments
+from dlcpd.core.control import Ready
+from dlcpd.core.digests import DigestBook
+from dlcpd.core.events import (
+    Event,
+    OperationDone,
+    OperationFailed,
+    OperationReleased,
+    SessionBroken,
+    Stats,
+)
+from dlcpd.core.flow import Flow
+from dlcpd.core.incoming import Incoming
+from dlcpd.core.residual import ResidualStore
+from dlcpd.core.sender import ChunkSender, Key
+from dlcpd.core.timers import TimerTable
+from dlcpd.core.wire import Header, Kind
+
+MAX_AHEAD: Final = 1024  # operations a peer may be ahead of us; its READYs are remembered
+MAX_OPEN: Final = 1024  # operations in flight of one session
+MAX_LEDGER: Final = 4096  # rows kept for reports
+PINGS_BEFORE_LOST: Final = 3  # silence alone may be our own sleep; unanswered pings are not
+
+
+class Operation(Protocol):
+    """A collective in flight, as the session sees it."""
+
+    number: int
+    ready: Ready
+    deadline: float  # absolute
+    ready_ranks: set[int]  # peers whose READY is in
+
+    def start(self, session: "Session", now: float) -> None: ...
+    def on_peer_ready(self, rank: int, now: float) -> None: ...
+    def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str: ...
+    def on_received(self, incoming: Incoming, now: float) -> None: ...
+    def on_acknowledged(self, rank: int, sender: ChunkSender, now: float) -> None: ...
+    def on_given_up(self, rank: int, sender: ChunkSender, missing: Segments) -> Segments: ...
+    def on_failed(self) -> None: ...
+    def waiting_for(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """Segments of one chunk that went missing for good in one operation (P9)."""
+
+    operation: int
+    name: str  # of the tensor
+    sender: int  # rank
+    owner: int  # rank
+    chunk: int
+    segments: int
+    paths: dict[int, int]  # path -> segments; known to the sender only
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """Implements what flows (`Host`) and operations need. Time comes in with every call."""
+
+    number: int
+    rank: int
+    world_size: int
+    timers: TimerTable
+    counters: Counter[str]
+    peer_timeout: float = 1.0  # seconds
+    flows: dict[int, Flow] = field(default_factory=dict)
+    operations: dict[int, Operation] = field(default_factory=dict)
+    residuals: ResidualStore = field(default_factory=ResidualStore)
+    digests: DigestBook = field(default_factory=DigestBook)
+    events: list[Event] = field(default_factory=list)
+    ledger: list[LedgerRow] = field(default_factory=list)
+    broken: tuple[str, str] | None = None  # code, text
+    submitted: int = 0  # newest operation number
+    _now: float = 0.0
+    _ready: dict[int, dict[int, Ready]] = field(default_factory=dict)  # rank -> operation -> it
+    _ready_attempts: dict[tuple[int, int], int] = field(default_factory=dict)
+    _failed: OrderedDict[int, None] = field(default_factory=OrderedDict)
+
+    # --- from the client ----------------------------------------------------------
+
+    def submit(self, operation: Operation, now: float) -> None:
+        """Begin an operation.
+
+        Raises: the error that broke the session; TooMany. Nothing changed then.
+        """
+        self._now = now
+        if len(self.operations) >= MAX_OPEN:
+            raise TooMany(f"{MAX_OPEN} operations in flight; wait for some before submitting more")
+        self.submitted = max(self.submitted, operation.number)
+        self.operations[operation.number] = operation
+        self.set_timer((self, "deadline", operation.number), operation.deadline)
+        operation.start(self, now)
+        for rank, flow in self.flows.items():
+            self._tell_ready(flow, operation, attempt=0)
+            self._watch(flow)
+            theirs = self._ready.get(rank, {}).pop(operation.number, None)
+            if theirs is not None and not self._match(rank, operation, theirs):
+                return
+
+    def _tell_ready(self, flow: Flow, operation: Operation, attempt: int) -> None:
+        checked, digest = self.digests.newest()
+        body = replace(operation.ready, window=flow.grant, checked=checked, digest=digest).pack()
+        flow.tell(Header(Kind.READY, flow.token_out, operation.number), body)
+        self._ready_attempts[flow.rank, operation.number] = attempt
+        at = self._now + flow.tx[0].rtt.timeout(attempt)
+        self.set_timer((self, "ready", flow.rank, operation.number), at)
+
+    def _knows_us_ready(self, rank: int, number: int) -> None:
+        """No need to repeat our READY to `rank`."""
+        if self._ready_attempts.pop((rank, number), None) is not None:
+            self.cancel_timer((self, "ready", rank, number))
+
+    def _match(self, rank: int, operation: Operation, theirs: Ready) -> bool:
+        if not operation.ready.agrees_with(theirs):
+            flow = self.flows[rank]
+            text = (
+                f"operation {operation.number}: rank {rank} on {flow.name} submitted "
+                f"{theirs.describe()}; rank {self.rank} here submitted "
+                f"{operation.ready.describe()}. All ranks must submit the same operations in "
+                f"the same order"
+            )
+            self.fail(operation.number, RanksDisagree(text))
+            return False
+        operation.on_peer_ready(rank, self._now)
+        return operation.number in self.operations
+
+    # --- from the network -----------------------------------------------------------
+
+    def on_ready(self, flow: Flow, number: int, body: bytes, now: float) -> None:
+        """A peer's READY. Raises MalformedDatagram."""
+        self._now = now
+        ready = control.unpack_ready_untrusted(body)
+        flow.window = ready.window
+        if not self.digests.check(flow.rank, ready.checked, ready.digest):
+            self._diverged(flow.rank, ready.checked)
+            return
+        operation = self.operations.get(number)
+        if operation is not None:
+            if flow.rank in operation.ready_ranks:  # it asks again: it does not know that we are ready
+                flow.tell(Header(Kind.READY_ACK, flow.token_out, number))
+            else:
+                self._match(flow.rank, operation, ready)
+            return
+        if self.submitted < number <= self.submitted + MAX_AHEAD:
+            self._ready.setdefault(flow.rank, {})[number] = ready
+        flow.tell(Header(Kind.READY_ACK, flow.token_out, number))
+
+    def on_ready_ack(self, flow: Flow, number: int) -> None:
+        """The peer knows that we are ready."""
+        self._knows_us_ready(flow.rank, number)
+
+    # --- what flows ask (Host) --------------------------------------------------------
+
+    def open_incoming(self, rank: int, key: Key) -> Incoming | str:
+        number = key[0]
+        operation = self.operations.get(number)
+        if operation is None:
+            if number in self._failed:
+                return "failed"
+            return "stale" if number <= self.submitted else "early"
+        self._knows_us_ready(rank, number)  # its data proves it
+        return operation.open_incoming(rank, key, self._now)
+
+    def on_received(self, incoming: Incoming, now: float) -> None:
+        self._now = now
+        operation = self.operations.get(incoming.key[0])
+        if operation is not None:
+            operation.on_received(incoming, now)
+
+    def on_acknowledged(self, rank: int, sender: ChunkSender, now: float) -> None:
+        self._now = now
+        operation = self.operations.get(sender.key[0])
+        if operation is not None:
+            operation.on_acknowledged(rank, sender, now)
+
+    def on_given_up(self, rank: int, sender: ChunkSender, missing: Segments) -> Segments:
+        operation = self.operations.get(sender.key[0])
+        if operation is None:
+            return np.empty(0, np.intp)
+        return operation.on_given_up(rank, sender, missing)
+
+    def count(self, reason: str, datagrams: int = 1) -> None:
+        self.counters[reason] += datagrams
+
+    def set_timer(self, key: Any, at: float) -> None:
+        self.timers.set(key, at)
+
+    def cancel_timer(self, key: Any) -> None:
+        self.timers.cancel(key)
+
+    # --- from operations ---------------------------------------------------------------
+
+    def send(self, rank: int, sender: ChunkSender) -> None:
+        """Queue a chunk towards `rank`."""
+        self.flows[rank].send(sender)
+
+    def acknowledge(self, rank: int, key: Key, now: float) -> None:
+        """What arrived from `rank` shows that it has our chunk `key`."""
+        self.flows[rank].acknowledge(key, now)
+
+    def done(self, number: int, *, released: bool, stats: Stats, digest: int | None) -> None:
+        """The result of an operation stands."""
+        self.events.append(OperationDone(self.number, number, released, stats))
+        if released:
+            self._close(number)
+        if digest is not None:
+            rank = self.digests.add(number, digest)
+            if rank is not None:
+                self._diverged(rank, number)
+
+    def released(self, number: int) -> None:
+        """Nobody needs the memory of a done operation."""
+        self.events.append(OperationReleased(self.number, number))
+        self._close(number)
+
+    def record(self, row: LedgerRow) -> None:
+        """Book a loss."""
+        self.ledger.append(row)
+        if len(self.ledger) > MAX_LEDGER:
+            del self.ledger[: MAX_LEDGER // 2]
+
+    def _close(self, number: int) -> None:
+        self.operations.pop(number, None)
+        self.cancel_timer((self, "deadline", number))
+        for rank in self.flows:
+            self._knows_us_ready(rank, number)
+
+    # --- failure ------------------------------------------------------------------------
+
+    def fail(self, number: int, error: DlcpError) -> None:
+        """End an operation without a result; a no-op when it is not open."""
+        operation = self.operations.get(number)
+        if operation is None:
+            return
+        operation.on_failed()
+        self._close(number)
+        self._failed[number] = None
+        while len(self._failed) > MAX_AHEAD:
+            self._failed.popitem(last=False)
+        for flow in self.flows.values():
+            flow.forget(number)
+        self.events.append(OperationFailed(self.number, number, error.code, str(error)))
+
+    def fail_all(self, rank: int, error: DlcpError) -> None:
+        """Break the session: every open operation fails, none can be submitted."""
+        if self.broken is not None:
+            return
+        self.broken = (error.code, str(error))
+        for number in list(self.operations):
+            self.fail(number, error)
+        self.events.append(SessionBroken(self.number, rank, error.code, str(error)))
+
+    def _diverged(self, rank: int, number: int) -> None:
+        text = (
+            f"rank {rank} on {self.flows[rank].name} and rank {self.rank} here hold different "
+            f"results of operation {number}: replicas have diverged. Stop, and restart from "
+            f"the last checkpoint"
+        )
+        self.fail_all(rank, ReplicaDivergence(text))
+
+    # --- time -----------------------------------------------------------------------------
+
+    def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
+        """A timer of this session expired."""
+        self._now = now
+        if what == "deadline":
+            self._deadline(rest[0], now)
+        elif what == "ready":
+            rank, number = rest
+            operation = self.operations.get(number)
+            if operation is not None:
+                attempt = self._ready_attempts.get((rank, number), 0)
+                self._tell_ready(self.flows[rank], operation, attempt + 1)
+        elif what == "alive" and self.operations:
+            self._check_alive(self.flows[rest[0]], now)
+
+    def _deadline(self, number: int, now: float) -> None:
+        operation = self.operations.get(number)
+        if operation is not None:
+            text = f"operation {number} missed its deadline; waiting for {operation.waiting_for()}"
+            self.fail(number, DeadlineExceeded(text))
+
+    def _watch(self, flow: Flow) -> None:
+        key = (self, "alive", flow.rank)
+        if not self.timers.pending(key):
+            flow.heard_at, flow.unanswered = self._now, 0
+            self.set_timer(key, self._now + self.peer_timeout / 4)
+
+    def _check_alive(self, flow: Flow, now: float) -> None:
+        silent = now - flow.heard_at
+        if silent >= self.peer_timeout and flow.unanswered >= PINGS_BEFORE_LOST:
+            waiting = "; ".join(op.waiting_for() for op in list(self.operations.values())[:3])
+            text = (
+                f"rank {flow.rank} on {flow.name} has not answered for {silent:.1f} s "
+                f"({flow.unanswered} pings on {len(flow.tx)} paths); waiting for {waiting}"
+            )
+            self.fail_all(flow.rank, PeerLost(text))
+            return
+        interval = self.peer_timeout / 4
+        if flow.in_flight:
+            interval = min(flow.tx[0].rtt.timeout(flow.unanswered) * 2, interval)
+        if silent >= 0.9 * interval:
+            flow.ping(now)
+        self.set_timer((self, "alive", flow.rank), now + interval)
+
+    def excuse_silence(self, now: float) -> None:
+        """We ourselves were asleep: nobody's silence counts."""
+        for flow in self.flows.values():
+            flow.heard_at, flow.unanswered = now, 0

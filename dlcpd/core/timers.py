@@ -1,0 +1,57 @@
+"""Many timers, one answer: when to wake up next."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+
+@dataclass(slots=True)
+class TimerTable:
+    """At most one pending time per key; setting a key again replaces its time."""
+
+    _at: dict[Hashable, float] = field(default_factory=dict)
+    _heap: list[tuple[float, int, Hashable]] = field(default_factory=list)
+    _tiebreak: int = 0
+
+    def set(self, key: Hashable, at: float) -> None:
+        """Expire `key` at `at`, seconds."""
+        if self._at.get(key) == at:
+            return
+        self._at[key] = at
+        self._tiebreak += 1
+        heappush(self._heap, (at, self._tiebreak, key))
+
+    def cancel(self, key: Hashable) -> None:
+        """Forget `key`; a no-op when it is not set."""
+        self._at.pop(key, None)
+
+    def discard(self, unwanted: Callable[[Any], bool]) -> None:
+        """Forget all keys that `unwanted` accepts."""
+        for key in [key for key in self._at if unwanted(key)]:
+            del self._at[key]
+
+    def pending(self, key: Hashable) -> bool:
+        """Whether `key` is set."""
+        return key in self._at
+
+    def next_timeout(self) -> float | None:
+        """Absolute time of the earliest pending timer."""
+        while self._heap:
+            at, _, key = self._heap[0]
+            if self._at.get(key) == at:
+                return at
+            heappop(self._heap)  # replaced or cancelled since
+        return None
+
+    def pop_due(self, now: float) -> list[Hashable]:
+        """Keys that expired, in order of their times; they are no longer pending."""
+        due: list[Hashable] = []
+        while (at := self.next_timeout()) is not None and at <= now:
+            _, _, key = heappop(self._heap)
+            del self._at[key]
+            due.append(key)
+        return due
+
+    def __len__(self) -> int:
+        return len(self._at)

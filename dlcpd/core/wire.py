@@ -1,0 +1,111 @@
+"""Byte layout of every datagram: the scalar specification. docs/wire.md explains it.
+
+`wire_batch` is the numpy twin that the fast path uses; tests/vectors/header.json
+pins both, rejects included. All integers are little-endian: every host this runs on
+is, and the fast path then reads fields without swapping bytes.
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Final, Self
+
+from dlcpd.contract.errors import MalformedDatagram
+
+VERSION: Final = 0xD1  # high nibble: "this is dlcpd", low nibble: version
+HEADER_SIZE: Final = 32
+MAX_SEGMENTS: Final = 4096  # per chunk; bounds every bitmap a peer can make us look at
+MAX_PATHS: Final = 16
+MAX_CLASSES: Final = 8
+MAX_ROUND: Final = 255  # of repair; u8
+_LAYOUT: Final = struct.Struct("<BBBBIQIHBBII")
+assert _LAYOUT.size == HEADER_SIZE  # noqa: S101  # our own arithmetic
+
+
+class Kind(IntEnum):
+    """What a datagram is for. Bodies of the control kinds are in `control`."""
+
+    PUSH = 1  # data, reduce stage: contribution to the shard's owner (bounded loss)
+    PULL = 2  # data, gather stage: reduced shard from its owner (complete)
+    READY = 3  # rendezvous: the sender has submitted this operation
+    READY_ACK = 4  # READY arrived, though the receiver may not be ready itself
+    CREDIT = 5  # what arrived on each path; opens the window; answers PING
+    END = 6  # a pass over a chunk has ended: what is missing?
+    NACK = 7  # bitmap of missing segments, asks for the next round
+    COMPLETE = 8  # list of chunks that are complete at the receiver
+    FINAL = 9  # bitmap of segments the receiver would go without
+    ACK = 10  # the sender agrees to FINAL and keeps those segments as residual
+    PING = 11  # are you alive, and what have you got?
+
+
+DATA_KINDS: Final = frozenset({Kind.PUSH, Kind.PULL})
+
+
+class Flag(IntFlag):
+    """Bits of the flags byte."""
+
+    NONE = 0
+    ENDING = 1  # in the last burst of a pass: what is still missing soon after may be lost
+    PULL_STAGE = 2  # control about a PULL chunk (else PUSH)
+
+
+KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.PULL_STAGE)
+_KINDS: Final = {int(kind): kind for kind in Kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """First 32 bytes of every datagram.
+
+    offset  0        1     2      3     4..7       8..15   16..19  20..21   22     23
+            version  kind  flags  path  operation  token   chunk   segment  round  class
+    offset  24..27         28..31
+            packet_number  sent_at (microseconds of the sender's clock, wraps)
+    """
+
+    kind: Kind
+    token: int  # u64, chosen by the receiver for this sender in this session
+    operation: int = 0  # u32, counts a session's operations from 1
+    chunk: int = 0  # u32, index in the operation
+    segment: int = 0  # u16, index in the chunk, < MAX_SEGMENTS
+    round: int = 0  # u8; 0 = first pass, n = n-th repair
+    traffic_class: int = 0  # u8, < MAX_CLASSES
+    flags: int = 0  # Flag bits
+    path: int = 0  # u8, < MAX_PATHS: index of the path it was sent on
+    packet_number: int = 0  # u32, per (flow, path), never reused; 0 for control
+    sent_at: int = 0  # u32, microseconds
+
+    def pack(self) -> bytes:
+        """32 bytes."""
+        return _LAYOUT.pack(
+            VERSION, self.kind, self.flags, self.path, self.operation, self.token,
+            self.chunk, self.segment, self.round, self.traffic_class,
+            self.packet_number, self.sent_at,
+        )  # fmt: skip
+
+    @classmethod
+    def unpack_untrusted(cls, data: bytes | memoryview) -> Self:
+        """The header of a datagram.
+
+        Raises: MalformedDatagram, and nothing else, for any input.
+        """
+        if len(data) < HEADER_SIZE:
+            raise MalformedDatagram("short", f"{len(data)} bytes")
+        (version, kind, flags, path, operation, token, chunk, segment, round_,
+         traffic_class, packet_number, sent_at) = _LAYOUT.unpack_from(data)  # fmt: skip
+        if version != VERSION:
+            raise MalformedDatagram("version", f"{version:#x}")
+        if kind not in _KINDS:
+            raise MalformedDatagram("kind", str(kind))
+        if flags & ~KNOWN_FLAGS:
+            raise MalformedDatagram("flags", f"{flags:#x}")
+        if path >= MAX_PATHS:
+            raise MalformedDatagram("path", str(path))
+        if segment >= MAX_SEGMENTS:
+            raise MalformedDatagram("segment", str(segment))
+        if traffic_class >= MAX_CLASSES:
+            raise MalformedDatagram("class", str(traffic_class))
+        return cls(
+            _KINDS[kind], token, operation, chunk, segment, round_, traffic_class,
+            flags, path, packet_number, sent_at,
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Sockets, shared memory, epoll and the clock: everything the pure parts must not touch."""

@@ -1,0 +1,143 @@
+"""The engine's command and completion queues: control <-> engine, same host, same user.
+
+One SOCK_SEQPACKET socketpair; a frame is the msgpack of `[kind, fields]`. Both ends
+are this package at one version, so frames are trusted: no bounds here, unlike
+dlcpd.contract.messages.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgpack
+
+MAX_COMMAND = 192 * 1024  # bytes; SEQPACKET frames stay under the default socket buffer
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """Carries two descriptors: arena (memfd) and the engine's end of the lane."""
+
+    session: int
+    job: str
+    rank: int
+    world_size: int
+    arena_bytes: int
+    peers: list[dict[str, Any]]
+    # per peer: rank, host, token_in (they send with it), token_out (we send with it),
+    # endpoints [[address, port], ...] one per path
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    """The client left, or control gave the session up. Open operations fail with `text`."""
+
+    session: int
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerGone:
+    """Control learned that a peer's session ended."""
+
+    session: int
+    rank: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbortOperation:
+    """A peer gave an operation up."""
+
+    session: int
+    operation: int
+    rank: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """Ask for counters, paths, sessions and the newest `ledger` rows."""
+
+    ledger: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the engine at once; `drain` lets open operations finish first, seconds."""
+
+    drain: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReady:
+    """First frame from the engine: the bound endpoint of each path."""
+
+    endpoints: list[list[Any]]  # [[address, port], ...]
+    features: dict[str, Any]  # gso, gro, receive_buffer
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFailed:
+    """The engine could not start; it exits after this frame."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaneClosed:
+    """The client's end of the lane is gone: the client ended or was killed."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFailed:
+    """Tell the peers' daemons, so that nobody waits."""
+
+    session: int
+    operation: int
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBroken:
+    """A peer is lost or replicas diverged: every open operation of the session failed."""
+
+    session: int
+    rank: int  # the peer
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Answer to ReportRequest."""
+
+    report: dict[str, Any]
+
+
+Command = OpenSession | CloseSession | PeerGone | AbortOperation | ReportRequest | Stop
+Event = EngineReady | EngineFailed | LaneClosed | OperationFailed | SessionBroken | Report
+
+_KINDS: dict[str, type[Command | Event]] = {
+    kind.__name__: kind
+    for kind in (
+        OpenSession, CloseSession, PeerGone, AbortOperation, ReportRequest, Stop,
+        EngineReady, EngineFailed, LaneClosed, OperationFailed, SessionBroken, Report,
+    )
+}  # fmt: skip
+
+
+def pack(message: Command | Event) -> bytes:
+    """One frame."""
+    packed: bytes = msgpack.packb([type(message).__name__, asdict(message)])
+    return packed
+
+
+def unpack(frame: bytes) -> Command | Event:
+    """Inverse of `pack`."""
+    name, values = msgpack.unpackb(frame)
+    return _KINDS[name](**values)

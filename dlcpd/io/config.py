@@ -1,0 +1,31 @@
+"""What one engine is told at its start. Control derives it from the daemon's TOML."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """One line per setting: unit, and why the default."""
+
+    host: str = "localhost"  # name of this host in errors and reports
+    paths: tuple[tuple[str, int], ...] = (("127.0.0.1", 0),)  # (local address, UDP port); 0 = any
+    segment_size: int = 1408  # payload bytes per datagram; 1408 + 32 + 48 (IPv6) <= MTU 1500
+    chunk_segments: int = 745  # ~1 MiB per chunk: stays in a core's L2 while it is reduced
+    receive_buffer: int = 32 << 20  # bytes asked for per socket; the kernel may grant less
+    offload: bool = True  # False: no GSO/GRO, one datagram per message (also the fallback)
+    rate_limit_bps: float = 0.0  # bit/s for the whole engine; 0 = only congestion control limits
+    peer_timeout: float = 1.0  # seconds of silence after which a probed peer counts as lost
+    digest_every: int = 16  # 1 of so many chunks enters the replica digest; 1 = all, 0 = none
+    inject_loss: float = 0.0  # fraction of arriving datagrams thrown away, for tests and demos
+    inject_seed: int = 0
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        values = json.loads(text)
+        values["paths"] = tuple((address, port) for address, port in values["paths"])
+        return cls(**values)
