@@ -19,7 +19,7 @@ from dlcpd.core.pacing import Pacer
 from dlcpd.core.path import PathReceiver, PathSender
 from dlcpd.core.session import Session
 from dlcpd.core.timers import TimerTable
-from dlcpd.core.wire import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE, Header, Kind
 from dlcpd.core.wire_batch import NUMBER, SENT_AT, TOKEN_HIGH, TOKEN_LOW, Words
 
 TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
@@ -45,6 +45,7 @@ class Endpoint:
     segment_size: int
     grant: int  # bytes that all peers together may have in flight towards us
     pacer: Pacer
+    max_window: int = 1 << 30  # bytes one peer may have in flight towards us
     counters: Counter[str] = field(default_factory=Counter)
     timers: TimerTable = field(default_factory=TimerTable)
     sessions: dict[int, Session] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class Endpoint:
     def _share_grant(self) -> None:
         """Every sender may fill its share of our receive buffers, and no more."""
         for flow in self.flows.values():
-            flow.grant = self.grant // len(self.flows)
+            flow.grant = min(self.grant // len(self.flows), self.max_window)
 
     # --- datagrams in ----------------------------------------------------------------
 
@@ -143,6 +144,8 @@ class Endpoint:
     def _control(self, data: bytes, arrived_at: float, now: float) -> None:
         try:
             header = Header.unpack_untrusted(data)
+            if header.kind in DATA_KINDS:
+                raise MalformedDatagram("length", "data that does not fill its datagram")
             flow = self._by_token.get(header.token)
             if flow is None:
                 raise MalformedDatagram("token")

@@ -14,6 +14,7 @@ class EngineConfig:
     segment_size: int = 1408  # payload bytes per datagram; 1408 + 32 + 48 (IPv6) <= MTU 1500
     chunk_segments: int = 745  # ~1 MiB per chunk: stays in a core's L2 while it is reduced
     receive_buffer: int = 32 << 20  # bytes asked for per socket; the kernel may grant less
+    window: int = 4 << 20  # bytes one peer may have in flight: 100 Gb/s times 300 us of round trip
     offload: bool = True  # False: no GSO/GRO, one datagram per message (also the fallback)
     rate_limit_bps: float = 0.0  # bit/s for the whole engine; 0 = only congestion control limits
     peer_timeout: float = 1.0  # seconds of silence after which a probed peer counts as lost

@@ -1,0 +1,352 @@
+"""The engine: one process that owns its sockets, its flows and its loop, and shares nothing.
+
+Control speaks to it over one command socket, each client over its own lane; the pure
+endpoint does the rest. `python -m dlcpd.io.engine --fd N`, configuration in
+DLCPD_ENGINE_CONFIG; it ends when the command socket does.
+"""
+
+import argparse
+import array
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, Final
+
+from dlcpd.collectives.all_reduce import AllReduce, ScratchPool, Spec
+from dlcpd.contract.errors import BadMessage, BadPolicy, DlcpError, SessionClosed, error_for
+from dlcpd.contract.messages import Completed, Failed, Released, Submit
+from dlcpd.core.control import Ready
+from dlcpd.core.endpoint import MAX_FLOWS, Endpoint, PeerSpec
+from dlcpd.core.events import (
+    Event,
+    OperationDone,
+    OperationFailed,
+    OperationReleased,
+    SessionBroken,
+)
+from dlcpd.core.numbers import INTEGERS, STORAGE
+from dlcpd.core.pacing import Pacer
+from dlcpd.core.session import Session
+from dlcpd.io import commands
+from dlcpd.io.config import EngineConfig
+from dlcpd.io.lane import Lane
+from dlcpd.io.report import report
+from dlcpd.io.udp import UdpPath
+
+BATCHES_PER_WAKE: Final = 4  # receive calls per socket before others get their turn
+FRAMES_PER_WAKE: Final = 64  # submissions per lane and wake-up, likewise
+FINE_SLEEP: Final = 0.002  # seconds; below it, epoll's millisecond is too coarse
+MAX_FDS: Final = 2  # descriptors that travel with one command
+
+
+class Engine:
+    """Composition and order only; rules live in core and collectives."""
+
+    def __init__(self, config: EngineConfig, control: socket.socket) -> None:
+        """Raises AddressUnavailable."""
+        self.config = config
+        self.control = control
+        self.endpoint = Endpoint(config.segment_size, 0, Pacer(config.rate_limit_bps))
+        self.paths = [
+            UdpPath(
+                index, host, port, segment_size=config.segment_size,
+                receive_buffer=config.receive_buffer, offload=config.offload,
+                counters=self.endpoint.counters,
+            )
+            for index, (host, port) in enumerate(config.paths)
+        ]  # fmt: skip
+        self.endpoint.grant = sum(path.receive_buffer for path in self.paths)
+        self.endpoint.max_window = config.window
+        self.scratch = ScratchPool(config.chunk_segments * config.segment_size)
+        self.lanes: dict[int, Lane] = {}
+        self.stop_at: float | None = None
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[int, float], None]] = {}
+        self._watch(control, self._on_command)
+        for path in self.paths:
+            if config.inject_loss:
+                path.inject_loss(config.inject_loss, config.inject_seed * 64 + path.index)
+            self._watch(path, self._path_handler(path))
+
+    # --- the loop -------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until Stop, or the command socket ends."""
+        while self.stop_at is None or not self._drained():
+            now = time.monotonic()
+            for fd, mask in self._wait(now):
+                handler = self._handlers.get(fd)
+                if handler is not None:  # an earlier handler of this round may have closed it
+                    handler(mask, now := time.monotonic())
+            now = time.monotonic()
+            self.endpoint.handle_timeout(now)
+            self._pump(now)
+
+    def _wait(self, now: float) -> list[tuple[int, int]]:
+        due = self.endpoint.next_timeout()
+        timeout = -1.0 if due is None else max(due - now, 0.0)
+        if self.stop_at is not None:
+            timeout = 0.05 if timeout < 0 else min(timeout, 0.05)
+        if self._can_send():
+            timeout = 0.0
+        if 0.0 < timeout < FINE_SLEEP:
+            select.select([self._epoll.fileno()], [], [], timeout)
+            timeout = 0.0
+        return self._epoll.poll(timeout if timeout >= 0 else None)
+
+    def _can_send(self) -> bool:
+        return not any(path.backlog for path in self.paths) and self.endpoint.may_send()
+
+    def _pump(self, now: float) -> None:
+        """Everything that wants to leave: control first, then data, then answers to clients."""
+        self._send_controls(now)
+        if not any(path.backlog for path in self.paths):
+            for batch in self.endpoint.transmit(now):
+                path = self.paths[batch.path]
+                path.send(batch)
+                if path.backlog:
+                    self._epoll.modify(path, select.EPOLLIN | select.EPOLLOUT)
+                    break
+            self._send_controls(now)
+        for session in list(self.endpoint.sessions.values()):
+            if session.events:
+                events, session.events = session.events, []
+                for event in events:
+                    self._tell(event)
+
+    def _send_controls(self, now: float) -> None:
+        for control in self.endpoint.controls(now):
+            self.paths[control.path].send_control(control)
+
+    def _drained(self) -> bool:
+        late = self.stop_at is not None and time.monotonic() >= self.stop_at
+        return late or not any(s.operations for s in self.endpoint.sessions.values())
+
+    def _watch(self, source: Any, handler: Callable[[int, float], None]) -> None:
+        self._handlers[source.fileno()] = handler
+        self._epoll.register(source, select.EPOLLIN)
+
+    def _unwatch(self, source: Any) -> None:
+        self._epoll.unregister(source)
+        del self._handlers[source.fileno()]
+
+    # --- the network ------------------------------------------------------------------
+
+    def _path_handler(self, path: UdpPath) -> Callable[[int, float], None]:
+        def handle(mask: int, now: float) -> None:
+            if mask & select.EPOLLOUT and path.send_backlog():
+                self._epoll.modify(path, select.EPOLLIN)
+            for _ in range(BATCHES_PER_WAKE):
+                batch = path.receive(now)
+                if batch is None:
+                    return
+                self.endpoint.receive(batch, now)
+
+        return handle
+
+    # --- clients -------------------------------------------------------------------------
+
+    def _lane_handler(self, lane: Lane) -> Callable[[int, float], None]:
+        def handle(mask: int, now: float) -> None:
+            if mask & select.EPOLLOUT:
+                lane.flush()
+                self._watch_backlog(lane)
+            for _ in range(FRAMES_PER_WAKE):
+                try:
+                    message = lane.receive()
+                    if message is None:
+                        return
+                    self._on_submit(lane, message, now)
+                except BadMessage as exc:
+                    self.endpoint.counters["bad_message"] += 1
+                    self._send(lane, Failed(0, exc.code, str(exc)))
+                except EOFError:
+                    self._emit(commands.LaneClosed(lane.session))
+                    self._close(lane.session, SessionClosed("the client ended"))
+                    return
+
+        return handle
+
+    def _on_submit(self, lane: Lane, message: Any, now: float) -> None:
+        if not isinstance(message, Submit):
+            raise BadMessage(f"{type(message).__name__} does not belong on a lane")
+        session = self.endpoint.sessions[lane.session]
+        try:
+            if session.broken is not None:
+                raise error_for(*session.broken)
+            if self.stop_at is not None:
+                raise SessionClosed("the daemon is shutting down")
+            session.submit(self._operation(lane, session, message, now), now)
+        except DlcpError as exc:
+            self._send(lane, Failed(message.operation, exc.code, str(exc)))
+
+    def _operation(self, lane: Lane, session: Session, ask: Submit, now: float) -> AllReduce:
+        size = ask.count * STORAGE[ask.dtype].itemsize
+        if ask.offset % 64 or ask.offset + size > len(lane.memory):
+            raise BadMessage(f"operation {ask.operation}: {size} B at {ask.offset} is not in the arena")
+        if ask.operation != session.submitted + 1:
+            raise BadMessage(f"operation {ask.operation} after {session.submitted}")
+        _check_policy(ask)
+        mark = blake2b(repr((ask.name, ask.critical)).encode(), digest_size=8).digest()
+        ready = Ready(
+            ask.dtype, ask.reduce, ask.fill, ask.traffic_class, ask.count, ask.max_loss,
+            int.from_bytes(mark, "little"),
+        )  # fmt: skip
+        spec = Spec(
+            ask.operation, ask.name, ready, now + ask.deadline, ask.in_place, ask.critical,
+            self.config.digest_every, seed=session.number,
+        )  # fmt: skip
+        memory = lane.memory[ask.offset : ask.offset + size]
+        return AllReduce(spec, memory, self.config.segment_size, self.scratch)
+
+    def _tell(self, event: Event) -> None:
+        """A session's event, to the client and where it matters to control."""
+        lane = self.lanes.get(event.session)
+        if lane is None:
+            return
+        match event:
+            case OperationDone(_, number, released, stats):
+                self._send(
+                    lane,
+                    Completed(number, released, stats.sent, stats.repaired, stats.given_up,
+                              stats.returned, stats.lost),
+                )  # fmt: skip
+            case OperationReleased(_, number):
+                self._send(lane, Released(number))
+            case OperationFailed(_, number, code, text):
+                self._send(lane, Failed(number, code, text))
+                self._emit(commands.OperationFailed(lane.session, number, code, text))
+            case SessionBroken(_, rank, code, text):
+                self._send(lane, Failed(0, code, text))
+                self._emit(commands.SessionBroken(lane.session, rank, code, text))
+
+    def _send(self, lane: Lane, message: Completed | Released | Failed) -> None:
+        if not lane.send(message):
+            self._emit(commands.LaneClosed(lane.session))
+            self._close(lane.session, SessionClosed("the client does not read its lane"))
+            return
+        self._watch_backlog(lane)
+
+    def _watch_backlog(self, lane: Lane) -> None:
+        if lane.fileno() in self._handlers:
+            waiting = select.EPOLLOUT if lane.backlog else 0
+            self._epoll.modify(lane, select.EPOLLIN | waiting)
+
+    def _close(self, number: int, error: DlcpError) -> None:
+        """Fail what is open, tell the client if it still listens, forget the session."""
+        session = self.endpoint.sessions.get(number)
+        if session is None:
+            return
+        session.fail_all(session.rank, error)
+        for event in session.events:
+            self._tell(event)
+        for flow in session.flows.values():
+            for path in self.paths:
+                path.disconnect(flow.index)
+        self.endpoint.close_session(number)
+        lane = self.lanes.pop(number, None)
+        if lane is not None:
+            self._unwatch(lane)
+            lane.close()
+
+    # --- control ----------------------------------------------------------------------------
+
+    def _on_command(self, mask: int, now: float) -> None:
+        fds = array.array("i")
+        data, ancillary, _, _ = self.control.recvmsg(
+            commands.MAX_COMMAND, socket.CMSG_SPACE(MAX_FDS * fds.itemsize)
+        )
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+        if not data:
+            self.stop_at = now  # control is gone, and so is our reason to live
+            return
+        match commands.unpack(data):
+            case commands.OpenSession() as opened:
+                self._open(opened, fds[0], fds[1])
+            case commands.CloseSession(number, code, text):
+                self._close(number, error_for(code, text))
+            case commands.PeerGone(number, rank, text):
+                if number in self.endpoint.sessions:
+                    self.endpoint.sessions[number].fail_all(rank, error_for("peer_lost", text))
+            case commands.AbortOperation(number, operation, _, text):
+                if number in self.endpoint.sessions:
+                    error = error_for("operation_aborted", text)
+                    self.endpoint.sessions[number].fail(operation, error)
+            case commands.ReportRequest(ledger):
+                self._emit(commands.Report(report(self.endpoint, self.paths, ledger)))
+            case commands.Stop(drain):
+                self.stop_at = now + drain
+
+    def _open(self, ask: commands.OpenSession, arena: int, lane_fd: int) -> None:
+        if len(self.endpoint.flows) + len(ask.peers) > MAX_FLOWS:
+            os.close(arena)
+            os.close(lane_fd)  # the client sees its lane end; control hears LaneClosed
+            self._emit(commands.LaneClosed(ask.session))
+            return
+        lane = Lane(ask.session, arena, ask.arena_bytes, lane_fd)
+        paths = len(self.paths)
+        peers = [
+            PeerSpec(p["rank"], p["host"], p["token_in"], p["token_out"],
+                     min(paths, len(p["endpoints"])))
+            for p in ask.peers
+        ]  # fmt: skip
+        session = self.endpoint.open_session(
+            ask.session, ask.rank, peers, peer_timeout=self.config.peer_timeout
+        )
+        for peer in ask.peers:
+            flow = session.flows[peer["rank"]]
+            for path, (host, port) in zip(self.paths, peer["endpoints"], strict=False):
+                path.connect(flow.index, host, port)
+        self.lanes[ask.session] = lane
+        self._watch(lane, self._lane_handler(lane))
+
+    def _emit(self, event: commands.Event) -> None:
+        self.control.send(commands.pack(event))
+
+
+def _check_policy(ask: Submit) -> None:
+    if ask.max_loss and ask.reduce not in ("sum", "avg"):
+        raise BadPolicy(f"{ask.reduce} cannot lose anything: use an exact policy")
+    if ask.max_loss and not ask.name:
+        raise BadPolicy("a bounded operation needs a name, which keys its residual")
+    if ask.reduce == "avg" and ask.dtype in INTEGERS:
+        raise BadPolicy(f"avg of {ask.dtype} would round: use sum and divide")
+
+
+def main() -> int:
+    """Entry point of the child process."""
+    parser = argparse.ArgumentParser(prog="dlcpd.io.engine")
+    parser.add_argument("--fd", type=int, required=True)
+    control = socket.socket(fileno=parser.parse_args().fd)
+    config = EngineConfig.from_json(os.environ["DLCPD_ENGINE_CONFIG"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for control to handle
+    try:
+        engine = Engine(config, control)
+    except DlcpError as exc:
+        control.send(commands.pack(commands.EngineFailed(exc.code, str(exc))))
+        return 1
+    features = {
+        "gso": all(path.gso for path in engine.paths),
+        "gro": all(path.gro for path in engine.paths),
+        "receive_buffer": min(path.receive_buffer for path in engine.paths),
+    }
+    endpoints: list[list[Any]] = [list(path.address) for path in engine.paths]
+    control.send(commands.pack(commands.EngineReady(endpoints, features)))
+    gc.freeze()  # what lives now lives to the end: keep it out of collections
+    try:
+        engine.run()
+    except (BrokenPipeError, ConnectionResetError):
+        return 0  # control went away in the middle of an event
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""The engine's end of a client's lane, and the arena behind it."""
+
+import mmap
+import os
+import socket
+from collections import deque
+from typing import Any, Final
+
+import msgpack
+import numpy as np
+
+from dlcpd.contract.errors import BadMessage
+from dlcpd.contract.messages import MAX_FRAME, Message, from_frame_untrusted, to_frame
+from dlcpd.core.datagram import Bytes
+
+MAX_BACKLOG: Final = 8192  # frames a client may leave unread: two per operation it may have open
+MADV_POPULATE_WRITE: Final = 23
+
+
+class Lane:
+    """Non-blocking SOCK_SEQPACKET; a frame is one packet."""
+
+    def __init__(self, session: int, arena: int, arena_bytes: int, lane: int) -> None:
+        """Takes both descriptors over."""
+        self.session = session
+        self.socket = socket.socket(fileno=lane)
+        self.socket.setblocking(False)
+        self.backlog: deque[bytes] = deque()
+        try:
+            mapped = mmap.mmap(arena, arena_bytes)
+        finally:
+            os.close(arena)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            try:
+                mapped.madvise(mmap.MADV_HUGEPAGE)
+            except OSError:
+                pass  # a kernel without huge pages for shared memory: slower, not wrong
+        self.memory: Bytes = np.frombuffer(mapped, np.uint8)
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def receive(self) -> Message | None:
+        """The next frame; None when none waits.
+
+        Raises: EOFError when the client is gone; BadMessage.
+        """
+        try:
+            frame = self.socket.recv(MAX_FRAME)
+        except BlockingIOError:
+            return None
+        except ConnectionError as exc:
+            raise EOFError from exc
+        if not frame:
+            raise EOFError
+        return unpack_untrusted(frame)
+
+    def send(self, message: Message) -> bool:
+        """Queue and try; False when the client has left too much unread."""
+        self.backlog.append(msgpack.packb(to_frame(message)))
+        self.flush()
+        return len(self.backlog) <= MAX_BACKLOG
+
+    def flush(self) -> None:
+        """Send what waits, as far as the client reads."""
+        while self.backlog:
+            try:
+                self.socket.send(self.backlog[0])
+            except BlockingIOError:
+                return
+            except OSError:
+                self.backlog.clear()  # the client is gone; `receive` will say so
+                return
+            self.backlog.popleft()
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def unpack_untrusted(frame: bytes) -> Message:
+    """Raises BadMessage, and nothing else."""
+    try:
+        value: Any = msgpack.unpackb(frame)
+    except Exception as exc:  # msgpack's errors share no root but ValueError and stack overflows
+        raise BadMessage("not msgpack") from exc
+    return from_frame_untrusted(value)
