@@ -233,6 +233,7 @@ class AllReduce:
         for step in range(1, session.world_size):  # staggered: no receiver is hit by all at once
             rank = (session.rank + step) % session.world_size
             session.send(rank, self._sender(Kind.PULL, chunk))
+            session.imply_complete(rank, (self.number, Kind.PUSH, chunk.index))
         self._finish_if_done()
 
     # --- verdicts of peers -----------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.core import control, wire_batch
-from dlcpd.core.datagram import Control, Received, Transmit
+from dlcpd.core.datagram import Bytes, Control, Received, Transmit
 from dlcpd.core.flow import Flow
 from dlcpd.core.pacing import Pacer
 from dlcpd.core.path import PathReceiver, PathSender
@@ -52,6 +52,7 @@ class Endpoint:
     flows: dict[int, Flow] = field(default_factory=dict)  # by index
     _by_token: dict[int, Flow] = field(default_factory=dict)
     _touched: set[Flow] = field(default_factory=set)
+    more: bool = False  # the last `transmit` stopped for its turn, not for want of room or data
     _next_index: int = 0
     _turn: int = 0
 
@@ -111,7 +112,7 @@ class Endpoint:
             batch = _subset(batch, ~short)
             if not len(batch.index):
                 return
-        words, verdicts = wire_batch.parse(batch.rows[batch.index, :HEADER_SIZE])
+        words, verdicts = wire_batch.parse(_heads(batch))
         if verdicts is not None:
             for reason in verdicts[verdicts > 0].tolist():
                 self.counters[wire_batch.REASONS[reason]] += 1
@@ -191,7 +192,7 @@ class Endpoint:
 
     def transmit(self, now: float) -> Iterator[Transmit]:
         """Batches to send now, flows taking turns, up to TURN bytes."""
-        left = min(TURN, self.pacer.allowance(now))
+        turn = left = min(TURN, self.pacer.allowance(now))
         flows = [flow for flow in self.flows.values() if flow.wants_to_send()]
         self._turn += 1
         flows = flows[self._turn % len(flows) :] + flows[: self._turn % len(flows)] if flows else []
@@ -206,17 +207,12 @@ class Endpoint:
                     still.append(flow)
                     yield batch
             flows = still
-        if flows and self.pacer.rate_bps:
+        self.more = bool(flows) and turn == TURN
+        if flows and turn < TURN:
             self.timers.set((self, "pace"), self.pacer.ready_at(64 * self.segment_size, now))
 
     def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
         """The pacer's wake-up: `transmit`, which follows, is all that it is for."""
-
-    def may_send(self) -> bool:
-        """Whether the last `transmit` stopped for its turn, not for want of room or data."""
-        return any(
-            flow.wants_to_send() and flow.has_room() for flow in self.flows.values()
-        ) and bool(self.pacer.allowance_left())
 
     def controls(self, now: float) -> list[Control]:
         """Control datagrams to send now."""
@@ -229,6 +225,14 @@ class Endpoint:
                 out += flow.outbox
                 flow.outbox = []
         return out
+
+
+def _heads(batch: Received) -> Bytes:
+    """The first HEADER_SIZE bytes of every datagram; index ascends, so its ends tell of gaps."""
+    first, last = int(batch.index[0]), int(batch.index[-1])
+    if last - first + 1 == len(batch.index):
+        return batch.rows[first : last + 1, :HEADER_SIZE]
+    return batch.rows[batch.index, :HEADER_SIZE]
 
 
 def _subset(batch: Received, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> Received:

@@ -24,6 +24,8 @@ from dlcpd.core.wire_batch import NUMBER, OPERATION, CHUNK, SEGMENT, SENT_AT, Wo
 CONTROL_CLASS: Final = 0  # rank of the control row of the traffic-class table
 SPRAY_QUANTUM: Final = 180  # datagrams sent on one path before the next is asked: 4 GSO bursts
 MAX_BATCH: Final = 720  # datagrams of one system call: 16 GSO bursts, ~1 MiB
+CREDIT_EVERY: Final = 16  # datagrams; no more than the smallest congestion window
+CREDIT_DELAY: Final = 1e-3  # seconds a smaller number waits, so that small operations need none
 SMALL_SEND: Final = 24  # datagrams; with less room than this, wait for more credit
 _COUNTING: Final = np.arange(1, MAX_SEGMENTS + 1, dtype=np.uint64)
 
@@ -52,6 +54,7 @@ class Flow:
     _senders: dict[Key, ChunkSender] = field(default_factory=dict)
     _incoming: dict[Key, Incoming] = field(default_factory=dict)
     _complete: list[Key] = field(default_factory=list)  # to be told at the next flush
+    _credit_due: bool = False
     _next_path: int = 0
 
     # --- sending ------------------------------------------------------------------
@@ -64,11 +67,6 @@ class Flow:
     def wants_to_send(self) -> bool:
         return bool(self._queue or self._repairs)
 
-    def has_room(self) -> bool:
-        """Whether windows and credit let a batch out."""
-        queue = self._repairs or self._queue
-        return bool(queue) and self._pick_path(1 << 30)[1] >= min(queue[0].remaining, SMALL_SEND)
-
     def transmit(self, now: float, allowance: int) -> Transmit | None:
         """The next batch that may go out now: within windows, credit and `allowance` bytes."""
         while self.wants_to_send():
@@ -77,12 +75,14 @@ class Flow:
             if sender.state is not State.SENDING:
                 queue.popleft()
                 continue
-            path, room = self._pick_path(allowance)
+            index, room = self._pick_path(allowance)
             if room < min(sender.remaining, SMALL_SEND):
                 return None
-            batch = self._batch(sender, path, min(room, sender.remaining), now)
+            batch = self._batch(sender, index, min(room, sender.remaining), now)
             if sender.state is State.AWAITING:
                 queue.popleft()
+                path = self.tx[batch.path]
+                sender.tail = (batch.path, path.sent, path.acked)
                 self.host.set_timer((self, "end", sender.key), now + self._timeout(0))
             return batch
         return None
@@ -189,10 +189,9 @@ class Flow:
             case Kind.CREDIT:
                 self._on_credit(body, arrived_at, now)
             case Kind.PING:
-                if header.path < len(self.rx):
-                    path = self.rx[header.path]
-                    path.on_ping(header.packet_number, header.sent_at, arrived_at)
+                self._on_ping(header, arrived_at)
             case Kind.END:
+                self._on_ping(header, arrived_at)
                 self._on_end(key, header.round, now)
             case Kind.NACK:
                 self._on_nack(key, body, header.round)
@@ -205,6 +204,11 @@ class Flow:
             case Kind.COMPLETE:
                 for chunk in control.unpack_chunks_untrusted(body):
                     self.acknowledge((key[0], key[1], chunk), now)
+
+    def _on_ping(self, header: Header, arrived_at: float) -> None:
+        if header.path < len(self.rx):
+            path = self.rx[header.path]
+            path.on_ping(header.packet_number, header.sent_at, arrived_at)
 
     def _on_credit(self, body: bytes, arrived_at: float, now: float) -> None:
         self.window, rows = control.unpack_credit_untrusted(body)
@@ -244,6 +248,11 @@ class Flow:
         if sender not in self._repairs:
             self._repairs.append(sender)
 
+    def imply_complete(self, key: Key) -> None:
+        """A result that leaves now tells the peer that its contribution is settled."""
+        if key in self._complete and len(self._queue) == 1:
+            self._complete.remove(key)
+
     def acknowledge(self, key: Key, now: float) -> None:
         """The peer has this chunk, as a COMPLETE or its consequences show."""
         sender = self._senders.pop(key, None)
@@ -254,7 +263,11 @@ class Flow:
     # --- time ---------------------------------------------------------------------
 
     def handle_timer(self, what: str, key: Key, now: float) -> None:
-        """A timer set for ("end" | "chunk", key) expired."""
+        """A timer set for ("end" | "chunk" | "credit", key) expired."""
+        if what == "credit":
+            if self._credit_due:
+                self._credit(now)
+            return
         if what == "chunk":
             incoming = self._incoming.get(key)
             if incoming is not None:
@@ -262,9 +275,23 @@ class Flow:
             return
         sender = self._senders.get(key)
         if sender is not None and sender.state is State.AWAITING:
+            self._probe(sender, now)
+
+    def _probe(self, sender: ChunkSender, now: float) -> None:
+        """No verdict on a chunk yet. While the path still delivers, its turn will come."""
+        path, number, acked = sender.tail
+        if acked == self.tx[path].acked or acked >= number:
             sender.probes += 1
-            self._tell(Kind.END, key, round_=sender.round)
-            self.host.set_timer((self, "end", key), now + self._timeout(sender.probes))
+            operation, stage, chunk = sender.key
+            flags = Flag.PULL_STAGE if stage is Kind.PULL else Flag.NONE
+            header = Header(
+                Kind.END, self.token_out, operation, chunk, round=sender.round, flags=flags,
+                path=path, packet_number=self.tx[path].sent & 0xFFFFFFFF,
+                sent_at=microseconds(now),
+            )  # fmt: skip
+            self.tell(header, path=path)
+        sender.tail = (path, number, self.tx[path].acked)
+        self.host.set_timer((self, "end", sender.key), now + self._timeout(sender.probes))
 
     def _evaluate(self, incoming: Incoming, now: float) -> None:
         receiver = incoming.receiver
@@ -308,9 +335,22 @@ class Flow:
 
     def flush(self, now: float) -> None:
         """Credit what arrived and report complete chunks: once per wake-up."""
-        rows = [path.credit(i, now) for i, path in enumerate(self.rx) if path.fresh]
+        pending = sum(path.pending for path in self.rx)
+        if pending >= CREDIT_EVERY or any(path.asked for path in self.rx):
+            self._credit(now)
+        elif pending and not self._credit_due:
+            self._credit_due = True
+            self.host.set_timer((self, "credit", None), now + CREDIT_DELAY)
+        if self._complete:
+            self._report_complete()
+
+    def _credit(self, now: float) -> None:
+        rows = [p.credit(i, now) for i, p in enumerate(self.rx) if p.pending or p.asked]
+        self._credit_due = False
         if rows:
             self.tell(Header(Kind.CREDIT, self.token_out), control.pack_credit(self.grant, rows))
+
+    def _report_complete(self) -> None:
         told, self._complete = self._complete, []
         for operation, stage in sorted({key[:2] for key in told}):
             chunks = [key[2] for key in told if key[:2] == (operation, stage)]

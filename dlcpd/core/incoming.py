@@ -53,11 +53,13 @@ class Incoming:
 
     @staticmethod
     def _copy_full(grid: Bytes, payloads: Bytes, index: Segments, segments: Segments) -> None:
-        """One block copy when rows and segments both run on without a gap: the usual case."""
+        """One block copy when rows and segments both run on without a gap: the usual case.
+
+        `index` ascends, so its ends tell whether it has a gap; `segments` may be in any order.
+        """
         count = len(segments)
-        steps = natural_order(count)
         row, segment = int(index[0]), int(segments[0])
-        if (segments - segment == steps).all() and (index - row == steps).all():
+        if index[-1] - row + 1 == count and (segments - segment == natural_order(count)).all():
             grid[segment : segment + count] = payloads[row : row + count]
         else:
             grid[segments] = payloads[index]

@@ -22,10 +22,6 @@ class Pacer:
         self._at = now
         return int(self._tokens)
 
-    def allowance_left(self) -> bool:
-        """Whether anything may be sent before the next refill."""
-        return not self.rate_bps or self._tokens > 0
-
     def spend(self, size: int) -> None:
         """`size` bytes went out; may overdraw by one burst."""
         if self.rate_bps:

@@ -61,16 +61,18 @@ class PathSender:
         lost = max(newly - gained, 0)
         self.acked, self.arrived, self.lost = largest, arrived, max(largest - arrived, 0)
         if newly:
-            self._sample(credit, arrived_at, now)
+            self._sample(credit, now)
             self.congestion.on_credit(
                 now, delay=self._fabric_delay(credit, arrived_at),
                 acked=largest, sent=self.sent, arrived=gained, lost=lost,
             )  # fmt: skip
         return newly
 
-    def _sample(self, credit: PathCredit, arrived_at: float, now: float) -> None:
-        """The timers' round trip runs from send to the handling of the answer."""
-        self.rtt.update((microseconds(now) - credit.echo) % _WRAP * 1e-6)
+    def _sample(self, credit: PathCredit, now: float) -> None:
+        """The timers' round trip: from send to the handling of the answer, less the time the
+        receiver held it back (RFC 9002 section 5.3)."""
+        elapsed = (microseconds(now) - credit.echo) % _WRAP
+        self.rtt.update(max(elapsed - credit.held, 0) * 1e-6)
 
     @staticmethod
     def _fabric_delay(credit: PathCredit, arrived_at: float) -> float:
@@ -89,20 +91,23 @@ class PathReceiver:
     echo: int = 0  # sent_at of the newest datagram, microseconds
     arrived_at: float = 0.0  # when that one arrived
     ce: int = 0  # datagrams marked Congestion Experienced
-    fresh: bool = False  # something arrived since the last credit
+    pending: int = 0  # datagrams since the last credit
+    asked: bool = False  # the peer pinged: credit at once
 
     def on_datagrams(self, count: int, largest: int, echo: int, arrived_at: float) -> None:
         """`count` data datagrams arrived, `largest` the 32-bit number of the newest."""
         self.largest = max(self.largest, unwrap(largest, self.largest))
         self.received += count
-        self.echo, self.arrived_at, self.fresh = echo, arrived_at, True
+        self.pending += count
+        self.echo, self.arrived_at = echo, arrived_at
 
     def on_ping(self, largest: int, echo: int, arrived_at: float) -> None:
         """The peer says what it has sent: everything up to `largest` is here or lost."""
         self.on_datagrams(0, largest, echo, arrived_at)
+        self.asked = True
 
     def credit(self, path: int, now: float) -> PathCredit:
         """One row of a CREDIT."""
         held = max(int((now - self.arrived_at) * 1e6), 0)
-        self.fresh = False
+        self.pending, self.asked = 0, False
         return PathCredit(path, self.largest % _WRAP, self.received, self.echo, held)

@@ -36,6 +36,7 @@ class ChunkSender:
     probes: int = 0  # END datagrams sent without an answer
     sent: int = 0  # segments of the first pass
     repaired: int = 0  # segments sent again
+    tail: tuple[int, int, int] = (0, 0, 0)  # path, packet number and acked at the end of the pass
     path_of: NDArray[np.uint8] = field(init=False)  # path each segment was last sent on
     segments: int = field(init=False)
     _cursor: int = 0

@@ -219,6 +219,10 @@ class Session:
         """What arrived from `rank` shows that it has our chunk `key`."""
         self.flows[rank].acknowledge(key, now)
 
+    def imply_complete(self, rank: int, key: Key) -> None:
+        """What was just queued towards `rank` says that its `key` is complete."""
+        self.flows[rank].imply_complete(key)
+
     def done(self, number: int, *, released: bool, stats: Stats, digest: int | None) -> None:
         """The result of an operation stands."""
         self.events.append(OperationDone(self.number, number, released, stats))

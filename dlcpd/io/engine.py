@@ -41,7 +41,7 @@ from dlcpd.io.udp import UdpPath
 
 BATCHES_PER_WAKE: Final = 4  # receive calls per socket before others get their turn
 FRAMES_PER_WAKE: Final = 64  # submissions per lane and wake-up, likewise
-FINE_SLEEP: Final = 0.002  # seconds; below it, epoll's millisecond is too coarse
+FINE_SLEEP: Final = 0.001  # seconds; below it, epoll's millisecond is too coarse
 MAX_FDS: Final = 2  # descriptors that travel with one command
 
 
@@ -93,15 +93,12 @@ class Engine:
         timeout = -1.0 if due is None else max(due - now, 0.0)
         if self.stop_at is not None:
             timeout = 0.05 if timeout < 0 else min(timeout, 0.05)
-        if self._can_send():
+        if self.endpoint.more and not any(path.backlog for path in self.paths):
             timeout = 0.0
         if 0.0 < timeout < FINE_SLEEP:
             select.select([self._epoll.fileno()], [], [], timeout)
             timeout = 0.0
         return self._epoll.poll(timeout if timeout >= 0 else None)
-
-    def _can_send(self) -> bool:
-        return not any(path.backlog for path in self.paths) and self.endpoint.may_send()
 
     def _pump(self, now: float) -> None:
         """Everything that wants to leave: control first, then data, then answers to clients."""
@@ -147,6 +144,8 @@ class Engine:
                 if batch is None:
                     return
                 self.endpoint.receive(batch, now)
+                if path.drained:
+                    return
 
         return handle
 

@@ -6,6 +6,7 @@ handful of vector operations and one call.
 """
 
 import ctypes
+import errno
 import os
 import socket
 import struct
@@ -39,22 +40,25 @@ def address(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def send_many(fd: int, messages: NDArray[np.void], first: int, count: int) -> int:
-    """Messages sent of `messages[first:first + count]`; raises OSError when none was."""
-    start = _VOID(address(messages) + first * MSGHDR.itemsize)
-    sent: int = _LIBC.sendmmsg(fd, start, count, MSG_DONTWAIT)
+def send_many(fd: int, messages: int, first: int, count: int) -> int:
+    """Messages sent of those from number `first` in the array at address `messages`.
+
+    Raises OSError when none was.
+    """
+    start = messages + first * MSGHDR.itemsize
+    sent: int = _LIBC.sendmmsg(fd, _VOID(start), count, MSG_DONTWAIT)
     if sent < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     return sent
 
 
-def receive_many(fd: int, messages: NDArray[np.void]) -> int:
-    """Messages received, 0 when none waits; raises OSError."""
-    got: int = _LIBC.recvmmsg(fd, _VOID(address(messages)), len(messages), MSG_DONTWAIT, None)
+def receive_many(fd: int, messages: int, count: int) -> int:
+    """Messages received into the array at address `messages`, 0 when none waits."""
+    got: int = _LIBC.recvmmsg(fd, _VOID(messages), count, MSG_DONTWAIT, None)
     if got < 0:
         number = ctypes.get_errno()
-        if number in (11, 4):  # EAGAIN, EINTR
+        if number in (errno.EAGAIN, errno.EINTR):
             return 0
         raise OSError(number, os.strerror(number))
     return got

@@ -14,11 +14,13 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.contract.traffic import traffic_classes
-from dlcpd.core.datagram import Control, Received, Transmit
-from dlcpd.core.wire import HEADER_SIZE
+from dlcpd.core.bitmap import Segments
+from dlcpd.core.datagram import Bytes, Control, Received, Transmit
+from dlcpd.core.wire import HEADER_SIZE, Kind
 from dlcpd.io import mmsg
 
 MAX_UDP: Final = 65507  # bytes of payload of one IPv4 UDP message (RFC 768, RFC 791)
@@ -26,7 +28,6 @@ MAX_RUN: Final = 64  # segments per GSO message on every kernel that has it (udp
 MAX_ROWS: Final = 1024  # datagrams of one Transmit; above core's largest batch
 RECEIVE_ROWS: Final = 720  # datagrams per receive call: ~1 MiB, what a core's L2 holds
 CONTROL_SIZE: Final = 128  # bytes of control messages per received message
-_COUNTING: Final = np.arange(MAX_ROWS, dtype=np.uint64)
 _WORD: Final = 4
 # Offsets (32-bit words) in the received control data. The order is the kernel's: socket-level
 # time stamp (16 + 16 bytes), then UDP_GRO (16 + 4, padded to 24; only on joined messages), then TOS.
@@ -55,7 +56,7 @@ class UdpPath:
         self.gro = offload and self._offload(mmsg.UDP_GRO, 1)
         self.backlog: deque[Transmit] = deque()
         self._run = min(MAX_UDP // self.width, MAX_RUN)
-        self._peers: dict[int, tuple[np.ndarray, tuple[str, int]]] = {}
+        self._peers: dict[int, tuple[Bytes, tuple[str, int]]] = {}
         classes = traffic_classes().values()
         self._tos = [row.dscp << 2 | row.ecn for row in classes]
         self._tos_messages = [mmsg.tos_control(self.family, tos) for tos in self._tos]
@@ -103,12 +104,18 @@ class UdpPath:
         self._iov[:, 1, 1] = self.width - HEADER_SIZE
         self._messages = np.zeros(MAX_ROWS, mmsg.MSGHDR)
         self._messages["control_size"] = 24
+        self._messages_at = mmsg.address(self._messages.view(np.uint8))
+        self._iov_at = mmsg.address(self._iov)
+        self._headers_in_iov, self._payloads_in_iov = self._iov[:, 0, 0], self._iov[:, 1, 0]
+        self._names, self._name_sizes = self._messages["name"], self._messages["name_size"]
+        self._controls, self._iov_counts = self._messages["control"], self._messages["iov_count"]
+        self._header_offsets = np.arange(MAX_ROWS, dtype=np.uint64) * np.uint64(HEADER_SIZE)
         self._set_run(self._run if self.gso else 1)
 
     def _set_run(self, run: int) -> None:
         self._send_run = run
         first = np.arange(MAX_ROWS, dtype=np.uint64) * run
-        self._messages["iov"] = mmsg.address(self._iov) + first * 32
+        self._messages["iov"] = self._iov_at + first * 32
         self._messages["iov_count"] = 2 * run
 
     def _prepare_receive(self) -> None:
@@ -125,7 +132,12 @@ class UdpPath:
         self._arrivals["iov"] = mmsg.address(self._in_iov) + number * 16
         self._arrivals["iov_count"] = 1
         self._arrivals["control"] = mmsg.address(self._control) + number * CONTROL_SIZE
-        self._grid = np.arange(len(self._rows)).reshape(count, self._receive_run)
+        self._arrivals_at = mmsg.address(self._arrivals.view(np.uint8))
+        self._control_sizes, self._sizes = self._arrivals["control_size"], self._arrivals["size"]
+        self._flat = memoryview(self._rows).cast("B")
+        self._numbers = np.arange(len(self._rows), dtype=np.intp)
+        self._full = np.full(len(self._rows), self.width, np.intp)
+        self.drained = True  # whether the last receive left nothing behind
 
     # --- out ------------------------------------------------------------------------
 
@@ -155,7 +167,7 @@ class UdpPath:
         done = 0
         while done < count:
             try:
-                done += mmsg.send_many(self.fileno(), self._messages, done, count - done)
+                done += mmsg.send_many(self.fileno(), self._messages_at, done, count - done)
             except OSError as exc:
                 if exc.errno in (errno.EAGAIN, errno.ENOBUFS):
                     break
@@ -179,24 +191,25 @@ class UdpPath:
     def _fill(self, batch: Transmit, rows: int) -> int:
         """Point the prepared messages at the batch; returns how many there are."""
         size, run = batch.segment_size, self._send_run
-        iov = self._iov
-        np.multiply(_COUNTING[:rows], HEADER_SIZE, out=iov[:rows, 0, 0])
-        iov[:rows, 0, 0] += np.uint64(mmsg.address(batch.headers))
-        np.multiply(batch.segments, size, out=iov[:rows, 1, 0], casting="unsafe")
-        iov[:rows, 1, 0] += np.uint64(mmsg.address(batch.payload))
-        iov[rows - 1, 1, 1] = min(size, len(batch.payload) - int(batch.segments[-1]) * size)
+        payloads = self._payloads_in_iov[:rows]
+        np.add(
+            self._header_offsets[:rows], np.uint64(mmsg.address(batch.headers)),
+            out=self._headers_in_iov[:rows],
+        )  # fmt: skip
+        np.multiply(batch.segments, size, out=payloads, casting="unsafe")
+        payloads += np.uint64(mmsg.address(batch.payload))
+        self._iov[rows - 1, 1, 1] = min(size, len(batch.payload) - int(batch.segments[-1]) * size)
         count = -(-rows // run)
         name, _ = self._peers[batch.peer]
-        messages = self._messages[:count]
-        messages["name"] = mmsg.address(name)
-        messages["name_size"] = len(name)
-        messages["control"] = mmsg.address(self._tos_messages[batch.traffic_class])
-        messages["iov_count"][-1] = 2 * (rows - (count - 1) * run)
+        self._names[:count] = mmsg.address(name)
+        self._name_sizes[:count] = len(name)
+        self._controls[:count] = mmsg.address(self._tos_messages[batch.traffic_class])
+        self._iov_counts[count - 1] = 2 * (rows - (count - 1) * run)
         return count
 
     def _restore(self, rows: int) -> None:
         self._iov[rows - 1, 1, 1] = self.width - HEADER_SIZE
-        self._messages["iov_count"] = 2 * self._send_run
+        self._iov_counts[-(-rows // self._send_run) - 1] = 2 * self._send_run
 
     def send_control(self, control: Control) -> None:
         """One control datagram; a full send buffer loses it, its timer repeats it."""
@@ -218,49 +231,71 @@ class UdpPath:
 
         The batch points into this object's buffer: use it before the next call.
         """
-        arrivals = self._arrivals
-        arrivals["control_size"] = CONTROL_SIZE
-        count = mmsg.receive_many(self.fileno(), arrivals)
+        self._control_sizes[:] = CONTROL_SIZE
+        count = mmsg.receive_many(self.fileno(), self._arrivals_at, self._message_count)
         if not count:
             return None
-        sizes = arrivals["size"][:count].astype(np.intp)
+        self.drained = count < self._message_count
         control = self._control[:count]
         joined = control[:, _SECOND_KIND] == mmsg.UDP_GRO
-        index, lengths, strays = self._raster(sizes, joined, control)
         tos = np.where(joined, control[:, _THIRD_VALUE], control[:, _SECOND_VALUE]) & _CE
+        index, lengths, strays = self._raster(self._sizes[:count].tolist(), joined, control)
         batch = Received(
             self.index, now - self._waited(control[-1]), self._rows, index, lengths, strays,
-            ce=int((tos == _CE).sum()),
+            ce=int(np.count_nonzero(tos == _CE)),
         )  # fmt: skip
         return self._lose(batch) if self._loss else batch
 
     def _raster(
-        self, sizes: np.ndarray, joined: np.ndarray, control: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
-        """Row numbers and lengths of all datagrams; copies of those off the raster."""
-        width, count = self.width, len(sizes)
-        if (sizes == self._receive_run * width).all():  # the fast path: nothing but full bursts
-            total = count * self._receive_run
-            return self._grid.reshape(-1)[:total], np.full(total, width, np.intp), []
-        stride = np.where(joined, control[:, _SECOND_VALUE], sizes)
-        fits = (sizes <= width) | (stride == width)
-        strays = [d for i in np.flatnonzero(~fits).tolist() for d in self._split(i, sizes, stride)]
-        counts = np.where(fits, -(-sizes // width), 0)
-        mask = self._grid[0] < counts[:, None]
-        lengths = np.full(mask.shape, width, np.intp)
-        has = counts > 0
-        lengths[has, counts[has] - 1] = sizes[has] - (counts[has] - 1) * width
-        return self._grid[:count][mask], lengths[mask], strays
+        self, sizes: list[int], joined: NDArray[np.bool_], control: NDArray[np.int32]
+    ) -> tuple[Segments, Segments, list[bytes]]:
+        """Row numbers and lengths of data datagrams; copies of control and odd-sized ones.
 
-    def _split(self, message: int, sizes: np.ndarray, stride: np.ndarray) -> list[bytes]:
-        """A joined message of small (control) datagrams."""
-        flat = self._rows.reshape(-1)
-        start, step = message * self._receive_run * self.width, max(int(stride[message]), 1)
-        end = start + int(min(sizes[message], self._receive_run * self.width))
-        return [flat[at : min(at + step, end)].tobytes() for at in range(start, end, step)]
+        Loops over messages, of which there are few: a message is a whole burst.
+        """
+        width, run = self.width, self._receive_run
+        rows, strays, short = [], [], {}
+        for message, size in enumerate(sizes):
+            first = message * run
+            if size == run * width:
+                rows.append((first, first + run))
+            elif size <= width and self._flat[first * width + 1] > Kind.PULL:
+                strays.append(bytes(self._flat[first * width : first * width + size]))
+            elif size <= width or (joined[message] and control[message, _SECOND_VALUE] == width):
+                count = -(-size // width)
+                rows.append((first, first + count))
+                if size != count * width:
+                    short[first + count - 1] = size - (count - 1) * width
+            else:
+                stride = int(control[message, _SECOND_VALUE]) if joined[message] else size
+                strays += self._split(message, size, stride)
+        return *self._joined_rows(rows, short), strays
+
+    def _joined_rows(
+        self, rows: list[tuple[int, int]], short: dict[int, int]
+    ) -> tuple[Segments, Segments]:
+        if not rows:
+            return self._numbers[:0], self._full[:0]
+        total = sum(stop - start for start, stop in rows)
+        if rows[-1][1] - rows[0][0] == total:  # no gap: the usual case
+            index = self._numbers[rows[0][0] : rows[-1][1]]
+        else:
+            index = np.concatenate([self._numbers[start:stop] for start, stop in rows])
+        if not short:
+            return index, self._full[:total]
+        lengths = self._full[:total].copy()
+        for row, size in short.items():
+            lengths[np.searchsorted(index, row)] = size
+        return index, lengths
+
+    def _split(self, message: int, size: int, stride: int) -> list[bytes]:
+        """A joined message of small (control) datagrams, or one larger than the raster."""
+        start, step = message * self._receive_run * self.width, max(stride, 1)
+        end = start + min(size, self._receive_run * self.width)
+        return [bytes(self._flat[at : min(at + step, end)]) for at in range(start, end, step)]
 
     @staticmethod
-    def _waited(control: np.ndarray) -> float:
+    def _waited(control: NDArray[np.int32]) -> float:
         """Seconds since the kernel got the message: time in this host, not in the network."""
         seconds, nanoseconds = control[_STAMP].copy().view("<i8").tolist()
         return min(max(time.time() - (seconds + nanoseconds * 1e-9), 0.0), 1.0)
