@@ -34,6 +34,7 @@ from dlcpd.core.sender import ChunkSender, Key
 from dlcpd.core.session import LedgerRow, Session
 from dlcpd.core.wire import Kind
 
+SMALL: Final = 16 << 10  # bytes; a result this small leaves at once and says what COMPLETE would
 SETTLE: Final = 0.25  # seconds after a chunk's first segment when a silent rest may be given up;
 # a floor: measured passes take milliseconds, and repair is tried for all of this time
 
@@ -233,7 +234,8 @@ class AllReduce:
         for step in range(1, session.world_size):  # staggered: no receiver is hit by all at once
             rank = (session.rank + step) % session.world_size
             session.send(rank, self._sender(Kind.PULL, chunk))
-            session.imply_complete(rank, (self.number, Kind.PUSH, chunk.index))
+            if chunk.size <= SMALL:
+                session.imply_complete(rank, (self.number, Kind.PUSH, chunk.index))
         self._finish_if_done()
 
     # --- verdicts of peers -----------------------------------------------------------------

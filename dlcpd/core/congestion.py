@@ -33,16 +33,17 @@ class DelayWindow:
     _round_lost: int = 0
 
     def on_credit(
-        self, now: float, *, delay: float, acked: int, sent: int, arrived: int, lost: int
+        self, now: float, *, delay: float | None, acked: int, sent: int, arrived: int, lost: int
     ) -> None:
-        """`delay` seconds through the fabric and back; `acked` and `sent` packet numbers;
-        `arrived` and `lost` packets since the last call."""
-        if delay < self.base_delay or now - self._base_at > STALE_MINIMUM:
-            self.base_delay, self._base_at = delay, now
-        self._round_delay = min(self._round_delay, delay)
+        """`delay` seconds through the fabric and back, None when this credit measured none;
+        `acked` and `sent` packet numbers; `arrived` and `lost` packets since the last call."""
+        if delay is not None:
+            if delay < self.base_delay or now - self._base_at > STALE_MINIMUM:
+                self.base_delay, self._base_at = delay, now
+            self._round_delay = min(self._round_delay, delay)
         self._round_arrived += arrived
         self._round_lost += lost
-        if acked >= self._round_end:
+        if acked >= self._round_end and self._round_delay < float("inf"):
             self._end_round(limited=sent - self._round_end >= self.window / 2)
             self._round_end = sent
 

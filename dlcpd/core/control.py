@@ -68,7 +68,7 @@ class PathCredit:
     path: int
     largest: int  # largest packet number that arrived
     received: int  # packets that arrived, ever (u32, wraps)
-    echo: int  # sent_at of the newest datagram, microseconds
+    echo: int  # a datagram's sent_at, microseconds; 0 = nothing new to echo
     held: int  # microseconds from its arrival to this answer
 
 

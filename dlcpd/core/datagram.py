@@ -48,9 +48,11 @@ class Received:
     """
 
     path: int
-    arrived_at: float  # seconds: when the kernel got the newest of them, on the core's clock
+    arrivals: list[float]  # seconds, core's clock: when the kernel got each burst
+    burst: int  # rows per burst: row r came with burst r // burst
     rows: Bytes  # (n, header + segment_size)
     index: Segments
     lengths: NDArray[np.intp]
     strays: list[bytes] = field(default_factory=list)
+    stray_arrival: float = 0.0  # seconds, of the newest stray
     ce: int = 0  # datagrams marked Congestion Experienced (RFC 3168)

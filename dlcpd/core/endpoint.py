@@ -19,7 +19,7 @@ from dlcpd.core.pacing import Pacer
 from dlcpd.core.path import PathReceiver, PathSender
 from dlcpd.core.session import Session
 from dlcpd.core.timers import TimerTable
-from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE, Header, Kind
+from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE, Flag, Header, Kind
 from dlcpd.core.wire_batch import NUMBER, SENT_AT, TOKEN_HIGH, TOKEN_LOW, Words
 
 TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
@@ -103,7 +103,7 @@ class Endpoint:
         """Take in all datagrams of one receive call."""
         self.counters["ce"] += batch.ce
         for stray in batch.strays:
-            self._control(stray, batch.arrived_at, now)
+            self._control(stray, batch.stray_arrival, now)
         if not len(batch.index):
             return
         short = batch.lengths < HEADER_SIZE
@@ -129,16 +129,18 @@ class Endpoint:
         if (first[0] >> 8) & 0xFF > Kind.PULL:
             for i in range(a, b):
                 row = batch.rows[batch.index[i], : batch.lengths[i]]
-                self._control(row.tobytes(), batch.arrived_at, now)
+                arrived_at = batch.arrivals[int(batch.index[i]) // batch.burst]
+                self._control(row.tobytes(), arrived_at, now)
             return
         flow = self._by_token.get(first[TOKEN_LOW] | first[TOKEN_HIGH] << 32)
         if flow is None:
             self.counters["token"] += b - a
             return
+        arrived_at = batch.arrivals[int(batch.index[a]) // batch.burst]
         last = words[-1].tolist()
-        flow.on_arrival(
-            first[0] >> 24, b - a, last[NUMBER], last[SENT_AT], batch.arrived_at, now
-        )
+        flow.on_arrival(first[0] >> 24, b - a, last[NUMBER], first[SENT_AT], arrived_at, now)
+        if (last[0] >> 16) & Flag.ASK:
+            flow.on_ask(first[0] >> 24)
         self._touched.add(flow)
         flow.on_data(words, batch.rows, batch.index[a:b], batch.lengths[a:b], now)
 
@@ -237,5 +239,6 @@ def _heads(batch: Received) -> Bytes:
 
 def _subset(batch: Received, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> Received:
     return Received(
-        batch.path, batch.arrived_at, batch.rows, batch.index[keep], batch.lengths[keep]
-    )
+        batch.path, batch.arrivals, batch.burst, batch.rows, batch.index[keep],
+        batch.lengths[keep],
+    )  # fmt: skip

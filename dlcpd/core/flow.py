@@ -23,10 +23,12 @@ from dlcpd.core.wire_batch import NUMBER, OPERATION, CHUNK, SEGMENT, SENT_AT, Wo
 
 CONTROL_CLASS: Final = 0  # rank of the control row of the traffic-class table
 SPRAY_QUANTUM: Final = 180  # datagrams sent on one path before the next is asked: 4 GSO bursts
-MAX_BATCH: Final = 720  # datagrams of one system call: 16 GSO bursts, ~1 MiB
-CREDIT_EVERY: Final = 16  # datagrams; no more than the smallest congestion window
-CREDIT_DELAY: Final = 1e-3  # seconds a smaller number waits, so that small operations need none
-SMALL_SEND: Final = 24  # datagrams; with less room than this, wait for more credit
+MAX_BATCH: Final = 1440  # datagrams of one system call: 16 GSO bursts, ~1 MiB
+ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
+CREDIT_DELAY: Final = 1e-3  # seconds arrivals wait for an ASK; then credit them all the same
+ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
+STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
+SMALL_SEND: Final = 12  # datagrams; under the smallest congestion window
 _COUNTING: Final = np.arange(1, MAX_SEGMENTS + 1, dtype=np.uint64)
 
 
@@ -76,7 +78,7 @@ class Flow:
                 queue.popleft()
                 continue
             index, room = self._pick_path(allowance)
-            if room < min(sender.remaining, SMALL_SEND):
+            if room <= 0 or (room < min(sender.remaining, self._worthwhile()) and self.in_flight):
                 return None
             batch = self._batch(sender, index, min(room, sender.remaining), now)
             if sender.state is State.AWAITING:
@@ -86,6 +88,15 @@ class Flow:
                 self.host.set_timer((self, "end", sender.key), now + self._timeout(0))
             return batch
         return None
+
+    def _limit(self, path: int) -> int:
+        """Datagrams that may be in flight on a path when no other is used."""
+        window = self.window // (HEADER_SIZE + self.segment_size)
+        return min(window, int(self.tx[path].congestion.window))
+
+    def _worthwhile(self) -> int:
+        """With less room than this, wait for more credit rather than make a small system call."""
+        return min(max(SMALL_SEND, self._limit(0) // 8), MAX_BATCH // 2)
 
     def _pick_path(self, allowance: int) -> tuple[int, int]:
         """The next path with the most room, and that room in datagrams."""
@@ -109,10 +120,13 @@ class Flow:
         words[:, SEGMENT] = segments
         words[:, SEGMENT] |= sender.round << 16 | sender.traffic_class << 24
         words[:, NUMBER] = (_COUNTING[: len(segments)] + path.sent) & 0xFFFFFFFF
-        words[:, SENT_AT] = microseconds(now)
+        words[:STAMPED, SENT_AT] = microseconds(now) or 1
         if ending:
             words[-ending:, 0] = first_word(kind, Flag.ENDING, index)
         path.sent += len(segments)
+        if path.sent - path.asked >= self._limit(index) // ASKS_PER_WINDOW:
+            path.asked = path.sent
+            words[-ASKING:, 0] |= Flag.ASK << 16
         return Transmit(
             self.index, index, words, sender.payload, segments, self.segment_size,
             sender.traffic_class,
@@ -131,10 +145,15 @@ class Flow:
     def on_arrival(
         self, path: int, count: int, largest: int, echo: int, arrived_at: float, now: float
     ) -> None:
-        """`count` data datagrams of this flow arrived on `path`."""
+        """`count` data datagrams of this flow arrived on `path`; `echo` 0: none was stamped."""
         self.heard_at, self.unanswered = now, 0
         if path < len(self.rx):
             self.rx[path].on_datagrams(count, largest, echo, arrived_at)
+
+    def on_ask(self, path: int) -> None:
+        """The peer wants credit for what it sent on `path`."""
+        if path < len(self.rx):
+            self.rx[path].asked = True
 
     def on_data(
         self, words: Words, rows: Bytes, index: Segments, lengths: NDArray[np.intp], now: float
@@ -287,7 +306,7 @@ class Flow:
             header = Header(
                 Kind.END, self.token_out, operation, chunk, round=sender.round, flags=flags,
                 path=path, packet_number=self.tx[path].sent & 0xFFFFFFFF,
-                sent_at=microseconds(now),
+                sent_at=microseconds(now) or 1,
             )  # fmt: skip
             self.tell(header, path=path)
         sender.tail = (path, number, self.tx[path].acked)
@@ -329,16 +348,15 @@ class Flow:
         for index, path in enumerate(self.tx):
             header = Header(
                 Kind.PING, self.token_out, path=index,
-                packet_number=path.sent & 0xFFFFFFFF, sent_at=microseconds(now),
+                packet_number=path.sent & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
             )  # fmt: skip
             self.tell(header, path=index)
 
     def flush(self, now: float) -> None:
         """Credit what arrived and report complete chunks: once per wake-up."""
-        pending = sum(path.pending for path in self.rx)
-        if pending >= CREDIT_EVERY or any(path.asked for path in self.rx):
+        if any(path.asked for path in self.rx):
             self._credit(now)
-        elif pending and not self._credit_due:
+        elif not self._credit_due and any(path.pending for path in self.rx):
             self._credit_due = True
             self.host.set_timer((self, "credit", None), now + CREDIT_DELAY)
         if self._complete:

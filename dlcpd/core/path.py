@@ -32,6 +32,7 @@ class PathSender:
     """What we sent on a path and what the peer says of it. Packet numbers start at 1."""
 
     sent: int = 0  # largest packet number sent
+    asked: int = 0  # `sent` when credit was last asked for
     acked: int = 0  # largest that arrived
     arrived: int = 0  # packets that arrived
     lost: int = 0  # packets that did not, of those up to `acked`
@@ -60,12 +61,13 @@ class PathSender:
         newly, gained = largest - self.acked, arrived - self.arrived
         lost = max(newly - gained, 0)
         self.acked, self.arrived, self.lost = largest, arrived, max(largest - arrived, 0)
-        if newly:
+        delay = None
+        if credit.echo:
             self._sample(credit, now)
-            self.congestion.on_credit(
-                now, delay=self._fabric_delay(credit, arrived_at),
-                acked=largest, sent=self.sent, arrived=gained, lost=lost,
-            )  # fmt: skip
+            delay = self._fabric_delay(credit, arrived_at)
+        self.congestion.on_credit(
+            now, delay=delay, acked=largest, sent=self.sent, arrived=gained, lost=lost
+        )
         return newly
 
     def _sample(self, credit: PathCredit, now: float) -> None:
@@ -88,18 +90,22 @@ class PathReceiver:
 
     largest: int = 0
     received: int = 0
-    echo: int = 0  # sent_at of the newest datagram, microseconds
-    arrived_at: float = 0.0  # when that one arrived
+    echo: int = 0  # newest time stamp not yet echoed, microseconds; 0 = none
+    arrived_at: float = 0.0  # when it arrived
     ce: int = 0  # datagrams marked Congestion Experienced
     pending: int = 0  # datagrams since the last credit
-    asked: bool = False  # the peer pinged: credit at once
+    asked: bool = False  # the peer asked: credit at once
 
     def on_datagrams(self, count: int, largest: int, echo: int, arrived_at: float) -> None:
-        """`count` data datagrams arrived, `largest` the 32-bit number of the newest."""
+        """`count` data datagrams arrived, `largest` the 32-bit number of the newest.
+
+        `echo`, 0 if absent, is the time stamp of one of them and `arrived_at` when it came.
+        """
         self.largest = max(self.largest, unwrap(largest, self.largest))
         self.received += count
         self.pending += count
-        self.echo, self.arrived_at = echo, arrived_at
+        if echo:
+            self.echo, self.arrived_at = echo, arrived_at
 
     def on_ping(self, largest: int, echo: int, arrived_at: float) -> None:
         """The peer says what it has sent: everything up to `largest` is here or lost."""
@@ -110,4 +116,5 @@ class PathReceiver:
         """One row of a CREDIT."""
         held = max(int((now - self.arrived_at) * 1e6), 0)
         self.pending, self.asked = 0, False
-        return PathCredit(path, self.largest % _WRAP, self.received, self.echo, held)
+        echo, self.echo = self.echo, 0  # one sample per stamp
+        return PathCredit(path, self.largest % _WRAP, self.received, echo, held)

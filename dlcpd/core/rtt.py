@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 INITIAL_RTT: Final = 1e-3  # seconds, before the first sample: a generous data-centre RTT
-MIN_RTO: Final = 2e-3  # seconds; below this, scheduling of a busy host looks like loss
+MIN_RTO: Final = 4e-3  # seconds; below this, scheduling of a busy host looks like loss
 MAX_RTO: Final = 0.2  # seconds; keeps a backed-off timer well inside the peer timeout
 
 

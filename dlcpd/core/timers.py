@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from typing import Any
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
+
+SLACK: Final = 256  # dead heap entries beyond twice the live ones before they are swept out:
+# a deadline an hour away is set and cancelled with every operation of a fast job
 
 
 @dataclass(slots=True)
@@ -21,6 +24,14 @@ class TimerTable:
         self._at[key] = at
         self._tiebreak += 1
         heappush(self._heap, (at, self._tiebreak, key))
+        if len(self._heap) > 2 * len(self._at) + SLACK:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Drop replaced and cancelled entries. Linear, and so rare that it costs O(1) per `set`."""
+        live = {entry[2]: entry for entry in self._heap if self._at.get(entry[2]) == entry[0]}
+        self._heap = list(live.values())
+        heapify(self._heap)
 
     def cancel(self, key: Hashable) -> None:
         """Forget `key`; a no-op when it is not set."""
@@ -52,6 +63,11 @@ class TimerTable:
             del self._at[key]
             due.append(key)
         return due
+
+    @property
+    def entries(self) -> int:
+        """Entries kept, dead ones included: what the table costs in memory."""
+        return len(self._heap)
 
     def __len__(self) -> int:
         return len(self._at)

@@ -47,9 +47,10 @@ class Flag(IntFlag):
     NONE = 0
     ENDING = 1  # in the last burst of a pass: what is still missing soon after may be lost
     PULL_STAGE = 2  # control about a PULL chunk (else PUSH)
+    ASK = 4  # a quarter of the sender's window has gone out since it last asked: credit now
 
 
-KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.PULL_STAGE)
+KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.PULL_STAGE | Flag.ASK)
 _KINDS: Final = {int(kind): kind for kind in Kind}
 
 

@@ -25,8 +25,8 @@ from dlcpd.io import mmsg
 
 MAX_UDP: Final = 65507  # bytes of payload of one IPv4 UDP message (RFC 768, RFC 791)
 MAX_RUN: Final = 64  # segments per GSO message on every kernel that has it (udp(7))
-MAX_ROWS: Final = 1024  # datagrams of one Transmit; above core's largest batch
-RECEIVE_ROWS: Final = 720  # datagrams per receive call: ~1 MiB, what a core's L2 holds
+MAX_ROWS: Final = 1600  # datagrams of one Transmit; above core's largest batch
+RECEIVE_ROWS: Final = 1440  # datagrams per receive call: ~1 MiB, what a core's L2 holds
 CONTROL_SIZE: Final = 128  # bytes of control messages per received message
 _WORD: Final = 4
 # Offsets (32-bit words) in the received control data. The order is the kernel's: socket-level
@@ -240,9 +240,10 @@ class UdpPath:
         joined = control[:, _SECOND_KIND] == mmsg.UDP_GRO
         tos = np.where(joined, control[:, _THIRD_VALUE], control[:, _SECOND_VALUE]) & _CE
         index, lengths, strays = self._raster(self._sizes[:count].tolist(), joined, control)
+        arrivals = self._arrival_times(control, now)
         batch = Received(
-            self.index, now - self._waited(control[-1]), self._rows, index, lengths, strays,
-            ce=int(np.count_nonzero(tos == _CE)),
+            self.index, arrivals, self._receive_run, self._rows, index, lengths, strays,
+            stray_arrival=arrivals[-1], ce=int(np.count_nonzero(tos == _CE)),
         )  # fmt: skip
         return self._lose(batch) if self._loss else batch
 
@@ -295,10 +296,18 @@ class UdpPath:
         return [bytes(self._flat[at : min(at + step, end)]) for at in range(start, end, step)]
 
     @staticmethod
-    def _waited(control: NDArray[np.int32]) -> float:
-        """Seconds since the kernel got the message: time in this host, not in the network."""
-        seconds, nanoseconds = control[_STAMP].copy().view("<i8").tolist()
-        return min(max(time.time() - (seconds + nanoseconds * 1e-9), 0.0), 1.0)
+    def _arrival_times(control: NDArray[np.int32], now: float) -> list[float]:
+        """When the kernel got each message, on the clock of `now`.
+
+        The time since is spent in this host, not in the network. Bounded, because the
+        kernel stamps with a wall clock that may be stepped.
+        """
+        stamps = control[:, _STAMP].copy().view("<i8")
+        wall = time.time_ns()
+        return [
+            now - min(max(wall - (seconds * 1_000_000_000 + nanoseconds), 0) * 1e-9, 1.0)
+            for seconds, nanoseconds in stamps.tolist()
+        ]
 
     def _lose(self, batch: Received) -> Received:
         keep = self._rng.random(len(batch.index)) >= self._loss
