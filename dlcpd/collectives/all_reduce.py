@@ -34,7 +34,7 @@ from dlcpd.core.sender import ChunkSender, Key
 from dlcpd.core.session import LedgerRow, Session
 from dlcpd.core.wire import Kind
 
-SMALL: Final = 16 << 10  # bytes; a result this small leaves at once and says what COMPLETE would
+SMALL: Final = 16 << 10  # bytes; under the smallest congestion window, so it leaves at once
 SETTLE: Final = 0.25  # seconds after a chunk's first segment when a silent rest may be given up;
 # a floor: measured passes take milliseconds, and repair is tried for all of this time
 
@@ -92,7 +92,7 @@ class AllReduce:
     _gathering: dict[int, Gathering] = field(init=False)  # own chunks not yet reduced
     _to_pull: set[int] = field(init=False)  # chunks whose result is not here yet
     _pulls_out: int = 0  # own chunks times peers whose pull is not acknowledged
-    _pushes: list[ChunkSender] = field(default_factory=list)
+    _pushes: dict[int, list[ChunkSender]] = field(default_factory=dict)  # by owner
     _holes: dict[int, Hole] = field(default_factory=dict)  # by chunk: what owners go without
     _returned_holes: list[Hole] = field(default_factory=list)
     _stats: Stats = field(default_factory=Stats)
@@ -126,19 +126,36 @@ class AllReduce:
         if self.ready.fill == "residual" and self.spec.name:
             self._returned_holes = session.residuals.take(self._residual_key)
             add_back(self.memory, self._returned_holes, self.ready.dtype)
+        self._push_early()
 
     @property
     def _residual_key(self) -> tuple[str, str, int]:
         return (self.spec.name, self.ready.dtype, self.ready.count)
 
-    def on_peer_ready(self, rank: int, now: float) -> None:
-        """Push this rank's contributions to what `rank` owns."""
+    def on_peer_ready(self, rank: int, now: float, *, late: bool) -> None:
+        """Push this rank's contributions to what `rank` owns; again if they came too early."""
         if rank in self.ready_ranks:
             return
         self.ready_ranks.add(rank)
-        for chunk in self._layout.owned_by(rank):
-            sender = self._sender(Kind.PUSH, chunk)
-            self._pushes.append(sender)
+        if rank not in self._pushes:
+            self._push(rank)
+        elif late:
+            for sender in self._pushes[rank]:
+                self._session.resend(rank, sender)
+
+    def _push_early(self) -> None:
+        """A small contribution goes out with READY: in step, as ranks of a job mostly are, the
+        peer can take it. One that cannot discards it and says so by a LATE READY."""
+        for rank in self._session.flows:
+            size = sum(chunk.size for chunk in self._layout.owned_by(rank))
+            if size <= SMALL and self._session.window(rank) > size:
+                self._push(rank)
+
+    def _push(self, rank: int) -> None:
+        self._pushes[rank] = [
+            self._sender(Kind.PUSH, chunk) for chunk in self._layout.owned_by(rank)
+        ]
+        for sender in self._pushes[rank]:
             self._session.send(rank, sender)
 
     def _sender(self, kind: Kind, chunk: Chunk) -> ChunkSender:
@@ -175,6 +192,8 @@ class AllReduce:
             return Incoming(key, rank, receiver, self._bytes(chunk), self.segment_size)
         if chunk.owner != self._session.rank:
             return "chunk"
+        if rank not in self.ready_ranks:
+            return "unready"  # nothing counts before both have agreed on what it is
         gathering = self._gathering.get(index)
         if gathering is None or rank in gathering.settled:
             return "duplicate"
@@ -183,7 +202,7 @@ class AllReduce:
     def _open_part(self, gathering: Gathering, rank: int, key: Key, now: float) -> Incoming:
         chunk = gathering.chunk
         segments = segment_count(chunk.size, self.segment_size)
-        receiver = ChunkReceiver(segments, int(self.ready.max_loss * segments))
+        receiver = ChunkReceiver(segments, self._budget(segments))
         if receiver.budget:
             receiver.deadline = now + SETTLE
             receiver.critical = critical_segments(
@@ -193,6 +212,10 @@ class AllReduce:
         part = Incoming(key, rank, receiver, buffer, self.segment_size)
         gathering.parts[rank] = part
         return part
+
+    def _budget(self, segments: int) -> int:
+        """Segments that one sender may be missing in a chunk."""
+        return int(self.ready.max_loss * segments)
 
     def on_received(self, incoming: Incoming, now: float) -> None:
         """A contribution is settled, or a result is here."""
@@ -256,8 +279,11 @@ class AllReduce:
         Those must arrive, so that every rank's loss scaler sees the overflow; kept as
         residual they would poison the next step instead.
         """
-        if not len(missing) or sender.key[1] is not Kind.PUSH or not self.ready.max_loss:
-            return missing
+        if len(missing) > self._budget(sender.segments) or sender.key[1] is not Kind.PUSH:
+            return missing  # no more than the bound, whatever a peer asks
+        known = self._holes.get(sender.key[2])
+        if not len(missing) or (known and np.array_equal(known.segments, missing)):
+            return np.empty(0, np.intp)  # our ACK was lost: agree again, book once
         hole = cut(sender.payload, sender.start, missing, self.segment_size)
         if not is_finite(view(hole.values, self.ready.dtype), self.ready.dtype):
             return np.array(
@@ -298,9 +324,10 @@ class AllReduce:
         )
 
     def _final_stats(self) -> Stats:
+        pushes = [sender for senders in self._pushes.values() for sender in senders]
         return Stats(
-            sent=sum(s.sent for s in self._pushes),
-            repaired=sum(s.repaired for s in self._pushes) + self._repaired_pulls,
+            sent=sum(s.sent for s in pushes),
+            repaired=sum(s.repaired for s in pushes) + self._repaired_pulls,
             given_up=sum(len(h.segments) for h in self._holes.values()),
             returned=sum(len(h.segments) for h in self._returned_holes),
             lost=self._lost,
@@ -317,9 +344,7 @@ class AllReduce:
         missing = [r for r in session.flows if r not in self.ready_ranks]
         if missing:
             return f"rank(s) {_ranks(missing)} to submit operation {self.number}"
-        owing = {
-            r for g in self._gathering.values() for r in session.flows if r not in g.settled
-        }
+        owing = {r for g in self._gathering.values() for r in session.flows if r not in g.settled}
         if owing:
             return f"contributions of rank(s) {_ranks(owing)} to operation {self.number}"
         owners = {self._layout.chunks[c].owner for c in self._to_pull}

@@ -40,15 +40,14 @@ class Arena:
         Raises: ArenaFull; nothing changed.
         """
         need = aligned(max(size, 1))
-        for index, (offset, length) in enumerate(self._free):
-            if length >= need:
-                break
-        else:
+        index = next((i for i, (_, length) in enumerate(self._free) if length >= need), None)
+        if index is None:
             raise ArenaFull(
                 f"arena of {self.size} B has no room for {size} B: {self.used} B in use by "
                 f"{len(self._used)} tensors; wait for operations, drop tensors, or connect "
                 f"with a larger arena_bytes"
             )
+        offset, length = self._free[index]
         rest = [(offset + need, length - need)] if length > need else []
         self._free[index : index + 1] = rest
         self._used[offset] = need

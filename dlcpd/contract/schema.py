@@ -8,6 +8,7 @@ from dataclasses import MISSING, field, fields
 from typing import Any, Final
 
 MAX_TEXT: Final = 1024  # characters of a name, host or error text
+MAX_BITS: Final = 64  # of an integer; a larger one cannot become a float, nor always be printed
 
 Specification = tuple[tuple[str, Any], ...]
 
@@ -55,6 +56,8 @@ def specification(kind: Any) -> Specification:
 def problem(value: Any, rule: Any) -> str:
     """What is wrong with `value`, or an empty string."""
     wanted = rule["type"]
+    if type(value) is int and value.bit_length() > MAX_BITS:
+        return f"is an integer of {value.bit_length()} bits, at most {MAX_BITS}"
     if wanted is float and type(value) is int:
         value = float(value)
     if type(value) is not wanted:  # isinstance would let True pass as an integer

@@ -9,6 +9,7 @@ from importlib.resources import files
 from dlcpd.contract.errors import BadConfig
 
 MAX_CLASSES = 8  # one per queue of an ordinary switch port
+MAX_DSCP = 63  # six bits (RFC 2474 section 3)
 
 
 class Ecn(IntEnum):
@@ -37,7 +38,7 @@ def parse_traffic_classes(text: str) -> dict[str, TrafficClass]:
     """
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
+    except ValueError as exc:  # TOMLDecodeError, and what int() says of 5,000 digits
         raise BadConfig(f"traffic classes: {exc}") from exc
     classes = sorted((_row(name, row) for name, row in table.items()), key=lambda c: c.rank)
     if not classes or len(classes) > MAX_CLASSES:
@@ -53,10 +54,10 @@ def _row(name: str, row: object) -> TrafficClass:
     if not isinstance(row, dict) or set(row) != {"rank", "dscp", "ecn"}:
         raise BadConfig(f"traffic class [{name}]: needs exactly rank, dscp and ecn")
     rank, dscp, ecn = row["rank"], row["dscp"], row["ecn"]
-    if not isinstance(rank, int) or not isinstance(dscp, int) or not 0 <= dscp <= 63:
-        raise BadConfig(f"traffic class [{name}]: rank and dscp are integers, dscp 0..63")
+    if type(rank) is not int or type(dscp) is not int or not 0 <= dscp <= MAX_DSCP:
+        raise BadConfig(f"traffic class [{name}]: rank and dscp are integers, dscp 0..{MAX_DSCP}")
     marks = {"not-ect": Ecn.NOT_ECT, "ect0": Ecn.ECT0}  # ECT(1) means L4S now (RFC 9331)
-    if ecn not in marks:
+    if not isinstance(ecn, str) or ecn not in marks:
         raise BadConfig(f"traffic class [{name}]: ecn is one of {', '.join(marks)}")
     return TrafficClass(name, rank, dscp, marks[ecn])
 

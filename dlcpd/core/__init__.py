@@ -1,1 +1,1 @@
-"""The transport, pure: bytes and `now` in, values out. No socket, clock, thread, log or randomness."""
+"""The transport, pure: bytes and `now` in, values out. No socket, clock, thread or log."""

@@ -46,9 +46,10 @@ class Ready:
 
     def agrees_with(self, other: "Ready") -> bool:
         """Whether both ranks submitted the same operation."""
-        return self._operation() == other._operation()
+        return self.operation() == other.operation()
 
-    def _operation(self) -> tuple[object, ...]:
+    def operation(self) -> tuple[object, ...]:
+        """What ranks must agree on."""
         return (self.dtype, self.reduce, self.fill, self.traffic_class, self.count,
                 self.max_loss, self.fingerprint)  # fmt: skip
 

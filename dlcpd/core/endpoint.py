@@ -7,6 +7,7 @@ Drive it with `receive`, `handle_timeout` and `submit`; after each, drain `trans
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -120,7 +121,7 @@ class Endpoint:
             if not len(words):
                 return
         starts = wire_batch.group_starts(words)
-        for a, b in zip(starts, starts[1:], strict=False):
+        for a, b in pairwise(starts):
             self._group(words[a:b], batch, a, b, now)
 
     def _group(self, words: Words, batch: Received, a: int, b: int, now: float) -> None:
@@ -138,7 +139,8 @@ class Endpoint:
             return
         arrived_at = batch.arrivals[int(batch.index[a]) // batch.burst]
         last = words[-1].tolist()
-        flow.on_arrival(first[0] >> 24, b - a, last[NUMBER], first[SENT_AT], arrived_at, now)
+        flow.on_arrival(first[0] >> 24, b - a, last[NUMBER], now)
+        flow.on_stamp(first[0] >> 24, first[SENT_AT], arrived_at)
         if (last[0] >> 16) & Flag.ASK:
             flow.on_ask(first[0] >> 24)
         self._touched.add(flow)
@@ -158,7 +160,7 @@ class Endpoint:
             assert isinstance(session, Session)  # noqa: S101  # open_session made it so
             if header.kind is Kind.READY:
                 flow.heard_at, flow.unanswered = now, 0
-                session.on_ready(flow, header.operation, body, now)
+                session.on_ready(flow, header, body, now)
             elif header.kind is Kind.READY_ACK:
                 flow.heard_at, flow.unanswered = now, 0
                 session.on_ready_ack(flow, header.operation)

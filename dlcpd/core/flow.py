@@ -19,9 +19,17 @@ from dlcpd.core.path import PathReceiver, PathSender, microseconds
 from dlcpd.core.receiver import Answer
 from dlcpd.core.sender import ChunkSender, Key, State
 from dlcpd.core.wire import HEADER_SIZE, MAX_SEGMENTS, Flag, Header, Kind
-from dlcpd.core.wire_batch import NUMBER, OPERATION, CHUNK, SEGMENT, SENT_AT, Words, build, first_word
+from dlcpd.core.wire_batch import (
+    CHUNK,
+    NUMBER,
+    OPERATION,
+    SEGMENT,
+    SENT_AT,
+    Words,
+    build,
+    first_word,
+)
 
-CONTROL_CLASS: Final = 0  # rank of the control row of the traffic-class table
 SPRAY_QUANTUM: Final = 180  # datagrams sent on one path before the next is asked: 4 GSO bursts
 MAX_BATCH: Final = 1440  # datagrams of one system call: 16 GSO bursts, ~1 MiB
 ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
@@ -66,6 +74,14 @@ class Flow:
         self._senders[sender.key] = sender
         self._queue.append(sender)
 
+    def resend(self, sender: ChunkSender) -> None:
+        """Queue a chunk once more from its start, unless the peer is content by now."""
+        if sender.state is not State.DONE:
+            sender.restart()
+            self.host.cancel_timer((self, "end", sender.key))
+            if sender not in self._queue:
+                self._queue.append(sender)
+
     def wants_to_send(self) -> bool:
         return bool(self._queue or self._repairs)
 
@@ -74,14 +90,14 @@ class Flow:
         while self.wants_to_send():
             queue = self._repairs or self._queue
             sender = queue[0]
-            if sender.state is not State.SENDING:
+            if not sender.remaining or sender.state is State.DONE:
                 queue.popleft()
                 continue
             index, room = self._pick_path(allowance)
             if room <= 0 or (room < min(sender.remaining, self._worthwhile()) and self.in_flight):
                 return None
             batch = self._batch(sender, index, min(room, sender.remaining), now)
-            if sender.state is State.AWAITING:
+            if not sender.remaining:
                 queue.popleft()
                 path = self.tx[batch.path]
                 sender.tail = (batch.path, path.sent, path.acked)
@@ -142,13 +158,16 @@ class Flow:
 
     # --- data in ------------------------------------------------------------------
 
-    def on_arrival(
-        self, path: int, count: int, largest: int, echo: int, arrived_at: float, now: float
-    ) -> None:
-        """`count` data datagrams of this flow arrived on `path`; `echo` 0: none was stamped."""
+    def on_arrival(self, path: int, count: int, largest: int, now: float) -> None:
+        """`count` data datagrams of this flow arrived on `path`, the newest numbered `largest`."""
         self.heard_at, self.unanswered = now, 0
         if path < len(self.rx):
-            self.rx[path].on_datagrams(count, largest, echo, arrived_at)
+            self.rx[path].on_datagrams(count, largest)
+
+    def on_stamp(self, path: int, sent_at: int, arrived_at: float) -> None:
+        """When a datagram left, microseconds of the peer's clock (0 = unstamped), and came."""
+        if sent_at and path < len(self.rx):
+            self.rx[path].on_stamp(sent_at, arrived_at)
 
     def on_ask(self, path: int) -> None:
         """The peer wants credit for what it sent on `path`."""
@@ -226,8 +245,8 @@ class Flow:
 
     def _on_ping(self, header: Header, arrived_at: float) -> None:
         if header.path < len(self.rx):
-            path = self.rx[header.path]
-            path.on_ping(header.packet_number, header.sent_at, arrived_at)
+            self.rx[header.path].on_ping(header.packet_number)
+            self.on_stamp(header.path, header.sent_at, arrived_at)
 
     def _on_credit(self, body: bytes, arrived_at: float, now: float) -> None:
         self.window, rows = control.unpack_credit_untrusted(body)

@@ -49,7 +49,8 @@ class Incoming:
         if tail and (good & (segments == full)).any():
             row = int(index[np.flatnonzero(good & (segments == full))[0]])
             self.buffer[full * size :] = rows[row, HEADER_SIZE : HEADER_SIZE + tail]
-        return segments[good]
+        placed: Segments = segments[good]
+        return placed
 
     @staticmethod
     def _copy_full(grid: Bytes, payloads: Bytes, index: Segments, segments: Segments) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dlcpd.core.datagram import Bytes
 
 Array = NDArray[Any]
-STORAGE: Final = {
+STORAGE: Final[dict[str, np.dtype[Any]]] = {
     "float32": np.dtype("<f4"),
     "float64": np.dtype("<f8"),
     "float16": np.dtype("<f2"),

@@ -96,20 +96,19 @@ class PathReceiver:
     pending: int = 0  # datagrams since the last credit
     asked: bool = False  # the peer asked: credit at once
 
-    def on_datagrams(self, count: int, largest: int, echo: int, arrived_at: float) -> None:
-        """`count` data datagrams arrived, `largest` the 32-bit number of the newest.
-
-        `echo`, 0 if absent, is the time stamp of one of them and `arrived_at` when it came.
-        """
+    def on_datagrams(self, count: int, largest: int) -> None:
+        """`count` data datagrams arrived, `largest` the 32-bit number of the newest."""
         self.largest = max(self.largest, unwrap(largest, self.largest))
         self.received += count
         self.pending += count
-        if echo:
-            self.echo, self.arrived_at = echo, arrived_at
 
-    def on_ping(self, largest: int, echo: int, arrived_at: float) -> None:
+    def on_stamp(self, sent_at: int, arrived_at: float) -> None:
+        """A time stamp to echo, microseconds of the sender's clock, and when it came."""
+        self.echo, self.arrived_at = sent_at, arrived_at
+
+    def on_ping(self, largest: int) -> None:
         """The peer says what it has sent: everything up to `largest` is here or lost."""
-        self.on_datagrams(0, largest, echo, arrived_at)
+        self.on_datagrams(0, largest)
         self.asked = True
 
     def credit(self, path: int, now: float) -> PathCredit:

@@ -4,6 +4,10 @@ A chunk is complete when every segment is in; or when no critical segment is mis
 missing ones are within the sender's budget, its pass has ended (or the deadline passed)
 and nothing arrives any more, **and** the sender has agreed to take those back as residual.
 So nothing is given up that its sender does not keep (P3, P4), and never while data flows (P5).
+
+An offer binds: what arrives after it is ignored, because the sender may have taken it back
+already and would add it a second time. Only a sender that vetoes re-opens the chunk, by
+sending in a later round.
 """
 
 from dataclasses import dataclass, field
@@ -17,12 +21,16 @@ from dlcpd.core.wire import MAX_ROUND
 
 
 class State(Enum):
+    """Of one chunk from one sender."""
+
     RECEIVING = auto()
     OFFERED = auto()  # would go without the rest; the sender must agree
     COMPLETE = auto()
 
 
 class Input(Enum):
+    """What moves it."""
+
     FILLED = auto()  # the last missing segment arrived
     MORE = auto()  # some, not all, of the missing arrived
     SETTLED = auto()  # pass ended or deadline, quiet, loss within the budget
@@ -34,7 +42,7 @@ TRANSITIONS: Final[dict[tuple[State, Input], State]] = {
     (State.RECEIVING, Input.MORE): State.RECEIVING,
     (State.RECEIVING, Input.SETTLED): State.OFFERED,
     (State.OFFERED, Input.FILLED): State.COMPLETE,
-    (State.OFFERED, Input.MORE): State.RECEIVING,  # the offer is void: its bitmap is old
+    (State.OFFERED, Input.MORE): State.RECEIVING,  # vetoed: the offer is void
     (State.OFFERED, Input.SETTLED): State.OFFERED,  # repeat the offer
     (State.OFFERED, Input.AGREED): State.COMPLETE,
 }
@@ -70,16 +78,19 @@ class ChunkReceiver:
         self.missing = self.segments
 
     def on_segments(self, segments: Segments, *, ending: bool, round_: int, now: float) -> int:
-        """Mark `segments` as arrived; returns how many were new."""
-        if self.state is State.COMPLETE:
+        """Mark `segments` as arrived; returns how many were new and not offered before."""
+        offered = self.state is State.OFFERED
+        if self.state is State.COMPLETE or (offered and round_ <= self.round):
             return 0
         self.received[segments] = True
         missing = self.segments - int(np.count_nonzero(self.received))
         fresh, self.missing = self.missing - missing, missing
-        self.ended |= ending and round_ == self.round
         if fresh:
+            if offered:
+                self.round, self.ended = round_, False
             self.last_arrival, self.attempts = now, 0
             self._step(Input.MORE if missing else Input.FILLED)
+        self.ended |= ending and round_ == self.round
         return fresh
 
     def on_end(self, round_: int) -> None:

@@ -73,15 +73,20 @@ class ResidualStore:
 
 
 def add_back(tensor: Bytes, holes: list[Hole], dtype: str) -> int:
-    """Add `holes` to `tensor` where they came from; returns segments added."""
-    count = 0
-    for hole in holes:
-        for low, at, length in hole.spans(len(tensor)):
-            target = view(tensor[low : low + length], dtype)
-            value = view(hole.values[at : at + length], dtype)
-            if dtype in NARROW:
-                target[:] = narrow(widen(target, dtype) + widen(value, dtype), dtype)
-            else:
-                target += value
-        count += len(hole.segments)
-    return count
+    """Add `holes` to `tensor` where they came from; returns segments added.
+
+    Overflow and NaN follow IEEE 754 and never warn: the loss scaler looks at the result.
+    """
+    with np.errstate(all="ignore"):
+        for hole in holes:
+            for low, at, length in hole.spans(len(tensor)):
+                _add(tensor[low : low + length], hole.values[at : at + length], dtype)
+    return sum(len(hole.segments) for hole in holes)
+
+
+def _add(tensor: Bytes, values: Bytes, dtype: str) -> None:
+    target, value = view(tensor, dtype), view(values, dtype)
+    if dtype in NARROW:
+        target[:] = narrow(widen(target, dtype) + widen(value, dtype), dtype)
+    else:
+        target += value

@@ -16,6 +16,8 @@ Key = tuple[int, Kind, int]  # operation, PUSH or PULL, chunk
 
 
 class State(Enum):
+    """Of one chunk to one peer."""
+
     SENDING = auto()  # segments of the present round are still to be sent
     AWAITING = auto()  # the pass ended; the peer's verdict is out
     DONE = auto()  # the peer is content
@@ -30,7 +32,7 @@ class ChunkSender:
     start: int  # byte offset of the chunk in its tensor
     segment_size: int
     traffic_class: int
-    order: Segments  # of the present round
+    first_order: Segments
     state: State = State.SENDING
     round: int = 0
     probes: int = 0  # END datagrams sent without an answer
@@ -39,9 +41,11 @@ class ChunkSender:
     tail: tuple[int, int, int] = (0, 0, 0)  # path, packet number and acked at the end of the pass
     path_of: NDArray[np.uint8] = field(init=False)  # path each segment was last sent on
     segments: int = field(init=False)
+    order: Segments = field(init=False)  # of the present round
     _cursor: int = 0
 
     def __post_init__(self) -> None:
+        self.order = self.first_order
         self.segments = len(self.order)
         self.path_of = np.zeros(self.segments, np.uint8)
 
@@ -78,8 +82,16 @@ class ChunkSender:
         return True
 
     def on_veto(self, segments: Segments) -> None:
-        """Send `segments` once more although the peer would go without them."""
+        """Send `segments` once more although the peer would go without them.
+
+        In a new round: the peer ignores what it sees as late arrivals of an old one.
+        """
+        self.round = min(self.round + 1, MAX_ROUND)
         self._begin(segments)
+
+    def restart(self) -> None:
+        """The first pass found nobody: send it again."""
+        self._begin(self.first_order)
 
     def _begin(self, order: Segments) -> None:
         self.order, self._cursor, self.probes = order, 0, 0

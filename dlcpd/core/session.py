@@ -17,6 +17,7 @@ from dlcpd.contract.errors import (
     RanksDisagree,
     ReplicaDivergence,
     TooMany,
+    error_for,
 )
 from dlcpd.core import control
 from dlcpd.core.bitmap import Segments
@@ -35,7 +36,7 @@ from dlcpd.core.incoming import Incoming
 from dlcpd.core.residual import ResidualStore
 from dlcpd.core.sender import ChunkSender, Key
 from dlcpd.core.timers import TimerTable
-from dlcpd.core.wire import Header, Kind
+from dlcpd.core.wire import Flag, Header, Kind
 
 MAX_AHEAD: Final = 1024  # operations a peer may be ahead of us; its READYs are remembered
 MAX_OPEN: Final = 1024  # operations in flight of one session
@@ -46,13 +47,17 @@ PINGS_BEFORE_LOST: Final = 3  # silence alone may be our own sleep; unanswered p
 class Operation(Protocol):
     """A collective in flight, as the session sees it."""
 
-    number: int
-    ready: Ready
-    deadline: float  # absolute
     ready_ranks: set[int]  # peers whose READY is in
 
+    @property
+    def number(self) -> int: ...
+    @property
+    def ready(self) -> Ready: ...
+    @property
+    def deadline(self) -> float: ...  # absolute
+
     def start(self, session: "Session", now: float) -> None: ...
-    def on_peer_ready(self, rank: int, now: float) -> None: ...
+    def on_peer_ready(self, rank: int, now: float, *, late: bool) -> None: ...
     def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str: ...
     def on_received(self, incoming: Incoming, now: float) -> None: ...
     def on_acknowledged(self, rank: int, sender: ChunkSender, now: float) -> None: ...
@@ -74,6 +79,15 @@ class LedgerRow:
     paths: dict[int, int]  # path -> segments; known to the sender only
 
 
+@dataclass(slots=True)
+class Telling:
+    """Our READY towards one peer, while it may not have arrived."""
+
+    checked: int  # operation whose replica digest it carries
+    digest: int
+    attempt: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """Implements what flows (`Host`) and operations need. Time comes in with every call."""
@@ -87,15 +101,20 @@ class Session:
     flows: dict[int, Flow] = field(default_factory=dict)
     operations: dict[int, Operation] = field(default_factory=dict)
     residuals: ResidualStore = field(default_factory=ResidualStore)
-    digests: DigestBook = field(default_factory=DigestBook)
+    digests: DigestBook = field(init=False)
     events: list[Event] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
     broken: tuple[str, str] | None = None  # code, text
     submitted: int = 0  # newest operation number
     _now: float = 0.0
     _ready: dict[int, dict[int, Ready]] = field(default_factory=dict)  # rank -> operation -> it
-    _ready_attempts: dict[tuple[int, int], int] = field(default_factory=dict)
+    _telling: dict[tuple[int, int], Telling] = field(default_factory=dict)  # rank, operation
+    _late: set[tuple[int, int]] = field(default_factory=set)  # (rank, operation): READY before ours
     _failed: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    _doomed: dict[int, DlcpError] = field(default_factory=dict)  # failed before we submitted it
+
+    def __post_init__(self) -> None:
+        self.digests = DigestBook(r for r in range(self.world_size) if r != self.rank)
 
     # --- from the client ----------------------------------------------------------
 
@@ -105,33 +124,43 @@ class Session:
         Raises: the error that broke the session; TooMany. Nothing changed then.
         """
         self._now = now
+        if self.broken is not None:
+            raise error_for(*self.broken)
         if len(self.operations) >= MAX_OPEN:
             raise TooMany(f"{MAX_OPEN} operations in flight; wait for some before submitting more")
-        self.submitted = max(self.submitted, operation.number)
-        self.operations[operation.number] = operation
-        self.set_timer((self, "deadline", operation.number), operation.deadline)
+        number = operation.number
+        self.submitted = max(self.submitted, number)
+        self.operations[number] = operation
+        self.set_timer((self, "deadline", number), operation.deadline)
         operation.start(self, now)
-        for rank, flow in self.flows.items():
-            self._tell_ready(flow, operation, attempt=0)
+        self._late |= {(rank, number) for rank in self.flows if number in self._ready.get(rank, ())}
+        for flow in self.flows.values():  # all, before any can fail it: nobody is left waiting
+            self._telling[flow.rank, number] = Telling(*self.digests.next_for(flow.rank))
+            self._tell_ready(flow, operation)
             self._watch(flow)
-            theirs = self._ready.get(rank, {}).pop(operation.number, None)
-            if theirs is not None and not self._match(rank, operation, theirs):
-                return
+        if number in self._doomed:
+            self.fail(number, self._doomed.pop(number))
+        for rank in self.flows:
+            theirs = self._ready.get(rank, {}).pop(number, None)
+            if theirs is not None and number in self.operations:
+                self._match(rank, operation, theirs, late=False)
 
-    def _tell_ready(self, flow: Flow, operation: Operation, attempt: int) -> None:
-        checked, digest = self.digests.newest()
-        body = replace(operation.ready, window=flow.grant, checked=checked, digest=digest).pack()
-        flow.tell(Header(Kind.READY, flow.token_out, operation.number), body)
-        self._ready_attempts[flow.rank, operation.number] = attempt
-        at = self._now + flow.tx[0].rtt.timeout(attempt)
-        self.set_timer((self, "ready", flow.rank, operation.number), at)
+    def _tell_ready(self, flow: Flow, operation: Operation) -> None:
+        number, told = operation.number, self._telling[flow.rank, operation.number]
+        ready = replace(
+            operation.ready, window=flow.grant, checked=told.checked, digest=told.digest
+        )
+        flags = Flag.LATE if (flow.rank, number) in self._late else Flag.NONE
+        flow.tell(Header(Kind.READY, flow.token_out, number, flags=flags), ready.pack())
+        at = self._now + flow.tx[0].rtt.timeout(told.attempt)
+        self.set_timer((self, "ready", flow.rank, number), at)
 
     def _knows_us_ready(self, rank: int, number: int) -> None:
         """No need to repeat our READY to `rank`."""
-        if self._ready_attempts.pop((rank, number), None) is not None:
+        if self._telling.pop((rank, number), None) is not None:
             self.cancel_timer((self, "ready", rank, number))
 
-    def _match(self, rank: int, operation: Operation, theirs: Ready) -> bool:
+    def _match(self, rank: int, operation: Operation, theirs: Ready, *, late: bool) -> None:
         if not operation.ready.agrees_with(theirs):
             flow = self.flows[rank]
             text = (
@@ -141,14 +170,14 @@ class Session:
                 f"the same order"
             )
             self.fail(operation.number, RanksDisagree(text))
-            return False
-        operation.on_peer_ready(rank, self._now)
-        return operation.number in self.operations
+            return
+        operation.on_peer_ready(rank, self._now, late=late)
 
     # --- from the network -----------------------------------------------------------
 
-    def on_ready(self, flow: Flow, number: int, body: bytes, now: float) -> None:
+    def on_ready(self, flow: Flow, header: Header, body: bytes, now: float) -> None:
         """A peer's READY. Raises MalformedDatagram."""
+        number = header.operation
         self._now = now
         ready = control.unpack_ready_untrusted(body)
         flow.window = ready.window
@@ -157,12 +186,14 @@ class Session:
             return
         operation = self.operations.get(number)
         if operation is not None:
-            if flow.rank in operation.ready_ranks:  # it asks again: it does not know that we are ready
+            if flow.rank in operation.ready_ranks:  # it does not know yet that we are ready too
                 flow.tell(Header(Kind.READY_ACK, flow.token_out, number))
             else:
-                self._match(flow.rank, operation, ready)
+                self._match(flow.rank, operation, ready, late=bool(header.flags & Flag.LATE))
             return
-        if self.submitted < number <= self.submitted + MAX_AHEAD:
+        if number > self.submitted + MAX_AHEAD:
+            return  # no room to remember it: without an answer it will be told again
+        if number > self.submitted:
             self._ready.setdefault(flow.rank, {})[number] = ready
         flow.tell(Header(Kind.READY_ACK, flow.token_out, number))
 
@@ -179,7 +210,8 @@ class Session:
             if number in self._failed:
                 return "failed"
             return "stale" if number <= self.submitted else "early"
-        self._knows_us_ready(rank, number)  # its data proves it
+        if key[1] is Kind.PULL:
+            self._knows_us_ready(rank, number)  # it has our contribution: it has our READY
         return operation.open_incoming(rank, key, self._now)
 
     def on_received(self, incoming: Incoming, now: float) -> None:
@@ -209,11 +241,19 @@ class Session:
     def cancel_timer(self, key: Any) -> None:
         self.timers.cancel(key)
 
+    def window(self, rank: int) -> int:
+        """Bytes `rank` lets us have in flight; 0 before its first READY."""
+        return self.flows[rank].window
+
     # --- from operations ---------------------------------------------------------------
 
     def send(self, rank: int, sender: ChunkSender) -> None:
         """Queue a chunk towards `rank`."""
         self.flows[rank].send(sender)
+
+    def resend(self, rank: int, sender: ChunkSender) -> None:
+        """Queue a chunk towards `rank` once more from its start."""
+        self.flows[rank].resend(sender)
 
     def acknowledge(self, rank: int, key: Key, now: float) -> None:
         """What arrived from `rank` shows that it has our chunk `key`."""
@@ -249,13 +289,19 @@ class Session:
         self.cancel_timer((self, "deadline", number))
         for rank in self.flows:
             self._knows_us_ready(rank, number)
+            self._late.discard((rank, number))
 
     # --- failure ------------------------------------------------------------------------
 
     def fail(self, number: int, error: DlcpError) -> None:
-        """End an operation without a result; a no-op when it is not open."""
+        """End an operation without a result; a no-op when it is over.
+
+        One that is not submitted yet fails as soon as it is: its peers have given it up.
+        """
         operation = self.operations.get(number)
         if operation is None:
+            if self.submitted < number <= self.submitted + MAX_AHEAD:
+                self._doomed[number] = error
             return
         operation.on_failed()
         self._close(number)
@@ -292,10 +338,9 @@ class Session:
             self._deadline(rest[0], now)
         elif what == "ready":
             rank, number = rest
-            operation = self.operations.get(number)
-            if operation is not None:
-                attempt = self._ready_attempts.get((rank, number), 0)
-                self._tell_ready(self.flows[rank], operation, attempt + 1)
+            if (rank, number) in self._telling:
+                self._telling[rank, number].attempt += 1
+                self._tell_ready(self.flows[rank], self.operations[number])
         elif what == "alive" and self.operations:
             self._check_alive(self.flows[rest[0]], now)
 

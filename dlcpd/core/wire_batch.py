@@ -21,7 +21,8 @@ from dlcpd.core.wire import (
 
 WORDS: Final = HEADER_SIZE // 4
 Words = NDArray[np.uint32]  # shape (n, 8)
-# word 0: version | kind << 8 | flags << 16 | path << 24     word 5: segment | round << 16 | class << 24
+# word 0: version | kind << 8 | flags << 16 | path << 24
+# word 5: segment | round << 16 | class << 24
 OPERATION, TOKEN_LOW, TOKEN_HIGH, CHUNK, SEGMENT, NUMBER, SENT_AT = 1, 2, 3, 4, 5, 6, 7
 KEY: Final = slice(OPERATION, CHUNK + 1)  # operation, token, chunk: equal within one group
 

@@ -54,13 +54,8 @@ class Engine:
         self.control = control
         self.endpoint = Endpoint(config.segment_size, 0, Pacer(config.rate_limit_bps))
         self.paths = [
-            UdpPath(
-                index, host, port, segment_size=config.segment_size,
-                receive_buffer=config.receive_buffer, offload=config.offload,
-                counters=self.endpoint.counters,
-            )
-            for index, (host, port) in enumerate(config.paths)
-        ]  # fmt: skip
+            UdpPath(index, config, self.endpoint.counters) for index in range(len(config.paths))
+        ]
         self.endpoint.grant = sum(path.receive_buffer for path in self.paths)
         self.endpoint.max_window = config.window
         self.scratch = ScratchPool(config.chunk_segments * config.segment_size)
@@ -70,8 +65,6 @@ class Engine:
         self._handlers: dict[int, Callable[[int, float], None]] = {}
         self._watch(control, self._on_command)
         for path in self.paths:
-            if config.inject_loss:
-                path.inject_loss(config.inject_loss, config.inject_seed * 64 + path.index)
             self._watch(path, self._path_handler(path))
 
     # --- the loop -------------------------------------------------------------------
@@ -188,7 +181,9 @@ class Engine:
     def _operation(self, lane: Lane, session: Session, ask: Submit, now: float) -> AllReduce:
         size = ask.count * STORAGE[ask.dtype].itemsize
         if ask.offset % 64 or ask.offset + size > len(lane.memory):
-            raise BadMessage(f"operation {ask.operation}: {size} B at {ask.offset} is not in the arena")
+            raise BadMessage(
+                f"operation {ask.operation} is not in the arena: {size} B at {ask.offset}"
+            )
         if ask.operation != session.submitted + 1:
             raise BadMessage(f"operation {ask.operation} after {session.submitted}")
         _check_policy(ask)
@@ -267,18 +262,23 @@ class Engine:
         if not data:
             self.stop_at = now  # control is gone, and so is our reason to live
             return
-        match commands.unpack(data):
-            case commands.OpenSession() as opened:
-                self._open(opened, fds[0], fds[1])
+        command = commands.unpack(data)
+        if isinstance(command, commands.OpenSession):
+            self._open(command, fds[0], fds[1])
+        else:
+            self._obey(command, now)
+
+    def _obey(self, command: Any, now: float) -> None:
+        """Commands about what exists already; a session that is gone is no error."""
+        match command:
             case commands.CloseSession(number, code, text):
                 self._close(number, error_for(code, text))
             case commands.PeerGone(number, rank, text):
-                if number in self.endpoint.sessions:
-                    self.endpoint.sessions[number].fail_all(rank, error_for("peer_lost", text))
+                if session := self.endpoint.sessions.get(number):
+                    session.fail_all(rank, error_for("peer_lost", text))
             case commands.AbortOperation(number, operation, _, text):
-                if number in self.endpoint.sessions:
-                    error = error_for("operation_aborted", text)
-                    self.endpoint.sessions[number].fail(operation, error)
+                if session := self.endpoint.sessions.get(number):
+                    session.fail(operation, error_for("operation_aborted", text))
             case commands.ReportRequest(ledger):
                 self._emit(commands.Report(report(self.endpoint, self.paths, ledger)))
             case commands.Stop(drain):
@@ -340,6 +340,7 @@ def main() -> int:
     endpoints: list[list[Any]] = [list(path.address) for path in engine.paths]
     control.send(commands.pack(commands.EngineReady(endpoints, features)))
     gc.freeze()  # what lives now lives to the end: keep it out of collections
+    gc.set_threshold(20_000, 20, 20)  # the data path makes no cycles
     try:
         engine.run()
     except (BrokenPipeError, ConnectionResetError):

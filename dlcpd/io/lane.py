@@ -4,6 +4,7 @@ import mmap
 import os
 import socket
 from collections import deque
+from contextlib import suppress
 from typing import Any, Final
 
 import msgpack
@@ -14,7 +15,6 @@ from dlcpd.contract.messages import MAX_FRAME, Message, from_frame_untrusted, to
 from dlcpd.core.datagram import Bytes
 
 MAX_BACKLOG: Final = 8192  # frames a client may leave unread: two per operation it may have open
-MADV_POPULATE_WRITE: Final = 23
 
 
 class Lane:
@@ -31,10 +31,8 @@ class Lane:
         finally:
             os.close(arena)
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            try:
+            with suppress(OSError):  # a kernel without huge pages for shared memory: just slower
                 mapped.madvise(mmap.MADV_HUGEPAGE)
-            except OSError:
-                pass  # a kernel without huge pages for shared memory: slower, not wrong
         self.memory: Bytes = np.frombuffer(mapped, np.uint8)
 
     def fileno(self) -> int:

@@ -25,7 +25,7 @@ MSGHDR: Final = np.dtype(
         ("size", "<u4"), ("_2", "<u4"),
     ]
 )  # fmt: skip
-assert MSGHDR.itemsize == 64  # noqa: S101, PLR2004  # struct mmsghdr
+assert MSGHDR.itemsize == 64  # noqa: S101  # struct mmsghdr
 
 UDP_SEGMENT: Final = 103  # linux/udp.h; level IPPROTO_UDP
 UDP_GRO: Final = 104

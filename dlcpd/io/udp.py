@@ -8,52 +8,44 @@ batches the system calls.
 
 import errno
 import socket
-import time
 from collections import Counter, deque
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.contract.traffic import traffic_classes
-from dlcpd.core.bitmap import Segments
 from dlcpd.core.datagram import Bytes, Control, Received, Transmit
-from dlcpd.core.wire import HEADER_SIZE, Kind
+from dlcpd.core.wire import HEADER_SIZE
 from dlcpd.io import mmsg
+from dlcpd.io.config import EngineConfig
+from dlcpd.io.receive_ring import ReceiveRing
 
 MAX_UDP: Final = 65507  # bytes of payload of one IPv4 UDP message (RFC 768, RFC 791)
 MAX_RUN: Final = 64  # segments per GSO message on every kernel that has it (udp(7))
 MAX_ROWS: Final = 1600  # datagrams of one Transmit; above core's largest batch
 RECEIVE_ROWS: Final = 1440  # datagrams per receive call: ~1 MiB, what a core's L2 holds
-CONTROL_SIZE: Final = 128  # bytes of control messages per received message
-_WORD: Final = 4
-# Offsets (32-bit words) in the received control data. The order is the kernel's: socket-level
-# time stamp (16 + 16 bytes), then UDP_GRO (16 + 4, padded to 24; only on joined messages), then TOS.
-_STAMP: Final = slice(4, 8)
-_SECOND: Final = 8
-_SECOND_KIND, _SECOND_VALUE = _SECOND + 3, _SECOND + 4
-_THIRD_VALUE: Final = _SECOND + 6 + 4
-_CE: Final = 3
+USELESS_GRO: Final = 8  # full receive calls in a row without a joined message: 256 datagrams
 
 
 class UdpPath:
-    """Non-blocking. `counters` gets what was refused or failed here."""
+    """Path number `index` of an engine. Non-blocking.
 
-    def __init__(
-        self, index: int, host: str, port: int, *, segment_size: int, receive_buffer: int,
-        offload: bool, counters: Counter[str],
-    ) -> None:  # fmt: skip
+    `counters` gets what was refused or failed here. Raises AddressUnavailable.
+    """
+
+    def __init__(self, index: int, config: EngineConfig, counters: Counter[str]) -> None:
         self.index = index
         self.counters = counters
-        self.width = HEADER_SIZE + segment_size
+        host, port = config.paths[index]
+        self.width = HEADER_SIZE + config.segment_size
         self.family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.socket = _bound(self.family, host, port)
         self.address = (host, self.socket.getsockname()[1])
-        self.receive_buffer = _size_buffers(self.socket, receive_buffer)
-        self.gso = offload and self._offload(mmsg.UDP_SEGMENT, self.width)
-        self.gro = offload and self._offload(mmsg.UDP_GRO, 1)
+        self.receive_buffer = _size_buffers(self.socket, config.receive_buffer)
+        self.gso = config.offload and self._offload(mmsg.UDP_SEGMENT, self.width)
+        self.gro = config.offload and self._offload(mmsg.UDP_GRO, 1)
         self.backlog: deque[Transmit] = deque()
         self._run = min(MAX_UDP // self.width, MAX_RUN)
         self._peers: dict[int, tuple[Bytes, tuple[str, int]]] = {}
@@ -63,11 +55,8 @@ class UdpPath:
         self._receive_tos()
         self._prepare_send()
         self._prepare_receive()
-        self._loss = 0.0
-
-    def inject_loss(self, fraction: float, seed: int) -> None:
-        """Throw `fraction` of arriving datagrams away, as a lossy network would; counted."""
-        self._loss, self._rng = fraction, np.random.default_rng(seed)
+        self._loss = config.inject_loss  # thrown away on arrival, as a lossy network would
+        self._rng = np.random.default_rng((config.inject_seed, index))
 
     def fileno(self) -> int:
         return self.socket.fileno()
@@ -119,25 +108,17 @@ class UdpPath:
         self._messages["iov_count"] = 2 * run
 
     def _prepare_receive(self) -> None:
-        self._receive_run = self._run if self.gro else 1
-        self._message_count = RECEIVE_ROWS // self._receive_run
-        count, pitch = self._message_count, self._receive_run * self.width
-        self._rows = np.zeros((count * self._receive_run, self.width), np.uint8)
-        self._control = np.zeros((count, CONTROL_SIZE // _WORD), np.int32)
-        number = np.arange(count, dtype=np.uint64)
-        self._in_iov = np.zeros((count, 2), np.uint64)
-        self._in_iov[:, 0] = mmsg.address(self._rows) + number * pitch
-        self._in_iov[:, 1] = pitch
-        self._arrivals = np.zeros(count, mmsg.MSGHDR)
-        self._arrivals["iov"] = mmsg.address(self._in_iov) + number * 16
-        self._arrivals["iov_count"] = 1
-        self._arrivals["control"] = mmsg.address(self._control) + number * CONTROL_SIZE
-        self._arrivals_at = mmsg.address(self._arrivals.view(np.uint8))
-        self._control_sizes, self._sizes = self._arrivals["control_size"], self._arrivals["size"]
-        self._flat = memoryview(self._rows).cast("B")
-        self._numbers = np.arange(len(self._rows), dtype=np.intp)
-        self._full = np.full(len(self._rows), self.width, np.intp)
+        run = self._run if self.gro else 1
+        self._ring = ReceiveRing(self.index, self.width, run, RECEIVE_ROWS)
         self.drained = True  # whether the last receive left nothing behind
+
+    def _stop_joining(self) -> None:
+        """GRO joins nothing on this device: give every datagram a message of its own, so that
+        one call takes in as many as the raster has rows."""
+        self.socket.setsockopt(socket.IPPROTO_UDP, mmsg.UDP_GRO, 0)
+        self.gro = False
+        self.counters["gro_useless"] += 1
+        self._prepare_receive()
 
     # --- out ------------------------------------------------------------------------
 
@@ -231,83 +212,10 @@ class UdpPath:
 
         The batch points into this object's buffer: use it before the next call.
         """
-        self._control_sizes[:] = CONTROL_SIZE
-        count = mmsg.receive_many(self.fileno(), self._arrivals_at, self._message_count)
-        if not count:
-            return None
-        self.drained = count < self._message_count
-        control = self._control[:count]
-        joined = control[:, _SECOND_KIND] == mmsg.UDP_GRO
-        tos = np.where(joined, control[:, _THIRD_VALUE], control[:, _SECOND_VALUE]) & _CE
-        index, lengths, strays = self._raster(self._sizes[:count].tolist(), joined, control)
-        arrivals = self._arrival_times(control, now)
-        batch = Received(
-            self.index, arrivals, self._receive_run, self._rows, index, lengths, strays,
-            stray_arrival=arrivals[-1], ce=int(np.count_nonzero(tos == _CE)),
-        )  # fmt: skip
-        return self._lose(batch) if self._loss else batch
-
-    def _raster(
-        self, sizes: list[int], joined: NDArray[np.bool_], control: NDArray[np.int32]
-    ) -> tuple[Segments, Segments, list[bytes]]:
-        """Row numbers and lengths of data datagrams; copies of control and odd-sized ones.
-
-        Loops over messages, of which there are few: a message is a whole burst.
-        """
-        width, run = self.width, self._receive_run
-        rows, strays, short = [], [], {}
-        for message, size in enumerate(sizes):
-            first = message * run
-            if size == run * width:
-                rows.append((first, first + run))
-            elif size <= width and self._flat[first * width + 1] > Kind.PULL:
-                strays.append(bytes(self._flat[first * width : first * width + size]))
-            elif size <= width or (joined[message] and control[message, _SECOND_VALUE] == width):
-                count = -(-size // width)
-                rows.append((first, first + count))
-                if size != count * width:
-                    short[first + count - 1] = size - (count - 1) * width
-            else:
-                stride = int(control[message, _SECOND_VALUE]) if joined[message] else size
-                strays += self._split(message, size, stride)
-        return *self._joined_rows(rows, short), strays
-
-    def _joined_rows(
-        self, rows: list[tuple[int, int]], short: dict[int, int]
-    ) -> tuple[Segments, Segments]:
-        if not rows:
-            return self._numbers[:0], self._full[:0]
-        total = sum(stop - start for start, stop in rows)
-        if rows[-1][1] - rows[0][0] == total:  # no gap: the usual case
-            index = self._numbers[rows[0][0] : rows[-1][1]]
-        else:
-            index = np.concatenate([self._numbers[start:stop] for start, stop in rows])
-        if not short:
-            return index, self._full[:total]
-        lengths = self._full[:total].copy()
-        for row, size in short.items():
-            lengths[np.searchsorted(index, row)] = size
-        return index, lengths
-
-    def _split(self, message: int, size: int, stride: int) -> list[bytes]:
-        """A joined message of small (control) datagrams, or one larger than the raster."""
-        start, step = message * self._receive_run * self.width, max(stride, 1)
-        end = start + min(size, self._receive_run * self.width)
-        return [bytes(self._flat[at : min(at + step, end)]) for at in range(start, end, step)]
-
-    @staticmethod
-    def _arrival_times(control: NDArray[np.int32], now: float) -> list[float]:
-        """When the kernel got each message, on the clock of `now`.
-
-        The time since is spent in this host, not in the network. Bounded, because the
-        kernel stamps with a wall clock that may be stepped.
-        """
-        stamps = control[:, _STAMP].copy().view("<i8")
-        wall = time.time_ns()
-        return [
-            now - min(max(wall - (seconds * 1_000_000_000 + nanoseconds), 0) * 1e-9, 1.0)
-            for seconds, nanoseconds in stamps.tolist()
-        ]
+        batch, self.drained = self._ring.receive(self.fileno(), now)
+        if self.drained and self.gro and self._ring.full_calls >= USELESS_GRO:
+            self._stop_joining()
+        return self._lose(batch) if self._loss and batch is not None else batch
 
     def _lose(self, batch: Received) -> Received:
         keep = self._rng.random(len(batch.index)) >= self._loss

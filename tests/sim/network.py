@@ -2,21 +2,28 @@
 
 import heapq
 import random
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlcpd.collectives.all_reduce import AllReduce, ScratchPool, Spec
+from dlcpd.contract.errors import DlcpError
 from dlcpd.core.control import Ready
 from dlcpd.core.datagram import Bytes, Received, Transmit
 from dlcpd.core.endpoint import Endpoint, PeerSpec
-from dlcpd.core.events import Event
+from dlcpd.core.events import Event, OperationDone, OperationFailed
 from dlcpd.core.numbers import STORAGE
 from dlcpd.core.pacing import Pacer
 from dlcpd.core.session import Session
-from dlcpd.core.wire import HEADER_SIZE
+from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE
 
 MAX_BATCH = 64  # datagrams handed over in one receive call
+KIND = 1  # offset of the kind in a datagram
+
+Tamper = Callable[[int, int, bytes], Iterable[bytes]]  # source, target, datagram -> what arrives
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,18 @@ class Link:
     duplicate: float = 0.0  # probability
     delay: float = 50e-6  # seconds, one way
     jitter: float = 0.0  # seconds, uniform; above the spacing it reorders
-    spacing: float = 1e-6  # seconds between datagrams
+    rate: float = 0.0  # datagrams per second into one host's path; 0 = no limit
+    queue: int = 64  # datagrams that wait at that port; more are dropped
+
+
+@dataclass(frozen=True)
+class Carried:
+    """One datagram as it was put on the wire."""
+
+    source: int
+    target: int
+    path: int
+    data: bytes
 
 
 @dataclass
@@ -41,46 +59,71 @@ class SimNetwork:
     chunk_segments: int = 16
     paths: int = 1
     grant: int = 1 << 20
+    rate_bps: float = 0.0  # of every engine; 0 = no cap
     peer_timeout: float = 1.0
+    life: int = 0  # tells the tokens of one network's sessions from another's
     now: float = 1000.0
     cut: set[int] = field(default_factory=set)  # ranks that hear and say nothing
+    tamper: Tamper | None = None  # what the network does to a datagram
+    recorded: list[Carried] | None = None  # set to a list to keep what is sent
     endpoints: list[Endpoint] = field(init=False)
     sessions: list[Session] = field(init=False)
     events: list[list[Event]] = field(init=False)
     carried: int = 0
+    dropped: int = 0  # by full queues
     _queue: list[tuple[float, int, int, int, bytes]] = field(default_factory=list)
+    _free_at: dict[tuple[int, int], float] = field(default_factory=dict)  # port -> idle again
     _sent: int = 0
 
     def __post_init__(self) -> None:
-        self._rng = random.Random(self.seed)  # noqa: S311
+        self._rng = random.Random(self.seed)
         n = self.world_size
-        self.endpoints = [Endpoint(self.segment_size, self.grant, Pacer(0)) for _ in range(n)]
+        self.endpoints = [
+            Endpoint(self.segment_size, self.grant, Pacer(self.rate_bps)) for _ in range(n)
+        ]
         self.scratch = [ScratchPool(self.segment_size * self.chunk_segments) for _ in range(n)]
         self.sessions, self.events = [], [[] for _ in range(n)]
         self.where: dict[tuple[int, int], int] = {}  # (rank, flow index) -> peer rank
-        for rank, endpoint in enumerate(self.endpoints):
-            peers = [
-                PeerSpec(p, f"host{p}", token(p, rank), token(rank, p), self.paths)
-                for p in range(n) if p != rank
-            ]  # fmt: skip
-            session = endpoint.open_session(1, rank, peers, peer_timeout=self.peer_timeout)
-            for peer, flow in session.flows.items():
-                self.where[rank, flow.index] = peer
-            self.sessions.append(session)
+        for rank in range(n):
+            self.sessions.append(self.open_session(rank, 1))
 
-    def submit(self, rank: int, number: int, data: np.ndarray, **options: object) -> Bytes:
+    def open_session(self, rank: int, number: int) -> Session:
+        peers = [
+            PeerSpec(p, f"host{p}", self.token(rank, p), self.token(p, rank), self.paths)
+            for p in range(self.world_size)
+            if p != rank
+        ]
+        session = self.endpoints[rank].open_session(
+            number, rank, peers, peer_timeout=self.peer_timeout
+        )
+        for peer, flow in session.flows.items():
+            self.where[rank, flow.index] = peer
+        return session
+
+    def token(self, receiver: int, sender: int) -> int:
+        """The token `receiver` gave `sender`."""
+        return 0xABCD_0000_0000_0000 | self.life << 32 | receiver << 16 | sender
+
+    # --- what ranks do --------------------------------------------------------------
+
+    def submit(self, rank: int, number: int, data: NDArray[Any], **options: Any) -> Bytes:
         """All-reduce `data` (kept as the result's memory) on one rank."""
         operation = self.operation(rank, number, data, **options)
         self.sessions[rank].submit(operation, self.now)
         return operation.memory
 
-    def operation(  # noqa: PLR0913
-        self, rank: int, number: int, data: np.ndarray, *, dtype: str = "float32",
+    def submit_all(self, number: int, parts: list[NDArray[Any]], **options: Any) -> None:
+        """Every rank its part, which becomes the result."""
+        for rank, part in enumerate(parts):
+            self.submit(rank, number, part, **options)
+
+    def operation(
+        self, rank: int, number: int, data: NDArray[Any], *, dtype: str = "float32",
         op: str = "sum", max_loss: float = 0.0, name: str = "", fill: str = "residual",
         deadline: float = 60.0, in_place: bool = True, critical: list[list[int]] | None = None,
-        fingerprint: int = 0, digest_every: int = 1,
+        fingerprint: int = 0, digest_every: int = 1, traffic_class: int = 5,
     ) -> AllReduce:  # fmt: skip
-        ready = Ready(dtype, op, fill, 5, data.size, max_loss, fingerprint)
+        ready = Ready(dtype, op, fill, traffic_class, data.size, max_loss, fingerprint)
         spec = Spec(
             number, name, ready, self.now + deadline, in_place, critical or [], digest_every,
             seed=self.seed,
@@ -89,6 +132,23 @@ class SimNetwork:
         return AllReduce(
             spec, data.reshape(-1).view(np.uint8), self.segment_size, self.scratch[rank]
         )
+
+    def abort(self, rank: int, number: int, error: DlcpError) -> None:
+        """What control does when another rank gave the operation up."""
+        self.sessions[rank].fail(number, error)
+        self._drain()
+
+    def done(self, rank: int) -> dict[int, OperationDone]:
+        return {e.operation: e for e in self.events[rank] if isinstance(e, OperationDone)}
+
+    def failed(self, rank: int) -> dict[int, OperationFailed]:
+        return {e.operation: e for e in self.events[rank] if isinstance(e, OperationFailed)}
+
+    def counted(self, reason: str) -> int:
+        """Datagrams counted under `reason`, all ranks together."""
+        return sum(endpoint.counters[reason] for endpoint in self.endpoints)
+
+    # --- time ---------------------------------------------------------------------------
 
     def run(self, until: float = 30.0, max_steps: int = 200_000) -> None:
         """Until nothing is due before `until` seconds from now."""
@@ -109,24 +169,38 @@ class SimNetwork:
 
     def _drain(self) -> None:
         for rank, endpoint in enumerate(self.endpoints):
+            for control in endpoint.controls(self.now):
+                self._carry(rank, self.where[rank, control.peer], control.path, control.data)
             for batch in endpoint.transmit(self.now):
                 for data in datagrams(batch):
                     self._carry(rank, self.where[rank, batch.peer], batch.path, data)
-            for control in endpoint.controls(self.now):
-                self._carry(rank, self.where[rank, control.peer], control.path, control.data)
-            self.events[rank] += self.sessions[rank].events
-            self.sessions[rank].events.clear()
+            for session in endpoint.sessions.values():
+                self.events[rank] += session.events
+                session.events.clear()
 
     def _carry(self, source: int, target: int, path: int, data: bytes) -> None:
         self.carried += 1
+        if self.recorded is not None:
+            self.recorded.append(Carried(source, target, path, data))
         if source in self.cut or target in self.cut:
             return
-        copies = 1 + (self._rng.random() < self.link.duplicate)
-        for _ in range(copies):
-            if self._rng.random() >= self.link.loss:
-                self._sent += 1
-                arrive = self.now + self.link.delay + self._rng.random() * self.link.jitter
-                heapq.heappush(self._queue, (arrive, self._sent, target, path, data))
+        for arriving in [data] if self.tamper is None else self.tamper(source, target, data):
+            for _ in range(1 + (self._rng.random() < self.link.duplicate)):
+                if self._rng.random() >= self.link.loss:
+                    self.inject(target, arriving, path)
+
+    def inject(self, target: int, data: bytes, path: int = 0) -> None:
+        """A datagram on its way to `target`, whoever sent it."""
+        leave = self.now
+        if self.link.rate:
+            free = max(self._free_at.get((target, path), 0.0), self.now)
+            if (free - self.now) * self.link.rate > self.link.queue:
+                self.dropped += 1
+                return
+            leave = self._free_at[target, path] = free + 1 / self.link.rate
+        self._sent += 1
+        arrive = leave + self.link.delay + self._rng.random() * self.link.jitter
+        heapq.heappush(self._queue, (arrive, self._sent, target, path, data))
 
     def _deliver(self) -> None:
         due: dict[tuple[int, int], list[bytes]] = {}
@@ -139,11 +213,6 @@ class SimNetwork:
                 self.endpoints[target].receive(received, self.now)
 
 
-def token(receiver: int, sender: int) -> int:
-    """The token `receiver` gave `sender`."""
-    return 0xABCD_0000_0000_0000 | receiver << 16 | sender
-
-
 def datagrams(batch: Transmit) -> list[bytes]:
     """What io would put on the wire."""
     size = batch.segment_size
@@ -154,13 +223,24 @@ def datagrams(batch: Transmit) -> list[bytes]:
 
 
 def as_received(batch: list[bytes], path: int, net: SimNetwork) -> Received:
-    """What io would make of arriving datagrams."""
+    """What io would make of arriving datagrams: rows, and strays for what fits no row.
+
+    Control comes both ways: alone in a message it is a stray, at the end of a joined
+    burst a row. Here every other one is a row.
+    """
     width = HEADER_SIZE + net.segment_size
-    fit = [d for d in batch if len(d) <= width]
-    rows = np.zeros((max(len(fit), 1), width), np.uint8)
-    for row, data in zip(rows, fit, strict=False):
+    rows, strays = [], []
+    for position, data in enumerate(batch):
+        is_row = len(data) <= width and (_is_data(data) or position % 2)
+        (rows if is_row else strays).append(data)
+    memory = np.zeros((max(len(rows), 1), width), np.uint8)
+    for row, data in zip(memory, rows, strict=False):
         row[: len(data)] = np.frombuffer(data, np.uint8)
-    lengths = np.array([len(d) for d in fit], np.intp)
     return Received(
-        path, net.now, rows, np.arange(len(fit)), lengths, [d for d in batch if len(d) > width]
-    )
+        path, [net.now], len(memory), memory, np.arange(len(rows)),
+        np.array([len(data) for data in rows], np.intp), strays, net.now,
+    )  # fmt: skip
+
+
+def _is_data(data: bytes) -> bool:
+    return len(data) > KIND and data[KIND] in DATA_KINDS

@@ -1,0 +1,61 @@
+# One word = one job; `make check` is what CI runs. Each target sets up what it needs.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+# Pure packages are measured by their own tests: the rest of the suite must not hide a gap in them.
+PURE_TESTS := $(wildcard tests/contract tests/core tests/collectives tests/sim)
+PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.collectives \
+	--cov-branch --cov-report=term --cov-fail-under=95
+
+.PHONY: venv test cov demo lint format types contracts check system-deps clean
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,demo,dev]'
+	touch $@
+
+test: cov
+	$(BIN)/pytest $(addprefix --ignore=,$(PURE_TESTS))
+
+cov: $(STAMP)
+	$(BIN)/pytest $(PURE_COVERAGE) $(PURE_TESTS)
+
+demo: $(STAMP)
+	$(BIN)/dlcpctl demo
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+contracts: $(STAMP)
+	$(BIN)/lint-imports
+
+check: lint types contracts test
+
+# The emulated switch of tests and benchmarks; without it those tests are skipped by name.
+system-deps:
+	@missing=; for tool in ip tc nft ethtool; do \
+		command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+			ethtool iproute2 nftables || echo "system-deps: apt-get failed"; fi
+	@for tool in ip tc nft ethtool; do command -v $$tool >/dev/null || \
+		echo "system-deps: no $$tool: tests marked 'netns' will be skipped"; done
+	@[ "$$(id -u)" = 0 ] || echo "system-deps: not root: tests marked 'netns' will be skipped"
+
+clean:
+	rm -rf .venv build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache \
+		.ruff_cache *.egg-info client/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Measurements: emulated networks, baselines and the programs that compare them. Not installed."""

@@ -1,0 +1,27 @@
+"""dlcp_client: all-reduce gradients through dlcpd, exactly or with bounded loss.
+
+    session = dlcp_client.connect()
+    session.all_reduce(gradient, "avg").wait()
+
+For DistributedDataParallel: `from dlcp_client import ddp; ddp.register(model)`.
+"""
+
+from dlcpd.contract.errors import DlcpError
+from dlcpd.contract.policy import EXACT, LossPolicy, bounded, exact
+
+from .joining import connect
+from .ledger import Ledger
+from .session import Session
+from .work import Work
+
+__all__ = [
+    "EXACT",
+    "DlcpError",
+    "Ledger",
+    "LossPolicy",
+    "Session",
+    "Work",
+    "bounded",
+    "connect",
+    "exact",
+]

@@ -1,0 +1,28 @@
+"""Everything the client takes from the environment, read here and nowhere else."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """One line per variable."""
+
+    socket: str = ""  # DLCPD_SOCKET: session socket of the host's daemon; "" = embedded
+    config: Path | None = None  # DLCPD_CONFIG: configuration of an embedded daemon
+    master: str = ""  # MASTER_ADDR: host of the job's store, as torchrun sets it
+    run: str = ""  # TORCHELASTIC_RUN_ID: name of the torchrun job, for logs
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str] = os.environ) -> Self:
+        """The process's environment."""
+        config = variables.get("DLCPD_CONFIG", "")
+        return cls(
+            socket=variables.get("DLCPD_SOCKET", ""),
+            config=Path(config) if config else None,
+            master=variables.get("MASTER_ADDR", ""),
+            run=variables.get("TORCHELASTIC_RUN_ID", ""),
+        )

@@ -1,0 +1,28 @@
+"""What the operations of a session cost, added up."""
+
+from dataclasses import dataclass
+
+from dlcpd.contract.messages import Completed
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Totals over completed operations. Counts are segments, as in `Completed`."""
+
+    operations: int = 0
+    sent: int = 0  # of this rank's own contributions
+    repaired: int = 0  # sent again
+    given_up: int = 0  # of its own contributions that owners went without
+    returned: int = 0  # given-up segments that were added to a later operation
+    lost: int = 0  # that this rank, as an owner, went without
+
+    def plus(self, done: Completed) -> "Ledger":
+        """The totals with one operation more."""
+        return Ledger(
+            self.operations + 1,
+            self.sent + done.sent,
+            self.repaired + done.repaired,
+            self.given_up + done.given_up,
+            self.returned + done.returned,
+            self.lost + done.lost,
+        )

@@ -1,0 +1,132 @@
+"""The shared arena as tensors: maps the memfd, commits its pages, frees what nobody uses.
+
+A tensor owns its region through its storage: views keep it, and the region is free
+again when the last of them is gone.
+"""
+
+import mmap
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+
+from dlcpd.contract.arena import Arena, aligned
+from dlcpd.contract.errors import ArenaFull
+
+OFFSET_UNIT: Final = 64  # bytes; the engine takes operations only at multiples: a cache line
+COMMIT_STEP: Final = 4 << 20  # bytes; large enough to be rare, small enough not to hoard
+_POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14; Python 3.11 has no name for it
+
+
+class SharedArena:
+    """Tensors in one memfd of `size` bytes. Takes over the descriptor. Safe to use from threads."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._lock = threading.Lock()
+        self._arena = Arena(size)
+        self._committed = 0
+        # Filled by finalizers, which the garbage collector may run inside the lock: no lock there.
+        self._dead: deque[int] = deque()
+        self._descriptor = descriptor
+        try:
+            self._map = mmap.mmap(descriptor, size)
+        except OSError as exc:
+            os.close(descriptor)
+            raise ArenaFull(
+                f"cannot map an arena of {size} B: {exc.strerror}; raise the limit on address "
+                f"space (ulimit -v) or connect with a smaller arena_bytes"
+            ) from exc
+        _advise(self._map, mmap.MADV_HUGEPAGE, 0, size)
+        self._view = memoryview(self._map)
+        self._base = torch.frombuffer(self._view, dtype=torch.uint8, count=1).data_ptr()
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._arena.size
+
+    @property
+    def used(self) -> int:
+        """Bytes that tensors hold."""
+        with self._lock:
+            self._bury()
+            return self._arena.used
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A new tensor with whatever its memory held.
+
+        Raises: ArenaFull; nothing changed.
+        """
+        count = torch.Size(shape).numel()
+        size = count * dtype.itemsize
+        if size == 0:
+            return torch.empty(tuple(shape), dtype=dtype)
+        with self._lock:
+            self._bury()
+            offset = self._arena.allocate(size)
+            try:
+                self._commit(offset + aligned(size))
+            except BaseException:
+                self._arena.free(offset)
+                raise
+        region = self._view[offset : offset + size]
+        weakref.finalize(region, self._dead.append, offset).atexit = False
+        return torch.frombuffer(region, dtype=dtype).view(tuple(shape))
+
+    def can_reduce(self, tensor: torch.Tensor) -> bool:
+        """Whether a contiguous tensor lies in the arena, and where the engine takes it."""
+        offset = self.offset_of(tensor)
+        return 0 <= offset < self._arena.size and not offset % OFFSET_UNIT
+
+    def offset_of(self, tensor: torch.Tensor) -> int:
+        """Bytes from the start of the arena; anything when the tensor lies elsewhere."""
+        return tensor.data_ptr() - self._base
+
+    def close(self) -> None:
+        """Let go of the memory; it stays mapped until the last tensor in it is gone."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def abandon(self) -> None:
+        """In a forked child: tensors stay readable, but the parent alone allocates."""
+        self._lock = threading.Lock()
+        self.close()
+
+    def _bury(self) -> None:
+        while self._dead:
+            self._arena.free(self._dead.popleft())
+
+    def _commit(self, end: int) -> None:
+        """Back everything up to `end` with memory.
+
+        Without it the first write to a page that cannot be had is a SIGBUS, not an error.
+        """
+        missing = end - self._committed
+        if missing <= 0:
+            return
+        if self._descriptor < 0:
+            raise ArenaFull("the session is closed: its arena takes no new tensors")
+        step = min(-(-missing // COMMIT_STEP) * COMMIT_STEP, self._arena.size - self._committed)
+        try:
+            os.posix_fallocate(self._descriptor, self._committed, step)
+        except OSError as exc:
+            raise ArenaFull(
+                f"no memory for {step} B more of the arena ({self._committed} B committed, "
+                f"{self._arena.used} B in use): {exc.strerror}; free memory on this host, raise "
+                f"the memory limit of the job, or submit fewer tensors at once"
+            ) from exc
+        _advise(self._map, _POPULATE_WRITE, self._committed, step)  # one call, not a fault a page
+        self._committed += step
+
+
+def _advise(memory: mmap.mmap, advice: int, start: int, length: int) -> None:
+    """Advice is welcome to be refused: older kernels do not know all of it."""
+    try:
+        memory.madvise(advice, start, length)
+    except OSError:
+        return

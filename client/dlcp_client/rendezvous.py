@@ -1,0 +1,147 @@
+"""How the ranks of a job find each other: through the job's torch.distributed store."""
+
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import torch.distributed as dist
+
+from dlcpd.contract.errors import BadConfig, BadMessage, DlcpError, PeerLost, error_for
+from dlcpd.contract.messages import MAX_WORLD, Welcome
+
+if TYPE_CHECKING:  # torch.distributed itself declares it only where it is built in
+    from torch._C._distributed_c10d import Store
+
+MAX_NAMED: Final = 16  # ranks named in an error
+MAX_JOB: Final = 96  # characters of a job's name; the rest of Join.job is the unique part
+MIN_WORLD: Final = 2
+ROOT: Final = "dlcp"  # first part of every key
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A rank of a world, and the store that its members share."""
+
+    store: "Store"
+    rank: int
+    world_size: int
+
+    def __post_init__(self) -> None:
+        if not MIN_WORLD <= self.world_size <= MAX_WORLD:
+            raise BadConfig(
+                f"world size {self.world_size}: a session has {MIN_WORLD} to {MAX_WORLD} ranks"
+            )
+        if not 0 <= self.rank < self.world_size:
+            raise BadConfig(f"rank {self.rank} of a world of {self.world_size}")
+
+    @classmethod
+    def of_group(cls, group: Any = None) -> "Place":
+        """This process's place in a torch.distributed group; None = the default one.
+
+        Raises: BadConfig.
+        """
+        if not dist.is_available() or not dist.is_initialized():
+            raise BadConfig(
+                "torch.distributed has no process group: call init_process_group() first "
+                "(under torchrun), or pass store=, rank= and world_size="
+            )
+        c10d = dist.distributed_c10d
+        store = (
+            c10d._get_default_store()  # noqa: SLF001  # no public way to the job's store
+            if group is None
+            else c10d._get_process_group_store(group)  # noqa: SLF001
+        )
+        return cls(store, dist.get_rank(group), dist.get_world_size(group))
+
+
+class Meeting:
+    """One use of the store, under keys of its own.
+
+    The n-th meeting about a `subject` of each rank is the same one, so all ranks must
+    connect in the same order. Several sessions of one job do not collide.
+    """
+
+    def __init__(self, place: Place, subject: str) -> None:
+        self._place = place
+        number = place.store.add(f"{ROOT}/{subject}/count/{place.rank}", 1)
+        self._prefix = f"{ROOT}/{subject}/{number}"
+        self.subject = subject
+
+    def publish(self, value: dict[str, Any]) -> None:
+        """Tell the other ranks."""
+        self._place.store.set(self._key(self._place.rank), json.dumps(value))
+
+    def gather(self, deadline: float) -> list[dict[str, Any]]:
+        """What every rank published, by rank. `deadline` is monotonic time.
+
+        Raises: PeerLost naming the ranks that published nothing.
+        """
+        keys = [self._key(rank) for rank in range(self._place.world_size)]
+        started = time.monotonic()
+        try:
+            left = timedelta(seconds=max(deadline - started, 0.001))
+            self._place.store.wait(keys, left)
+        except RuntimeError as exc:  # the store's own error is one
+            missing = self._missing(keys)
+            raise PeerLost(
+                f"{self.subject}: rank {self._place.rank} waited {time.monotonic() - started:.1f} "
+                f"s in vain for {_named(missing)} of {len(keys)} ranks; look at what those ranks "
+                f"do instead, or allow more with timeout="
+            ) from exc
+        return [_parse(rank, self._place.store.get(key)) for rank, key in enumerate(keys)]
+
+    def _key(self, rank: int) -> str:
+        return f"{self._prefix}/{rank}"
+
+    def _missing(self, keys: Sequence[str]) -> list[int]:
+        try:
+            return [rank for rank, key in enumerate(keys) if not self._place.store.check([key])]
+        except RuntimeError:  # the store itself is gone
+            return []
+
+
+def introduction(welcome: Welcome, job: str) -> dict[str, Any]:
+    """What a rank tells the others about its daemon; rank 0's job name counts."""
+    unique = f"{job[:MAX_JOB]}-{secrets.token_hex(8)}"
+    return {"job": unique, "peer": [welcome.host, welcome.endpoint, welcome.public_key]}
+
+
+def apology(error: DlcpError) -> dict[str, Any]:
+    """What a rank without a daemon tells the others, so that they do not wait for it."""
+    return {"code": error.code, "text": str(error)}
+
+
+def roster(introductions: Sequence[dict[str, Any]]) -> tuple[str, list[list[Any]]]:
+    """Job name and peer rows for Join.
+
+    Raises: the error of the first rank that apologised; BadMessage.
+    """
+    for rank, said in enumerate(introductions):
+        if "code" in said:
+            raise error_for(str(said["code"]), f"rank {rank} cannot take part: {said.get('text')}")
+    try:
+        rows = [[rank, *map(str, said["peer"])] for rank, said in enumerate(introductions)]
+        return str(introductions[0]["job"]), rows
+    except (KeyError, TypeError) as exc:
+        raise BadMessage("the store holds no introduction where one should be") from exc
+
+
+def _parse(rank: int, text: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as exc:
+        raise BadMessage(f"rank {rank} published no JSON") from exc
+    if not isinstance(value, dict):
+        raise BadMessage(f"rank {rank} published {type(value).__name__}, not an object")
+    return value
+
+
+def _named(ranks: Sequence[int]) -> str:
+    if not ranks:
+        return "the store, which does not answer, and some"
+    more = f" and {len(ranks) - MAX_NAMED} more" if len(ranks) > MAX_NAMED else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:MAX_NAMED]))}{more}"

@@ -1,0 +1,261 @@
+"""A rank's session with its daemon: submit all-reduces, make arena tensors, close."""
+
+import gc
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self
+
+import torch
+
+from dlcpd.contract.errors import ArenaFull, DlcpError, SessionClosed
+from dlcpd.contract.policy import EXACT, LossPolicy
+
+from . import lifetimes
+from .completion import Completion
+from .embedded import Embedded
+from .handshake import Door
+from .lane import Lane
+from .ledger import Ledger
+from .memory import SharedArena
+from .operations import MARGIN, Operations
+from .packets import encode
+from .requests import Range, Request, request
+from .tensors import copy
+from .work import Work
+
+MAX_HELD: Final = 512  # operations whose memory is held; half of what the engine takes
+DRAIN_TIMEOUT: Final = 5.0  # seconds in which peers fetch what close() would take away
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What joining a job yielded. The session takes over all of it."""
+
+    job: str
+    rank: int
+    world_size: int
+    door: Door
+    lane: int  # descriptor
+    arena: int  # descriptor
+    arena_bytes: int
+    daemon: Embedded | None  # when it is ours
+
+
+class Session:
+    """One rank of one job. Every rank submits the same operations in the same order.
+
+    Safe to use from threads; the order across threads is then the caller's matter.
+    A forked child cannot use its parent's session.
+    """
+
+    def __init__(self, seat: Seat) -> None:
+        self.job, self.rank, self.world_size = seat.job, seat.rank, seat.world_size
+        self._daemon, self._door = seat.daemon, seat.door
+        self._submitting = threading.Lock()  # numbers leave in the order they are given
+        self._closing = threading.Lock()
+        self._completion = Completion()
+        self._table = Operations(self._completion.ended_locked)
+        lane = socket.socket(fileno=seat.lane)
+        try:
+            self._arena = SharedArena(seat.arena, seat.arena_bytes)
+        except BaseException:
+            lane.close()
+            raise
+        self._lane = Lane(lane, seat.door.socket, self._table, seat.door.obituary)
+        self._open = True
+        lifetimes.opened(self)
+
+    def all_reduce(
+        self,
+        tensor: torch.Tensor,
+        op: Any = "sum",
+        *,
+        policy: LossPolicy = EXACT,
+        name: str | None = None,
+        critical: Iterable[Range] = (),
+        result_only: bool = False,
+    ) -> Work:
+        """Reduce `tensor` over all ranks, in place. Returns before the end.
+
+        Args:
+            tensor: a contiguous CPU tensor. One from `empty`, or a view of it, is used
+                where it is; any other is copied to the arena and back. Leave it alone
+                until the work is done. An empty tensor is done at once, and must be
+                empty on all ranks.
+            op: "sum", "avg", "min", "max", or the dist.ReduceOp.
+            policy: what may be lost, and when the operation fails for good.
+            name: of the gradient; required by a bounded policy.
+            critical: [start, stop) ranges in bytes that are never given up.
+            result_only: the caller will only read the tensor (one from `empty`) after the
+                end, then drop it. Done sooner: peers may still fetch parts of it.
+
+        Raises: BadTensor, BadPolicy, ArenaFull, DeadlineExceeded, or what ended the session.
+        """
+        asked = request(tensor, op, policy, name=name, critical=critical)
+        self._lane.pump()  # outcomes of operations that nobody waits for must not pile up
+        self._table.raise_if_over()
+        if not tensor.numel():
+            return Work.over(self, tensor)
+        deadline = time.monotonic() + policy.deadline
+        in_place = self._arena.can_reduce(tensor)
+        region = tensor if in_place else self._staged(tensor, deadline)
+        self._wait_for(lambda: self._table.held < MAX_HELD, deadline)
+        work = Work(
+            self,
+            tensor=tensor,
+            region=None if in_place else region,
+            expires=time.monotonic() + policy.deadline + MARGIN,
+            label=f"{asked.reduce} of {asked.count} {asked.dtype} {asked.name}".rstrip(),
+        )
+        self._submit(work, region, asked, in_place=in_place and not result_only)
+        return work
+
+    def empty(
+        self,
+        shape: int | Sequence[int],
+        dtype: torch.dtype = torch.float32,
+        *,
+        wait: float = 0.0,
+    ) -> torch.Tensor:
+        """An uninitialised tensor in the arena, which `all_reduce` uses without a copy.
+
+        Its memory is free again when it, its views and the operations on it are gone.
+        `wait`: seconds to wait for operations in flight when there is no room.
+
+        Raises: ArenaFull, or what ended the session.
+        """
+        self._table.raise_if_over()
+        sizes = (shape,) if isinstance(shape, int) else shape
+        return self._room(sizes, dtype, time.monotonic() + wait)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Totals over the completed operations."""
+        return self._table.ledger
+
+    @property
+    def daemon_pid(self) -> int | None:
+        """Process id of the embedded daemon; None when the daemon is the host's."""
+        return self._daemon.pid if self._daemon else None
+
+    def close(self) -> None:
+        """Leave the job. Waits until peers have what they need of completed operations.
+
+        Operations without an outcome fail with SessionClosed. Closing twice is fine.
+        """
+        with self._closing:
+            if not self._open:
+                return
+            self._open = False
+            table = self._table
+            over = time.monotonic() + DRAIN_TIMEOUT
+            self._lane.wait_until(lambda: table.error is not None or table.drained, over)
+            self._lane.close()
+            self._completion.close(table)
+            self._arena.close()
+            if self._daemon:
+                self._daemon.close()
+        lifetimes.closed(self)
+
+    def abandon(self) -> None:
+        """In a forked child: drop what is the parent's. Called by the fork itself."""
+        self._open = False
+        self._submitting, self._closing = threading.Lock(), threading.Lock()
+        self._table.abandon(SessionClosed("this session is the parent process's; connect anew"))
+        self._completion.abandon()
+        self._lane.abandon()
+        self._arena.abandon()
+        if self._daemon:
+            self._daemon.abandon()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- Progress, for works ----------------------------------------------------------
+
+    def wait_until(self, done: Callable[[], bool], until: float) -> bool:
+        """Take in frames until `done()`; False when the monotonic time `until` passed first."""
+        return self._lane.wait_until(done, until)
+
+    def pump(self) -> None:
+        """Take in the frames that are there."""
+        self._lane.pump()
+
+    def expire(self, now: float) -> None:
+        """Give up operations that the engine left unanswered for too long."""
+        self._table.expire(now)
+
+    def watch(self, work: Work) -> None:
+        """Complete a work's Future after its end, even if nobody waits."""
+        self._completion.watch(work, self._table, self._lane)
+
+    # --- submitting -------------------------------------------------------------------
+
+    def _submit(self, work: Work, region: torch.Tensor, asked: Request, *, in_place: bool) -> None:
+        offset = self._arena.offset_of(region)
+        with self._submitting:
+            number = self._table.begin(work, region)
+            try:
+                packet = encode(asked.submit(number, offset, in_place=in_place))
+                self._lane.send(packet, work.expires - MARGIN)
+            except DlcpError:
+                self._table.forget(number)  # nothing was sent
+                raise
+            except BaseException:  # Ctrl-C: sent or not, who knows
+                self._table.fail(
+                    SessionClosed(
+                        f"operation {number} was interrupted while it was submitted: the ranks "
+                        f"may not agree on its number any more; connect again"
+                    )
+                )
+                raise
+
+    def _staged(self, tensor: torch.Tensor, deadline: float) -> torch.Tensor:
+        """A copy of `tensor` in the arena."""
+        region = self._room(tensor.shape, tensor.dtype, deadline)
+        copy(region, tensor)
+        return region
+
+    def _room(self, shape: Sequence[int], dtype: torch.dtype, deadline: float) -> torch.Tensor:
+        """A new arena tensor; waits for operations in flight when there is no room.
+
+        Raises: ArenaFull; what ended the session.
+        """
+        while True:
+            seen = self._table.releases
+            self._lane.pump()
+            try:
+                return self._arena.empty(shape, dtype)
+            except ArenaFull:
+                if self._table.copy_out():  # results that nobody fetched yet took room
+                    continue
+                if not self._table.held or time.monotonic() >= deadline:
+                    break
+            self._wait_for(partial(self._released_since, seen), deadline)
+        gc.collect()  # tensors in reference cycles; last, for it takes a trainer 0.1 s and more
+        return self._arena.empty(shape, dtype)
+
+    def _released_since(self, seen: int) -> bool:
+        return self._table.releases != seen
+
+    def _wait_for(self, done: Callable[[], bool], deadline: float) -> None:
+        """Wait until `done()` or `deadline`, whichever is first.
+
+        Raises: what ended the session.
+        """
+        table = self._table
+        self._lane.wait_until(lambda: table.error is not None or done(), deadline)
+        table.raise_if_over()

@@ -1,0 +1,7 @@
+"""`python -m dlcpd`: the daemon."""
+
+import sys
+
+from dlcpd.daemon.main import main
+
+sys.exit(main())

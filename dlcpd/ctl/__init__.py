@@ -1,0 +1,1 @@
+"""The command `dlcpctl`: inspect daemons, measure, verify and demonstrate them."""

@@ -1,0 +1,69 @@
+"""Numbers as people write and read them: sizes, fractions, lists of them."""
+
+import argparse
+import re
+from typing import Final
+
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SIZE: Final = re.compile(r"(\d{1,12})([KMG]?)(?:i?B)?", re.IGNORECASE)
+
+
+def size(text: str) -> int:
+    """Bytes in "4096", "4K" or "16MiB": units are powers of 1024.
+
+    Raises: ArgumentTypeError.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if not found or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 4096, 4K, 16M or 1G")
+    return int(found[1]) * _UNITS[found[2].upper()]
+
+
+def sizes(text: str) -> list[int]:
+    """Bytes in "4K,1M,16M".
+
+    Raises: ArgumentTypeError.
+    """
+    return [size(part) for part in text.split(",")]
+
+
+def fraction(text: str) -> float:
+    """A number 0..1, or a percentage such as "1%".
+
+    Raises: ArgumentTypeError.
+    """
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no fraction; write 0.01 or 1%")
+    return value
+
+
+def whole(low: int, high: int) -> "type[int]":
+    """An argparse type: an integer within low..high."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number {low}..{high}")
+        return value
+
+    return parse  # type: ignore[return-value]  # argparse calls it, and wants nothing more
+
+
+def show_size(count: int) -> str:
+    """Bytes with the largest unit that leaves a whole number: 65536 -> "64K"."""
+    for unit in ("G", "M", "K"):
+        if count and count % _UNITS[unit] == 0:
+            return f"{count // _UNITS[unit]}{unit}"
+    return str(count)
+
+
+def show_fraction(value: float) -> str:
+    """0.0125 -> "1.25 %"."""
+    return f"{value * 100:.3g} %"

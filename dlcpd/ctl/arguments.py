@@ -1,0 +1,129 @@
+"""What can be typed after `dlcpctl`."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from dlcpd import __version__
+from dlcpd.contract.messages import DTYPES, REDUCE_OPS
+from dlcpd.contract.policy import DEFAULT_MAX_LOSS, MAX_LOSS_LIMIT
+from dlcpd.ctl.amounts import fraction, size, sizes, whole
+from dlcpd.ctl.bench import bench
+from dlcpd.ctl.digits import MAX_RANKS
+from dlcpd.ctl.hosts import MAX_HOSTS
+from dlcpd.ctl.status import peers, status
+from dlcpd.ctl.verify import verify
+from dlcpd.daemon.config import DaemonTable
+
+MAX_LEDGER: Final = 1000  # rows; what a daemon gives out at once
+MAX_SEED: Final = 1 << 31
+MAX_PATHS: Final = 8  # per host on loopback; the engine's own bound
+DEFAULT_BUFFER: Final = 256 * 1024  # bytes per port of the emulated switch: a shallow one
+
+Commands = Any  # argparse has no public name for what add_subparsers returns
+
+
+def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
+    """The whole grammar. `options.run(options, output)` is the command."""
+    top = argparse.ArgumentParser(
+        prog="dlcpctl",
+        description="Inspect, measure and verify dlcpd.",
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"dlcpctl {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_inspection(commands, environ)
+    _add_bench(commands)
+    _add_verify(commands)
+    return top
+
+
+def _command(
+    commands: Commands, name: str, run: Callable[..., int], text: str, *, torch: bool
+) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text, allow_abbrev=False
+    )
+    made.add_argument("--json", metavar="FILE", help='also write JSON; "-" = to stdout')
+    made.set_defaults(run=run, needs_torch=torch)
+    return made
+
+
+def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
+    door = environ.get("DLCPD_SOCKET") or DaemonTable().socket
+    for name, run, text in (
+        ("status", status, "Show a daemon's sessions, paths and counters."),
+        ("peers", peers, "Show the peers of a daemon's sessions, path by path."),
+    ):
+        made = _command(commands, name, run, text, torch=False)
+        made.add_argument("--socket", default=door, metavar="S", help="session socket (%(default)s)")
+        if name == "status":
+            made.add_argument(
+                "--ledger", type=whole(0, MAX_LEDGER), default=0, metavar="N",
+                help="newest rows of the loss ledger to show",
+            )  # fmt: skip
+
+
+def _add_bench(commands: Commands) -> None:
+    text = "Measure an operation of dlcpd and of Gloo by turns."
+    operations = commands.add_parser("bench", help=text, description=text).add_subparsers(
+        dest="operation", required=True, metavar="OPERATION"
+    )
+    made = _command(operations, "all-reduce", bench, text, torch=True)
+    made.add_argument("--hosts", type=whole(2, MAX_HOSTS), default=2)
+    made.add_argument("--sizes", type=sizes, default="4K,1M,16M,64M", help="tensors (%(default)s)")
+    made.add_argument("--dtype", choices=DTYPES, default="float32")
+    made.add_argument("--op", choices=REDUCE_OPS, default="sum")
+    _add_policy(made)
+    made.add_argument("--arena", action="store_true", help="use tensors from session.empty()")
+    made.add_argument("--result-only", action="store_true",
+                      help="as the DDP hook does: done when the result stands; needs --arena")  # fmt: skip
+    made.add_argument("--against", choices=("gloo", "none"), default="gloo")
+    made.add_argument("--repeat", type=whole(1, 100_000), default=20, metavar="N")
+    made.add_argument("--warmup", type=whole(0, 1000), default=3, metavar="N")
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                      help="a line of [network] of the hosts' configuration")  # fmt: skip
+    _add_places(made)
+
+
+def _add_verify(commands: Commands) -> None:
+    text = "Check promises P1-P5 on real hosts with injected loss."
+    made = _command(commands, "verify", verify, text, torch=True)
+    made.add_argument("--hosts", type=whole(2, MAX_RANKS), default=4)
+    made.add_argument("--loss", type=_injected, default=0.05, metavar="F",
+                      help="loss to inject at each host's sockets (%(default)s)")  # fmt: skip
+    _add_policy(made)
+
+
+def _add_policy(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--mode", choices=("exact", "bounded"), default="exact")
+    made.add_argument("--max-loss", type=_bound, default=DEFAULT_MAX_LOSS, metavar="F",
+                      help="bound of bounded mode (%(default)s)")  # fmt: skip
+    made.add_argument("--seed", type=whole(0, MAX_SEED), default=1, help="(%(default)s)")
+
+
+def _add_places(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--loss", type=_injected, default=0.0, metavar="F",
+                      help="loss to inject at each loopback host's sockets")  # fmt: skip
+    made.add_argument("--paths", type=whole(1, MAX_PATHS), default=1, help="loopback paths per host")
+    where = made.add_mutually_exclusive_group()
+    where.add_argument("--switch", metavar="RATE", default="",
+                       help="put the hosts on an emulated switch (root), e.g. 1gbit")  # fmt: skip
+    where.add_argument("--netns", action="append", default=[], metavar="NS=ADDRESS",
+                       help="put a host into a network namespace (root); once per host")  # fmt: skip
+    made.add_argument("--switch-loss", type=fraction, default=0.0, metavar="F")
+    made.add_argument("--switch-buffer", type=size, default=DEFAULT_BUFFER, metavar="BYTES")
+
+
+def _bound(text: str) -> float:
+    value = fraction(text)
+    if not 0.0 < value <= MAX_LOSS_LIMIT:
+        raise argparse.ArgumentTypeError(f"{text!r}: a bound is above 0, up to {MAX_LOSS_LIMIT}")
+    return value
+
+
+def _injected(text: str) -> float:
+    value = fraction(text)
+    if value > 0.9:
+        raise argparse.ArgumentTypeError(f"{text!r}: at most 0.9 can be injected")
+    return value

@@ -1,0 +1,42 @@
+"""Where output goes: tables to stdout, progress to stderr, JSON to a file or stdout."""
+
+import json
+import sys
+from typing import Any, TextIO
+
+from dlcpd.contract.errors import BadConfig
+
+STDOUT = "-"  # as --json's value: JSON alone on stdout, and what people read on stderr
+
+
+class Output:
+    """One command's way to talk."""
+
+    def __init__(self, json_to: str | None) -> None:
+        self._json_to = json_to
+        self._text: TextIO = sys.stderr if json_to == STDOUT else sys.stdout
+
+    def line(self, text: str = "") -> None:
+        """A line for people."""
+        print(text, file=self._text, flush=True)
+
+    def progress(self, text: str) -> None:
+        """A line about work that takes long."""
+        print(f"# {text}", file=sys.stderr, flush=True)
+
+    def document(self, value: Any) -> None:
+        """The result for programs, if it was asked for.
+
+        Raises: BadConfig.
+        """
+        if self._json_to is None:
+            return
+        text = json.dumps(value, indent=1, allow_nan=False) + "\n"
+        if self._json_to == STDOUT:
+            sys.stdout.write(text)
+            return
+        try:
+            with open(self._json_to, "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as exc:
+            raise BadConfig(f"--json {self._json_to}: cannot be written: {exc.strerror}") from exc

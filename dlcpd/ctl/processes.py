@@ -1,0 +1,95 @@
+"""Child processes that end with this one: stopped by their id, their output kept for errors."""
+
+import ctypes
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+STOP_TIMEOUT: Final = 5.0  # seconds from the request to end to the kill
+LAST_WORDS: Final = 400  # characters of a log's last line in an error
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A running program."""
+
+    name: str
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def obituary(self) -> str:
+        """How it ended, and its last line."""
+        status = self.process.poll()
+        how = f"exited with status {status}"
+        if status is not None and status < 0:
+            how = f"was killed by {signal.Signals(-status).name}"
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        words = f"; its last line: {lines[-1][-LAST_WORDS:]}" if lines else ", without a word"
+        return f"{self.name} (process {self.process.pid}) {how}{words}"
+
+    def stop(self, request: signal.Signals) -> None:
+        """Ask it to end, then make sure."""
+        if self.process.poll() is None:
+            self.process.send_signal(request)
+        try:
+            self.process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start(  # noqa: PLR0913  # all but the first by keyword
+    command: Sequence[str],
+    *,
+    name: str,
+    log: Path,
+    environ: Mapping[str, str],
+    namespace: str = "",
+    pass_fds: Sequence[int] = (),
+) -> Child:
+    """Start a program, in a network namespace if one is named (needs root)."""
+    inside = ("ip", "netns", "exec", namespace) if namespace else ()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*inside, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environ,
+            pass_fds=pass_fds,
+            # A terminal's Ctrl-C is for this process alone, which then ends the others in order.
+            start_new_session=True,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509  # one prctl; we start no threads before
+        )
+    return Child(name, process, log)
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, with the packages it runs importable for children."""
+    roots = [str(Path(__file__).parents[2])]
+    client = importlib.util.find_spec("dlcp_client")
+    if client and client.origin:
+        roots.append(str(Path(client.origin).parents[1]))
+    path = os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def _end_with_parent() -> None:
+    """In the child, before its program runs: nobody stays behind when dlcpctl is killed."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def has_torch() -> bool:
+    """Whether torch can be imported, without importing it."""
+    return importlib.util.find_spec("torch") is not None
+
+
+assert sys.platform == "linux"  # noqa: S101  # prctl, namespaces, pidfds

@@ -1,0 +1,164 @@
+"""`dlcpctl status` and `dlcpctl peers`: what a daemon says about itself."""
+
+import argparse
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any, Final
+
+from dlcpd.contract.errors import (
+    BadMessage,
+    DaemonUnavailable,
+    NotPermitted,
+    error_for,
+)
+from dlcpd.contract.messages import (
+    MAX_FRAME,
+    VERSION,
+    Hello,
+    Message,
+    Refused,
+    Status,
+    StatusRequest,
+    Welcome,
+)
+from dlcpd.ctl import table
+from dlcpd.ctl.output import Output
+from dlcpd.io.seqpacket import decode_untrusted, encode
+
+TIMEOUT: Final = 5.0  # seconds per answer; a daemon waits one for its engine
+
+
+def query(path: str, ledger: int) -> dict[str, Any]:
+    """The report of the daemon that listens at `path`; keys in docs/ipc.md, "Status".
+
+    Raises: DaemonUnavailable, NotPermitted, BadMessage, or what the daemon refused with.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.settimeout(TIMEOUT)
+        try:
+            sock.connect(path)
+            _ask(sock, Hello(VERSION, f"dlcpctl[{os.getpid()}]"), Welcome)
+            answer = _ask(sock, StatusRequest(ledger), Status)
+        except PermissionError as exc:
+            raise NotPermitted(f"{path}: user id {os.getuid()} may not connect") from exc
+        except TimeoutError as exc:
+            raise DaemonUnavailable(
+                f"{path}: the daemon did not answer within {TIMEOUT:g} s; see its log"
+            ) from exc
+        except OSError as exc:
+            raise DaemonUnavailable(
+                f"{path}: no daemon answers ({exc.strerror}); start it (systemctl start dlcpd), "
+                f"or give its socket with --socket"
+            ) from exc
+    assert isinstance(answer, Status)  # noqa: S101  # _ask checked it
+    return answer.report
+
+
+def _ask(sock: socket.socket, request: Message, wanted: type[Message]) -> Message:
+    sock.sendall(encode(request))
+    data = sock.recv(MAX_FRAME + 1)
+    if not data:
+        raise DaemonUnavailable("the daemon hung up; see its log")
+    answer = decode_untrusted(data)
+    if isinstance(answer, Refused):
+        raise error_for(answer.code, answer.text)
+    if not isinstance(answer, wanted):
+        raise BadMessage(f"the daemon answered {type(request).__name__} with {type(answer).__name__}")
+    return answer
+
+
+def status(options: argparse.Namespace, output: Output) -> int:
+    """Print one daemon's state. Exit code 1 when its engine does not answer."""
+    report = query(options.socket, options.ledger)
+    for line in status_lines(report):
+        output.line(line)
+    output.document(report)
+    return 1 if "error" in report["engine"] else 0
+
+
+def peers(options: argparse.Namespace, output: Output) -> int:
+    """Print the peers of a daemon's sessions."""
+    report = query(options.socket, 0)
+    rows = list(peer_rows(report))
+    output.line(table.render(PEER_HEADER, rows, left=4) if rows else "no sessions, so no peers")
+    output.document([dict(zip(PEER_HEADER, row, strict=True)) for row in rows])
+    return 0
+
+
+def status_lines(report: dict[str, Any]) -> Iterator[str]:
+    """The report for people."""
+    data = ", ".join(f"{address}:{port}" for address, port in report["endpoints"]["data"])
+    state = "draining" if report["draining"] else "serving"
+    yield f"{report['host']}: dlcpd {report['version']}, {state} for {report['uptime']:.0f} s"
+    yield f"control {report['endpoints']['control']}, data {data}"
+    yield "features " + ", ".join(f"{key} {value}" for key, value in report["features"].items())
+    engine = report["engine"]
+    if "error" in engine:
+        yield f"ENGINE: {engine['error']}"
+    yield from _sessions(report["sessions"], engine.get("sessions", {}))
+    yield from _counters("control", report["counters"])
+    yield from _counters("engine", engine.get("counters", {}))
+    yield from _ledger(engine.get("sessions", {}))
+
+
+def _sessions(sessions: list[dict[str, Any]], engine: dict[str, Any]) -> Iterator[str]:
+    yield f"{len(sessions)} sessions"
+    if not sessions:
+        return
+    header = ("job", "rank", "world", "state", "age(s)", "operations", "open", "residual(B)")
+    rows = []
+    for session in sessions:
+        more = engine.get(str(session["session"]), {})
+        rows.append(
+            [session["job"], session["rank"], session["world_size"], session["state"],
+             f"{session['age']:.0f}", more.get("submitted"), more.get("open"),
+             more.get("residual_bytes")]
+        )  # fmt: skip
+    yield table.render(header, rows)
+    yield from (f"  rank {s['rank']} is broken: {s['broken']}" for s in sessions if s["broken"])
+
+
+def _counters(whose: str, counters: dict[str, int]) -> Iterator[str]:
+    nonzero = ", ".join(f"{name} {count}" for name, count in sorted(counters.items()) if count)
+    yield f"{whose} counters: {nonzero or 'all zero'}"
+
+
+def _ledger(sessions: dict[str, Any]) -> Iterator[str]:
+    rows = [
+        [row["operation"], row["name"], row["sender"], row["owner"], row["chunk"], row["segments"],
+         " ".join(f"{path}:{count}" for path, count in row["paths"].items()) or None]
+        for session in sessions.values() for row in session["ledger"]
+    ]  # fmt: skip
+    if rows:
+        yield "ledger: segments given up, newest last"
+        header = ("operation", "name", "sender", "owner", "chunk", "segments", "by path")
+        yield table.render(header, rows, left=0)
+
+
+PEER_HEADER: Final = (
+    "job", "rank", "host", "state", "path", "data", "sent", "lost", "rtt(us)", "window(B)",
+    "missing", "last words",
+)  # fmt: skip
+
+
+def peer_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
+    """A row per peer and path; the engine's numbers are None for a peer it does not know yet."""
+    known = report["engine"].get("sessions", {})
+    for session in report["sessions"]:
+        flows = {p["rank"]: p["paths"] for p in known.get(str(session["session"]), {}).get("peers", [])}
+        for peer in session["peers"]:
+            paths = flows.get(peer["rank"]) or [{}]
+            for number, path in enumerate(paths):
+                yield _peer_row(session["job"], peer, number, path)
+
+
+def _peer_row(job: str, peer: dict[str, Any], number: int, path: dict[str, Any]) -> list[Any]:
+    data = peer["data"][number] if number < len(peer["data"] or []) else None
+    rtt = path.get("rtt")
+    return [
+        job, peer["rank"], peer["host"], peer["state"], number,
+        f"{data[0]}:{data[1]}" if data else None, path.get("sent"), path.get("lost"),
+        f"{rtt * 1e6:.0f}" if rtt else None, path.get("congestion_window"), path.get("missing"),
+        peer["last_words"] or None,
+    ]  # fmt: skip

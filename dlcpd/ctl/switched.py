@@ -1,0 +1,78 @@
+"""Hosts that do not stand on loopback: on an emulated switch, or in given namespaces."""
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from dlcpd.contract.errors import BadConfig
+from dlcpd.ctl.hosts import HostPlan
+
+_ROOT: Final = Path(__file__).parents[2]
+_PLACE: Final = re.compile(r"([\w.-]+)=([0-9a-fA-F.:]+)(?:%([\w.-]+))?")
+
+
+@contextmanager
+def switched(  # noqa: PLR0913  # the switch's own settings
+    hosts: int, *, rate: str, loss: float, buffer_bytes: int, **settings: Any
+) -> Iterator[list[HostPlan]]:
+    """Hosts on one emulated switch, removed afterwards; `settings` are fields of HostPlan.
+
+    Raises: BadConfig when this machine cannot make one.
+    """
+    emulation = _emulation()
+    try:
+        with emulation.switch(rate, loss=loss, buffer_bytes=buffer_bytes, hosts=hosts) as net:
+            yield [
+                HostPlan(
+                    f"host{host}",
+                    (net.address(host),),
+                    namespace=net.host_namespace(host),
+                    interface="eth0",
+                    **settings,
+                )
+                for host in range(hosts)
+            ]
+    except emulation.SwitchError as exc:
+        raise BadConfig(f"--switch {rate}: {exc}") from exc
+
+
+def in_namespaces(places: Sequence[str], **settings: Any) -> list[HostPlan]:
+    """Hosts in network namespaces that exist, written NAMESPACE=ADDRESS or ...%INTERFACE.
+
+    Raises: BadConfig.
+    """
+    plans = []
+    for number, place in enumerate(places):
+        found = _PLACE.fullmatch(place)
+        if not found:
+            raise BadConfig(f"--netns {place}: write NAMESPACE=ADDRESS or NAMESPACE=ADDRESS%eth0")
+        plans.append(
+            HostPlan(
+                f"host{number}",
+                (found[2],),
+                namespace=found[1],
+                interface=found[3] or "eth0",
+                **settings,
+            )
+        )
+    return plans
+
+
+def _emulation() -> Any:
+    """bench.switch, which lies beside the package in a checkout and is not installed with it.
+
+    Raises: BadConfig.
+    """
+    if (_ROOT / "bench" / "switch.py").exists() and str(_ROOT) not in sys.path:
+        sys.path.append(str(_ROOT))
+    try:
+        return importlib.import_module("bench.switch")
+    except ImportError as exc:
+        raise BadConfig(
+            "--switch: the emulated switch is part of the source checkout; run dlcpctl there, "
+            "or place the hosts yourself with --netns"
+        ) from exc

@@ -1,0 +1,202 @@
+"""The configuration file: one frozen dataclass per TOML table, checked before anything starts."""
+
+import difflib
+import ipaddress
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.messages import MAX_ARENA
+from dlcpd.contract.schema import flag, integer, one_of, problem, real, string
+from dlcpd.core.wire import MAX_PATHS, MAX_SEGMENTS
+from dlcpd.io.config import EngineConfig
+
+AUTO: Final = "auto"  # an address: that of the default route, or loopback without one
+ANYONE: Final = "*"  # in allowed_users: the socket's mode and group decide
+MAX_USERS: Final = 256  # entries of allowed_users; more is a group's job
+MAX_SEGMENT: Final = 8896  # bytes; 8896 + 32 + 48 (IPv6 and UDP) fit a 9000-byte MTU
+SEGMENT_UNIT: Final = 64  # bytes; a multiple of every dtype, and of a cache line
+_ENGINE: Final = EngineConfig()  # one place for defaults: here they are only repeated
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPath:
+    """One local end of the data plane."""
+
+    address: str = string(45, AUTO)
+    port: int = integer(0, 65535, 0)  # UDP; 0 = any: peers learn the port from control
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonTable:
+    """[daemon]: this process, its users and its limits."""
+
+    host: str = string(255, "")  # name in errors and reports; "" = the machine's host name
+    socket: str = string(107, "/run/dlcpd/dlcpd.sock")  # sun_path holds 107 bytes
+    control_address: str = string(45, AUTO)  # where peers' controls reach this one
+    control_port: int = integer(0, 65535, 0)  # TCP; 0 = any: clients publish the real one
+    # user ids or names; () = the daemon's own user; root always may
+    allowed_users: tuple[int | str, ...] = field(default=(), metadata={"type": tuple})
+    max_sessions: int = integer(1, 1024, 64)  # ranks served at once; 8 GPUs x 8 jobs
+    max_arena_bytes: int = integer(1 << 16, MAX_ARENA, MAX_ARENA)  # per session, sparse
+    drain_timeout: float = real(0.0, 3600.0, 10.0)  # seconds operations may go on after SIGTERM
+    log_level: str = one_of("debug", "info", "warning", "error", default="info")
+    log_format: str = one_of("logfmt", "json", default="logfmt")
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkTable:
+    """[network]: the data plane. EngineConfig says why each default is what it is."""
+
+    paths: tuple[LocalPath, ...] = field(default=(LocalPath(),), metadata={"type": tuple})
+    # payload bytes of a datagram; equal on all hosts of a job
+    segment_size: int = integer(64, MAX_SEGMENT, _ENGINE.segment_size)
+    # segments of a chunk, the unit of deadline and bound; equal on all hosts of a job
+    chunk_segments: int = integer(1, MAX_SEGMENTS, _ENGINE.chunk_segments)
+    # bytes asked for per socket; net.core.rmem_max caps it
+    receive_buffer: int = integer(1 << 16, 1 << 30, _ENGINE.receive_buffer)
+    window: int = integer(1 << 16, 1 << 30, _ENGINE.window)  # bytes in flight to one peer
+    offload: bool = flag(_ENGINE.offload)  # GSO and GRO; without: one datagram per message
+    rate_limit_bps: float = real(0.0, 1e13, _ENGINE.rate_limit_bps)  # bit/s; 0 = no limit
+    peer_timeout: float = real(0.05, 60.0, _ENGINE.peer_timeout)  # seconds of a peer's silence
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksTable:
+    """[checks]: proofs made while running."""
+
+    # 1 of so many chunks; 1 = all, 0 = none; equal on all hosts of a job
+    digest_every: int = integer(0, 1 << 20, _ENGINE.digest_every)
+
+
+@dataclass(frozen=True, slots=True)
+class InjectTable:
+    """[inject]: faults made on purpose, for tests and demonstrations."""
+
+    loss: float = real(0.0, 0.9, _ENGINE.inject_loss)  # fraction of arriving datagrams
+    seed: int = integer(0, 1 << 32, _ENGINE.inject_seed)  # the same seed loses the same datagrams
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole file."""
+
+    daemon: DaemonTable = DaemonTable()
+    network: NetworkTable = NetworkTable()
+    checks: ChecksTable = ChecksTable()
+    inject: InjectTable = InjectTable()
+
+
+def load(file: Path) -> Config:
+    """Read and check a configuration file.
+
+    Raises: BadConfig naming file, table and key.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise BadConfig(f"{file}: cannot be read: {exc}") from exc
+    return parse(text, source=str(file))
+
+
+def parse(text: str, source: str) -> Config:
+    """Check the text of a configuration file; `source` names it in errors.
+
+    Raises: BadConfig naming source, table and key.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise BadConfig(f"{source}: {exc}") from exc
+    try:
+        _refuse_unknown(document, [f.name for f in fields(Config)], "table [{}]")
+        return Config(
+            daemon=DaemonTable(**_table(DaemonTable, document, "daemon")),
+            network=NetworkTable(**_table(NetworkTable, document, "network")),
+            checks=ChecksTable(**_table(ChecksTable, document, "checks")),
+            inject=InjectTable(**_table(InjectTable, document, "inject")),
+        )
+    except BadConfig as exc:
+        raise BadConfig(f"{source}: {exc}") from exc
+
+
+def _refuse_unknown(given: Iterable[str], known: list[str], what: str) -> None:
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            raise BadConfig(f"unknown {what.format(key)}; {hint}")
+
+
+def _table(kind: Any, document: dict[str, Any], name: str) -> dict[str, Any]:
+    table = document.get(name, {})
+    if not isinstance(table, dict):
+        raise BadConfig(f"[{name}] is a table, not {type(table).__name__}")
+    return _checked(kind, table, f"[{name}]")
+
+
+def _checked(kind: Any, table: dict[str, Any], where: str) -> dict[str, Any]:
+    """Keyword arguments for `kind`, every value checked."""
+    rules = {f.name: f.metadata for f in fields(kind)}
+    _refuse_unknown(table, list(rules), f"key {{}} in {where}")
+    values = {}
+    for key, given in table.items():
+        value = float(given) if rules[key]["type"] is float and type(given) is int else given
+        special = _SPECIAL.get(key)
+        if special:
+            values[key] = special(value, f"{where} {key}")
+        elif wrong := problem(value, rules[key]):
+            raise BadConfig(f"{where} {key}: {wrong}")
+        else:
+            values[key] = value
+    return values
+
+
+def _address(value: Any, where: str) -> str:
+    if value == AUTO:
+        return AUTO
+    try:
+        address = ipaddress.ip_address(value if isinstance(value, str) else "")
+    except ValueError:
+        raise BadConfig(f'{where}: {value!r} is no IP address; give one, or "{AUTO}"') from None
+    if address.is_unspecified or address.is_multicast:
+        raise BadConfig(f"{where}: {value} is no address that peers can send to")
+    return str(address)
+
+
+def _segment_size(value: Any, where: str) -> int:
+    rule = {"type": int, "low": SEGMENT_UNIT, "high": MAX_SEGMENT}
+    if wrong := problem(value, rule) or (value % SEGMENT_UNIT and f"{value} is no multiple of 64"):
+        raise BadConfig(f"{where}: {wrong}")
+    return int(value)
+
+
+def _users(value: Any, where: str) -> tuple[int | str, ...]:
+    if not isinstance(value, list) or len(value) > MAX_USERS:
+        raise BadConfig(f"{where}: is a list of at most {MAX_USERS} user ids or names")
+    for user in value:
+        if type(user) not in (int, str) or user == "" or (type(user) is int and user < 0):
+            raise BadConfig(f"{where}: {user!r} is neither a user id nor a name")
+    return tuple(value)
+
+
+def _paths(value: Any, where: str) -> tuple[LocalPath, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_PATHS:
+        raise BadConfig(f"{where}: is a list of 1..{MAX_PATHS} tables {{address, port}}")
+    if not all(isinstance(row, dict) for row in value):
+        raise BadConfig(f"{where}: each path is a table {{address, port}}")
+    return tuple(
+        LocalPath(**_checked(LocalPath, row, f"{where}[{n}]")) for n, row in enumerate(value)
+    )
+
+
+_SPECIAL: Final = {
+    "address": _address,
+    "control_address": _address,
+    "segment_size": _segment_size,
+    "allowed_users": _users,
+    "paths": _paths,
+}

@@ -1,0 +1,129 @@
+"""What a peer's message or an engine's event means for a session."""
+
+from collections import Counter
+from typing import Final
+
+from dlcpd.contract.errors import (
+    DlcpError,
+    OperationAborted,
+    PeerLost,
+    RanksDisagree,
+    ReplicaDivergence,
+    SessionClosed,
+)
+from dlcpd.daemon import log
+from dlcpd.daemon.engine_process import EngineProcess
+from dlcpd.daemon.membership import Link, LinkInput
+from dlcpd.daemon.peer_messages import Abort, Goodbye, PeerHello, PeerMessage
+from dlcpd.daemon.session import Session
+from dlcpd.daemon.sessions import Sessions
+from dlcpd.io.commands import (
+    AbortOperation,
+    Event,
+    LaneClosed,
+    OperationFailed,
+    PeerGone,
+    SessionBroken,
+)
+
+LANE_CLOSED: Final = (
+    "the lane ended: the client closed it or does not read it, or the engine has no room left"
+)
+
+
+class Dispatch:
+    """Routes news to sessions. Peers' messages that fit no session are counted and dropped."""
+
+    def __init__(self, sessions: Sessions, engine: EngineProcess, counters: Counter[str]) -> None:
+        self._sessions, self._engine, self._counters = sessions, engine, counters
+
+    def peer_message(self, key: str, message: PeerMessage) -> None:
+        """A message that came under the CURVE key `key`."""
+        session = self._sessions.named(message.job, message.to_rank)
+        link = session.membership.links.get(message.from_rank) if session else None
+        if session is None or link is None:
+            self._counters["peer_unknown_session"] += 1  # a hello is repeated until its time comes
+        elif link.key != key:
+            self._counters["peer_wrong_key"] += 1
+        elif isinstance(message, PeerHello):
+            self._hello(session, link, message)
+        elif isinstance(message, Goodbye):
+            self._goodbye(session, link, message)
+        else:
+            self._abort(session, link, message)
+
+    def other_version(self, key: str, version: int) -> None:
+        """The peer with this key speaks another protocol: no join with it can succeed."""
+        for session in self._sessions:
+            for link in session.membership.links.values():
+                if link.key == key and not session.joined_at:
+                    error = session.membership.other_version(link, version)
+                    self._sessions.refuse(session, error)
+                    break
+
+    def engine_event(self, event: Event) -> None:
+        """An event about a session; it may have been closed in the meantime."""
+        match event:
+            case LaneClosed(number):
+                if session := self._sessions.numbered(number):
+                    self._sessions.abandon(session, SessionClosed(LANE_CLOSED))
+            case OperationFailed(number, operation, code, text):
+                session = self._sessions.numbered(number)
+                if session and code != OperationAborted.code:  # else every abort echoes for ever
+                    self._operation_failed(session, operation, code, text)
+            case SessionBroken(number, rank, code, text):
+                if session := self._sessions.numbered(number):
+                    say = log.error if code == ReplicaDivergence.code else log.warning
+                    say("session_broken", session=session, peer=rank, code=code, text=text)
+                    session.broken = text
+                    self._sessions.part(session, code, f"{session}: {text}")
+            case _:
+                log.error("engine_event_unknown", event_kind=type(event).__name__)
+
+    def _operation_failed(self, session: Session, operation: int, code: str, text: str) -> None:
+        log.warning("operation_failed", session=session, operation=operation, code=code, text=text)
+        self._sessions.abort(session, operation, code=code, text=f"{session}: {text}")
+
+    def _hello(self, session: Session, link: Link, hello: PeerHello) -> None:
+        membership = session.membership
+        if membership.rejoined(link, hello) and session.joined_at:
+            self._gone(session, link, f"{link} joined again: its earlier session is over")
+            return
+        try:
+            if not session.joined_at:
+                membership.joining_hello(link, hello)
+        except RanksDisagree as exc:
+            self._sessions.hello(session, link)  # so that the peer can name the disagreement too
+            self._sessions.refuse(session, exc)
+            return
+        if hello.answer and hello.session == link.session:
+            self._sessions.hello(session, link)
+        self._sessions.open_if_complete(session)
+
+    def _goodbye(self, session: Session, link: Link, goodbye: Goodbye) -> None:
+        if session.joined_at:
+            if session.membership.concerns(link, goodbye):
+                self._gone(session, link, goodbye.text)
+            else:
+                self._counters["peer_stale"] += 1
+        elif session.membership.joining_goodbye(link, goodbye):
+            self._sessions.refuse(session, _join_error(link, goodbye))
+
+    def _abort(self, session: Session, link: Link, abort: Abort) -> None:
+        if not session.joined_at or not session.membership.concerns(link, abort):
+            self._counters["peer_stale"] += 1
+            return
+        command = AbortOperation(session.number, abort.operation, link.rank, abort.text)
+        self._engine.send(command)
+
+    def _gone(self, session: Session, link: Link, text: str) -> None:
+        log.warning("peer_gone", session=session, peer=link, text=text)
+        link.step(LinkInput.LEAVE)
+        link.last_words = text
+        self._engine.send(PeerGone(session.number, link.rank, text))
+
+
+def _join_error(link: Link, goodbye: Goodbye) -> DlcpError:
+    """What a peer's goodbye means to a join: its disagreement is ours, anything else its loss."""
+    text = f"{link} left while joining: {goodbye.text}"
+    return RanksDisagree(text) if goodbye.code == RanksDisagree.code else PeerLost(text)

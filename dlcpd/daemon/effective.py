@@ -1,0 +1,76 @@
+"""The configuration in force: what "auto" means on this machine, and what the engine is told."""
+
+import json
+import socket
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from dlcpd.daemon.config import AUTO, Config
+from dlcpd.io.config import EngineConfig
+
+_NOWHERE: Final = ("192.0.2.1", 9)  # RFC 5737: a documentation address, never a real host
+
+
+def default_address() -> str:
+    """The local address of the default route, or loopback when there is none.
+
+    Connecting a UDP socket asks the routing table and sends nothing.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_NOWHERE)
+        except OSError:
+            return "127.0.0.1"
+        address: str = probe.getsockname()[0]
+        return address
+
+
+def resolved(config: Config) -> Config:
+    """`config` with every "auto" and every empty host replaced by this machine's facts."""
+    address = default_address()
+    daemon, network = config.daemon, config.network
+    control = address if daemon.control_address == AUTO else daemon.control_address
+    paths = tuple(replace(p, address=address) if p.address == AUTO else p for p in network.paths)
+    return replace(
+        config,
+        daemon=replace(daemon, host=daemon.host or socket.gethostname(), control_address=control),
+        network=replace(network, paths=paths),
+    )
+
+
+def engine_config(config: Config) -> EngineConfig:
+    """What the engine is told. `config` is resolved."""
+    network = config.network
+    return EngineConfig(
+        host=config.daemon.host,
+        paths=tuple((path.address, path.port) for path in network.paths),
+        segment_size=network.segment_size,
+        chunk_segments=network.chunk_segments,
+        receive_buffer=network.receive_buffer,
+        window=network.window,
+        offload=network.offload,
+        rate_limit_bps=network.rate_limit_bps,
+        peer_timeout=network.peer_timeout,
+        digest_every=config.checks.digest_every,
+        inject_loss=config.inject.loss,
+        inject_seed=config.inject.seed,
+    )
+
+
+def to_toml(config: Config) -> str:
+    """The text of a configuration file that says the same."""
+    tables = []
+    for name, table in asdict(config).items():
+        lines = [f"{key} = {_value(value)}" for key, value in table.items()]
+        tables.append("\n".join([f"[{name}]", *lines]))
+    return "\n\n".join(tables) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_value(v)}" for key, v in value.items()) + " }"
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value)  # TOML writes booleans, integers and basic strings like JSON

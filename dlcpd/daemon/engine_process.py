@@ -1,0 +1,142 @@
+"""The engine: a child process that is spoken to over one SEQPACKET socket."""
+
+import asyncio
+import contextlib
+import socket
+import sys
+from asyncio.subprocess import Process
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from dlcpd.contract.errors import DaemonLost, DlcpError, error_for
+from dlcpd.daemon import log
+from dlcpd.daemon.channel import PacketChannel
+from dlcpd.io.commands import (
+    Command,
+    EngineFailed,
+    EngineReady,
+    Event,
+    Report,
+    ReportRequest,
+    Stop,
+    pack,
+    unpack,
+)
+from dlcpd.io.config import EngineConfig
+
+ENGINE: Final = (sys.executable, "-m", "dlcpd.io.engine")
+START_TIMEOUT: Final = 30.0  # seconds; importing numpy takes 10 s on a cold, loaded machine
+REPORT_TIMEOUT: Final = 1.0  # seconds; an engine that is silent for longer is a finding itself
+STOP_GRACE: Final = 2.0  # seconds beyond the drain before the engine is killed
+MAX_COMMANDS: Final = 4096  # unread by the engine; ~ an abort from every peer of a large job
+MAX_REPORTS: Final = 16  # requests the engine has not answered
+
+
+class EngineProcess:
+    """Owns the child. `on_event` gets its events, `on_exit` its unexpected end."""
+
+    def __init__(
+        self,
+        *,
+        on_event: Callable[[Event], None],
+        on_exit: Callable[[str], None],
+        command: Sequence[str] = ENGINE,
+    ) -> None:
+        self._on_event, self._on_exit, self._command = on_event, on_exit, command
+        self._reports: deque[asyncio.Future[dict[str, Any]]] = deque()
+        self._serving = False  # between EngineReady and our own stop
+        self._process: Process
+        self._channel: PacketChannel
+        self._ready: asyncio.Future[EngineReady]
+
+    async def start(self, config: EngineConfig, environ: Mapping[str, str]) -> EngineReady:
+        """Start the child and wait for its sockets.
+
+        Raises: DlcpError with the engine's own code and text, or DaemonLost.
+        """
+        loop = asyncio.get_running_loop()
+        self._ready = loop.create_future()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                "--fd",
+                str(theirs.fileno()),
+                pass_fds=(theirs.fileno(),),
+                stdin=asyncio.subprocess.DEVNULL,
+                env={**environ, "DLCPD_ENGINE_CONFIG": config.to_json()},
+                # A terminal's Ctrl-C reaches the whole process group: control drains first.
+                start_new_session=True,
+            )
+        self._channel = PacketChannel(
+            loop, ours, on_packet=self._packet, on_end=self._ended, max_outbox=MAX_COMMANDS
+        )
+        try:
+            return await asyncio.wait_for(self._ready, START_TIMEOUT)
+        except TimeoutError:
+            await self.stop(0.0)
+            raise DaemonLost(f"the engine was not ready after {START_TIMEOUT:g} s") from None
+        except DlcpError:
+            await self.stop(0.0)
+            raise
+
+    def send(self, command: Command, descriptors: Sequence[int] = ()) -> None:
+        """Queue a command. Takes over the descriptors."""
+        self._channel.send(pack(command), descriptors)
+
+    async def report(self, ledger: int) -> dict[str, Any]:
+        """The engine's report; {"error": ...} when it does not answer in time."""
+        if len(self._reports) >= MAX_REPORTS:
+            return {"error": f"the engine owes {MAX_REPORTS} reports already"}
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._reports.append(answer)  # stays there when late: answers come in order
+        self.send(ReportRequest(ledger))
+        try:
+            return await asyncio.wait_for(answer, REPORT_TIMEOUT)
+        except TimeoutError:
+            return {"error": f"the engine did not answer within {REPORT_TIMEOUT:g} s"}
+
+    async def stop(self, drain: float) -> None:
+        """End the child: open operations may finish for `drain` seconds. Then it is killed."""
+        self._serving = False
+        self.send(Stop(drain))
+        try:
+            await asyncio.wait_for(self._process.wait(), drain + STOP_GRACE)
+        except TimeoutError:
+            log.error("engine_killed", after=drain + STOP_GRACE)
+        finally:
+            self.kill()
+            self._channel.close()
+        await self._process.wait()
+
+    def kill(self) -> None:
+        """End the child at once."""
+        self._serving = False
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the child."""
+        return self._process.pid
+
+    def _packet(self, data: bytes) -> None:
+        match unpack(data):
+            case EngineReady() as ready if not self._ready.done():
+                self._serving = True
+                self._ready.set_result(ready)
+            case EngineFailed(code, text) if not self._ready.done():
+                self._ready.set_exception(error_for(code, text))
+            case Report(report) if self._reports:
+                answer = self._reports.popleft()
+                if not answer.done():
+                    answer.set_result(report)
+            case event:
+                self._on_event(event)  # type: ignore[arg-type]  # the engine sends events only
+
+    def _ended(self, why: str) -> None:
+        if not self._ready.done():
+            self._ready.set_exception(DaemonLost("the engine ended before it was ready; see above"))
+        elif self._serving:
+            self._on_exit(f"the engine (process {self.pid}) {why}")

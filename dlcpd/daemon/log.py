@@ -1,0 +1,64 @@
+"""Structured logs on stderr: one event a line, as logfmt or JSON.
+
+`code` is the field that carries an error's stable token, see dlcpd.contract.errors.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, Final
+
+MAX_VALUE: Final = 2048  # characters of one value: a hostile text must not flood the journal
+_LOGGER: Final = logging.getLogger("dlcpd")
+
+
+def configure(level: str, style: str) -> None:
+    """Log to stderr from now on: `level` as in logging, `style` "logfmt" or "json"."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if style == "json" else _Logfmt())
+    _LOGGER.handlers[:] = [handler]
+    _LOGGER.setLevel(level.upper())
+    _LOGGER.propagate = False
+
+
+def debug(event: str, **fields: Any) -> None:
+    """For whoever looks for a fault in dlcpd itself."""
+    _LOGGER.debug(event, extra={"dlcpd": fields})
+
+
+def info(event: str, **fields: Any) -> None:
+    """What an operator wants to find later."""
+    _LOGGER.info(event, extra={"dlcpd": fields})
+
+
+def warning(event: str, **fields: Any) -> None:
+    """Something went wrong for one session; the daemon goes on."""
+    _LOGGER.warning(event, extra={"dlcpd": fields})
+
+
+def error(event: str, **fields: Any) -> None:
+    """Something went wrong for the daemon."""
+    _LOGGER.error(event, extra={"dlcpd": fields})
+
+
+def _columns(record: logging.LogRecord) -> dict[str, Any]:
+    at = datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds")
+    fields: dict[str, Any] = getattr(record, "dlcpd", {})
+    return {"ts": at, "level": record.levelname.lower(), "event": record.getMessage(), **fields}
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(_columns(record), default=str)
+
+
+class _Logfmt(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return " ".join(f"{key}={_logfmt(value)}" for key, value in _columns(record).items())
+
+
+def _logfmt(value: Any) -> str:
+    text = str(value)[:MAX_VALUE]
+    plain = text.isascii() and text.isprintable() and not set(text) & set(' "=')
+    return text if plain and text else json.dumps(text)

@@ -1,0 +1,108 @@
+"""The command `dlcpd`. Reads command line and environment; nobody else does."""
+
+import argparse
+import asyncio
+import os
+import resource
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from dlcpd import __version__
+from dlcpd.contract.errors import BadConfig, DlcpError
+from dlcpd.daemon import log
+from dlcpd.daemon.config import Config, DaemonTable, load
+from dlcpd.daemon.effective import resolved, to_toml
+from dlcpd.daemon.engine_process import ENGINE
+from dlcpd.daemon.service import Service
+
+CLEAN: Final = 0
+FAILED: Final = 1
+EMBEDDED: Final = Config(DaemonTable(log_level="warning"))  # stderr is the trainer's
+USAGE: Final = 2  # argparse's own code for bad usage
+
+
+def main(arguments: Sequence[str] | None = None, engine_command: Sequence[str] = ENGINE) -> int:
+    """Run the daemon. Exit code: 0 clean, 1 runtime failure, 2 bad usage or configuration.
+
+    `engine_command` starts another engine that speaks dlcpd.io.commands.
+    """
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.embedded != (options.session_fd is not None):
+        parser.error("--embedded and --session-fd go together")
+    try:
+        return _run(options, engine_command)
+    except BadConfig as exc:
+        return _complain(exc, USAGE)
+    except DlcpError as exc:
+        return _complain(exc, FAILED)
+
+
+def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
+    """Raises: DlcpError."""
+    file = options.check_config or options.config
+    config = load(file) if file else (EMBEDDED if options.embedded else Config())
+    if options.check_config:
+        sys.stdout.write(to_toml(resolved(config)))
+        return CLEAN
+    _raise_descriptor_limit()
+    log.configure(config.daemon.log_level, config.daemon.log_format)
+    client = inherited_socket(options.session_fd) if options.embedded else None
+    service = Service(resolved(config), os.environ, engine_command)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(service.run(client))
+
+
+def inherited_socket(descriptor: int) -> socket.socket:
+    """The connected SEQPACKET socket that a parent process left open.
+
+    Raises: BadConfig.
+    """
+    try:
+        sock = socket.socket(fileno=descriptor)
+        sock.getpeername()
+    except OSError as exc:
+        raise BadConfig(f"--session-fd {descriptor}: {exc.strerror}") from exc
+    if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_SEQPACKET):
+        raise BadConfig(f"--session-fd {descriptor}: is no SOCK_SEQPACKET UNIX socket")
+    sock.set_inheritable(False)  # or the engine would hold it open
+    return sock
+
+
+def _raise_descriptor_limit() -> None:
+    """A job of 256 ranks takes three descriptors a peer; the usual soft limit is 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _complain(error: DlcpError, code: int) -> int:
+    sys.stderr.write(f"dlcpd: {error}\n")
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dlcpd", description="Per-host gradient transport daemon.", allow_abbrev=False
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--config", type=Path, metavar="FILE", help="configuration (TOML)")
+    what.add_argument(
+        "--check-config", type=Path, metavar="FILE", help="print what FILE means, and exit"
+    )
+    parser.add_argument("--version", action="version", version=f"dlcpd {__version__}")
+    parser.add_argument(
+        "--embedded", action="store_true", help="serve one inherited session, then end"
+    )
+    parser.add_argument(
+        "--session-fd", type=int, metavar="N", help="the session's socket, with --embedded"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

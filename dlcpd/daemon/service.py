@@ -1,0 +1,232 @@
+"""One daemon from start to end: engine, peers, sessions, clients; and what ends it."""
+
+import asyncio
+import os
+import signal
+import socket
+import traceback
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dlcpd import __version__
+from dlcpd.contract.errors import DaemonLost, DaemonUnavailable, DlcpError
+from dlcpd.contract.messages import VERSION, Welcome
+from dlcpd.daemon import log
+from dlcpd.daemon.config import Config
+from dlcpd.daemon.connection import Connection, Reception
+from dlcpd.daemon.dispatch import Dispatch
+from dlcpd.daemon.effective import engine_config
+from dlcpd.daemon.engine_process import ENGINE, EngineProcess
+from dlcpd.daemon.notify import notify
+from dlcpd.daemon.peer_messages import PeerMessage
+from dlcpd.daemon.peers import Peers
+from dlcpd.daemon.server import SPARE_CONNECTIONS, Server, allowed_ids, listen
+from dlcpd.daemon.sessions import Sessions, Terms
+from dlcpd.daemon.status import Facts, report
+from dlcpd.io.commands import EngineReady, Event
+
+MAX_LEDGER: Final = 1000  # rows over all sessions: ~100 B each, so that a report fits one packet
+PARENT_POLL: Final = 1.0  # seconds; an embedded daemon outlives its trainer by no more
+
+
+class Service:
+    """Runs once. `config` is resolved."""
+
+    def __init__(
+        self, config: Config, environ: Mapping[str, str], engine_command: Sequence[str] = ENGINE
+    ) -> None:
+        self._config, self._environ = config, environ
+        self._notify_target = environ.get("NOTIFY_SOCKET", "")
+        self._counters: Counter[str] = Counter()
+        self._engine = EngineProcess(
+            on_event=self._engine_event, on_exit=self._engine_lost, command=engine_command
+        )
+        self._stopping = 0  # signals seen
+        self._failed = ""  # why, when it was not asked for
+        self._ended = asyncio.Event()  # something asked for the end
+        self._hurried = asyncio.Event()  # ... and then for a faster one
+        self._peers: Peers | None = None
+        self._sessions: Sessions
+        self._dispatch: Dispatch
+        self._server: Server
+        self._facts: Facts
+        self._only: Connection | None = None  # the one client of an embedded daemon
+
+    async def run(self, session_socket: socket.socket | None = None) -> int:
+        """Serve until a signal, the engine's end, or - embedded - the client's end. Exit code.
+
+        Raises: DlcpError when it cannot start; nothing is left behind.
+        """
+        asyncio.get_running_loop().set_exception_handler(self._unexpected)
+        parent = os.getppid()  # now: it may end while the engine starts
+        users = allowed_ids(self._config.daemon.allowed_users)
+        self._install_signals(embedded=session_socket is not None)
+        ready = await self._engine.start(engine_config(self._config), self._environ)
+        try:
+            self._compose(ready, users)
+            self._open_door(session_socket, parent)
+        except DlcpError:
+            await self._engine.stop(0.0)
+            if self._peers:
+                self._peers.close()
+            raise
+        self._announce()
+        await self._ended.wait()
+        return await self._shut_down()
+
+    def _compose(self, ready: EngineReady, users: frozenset[int] | None) -> None:
+        """Make the parts and tie them together.
+
+        Raises: AddressUnavailable.
+        """
+        loop, daemon = asyncio.get_running_loop(), self._config.daemon
+        self._peers = peers = Peers(
+            loop,
+            daemon.control_address,
+            daemon.control_port,
+            on_message=self._peer_message,
+            on_other_version=self._peer_version,
+            counters=self._counters,
+        )
+        terms = self._terms(ready)
+        self._sessions = Sessions(loop, terms, peers=peers, command=self._engine.send)
+        self._dispatch = Dispatch(self._sessions, self._engine, self._counters)
+        self._facts = Facts(
+            daemon.host, peers.endpoint, ready.endpoints, ready.features, loop.time()
+        )
+        reception = Reception(
+            welcome=Welcome(VERSION, daemon.host, peers.endpoint, peers.public_key),
+            sessions=self._sessions,
+            status=self._status,
+            count=self._count,
+            closed=self._client_closed,
+        )
+        most = daemon.max_sessions + SPARE_CONNECTIONS
+        self._server = Server(loop, reception, users=users, max_connections=most)
+
+    def _terms(self, ready: EngineReady) -> Terms:
+        network = self._config.network
+        return Terms(
+            host=self._config.daemon.host,
+            endpoints=ready.endpoints,
+            agreed={
+                "segment_size": network.segment_size,
+                "chunk_segments": network.chunk_segments,
+                "digest_every": self._config.checks.digest_every,
+            },
+            max_sessions=self._config.daemon.max_sessions,
+            max_arena_bytes=self._config.daemon.max_arena_bytes,
+        )
+
+    def _open_door(self, session_socket: socket.socket | None, parent: int) -> None:
+        """Listen, or serve the one client that is there already.
+
+        Raises: AddressUnavailable.
+        """
+        if session_socket is None:
+            self._server.serve(listen(Path(self._config.daemon.socket)))
+            return
+        self._only = self._server.adopt(session_socket)
+        self._watch_parent(parent)
+
+    def _watch_parent(self, parent: int) -> None:
+        """End when the trainer does: a worker it forked may hold the session socket open."""
+        if os.getppid() != parent:
+            log.info("parent_gone", pid=parent)
+            self._ended.set()
+        elif not self._ended.is_set():
+            loop = asyncio.get_running_loop()
+            loop.call_later(PARENT_POLL, self._watch_parent, parent)
+
+    def _announce(self) -> None:
+        door = "embedded" if self._only else self._config.daemon.socket
+        log.info(
+            "ready",
+            version=__version__,
+            host=self._facts.host,
+            session=door,
+            control=self._facts.control,
+            data=self._facts.data,
+        )
+        notify(self._notify_target, "READY=1")
+
+    def _install_signals(self, *, embedded: bool) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._signalled, "SIGTERM")
+        if embedded:
+            # A terminal's Ctrl-C is the trainer's to handle; it closes its session when it ends.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        else:
+            loop.add_signal_handler(signal.SIGINT, self._signalled, "SIGINT")
+
+    def _signalled(self, name: str) -> None:
+        """First signal: drain. Second: at once."""
+        log.info("signal", name=name)
+        if self._ended.is_set():
+            self._hurried.set()
+        self._ended.set()
+
+    async def _shut_down(self) -> int:
+        assert self._peers is not None  # noqa: S101  # composed before anything could end
+        notify(self._notify_target, "STOPPING=1")
+        self._sessions.draining = True
+        for session in self._sessions:
+            if not session.joined_at:
+                error = DaemonUnavailable(f"dlcpd on {self._facts.host} is stopping")
+                self._sessions.refuse(session, error)
+        await self._drain()
+        why = DaemonLost(self._failed or f"dlcpd on {self._facts.host} was stopped")
+        self._server.close(why)
+        self._peers.close()
+        log.info("stopped", code=why.code if self._failed else "ok")
+        return 1 if self._failed else 0
+
+    async def _drain(self) -> None:
+        """End the engine, after open operations unless somebody is in a hurry."""
+        drain = self._config.daemon.drain_timeout if len(self._sessions) else 0.0
+        if self._failed:
+            self._engine.kill()  # it may hang though its socket is closed
+        stop = asyncio.ensure_future(self._engine.stop(drain))
+        hurry = asyncio.ensure_future(self._hurried.wait())
+        await asyncio.wait((stop, hurry), return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        self._engine.kill()
+        await stop
+
+    def _engine_event(self, event: Event) -> None:
+        self._dispatch.engine_event(event)
+
+    def _engine_lost(self, text: str) -> None:
+        """Without its engine a daemon is no use: a service manager starts a new one."""
+        log.error("engine_lost", code=DaemonLost.code, text=text)
+        self._failed = f"dlcpd on {self._config.daemon.host}: {text}"
+        self._ended.set()
+
+    def _peer_message(self, key: str, message: PeerMessage) -> None:
+        self._dispatch.peer_message(key, message)
+
+    def _peer_version(self, key: str, version: int) -> None:
+        self._dispatch.other_version(key, version)
+
+    def _client_closed(self, connection: Connection) -> None:
+        self._server.forget(connection)
+        if connection is self._only:
+            self._ended.set()
+
+    def _unexpected(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A bug: one callback failed. Log where, and go on serving the others."""
+        self._counters["internal"] += 1
+        exc = context.get("exception")
+        where = "".join(traceback.format_exception(exc)) if exc else str(context.get("message"))
+        log.error("internal", code=DlcpError.code, text=where[-log.MAX_VALUE :])
+
+    def _count(self, reason: str) -> None:
+        self._counters[reason] += 1
+
+    async def _status(self, ledger: int) -> dict[str, Any]:
+        rows = min(ledger, MAX_LEDGER // max(len(self._sessions), 1))
+        engine = await self._engine.report(rows)
+        now = asyncio.get_running_loop().time()
+        return report(self._facts, self._sessions, self._counters, engine=engine, now=now)

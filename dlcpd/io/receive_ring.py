@@ -1,0 +1,152 @@
+"""The receiving half of a UDP socket: recvmmsg into a raster of datagram-sized rows.
+
+A message of the kernel is a burst that GRO joined (up to `run` datagrams, at a stride of
+exactly one row), or a single datagram. Both land so that row r of message m is datagram
+m * run + r, and a batch is read with a handful of vector operations.
+"""
+
+import time
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.core.bitmap import Segments
+from dlcpd.core.datagram import Received
+from dlcpd.core.wire import Kind
+from dlcpd.io import mmsg
+
+CONTROL_SIZE: Final = 128  # bytes of control messages per received message
+# Offsets (32-bit words) in the received control data. The order is the kernel's: socket-level
+# time stamp (16 + 16 bytes), UDP_GRO (16 + 4, padded to 24; only on joined messages), TOS.
+_STAMP: Final = slice(4, 8)
+_SECOND: Final = 8
+_SECOND_KIND, _SECOND_VALUE = _SECOND + 3, _SECOND + 4
+_THIRD_VALUE: Final = _SECOND + 6 + 4
+_CE: Final = 3
+_MAX_WAIT: Final = 1.0  # seconds; the kernel stamps with a wall clock, which may be stepped
+
+
+class ReceiveRing:
+    """`rows` datagrams of `width` bytes, `run` of them per message."""
+
+    def __init__(self, path: int, width: int, run: int, rows: int) -> None:
+        self.path, self.width, self.run = path, width, run
+        self.messages = rows // run
+        self.full_calls = 0  # calls in a row that filled every message with one datagram
+        self._rows = np.zeros((self.messages * run, width), np.uint8)
+        self._flat = self._rows.data.cast("B")
+        self._control = np.zeros((self.messages, CONTROL_SIZE // 4), np.int32)
+        number = np.arange(self.messages, dtype=np.uint64)
+        self._iov = np.zeros((self.messages, 2), np.uint64)
+        self._iov[:, 0] = mmsg.address(self._rows) + number * (run * width)
+        self._iov[:, 1] = run * width
+        self._headers = np.zeros(self.messages, mmsg.MSGHDR)
+        self._headers["iov"] = mmsg.address(self._iov) + number * 16
+        self._headers["iov_count"] = 1
+        self._headers["control"] = mmsg.address(self._control) + number * CONTROL_SIZE
+        self._at = mmsg.address(self._headers.view(np.uint8))
+        self._control_sizes, self._sizes = self._headers["control_size"], self._headers["size"]
+        self._numbers = np.arange(len(self._rows), dtype=np.intp)
+        self._full = np.full(len(self._rows), width, np.intp)
+
+    def receive(self, fd: int, now: float) -> tuple[Received | None, bool]:
+        """What waits, and whether that was all of it.
+
+        The batch points into this object's buffer: use it before the next call.
+        """
+        self._control_sizes[:] = CONTROL_SIZE
+        count = mmsg.receive_many(fd, self._at, self.messages)
+        if not count:
+            return None, True
+        control = self._control[:count]
+        joined = control[:, _SECOND_KIND] == mmsg.UDP_GRO
+        tos = np.where(joined, control[:, _THIRD_VALUE], control[:, _SECOND_VALUE]) & _CE
+        if self.run == 1:
+            index, lengths, strays = self._singles(count)
+        else:
+            index, lengths, strays = self._bursts(self._sizes[:count].tolist(), joined, control)
+        arrivals = _arrival_times(control, now)
+        batch = Received(
+            self.path, arrivals, self.run, self._rows, index, lengths, strays,
+            stray_arrival=arrivals[-1], ce=int(np.count_nonzero(tos == _CE)),
+        )  # fmt: skip
+        self._judge(count, len(index) + len(strays))
+        return batch, count < self.messages
+
+    def _judge(self, messages: int, datagrams: int) -> None:
+        useless = messages == self.messages and datagrams == messages
+        self.full_calls = self.full_calls + 1 if useless else 0
+
+    def _singles(self, count: int) -> tuple[Segments, Segments, list[bytes]]:
+        """One datagram per message: nothing is joined, rows are messages."""
+        lengths = self._sizes[:count].astype(np.intp)
+        control = (self._rows[:count, 1] > Kind.PULL) | (lengths > self.width)
+        if not control.any():
+            return self._numbers[:count], lengths, []
+        strays = [
+            bytes(self._rows[row, : lengths[row]]) for row in np.flatnonzero(control).tolist()
+        ]
+        index = np.flatnonzero(~control)
+        return index, lengths[index], strays
+
+    def _bursts(
+        self, sizes: list[int], joined: NDArray[np.bool_], control: NDArray[np.int32]
+    ) -> tuple[Segments, Segments, list[bytes]]:
+        """Row numbers and lengths of data datagrams; copies of control and odd-sized ones.
+
+        Loops over messages, of which there are few: a message is a whole burst.
+        """
+        width, run = self.width, self.run
+        rows: list[tuple[int, int]] = []
+        strays: list[bytes] = []
+        short: dict[int, int] = {}
+        for message, size in enumerate(sizes):
+            first = message * run
+            if size == run * width:
+                rows.append((first, first + run))
+            elif size <= width and self._flat[first * width + 1] > Kind.PULL:
+                strays.append(bytes(self._flat[first * width : first * width + size]))
+            elif size <= width or (joined[message] and control[message, _SECOND_VALUE] == width):
+                count = -(-size // width)
+                rows.append((first, first + count))
+                if size != count * width:
+                    short[first + count - 1] = size - (count - 1) * width
+            else:
+                stride = int(control[message, _SECOND_VALUE]) if joined[message] else size
+                strays += self._split(message, size, stride)
+        return *self._joined_rows(rows, short), strays
+
+    def _joined_rows(
+        self, rows: list[tuple[int, int]], short: dict[int, int]
+    ) -> tuple[Segments, Segments]:
+        if not rows:
+            return self._numbers[:0], self._full[:0]
+        total = sum(stop - start for start, stop in rows)
+        if rows[-1][1] - rows[0][0] == total:  # no gap: the usual case
+            index = self._numbers[rows[0][0] : rows[-1][1]]
+        else:
+            index = np.concatenate([self._numbers[start:stop] for start, stop in rows])
+        if not short:
+            return index, self._full[:total]
+        lengths = self._full[:total].copy()
+        for row, size in short.items():
+            lengths[np.searchsorted(index, row)] = size
+        return index, lengths
+
+    def _split(self, message: int, size: int, stride: int) -> list[bytes]:
+        """A joined message of small (control) datagrams, or one larger than the raster."""
+        start, step = message * self.run * self.width, max(stride, 1)
+        end = start + min(size, self.run * self.width)
+        return [bytes(self._flat[at : min(at + step, end)]) for at in range(start, end, step)]
+
+
+def _arrival_times(control: NDArray[np.int32], now: float) -> list[float]:
+    """When the kernel got each message, on the clock of `now`.
+
+    What passed since then was time in this host, not in the network.
+    """
+    stamps = control[:, _STAMP].copy().view("<i8")
+    waited = (time.time_ns() - stamps[:, 0] * 1_000_000_000 - stamps[:, 1]) * 1e-9
+    arrivals: list[float] = (now - np.clip(waited, 0.0, _MAX_WAIT)).tolist()
+    return arrivals

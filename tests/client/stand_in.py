@@ -1,0 +1,156 @@
+"""The far end of a world of sessions: real SEQPACKET sockets and memfds, no network between.
+
+One thread reads all lanes and reduces an operation once every rank has submitted it.
+"""
+
+import contextlib
+import mmap
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from dlcp_client.handshake import Door
+from dlcp_client.packets import decode, encode
+from dlcp_client.session import Seat, Session
+from dlcpd.contract.messages import Completed, Failed, Message, Released, Submit
+
+ARENA: Final = 1 << 20  # bytes
+
+_REDUCE: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "sum": lambda stacked: stacked.sum(0, dtype=stacked.dtype),
+    "avg": lambda stacked: stacked.mean(0),
+    "min": lambda stacked: stacked.amin(0),
+    "max": lambda stacked: stacked.amax(0),
+}
+
+
+class Far:
+    """One rank's far end."""
+
+    def __init__(self, arena_bytes: int) -> None:
+        self.door, self.near_door = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.lane, self.near_lane = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.arena = os.memfd_create("arena")
+        os.ftruncate(self.arena, arena_bytes)
+        self.map = mmap.mmap(self.arena, arena_bytes)
+        self.submits: dict[int, Submit] = {}
+
+    def tensor(self, number: int) -> torch.Tensor:
+        """The memory of an operation, as the engine sees it."""
+        submit = self.submits[number]
+        dtype = getattr(torch, submit.dtype)
+        return torch.frombuffer(self.map, dtype=dtype, count=submit.count, offset=submit.offset)
+
+    def send(self, message: Message) -> None:
+        self.lane.send(encode(message))
+
+    def close(self) -> None:
+        """As when the daemon is killed."""
+        for sock in (self.lane, self.door):
+            with contextlib.suppress(OSError):  # closed before
+                sock.shutdown(socket.SHUT_RDWR)
+
+
+class StandIn:
+    """`sessions[rank]` and `far[rank]`. Answers by itself while `answering`."""
+
+    def __init__(self, world: int = 2, arena_bytes: int = ARENA) -> None:
+        self.answering = True
+        self.releasing = True  # False: Completed without Released
+        self.reading = threading.Event()  # cleared: as when the engine is stopped
+        self.reading.set()
+        self.arrived = threading.Condition()
+        self.far = [Far(arena_bytes) for _ in range(world)]
+        self.sessions = [
+            Session(self._seat(rank, far, arena_bytes)) for rank, far in enumerate(self.far)
+        ]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(far,), daemon=True) for far in self.far
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def wait_for(self, number: int) -> None:
+        """Until every rank has submitted operation `number`."""
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: self._complete(number), timeout=30)
+
+    def answer(self, number: int) -> None:
+        """Reduce one operation and tell everybody."""
+        self.wait_for(number)
+        tensors = [far.tensor(number) for far in self.far]
+        result = _REDUCE[self.far[0].submits[number].reduce](torch.stack(tensors))
+        for far, tensor in zip(self.far, tensors, strict=True):
+            tensor.copy_(result)
+            far.send(completed(number, released=far.submits[number].in_place))
+            if not far.submits[number].in_place and self.releasing:
+                far.send(Released(number))
+
+    def fail(self, number: int, code: str, text: str) -> None:
+        """Tell every rank that an operation, or with 0 the session, failed."""
+        for far in self.far:
+            far.send(Failed(number, code, text))
+
+    def release(self, number: int) -> None:
+        """Give every rank its memory back."""
+        for far in self.far:
+            far.send(Released(number))
+
+    def close(self) -> None:
+        self.reading.set()
+        for far in self.far:
+            far.close()
+        for session in self.sessions:
+            session.close()
+        for thread in self._threads:
+            thread.join(30)
+        for far in self.far:
+            for thing in (far.lane, far.door):
+                thing.close()
+            os.close(far.arena)
+
+    def _seat(self, rank: int, far: Far, arena_bytes: int) -> Seat:
+        door = Door(far.near_door, lambda: "the stand-in was told to end")
+        lane, arena = far.near_lane.detach(), os.dup(far.arena)
+        return Seat("test", rank, len(self.far), door, lane, arena, arena_bytes, None)
+
+    def _serve(self, far: Far) -> None:
+        ready = select.poll()
+        ready.register(far.lane, select.POLLIN)
+        ready.register(far.door, select.POLLIN)
+        while far.lane.fileno() in dict(ready.poll()):
+            self.reading.wait()
+            try:
+                data = far.lane.recv(1 << 18)
+            except ConnectionError:
+                break
+            if not data:
+                break
+            self._take(far, data)
+        far.close()  # a client that leaves is left
+
+    def _take(self, far: Far, data: bytes) -> None:
+        submit = decode(data)
+        assert isinstance(submit, Submit)
+        with self.arrived:
+            far.submits[submit.operation] = submit
+            self.arrived.notify_all()
+            mine = self.answering and self._complete(submit.operation)
+        if mine:
+            self.answer(submit.operation)
+
+    def _complete(self, number: int) -> bool:
+        return all(number in far.submits for far in self.far)
+
+
+def completed(number: int, **changes: Any) -> Completed:
+    """A Completed frame."""
+    values: dict[str, Any] = {
+        "released": True, "sent": 0, "repaired": 0, "given_up": 0, "returned": 0, "lost": 0,
+    }  # fmt: skip
+    return Completed(operation=number, **(values | changes))

@@ -1,0 +1,346 @@
+"""Submitting: values, memory, order, and errors that come back over the lane."""
+
+import gc
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from dlcp_client.memory import OFFSET_UNIT
+from dlcp_client.work import Work
+from dlcpd.contract.errors import (
+    ArenaFull,
+    BadMessage,
+    BadPolicy,
+    BadTensor,
+    DlcpError,
+    PeerLost,
+    SessionClosed,
+    error_for,
+)
+from dlcpd.contract.messages import DTYPES, Hello
+from dlcpd.contract.policy import bounded, exact
+from tests.client.stand_in import ARENA, StandIn, completed
+
+
+def submit(world: StandIn, tensors: list[torch.Tensor], *args: Any, **more: Any) -> list[Work]:
+    return [s.all_reduce(t, *args, **more) for s, t in zip(world.sessions, tensors, strict=True)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("op", "want"), [("sum", [5, 1]), ("min", [1, -2]), ("max", [4, 3])])
+def test_ordinary_tensors_hold_the_result(
+    world: StandIn, dtype: str, op: str, want: list[int]
+) -> None:
+    kind = getattr(torch, dtype)
+    tensors = [torch.tensor(v, dtype=kind) for v in ([1, 3], [4, -2])]
+    works = submit(world, tensors, op)
+    assert all(work.wait() for work in works)
+    assert all(torch.equal(t, torch.tensor(want, dtype=kind)) for t in tensors)
+
+
+def test_any_shape_is_taken(world: StandIn) -> None:
+    for shape in ((), (1,), (2, 3, 4), (7, 1)):
+        tensors = [torch.full(shape, rank + 1.0) for rank in range(2)]
+        for work in submit(world, tensors, "avg"):
+            work.wait()
+        assert all(torch.equal(t, torch.full(shape, 1.5)) for t in tensors)
+
+
+def test_a_tensor_that_requires_grad_is_taken(world: StandIn) -> None:
+    tensors: list[torch.Tensor] = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    for work in submit(world, tensors):
+        work.wait()
+    assert bool((tensors[0] == 2).all())
+
+
+def test_ordinary_tensors_are_staged_and_their_room_is_given_back(world: StandIn) -> None:
+    works = submit(world, [torch.ones(5), torch.ones(5)])
+    for work in works:
+        work.wait()
+    assert not world.far[0].submits[1].in_place
+    session = world.sessions[0]
+    session.wait_until(lambda: session._table.held == 0, float("inf"))  # noqa: SLF001
+    assert session._arena.used == 0  # noqa: SLF001
+
+
+def test_arena_tensors_are_used_where_they_are(world: StandIn) -> None:
+    tensors = [session.empty((8, 16)).fill_(rank) for rank, session in enumerate(world.sessions)]
+    before = tensors[0].data_ptr()
+    for work in submit(world, tensors):
+        work.wait()
+    assert world.far[0].submits[1].in_place
+    assert tensors[0].data_ptr() == before
+    assert bool((tensors[0] == 1).all())
+    assert world.far[0].tensor(1).sum() == tensors[0].sum()
+
+
+def test_a_slice_of_an_arena_tensor_is_used_where_it_is(world: StandIn) -> None:
+    wholes = [session.empty((64,)).fill_(1) for session in world.sessions]
+    for work in submit(world, [whole[16:32] for whole in wholes]):
+        work.wait()
+    sent = world.far[0].submits[1]
+    assert (sent.in_place, sent.offset, sent.count) == (True, OFFSET_UNIT, 16)
+    assert wholes[0].tolist() == [1.0] * 16 + [2.0] * 16 + [1.0] * 32
+
+
+def test_a_slice_that_the_engine_cannot_take_is_copied(world: StandIn) -> None:
+    wholes = [session.empty((64,)).fill_(1) for session in world.sessions]
+    for work in submit(world, [whole[1:3] for whole in wholes]):
+        work.wait()
+    assert not world.far[0].submits[1].in_place
+    assert wholes[0][:4].tolist() == [1.0, 2.0, 2.0, 1.0]
+
+
+def test_a_result_that_is_only_read_need_not_be_released(world: StandIn) -> None:
+    tensors = [session.empty(4).fill_(1) for session in world.sessions]
+    for work in submit(world, tensors, result_only=True):
+        work.wait()
+    assert not world.far[0].submits[1].in_place
+    assert bool((tensors[0] == 2).all())
+
+
+def test_operations_are_numbered_in_the_order_of_submission(world: StandIn) -> None:
+    works = [submit(world, [torch.tensor([i]), torch.tensor([i])]) for i in range(5)]
+    for pair in works:
+        for work in pair:
+            work.wait()
+    assert list(world.far[0].submits) == [1, 2, 3, 4, 5]
+    assert [int(pair[0].tensor) for pair in works] == [0, 2, 4, 6, 8]
+
+
+def test_an_empty_tensor_is_done_at_once_and_has_no_number(world: StandIn) -> None:
+    [work, _] = submit(world, [torch.empty(0), torch.empty(0)])
+    assert work.done()
+    assert work.wait()
+    assert work.get_future().wait()[0].numel() == 0
+    for full in submit(world, [torch.ones(1), torch.ones(1)]):
+        full.wait()
+    assert list(world.far[0].submits) == [1]
+
+
+def test_what_is_refused_here_has_no_number(world: StandIn) -> None:
+    session = world.sessions[0]
+    with pytest.raises(BadTensor):
+        session.all_reduce(torch.zeros(3, dtype=torch.bool))
+    with pytest.raises(BadPolicy):
+        session.all_reduce(torch.zeros(3), policy=bounded())
+    for work in submit(world, [torch.ones(1), torch.ones(1)]):
+        work.wait()
+    assert list(world.far[0].submits) == [1]
+
+
+def test_the_ledger_adds_up(world: StandIn) -> None:
+    world.answering = False
+    works = submit(world, [torch.ones(1), torch.ones(1)])
+    more = submit(world, [torch.ones(1), torch.ones(1)])
+    world.wait_for(2)
+    counts = {"sent": 10, "repaired": 2, "given_up": 1, "returned": 3, "lost": 4}
+    for number in (1, 2):
+        for far in world.far:
+            far.send(completed(number, **counts))
+    for work in works + more:
+        work.wait()
+    assert works[0].stats == completed(1, **counts)
+    ledger = world.sessions[0].ledger
+    assert (ledger.operations, ledger.sent, ledger.repaired) == (2, 20, 4)
+    assert (ledger.given_up, ledger.returned, ledger.lost) == (2, 6, 8)
+
+
+CODES = ["ranks_disagree", "peer_lost", "deadline_exceeded", "operation_aborted", "no_such_code"]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_failed_operation_raises_its_error(world: StandIn, code: str) -> None:
+    world.answering = False
+    works = submit(world, [torch.ones(3), torch.ones(3)])
+    world.wait_for(1)
+    world.fail(1, code, "rank 1 on b: because")
+    for work in works:
+        for _ in range(2):  # each time anew
+            with pytest.raises(type(error_for(code, "")), match="rank 1 on b: because") as caught:
+                work.wait()
+            assert type(caught.value) is type(error_for(code, ""))
+        assert work.done()
+        assert work.stats is None
+    assert works[0].tensor.tolist() == [1, 1, 1]  # as it was
+    world.answering = True
+    for work in submit(world, [torch.ones(1), torch.ones(1)]):
+        work.wait()  # the session goes on
+
+
+def test_a_failed_operation_gives_its_memory_back(world: StandIn) -> None:
+    world.answering = False
+    works = submit(world, [torch.ones(3), torch.ones(3)])
+    world.wait_for(1)
+    world.fail(1, "operation_aborted", "because")
+    with pytest.raises(DlcpError):
+        works[0].wait()
+    gc.collect()
+    assert world.sessions[0]._arena.used == 0  # noqa: SLF001
+
+
+def test_a_failed_session_raises_everywhere(world: StandIn) -> None:
+    world.answering = False
+    works = [*submit(world, [torch.ones(3)] * 2), *submit(world, [torch.ones(3)] * 2)]
+    world.wait_for(2)
+    world.fail(0, "peer_lost", "rank 1 on b is silent")
+    for work in works:
+        with pytest.raises(PeerLost, match="rank 1 on b is silent"):
+            work.wait()
+    for call in (
+        lambda: world.sessions[0].all_reduce(torch.ones(1)),
+        lambda: world.sessions[0].empty(1),
+    ):
+        with pytest.raises(PeerLost, match="rank 1 on b is silent"):
+            call()
+
+
+def test_a_frame_that_does_not_belong_ends_the_session(world: StandIn) -> None:
+    world.answering = False
+    [work, _] = submit(world, [torch.ones(3)] * 2)
+    world.far[0].send(Hello(1, "x"))
+    with pytest.raises(BadMessage, match="Hello on the lane"):
+        work.wait()
+
+
+def test_bytes_that_are_no_frame_end_the_session(world: StandIn) -> None:
+    world.answering = False
+    [work, _] = submit(world, [torch.ones(3)] * 2)
+    world.far[0].lane.send(b"\xc1")
+    with pytest.raises(BadMessage, match="bad frame"):
+        work.wait()
+
+
+def test_frames_for_unknown_operations_change_nothing(world: StandIn) -> None:
+    world.answering = False
+    works = submit(world, [torch.ones(1), torch.ones(1)])
+    world.far[0].send(completed(99))
+    world.release(98)
+    world.fail(97, "peer_lost", "because")
+    world.answer(1)
+    for work in works:
+        work.wait()
+    assert world.sessions[0].ledger.operations == 1
+
+
+def test_memory_is_used_again_only_after_its_release(world: StandIn) -> None:
+    world.releasing = False
+    session = world.sessions[0]
+    for work in submit(world, [torch.ones(3), torch.ones(3)]):
+        work.wait()
+    gc.collect()
+    assert session._arena.used > 0  # noqa: SLF001
+    world.release(1)
+    session.wait_until(lambda: session._table.held == 0, float("inf"))  # noqa: SLF001
+    assert session._arena.used == 0  # noqa: SLF001
+
+
+def test_an_arena_tensor_dropped_in_flight_keeps_its_memory(world: StandIn) -> None:
+    world.answering = False
+    works = submit(world, [session.empty(4).fill_(1) for session in world.sessions])
+    del works
+    gc.collect()
+    assert world.sessions[0]._arena.used > 0  # noqa: SLF001
+    world.answer(1)
+    session = world.sessions[0]
+    session.wait_until(lambda: session._table.held == 0, float("inf"))  # noqa: SLF001
+    gc.collect()
+    assert session._arena.used == 0  # noqa: SLF001
+
+
+HALF = ARENA // 8 + 1  # float32 elements that take more than half of the arena
+
+
+def test_without_room_a_submission_waits_for_operations_in_flight(world: StandIn) -> None:
+    world.releasing = False
+    first = submit(world, [torch.ones(HALF), torch.ones(HALF)])
+    for work in first:
+        work.wait()
+    releaser = threading.Thread(target=world.release, args=(1,))
+    releaser.start()
+    for work in submit(world, [torch.ones(HALF), torch.ones(HALF)]):
+        assert work.wait()
+    releaser.join()
+
+
+def test_results_that_nobody_fetched_make_room(world: StandIn) -> None:
+    """Ten asynchronous submissions in an arena that holds one."""
+    tensors = [[torch.full((HALF,), float(i)) for _ in range(2)] for i in range(10)]
+    threads = []
+    results: list[list[Work]] = [[], []]
+
+    def run(rank: int) -> None:
+        for pair in tensors:
+            results[rank].append(world.sessions[rank].all_reduce(pair[rank]))
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for works in results:
+        for i, work in enumerate(works):
+            work.wait()
+            assert work.tensor[-1] == 2 * i
+
+
+def test_an_arena_that_stays_full_is_an_error(world: StandIn) -> None:
+    world.answering = False
+    submit(world, [torch.ones(HALF), torch.ones(HALF)])
+    with pytest.raises(ArenaFull, match="larger arena_bytes"):
+        world.sessions[0].all_reduce(torch.ones(HALF), policy=exact(deadline=0.05))
+
+
+def test_a_tensor_larger_than_the_arena_does_not_wait(world: StandIn) -> None:
+    with pytest.raises(ArenaFull, match="larger arena_bytes"):
+        world.sessions[0].all_reduce(torch.ones(ARENA))
+
+
+def test_full_of_arena_tensors_does_not_wait(world: StandIn) -> None:
+    kept = world.sessions[0].empty(HALF)
+    with pytest.raises(ArenaFull):
+        world.sessions[0].all_reduce(torch.ones(HALF))
+    with pytest.raises(ArenaFull):
+        world.sessions[0].empty(HALF)
+    del kept
+
+
+def test_a_closed_session_takes_nothing(world: StandIn) -> None:
+    with world.sessions[0] as session:
+        tensor = session.empty(4).fill_(3)
+    session.close()  # twice is fine
+    with pytest.raises(SessionClosed):
+        session.all_reduce(torch.ones(1))
+    assert tensor.sum() == 12  # what was made lives on
+
+
+def test_close_fails_what_is_open(world: StandIn) -> None:
+    world.answering = False
+    [work, _] = submit(world, [torch.ones(1), torch.ones(1)])
+    world.sessions[0].close()
+    with pytest.raises(SessionClosed):
+        work.wait()
+
+
+def test_close_waits_for_peers_to_fetch_what_is_done(world: StandIn) -> None:
+    world.releasing = False
+    for work in submit(world, [torch.ones(1), torch.ones(1)]):
+        work.wait()
+    session = world.sessions[0]
+    closer = threading.Thread(target=session.close)
+    closer.start()
+    assert world.far[0].door.fileno() >= 0
+    world.release(1)
+    closer.join()
+    assert session._table.held == 0  # noqa: SLF001
+
+
+def test_results_can_be_fetched_after_close(world: StandIn) -> None:
+    works = submit(world, [torch.ones(2), torch.ones(2)])
+    session = world.sessions[0]
+    session.wait_until(lambda: works[0].ended, float("inf"))
+    session.close()
+    assert works[0].wait()
+    assert works[0].tensor.tolist() == [2, 2]

@@ -1,0 +1,85 @@
+"""DistributedDataParallel over real daemons, a process for each rank."""
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from dlcp_client import ddp
+from dlcpd.contract.errors import BadConfig
+from tests.client import ddp_ranks
+from tests.client.ddp_ranks import WORLD
+
+
+def on_each_rank(call: Callable[..., Any], tmp_path: Path, *args: Any, world: int = WORLD) -> Any:
+    """call(rank, store, *args) in a process for each rank; what they return."""
+    store = str(tmp_path / "store")
+    with ProcessPoolExecutor(world, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = [pool.submit(call, rank, store, *args) for rank in range(world)]
+        return [future.result() for future in futures]
+
+
+@pytest.mark.parametrize("view", [False, True], ids=["copies", "views"])
+def test_exact_training_equals_the_frameworks(tmp_path: Path, view: bool) -> None:
+    ranks = on_each_rank(ddp_ranks.exact_training, tmp_path, view)
+    for rank in ranks:
+        assert rank["apart"] < 1e-5
+        assert rank["steps"] == 5
+        assert rank["operations"] > 10  # several buckets at each step
+    assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
+
+
+def test_bounded_training_loses_only_where_it_may(tmp_path: Path) -> None:
+    file = tmp_path / "dlcpd.toml"
+    file.write_text(
+        '[daemon]\ncontrol_address = "127.0.0.1"\n'
+        '[network]\npaths = [{ address = "127.0.0.1" }]\n[inject]\nloss = 0.05\nseed = 1\n'
+    )
+    ranks = on_each_rank(ddp_ranks.bounded_training, tmp_path, str(file))
+    assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
+    assert ranks[0]["given_up"] + ranks[1]["given_up"] > 0
+    asked = ranks[0]["asked"]
+    assert asked == ranks[1]["asked"]
+    assert {mode for number, mode, _, _ in asked if number <= 3} == {"exact"}
+    late = [(mode, name, critical) for number, mode, name, critical in asked if number > 3]
+    assert {mode for mode, _, _ in late} == {"exact", "bounded"}  # small buckets stay exact
+    names = {name for mode, name, _ in late if mode == "bounded"}
+    assert len(late) > 5 * len(names)  # the same ones at each step
+    assert all(critical >= 600 * 4 for mode, _, critical in late if mode == "bounded")
+
+
+def test_losing_a_daemon_raises_in_training_on_every_rank(tmp_path: Path) -> None:
+    first, second = on_each_rank(ddp_ranks.losing_a_daemon, tmp_path)
+    assert len(first) == len(second) == 2
+    assert all("rank 1" in text for text in first)
+    assert all("killed by SIGKILL" in text for text in second)
+
+
+def test_without_a_daemon_all_fall_back_and_say_so(tmp_path: Path) -> None:
+    ranks = on_each_rank(ddp_ranks.without_a_daemon, tmp_path, True)
+    for rank in ranks:
+        [text] = rank["warnings"]
+        assert "dlcpd is NOT in use, gradients go through gloo" in text
+        assert "/nonexistent/dlcpd.sock" in text
+        assert rank["session"] is None
+    assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
+
+
+def test_without_a_daemon_and_without_consent_all_raise(tmp_path: Path) -> None:
+    first, second = on_each_rank(ddp_ranks.without_a_daemon, tmp_path, False)
+    assert first["error"].startswith("DaemonUnavailable: rank 1 cannot take part")
+    assert second["error"].startswith("DaemonUnavailable: no daemon answers at")
+
+
+def test_a_world_of_one_needs_no_daemon(tmp_path: Path) -> None:
+    assert on_each_rank(ddp_ranks.alone, tmp_path, world=1) == [True]
+
+
+def test_only_a_ddp_model_can_be_registered() -> None:
+    with pytest.raises(BadConfig, match="not Linear: wrap it first"):
+        ddp.register(nn.Linear(1, 1))  # type: ignore[arg-type]

@@ -1,0 +1,127 @@
+"""The private daemon: where it binds, how it starts, and what is known when it ends."""
+
+import os
+import signal
+import socket
+import tomllib
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dlcp_client.embedded import default_config, local_address, start
+from dlcp_client.environment import Environment
+from dlcpd.contract.errors import DaemonUnavailable
+
+
+def fake_names(monkeypatch: pytest.MonkeyPatch, table: dict[str, str]) -> None:
+    real = socket.getaddrinfo
+
+    def lookup(host: str, *args: int, **more: int) -> object:
+        return real(table.get(host, host), *args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+
+
+@pytest.mark.parametrize(
+    ("master", "address"),
+    [
+        ("", "auto"),
+        ("localhost", "127.0.0.1"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("no-such-host.invalid", "auto"),
+        ("trainer-0", "auto"),  # this host's own name, on loopback: other hosts cannot use that
+    ],
+)
+def test_the_address_towards_the_master(
+    monkeypatch: pytest.MonkeyPatch, master: str, address: str
+) -> None:
+    fake_names(monkeypatch, {"trainer-0": "127.0.1.1"})
+    assert local_address(master) == address
+
+
+def test_an_address_of_this_host_is_itself() -> None:
+    own = [
+        each.address
+        for entries in psutil.net_if_addrs().values()
+        for each in entries
+        if each.family == socket.AF_INET
+    ]
+    for address in own:
+        assert local_address(address) == address
+
+
+@pytest.mark.parametrize("address", ["auto", "192.0.2.7", "2001:db8::1"])
+def test_the_default_configuration_is_toml(address: str) -> None:
+    text = tomllib.loads(default_config(address))
+    assert text["daemon"]["control_address"] == address
+    assert text["network"]["paths"] == [{"address": address, "port": 0}]
+
+
+def test_the_environment_is_read_once_for_all() -> None:
+    assert Environment.read({}) == Environment()
+    full = {
+        "DLCPD_SOCKET": "/s", "DLCPD_CONFIG": "/c", "MASTER_ADDR": "m", "TORCHELASTIC_RUN_ID": "r",
+    }  # fmt: skip
+    assert Environment.read(full) == Environment("/s", Path("/c"), "m", "r")
+
+
+def test_a_daemon_starts_greets_and_ends_with_its_socket() -> None:
+    daemon, door = start(None, "localhost")
+    welcome = door.hello(30.0)
+    assert welcome.endpoint.startswith("tcp://127.0.0.1:")
+    process = psutil.Process(daemon.pid)
+    assert os.getpgid(process.pid) != os.getpgid(0)  # a terminal's Ctrl-C is not for it
+    family = [process, *process.children(recursive=True)]
+    door.close()
+    daemon.close()
+    assert daemon.pid is None
+    assert not any(each.is_running() for each in family)
+    daemon.close()  # twice is fine
+
+
+def test_a_bad_configuration_ends_it_with_its_last_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "dlcpd.toml"
+    file.write_text("[daemon]\nhots = 'a'\n")
+    daemon, door = start(file, "")
+    with pytest.raises(DaemonUnavailable, match=r"exited with status 2; its last line: .*hots"):
+        door.hello(30.0)
+    door.close()
+    daemon.close()
+    assert "hots" in capfd.readouterr().err  # passed on as well
+
+
+def test_a_killed_daemon_is_said_to_be_killed() -> None:
+    daemon, door = start(None, "localhost")
+    door.hello(30.0)
+    assert daemon.pid is not None
+    os.kill(daemon.pid, signal.SIGKILL)
+    with pytest.raises(DaemonUnavailable, match="was killed by SIGKILL"):
+        door.hello(30.0)
+    door.close()
+    daemon.close()
+
+
+def test_a_daemon_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(DaemonUnavailable, match=r"cannot start /no/such/python -m dlcpd"):
+        start(None, "localhost")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_stopped_daemon_is_made_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlcp_client.embedded.STOP_TIMEOUT", 0.05)
+    daemon, door = start(None, "localhost")
+    door.hello(30.0)
+    assert daemon.pid is not None
+    process = psutil.Process(daemon.pid)
+    engines = process.children(recursive=True)
+    process.suspend()
+    door.close()
+    daemon.close()
+    assert not process.is_running()
+    psutil.wait_procs(engines, timeout=30)
+    assert not any(engine.is_running() for engine in engines)

@@ -1,0 +1,149 @@
+"""Ranks find each other through a store; whoever is missing is named."""
+
+import time
+from typing import Any
+
+import pytest
+from torch._C._distributed_c10d import HashStore, Store
+
+from dlcp_client import ballot
+from dlcp_client.rendezvous import Meeting, Place, apology, introduction, roster
+from dlcpd.contract.errors import (
+    BadConfig,
+    BadMessage,
+    DaemonUnavailable,
+    NotPermitted,
+    PeerLost,
+)
+from dlcpd.contract.messages import Join, Welcome
+
+WELCOME = Welcome(1, "a", "tcp://192.0.2.1:5000", "k" * 40)
+SOON = 0.05  # seconds; nothing waits for it to pass but tests of what is missing
+
+
+def meetings(world: int, subject: str = "job", store: Store | None = None) -> list[Meeting]:
+    shared = store or HashStore()
+    return [Meeting(Place(shared, rank, world), subject) for rank in range(world)]
+
+
+def soon() -> float:
+    return time.monotonic() + SOON
+
+
+def test_everybody_learns_what_everybody_said() -> None:
+    ranks = meetings(3)
+    for rank, meeting in enumerate(ranks):
+        meeting.publish({"rank": rank})
+    for meeting in ranks:
+        assert meeting.gather(soon()) == [{"rank": 0}, {"rank": 1}, {"rank": 2}]
+
+
+@pytest.mark.parametrize(
+    ("absent", "text"), [([1], "rank 1 of 4"), ([0, 3], "ranks 0, 3 of 4"), ([], "")], ids=str
+)
+def test_missing_ranks_are_named(absent: list[int], text: str) -> None:
+    ranks = meetings(4)
+    for rank, meeting in enumerate(ranks):
+        if rank not in absent:
+            meeting.publish({})
+    if not absent:
+        assert ranks[0].gather(soon()) == [{}] * 4
+        return
+    with pytest.raises(PeerLost, match=f"in vain for {text} ranks"):
+        ranks[2].gather(soon())
+
+
+def test_many_missing_ranks_are_counted() -> None:
+    with pytest.raises(PeerLost, match=r"ranks 0, 1, 2, .*, 15 and 24 more of 40 ranks"):
+        meetings(40)[0].gather(soon())
+
+
+def test_sessions_of_one_job_do_not_collide() -> None:
+    store = HashStore()
+    first, second = meetings(2, store=store), meetings(2, store=store)
+    other = meetings(2, "vote", store)
+    for number, ranks in enumerate((first, second, other)):
+        for meeting in ranks:
+            meeting.publish({"number": number})
+    for number, ranks in enumerate((first, second, other)):
+        assert ranks[0].gather(soon()) == [{"number": number}] * 2
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "7"])
+def test_what_is_no_object_is_refused(text: str) -> None:
+    store = HashStore()
+    ranks = meetings(2, store=store)
+    ranks[0].publish({})
+    store.set("dlcp/job/1/1", text)
+    with pytest.raises(BadMessage, match="rank 1 published"):
+        ranks[0].gather(soon())
+
+
+def test_the_roster_is_what_join_takes() -> None:
+    said = [introduction(WELCOME, "train"), introduction(WELCOME, "train")]
+    job, rows = roster(said)
+    assert job.startswith("train-")
+    assert job == roster([said[0], introduction(WELCOME, "other")])[0]  # rank 0's counts
+    assert rows == [[rank, "a", WELCOME.endpoint, WELCOME.public_key] for rank in range(2)]
+    assert Join(job, 0, 2, 1 << 16, 1.0, rows).peers == rows
+
+
+def test_two_jobs_of_one_name_have_two_names() -> None:
+    names = {roster([introduction(WELCOME, "j" * 500)])[0] for _ in range(20)}
+    assert len(names) == 20
+    assert all(len(name) <= 128 for name in names)
+
+
+def test_a_rank_without_a_daemon_says_so_to_all() -> None:
+    said = [introduction(WELCOME, "j"), apology(DaemonUnavailable("no daemon answers at /x"))]
+    with pytest.raises(DaemonUnavailable, match=r"rank 1 cannot take part: no daemon .* at /x"):
+        roster(said)
+
+
+@pytest.mark.parametrize("bad", [{}, {"job": "j", "peer": 7}, {"peer": []}])
+def test_an_introduction_with_parts_missing_is_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(BadMessage):
+        roster([bad])
+
+
+@pytest.mark.parametrize(("rank", "world"), [(0, 1), (0, 257), (-1, 2), (2, 2)])
+def test_a_place_is_in_a_world(rank: int, world: int) -> None:
+    with pytest.raises(BadConfig, match="world"):
+        Place(HashStore(), rank, world)
+
+
+def test_without_a_process_group_the_error_says_what_to_do() -> None:
+    with pytest.raises(BadConfig, match=r"init_process_group\(\) first"):
+        Place.of_group()
+
+
+def vote(store: Store, errors: list[Any], fallbacks: list[bool]) -> list[Any]:
+    """What each of two ranks gets out of a vote: a text, or an error."""
+    late = Meeting(Place(store, 1, 2), "vote")
+    late.publish({"problem": str(errors[1] or ""), "fallback": fallbacks[1]})
+    out: list[Any] = []
+    try:
+        place = Place(store, 0, 2)
+        out.append(ballot.hold(place, errors[0], fallback=fallbacks[0], timeout=SOON))
+    except (PeerLost, NotPermitted) as exc:
+        out.append(exc)
+    return out
+
+
+def test_all_well_is_an_empty_verdict() -> None:
+    assert vote(HashStore(), [None, None], [False, False]) == [""]
+
+
+@pytest.mark.parametrize("errors", [[None, NotPermitted("no")], [NotPermitted("no"), None]])
+def test_one_ranks_trouble_is_everybodys_fallback(errors: list[Any]) -> None:
+    [verdict] = vote(HashStore(), errors, [True, True])
+    assert "cannot use dlcpd: no" in verdict
+
+
+@pytest.mark.parametrize("fallbacks", [[False, False], [True, False], [False, True]])
+def test_without_everybodys_consent_nobody_falls_back(fallbacks: list[bool]) -> None:
+    [error] = vote(HashStore(), [NotPermitted("no"), None], fallbacks)
+    assert isinstance(error, NotPermitted)
+    [error] = vote(HashStore(), [None, NotPermitted("no")], fallbacks)
+    assert isinstance(error, PeerLost)
+    assert "rank 1 cannot use dlcpd: no" in str(error)

@@ -1,0 +1,103 @@
+"""What an all-reduce may ask for."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlcp_client.requests import merged, request
+from dlcpd.contract.errors import BadPolicy, BadTensor
+from dlcpd.contract.messages import MAX_CRITICAL, Submit, from_frame_untrusted, to_frame
+from dlcpd.contract.policy import EXACT, LossPolicy, bounded
+
+GRADIENT = torch.zeros(100)
+
+
+def ask(op: Any = "sum", tensor: torch.Tensor = GRADIENT, **changes: Any) -> Submit:
+    values: dict[str, Any] = {"policy": EXACT, "name": None, "critical": ()}
+    return request(tensor, op, **(values | changes)).submit(1, 4096, in_place=True)
+
+
+@pytest.mark.parametrize("name", ["sum", "avg", "min", "max"])
+def test_operations_by_name_and_by_torch(name: str) -> None:
+    member = getattr(dist.ReduceOp, name.upper())
+    assert ask(name).reduce == ask(member).reduce == ask(dist.ReduceOp(member)).reduce == name
+
+
+@pytest.mark.parametrize("op", ["product", dist.ReduceOp.PRODUCT, dist.ReduceOp.BAND, 3, None])
+def test_other_operations_are_refused(op: Any) -> None:
+    with pytest.raises(BadPolicy, match="sum, avg, min, max"):
+        ask(op)
+
+
+def test_avg_of_integers_is_refused() -> None:
+    with pytest.raises(BadTensor, match="round"):
+        ask("avg", torch.zeros(4, dtype=torch.int64))
+    assert ask("sum", torch.zeros(4, dtype=torch.int64)).reduce == "sum"
+
+
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_bounded_extremes_are_refused(op: str) -> None:
+    with pytest.raises(BadPolicy, match="never comes back"):
+        ask(op, policy=bounded(), name="gradient")
+
+
+@pytest.mark.parametrize("name", [None, ""])
+def test_bounded_needs_a_name(name: str | None) -> None:
+    with pytest.raises(BadPolicy, match="needs name="):
+        ask(policy=bounded(), name=name)
+
+
+def test_a_name_has_a_limit() -> None:
+    assert ask(name="n" * 256).name == "n" * 256
+    with pytest.raises(BadPolicy, match="257 characters"):
+        ask(name="n" * 257)
+
+
+def test_a_policy_is_a_policy() -> None:
+    with pytest.raises(BadPolicy, match=r"use dlcp_client\.exact"):
+        ask(policy="exact")
+
+
+@pytest.mark.parametrize("bad", [(-1, 4), (0, 401), (8, 4)])
+def test_critical_ranges_lie_within_the_tensor(bad: tuple[int, int]) -> None:
+    with pytest.raises(BadPolicy, match="not within the 400 B tensor"):
+        ask(critical=[bad])
+
+
+def test_the_message_says_everything_and_is_valid() -> None:
+    policy = LossPolicy("bounded", 0.02, "zero", "front", 7.0)
+    submit = ask("avg", policy=policy, name="layer", critical=[(100, 200), (0, 4), (150, 300)])
+    assert from_frame_untrusted(to_frame(submit)) == submit
+    assert submit == Submit(
+        operation=1, offset=4096, count=100, dtype="float32", reduce="avg", max_loss=0.02,
+        fill="zero", traffic_class=2, deadline=7.0, in_place=True, name="layer",
+        critical=[[0, 4], [100, 300]],
+    )  # fmt: skip
+
+
+def test_more_ranges_than_a_message_holds_are_merged() -> None:
+    many = [(8 * i, 8 * i + 4) for i in range(MAX_CRITICAL + 10)]
+    submit = ask(tensor=torch.zeros(4 * MAX_CRITICAL), critical=many)
+    assert len(submit.critical) == MAX_CRITICAL
+
+
+RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=20)
+
+
+def covered(ranges: list[tuple[int, int]]) -> set[int]:
+    return {byte for start, stop in ranges for byte in range(start, stop)}
+
+
+@given(RANGES, st.integers(1, 20))
+def test_merged_ranges_cover_all_that_was_asked(ranges: list[tuple[int, int]], limit: int) -> None:
+    out = merged(ranges, limit)
+    assert covered(ranges) <= covered(out)
+    assert len(out) <= limit
+    assert all(a[1] < b[0] for a, b in pairwise(out))
+    if len(merged(ranges, 100)) <= limit:
+        assert covered(out) == covered(ranges)

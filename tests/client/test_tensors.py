@@ -1,0 +1,69 @@
+"""Which tensors are refused, and that copies keep every bit."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dlcp_client import tensors
+from dlcp_client.tensors import check, copy, dtype_name
+from dlcpd.contract.errors import BadTensor
+from dlcpd.contract.messages import DTYPES
+
+
+class Subclass(torch.Tensor):
+    """Stands for DTensor, FakeTensor and their kind."""
+
+
+BAD: list[tuple[Any, str]] = [
+    (np.zeros(3), "ndarray is no torch.Tensor"),
+    (torch.zeros(3).as_subclass(Subclass), "Subclass is a tensor subclass"),
+    (torch.zeros(3, device="meta"), "on meta"),
+    (torch.zeros(3, dtype=torch.complex64), "complex64"),
+    (torch.zeros(3, dtype=torch.bool), "bool"),
+    (torch.zeros(3).to_sparse(), "sparse_coo"),
+    (torch.zeros(4, 4).t()[1:], "not contiguous"),
+    (torch.zeros(8)[::2], "strides (2,)"),
+]
+
+
+@pytest.mark.parametrize(("tensor", "text"), BAD, ids=[text for _, text in BAD])
+def test_a_bad_tensor_is_refused_and_described(tensor: Any, text: str) -> None:
+    with pytest.raises(BadTensor) as caught:
+        check(tensor)
+    assert text in str(caught.value)
+
+
+def test_a_negated_view_is_refused() -> None:
+    """Its memory holds the values with the other sign."""
+    lazy = torch.ones(1, dtype=torch.complex64).conj().imag
+    assert lazy.is_neg()
+    assert lazy.is_contiguous()
+    with pytest.raises(BadTensor):
+        check(lazy)
+
+
+def test_too_many_elements_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensors, "MAX_ELEMENTS", 7)  # the real one is 4 GiB of float32
+    check(torch.zeros(7))
+    with pytest.raises(BadTensor, match="8 elements, at most 7"):
+        check(torch.zeros(8))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_dtype_of_the_contract_is_taken_and_copied(name: str) -> None:
+    source = torch.arange(24).to(getattr(torch, name)).reshape(2, 3, 4)
+    check(source)
+    assert dtype_name(source) == name
+    target = torch.zeros_like(source)
+    copy(target, source)
+    assert torch.equal(target, source)
+
+
+def test_parameters_and_single_numbers_are_taken() -> None:
+    parameter = torch.nn.Parameter(torch.tensor(3.0))
+    check(parameter)
+    target = torch.zeros(())
+    copy(target, parameter)
+    assert target == 3.0

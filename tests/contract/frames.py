@@ -1,0 +1,114 @@
+"""Valid IPC messages, and every way in which one field of them can be wrong."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dlcpd.contract.messages import KINDS, Message
+from dlcpd.contract.schema import MAX_TEXT
+
+Rule = Mapping[str, Any]
+
+_ROWS: dict[tuple[type, ...], list[Any]] = {
+    (int, int): [0, 4096],
+    (int, str, str, str): [1, "host-b", "tcp://192.0.2.2:7700", "k" * 40],
+}
+_CELLS: dict[type, st.SearchStrategy[Any]] = {
+    int: st.integers(-(2**63), 2**63 - 1),
+    str: st.text(max_size=20),
+}
+
+
+def rules(kind: type[Message]) -> dict[str, Rule]:
+    """The rule of each field of a message."""
+    return {f.name: f.metadata for f in fields(kind)}
+
+
+def example(kind: type[Message]) -> dict[str, Any]:
+    """Valid fields of one message of that kind, each at a limit of its rule."""
+    return {name: good_values(rule)[0] for name, rule in rules(kind).items()}
+
+
+def good_values(rule: Rule) -> list[Any]:
+    """The limits of what a field may hold."""
+    wanted = rule["type"]
+    if wanted in (int, float):
+        limits = [wanted(rule["high"]), wanted(rule["low"])]
+        return limits if wanted is int else [*limits, int(rule["low"])]
+    if wanted is bool:
+        return [True, False]
+    if wanted is dict:
+        return [{"sessions": [{"job": "j"}]}, {}]
+    if wanted is list:
+        row = _ROWS[rule["columns"]]
+        return [[row] * rule["high"], [row], []]
+    return list(rule["choices"]) if "choices" in rule else ["x" * rule["high"], ""]
+
+
+def bad_values(rule: Rule) -> Iterator[tuple[str, Any]]:
+    """(name of the corruption, value) for one field."""
+    wanted = rule["type"]
+    value: Any
+    for value in (None, True, 1, 0.5, "1", b"1", [], (), {}):
+        if type(value) is not wanted and not (wanted is float and value == 1 and value is not True):
+            yield f"is {value!r}", value
+    if wanted is int:
+        yield from (("low - 1", rule["low"] - 1), ("high + 1", rule["high"] + 1))
+        yield from (("65 bits", 1 << 64), ("20,000 bits", -(1 << 20_000)))
+    if wanted is float:
+        yield "below low", math.nextafter(rule["low"], -math.inf)
+        yield "above high", math.nextafter(rule["high"], math.inf)
+        yield from (("low - 1", int(rule["low"]) - 1), ("high + 1", math.floor(rule["high"]) + 1))
+        yield from (("nan", math.nan), ("inf", math.inf), ("-inf", -math.inf))
+        yield "20,000 bits", 1 << 20_000
+    if wanted is str and "choices" not in rule:
+        yield "too long", "x" * (rule["high"] + 1)
+    if "choices" in rule:
+        yield from (("empty", ""), ("unknown", "x" * MAX_TEXT), ("too long", "x" * (MAX_TEXT + 1)))
+    if wanted is list:
+        yield from _bad_rows(_ROWS[rule["columns"]], rule["high"])
+
+
+def _bad_rows(row: list[Any], limit: int) -> Iterator[tuple[str, Any]]:
+    wrong: Any
+    yield "too many rows", [row] * (limit + 1)
+    yield "a row is a tuple", [row, tuple(row)]
+    yield "a row is a number", [1]
+    yield "a row is short", [row, row[:-1]]
+    yield "a row is long", [row, [*row, 1]]
+    for column, cell in enumerate(row):
+        for wrong in (None, True, 0.5, b"1", [], "1" if isinstance(cell, int) else 1):
+            yield f"cell {column} is {wrong!r}", [row, [*row[:column], wrong, *row[column + 1 :]]]
+        if isinstance(cell, str):
+            long = [*row[:column], "x" * (MAX_TEXT + 1), *row[column + 1 :]]
+            yield f"cell {column} is too long", [long]
+
+
+def values(rule: Rule) -> st.SearchStrategy[Any]:
+    """Any value that a field may hold."""
+    wanted = rule["type"]
+    if wanted is int:
+        return st.integers(rule["low"], rule["high"])
+    if wanted is float:
+        return st.floats(rule["low"], rule["high"])
+    if wanted is bool:
+        return st.booleans()
+    if wanted is dict:
+        return st.dictionaries(st.text(max_size=8), st.integers(0, 9) | st.text(max_size=8))
+    if wanted is list:
+        return st.lists(st.tuples(*(_CELLS[c] for c in rule["columns"])).map(list), max_size=3)
+    if "choices" in rule:
+        return st.sampled_from(rule["choices"])
+    return st.text(max_size=min(rule["high"], 20))
+
+
+def messages() -> st.SearchStrategy[Message]:
+    """Any valid message."""
+    return st.sampled_from(KINDS).flatmap(_messages_of)
+
+
+def _messages_of(kind: type[Message]) -> st.SearchStrategy[Message]:
+    return st.builds(kind, **{name: values(rule) for name, rule in rules(kind).items()})

@@ -1,0 +1,157 @@
+"""Bodies of control datagrams: the vectors in both directions, and no input that raises more."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlcpd.contract.errors import MalformedDatagram
+from dlcpd.core import control
+from dlcpd.core.bitmap import pack_bits
+from dlcpd.core.control import FILLS, MAX_CHUNKS_LISTED, PathCredit, Ready
+from dlcpd.core.wire import HEADER_SIZE, Header, Kind
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "header.json").read_text())
+
+
+def good(table: str) -> Any:
+    chosen = [v for v in VECTORS[table] if "reject" not in v]
+    return pytest.mark.parametrize("vector", chosen, ids=[v["name"] for v in chosen])
+
+
+def bad(table: str) -> Any:
+    chosen = [v for v in VECTORS[table] if "reject" in v]
+    return pytest.mark.parametrize("vector", chosen, ids=[v["name"] for v in chosen])
+
+
+def body(vector: dict[str, Any]) -> bytes:
+    return bytes.fromhex(vector["hex"])
+
+
+# --- READY ---------------------------------------------------------------------------
+
+
+@good("ready")
+def test_ready(vector: dict[str, Any]) -> None:
+    ready = Ready(**vector["fields"])
+    assert ready.pack() == body(vector)
+    assert control.unpack_ready_untrusted(body(vector)) == ready
+
+
+@bad("ready")
+def test_ready_rejected(vector: dict[str, Any]) -> None:
+    with pytest.raises(MalformedDatagram) as caught:
+        control.unpack_ready_untrusted(body(vector))
+    assert caught.value.reason == vector["reject"]
+
+
+SUBMITTED = Ready("float32", "sum", FILLS[0], 5, 1000, 0.01, 42, window=9, checked=3, digest=8)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"dtype": "float64"}, {"reduce": "avg"}, {"fill": "zero"}, {"traffic_class": 4},
+        {"count": 1001}, {"max_loss": 0.02}, {"fingerprint": 43}, {"max_loss": math.nan},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_any_difference_in_what_was_submitted_is_told_and_described(other: dict[str, Any]) -> None:
+    theirs = replace(SUBMITTED, **other)
+    assert not SUBMITTED.agrees_with(theirs)
+    assert SUBMITTED.describe() != theirs.describe()
+
+
+@pytest.mark.parametrize("other", [{"window": 1}, {"checked": 4}, {"digest": 9}], ids=str)
+def test_what_travels_along_is_no_disagreement(other: dict[str, Any]) -> None:
+    assert SUBMITTED.agrees_with(replace(SUBMITTED, **other))
+
+
+def test_a_description_reads_well() -> None:
+    assert SUBMITTED.describe() == (
+        "sum of float32[1000], max_loss 0.01, fill residual, class 5, "
+        "name and critical ranges 000000000000002a"
+    )
+    assert "exact" in replace(SUBMITTED, max_loss=0.0).describe()
+
+
+# --- CREDIT, COMPLETE, bitmaps ----------------------------------------------------------
+
+
+@good("credit")
+def test_credit(vector: dict[str, Any]) -> None:
+    rows = [PathCredit(*row) for row in vector["rows"]]
+    assert control.pack_credit(vector["window"], rows) == body(vector)
+    assert control.unpack_credit_untrusted(body(vector)) == (vector["window"], rows)
+
+
+@bad("credit")
+def test_credit_rejected(vector: dict[str, Any]) -> None:
+    with pytest.raises(MalformedDatagram) as caught:
+        control.unpack_credit_untrusted(body(vector))
+    assert caught.value.reason == vector["reject"]
+
+
+def test_a_count_of_packets_beyond_32_bits_wraps_into_its_field() -> None:
+    packed = control.pack_credit(0, [PathCredit(0, 5, (1 << 32) + 5, 0, 0)])
+    assert control.unpack_credit_untrusted(packed)[1][0].received == 5
+
+
+@good("complete")
+def test_complete(vector: dict[str, Any]) -> None:
+    assert control.pack_chunks(vector["chunks"]) == body(vector)
+    assert control.unpack_chunks_untrusted(body(vector)) == vector["chunks"]
+
+
+@bad("complete")
+def test_complete_rejected(vector: dict[str, Any]) -> None:
+    with pytest.raises(MalformedDatagram) as caught:
+        control.unpack_chunks_untrusted(body(vector))
+    assert caught.value.reason == vector["reject"]
+
+
+def test_a_full_list_of_chunks_fits_any_datagram() -> None:
+    assert HEADER_SIZE + 4 * MAX_CHUNKS_LISTED < 1280  # IPv6 minimum link (RFC 8200)
+
+
+@good("bitmap")
+def test_bitmap(vector: dict[str, Any]) -> None:
+    bits = control.unpack_bits_untrusted(body(vector), vector["segments"])
+    assert len(bits) == vector["segments"]
+    assert np.flatnonzero(bits).tolist() == vector["indices"]
+    assert pack_bits(bits) == body(vector)
+
+
+@bad("bitmap")
+def test_bitmap_rejected(vector: dict[str, Any]) -> None:
+    with pytest.raises(MalformedDatagram) as caught:
+        control.unpack_bits_untrusted(body(vector), vector["segments"])
+    assert caught.value.reason == vector["reject"]
+
+
+@given(st.binary(max_size=600), st.integers(1, 4096))
+def test_random_bodies_raise_only_malformed_datagram(data: bytes, segments: int) -> None:
+    for parse in (
+        control.unpack_ready_untrusted,
+        control.unpack_credit_untrusted,
+        control.unpack_chunks_untrusted,
+        lambda raw: control.unpack_bits_untrusted(raw, segments),
+    ):
+        try:
+            parse(data)
+        except MalformedDatagram as exc:
+            assert exc.reason in ("length", "body", "path")
+
+
+def test_a_control_datagram_is_a_header_and_its_body() -> None:
+    header = Header(Kind.NACK, 5, 7, round=2)
+    data = control.datagram(header, b"\x01")
+    assert Header.unpack_untrusted(data) == header
+    assert control.body_untrusted(data) == b"\x01"
+    assert control.body_untrusted(control.datagram(header)) == b""

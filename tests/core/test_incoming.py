@@ -1,0 +1,127 @@
+"""Placement: right payloads land in place; no length and no segment writes beyond the chunk (P7)."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlcpd.core.incoming import Incoming
+from dlcpd.core.receiver import ChunkReceiver
+from dlcpd.core.wire import HEADER_SIZE, Kind
+
+SEGMENT = 64
+WIDTH = HEADER_SIZE + SEGMENT
+MARGIN, CANARY = 256, 0xEE
+
+
+class Place:
+    """A chunk of `size` bytes in the middle of memory that nobody may touch."""
+
+    def __init__(self, size: int) -> None:
+        self.memory = np.full(size + 2 * MARGIN, CANARY, np.uint8)
+        self.chunk = self.memory[MARGIN : MARGIN + size]
+        self.chunk[:] = 0
+        segments = -(-size // SEGMENT)
+        self.incoming = Incoming(
+            (1, Kind.PUSH, 0), 1, ChunkReceiver(segments), self.chunk, SEGMENT
+        )
+
+    def put(self, index: list[int], lengths: list[int], segments: list[int]) -> list[int]:
+        rows = np.arange(1, 200, dtype=np.uint8)[:, None].repeat(WIDTH, axis=1)  # row i holds i + 1
+        good = self.incoming.place(
+            rows, np.array(index, np.intp), np.array(lengths, np.intp), np.array(segments, np.intp)
+        )
+        return good.tolist()
+
+    @property
+    def untouched(self) -> bool:
+        around = np.concatenate([self.memory[:MARGIN], self.memory[-MARGIN:]])
+        return bool((around == CANARY).all())
+
+    def segment(self, number: int) -> np.ndarray:
+        return self.chunk[number * SEGMENT : (number + 1) * SEGMENT]
+
+
+@pytest.mark.parametrize("segments", [[0, 1, 2], [1, 2, 3], [3, 1, 0], [2]])
+@pytest.mark.parametrize("first", [0, 5])
+def test_whole_segments_land_in_their_places(segments: list[int], first: int) -> None:
+    place = Place(4 * SEGMENT)
+    index = list(range(first, first + len(segments)))
+    assert place.put(index, [WIDTH] * len(segments), segments) == segments
+    for row, segment in zip(index, segments, strict=True):
+        assert (place.segment(segment) == row + 1).all()
+    assert np.count_nonzero(place.chunk) == len(segments) * SEGMENT
+
+
+def test_rows_with_gaps_between_them() -> None:
+    place = Place(4 * SEGMENT)
+    assert place.put([2, 7, 9], [WIDTH] * 3, [0, 1, 2]) == [0, 1, 2]
+    assert [int(place.segment(s)[0]) for s in range(4)] == [3, 8, 10, 0]
+
+
+@pytest.mark.parametrize("tail", [1, 4, 63])
+def test_a_short_tail(tail: int) -> None:
+    place = Place(2 * SEGMENT + tail)
+    assert place.put([0, 1, 2], [WIDTH, WIDTH, HEADER_SIZE + tail], [0, 1, 2]) == [0, 1, 2]
+    assert (place.segment(2) == 3).all()
+    assert place.untouched
+
+
+def test_a_chunk_of_only_a_tail() -> None:
+    place = Place(5)
+    assert place.put([4], [HEADER_SIZE + 5], [0]) == [0]
+    assert (place.chunk == 5).all()
+    assert place.untouched
+
+
+@pytest.mark.parametrize(
+    ("length", "segment"),
+    [
+        pytest.param(WIDTH, 2, id="full where the tail is short"),
+        pytest.param(HEADER_SIZE + 10, 0, id="short where it is full"),
+        pytest.param(HEADER_SIZE + 10, 3, id="behind the tail"),
+        pytest.param(WIDTH, 3, id="first segment the chunk has not"),
+        pytest.param(WIDTH, 4095, id="largest segment of the wire"),
+        pytest.param(HEADER_SIZE, 0, id="no payload"),
+        pytest.param(HEADER_SIZE + 9, 2, id="tail short by one"),
+        pytest.param(HEADER_SIZE + 11, 2, id="tail long by one"),
+        pytest.param(WIDTH + 1, 0, id="longer than a row"),
+    ],
+)
+def test_what_does_not_fit_is_left_out_and_the_rest_is_not(length: int, segment: int) -> None:
+    place = Place(2 * SEGMENT + 10)
+    assert place.put([0, 1], [length, WIDTH], [segment, 1]) == [1]
+    assert (place.segment(1) == 2).all()
+    assert np.count_nonzero(place.chunk) == SEGMENT
+    assert place.untouched
+
+
+@pytest.mark.parametrize("length", [HEADER_SIZE, HEADER_SIZE + 1])
+def test_a_chunk_without_a_tail_takes_no_short_segment(length: int) -> None:
+    place = Place(2 * SEGMENT)
+    assert place.put([0], [length], [2]) == []
+    assert place.untouched
+
+
+datagrams = st.lists(
+    st.tuples(
+        st.one_of(st.sampled_from([WIDTH, HEADER_SIZE, HEADER_SIZE + 10]), st.integers(0, 200)),
+        st.one_of(st.integers(0, 6), st.integers(0, 4095)),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(st.integers(1, 5 * SEGMENT), datagrams)
+@settings(max_examples=400)
+def test_nothing_is_ever_written_outside_the_chunk(
+    size: int, garbage: list[tuple[int, int]]
+) -> None:
+    place = Place(size)
+    lengths, segments = (list(column) for column in zip(*garbage, strict=True))
+    good = place.put(list(range(len(garbage))), lengths, segments)
+    assert place.untouched
+    assert set(good) <= set(range(-(-size // SEGMENT)))
+    written = {number for number in range(-(-size // SEGMENT)) if place.segment(number).any()}
+    assert written == set(good)

@@ -1,0 +1,54 @@
+"""The token bucket holds its rate over any time longer than a burst."""
+
+import pytest
+
+from dlcpd.core.pacing import BURST, Pacer
+
+MEGABIT = 1e6
+
+
+def test_no_cap() -> None:
+    pacer = Pacer(0)
+    pacer.spend(1 << 40)
+    assert pacer.allowance(0.0) == 1 << 30
+    assert pacer.ready_at(1 << 40, 5.0) == 5.0
+
+
+def test_an_idle_pacer_saves_one_burst_and_no_more() -> None:
+    pacer = Pacer(800 * MEGABIT)
+    assert pacer.allowance(1000.0) == int(100e6 * BURST)
+
+
+def test_spending_more_than_the_allowance_is_paid_back() -> None:
+    pacer = Pacer(8 * MEGABIT)  # 1 MB/s: a burst of 2000 B
+    pacer.allowance(1.0)
+    pacer.spend(3000)
+    assert pacer.allowance(1.0) < 0
+    assert pacer.allowance(1.001) == pytest.approx(0, abs=1)
+    assert pacer.allowance(1.002) == pytest.approx(1000, abs=1)
+
+
+def test_ready_at_is_when_the_allowance_is_there() -> None:
+    pacer = Pacer(8 * MEGABIT)
+    pacer.allowance(1.0)
+    pacer.spend(2000)
+    at = pacer.ready_at(1500, 1.0)
+    assert at == pytest.approx(1.0015)
+    assert pacer.allowance(at) >= 1499
+
+
+def test_what_exceeds_a_burst_waits_for_a_full_one() -> None:
+    pacer = Pacer(8 * MEGABIT)
+    pacer.allowance(1.0)
+    pacer.spend(2000)
+    assert pacer.ready_at(1 << 20, 1.0) == pytest.approx(1.002)
+
+
+def test_the_rate_holds_in_the_long_run() -> None:
+    pacer, now, sent = Pacer(8 * MEGABIT), 0.0, 0
+    while now < 10.0:
+        size = max(pacer.allowance(now), 0)
+        pacer.spend(size)
+        sent += size
+        now += 0.0007
+    assert sent == pytest.approx(10e6, rel=0.01)

@@ -1,0 +1,326 @@
+"""The stop rule: what may complete a chunk, and everything that may not."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlcpd.core.receiver import TRANSITIONS, Answer, ChunkReceiver, Input, State
+from dlcpd.core.wire import MAX_ROUND
+
+SEGMENTS = 20
+QUIET = 1e-3
+SOON, LATER, DEADLINE = 1.0, 2.0, 10.0  # seconds; LATER is quiet after SOON
+
+
+def arrive(receiver: ChunkReceiver, segments: range | list[int], now: float = SOON, **how: int) -> int:
+    ending, round_ = bool(how.get("ending", 0)), how.get("round_", 0)
+    return receiver.on_segments(
+        np.array(list(segments), np.intp), ending=ending, round_=round_, now=now
+    )
+
+
+def receiver(budget: int = 2, critical: list[int] | None = None) -> ChunkReceiver:
+    bits = None
+    if critical is not None:
+        bits = np.zeros(SEGMENTS, bool)
+        bits[critical] = True
+    return ChunkReceiver(SEGMENTS, budget, bits, deadline=DEADLINE)
+
+
+def receiving() -> ChunkReceiver:
+    return receiver()
+
+
+def offered() -> ChunkReceiver:
+    """Lacks segments 18 and 19, and has said that it would go without."""
+    made = receiver()
+    arrive(made, range(18), ending=1)
+    assert made.evaluate(LATER, QUIET) is Answer.FINAL
+    return made
+
+
+def complete() -> ChunkReceiver:
+    made = receiver()
+    arrive(made, range(SEGMENTS))
+    return made
+
+
+IN: dict[State, Callable[[], ChunkReceiver]] = {
+    State.RECEIVING: receiving,
+    State.OFFERED: offered,
+    State.COMPLETE: complete,
+}
+
+
+def apply(made: ChunkReceiver, event: Input) -> None:
+    """Bring `event` about by what happens on the wire."""
+    match event:
+        case Input.FILLED:
+            arrive(made, range(SEGMENTS), round_=made.round + 1)
+        case Input.MORE:
+            arrive(made, [18], round_=made.round + 1)
+        case Input.SETTLED:
+            arrive(made, range(18), ending=1, round_=made.round)
+            made.evaluate(LATER, QUIET)
+        case Input.AGREED:
+            made.on_ack(made.offer)
+
+
+# --- the machine ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", State)
+def test_each_state_can_be_reached(state: State) -> None:
+    assert IN[state]().state is state
+
+
+@pytest.mark.parametrize(("state", "event"), TRANSITIONS)
+def test_each_transition_happens_on_the_wire(state: State, event: Input) -> None:
+    made = IN[state]()
+    apply(made, event)
+    assert made.state is TRANSITIONS[state, event]
+
+
+@pytest.mark.parametrize(
+    ("state", "event"),
+    [(s, e) for s in State for e in Input if (s, e) not in TRANSITIONS],
+)
+def test_any_other_input_is_ignored(state: State, event: Input) -> None:
+    made = IN[state]()
+    apply(made, event)
+    assert made.state is state
+
+
+def test_nothing_leaves_complete() -> None:
+    assert State.COMPLETE not in {state for state, _ in TRANSITIONS}
+
+
+# --- arrivals ---------------------------------------------------------------------------
+
+
+def test_duplicates_are_not_counted_as_new() -> None:
+    made = receiver()
+    assert arrive(made, range(10)) == 10
+    assert arrive(made, range(5, 12)) == 2
+    assert made.missing == SEGMENTS - 12
+
+
+def test_duplicates_do_not_put_off_the_verdict() -> None:
+    made = receiver()
+    arrive(made, range(18), now=SOON, ending=1)
+    arrive(made, range(18), now=LATER)
+    assert made.last_arrival == SOON
+
+
+def test_an_offer_binds_late_arrivals_do_not_count() -> None:
+    made = offered()
+    assert arrive(made, [18, 19], now=LATER) == 0
+    assert (made.state, made.missing) == (State.OFFERED, 2)
+    assert np.flatnonzero(~made.received).tolist() == [18, 19]
+
+
+def test_a_veto_voids_the_offer() -> None:
+    made = offered()
+    old = made.offer
+    assert arrive(made, [18], now=LATER, ending=1, round_=1) == 1
+    assert (made.state, made.round, made.ended) == (State.RECEIVING, 1, True)
+    assert not made.on_ack(old)
+    assert made.evaluate(LATER + 1, QUIET) is Answer.FINAL
+    assert made.offer == old + 1
+    assert np.flatnonzero(~made.received).tolist() == [19]
+
+
+def test_a_later_round_without_news_leaves_the_offer_standing() -> None:
+    made = offered()
+    assert arrive(made, [0, 1], now=LATER, ending=1, round_=1) == 0
+    assert made.evaluate(LATER, QUIET) is Answer.FINAL
+    assert made.on_ack(made.offer)
+
+
+# --- the stop rule ------------------------------------------------------------------------
+
+
+def test_full_needs_no_verdict() -> None:
+    assert complete().evaluate(LATER, QUIET) is Answer.NOTHING
+
+
+def test_never_before_the_pass_has_ended() -> None:
+    made = receiver()
+    arrive(made, range(19))
+    assert made.evaluate(LATER, QUIET) is Answer.NOTHING
+    assert made.state is State.RECEIVING
+
+
+def test_at_the_deadline_the_end_of_the_pass_is_not_awaited() -> None:
+    made = receiver()
+    arrive(made, range(19))
+    assert made.evaluate(DEADLINE - 1e-6, QUIET) is Answer.NOTHING
+    assert made.evaluate(DEADLINE, QUIET) is Answer.FINAL
+
+
+@pytest.mark.parametrize("now", [LATER, DEADLINE])
+def test_never_while_data_flows(now: float) -> None:
+    made = receiver()
+    arrive(made, range(19), now=now, ending=1)
+    assert made.evaluate(now + QUIET / 2, QUIET) is Answer.NOTHING
+    assert made.evaluate(now + 1.01 * QUIET, QUIET) is Answer.FINAL
+
+
+@pytest.mark.parametrize("now", [LATER, DEADLINE, 1e9])
+def test_never_with_a_critical_segment_missing(now: float) -> None:
+    made = receiver(critical=[19])
+    arrive(made, range(19), ending=1)
+    assert made.evaluate(now, QUIET) is Answer.NACK
+    arrive(made, [19], now=now, round_=1)
+    assert made.state is State.COMPLETE
+
+
+def test_critical_segments_that_arrived_do_not_block() -> None:
+    made = receiver(critical=[0, 5])
+    arrive(made, range(18), ending=1)
+    assert made.evaluate(LATER, QUIET) is Answer.FINAL
+
+
+@pytest.mark.parametrize("now", [LATER, DEADLINE, 1e9])
+@pytest.mark.parametrize(("got", "answer"), [(18, Answer.FINAL), (17, Answer.NACK)])
+def test_the_budget_is_the_bound_also_at_the_deadline(
+    now: float, got: int, answer: Answer
+) -> None:
+    made = receiver(budget=2)
+    arrive(made, range(got), ending=1)
+    assert made.evaluate(now, QUIET) is answer
+
+
+@pytest.mark.parametrize("now", [LATER, DEADLINE, 1e9])
+def test_a_wholly_silent_sender_is_never_gone_without(now: float) -> None:
+    made = receiver(budget=SEGMENTS // 2)
+    made.on_end(0)
+    assert made.evaluate(now, QUIET) is Answer.NACK
+
+
+def test_exact_never_offers() -> None:
+    made = ChunkReceiver(SEGMENTS)
+    arrive(made, range(19), ending=1)
+    for now in (LATER, DEADLINE, 1e9):
+        assert made.evaluate(now, QUIET) is Answer.NACK
+    assert made.state is State.RECEIVING
+
+
+def test_nothing_completes_without_the_senders_consent() -> None:
+    made = offered()
+    for now in (LATER, DEADLINE, 1e9):
+        assert made.evaluate(now, QUIET) is Answer.FINAL
+        assert made.state is State.OFFERED
+
+
+@pytest.mark.parametrize("offer", [-1, 1])
+def test_consent_to_another_offer_is_none(offer: int) -> None:
+    made = offered()
+    assert not made.on_ack(made.offer + offer)
+    assert made.state is State.OFFERED
+
+
+def test_consent_without_an_offer_is_none() -> None:
+    made = receiver()
+    arrive(made, range(19), ending=1)
+    assert not made.on_ack(made.offer)
+    assert not complete().on_ack(0)
+
+
+def test_an_offer_is_repeated_under_its_number() -> None:
+    made = offered()
+    first = made.offer
+    made.evaluate(LATER + 1, QUIET)
+    assert made.offer == first
+    assert made.attempts == 2
+    assert made.on_ack(first)
+    assert made.state is State.COMPLETE
+
+
+def test_offers_wrap_in_their_byte() -> None:
+    made = receiver()
+    made.offer = 255
+    arrive(made, range(19), ending=1)
+    made.evaluate(LATER, QUIET)
+    assert made.offer == 0
+
+
+# --- rounds -------------------------------------------------------------------------------
+
+
+def nacked() -> ChunkReceiver:
+    made = receiver(budget=0)
+    arrive(made, range(10), ending=1)
+    assert made.evaluate(LATER, QUIET) is Answer.NACK
+    return made
+
+
+def test_the_end_of_a_pass_asks_for_the_next_round() -> None:
+    made = nacked()
+    assert (made.round, made.ended) == (1, False)
+
+
+def test_a_lost_nack_is_repeated_for_the_same_round() -> None:
+    made = nacked()
+    assert made.evaluate(LATER + 1, QUIET) is Answer.NACK
+    assert (made.round, made.attempts) == (1, 2)
+
+
+def test_the_end_of_an_old_pass_is_not_the_end_of_this_one() -> None:
+    made = nacked()
+    made.on_end(0)
+    arrive(made, [10], now=LATER, ending=1, round_=0)
+    assert not made.ended
+    made.on_end(1)
+    assert made.ended
+
+
+def test_hearing_from_the_sender_resets_the_patience() -> None:
+    made = nacked()
+    made.on_end(0)
+    assert made.attempts == 0
+
+
+def test_rounds_end_at_their_limit() -> None:
+    made = nacked()
+    made.round, made.ended = MAX_ROUND, True
+    assert made.evaluate(LATER, QUIET) is Answer.NACK
+    assert made.round == MAX_ROUND
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("data"), st.integers(0, SEGMENTS - 1), st.booleans(), st.integers(0, 3)),
+        st.tuples(st.just("end"), st.integers(0, 3)),
+        st.tuples(st.just("evaluate")),
+        st.tuples(st.just("ack"), st.integers(0, 3)),
+    ),
+    max_size=80,
+)
+
+
+@given(steps, st.integers(0, 5), st.sets(st.integers(0, SEGMENTS - 1)))
+def test_no_order_of_events_breaks_the_bound(
+    happenings: list[tuple[object, ...]], budget: int, critical: set[int]
+) -> None:
+    made = receiver(budget, sorted(critical))
+    now, agreed = 0.0, False
+    for what, *rest in happenings:
+        now += 0.5
+        if what == "data":
+            arrive(made, [rest[0]], now=now, ending=rest[1], round_=rest[2])  # type: ignore[list-item, arg-type]
+        elif what == "end":
+            made.on_end(rest[0])  # type: ignore[arg-type]
+        elif what == "evaluate":
+            made.evaluate(now, QUIET)
+        else:
+            agreed |= made.on_ack(rest[0])  # type: ignore[arg-type]
+        lost = np.flatnonzero(~made.received)
+        assert made.missing == len(lost)
+        if made.state is State.COMPLETE:
+            assert len(lost) <= budget
+            assert not critical & set(lost.tolist())
+            assert agreed or not len(lost)

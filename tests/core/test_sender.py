@@ -1,0 +1,154 @@
+"""One chunk on its way out: every input in every state."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dlcpd.core.sender import ENDING_RUN, ChunkSender, State
+from dlcpd.core.wire import MAX_ROUND, Kind
+
+SEGMENTS = 100
+
+
+def chunk(order: list[int] | None = None) -> ChunkSender:
+    segments = np.arange(SEGMENTS) if order is None else np.array(order, np.intp)
+    return ChunkSender((1, Kind.PUSH, 0), np.zeros(SEGMENTS * 64, np.uint8), 0, 64, 5, segments)
+
+
+def missing(*segments: int) -> np.ndarray:
+    bits = np.zeros(SEGMENTS, bool)
+    bits[list(segments)] = True
+    return bits
+
+
+def sending() -> ChunkSender:
+    sender = chunk()
+    sender.take(10, 0)
+    return sender
+
+
+def awaiting() -> ChunkSender:
+    sender = chunk()
+    sender.take(SEGMENTS, 0)
+    return sender
+
+
+def done() -> ChunkSender:
+    sender = awaiting()
+    sender.on_done()
+    return sender
+
+
+IN = {State.SENDING: sending, State.AWAITING: awaiting, State.DONE: done}
+
+
+@pytest.mark.parametrize("state", State)
+def test_each_state_can_be_reached(state: State) -> None:
+    assert IN[state]().state is state
+
+
+def test_a_pass_takes_every_segment_once_in_its_order() -> None:
+    order = list(range(50, SEGMENTS)) + list(range(50))
+    sender, taken = chunk(order), []
+    while sender.remaining:
+        taken += sender.take(33, 0)[0].tolist()
+    assert taken == order
+    assert sender.state is State.AWAITING
+    assert (sender.sent, sender.repaired) == (SEGMENTS, 0)
+    assert sender.take(10, 0)[0].tolist() == []
+
+
+def test_the_end_of_a_pass_is_marked_over_several_batches() -> None:
+    sender, marked = chunk(), 0
+    while sender.remaining:
+        taken, ending = sender.take(9, 0)
+        assert ending <= len(taken)
+        if sender.remaining >= ENDING_RUN:
+            assert ending == 0
+        marked += ending
+    assert marked == ENDING_RUN
+
+
+def test_a_short_pass_is_all_ending() -> None:
+    sender = chunk([1, 0])
+    assert sender.take(10, 0)[1] == 2
+
+
+def test_the_path_of_every_segment_is_remembered() -> None:
+    sender = chunk()
+    sender.take(60, 2)
+    sender.take(40, 1)
+    assert (sender.path_of[:60] == 2).all()
+    assert (sender.path_of[60:] == 1).all()
+
+
+@pytest.mark.parametrize("state", [State.SENDING, State.AWAITING])
+def test_a_nack_starts_the_round_it_asks_for(state: State) -> None:
+    sender = IN[state]()
+    assert sender.on_nack(missing(7, 99), 1)
+    assert (sender.state, sender.round, sender.remaining) == (State.SENDING, 1, 2)
+    sent = sender.sent
+    assert sender.take(10, 0)[0].tolist() == [7, 99]
+    assert (sender.state, sender.sent, sender.repaired) == (State.AWAITING, sent, 2)
+
+
+def test_a_nack_may_skip_rounds_whose_nacks_were_lost() -> None:
+    assert awaiting().on_nack(missing(1), 5)
+    assert awaiting().on_nack(missing(1), MAX_ROUND)
+
+
+@pytest.mark.parametrize(
+    ("make", "bits", "round_"),
+    [
+        pytest.param(done, missing(1), 1, id="done"),
+        pytest.param(awaiting, missing(1), 0, id="stale round"),
+        pytest.param(awaiting, missing(1), MAX_ROUND + 1, id="no such round"),
+        pytest.param(awaiting, missing(), 1, id="nothing missing"),
+    ],
+)
+def test_a_nack_that_asks_for_nothing_changes_nothing(
+    make: Callable[[], ChunkSender], bits: np.ndarray, round_: int
+) -> None:
+    sender = make()
+    before = (sender.state, sender.round, sender.remaining, sender.repaired)
+    assert not sender.on_nack(bits, round_)
+    assert (sender.state, sender.round, sender.remaining, sender.repaired) == before
+
+
+def test_a_nack_again_does_not_repeat_the_repair() -> None:
+    sender = awaiting()
+    sender.on_nack(missing(1, 2), 1)
+    sender.take(10, 0)
+    assert not sender.on_nack(missing(1, 2), 1)
+    assert sender.repaired == 2
+
+
+@pytest.mark.parametrize("state", [State.SENDING, State.AWAITING])
+def test_a_veto_sends_in_a_new_round(state: State) -> None:
+    sender = IN[state]()
+    sender.on_veto(np.array([5, 6], np.intp))
+    assert (sender.state, sender.round) == (State.SENDING, 1)
+    assert sender.take(10, 0)[0].tolist() == [5, 6]
+
+
+def test_rounds_do_not_outgrow_their_byte() -> None:
+    sender = awaiting()
+    sender.on_nack(missing(1), MAX_ROUND)
+    sender.on_veto(np.array([1], np.intp))
+    assert sender.round == MAX_ROUND
+
+
+def test_probes_count_from_the_last_thing_sent() -> None:
+    sender = awaiting()
+    sender.probes = 4
+    sender.on_nack(missing(1), 1)
+    assert sender.probes == 0
+
+
+@pytest.mark.parametrize("state", State)
+def test_done_is_told_once(state: State) -> None:
+    sender = IN[state]()
+    assert sender.on_done() is (state is not State.DONE)
+    assert sender.state is State.DONE
+    assert not sender.on_done()

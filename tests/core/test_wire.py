@@ -1,0 +1,213 @@
+"""Headers: the vectors are the truth; the scalar codec and its numpy twin both follow them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlcpd.contract.errors import MalformedDatagram
+from dlcpd.contract.traffic import MAX_CLASSES as CLASSES_OF_THE_TABLE
+from dlcpd.core import wire_batch
+from dlcpd.core.wire import (
+    DATA_KINDS,
+    HEADER_SIZE,
+    MAX_CLASSES,
+    MAX_PATHS,
+    MAX_SEGMENTS,
+    Flag,
+    Header,
+    Kind,
+)
+from dlcpd.core.wire_batch import CHUNK, NUMBER, OPERATION, REASONS, SEGMENT, SENT_AT
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "header.json").read_text())["header"]
+GOOD = [pytest.param(v, id=v["name"]) for v in VECTORS if "fields" in v]
+BAD = [pytest.param(v, id=v["name"]) for v in VECTORS if "reject" in v]
+WHOLE = [v for v in VECTORS if len(v["hex"]) >= 2 * HEADER_SIZE]
+
+
+def header(fields: dict[str, Any]) -> Header:
+    return Header(**{**fields, "kind": Kind(fields["kind"])})
+
+
+def row(vector: dict[str, Any]) -> bytes:
+    return bytes.fromhex(vector["hex"])[:HEADER_SIZE]
+
+
+def rows(vectors: list[dict[str, Any]]) -> np.ndarray:
+    return np.frombuffer(b"".join(map(row, vectors)), np.uint8).reshape(-1, HEADER_SIZE)
+
+
+def fields_of(words: np.ndarray) -> dict[str, int]:
+    """What the batch codec's users read out of one row."""
+    first, fifth = int(words[0]), int(words[SEGMENT])
+    return {
+        "kind": first >> 8 & 0xFF, "flags": first >> 16 & 0xFF, "path": first >> 24,
+        "operation": int(words[OPERATION]),
+        "token": int(words[wire_batch.TOKEN_LOW]) | int(words[wire_batch.TOKEN_HIGH]) << 32,
+        "chunk": int(words[CHUNK]), "segment": fifth & 0xFFFF, "round": fifth >> 16 & 0xFF,
+        "traffic_class": fifth >> 24, "packet_number": int(words[NUMBER]),
+        "sent_at": int(words[SENT_AT]),
+    }  # fmt: skip
+
+
+# --- the vectors, in both directions, through both codecs ------------------------------
+
+
+@pytest.mark.parametrize("vector", GOOD)
+def test_unpack(vector: dict[str, Any]) -> None:
+    assert Header.unpack_untrusted(bytes.fromhex(vector["hex"])) == header(vector["fields"])
+
+
+@pytest.mark.parametrize("vector", GOOD)
+def test_pack(vector: dict[str, Any]) -> None:
+    assert header(vector["fields"]).pack() == row(vector)
+
+
+@pytest.mark.parametrize("vector", BAD)
+def test_reject(vector: dict[str, Any]) -> None:
+    with pytest.raises(MalformedDatagram) as caught:
+        Header.unpack_untrusted(bytes.fromhex(vector["hex"]))
+    assert caught.value.reason == vector["reject"]
+
+
+@pytest.mark.parametrize("vector", [v for v in VECTORS if v in WHOLE], ids=lambda v: v["name"])
+def test_parse_alone(vector: dict[str, Any]) -> None:
+    words, verdicts = wire_batch.parse(rows([vector]))
+    if "fields" in vector:
+        assert verdicts is None
+        assert fields_of(words[0]) == vector["fields"]
+    else:
+        assert verdicts is not None
+        assert REASONS[verdicts[0]] == vector["reject"]
+
+
+def test_parse_together() -> None:
+    words, verdicts = wire_batch.parse(rows(WHOLE))
+    assert verdicts is not None
+    assert [REASONS[v] for v in verdicts.tolist()] == [v.get("reject", "") for v in WHOLE]
+    for vector, one in zip(WHOLE, words, strict=True):
+        if "fields" in vector:
+            assert fields_of(one) == vector["fields"]
+
+
+@pytest.mark.parametrize("vector", GOOD)
+def test_build(vector: dict[str, Any]) -> None:
+    f = vector["fields"]
+    words = wire_batch.build(
+        wire_batch.first_word(f["kind"], f["flags"], f["path"]),
+        f["operation"], f["token"], f["chunk"], rows=3,
+    )  # fmt: skip
+    words[:, SEGMENT] = f["segment"] | f["round"] << 16 | f["traffic_class"] << 24
+    words[:, NUMBER], words[:, SENT_AT] = f["packet_number"], f["sent_at"]
+    assert words.tobytes() == 3 * row(vector)
+
+
+def test_every_way_to_be_rejected_has_a_vector() -> None:
+    assert {v["reject"] for v in VECTORS if "reject" in v} == {"short", *REASONS[1:]}
+
+
+def test_every_kind_and_flag_has_a_vector() -> None:
+    fields = [v["fields"] for v in VECTORS if "fields" in v]
+    assert {f["kind"] for f in fields} == set(map(int, Kind))
+    assert {f["flags"] for f in fields} >= {int(flag) for flag in Flag}
+
+
+# --- beyond the vectors ------------------------------------------------------------------
+
+headers = st.builds(
+    Header, st.sampled_from(Kind), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1), st.integers(0, MAX_SEGMENTS - 1), st.integers(0, 255),
+    st.integers(0, MAX_CLASSES - 1), st.integers(0, 7), st.integers(0, MAX_PATHS - 1),
+    st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1),
+)  # fmt: skip
+
+
+@given(headers)
+def test_headers_round_trip(one: Header) -> None:
+    assert Header.unpack_untrusted(one.pack()) == one
+
+
+@given(headers, st.integers(0, HEADER_SIZE - 1), st.integers(0, 255))
+@settings(max_examples=500)
+def test_the_twins_agree_on_one_corrupt_byte(one: Header, at: int, byte: int) -> None:
+    data = bytearray(one.pack())
+    data[at] = byte
+    words, verdicts = wire_batch.parse(np.frombuffer(bytes(data), np.uint8)[None])
+    try:
+        unpacked = Header.unpack_untrusted(bytes(data))
+    except MalformedDatagram as exc:
+        assert verdicts is not None
+        assert REASONS[verdicts[0]] == exc.reason
+    else:
+        assert verdicts is None
+        assert unpacked.pack() == bytes(data)
+        assert header(fields_of(words[0])) == unpacked
+
+
+@given(st.lists(st.binary(min_size=HEADER_SIZE, max_size=HEADER_SIZE), min_size=1, max_size=8))
+def test_the_twins_agree_on_random_bytes(blobs: list[bytes]) -> None:
+    _, verdicts = wire_batch.parse(
+        np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, HEADER_SIZE)
+    )
+    for index, blob in enumerate(blobs):
+        try:
+            Header.unpack_untrusted(blob)
+            reason = ""
+        except MalformedDatagram as exc:
+            reason = exc.reason
+        assert REASONS[0 if verdicts is None else verdicts[index]] == reason
+
+
+@given(st.binary(max_size=3 * HEADER_SIZE))
+def test_unpack_raises_only_malformed_datagram(data: bytes) -> None:
+    try:
+        one = Header.unpack_untrusted(data)
+    except MalformedDatagram:
+        return
+    assert one.pack() == data[:HEADER_SIZE]
+
+
+def test_data_is_what_comes_before_control() -> None:
+    """The fast path tells them apart by one comparison."""
+    assert max(DATA_KINDS) < min(set(Kind) - DATA_KINDS)
+
+
+def test_a_class_on_the_wire_is_a_row_of_the_table() -> None:
+    assert MAX_CLASSES == CLASSES_OF_THE_TABLE
+
+
+BASE = Header(Kind.PUSH, 7, operation=3, chunk=5, segment=0, path=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "splits"),
+    [
+        ({"kind": Kind.PULL}, True),
+        ({"path": 2}, True),
+        ({"operation": 4}, True),
+        ({"token": 8}, True),
+        ({"token": 7 | 1 << 40}, True),
+        ({"chunk": 6}, True),
+        ({"round": 1}, True),
+        ({"segment": 9}, False),
+        ({"flags": Flag.ENDING}, False),
+        ({"traffic_class": 1}, False),
+        ({"packet_number": 77}, False),
+        ({"sent_at": 77}, False),
+    ],
+    ids=str,
+)
+def test_a_group_shares_flow_kind_chunk_round_and_path(
+    change: dict[str, Any], splits: bool
+) -> None:
+    base = {name: getattr(BASE, name) for name in BASE.__slots__}
+    batch = [BASE, BASE, Header(**{**base, **change}), BASE]
+    data = np.frombuffer(b"".join(h.pack() for h in batch), np.uint8).reshape(-1, HEADER_SIZE)
+    words, _ = wire_batch.parse(data)
+    assert wire_batch.group_starts(words) == ([0, 2, 3, 4] if splits else [0, 4])
+    assert wire_batch.group_starts(words[:1]) == [0, 1]

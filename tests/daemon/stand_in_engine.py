@@ -1,0 +1,107 @@
+"""A child process that speaks dlcpd.io.commands and moves no data.
+
+It tells each client on its lane what control commanded, `[name, fields]`, and emits
+the events that a client asks for in the same form. `--mode` chooses how it misbehaves.
+Started by run_with_stand_in.py in place of the engine.
+"""
+
+import argparse
+import contextlib
+import os
+import select
+import socket
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+import msgpack
+
+from dlcpd.io import commands
+from dlcpd.io.seqpacket import receive_packet, receive_with_descriptors
+
+ENDPOINTS = [["127.0.0.1", 40000]]
+
+
+class StandIn:
+    def __init__(self, control: socket.socket, mode: str) -> None:
+        self.control, self.mode = control, mode
+        self.lanes: dict[int, socket.socket] = {}
+        self.stop_at = float("inf")
+
+    def run(self) -> None:
+        while time.monotonic() < self.stop_at:
+            sources = [self.control, *self.lanes.values()]
+            wait = min(self.stop_at - time.monotonic(), 60.0)
+            for source in select.select(sources, [], [], max(wait, 0.0))[0]:
+                if source is self.control:
+                    self.command()
+                elif source.fileno() >= 0:
+                    self.lane(source)
+
+    def emit(self, event: commands.Event) -> None:
+        self.control.send(commands.pack(event))
+
+    def command(self) -> None:
+        data, descriptors = receive_with_descriptors(self.control)
+        if not data:
+            sys.exit(0)
+        command = commands.unpack(data)
+        if isinstance(command, commands.OpenSession):
+            arena, lane = descriptors
+            os.close(arena)
+            self.lanes[command.session] = socket.socket(fileno=lane)
+        if isinstance(command, commands.ReportRequest) and self.mode != "deaf":
+            self.emit(commands.Report({"stand_in": True, "ledger": command.ledger}))
+        if isinstance(command, commands.Stop) and self.mode != "stubborn":
+            self.stop_at = time.monotonic() + command.drain
+        self.tell(command)
+
+    def tell(self, command: Any) -> None:
+        number = getattr(command, "session", None)
+        targets = list(self.lanes) if number is None else [number]
+        for target in targets:
+            if target in self.lanes:
+                frame = msgpack.packb([type(command).__name__, asdict(command)])
+                with contextlib.suppress(OSError):  # the client left, or does not read
+                    self.lanes[target].send(frame, socket.MSG_DONTWAIT)
+        if isinstance(command, commands.CloseSession) and command.session in self.lanes:
+            self.lanes.pop(command.session).close()
+
+    def lane(self, lane: socket.socket) -> None:
+        number = next(n for n, sock in self.lanes.items() if sock is lane)
+        data = receive_packet(lane)
+        if not data:
+            self.lanes.pop(number).close()
+            self.emit(commands.LaneClosed(number))
+            return
+        name, fields = msgpack.unpackb(data)
+        if name == "Exit":
+            os._exit(3)
+        if name == "Finish":
+            self.stop_at = 0.0
+            return
+        self.emit(getattr(commands, name)(session=number, **fields))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mode", default="obedient")
+    parser.add_argument("--fd", type=int, required=True)
+    options = parser.parse_args()
+    control = socket.socket(fileno=options.fd)
+    if options.mode == "die":
+        sys.exit(4)
+    if options.mode == "silent":
+        control.recv(1)
+        return
+    stand_in = StandIn(control, options.mode)
+    if options.mode == "fail":
+        stand_in.emit(commands.EngineFailed("address_unavailable", "path 0: 192.0.2.1 is not here"))
+        return
+    stand_in.emit(commands.EngineReady(ENDPOINTS, {"gso": False, "gro": False}))
+    stand_in.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""The configuration file: what it accepts, what it says about the rest, what the engine gets."""
+
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import pytest
+
+from dlcpd.contract.errors import BadConfig
+from dlcpd.daemon.config import Config, LocalPath, load, parse
+from dlcpd.daemon.effective import engine_config, resolved, to_toml
+from dlcpd.io.config import EngineConfig
+
+EVERYTHING = """
+[daemon]
+host = "node 7"
+socket = "/tmp/a\\"b.sock"
+control_address = "10.0.0.7"
+control_port = 7000
+allowed_users = ["alice", 1001]
+max_sessions = 3
+max_arena_bytes = 1048576
+drain_timeout = 5
+log_level = "debug"
+log_format = "json"
+
+[network]
+paths = [{ address = "10.0.0.7", port = 7001 }, { address = "fd00::7" }]
+segment_size = 8896
+chunk_segments = 100
+receive_buffer = 1048576
+window = 2097152
+offload = false
+rate_limit_bps = 1e9
+peer_timeout = 2.5
+
+[checks]
+digest_every = 1
+
+[inject]
+loss = 0.05
+seed = 9
+"""
+
+
+def test_every_value_of_a_full_file_arrives() -> None:
+    config = parse(EVERYTHING, "x.toml")
+    changed = {
+        (table.name, setting.name)
+        for table in fields(Config)
+        for setting in fields(getattr(config, table.name))
+        if getattr(getattr(config, table.name), setting.name)
+        == getattr(getattr(Config(), table.name), setting.name)
+    }
+    assert not changed, "values equal to the default prove nothing"
+    assert config.daemon.allowed_users == ("alice", 1001)
+    assert config.network.paths == (LocalPath("10.0.0.7", 7001), LocalPath("fd00::7", 0))
+    assert config.daemon.drain_timeout == 5.0
+
+
+@pytest.mark.parametrize("text", ["", EVERYTHING])
+def test_what_is_printed_means_the_same(text: str) -> None:
+    config = parse(text, "x.toml")
+    assert parse(to_toml(config), "printed") == config
+
+
+def test_every_setting_of_the_engine_comes_from_the_file() -> None:
+    told = engine_config(parse(EVERYTHING, "x.toml"))
+    default = EngineConfig()
+    same = [
+        f.name for f in fields(EngineConfig) if getattr(told, f.name) == getattr(default, f.name)
+    ]
+    assert not same
+    assert told.paths == (("10.0.0.7", 7001), ("fd00::7", 0))
+
+
+def test_defaults_are_the_engines_own() -> None:
+    told, default = asdict(engine_config(resolved(Config()))), asdict(EngineConfig())
+    for here in ("host", "paths"):
+        assert told.pop(here) and default.pop(here)
+    assert told == default
+
+
+def test_auto_becomes_an_address_of_this_host() -> None:
+    config = resolved(Config())
+    assert config.daemon.host
+    assert config.daemon.control_address not in ("", "auto")
+    assert config.network.paths[0].address == config.daemon.control_address
+
+
+def test_resolving_keeps_what_was_given() -> None:
+    config = parse(EVERYTHING, "x.toml")
+    assert resolved(config) == config
+    assert resolved(replace(config, checks=Config().checks)) != config
+
+
+BAD = {
+    "[deamon]\n": ("unknown table [deamon]", "did you mean daemon?"),
+    "[zzz]\n": ("unknown table [zzz]", "known: daemon, network, checks, inject"),
+    "[network]\nsegment_sise = 1": (
+        "unknown key segment_sise in [network]",
+        "did you mean segment_size?",
+    ),
+    "[network]\npaths = [{ adress = 'auto' }]": (
+        "unknown key adress in [network] paths[0]",
+        "did you mean address?",
+    ),
+    "daemon = 1": ("[daemon] is a table, not int",),
+    "[daemon]\nhost = 1": ("[daemon] host: is int, need str",),
+    "[daemon]\nmax_sessions = 0": ("[daemon] max_sessions: 0 is outside 1..1024",),
+    "[daemon]\nmax_sessions = true": ("[daemon] max_sessions: is bool, need int",),
+    "[daemon]\nmax_sessions = 1.0": ("is float, need int",),
+    "[daemon]\nlog_level = 'loud'": ("[daemon] log_level: 'loud' is none of debug, info",),
+    "[daemon]\nallowed_users = 'alice'": ("[daemon] allowed_users: is a list",),
+    "[daemon]\nallowed_users = [true]": ("True is neither a user id nor a name",),
+    "[daemon]\nallowed_users = [-1]": ("-1 is neither",),
+    "[daemon]\nallowed_users = ['']": ("'' is neither",),
+    "[daemon]\ncontrol_address = 'localhost'": ("'localhost' is no IP address",),
+    "[daemon]\ncontrol_address = '0.0.0.0'": ("no address that peers can send to",),
+    "[daemon]\ncontrol_address = '::'": ("no address that peers can send to",),
+    "[daemon]\ncontrol_address = '224.0.0.1'": ("no address that peers can send to",),
+    "[daemon]\ncontrol_address = 5": ("5 is no IP address",),
+    "[daemon]\ndrain_timeout = nan": ("[daemon] drain_timeout: nan is outside",),
+    "[network]\npaths = []": ("[network] paths: is a list of 1..16",),
+    "[network]\npaths = 'auto'": ("[network] paths: is a list of 1..16",),
+    "[network]\npaths = ['auto']": ("each path is a table",),
+    "[network]\npaths = [{ port = 65536 }]": ("[network] paths[0] port: 65536 is outside",),
+    "[network]\nsegment_size = 100": ("[network] segment_size: 100 is no multiple of 64",),
+    "[network]\nsegment_size = 0": ("[network] segment_size: 0 is outside 64..",),
+    "[network]\nsegment_size = 8960": ("[network] segment_size: 8960 is outside 64..",),
+    "[network]\nsegment_size = '64'": ("[network] segment_size: is str, need int",),
+    "[network]\nchunk_segments = 4097": ("[network] chunk_segments: 4097 is outside 1..4096",),
+    "[network]\noffload = 1": ("[network] offload: is int, need bool",),
+    "[inject]\nloss = 1.0": ("[inject] loss: 1.0 is outside 0.0..0.9",),
+    "[inject\n": ("line 1",),
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_mistake_is_named_with_its_place(text: str) -> None:
+    with pytest.raises(BadConfig) as caught:
+        parse(text, "etc/dlcpd.toml")
+    assert str(caught.value).startswith("etc/dlcpd.toml: ")
+    for part in BAD[text]:
+        assert part in str(caught.value)
+
+
+def test_too_many_paths_are_refused() -> None:
+    rows = ", ".join("{ port = 0 }" for _ in range(17))
+    with pytest.raises(BadConfig, match=r"1\.\.16"):
+        parse(f"[network]\npaths = [{rows}]", "x")
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"], ids=["missing", "not_utf8"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "dlcpd.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(BadConfig, match=r"dlcpd\.toml: cannot be read"):
+        load(file)

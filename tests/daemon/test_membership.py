@@ -1,0 +1,220 @@
+"""The join between ranks: pure machines, and a bad network between them."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from dlcpd.contract.errors import RanksDisagree
+from dlcpd.daemon.membership import (
+    LINKS,
+    MAX_NAMED,
+    Link,
+    LinkInput,
+    LinkState,
+    Membership,
+)
+from dlcpd.daemon.peer_messages import MAX_REASON, PeerHello
+
+AGREED = {"world_size": 2, "segment_size": 1408, "chunk_segments": 745, "digest_every": 16}
+MAX_STEPS = 10_000
+
+
+def member(rank: int, size: int = 2, *, session: int = 0, address: str = "10.0.0.1") -> Membership:
+    links = {
+        peer: Link(peer, f"host-{peer}", f"tcp://h{peer}:1", f"key-{peer}", 100 * rank + peer + 1)
+        for peer in range(size)
+        if peer != rank
+    }
+    return Membership(
+        "job", rank, session or 1000 + rank, f"host-{rank}", [[address, 40 + rank]],
+        {**AGREED, "world_size": size}, links,
+    )  # fmt: skip
+
+
+def deliver(sender: Membership, receiver: Membership) -> list[PeerHello]:
+    """One hello; what the receiver answers."""
+    hello = sender.hello_to(sender.links[receiver.rank])
+    link = receiver.links[sender.rank]
+    receiver.joining_hello(link, hello)
+    return [receiver.hello_to(link)] if hello.answer else []
+
+
+def run(members: list[Membership], rng: random.Random, *, loss: float) -> int:
+    """Hellos under loss, repetition and reordering until all are up; the hellos it took."""
+    flying: list[PeerHello] = []
+    for step in range(MAX_STEPS):
+        if all(m.complete for m in members):
+            return step
+        if not flying:
+            flying = [m.hello_to(link) for m in members for link in m.waiting]
+        hello = flying.pop(rng.randrange(len(flying)))
+        if rng.random() < loss:
+            continue
+        if rng.random() < 0.2:
+            flying.append(hello)
+        receiver = members[hello.to_rank]
+        link = receiver.links[hello.from_rank]
+        receiver.joining_hello(link, hello)
+        if hello.answer:
+            flying.append(receiver.hello_to(link))
+    raise AssertionError(f"livelock after {MAX_STEPS} hellos")
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("size", [2, 5])
+def test_all_links_come_up_over_a_bad_network(size: int, seed: int) -> None:
+    members = [member(rank, size) for rank in range(size)]
+    run(members, random.Random(seed), loss=0.3)
+    for one, other in product(members, members):
+        if one is not other:
+            here, there = one.links[other.rank], other.links[one.rank]
+            assert here.token_out == there.token_in
+            assert here.endpoints == other.endpoints
+            assert here.session == other.session
+
+
+def test_three_hellos_are_enough() -> None:
+    a, b = member(0), member(1)
+    [answer] = deliver(a, b)
+    assert not b.complete
+    a.joining_hello(a.links[1], answer)
+    assert a.complete
+    assert answer.answer, "b is not sure yet, so it asks"
+    assert deliver(a, b) == [], "a is sure, so it asks no more: no endless exchange"
+    assert b.complete
+
+
+def test_a_lost_last_hello_is_asked_for_again() -> None:
+    a, b = member(0), member(1)
+    [answer] = deliver(a, b)
+    a.joining_hello(a.links[1], answer)  # a is up; what it answers gets lost
+    [again] = deliver(b, a)  # b repeats its hello
+    b.joining_hello(b.links[0], again)
+    assert b.complete
+
+
+def test_an_overtaken_hello_changes_nothing() -> None:
+    a, b = member(0), member(1)
+    early = a.hello_to(a.links[1])
+    run([a, b], random.Random(1), loss=0.0)
+    b.joining_hello(b.links[0], early)
+    assert b.complete
+
+
+def test_a_peer_that_started_again_is_followed() -> None:
+    a, b = member(0), member(1)
+    run([a, b], random.Random(1), loss=0.0)
+    reborn = member(0, session=2000)
+    deliver(reborn, b)
+    assert b.links[0].state is LinkState.HEARD
+    assert b.links[0].session == 2000
+
+
+def test_a_hello_of_an_earlier_session_is_ignored() -> None:
+    old, new, b = member(0, session=2000), member(0, session=2001), member(1)
+    run([new, b], random.Random(1), loss=0.0)
+    deliver(old, b)
+    assert b.complete
+    assert b.links[0].session == 2001
+    assert not b.rejoined(b.links[0], old.hello_to(old.links[1]))
+    newer = member(0, session=2002)
+    assert b.rejoined(b.links[0], newer.hello_to(newer.links[1]))
+
+
+@pytest.mark.parametrize("name", AGREED)
+def test_a_disagreement_names_both_ranks_and_values(name: str) -> None:
+    a, b = member(0), member(1)
+    b.agreed[name] = 77
+    with pytest.raises(RanksDisagree) as caught:
+        deliver(b, a)
+    for part in (name, "rank 0 on host-0", "rank 1 on host-1", str(AGREED[name]), "77"):
+        assert part in str(caught.value)
+
+
+def test_ip_versions_that_differ_are_named() -> None:
+    with pytest.raises(RanksDisagree, match=r"path 0.*10\.0\.0\.1.*fd00::1"):
+        deliver(member(1, address="fd00::1"), member(0))
+
+
+def test_another_protocol_version_is_named() -> None:
+    a = member(0)
+    text = str(a.other_version(a.links[1], 9))
+    assert "version 1" in text and "rank 1 on host-1 speaks 9" in text
+
+
+def test_a_goodbye_to_this_join_ends_it() -> None:
+    a, b = member(0), member(1)
+    deliver(a, b)
+    deliver(b, a)
+    goodbye = a.goodbye_to(a.links[1], "peer_lost", "because")
+    assert b.joining_goodbye(b.links[0], goodbye)
+
+
+def test_a_goodbye_from_a_peer_that_did_not_know_us_only_forgets_it() -> None:
+    a, b = member(0), member(1)
+    deliver(a, b)
+    goodbye = a.goodbye_to(a.links[1], "peer_lost", "my client died")
+    assert not b.joining_goodbye(b.links[0], goodbye)
+    assert state_of(b) == LinkState.SILENT
+    assert "left: my client died" in str(b.timed_out(1.0))
+    deliver(member(0, session=2000), b)
+    assert state_of(b) == LinkState.HEARD
+
+
+def state_of(member: Membership) -> LinkState:
+    [link] = member.links.values()
+    return link.state
+
+
+def test_a_goodbye_of_an_earlier_session_is_ignored() -> None:
+    old, new, b = member(0, session=2000), member(0, session=2001), member(1)
+    run([new, b], random.Random(1), loss=0.0)
+    old_goodbye = old.goodbye_to(old.links[1], "x", "y")
+    assert not b.joining_goodbye(b.links[0], old_goodbye)
+    assert b.complete
+
+
+def news(a: Membership, b: Membership) -> Iterator[tuple[str, bool]]:
+    """Variants of a goodbye from `a`, and whether each concerns `b`."""
+    good = a.goodbye_to(a.links[1], "x", "y")
+    yield "good", b.concerns(b.links[0], good)
+    yield "session", b.concerns(b.links[0], replace(good, session=good.session + 1))
+    yield "echo", b.concerns(b.links[0], replace(good, echo=good.echo + 1))
+
+
+def test_only_news_of_both_present_sessions_concern_an_open_one() -> None:
+    a, b = member(0), member(1)
+    run([a, b], random.Random(1), loss=0.0)
+    deliver(b, a)
+    assert dict(news(a, b)) == {"good": True, "session": False, "echo": False}
+    b.links[0].step(LinkInput.LEAVE)
+    assert not any(dict(news(a, b)).values()), "who is gone says nothing any more"
+
+
+def test_a_timeout_names_every_silent_rank_up_to_a_limit() -> None:
+    few = member(0, 3)
+    deliver(member(1, 3), few)
+    text = str(few.timed_out(2.5))
+    assert "after 2.5 s, 2 of 2 peers" in text
+    assert "rank 1 on host-1 (tcp://h1:1) answered once, then fell silent" in text
+    assert "rank 2 on host-2 (tcp://h2:1) never answered" in text
+    many = str(member(0, 100).timed_out(1.0))
+    assert many.count("never answered") == MAX_NAMED and "and 91 more" in many
+
+
+def test_a_reason_fits_its_message() -> None:
+    a = member(0)
+    long = "x" * (2 * MAX_REASON)
+    assert len(a.goodbye_to(a.links[1], "c", long).text) == MAX_REASON
+    assert len(a.abort_to(a.links[1], 1, "c", long).text) == MAX_REASON
+
+
+def test_every_state_but_gone_has_every_input_that_can_happen() -> None:
+    joining = {LinkInput.HELLO, LinkInput.CONFIRM, LinkInput.FORGET}
+    for state in (LinkState.SILENT, LinkState.HEARD, LinkState.UP):
+        assert {event for s, event in LINKS if s is state} >= joining
+    assert not [pair for pair in LINKS if pair[0] is LinkState.GONE]
+    assert set(LINKS.values()) == set(LinkState)

@@ -1,0 +1,170 @@
+"""What peers send: it comes back as sent, or is one counted error."""
+
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlcpd.daemon.peer_messages import (
+    MAX_PEER_FRAME,
+    MAX_REASON,
+    PEER_VERSION,
+    Abort,
+    Goodbye,
+    MalformedPeerMessage,
+    OtherVersion,
+    PeerHello,
+    PeerMessage,
+    pack,
+    unpack_peer_untrusted,
+)
+
+HELLO = PeerHello(
+    job="job", from_rank=0, to_rank=1, session=5, echo=0, answer=True, host="h", token=6,
+    endpoints=[["10.0.0.1", 40000], ["fd00::1", 40001]], world_size=2, segment_size=1408,
+    chunk_segments=745, digest_every=16,
+)  # fmt: skip
+GOODBYE = Goodbye("job", 0, 1, 5, 6, "peer_lost", "why")
+ABORT = Abort("job", 0, 1, 5, 6, 7, "deadline_exceeded", "why")
+ALL: list[PeerMessage] = [HELLO, GOODBYE, ABORT]
+
+
+def frame_of(message: PeerMessage, **changes: Any) -> bytes:
+    number = ALL.index(next(m for m in ALL if type(m) is type(message)))
+    packed: bytes = msgpack.packb([PEER_VERSION, number, {**asdict(message), **changes}])
+    return packed
+
+
+@pytest.mark.parametrize("message", ALL, ids=lambda m: type(m).__name__)
+def test_a_message_comes_back_as_sent(message: PeerMessage) -> None:
+    assert unpack_peer_untrusted(pack(message)) == message
+    assert frame_of(message) == pack(message)
+
+
+def test_the_largest_messages_fit_a_frame() -> None:
+    wide = "\U0001f600"  # four bytes of UTF-8
+    hello = replace(HELLO, job=wide * 128, host=wide * 255, endpoints=[["f" * 39, 65535]] * 16)
+    goodbye = replace(GOODBYE, job=wide * 128, text=wide * MAX_REASON)
+    for message in (hello, goodbye):
+        assert len(pack(message)) <= MAX_PEER_FRAME
+
+
+WRONG: list[Any] = [None, True, -1, 1.5, 1 << 64, "x" * 5000, b"x", [], [[1, 2]], {}, [[]]]
+FIELDS = [(m, f.name) for m in ALL for f in fields(m)]
+
+
+@pytest.mark.parametrize(("message", "name"), FIELDS, ids=lambda v: str(v)[:20])
+def test_one_wrong_field_is_enough(message: PeerMessage, name: str) -> None:
+    rejected = 0
+    for value in WRONG:
+        if type(value) is type(getattr(message, name)) and value is True:
+            continue  # a good value of `answer`
+        with pytest.raises(MalformedPeerMessage) as caught:
+            unpack_peer_untrusted(msgpack_or_skip(message, name, value))
+        rejected += caught.value.reason in ("bad_field", "no_msgpack")
+    assert rejected >= len(WRONG) - 1
+
+
+def msgpack_or_skip(message: PeerMessage, name: str, value: Any) -> bytes:
+    """Integers that msgpack cannot hold become another wrong value."""
+    try:
+        return frame_of(message, **{name: value})
+    except OverflowError:
+        return frame_of(message, **{name: None})
+
+
+@pytest.mark.parametrize(
+    "endpoints",
+    [
+        [],
+        [["10.0.0.1", 0]],
+        [["10.0.0.1", 65536]],
+        [["localhost", 5]],
+        [["0.0.0.0", 5]],
+        [["::", 5]],
+        [["224.0.0.1", 5]],
+        [["10.0.0.1"]],
+        [[5, "10.0.0.1"]],
+        [["10.0.0.1", 5]] * 17,
+    ],
+    ids=str,
+)
+def test_the_engine_is_given_no_address_it_cannot_send_to(endpoints: list[Any]) -> None:
+    with pytest.raises(MalformedPeerMessage):
+        unpack_peer_untrusted(frame_of(HELLO, endpoints=endpoints))
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("session", 1, (1 << 63) - 1), ("token", 1, (1 << 64) - 1), ("from_rank", 0, 255)],
+)
+def test_bounds_are_inclusive(name: str, low: int, high: int) -> None:
+    for good in (low, high):
+        assert getattr(unpack_peer_untrusted(frame_of(HELLO, **{name: good})), name) == good
+    for bad in {low - 1, high + 1} - {1 << 64}:
+        with pytest.raises(MalformedPeerMessage):
+            unpack_peer_untrusted(frame_of(HELLO, **{name: bad}))
+
+
+def test_missing_and_additional_fields_are_refused() -> None:
+    values = asdict(GOODBYE)
+    missing = {name: value for name, value in values.items() if name != "echo"}
+    wrongs: list[Any] = [missing, values | {"more": 1}, [], None]
+    for wrong in wrongs:
+        with pytest.raises(MalformedPeerMessage, match="bad_field"):
+            unpack_peer_untrusted(msgpack.packb([PEER_VERSION, 1, wrong]))
+
+
+def test_another_version_is_told_apart_whatever_its_fields_are() -> None:
+    with pytest.raises(OtherVersion) as caught:
+        unpack_peer_untrusted(msgpack.packb([PEER_VERSION + 1, "hello", None]))
+    assert caught.value.version == PEER_VERSION + 1
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (b"", "no_msgpack"),
+        (b"\xc1", "no_msgpack"),
+        (b"\xdd\xff\xff\xff\xff", "no_msgpack"),
+        (b"\xa2\xff\xff", "no_msgpack"),
+        (b"\x00\x00", "no_msgpack"),
+        (b"\xc0", "no_frame"),
+        (msgpack.packb([PEER_VERSION, 0]), "no_frame"),
+        (msgpack.packb(["1", 0, {}]), "no_frame"),
+        (msgpack.packb([True, 0, {}]), "no_frame"),
+        (msgpack.packb([-1, 0, {}]), "no_frame"),
+        (msgpack.packb([PEER_VERSION, 3, {}]), "unknown_kind"),
+        (msgpack.packb([PEER_VERSION, -1, {}]), "unknown_kind"),
+        (msgpack.packb([PEER_VERSION, False, {}]), "unknown_kind"),
+        (b"\x93\x01" + b"\x91" * 1015 + b"\xc0\x80", "unknown_kind"),
+        (b"\xc4" * (MAX_PEER_FRAME + 1), "too_long"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_each_kind_of_rubbish_has_its_counter(frame: bytes, reason: str) -> None:
+    with pytest.raises(MalformedPeerMessage) as caught:
+        unpack_peer_untrusted(frame)
+    assert caught.value.reason == reason
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=500)
+def test_any_bytes_raise_only_the_one_error(data: bytes) -> None:
+    with pytest.raises(MalformedPeerMessage):
+        unpack_peer_untrusted(data)
+
+
+@given(st.integers(0, len(pack(HELLO)) - 1), st.integers(1, 255))
+@settings(max_examples=1000)
+def test_a_corrupted_hello_is_refused_or_still_a_message(position: int, mask: int) -> None:
+    data = bytearray(pack(HELLO))
+    data[position] ^= mask
+    try:
+        message = unpack_peer_untrusted(bytes(data))
+    except MalformedPeerMessage:
+        return
+    assert unpack_peer_untrusted(pack(message)) == message

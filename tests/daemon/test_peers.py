@@ -1,0 +1,350 @@
+"""ZeroMQ with CURVE between real Peers objects on one uvloop; nothing is replaced."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+import uvloop
+import zmq
+
+from dlcpd.contract.errors import AddressUnavailable, TooMany
+from dlcpd.daemon import peers, zap
+from dlcpd.daemon.peer_messages import MAX_PEER_FRAME, PEER_VERSION, Goodbye, PeerMessage, pack
+from dlcpd.daemon.peers import MAX_QUEUED, PeerAddress, Peers
+from tests.daemon.kit import PATIENCE
+
+HELLO = Goodbye("job", 0, 1, 5, 6, "code", "text")
+
+
+class Node:
+    """One control's peers, and what they were told."""
+
+    def __init__(self, address: str = "127.0.0.1", port: int = 0) -> None:
+        self.inbox: asyncio.Queue[tuple[str, PeerMessage]] = asyncio.Queue()
+        self.versions: list[tuple[str, int]] = []
+        self.counters: Counter[str] = Counter()
+        self.peers = Peers(
+            asyncio.get_running_loop(), address, port,
+            on_message=lambda key, message: self.inbox.put_nowait((key, message)),
+            on_other_version=lambda key, version: self.versions.append((key, version)),
+            counters=self.counters,
+        )  # fmt: skip
+
+    @property
+    def address(self) -> PeerAddress:
+        return PeerAddress(self.peers.endpoint, self.peers.public_key)
+
+    def knows(self, *others: "Node") -> None:
+        self.peers.admit_all([other.address for other in others])
+
+    def forgets(self, other: "Node") -> None:
+        self.peers.dismiss(other.address)
+
+    def say(self, other: "Node", message: PeerMessage = HELLO) -> None:
+        self.peers.send(other.address, message)
+
+    async def hear(self) -> tuple[str, PeerMessage]:
+        return await asyncio.wait_for(self.inbox.get(), PATIENCE)
+
+
+@contextmanager
+def nodes(count: int) -> Iterator[list[Node]]:
+    with ExitStack() as stack:
+        made = []
+        for _ in range(count):
+            node = Node()
+            stack.callback(node.peers.close)
+            made.append(node)
+        yield made
+
+
+@contextmanager
+def raw_peer(node: Node) -> Iterator[tuple[str, "zmq.Socket[bytes]"]]:
+    """The key and the socket of a peer that `node` admits, and that may send anything."""
+    public, secret = zmq.curve_keypair()
+    node.peers.admit_all([PeerAddress("tcp://127.0.0.9:9", public.decode())])
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    sock = context.socket(zmq.DEALER)
+    sock.set(zmq.CURVE_SERVERKEY, node.peers.public_key.encode())
+    sock.set(zmq.CURVE_PUBLICKEY, public)
+    sock.set(zmq.CURVE_SECRETKEY, secret)
+    sock.set(zmq.LINGER, 0)
+    sock.connect(node.peers.endpoint)
+    yield public.decode(), sock
+    sock.close()
+    context.term()
+
+
+def on_uvloop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def wrapped() -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(test())
+
+    wrapped.__name__ = test.__name__
+    return wrapped
+
+
+async def until(true: Callable[[], Any], what: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not true():
+            await asyncio.sleep(0.005)
+    assert true(), what
+
+
+@on_uvloop
+async def test_messages_arrive_under_the_senders_key() -> None:
+    with nodes(2) as (a, b):
+        a.knows(b)
+        b.knows(a)
+        a.say(b)
+        assert await b.hear() == (a.peers.public_key, HELLO)
+        b.say(a)
+        assert await a.hear() == (b.peers.public_key, HELLO)
+        assert not a.counters and not b.counters
+
+
+@on_uvloop
+async def test_a_daemon_can_be_its_own_peer() -> None:
+    with nodes(1) as [a]:
+        a.knows(a)
+        a.say(a)
+        assert await a.hear() == (a.peers.public_key, HELLO)
+
+
+@on_uvloop
+async def test_an_early_peer_waits_and_gets_in_with_the_join() -> None:
+    with nodes(2) as (early, late):
+        early.knows(late)
+        early.say(late)
+        await until(lambda: late.counters["handshake_waits"], "the handshake is held")
+        assert late.inbox.empty()
+        late.knows(early)
+        assert await late.hear() == (early.peers.public_key, HELLO)
+        # Held, not refused and repeated: it cost one handshake.
+        assert late.counters == {"handshake_waits": 1}
+
+
+@on_uvloop
+async def test_a_peer_that_starts_before_the_other_is_up_gets_through() -> None:
+    with nodes(1) as [early]:
+        probe = Node()
+        port = int(probe.peers.endpoint.rsplit(":", 1)[1])
+        probe.peers.close()
+        # A key cannot be known before its daemon is up, so this is a daemon not reachable yet.
+        late_keys = zmq.curve_keypair()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(zmq, "curve_keypair", lambda: late_keys)
+            address = PeerAddress(f"tcp://127.0.0.1:{port}", late_keys[0].decode())
+            early.peers.admit_all([address])
+            early.peers.send(address, HELLO)
+            await asyncio.sleep(0.2)  # let a few connects fail
+            late = Node(port=port)
+        try:
+            late.knows(early)
+            assert await late.hear() == (early.peers.public_key, HELLO)
+        finally:
+            late.peers.close()
+
+
+@on_uvloop
+async def test_too_many_early_peers_make_room_and_come_back() -> None:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(zap, "MAX_WAITING", 1)
+        patch.setattr(peers, "HANDSHAKE", 300)
+        late, one, two = stack.enter_context(nodes(3))
+        for early in (one, two):
+            early.knows(late)
+            early.say(late)
+        await until(lambda: late.counters["handshake_refused"], "one of two had to go")
+        late.knows(one, two)
+        heard = {(await late.hear())[0], (await late.hear())[0]}
+        assert heard == {one.peers.public_key, two.peers.public_key}
+
+
+@on_uvloop
+async def test_an_early_peer_outlasts_its_handshake() -> None:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(peers, "HANDSHAKE", 100)
+        late, early = stack.enter_context(nodes(2))
+        early.knows(late)
+        early.say(late)
+        await until(lambda: late.counters["handshake_waits"] >= 3, "it connects again and again")
+        late.knows(early)
+        assert await late.hear() == (early.peers.public_key, HELLO)
+
+
+@on_uvloop
+async def test_a_stranger_gets_no_message_in() -> None:
+    with nodes(3) as (a, friend, stranger):
+        a.knows(friend)
+        friend.knows(a)
+        stranger.knows(a)
+        stranger.say(a)
+        await until(lambda: a.counters["handshake_waits"], "the stranger waits")
+        friend.say(a)
+        assert (await a.hear())[0] == friend.peers.public_key
+        assert a.inbox.empty()
+
+
+@on_uvloop
+async def test_a_plain_client_without_curve_gets_nothing_in() -> None:
+    with nodes(2) as (a, friend):
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        plain = context.socket(zmq.DEALER)
+        plain.set(zmq.LINGER, 0)
+        plain.connect(a.peers.endpoint)
+        plain.send(b"hello")
+        a.knows(friend)
+        friend.knows(a)
+        friend.say(a)
+        assert (await a.hear())[0] == friend.peers.public_key
+        assert a.inbox.empty()
+        plain.close()
+        context.term()
+
+
+@on_uvloop
+async def test_a_wrong_server_key_gets_nowhere() -> None:
+    """Nobody can pose as a peer: our messages go only to the holder of its key."""
+    with nodes(3) as (a, b, other):
+        a.knows(b)
+        b.knows(a)
+        posing = PeerAddress(b.peers.endpoint, other.peers.public_key)
+        a.peers.admit_all([posing])
+        a.peers.send(posing, Goodbye("job", 0, 1, 5, 6, "secret", "not for b"))
+        a.say(b)
+        assert await b.hear() == (a.peers.public_key, HELLO)
+        assert b.inbox.empty()
+
+
+@on_uvloop
+async def test_a_connected_peer_is_not_heard_once_no_session_names_it() -> None:
+    with nodes(2) as (a, b):
+        a.knows(b)
+        b.knows(a)
+        a.say(b)
+        await b.hear()
+        b.forgets(a)
+        a.say(b)
+        await until(lambda: b.counters["peer_stranger"], "counted and dropped")
+        assert b.inbox.empty()
+
+
+@on_uvloop
+async def test_rubbish_from_a_peer_is_counted_and_the_next_message_heard() -> None:
+    with nodes(1) as [b], raw_peer(b) as (key, sock):
+        sock.send(b"\xc1")
+        sock.send(bytes([0x93, PEER_VERSION + 1, 0, 0x80]))
+        sock.send_multipart([b"two", b"frames"])
+        sock.send(pack(HELLO))
+        assert await b.hear() == (key, HELLO)
+        assert b.counters == {
+            "peer_no_msgpack": 1, "peer_other_version": 1, "peer_stranger": 1,
+        }  # fmt: skip
+        assert b.versions == [(key, PEER_VERSION + 1)]
+
+
+@on_uvloop
+async def test_an_oversized_message_cuts_only_its_sender_off() -> None:
+    with nodes(2) as (b, friend), raw_peer(b) as (_, sock):
+        b.knows(friend)
+        friend.knows(b)
+        sock.send(b"\xc0" * (MAX_PEER_FRAME + 1))
+        friend.say(b)
+        assert (await b.hear())[0] == friend.peers.public_key
+        assert "peer_too_long" not in b.counters, "ZeroMQ stopped it before it was read"
+
+
+@on_uvloop
+async def test_many_messages_in_one_burst_all_arrive() -> None:
+    """More than a turn's batch, and the descriptor tells only once."""
+    with nodes(2) as (a, b):
+        a.knows(b)
+        b.knows(a)
+        a.say(b)
+        await b.hear()
+        sent = 0
+        while sent < 1000:
+            queued = a.counters["peer_queue_full"]
+            a.say(b)
+            if a.counters["peer_queue_full"] == queued:
+                sent += 1
+            else:
+                await asyncio.sleep(0.001)
+        for _ in range(sent):
+            await b.hear()
+        assert b.inbox.empty()
+
+
+@on_uvloop
+async def test_an_unreachable_peer_costs_a_bounded_queue() -> None:
+    with nodes(1) as [a]:
+        nobody = PeerAddress("tcp://127.0.0.9:9", a.peers.public_key)
+        a.peers.admit_all([nobody])
+        for _ in range(MAX_QUEUED + 10):
+            a.peers.send(nobody, HELLO)
+        assert a.counters["peer_queue_full"] == 10
+
+
+@on_uvloop
+async def test_the_last_word_leaves_after_the_line_is_closed() -> None:
+    with nodes(2) as (a, b):
+        a.knows(b)
+        b.knows(a)
+        a.say(b)
+        a.forgets(b)
+        assert await b.hear() == (a.peers.public_key, HELLO)
+
+
+@on_uvloop
+async def test_sessions_share_a_line_until_the_last_one_ends() -> None:
+    with nodes(2) as (a, b):
+        b.knows(a)
+        a.knows(b)
+        a.knows(b)
+        assert len(a.peers) == 1
+        a.forgets(b)
+        a.say(b)
+        await b.hear()
+        a.forgets(b)
+        assert len(a.peers) == 0
+
+
+@on_uvloop
+async def test_too_many_peers_are_refused_whole() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peers, "MAX_SOCKETS", 8)
+        a = Node()
+    try:
+        ports = range(1, 20)
+        addresses = [PeerAddress(f"tcp://127.0.0.9:{p}", a.peers.public_key) for p in ports]
+        with pytest.raises(TooMany):
+            a.peers.admit_all(addresses)
+        assert len(a.peers) == 0
+    finally:
+        a.peers.close()
+
+
+@on_uvloop
+async def test_an_address_that_is_taken_is_named() -> None:
+    with nodes(1) as [a]:
+        port = int(a.peers.endpoint.rsplit(":", 1)[1])
+        with pytest.raises(AddressUnavailable, match=rf"127\.0\.0\.1 port {port}"):
+            Node(port=port)
+        with pytest.raises(AddressUnavailable, match=r"192\.0\.2\.1"):
+            Node(address="192.0.2.1")
+
+
+@on_uvloop
+async def test_ipv6_works() -> None:
+    a = Node("::1")
+    try:
+        assert a.peers.endpoint.startswith("tcp://[::1]:")
+        a.knows(a)
+        a.say(a)
+        assert await a.hear() == (a.peers.public_key, HELLO)
+    finally:
+        a.peers.close()

@@ -1,0 +1,194 @@
+"""Two whole daemons, real engines, on 127.0.0.1 and 127.0.0.2: what a client gets from them."""
+
+import mmap
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dlcpd.contract.messages import Completed, Failed, Join, Joined, Message, Released, Submit
+from dlcpd.io.seqpacket import decode_untrusted, encode
+from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, joins, until
+
+ARENA = 1 << 22
+COUNT = 300_000  # elements: more than one chunk
+SUBMIT = Submit(
+    operation=1, offset=0, count=COUNT, dtype="float32", reduce="sum", max_loss=0.0,
+    fill="residual", traffic_class=5, deadline=PATIENCE, in_place=True, name="bucket",
+    critical=[],
+)  # fmt: skip
+
+
+def start(folder: Path, number: int, *, more: str = "", daemon: str = "") -> Daemon:
+    config = configuration(folder, f"host-{number}", f"127.0.0.{number}", more=more, daemon=daemon)
+    return Daemon(config, mode="")
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
+    folder = tmp_path_factory.mktemp("hosts")
+    with start(folder, 1) as one, start(folder, 2) as two:
+        yield [one, two]
+
+
+class Rank:
+    """A client that has joined, with its arena as an array."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._map = mmap.mmap(client.arena, ARENA)
+        self.values: NDArray[np.float32] = np.frombuffer(self._map, np.float32)
+
+    def submit(self, ask: Submit) -> None:
+        assert self.client.lane
+        self.client.lane.send(encode(ask))
+
+    def answer(self) -> Message:
+        assert self.client.lane
+        return decode_untrusted(self.client.lane.recv(1 << 20))
+
+    def result(self) -> Message:
+        """The next answer that is no Released."""
+        while isinstance(message := self.answer(), Released):
+            pass
+        return message
+
+
+def ranks_of(daemons: list[Daemon], job: str) -> list[Rank]:
+    clients = [daemon.client() for daemon in daemons]
+    requests = joins(job, [client.greet() for client in clients])
+    for client, request in zip(clients, requests, strict=True):
+        client.send(with_arena(request))
+    for client in clients:
+        client.expect(Joined)
+    return [Rank(client) for client in clients]
+
+
+def with_arena(request: Join) -> Join:
+    return replace(request, arena_bytes=ARENA)
+
+
+def all_reduce(ranks: list[Rank]) -> None:
+    """One exact operation, checked on every rank."""
+    rng = np.random.default_rng(7)
+    parts = rng.normal(size=(len(ranks), COUNT)).astype(np.float32)
+    for rank, part in zip(ranks, parts, strict=True):
+        rank.values[:COUNT] = part
+    for rank in ranks:
+        rank.submit(SUBMIT)
+    expected = np.add.reduce(parts, axis=0, dtype=np.float32)
+    for rank in ranks:
+        assert isinstance(rank.result(), Completed)
+        assert np.array_equal(rank.values[:COUNT], expected)
+
+
+def close(ranks: list[Rank]) -> None:
+    for rank in ranks:
+        rank.client.close()
+
+
+def test_an_all_reduce_is_exact_on_every_rank(hosts: list[Daemon]) -> None:
+    ranks = ranks_of(hosts, "exact")
+    all_reduce(ranks)
+    report = ranks[0].client.status(ledger=10)
+    [session] = [s for s in report["sessions"] if s["job"] == "exact"]
+    assert report["engine"]["sessions"][str(session["session"])]["submitted"] == 1
+    close(ranks)
+
+
+def test_ranks_of_one_daemon_reduce(hosts: list[Daemon]) -> None:
+    ranks = ranks_of([hosts[0], hosts[0]], "same host")
+    all_reduce(ranks)
+    close(ranks)
+
+
+def test_local_and_remote_ranks_reduce_together(hosts: list[Daemon]) -> None:
+    ranks = ranks_of([hosts[0], hosts[0], hosts[1]], "mixed")
+    all_reduce(ranks)
+    close(ranks)
+
+
+def test_injected_loss_from_the_configuration_is_repaired(tmp_path: Path) -> None:
+    lossy = "[inject]\nloss = 0.05\nseed = 3\n"
+    with start(tmp_path, 3, more=lossy) as one, start(tmp_path, 4, more=lossy) as two:
+        ranks = ranks_of([one, two], "lossy")
+        all_reduce(ranks)
+        close(ranks)
+
+
+def test_a_client_that_ends_in_an_operation_is_named(hosts: list[Daemon]) -> None:
+    ranks = ranks_of(hosts, "leaver")
+    ranks[1].submit(SUBMIT)
+    ranks[0].client.close()
+    failed = ranks[1].result()
+    assert isinstance(failed, Failed) and failed.code == "peer_lost"
+    assert "rank 0" in failed.text and "host-1" in failed.text
+    close(ranks[1:])
+
+
+def test_an_operation_that_misses_its_deadline_is_aborted_elsewhere(hosts: list[Daemon]) -> None:
+    ranks = ranks_of(hosts, "late")
+    ranks[0].submit(replace(SUBMIT, deadline=0.2))  # rank 1 has not submitted: nobody can finish
+    failed = ranks[0].result()
+    assert isinstance(failed, Failed) and failed.code == "deadline_exceeded"
+    close(ranks)
+
+
+@pytest.mark.parametrize("victim", ["daemon", "engine"])
+def test_a_host_that_dies_is_named(tmp_path: Path, victim: str) -> None:
+    with start(tmp_path, 5) as one, start(tmp_path, 6) as two:
+        ranks = ranks_of([one, two], "dies")
+        ranks[1].submit(SUBMIT)
+        os.kill(one.process.pid if victim == "daemon" else one.engine_pid, signal.SIGKILL)
+        failed = ranks[1].result()
+        assert isinstance(failed, Failed) and failed.code == "peer_lost"
+        assert "rank 0" in failed.text and "host-5" in failed.text
+        close(ranks)
+
+
+def test_a_drain_ends_though_an_operation_cannot(tmp_path: Path) -> None:
+    with start(tmp_path, 7, daemon="drain_timeout = 0.2") as one, start(tmp_path, 8) as two:
+        ranks = ranks_of([one, two], "drained")
+        ranks[0].submit(SUBMIT)
+        one.signal(signal.SIGTERM)
+        assert "was stopped" in ranks[0].client.refused("daemon_lost")
+        assert one.wait() == 0
+        gone = ranks[1].result()
+        assert isinstance(gone, Failed) and "host-7 was stopped" in gone.text
+        close(ranks)
+
+
+def test_a_drain_lets_an_operation_finish(tmp_path: Path) -> None:
+    with start(tmp_path, 9) as one, start(tmp_path, 10) as two:
+        ranks = ranks_of([one, two], "finished")
+        ranks[0].values[:COUNT], ranks[1].values[:COUNT] = 1.0, 2.0
+        ranks[0].submit(SUBMIT)
+        until(lambda: is_open(ranks[0]), "the engine has the operation")
+        one.signal(signal.SIGTERM)
+        one.wait_for("signal")
+        ranks[1].submit(SUBMIT)
+        assert isinstance(ranks[0].result(), Completed)
+        assert (ranks[0].values[:COUNT] == 3.0).all()
+        assert one.wait() == 0
+        assert isinstance(ranks[1].result(), Completed)
+        close(ranks)
+
+
+def is_open(rank: Rank) -> bool:
+    [session] = rank.client.status()["engine"]["sessions"].values()
+    return bool(session["open"] == 1)
+
+
+def test_an_address_the_host_does_not_have_is_the_engines_own_error(tmp_path: Path) -> None:
+    config = configuration(tmp_path, more='[network]\npaths = [{ address = "192.0.2.1" }]')
+    daemon = Daemon(config, mode="")
+    assert daemon.wait() == 1
+    assert daemon.text.startswith("dlcpd: ") and "192.0.2.1" in daemon.text
+    assert daemon.text.count("\n") == 1
+    assert daemon.process.stderr
+    daemon.process.stderr.close()
