@@ -28,6 +28,9 @@ MAX_FLOWS: Final = 4096  # of all sessions of an engine
 ASLEEP: Final = 0.25  # seconds a timer may be late before we distrust our own clock of others
 
 
+_READY: Final = bytes([Kind.READY])  # second byte of a datagram
+
+
 @dataclass(frozen=True, slots=True)
 class PeerSpec:
     """One peer of a session, as control learned it."""
@@ -101,18 +104,27 @@ class Endpoint:
     # --- datagrams in ----------------------------------------------------------------
 
     def receive(self, batch: Received, now: float) -> None:
-        """Take in all datagrams of one receive call."""
+        """Take in all datagrams of one receive call.
+
+        READY comes first, since data may have travelled with it; whatever else is control
+        speaks about data that left before it, and comes last.
+        """
         self.counters["ce"] += batch.ce
-        for stray in batch.strays:
-            self._control(stray, batch.stray_arrival, now)
-        if not len(batch.index):
-            return
+        later = [data for data in batch.strays if data[1:2] != _READY]
+        for data in batch.strays:
+            if data[1:2] == _READY:
+                self._control(data, batch.stray_arrival, now)
+        self._rows(batch, now)
+        for data in later:
+            self._control(data, batch.stray_arrival, now)
+
+    def _rows(self, batch: Received, now: float) -> None:
         short = batch.lengths < HEADER_SIZE
         if short.any():
             self.counters["short"] += int(short.sum())
             batch = _subset(batch, ~short)
-            if not len(batch.index):
-                return
+        if not len(batch.index):
+            return
         words, verdicts = wire_batch.parse(_heads(batch))
         if verdicts is not None:
             for reason in verdicts[verdicts > 0].tolist():

@@ -56,19 +56,22 @@ class ChunkSender:
 
     def take(self, limit: int, path: int) -> tuple[Segments, int]:
         """Up to `limit` next segments, to go out on `path`; and how many rows from the
-        end of the batch belong to the end of the pass. The last one moves to AWAITING."""
-        begin = self._cursor
-        taken = self.order[begin : begin + limit]
+        end of the batch mark the end of the pass. The last one moves to AWAITING.
+
+        Only the batch that ends the pass is marked: one that waits for credit in between
+        would look to the peer like a loss.
+        """
+        taken = self.order[self._cursor : self._cursor + limit]
         self._cursor += len(taken)
         self.path_of[taken] = path
         if self.round:
             self.repaired += len(taken)
         else:
             self.sent += len(taken)
-        if self.remaining == 0:
-            self.state = State.AWAITING
-        ending = self._cursor - max(begin, len(self.order) - ENDING_RUN)
-        return taken, max(ending, 0)
+        if self.remaining:
+            return taken, 0
+        self.state = State.AWAITING
+        return taken, min(len(taken), ENDING_RUN)
 
     def on_nack(self, missing: Bits, round_: int) -> bool:
         """The peer lacks `missing` and asks for `round_`. True: there is something to send.

@@ -187,6 +187,7 @@ class Engine:
         if ask.operation != session.submitted + 1:
             raise BadMessage(f"operation {ask.operation} after {session.submitted}")
         _check_policy(ask)
+        _check_critical(ask, size)
         mark = blake2b(repr((ask.name, ask.critical)).encode(), digest_size=8).digest()
         ready = Ready(
             ask.dtype, ask.reduce, ask.fill, ask.traffic_class, ask.count, ask.max_loss,
@@ -309,6 +310,14 @@ class Engine:
 
     def _emit(self, event: commands.Event) -> None:
         self.control.send(commands.pack(event))
+
+
+def _check_critical(ask: Submit, size: int) -> None:
+    end = 0
+    for start, stop in ask.critical:
+        if not end <= start < stop <= size:
+            raise BadMessage(f"critical range {start}..{stop}: sorted, disjoint, within {size} B")
+        end = stop
 
 
 def _check_policy(ask: Submit) -> None:

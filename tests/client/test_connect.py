@@ -182,8 +182,8 @@ threads = [threading.Thread(target=join, args=(rank,)) for rank in range(2)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 work = sessions[0].all_reduce(torch.ones(4))
-print(*(session.daemon_pid for session in sessions), flush=True)
 try:
+    print(*(session.daemon_pid for session in sessions), flush=True)
     work.wait()
 except KeyboardInterrupt:
     other = sessions[1].all_reduce(torch.ones(4))

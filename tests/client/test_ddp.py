@@ -1,6 +1,9 @@
 """DistributedDataParallel over real daemons, a process for each rank."""
 
 import multiprocessing
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -30,7 +33,7 @@ def test_exact_training_equals_the_frameworks(tmp_path: Path, view: bool) -> Non
     for rank in ranks:
         assert rank["apart"] < 1e-5
         assert rank["steps"] == 5
-        assert rank["operations"] > 10  # several buckets at each step
+        assert rank["operations"] > 5  # several buckets at each step but the first
     assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
 
 
@@ -56,8 +59,9 @@ def test_bounded_training_loses_only_where_it_may(tmp_path: Path) -> None:
 def test_losing_a_daemon_raises_in_training_on_every_rank(tmp_path: Path) -> None:
     first, second = on_each_rank(ddp_ranks.losing_a_daemon, tmp_path)
     assert len(first) == len(second) == 2
-    assert all("rank 1" in text for text in first)
-    assert all("killed by SIGKILL" in text for text in second)
+    assert all("PeerLost: rank 1" in text for text in first)
+    assert "DaemonLost" in second[0]
+    assert "killed by SIGKILL" in second[0]
 
 
 def test_without_a_daemon_all_fall_back_and_say_so(tmp_path: Path) -> None:
@@ -83,3 +87,18 @@ def test_a_world_of_one_needs_no_daemon(tmp_path: Path) -> None:
 def test_only_a_ddp_model_can_be_registered() -> None:
     with pytest.raises(BadConfig, match="not Linear: wrap it first"):
         ddp.register(nn.Linear(1, 1))  # type: ignore[arg-type]
+
+
+def test_the_example_runs_under_torchrun() -> None:
+    example = Path(__file__).parents[2] / "examples" / "train_ddp.py"
+    assert len(example.read_text().splitlines()) <= 80
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*torchrun, "--nproc-per-node", "2", str(example)],
+        capture_output=True, text=True, timeout=110, check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    losses = [float(line.split()[-1]) for line in done.stdout.splitlines() if "loss" in line]
+    assert losses[-1] < 0.5 * losses[0]
+    assert "Ledger(operations=" in done.stdout

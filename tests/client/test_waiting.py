@@ -142,9 +142,13 @@ def test_an_engine_that_does_not_read_does_not_hang_a_submission(world: StandIn)
     world.reading.clear()
     session = world.sessions[0]
     tensor = session.empty(1)
-    with pytest.raises(DeadlineExceeded, match="takes no further operation"):
-        for _ in range(10_000):  # until the lane's buffer is full
+
+    def until_full() -> None:
+        for _ in range(10_000):
             session.all_reduce(tensor, policy=NOW)
+
+    with pytest.raises(DeadlineExceeded, match="takes no further operation"):
+        until_full()
     sent = session._table.waiting  # noqa: SLF001
     world.reading.set()
     for _ in range(sent):
@@ -299,9 +303,12 @@ def test_a_forked_child_neither_uses_nor_ends_its_parents_session(world: StandIn
 def _as_a_child(world: StandIn, work: Work, kept: torch.Tensor) -> int:
     """0 when all is as it should be."""
     session = world.sessions[0]
-    for number, call in enumerate(
-        (work.wait, lambda: session.all_reduce(torch.ones(1)), lambda: session.empty(1)), 1
-    ):
+    calls: list[Callable[[], object]] = [
+        work.wait,
+        lambda: session.all_reduce(torch.ones(1)),
+        lambda: session.empty(1),
+    ]
+    for number, call in enumerate(calls, 1):
         try:
             call()
             return number

@@ -158,16 +158,17 @@ def test_no_sequence_of_credits_breaks_the_books(
 
 def test_the_largest_number_survives_reordering_and_wrap() -> None:
     path = PathReceiver(largest=WRAP - 3, received=7)
-    path.on_datagrams(4, 1, 0, 1.0)
-    path.on_datagrams(2, WRAP - 1, 0, 1.0)
+    path.on_datagrams(4, 1)
+    path.on_datagrams(2, WRAP - 1)
     assert (path.largest, path.received, path.pending) == (WRAP + 1, 13, 6)
     assert path.credit(0, 1.0).largest == 1
 
 
 def test_a_credit_echoes_the_newest_stamp_once() -> None:
     path = PathReceiver()
-    path.on_datagrams(1, 1, 500, 1.0)
-    path.on_datagrams(1, 2, 0, 1.5)  # a datagram without a stamp
+    path.on_datagrams(2, 2)
+    path.on_stamp(400, 0.9)
+    path.on_stamp(500, 1.0)
     row = path.credit(3, now=1.002)
     assert (row.path, row.echo, row.held) == (3, 500, 2000)
     assert path.pending == 0
@@ -176,7 +177,8 @@ def test_a_credit_echoes_the_newest_stamp_once() -> None:
 
 def test_a_ping_is_answered_though_nothing_arrived() -> None:
     path = PathReceiver()
-    path.on_ping(9, 77, 1.0)
+    path.on_ping(9)
+    path.on_stamp(77, 1.0)
     assert path.asked
     assert path.credit(0, 1.0) == PathCredit(0, 9, 0, 77, 0)
     assert not path.asked
@@ -184,7 +186,7 @@ def test_a_ping_is_answered_though_nothing_arrived() -> None:
 
 def test_counts_beyond_32_bits_still_fit_a_credit() -> None:
     sender_, receiver = sender(WRAP + 10, acked=WRAP), PathReceiver(WRAP, WRAP)
-    receiver.on_datagrams(10, 10, 0, 1.0)
+    receiver.on_datagrams(10, 10)
     row = receiver.credit(0, 1.0)
     packed = PathCredit(row.path, row.largest, row.received % WRAP, row.echo, row.held)
     assert sender_.on_credit(packed, 1.0, 1.0) == 10

@@ -59,15 +59,13 @@ def test_a_pass_takes_every_segment_once_in_its_order() -> None:
     assert sender.take(10, 0)[0].tolist() == []
 
 
-def test_the_end_of_a_pass_is_marked_over_several_batches() -> None:
-    sender, marked = chunk(), 0
+@pytest.mark.parametrize("batch", [9, 33, 60, SEGMENTS])
+def test_only_the_batch_that_ends_the_pass_is_marked(batch: int) -> None:
+    """A mark before a wait for credit would make the peer take the rest for lost."""
+    sender = chunk()
     while sender.remaining:
-        taken, ending = sender.take(9, 0)
-        assert ending <= len(taken)
-        if sender.remaining >= ENDING_RUN:
-            assert ending == 0
-        marked += ending
-    assert marked == ENDING_RUN
+        taken, ending = sender.take(batch, 0)
+        assert ending == (0 if sender.remaining else min(len(taken), ENDING_RUN))
 
 
 def test_a_short_pass_is_all_ending() -> None:
@@ -152,3 +150,10 @@ def test_done_is_told_once(state: State) -> None:
     assert sender.on_done() is (state is not State.DONE)
     assert sender.state is State.DONE
     assert not sender.on_done()
+
+
+def test_a_restart_sends_the_first_pass_again() -> None:
+    sender = awaiting()
+    sender.restart()
+    assert (sender.state, sender.round, sender.remaining) == (State.SENDING, 0, SEGMENTS)
+    assert sender.take(SEGMENTS, 0)[0].tolist() == list(range(SEGMENTS))

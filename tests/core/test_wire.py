@@ -15,6 +15,7 @@ from dlcpd.core import wire_batch
 from dlcpd.core.wire import (
     DATA_KINDS,
     HEADER_SIZE,
+    KNOWN_FLAGS,
     MAX_CLASSES,
     MAX_PATHS,
     MAX_SEGMENTS,
@@ -122,7 +123,7 @@ def test_every_kind_and_flag_has_a_vector() -> None:
 headers = st.builds(
     Header, st.sampled_from(Kind), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1),
     st.integers(0, 2**32 - 1), st.integers(0, MAX_SEGMENTS - 1), st.integers(0, 255),
-    st.integers(0, MAX_CLASSES - 1), st.integers(0, 7), st.integers(0, MAX_PATHS - 1),
+    st.integers(0, MAX_CLASSES - 1), st.integers(0, KNOWN_FLAGS), st.integers(0, MAX_PATHS - 1),
     st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1),
 )  # fmt: skip
 
