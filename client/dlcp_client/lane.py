@@ -29,6 +29,8 @@ from .packets import close_all, decode, receive
 MAX_POLL: Final = 3600.0  # seconds; poll() counts milliseconds in 32 bits
 LEAVE_TIMEOUT: Final = 1.0  # seconds; a stopped daemon must not keep its client from leaving
 SEND_SLICE: Final = 0.05  # seconds between looks at the lane while the engine does not read
+_SEND: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # int: enums are slow to combine
+_PEEK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
 _GONE: Final = select.POLLHUP | select.POLLERR | select.POLLNVAL | select.POLLRDHUP
 
 
@@ -60,7 +62,7 @@ class Lane:
         """
         while True:
             try:
-                self._lane.send(packet, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                self._lane.send(packet, _SEND)
                 return
             except BlockingIOError:
                 self._wait_writable(until)
@@ -152,7 +154,7 @@ class Lane:
         """
         while True:
             try:
-                size = self._lane.recv_into(self._buffer, 0, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+                size = self._lane.recv_into(self._buffer, 0, _PEEK)
             except BlockingIOError:
                 return True
             except OSError:

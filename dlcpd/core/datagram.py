@@ -1,6 +1,7 @@
 """Batches that cross the border between core and io. Never a single datagram."""
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,13 @@ class Control:
     data: bytes
 
 
+class Arrivals(Protocol):
+    """Arrival times of bursts, looked up for the few that are asked for; a list will do."""
+
+    def __getitem__(self, burst: int, /) -> float:
+        """Seconds, on the core's clock."""
+
+
 @dataclass(slots=True)
 class Received:
     """Datagrams of one wake-up of one socket.
@@ -48,7 +56,7 @@ class Received:
     """
 
     path: int
-    arrivals: list[float]  # seconds, core's clock: when the kernel got each burst
+    arrivals: Arrivals  # when the kernel got each burst
     burst: int  # rows per burst: row r came with burst r // burst
     rows: Bytes  # (n, header + segment_size)
     index: Segments

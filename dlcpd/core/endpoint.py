@@ -24,6 +24,7 @@ from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE, Flag, Header, Kind
 from dlcpd.core.wire_batch import NUMBER, SENT_AT, TOKEN_HIGH, TOKEN_LOW, Words
 
 TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
+PACED_BURST: Final = 64  # datagrams worth a wake-up when the pacer limits: one GSO burst and a half
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
 ASLEEP: Final = 0.25  # seconds a timer may be late before we distrust our own clock of others
 
@@ -224,8 +225,14 @@ class Endpoint:
                     yield batch
             flows = still
         self.more = bool(flows) and turn == TURN
-        if flows and turn < TURN:
-            self.timers.set((self, "pace"), self.pacer.ready_at(64 * self.segment_size, now))
+        if turn < TURN and any(flow.wants_to_send() for flow in self.flows.values()):
+            self._wake_when_paced(now)
+
+    def _wake_when_paced(self, now: float) -> None:
+        """When the pacer has saved a burst; if it has, it is not what the flows wait for."""
+        at = self.pacer.ready_at(PACED_BURST * self.segment_size, now)
+        if at > now:
+            self.timers.set((self, "pace"), at)
 
     def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
         """The pacer's wake-up: `transmit`, which follows, is all that it is for."""

@@ -93,10 +93,13 @@ class Flow:
             if not sender.remaining or sender.state is State.DONE:
                 queue.popleft()
                 continue
-            index, room = self._pick_path(allowance)
+            index, room = self._pick_path()
             if room <= 0 or (room < min(sender.remaining, self._worthwhile()) and self.in_flight):
                 return None
-            batch = self._batch(sender, index, min(room, sender.remaining), now)
+            limit = min(room, sender.remaining, allowance // (HEADER_SIZE + self.segment_size))
+            if limit <= 0:
+                return None
+            batch = self._batch(sender, index, limit, now)
             if not sender.remaining:
                 queue.popleft()
                 path = self.tx[batch.path]
@@ -114,11 +117,10 @@ class Flow:
         """With less room than this, wait for more credit rather than make a small system call."""
         return min(max(SMALL_SEND, self._limit(0) // 8), MAX_BATCH // 2)
 
-    def _pick_path(self, allowance: int) -> tuple[int, int]:
+    def _pick_path(self) -> tuple[int, int]:
         """The next path with the most room, and that room in datagrams."""
         size = HEADER_SIZE + self.segment_size
-        in_flight = sum(path.in_flight for path in self.tx)
-        limit = min(self.window // size - in_flight, allowance // size, MAX_BATCH)
+        limit = min(self.window // size - self.in_flight, MAX_BATCH)
         if len(self.tx) == 1:
             return 0, min(limit, self.tx[0].room)
         count = len(self.tx)

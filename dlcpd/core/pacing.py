@@ -1,8 +1,10 @@
 """Token bucket: a hard cap on what the engine puts on the wire."""
 
 from dataclasses import dataclass
+from typing import Final
 
-BURST = 0.002  # seconds of rate that may go out at once; two timer ticks of an idle kernel
+BURST: Final = 0.002  # seconds of rate that may go out at once; two timer ticks of an idle kernel
+MIN_BURST: Final = 16 << 10  # bytes; below 65 Mb/s a burst must still hold some datagrams
 
 
 @dataclass(slots=True)
@@ -17,8 +19,8 @@ class Pacer:
         """Bytes that may be sent now."""
         if not self.rate_bps:
             return 1 << 30
-        per_second = self.rate_bps / 8
-        self._tokens = min(self._tokens + (now - self._at) * per_second, per_second * BURST)
+        earned = (now - self._at) * self.rate_bps / 8
+        self._tokens = min(self._tokens + earned, self._burst)
         self._at = now
         return int(self._tokens)
 
@@ -29,5 +31,9 @@ class Pacer:
 
     def ready_at(self, size: int, now: float) -> float:
         """When `size` bytes may be sent."""
-        missing = min(size, self.rate_bps / 8 * BURST) - self._tokens
+        missing = min(size, self._burst) - self._tokens
         return now + max(missing, 0.0) / (self.rate_bps / 8) if self.rate_bps else now
+
+    @property
+    def _burst(self) -> float:
+        return max(self.rate_bps / 8 * BURST, MIN_BURST)

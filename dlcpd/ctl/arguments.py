@@ -9,6 +9,7 @@ from dlcpd.contract.messages import DTYPES, REDUCE_OPS
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS, MAX_LOSS_LIMIT
 from dlcpd.ctl.amounts import fraction, size, sizes, whole
 from dlcpd.ctl.bench import bench
+from dlcpd.ctl.demo import demo
 from dlcpd.ctl.digits import MAX_RANKS
 from dlcpd.ctl.hosts import MAX_HOSTS
 from dlcpd.ctl.status import peers, status
@@ -35,6 +36,9 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     _add_inspection(commands, environ)
     _add_bench(commands)
     _add_verify(commands)
+    text = "Train two small models over Gloo, dlcpd exact and dlcpd bounded, and compare."
+    made = _command(commands, "demo", demo, text, torch=True)
+    made.add_argument("--quick", action="store_true", help="fewer steps")
     return top
 
 
@@ -56,7 +60,9 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
         ("peers", peers, "Show the peers of a daemon's sessions, path by path."),
     ):
         made = _command(commands, name, run, text, torch=False)
-        made.add_argument("--socket", default=door, metavar="S", help="session socket (%(default)s)")
+        made.add_argument(
+            "--socket", default=door, metavar="S", help="session socket (%(default)s)"
+        )
         if name == "status":
             made.add_argument(
                 "--ledger", type=whole(0, MAX_LEDGER), default=0, metavar="N",
@@ -76,8 +82,11 @@ def _add_bench(commands: Commands) -> None:
     made.add_argument("--op", choices=REDUCE_OPS, default="sum")
     _add_policy(made)
     made.add_argument("--arena", action="store_true", help="use tensors from session.empty()")
-    made.add_argument("--result-only", action="store_true",
-                      help="as the DDP hook does: done when the result stands; needs --arena")  # fmt: skip
+    made.add_argument(
+        "--result-only",
+        action="store_true",
+        help="as the DDP hook does: done when the result stands; needs --arena",
+    )
     made.add_argument("--against", choices=("gloo", "none"), default="gloo")
     made.add_argument("--repeat", type=whole(1, 100_000), default=20, metavar="N")
     made.add_argument("--warmup", type=whole(0, 1000), default=3, metavar="N")
@@ -105,12 +114,19 @@ def _add_policy(made: argparse.ArgumentParser) -> None:
 def _add_places(made: argparse.ArgumentParser) -> None:
     made.add_argument("--loss", type=_injected, default=0.0, metavar="F",
                       help="loss to inject at each loopback host's sockets")  # fmt: skip
-    made.add_argument("--paths", type=whole(1, MAX_PATHS), default=1, help="loopback paths per host")
+    made.add_argument(
+        "--paths", type=whole(1, MAX_PATHS), default=1, help="loopback paths per host"
+    )
     where = made.add_mutually_exclusive_group()
     where.add_argument("--switch", metavar="RATE", default="",
                        help="put the hosts on an emulated switch (root), e.g. 1gbit")  # fmt: skip
-    where.add_argument("--netns", action="append", default=[], metavar="NS=ADDRESS",
-                       help="put a host into a network namespace (root); once per host")  # fmt: skip
+    where.add_argument(
+        "--netns",
+        action="append",
+        default=[],
+        metavar="NS=ADDRESS",
+        help="put a host into a network namespace (root); once per host, instead of --hosts",
+    )
     made.add_argument("--switch-loss", type=fraction, default=0.0, metavar="F")
     made.add_argument("--switch-buffer", type=size, default=DEFAULT_BUFFER, metavar="BYTES")
 

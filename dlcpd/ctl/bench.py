@@ -21,6 +21,9 @@ OURS: Final = "dlcpd"
 THEIRS: Final = "gloo"
 PER_ROUND: Final = 10.0  # seconds that a round may take at most before the run is given up
 BASE_TIMEOUT: Final = 120.0  # seconds for starting, and for making the reference
+ELEMENT_SIZES: Final = {
+    "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8,
+}  # fmt: skip
 HEADER: Final = (
     "size", "count", "type", "redop", "transport", "time(us)", "p10..p90", "p99",
     "algbw(GB/s)", "busbw(GB/s)", "#wrong", "gloo/dlcpd", "p10..p90",
@@ -91,7 +94,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 def _timeout(options: argparse.Namespace) -> float:
     rounds = options.repeat + options.warmup
-    return BASE_TIMEOUT + PER_ROUND * rounds * len(options.sizes)
+    return BASE_TIMEOUT + PER_ROUND * float(rounds * len(options.sizes))
 
 
 def rows_of(
@@ -117,11 +120,6 @@ def rows_of(
             segments,
             samples,
         )
-
-
-ELEMENT_SIZES: Final = {
-    "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8,
-}  # fmt: skip
 
 
 def _wrong(counts: Sequence[int], segments: dict[str, int], options: argparse.Namespace) -> int:

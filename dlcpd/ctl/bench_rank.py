@@ -74,6 +74,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]
         for size in arguments["sizes"]:
             conductor.progress(f"{size} B: {arguments['warmup']} + {arguments['repeat']} rounds")
             out.append(_Measurement(conductor, session, arguments, size).run())
+        conductor.barrier()  # a rank that leaves fails what others have not finished
         return out
     finally:
         session.close()
@@ -123,7 +124,9 @@ class _Measurement:
             else:
                 self._time(name, self.private, self._gloo)
 
-    def _time(self, name: str, tensor: torch.Tensor, operation: Callable[[torch.Tensor], None]) -> None:
+    def _time(
+        self, name: str, tensor: torch.Tensor, operation: Callable[[torch.Tensor], None]
+    ) -> None:
         tensor.copy_(as_tensor(self.problem.part, self.problem.dtype))
         self.conductor.barrier()
         begin = time.perf_counter()

@@ -4,11 +4,10 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from dlcpd.daemon.effective import to_toml
 
 START_TIMEOUT: Final = 60.0  # seconds for all daemons; ten on two loaded cores take eight
 DRAIN: Final = 1.0  # seconds; our ranks are gone when a daemon is stopped
+_NETWORK: Final = NetworkTable()
 MAX_HOSTS: Final = 64  # daemons on one machine; more would measure the scheduler
 
 
@@ -33,7 +33,7 @@ class HostPlan:
     addresses: tuple[str, ...]  # one path each; the first also carries the control plane
     namespace: str = ""  # network namespace; "" = this process's
     interface: str = "lo"  # that holds the first address; Gloo is told to use it
-    network: NetworkTable = NetworkTable()  # `paths` are replaced by `addresses`
+    network: NetworkTable = _NETWORK  # `paths` are replaced by `addresses`
     digest_every: int = 16
     loss: float = 0.0  # injected: fraction of arriving datagrams thrown away
     seed: int = 0  # of the injected loss

@@ -2,28 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
-HELD: Final = "held"
-BROKEN: Final = "BROKEN"
-OPEN: Final = "not judged"  # too little happened to tell
+from dlcpd.ctl.checks import OPEN, Check, verdict
+
 ENOUGH: Final = 30  # losses; below, their positions say nothing
 TAIL: Final = 0.1  # of a chunk; losses spread evenly put a tenth there
 TAIL_LIMIT: Final = 0.5  # share of losses in the tail at which they are no longer spread
-SHOWN: Final = 3  # offenders named in a verdict
 
 Seen = dict[str, Any]  # one rank's result, from dlcpd.ctl.verify_rank
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One row of the table."""
-
-    promise: str
-    what: str
-    verdict: str
-    detail: str
 
 
 def judge(seen: Sequence[Seen], *, max_loss: float, segment_size: int) -> list[Check]:
@@ -43,18 +30,6 @@ def judge(seen: Sequence[Seen], *, max_loss: float, segment_size: int) -> list[C
     ]
 
 
-def broken(checks: Sequence[Check]) -> list[str]:
-    """Promises that a check found broken."""
-    return sorted({check.promise for check in checks if check.verdict == BROKEN})
-
-
-def _verdict(offenders: Sequence[str], good: str) -> tuple[str, str]:
-    if not offenders:
-        return HELD, good
-    more = f" and {len(offenders) - SHOWN} more" if len(offenders) > SHOWN else ""
-    return BROKEN, "; ".join(offenders[:SHOWN]) + more
-
-
 def _exact(seen: Sequence[Seen]) -> Check:
     offenders = [
         f"rank {rank}: {case}: {wrong} wrong elements"
@@ -63,7 +38,7 @@ def _exact(seen: Sequence[Seen]) -> Check:
         if wrong
     ]
     good = f"{len(seen[0]['sweep'])} operations on {len(seen)} ranks"
-    return Check("P1", "exact results equal the reference bit for bit", *_verdict(offenders, good))
+    return Check("P1", "exact results equal the reference bit for bit", *verdict(offenders, good))
 
 
 def _replicas(seen: Sequence[Seen]) -> Check:
@@ -74,7 +49,7 @@ def _replicas(seen: Sequence[Seen]) -> Check:
         if strangers:
             offenders.append(f"{what}: rank(s) {', '.join(strangers)} differ from rank 0")
     good = f"{len(all_digests[0])} digests equal on all ranks"
-    return Check("P2", "all ranks hold the same bytes", *_verdict(offenders, good))
+    return Check("P2", "all ranks hold the same bytes", *verdict(offenders, good))
 
 
 def _digests(one: Seen) -> Iterator[tuple[str, str]]:
@@ -91,7 +66,7 @@ def _nothing_lost(seen: Sequence[Seen]) -> Check:
         for rank, one in enumerate(seen)
         if one["books"]["lost"] or one["books"]["given_up"] or one["books"]["ledger"]
     ]
-    return Check("P3", "exact mode gives nothing up", *_verdict(offenders, "0 segments"))
+    return Check("P3", "exact mode gives nothing up", *verdict(offenders, "0 segments"))
 
 
 def _losses(seen: Sequence[Seen]) -> Iterator[tuple[int, int, int, list[int], int]]:
@@ -123,7 +98,7 @@ def _bound(seen: Sequence[Seen], max_loss: float, segment_size: int) -> Check:
     worst = max((lost / sizes[chunk] for _, _, chunk, lost in found), default=0.0)
     good = f"at most {worst:.2%} of a sender's chunk, bound {max_loss:.2%}"
     what = "loss per sender and chunk is within the bound"
-    return Check("P3", what, *_verdict(offenders, good))
+    return Check("P3", what, *verdict(offenders, good))
 
 
 def _critical(seen: Sequence[Seen]) -> Check:
@@ -131,7 +106,7 @@ def _critical(seen: Sequence[Seen]) -> Check:
     partial = sum(part for *_, part in _losses(seen))
     offenders = [f"{damaged} critical elements are not in their step's result"] if damaged else []
     offenders += [f"{partial} segments arrived in part"] if partial else []
-    return Check("P3", "critical ranges always arrive", *_verdict(offenders, "none missing"))
+    return Check("P3", "critical ranges always arrive", *verdict(offenders, "none missing"))
 
 
 def _books(seen: Sequence[Seen]) -> Check:
@@ -149,7 +124,7 @@ def _books(seen: Sequence[Seen]) -> Check:
     if shown != units:
         offenders.append(f"results miss {shown} segments, the ledger has {units}")
     good = f"{lost} segments, {len(owners)} entries"
-    return Check("P3", "ledgers agree with each other and with results", *_verdict(offenders, good))
+    return Check("P3", "ledgers agree with each other and with results", *verdict(offenders, good))
 
 
 def _rows(seen: Sequence[Seen], side: str) -> "Counter[tuple[int, int, int, int, int, str]]":
@@ -163,15 +138,14 @@ def _rows(seen: Sequence[Seen], side: str) -> "Counter[tuple[int, int, int, int,
 
 def _conserved(seen: Sequence[Seen]) -> Check:
     offenders = [
-        f"rank {rank}: {name}: {count} elements do not add up"
-        for rank, one in enumerate(seen)
-        for name, count in one["steps"]["unbalanced"].items()
+        f"{name}: {count} elements do not add up"
+        for name, count in seen[0]["steps"]["unbalanced"].items()
         if count
     ]
     given_up = sum(one["books"]["given_up"] for one in seen)
     steps = len(seen[0]["steps"]["losses"])
     good = f"{given_up} given-up segments in {steps} steps, each element exact"
-    return Check("P4", "delivered and returned add up to produced", *_verdict(offenders, good))
+    return Check("P4", "delivered and returned add up to produced", *verdict(offenders, good))
 
 
 def _flushed(seen: Sequence[Seen]) -> Check:
@@ -185,14 +159,17 @@ def _flushed(seen: Sequence[Seen]) -> Check:
             )
     returned = sum(one["books"]["returned"] for one in seen)
     good = f"{returned} segments came back, none is held"
-    return Check("P4", "an exact operation returns what is still held", *_verdict(offenders, good))
+    return Check("P4", "an exact operation returns what is still held", *verdict(offenders, good))
 
 
 def _positions(seen: Sequence[Seen], segment_size: int) -> Check:
     what = "losses are not always the same tail"
     sizes = chunk_segments(seen, segment_size)
-    places = [((sender, chunk, position), position >= (1 - TAIL) * sizes[chunk])
-              for _, sender, chunk, positions, _ in _losses(seen) for position in positions]  # fmt: skip
+    places = [
+        ((sender, chunk, position), position >= (1 - TAIL) * sizes[chunk])
+        for _, sender, chunk, positions, _ in _losses(seen)
+        for position in positions
+    ]
     if len(places) < ENOUGH:
         return Check("P5", what, OPEN, f"not enough losses to judge: {len(places)} of {ENOUGH}")
     share = sum(tail for _, tail in places) / len(places)
@@ -201,4 +178,4 @@ def _positions(seen: Sequence[Seen], segment_size: int) -> Check:
     offenders = [f"{share:.0%} of the losses lie in the last tenth"] if share > TAIL_LIMIT else []
     offenders += [f"{len(always)} segments were lost in every step"] if always else []
     good = f"{len(places)} losses, {share:.0%} of them in the last tenth of their chunk"
-    return Check("P5", what, *_verdict(offenders, good))
+    return Check("P5", what, *verdict(offenders, good))

@@ -16,13 +16,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, error_for
+from dlcpd.contract.errors import (
+    BadMessage,
+    DeadlineExceeded,
+    DlcpError,
+    OperationAborted,
+    PeerLost,
+    SessionClosed,
+    error_for,
+)
 from dlcpd.ctl.hosts import Host, Hosts
 from dlcpd.ctl.processes import Child, environment, start
 
 FIRST_ERROR_WAIT: Final = 3.0  # seconds; the others' errors name the dead rank after about one
 START_DELAY: Final = 300e-6  # seconds from the last arrival at a barrier to the common start
 MAX_LINE: Final = 64 << 20  # bytes of one message; results carry every sample
+
+CONSEQUENCES: Final = (PeerLost, OperationAborted, SessionClosed)  # of another rank's error
 
 Arrival = Callable[[str], None]
 
@@ -55,6 +65,7 @@ class Rank:
     result: Any = None
     ended: bool = False  # gave a result or an error
     error: DlcpError | None = None
+    failed_at: float = 0.0
     _unread: bytearray = field(default_factory=bytearray)
 
     def messages(self) -> list[list[Any]]:
@@ -167,7 +178,8 @@ class _Watch:
                 rank.result, rank.ended = values[0], True
             elif kind == "error":
                 rank.error, rank.ended = error_for(*values), True
-                self.failed_at = self.failed_at or time.monotonic()
+                rank.failed_at = time.monotonic()
+                self.failed_at = self.failed_at or rank.failed_at
 
     def _start_if_all_wait(self) -> None:
         if any(not rank.at for rank in self.ranks):
@@ -183,13 +195,17 @@ class _Watch:
         failed = [rank for rank in self.ranks if rank.error]
         if failed:
             self.hosts.raise_if_ended()  # then the ranks' errors are only its consequence
-            # A rank that died says why; the others can only say that it is gone.
-            first = next((r for r in failed if isinstance(r.error, RankFailed)), failed[0])
-            raise _named(first)
+            raise _named(min(failed, key=_blame))
         missing = [str(rank.number) for rank in self.ranks if not rank.ended]
         if missing:
             self.hosts.raise_if_ended()
             raise DeadlineExceeded(f"rank(s) {', '.join(missing)} did not finish in time")
+
+
+def _blame(rank: Rank) -> tuple[int, float]:
+    """Sorts causes before consequences: when one rank fails, the others can only say so."""
+    kind = type(rank.error)
+    return (2 if kind in CONSEQUENCES else 1 if kind is RankFailed else 0, rank.failed_at)
 
 
 def _named(rank: Rank) -> DlcpError:

@@ -46,7 +46,7 @@ class Child:
             self.process.wait()
 
 
-def start(  # noqa: PLR0913  # all but the first by keyword
+def start(
     command: Sequence[str],
     *,
     name: str,
@@ -74,12 +74,11 @@ def start(  # noqa: PLR0913  # all but the first by keyword
 
 def environment() -> dict[str, str]:
     """This process's environment, with the packages it runs importable for children."""
-    roots = [str(Path(__file__).parents[2])]
+    root = Path(__file__).parents[2]
     client = importlib.util.find_spec("dlcp_client")
-    if client and client.origin:
-        roots.append(str(Path(client.origin).parents[1]))
-    path = os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path}
+    found = Path(client.origin).parents[1] if client and client.origin else root / "client"
+    path = [str(root), str(found), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def _end_with_parent() -> None:

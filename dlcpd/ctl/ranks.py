@@ -88,7 +88,7 @@ def main() -> int:
     except DlcpError as exc:
         conductor.error(exc.code, str(exc))
         return 1
-    except Exception as exc:  # noqa: BLE001  # torch wraps errors in RuntimeError; all must be told
+    except Exception as exc:  # torch wraps errors; whatever it is must be told
         traceback.print_exc()
         conductor.error("rank_failed", f"{type(exc).__name__}: {exc}")
         return 1

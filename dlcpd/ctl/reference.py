@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Stored = NDArray[Any]
-DTYPES: Final = {
+DTYPES: Final[dict[str, Any]] = {
     "float32": np.float32,
     "float64": np.float64,
     "float16": np.float16,
@@ -28,7 +28,8 @@ def contribution(dtype: str, count: int, *, seed: int, rank: int) -> Stored:
     """The elements that `rank` brings: normal numbers, or integers within +-1000."""
     rng = np.random.default_rng([seed, rank, count])
     if dtype in ("int32", "int64"):
-        return rng.integers(-1000, 1001, count).astype(DTYPES[dtype])
+        whole: Stored = rng.integers(-1000, 1001, count, DTYPES[dtype])
+        return whole
     if dtype == "float64":
         return rng.standard_normal(count)
     return from_float32(rng.standard_normal(count, np.float32), dtype)

@@ -64,7 +64,9 @@ def _ask(sock: socket.socket, request: Message, wanted: type[Message]) -> Messag
     if isinstance(answer, Refused):
         raise error_for(answer.code, answer.text)
     if not isinstance(answer, wanted):
-        raise BadMessage(f"the daemon answered {type(request).__name__} with {type(answer).__name__}")
+        raise BadMessage(
+            f"the daemon answered {type(request).__name__} with {type(answer).__name__}"
+        )
     return answer
 
 
@@ -146,7 +148,9 @@ def peer_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
     """A row per peer and path; the engine's numbers are None for a peer it does not know yet."""
     known = report["engine"].get("sessions", {})
     for session in report["sessions"]:
-        flows = {p["rank"]: p["paths"] for p in known.get(str(session["session"]), {}).get("peers", [])}
+        flows = {
+            p["rank"]: p["paths"] for p in known.get(str(session["session"]), {}).get("peers", [])
+        }
         for peer in session["peers"]:
             paths = flows.get(peer["rank"]) or [{}]
             for number, path in enumerate(paths):

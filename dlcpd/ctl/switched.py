@@ -16,7 +16,7 @@ _PLACE: Final = re.compile(r"([\w.-]+)=([0-9a-fA-F.:]+)(?:%([\w.-]+))?")
 
 
 @contextmanager
-def switched(  # noqa: PLR0913  # the switch's own settings
+def switched(
     hosts: int, *, rate: str, loss: float, buffer_bytes: int, **settings: Any
 ) -> Iterator[list[HostPlan]]:
     """Hosts on one emulated switch, removed afterwards; `settings` are fields of HostPlan.

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
+from torch._C._distributed_c10d import FileStore  # torch.distributed re-exports it untyped
 
 import dlcp_client
 from dlcpd.collectives.layout import layout
@@ -32,7 +32,7 @@ RANDOM: Final = "verify/random"
 def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, Any]:
     """Everything this rank saw, as JSON."""
     torch.set_num_threads(1)
-    store = dist.FileStore(conductor.store, conductor.world_size)
+    store = FileStore(conductor.store, conductor.world_size)
     session = dlcp_client.connect(
         store, conductor.rank, conductor.world_size, arena_bytes=ARENA, job="verify"
     )
@@ -51,7 +51,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def digest(tensor: torch.Tensor) -> str:
     """Of the bytes of a result, to be compared between ranks."""
-    return blake2b(as_stored(tensor).tobytes(), digest_size=8).hexdigest()
+    return blake2b(as_stored(tensor).data, digest_size=8).hexdigest()
 
 
 def _books(conductor: Conductor, session: Any) -> dict[str, Any]:
@@ -89,7 +89,9 @@ class _Sweep:
         return self.rows
 
     def _part(self, case: Case, rank: int) -> reference.Stored:
-        return reference.contribution(case.dtype, case.count, seed=self.seed + case.number, rank=rank)
+        return reference.contribution(
+            case.dtype, case.count, seed=self.seed + case.number, rank=rank
+        )
 
     def _submit(self, case: Case) -> Any:
         tensor = as_tensor(self._part(case, self.session.rank), case.dtype)
@@ -108,7 +110,7 @@ class _Sweep:
 
 @dataclass(slots=True)
 class _Tally:
-    """What the steps of one name amount to, as integers: nothing rounds."""
+    """What the steps of one name amount to, as integers: nothing rounds. Sums are rank 0's."""
 
     produced: NDArray[np.int64]
     delivered: NDArray[np.int64]
@@ -140,6 +142,7 @@ class _Steps:
         ]
         self.units = self._tally(session.world_size)
         self.random = self._tally(1)
+        # Kept by rank 0 alone:
         self.losses: list[list[list[Any]]] = []  # by step
         self.damaged = 0  # critical elements that did not arrive in their own step
 
@@ -163,25 +166,26 @@ class _Steps:
 
     def _step(self, step: int, policy: LossPolicy, *, flush: bool = False) -> int:
         """Both gradients at once. Returns the residual segments that came back."""
-        ranks = range(self.session.world_size)
-        units = torch.full((self.count,), 0.0 if flush else digits.unit(self.session.rank))
-        parts = [self._random(step, rank, flush=flush) for rank in ranks]
+        rank = self.session.rank
+        units = torch.full((self.count,), 0.0 if flush else digits.unit(rank))
         works = [
             self._submit(UNITS, units, policy),
-            self._submit(RANDOM, torch.from_numpy(parts[self.session.rank]), policy),
+            self._submit(RANDOM, torch.from_numpy(self._random(step, rank, flush=flush)), policy),
         ]
         for work in works:
             work.wait()
-        self._book_units(works[0].tensor, flush=flush)
-        self.random.produced[0] += sum(part.astype(np.int64) for part in parts)
-        self.random.delivered[0] += works[1].tensor.numpy().astype(np.int64)
-        self.random.digests.append(digest(works[1].tensor))
+        for tally, work in zip((self.units, self.random), works, strict=True):
+            tally.digests.append(digest(work.tensor))
+        if rank == 0:  # the digests say whether the others hold the same
+            self._book_units(works[0].tensor, flush=flush)
+            self._book_random(works[1].tensor, step, flush=flush)
         return sum(int(work.stats.returned) for work in works)
 
     def _random(self, step: int, rank: int, *, flush: bool) -> NDArray[np.float32]:
         rng = np.random.default_rng([self.arguments["seed"], step, rank])
         high = 1 if flush else 9  # the flush itself adds nothing
-        return rng.integers(1 - high, high, self.count).astype(np.float32)
+        whole: NDArray[np.int32] = rng.integers(1 - high, high, self.count, np.int32)
+        return whole.astype(np.float32)
 
     def _submit(self, name: str, tensor: torch.Tensor, policy: LossPolicy) -> Any:
         return self.session.all_reduce(
@@ -189,7 +193,6 @@ class _Steps:
         )
 
     def _book_units(self, result: torch.Tensor, *, flush: bool) -> None:
-        self.units.digests.append(digest(result))
         arrived = digits.decode(result.numpy(), self.session.world_size)
         self.units.delivered += arrived
         if flush:
@@ -200,3 +203,8 @@ class _Steps:
         for start, stop in self.critical:
             span = arrived[:, start // ELEMENT : stop // ELEMENT]
             self.damaged += int(np.count_nonzero(span != 1))
+
+    def _book_random(self, result: torch.Tensor, step: int, *, flush: bool) -> None:
+        for rank in range(self.session.world_size):
+            self.random.produced[0] += self._random(step, rank, flush=flush).astype(np.int64)
+        self.random.delivered[0] += result.numpy().astype(np.int64)

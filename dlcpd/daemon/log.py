@@ -45,12 +45,18 @@ def error(event: str, **fields: Any) -> None:
 def _columns(record: logging.LogRecord) -> dict[str, Any]:
     at = datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds")
     fields: dict[str, Any] = getattr(record, "dlcpd", {})
-    return {"ts": at, "level": record.levelname.lower(), "event": record.getMessage(), **fields}
+    values = {key: _plain(value) for key, value in fields.items()}
+    return {"ts": at, "level": record.levelname.lower(), "event": record.getMessage(), **values}
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and short lists as they are, anything else as a text of bounded length."""
+    return value if isinstance(value, (int, float, list)) else str(value)[:MAX_VALUE]
 
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(_columns(record), default=str)
+        return json.dumps(_columns(record))
 
 
 class _Logfmt(logging.Formatter):
@@ -59,6 +65,6 @@ class _Logfmt(logging.Formatter):
 
 
 def _logfmt(value: Any) -> str:
-    text = str(value)[:MAX_VALUE]
+    text = str(value)
     plain = text.isascii() and text.isprintable() and not set(text) & set(' "=')
     return text if plain and text else json.dumps(text)

@@ -70,7 +70,6 @@ def inherited_socket(descriptor: int) -> socket.socket:
         raise BadConfig(f"--session-fd {descriptor}: {exc.strerror}") from exc
     if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_SEQPACKET):
         raise BadConfig(f"--session-fd {descriptor}: is no SOCK_SEQPACKET UNIX socket")
-    sock.set_inheritable(False)  # or the engine would hold it open
     return sock
 
 

@@ -42,6 +42,9 @@ from dlcpd.io.udp import UdpPath
 BATCHES_PER_WAKE: Final = 4  # receive calls per socket before others get their turn
 FRAMES_PER_WAKE: Final = 64  # submissions per lane and wake-up, likewise
 FINE_SLEEP: Final = 0.001  # seconds; below it, epoll's millisecond is too coarse
+LANE_DELAY: Final = (
+    2e-3  # seconds a Released may wait for company; a client short of memory waits too
+)
 MAX_FDS: Final = 2  # descriptors that travel with one command
 
 
@@ -213,7 +216,7 @@ class Engine:
                               stats.returned, stats.lost),
                 )  # fmt: skip
             case OperationReleased(_, number):
-                self._send(lane, Released(number))
+                self._send(lane, Released(number), urgent=False)
             case OperationFailed(_, number, code, text):
                 self._send(lane, Failed(number, code, text))
                 self._emit(commands.OperationFailed(lane.session, number, code, text))
@@ -221,12 +224,24 @@ class Engine:
                 self._send(lane, Failed(0, code, text))
                 self._emit(commands.SessionBroken(lane.session, rank, code, text))
 
-    def _send(self, lane: Lane, message: Completed | Released | Failed) -> None:
-        if not lane.send(message):
+    def _send(
+        self, lane: Lane, message: Completed | Released | Failed, *, urgent: bool = True
+    ) -> None:
+        if not urgent and not lane.backlog:
+            self.endpoint.timers.set((self, "lane", lane.session), time.monotonic() + LANE_DELAY)
+        if not lane.send(message, urgent=urgent):
             self._emit(commands.LaneClosed(lane.session))
             self._close(lane.session, SessionClosed("the client does not read its lane"))
             return
-        self._watch_backlog(lane)
+        if urgent:
+            self._watch_backlog(lane)
+
+    def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
+        """Frames that had time have waited long enough."""
+        lane = self.lanes.get(rest[0])
+        if lane is not None:
+            lane.flush()
+            self._watch_backlog(lane)
 
     def _watch_backlog(self, lane: Lane) -> None:
         if lane.fileno() in self._handlers:

@@ -53,10 +53,15 @@ class Lane:
             raise EOFError
         return unpack_untrusted(frame)
 
-    def send(self, message: Message) -> bool:
-        """Queue and try; False when the client has left too much unread."""
+    def send(self, message: Message, *, urgent: bool = True) -> bool:
+        """Queue and try; False when the client has left too much unread.
+
+        What is not urgent waits for `flush` or for the next frame that is: waking the client
+        costs more than the frame.
+        """
         self.backlog.append(msgpack.packb(to_frame(message)))
-        self.flush()
+        if urgent:
+            self.flush()
         return len(self.backlog) <= MAX_BACKLOG
 
     def flush(self) -> None:

@@ -66,10 +66,10 @@ class ReceiveRing:
             index, lengths, strays = self._singles(count)
         else:
             index, lengths, strays = self._bursts(self._sizes[:count].tolist(), joined, control)
-        arrivals = _arrival_times(control, now)
+        arrivals = _Stamps(control, now)
         batch = Received(
             self.path, arrivals, self.run, self._rows, index, lengths, strays,
-            stray_arrival=arrivals[-1], ce=int(np.count_nonzero(tos == _CE)),
+            stray_arrival=arrivals[-1] if strays else now, ce=int(np.count_nonzero(tos == _CE)),
         )  # fmt: skip
         self._judge(count, len(index) + len(strays))
         return batch, count < self.messages
@@ -141,12 +141,17 @@ class ReceiveRing:
         return [bytes(self._flat[at : min(at + step, end)]) for at in range(start, end, step)]
 
 
-def _arrival_times(control: NDArray[np.int32], now: float) -> list[float]:
-    """When the kernel got each message, on the clock of `now`.
+class _Stamps:
+    """Kernel time stamps of messages, turned into the core's clock one by one as needed.
 
-    What passed since then was time in this host, not in the network.
+    What passed since a stamp was time in this host, not in the network.
     """
-    stamps = control[:, _STAMP].copy().view("<i8")
-    waited = (time.time_ns() - stamps[:, 0] * 1_000_000_000 - stamps[:, 1]) * 1e-9
-    arrivals: list[float] = (now - np.clip(waited, 0.0, _MAX_WAIT)).tolist()
-    return arrivals
+
+    def __init__(self, control: NDArray[np.int32], now: float) -> None:
+        self._stamps, self._now, self._wall = control[:, _STAMP], now, time.time_ns()
+
+    def __getitem__(self, message: int, /) -> float:
+        low, high, nanoseconds, _ = self._stamps[message].tolist()
+        stamp = (high << 32 | low & 0xFFFFFFFF) * 1_000_000_000 + nanoseconds
+        waited: float = max(self._wall - stamp, 0) * 1e-9
+        return self._now - min(waited, _MAX_WAIT)

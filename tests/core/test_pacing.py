@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcpd.core.pacing import BURST, Pacer
+from dlcpd.core.pacing import BURST, MIN_BURST, Pacer
 
 MEGABIT = 1e6
 
@@ -19,28 +19,32 @@ def test_an_idle_pacer_saves_one_burst_and_no_more() -> None:
     assert pacer.allowance(1000.0) == int(100e6 * BURST)
 
 
+def test_a_slow_pacer_still_lets_datagrams_out() -> None:
+    assert Pacer(1 * MEGABIT).allowance(1000.0) == MIN_BURST
+
+
 def test_spending_more_than_the_allowance_is_paid_back() -> None:
-    pacer = Pacer(8 * MEGABIT)  # 1 MB/s: a burst of 2000 B
+    pacer = Pacer(80 * MEGABIT)  # 10 MB/s: a burst of 20,000 B
     pacer.allowance(1.0)
-    pacer.spend(3000)
+    pacer.spend(30_000)
     assert pacer.allowance(1.0) < 0
     assert pacer.allowance(1.001) == pytest.approx(0, abs=1)
-    assert pacer.allowance(1.002) == pytest.approx(1000, abs=1)
+    assert pacer.allowance(1.002) == pytest.approx(10_000, abs=1)
 
 
 def test_ready_at_is_when_the_allowance_is_there() -> None:
-    pacer = Pacer(8 * MEGABIT)
+    pacer = Pacer(80 * MEGABIT)
     pacer.allowance(1.0)
-    pacer.spend(2000)
-    at = pacer.ready_at(1500, 1.0)
+    pacer.spend(20_000)
+    at = pacer.ready_at(15_000, 1.0)
     assert at == pytest.approx(1.0015)
-    assert pacer.allowance(at) >= 1499
+    assert pacer.allowance(at) >= 14_999
 
 
 def test_what_exceeds_a_burst_waits_for_a_full_one() -> None:
-    pacer = Pacer(8 * MEGABIT)
+    pacer = Pacer(80 * MEGABIT)
     pacer.allowance(1.0)
-    pacer.spend(2000)
+    pacer.spend(20_000)
     assert pacer.ready_at(1 << 20, 1.0) == pytest.approx(1.002)
 
 

@@ -75,6 +75,7 @@ class Daemon:
             pass_fds=pass_fds,
             env={**environment(), **(environ or {})},
             cwd=ROOT,
+            process_group=0,
         )
         self.lines: list[str] = []
         self._news = threading.Condition()
@@ -127,6 +128,11 @@ class Daemon:
     @property
     def text(self) -> str:
         return "".join(self.lines)
+
+    @property
+    def descriptors(self) -> int:
+        """How many control has open."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     @property
     def engine_pid(self) -> int:

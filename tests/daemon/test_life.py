@@ -243,6 +243,14 @@ def test_a_second_signal_ends_at_once(joined: tuple[Daemon, list[Client]]) -> No
     assert daemon.wait() == 0
 
 
+def test_a_terminals_interrupt_reaches_control_alone(joined: tuple[Daemon, list[Client]]) -> None:
+    daemon, [a, _] = joined
+    os.killpg(daemon.process.pid, signal.SIGINT)
+    assert a.command("Stop")["drain"] == 3600.0, "the engine lives, and is asked to drain"
+    a.emit("Finish")
+    assert daemon.wait() == 0
+
+
 def test_peers_elsewhere_hear_of_a_stop(tmp_path: Path) -> None:
     a = configuration(tmp_path, "host-a", "127.0.0.1", daemon="drain_timeout = 0.0")
     b = configuration(tmp_path, "host-b", "127.0.0.2")

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import uvloop
 import zmq
 
 from dlcpd.contract.errors import AddressUnavailable, TooMany
-from dlcpd.daemon import peers, zap
+from dlcpd.daemon import peers, pump, zap
 from dlcpd.daemon.peer_messages import MAX_PEER_FRAME, PEER_VERSION, Goodbye, PeerMessage, pack
 from dlcpd.daemon.peers import MAX_QUEUED, PeerAddress, Peers
 from tests.daemon.kit import PATIENCE
@@ -116,15 +117,34 @@ async def test_a_daemon_can_be_its_own_peer() -> None:
 
 @on_uvloop
 async def test_an_early_peer_waits_and_gets_in_with_the_join() -> None:
-    with nodes(2) as (early, late):
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(peers, "HANDSHAKE", int(100 * PATIENCE * 1000))  # no second chance
+        early, late = stack.enter_context(nodes(2))
         early.knows(late)
         early.say(late)
         await until(lambda: late.counters["handshake_waits"], "the handshake is held")
         assert late.inbox.empty()
         late.knows(early)
         assert await late.hear() == (early.peers.public_key, HELLO)
-        # Held, not refused and repeated: it cost one handshake.
         assert late.counters == {"handshake_waits": 1}
+
+
+def has_held(node: Node, handshakes: int) -> bool:
+    return node.counters["handshake_waits"] == handshakes
+
+
+@on_uvloop
+async def test_a_peer_that_was_let_in_waits_no_more() -> None:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(zap, "MAX_WAITING", 1)
+        late, one, two = stack.enter_context(nodes(3))
+        for number, early in enumerate((one, two), start=1):
+            early.knows(late)
+            early.say(late)
+            await until(partial(has_held, late, number), "held")
+            late.knows(early)
+            await late.hear()
+        assert late.counters["handshake_refused"] == 0
 
 
 @on_uvloop
@@ -259,24 +279,16 @@ async def test_an_oversized_message_cuts_only_its_sender_off() -> None:
 
 
 @on_uvloop
-async def test_many_messages_in_one_burst_all_arrive() -> None:
-    """More than a turn's batch, and the descriptor tells only once."""
-    with nodes(2) as (a, b):
+async def test_a_burst_beyond_one_turn_is_read_to_its_end() -> None:
+    """The descriptor tells only once, and nothing more comes after the burst."""
+    with pytest.MonkeyPatch.context() as patch, nodes(2) as (a, b):
+        patch.setattr(pump, "BATCH", 1)
         a.knows(b)
         b.knows(a)
-        a.say(b)
-        await b.hear()
-        sent = 0
-        while sent < 1000:
-            queued = a.counters["peer_queue_full"]
+        for _ in range(MAX_QUEUED):
             a.say(b)
-            if a.counters["peer_queue_full"] == queued:
-                sent += 1
-            else:
-                await asyncio.sleep(0.001)
-        for _ in range(sent):
+        for _ in range(MAX_QUEUED):
             await b.hear()
-        assert b.inbox.empty()
 
 
 @on_uvloop

@@ -1,6 +1,7 @@
 """Who may listen on the session socket's path, and who may connect."""
 
 import os
+import resource
 import socket
 import stat
 from collections.abc import Iterator
@@ -129,6 +130,19 @@ def test_a_client_beyond_the_limit_is_told_and_the_next_place_is_free(tmp_path: 
         until(admitted, "a free place is given away")
         for client in clients:
             client.close()
+
+
+def test_out_of_descriptors_clients_wait_and_the_daemon_does_not_spin(tmp_path: Path) -> None:
+    with Daemon(configuration(tmp_path)) as daemon:
+        _, hard = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
+        low = (daemon.descriptors, hard)
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, low)
+        with daemon.client() as client:
+            daemon.wait_for("accept_failed")
+            resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+            client.greet()
+        failures = [event for event in daemon.events if event["event"] == "accept_failed"]
+        assert len(failures) <= 2
 
 
 def test_a_client_that_does_not_read_is_cut_off_and_others_go_on(tmp_path: Path) -> None:

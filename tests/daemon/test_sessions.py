@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,36 @@ def test_a_job_can_be_joined_again_after_it_ended(hosts: list[Daemon], job: str)
             client.close()
         for host in hosts:
             until(partial(is_over, host, job), "the session is gone")
+
+
+def test_sessions_leave_no_descriptor_behind(hosts: list[Daemon], job: str) -> None:
+    ports = count(1)
+
+    def cycle() -> None:
+        clients = [host.client() for host in hosts]
+        join_all(clients, job)
+        for client in clients:
+            client.close()
+        refused = hosts[0].client()
+        refused.greet()
+        for port in islice(ports, 4):
+            nobody = Welcome(VERSION, "h", f"tcp://127.0.0.9:{port}", "0" * 40)
+            refused.send(joins(job + "-refused", [nobody] * 2, timeout=0.0)[0])
+            refused.refused("peer_lost")
+        refused.close()
+        for host in hosts:
+            until(partial(is_over, host, job), "the session is gone")
+
+    cycle()  # what is made once is made now
+    before = [host.descriptors for host in hosts]
+    for _ in range(5):
+        cycle()
+    for host, most in zip(hosts, before, strict=True):
+        until(partial(has_at_most, host, most), "closed lines have lingered out")
+
+
+def has_at_most(host: Daemon, descriptors: int) -> bool:
+    return host.descriptors <= descriptors
 
 
 def is_over(host: Daemon, job: str) -> bool:

@@ -1,0 +1,201 @@
+"""`dlcpctl demo`: two models, three transports, four hosts, and what became of every segment."""
+
+import argparse
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from statistics import fmean, median
+from typing import Any, Final
+
+from dlcpd import __version__
+from dlcpd.contract.policy import DEFAULT_MAX_LOSS
+from dlcpd.ctl import launch, table
+from dlcpd.ctl.amounts import show_fraction
+from dlcpd.ctl.checks import OPEN, Check, broken, report, verdict
+from dlcpd.ctl.hosts import NetworkTable, on_loopback, running
+from dlcpd.ctl.output import Output
+from dlcpd.ctl.statistic import slowest
+
+HOSTS: Final = 4
+PATHS: Final = 2
+LOSS: Final = 0.01  # injected
+TIMEOUT: Final = 900.0  # seconds; the demo takes two to three minutes on two idle cores
+PEER_TIMEOUT: Final = 4.0  # seconds; eight processes share these cores, and starved is not dead
+MARKS: Final = (0.25, 0.5, 0.75, 1.0)  # of the steps, at which losses are compared
+# Another order of addition changes the last bit of each gradient; training amplifies that.
+EXACT_TOLERANCE: Final = 0.02  # relative, of the loss at each mark
+LEARNING_TOLERANCE: Final = 0.10  # relative, of the last mark: bounded loss must not cost learning
+LEARNING_FLOOR: Final = 0.01  # losses this small are noise
+COUNTS: Final = ("sent", "lost", "repaired", "given_up", "returned")
+
+Run = list[dict[str, Any]]  # one training, from each rank, see dlcpd.ctl.demo_rank
+
+
+def demo(options: argparse.Namespace, output: Output) -> int:
+    """Train, print, judge. Exit code 1 when a promise is broken."""
+    begin = time.monotonic()
+    network = NetworkTable(peer_timeout=PEER_TIMEOUT)
+    plans = on_loopback(HOSTS, PATHS, network=network, loss=LOSS, digest_every=1)
+    output.line(
+        f"{HOSTS} hosts on loopback, {PATHS} paths each; dlcpd's sockets throw "
+        f"{show_fraction(LOSS)} of what arrives away (INJECTED), Gloo's TCP loses nothing"
+    )
+    with running(plans) as hosts:
+        work = launch.Work(
+            "demo", {"quick": options.quick}, TIMEOUT, {"MASTER_PORT": str(_free_port())}
+        )
+        ranks = launch.run(hosts, work, progress=output.progress)
+    runs = [list(run) for run in zip(*ranks, strict=True)]
+    for line in tables(runs):
+        output.line(line)
+    checks = [check for task in by_task(runs).values() for check in judge(task)]
+    for line in report(checks):
+        output.line(line)
+    output.document(_document(runs, checks, time.monotonic() - begin))
+    return 1 if broken(checks) else 0
+
+
+def _free_port() -> int:
+    """Free a moment ago; torchrun picks its port in the same way."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def by_task(runs: Sequence[Run]) -> dict[str, dict[str, Run]]:
+    """Task -> transport -> run."""
+    out: dict[str, dict[str, Run]] = {}
+    for run in runs:
+        out.setdefault(run[0]["task"], {})[run[0]["transport"]] = run
+    return out
+
+
+def losses_at_marks(run: Run) -> list[float]:
+    """Training loss, mean of all ranks, averaged over the steps of each quarter's last part."""
+    curve = [fmean(of_ranks) for of_ranks in zip(*(rank["losses"] for rank in run), strict=True)]
+    width = max(1, len(curve) // 10)  # one batch's loss is mostly noise
+    stops = [round(mark * len(curve)) for mark in MARKS]
+    return [fmean(curve[stop - width : stop]) for stop in stops]
+
+
+def total(run: Run, name: str) -> int:
+    """A count of the books, all ranks together."""
+    return sum(rank["books"][name] for rank in run)
+
+
+def tables(runs: Sequence[Run]) -> Iterator[str]:
+    """Time and learning, then segments."""
+    marks = [f"loss at {mark:.0%}" for mark in MARKS]
+    rows = [
+        [run[0]["task"], run[0]["transport"], f"{median(_times(run)) * 1e3:.1f}",
+         *(f"{loss:.4f}" for loss in losses_at_marks(run)), f"{run[0]['score']:.4f}",
+         run[0]["score_name"], _replicas(run)]
+        for run in runs
+    ]  # fmt: skip
+    header = ["task", "transport", "step (ms)", *marks, "final", "", "replicas"]
+    yield table.render(header, rows, left=2)
+    yield ""
+    booked = [run for run in runs if run[0]["books"]]
+    counts = [[run[0]["task"], run[0]["transport"], *(total(run, n) for n in COUNTS)]
+              for run in booked]  # fmt: skip
+    header = ["segments, all ranks", "", "sent", "lost", "repaired", "given up", "returned"]
+    yield table.render(header, counts, left=2)
+    yield ""
+
+
+def _times(run: Run) -> list[float]:
+    return slowest([rank["times"] for rank in run])
+
+
+def _replicas(run: Run) -> str:
+    digests = {rank["digest"] for rank in run}
+    return digests.pop() if len(digests) == 1 else f"{len(digests)} DIFFERENT"
+
+
+def judge(task: dict[str, Run]) -> Iterator[Check]:
+    """The promises that a training shows."""
+    name = task["gloo"][0]["task"]
+    yield _tracks(name, task)
+    yield _equal(name, task)
+    yield _bound(name, task)
+    yield _returned(name, task["bounded"])
+    yield _learns(name, task)
+
+
+def _tracks(name: str, task: dict[str, Run]) -> Check:
+    pairs = list(zip(losses_at_marks(task["exact"]), losses_at_marks(task["gloo"]), strict=True))
+    worst = max(abs(ours - theirs) / theirs for ours, theirs in pairs)
+    offenders = [f"loss differs by {worst:.2%}"] if worst > EXACT_TOLERANCE else []
+    what = f"{name}: exact trains as Gloo does"
+    return Check("P1", what, *verdict(offenders, f"losses within {worst:.3%}"))
+
+
+def _equal(name: str, task: dict[str, Run]) -> Check:
+    offenders = [
+        f"{transport}: {_replicas(task[transport])} sets of parameters"
+        for transport in ("exact", "bounded")
+        if len({rank["digest"] for rank in task[transport]}) > 1
+    ]
+    good = f"{len(task['exact'])} ranks, bit for bit"
+    return Check("P2", f"{name}: all ranks hold the same model", *verdict(offenders, good))
+
+
+def _bound(name: str, task: dict[str, Run]) -> Check:
+    what = f"{name}: loss within the bound, none in exact mode"
+    offenders = []
+    if total(task["exact"], "given_up") or total(task["exact"], "lost"):
+        offenders.append("exact mode gave segments up")
+    run = task["bounded"]
+    share = total(run, "given_up") / max(total(run, "sent"), 1)
+    if share > DEFAULT_MAX_LOSS:
+        offenders.append(f"{share:.2%} given up, bound {DEFAULT_MAX_LOSS:.2%}")
+    if total(run, "given_up") != total(run, "lost"):
+        offenders.append(f"{total(run, 'given_up')} given up, {total(run, 'lost')} booked as lost")
+    if not offenders and not total(run, "given_up"):
+        return Check("P3", what, OPEN, "nothing was given up")
+    return Check("P3", what, *verdict(offenders, f"{share:.2%} given up"))
+
+
+def _returned(name: str, run: Run) -> Check:
+    """What was given up came back, or is still held: byte counts must fit segment counts."""
+    segment = NetworkTable().segment_size
+    offenders, held = [], 0
+    for number, rank in enumerate(run):
+        books = rank["books"]
+        owed = books["given_up"] - books["returned"]
+        held += owed
+        # A chunk's last segment may be short, so owed segments are at most this many bytes.
+        if not (owed == books["held_bytes"] == 0 or 0 < books["held_bytes"] <= owed * segment):
+            offenders.append(f"rank {number} owes {owed} segments, holds {books['held_bytes']} B")
+    good = f"{total(run, 'returned')} came back, {held} are held for the next step"
+    return Check("P4", f"{name}: what is given up comes back", *verdict(offenders, good))
+
+
+def _learns(name: str, task: dict[str, Run]) -> Check:
+    ours, theirs = (losses_at_marks(task[transport])[-1] for transport in ("bounded", "gloo"))
+    offenders = []
+    if ours - theirs > LEARNING_TOLERANCE * theirs + LEARNING_FLOOR:
+        offenders.append(f"last loss {ours:.4f} against Gloo's {theirs:.4f}")
+    what = f"{name}: bounded loss costs no learning"
+    return Check("P4", what, *verdict(offenders, f"last loss {ours:.4f} against {theirs:.4f}"))
+
+
+def _document(runs: Sequence[Run], checks: Sequence[Check], seconds: float) -> dict[str, Any]:
+    return {
+        "command": "demo",
+        "version": __version__,
+        "hosts": HOSTS,
+        "paths": PATHS,
+        "injected_loss": LOSS,
+        "seconds": seconds,
+        "broken": broken(checks),
+        "checks": [asdict(check) for check in checks],
+        "runs": [
+            {"task": run[0]["task"], "transport": run[0]["transport"], "score": run[0]["score"],
+             "step_seconds": median(_times(run)), "losses_at_marks": losses_at_marks(run),
+             "digests": [rank["digest"] for rank in run], "books": [r["books"] for r in run]}
+            for run in runs
+        ],
+    }  # fmt: skip

@@ -1,0 +1,146 @@
+"""P4: nothing is lost for ever. Delivered + residual = produced, to the last bit.
+
+All gradients here are whole numbers so small that every sum is exact: one segment
+forgotten or added twice shows.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlcpd.contract.errors import OperationAborted
+from dlcpd.core.residual import add_back
+from dlcpd.core.wire import Header, Kind
+from tests.sim.network import Link, SimNetwork
+from tests.sim.reference import Tensor, copies, draw_whole
+
+NAME = "bucket0"
+
+
+def kept(net: SimNetwork, rank: int, name: str, count: int) -> Tensor:
+    """The residual of a rank, laid out as its tensor; it stays in the store."""
+    tensor, key = np.zeros(count, np.float32), (name, "float32", count)
+    holes = net.sessions[rank].residuals.take(key)
+    add_back(tensor.view(np.uint8), holes, "float32")
+    net.sessions[rank].residuals.put(key, holes)
+    return tensor
+
+
+def kept_by_all(net: SimNetwork, name: str, count: int) -> Tensor:
+    return np.sum([kept(net, rank, name, count) for rank in range(net.world_size)], axis=0)
+
+
+def produce(net: SimNetwork, operations: int, count: int, *, at_once: bool = False) -> int:
+    """Run `operations` of one name; check conservation after each; returns segments given up."""
+    produced, delivered = np.zeros(count, np.float64), np.zeros(count, np.float64)
+    held = {}
+    for number in range(1, operations + 1):
+        parts = draw_whole(net.world_size, count, number)
+        held[number] = copies(parts)
+        produced += np.sum(parts, axis=0)
+        net.submit_all(number, held[number], max_loss=0.25, name=NAME)
+        if not at_once:
+            net.run()
+            delivered += held[number][0]
+            assert (delivered + kept_by_all(net, NAME, count) == produced).all()
+    net.run()
+    if at_once:
+        delivered = np.sum([tensors[0] for tensors in held.values()], axis=0, dtype=np.float64)
+        assert (delivered + kept_by_all(net, NAME, count) == produced).all()
+    stats = [done.stats for rank in range(net.world_size) for done in net.done(rank).values()]
+    assert len(stats) == operations * net.world_size
+    assert sum(s.lost for s in stats) == sum(s.given_up for s in stats)
+    return sum(s.given_up for s in stats)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "link",
+    [
+        pytest.param(Link(loss=0.02), id="2 %"),
+        pytest.param(Link(loss=0.2, duplicate=0.05, jitter=40e-6), id="20 %, duplicates"),
+        pytest.param(Link(loss=0.05, jitter=5e-3), id="5 %, arrivals after the offer"),
+    ],
+)
+def test_several_operations_of_one_name(link: Link, seed: int) -> None:
+    net = SimNetwork(3, link, seed=seed, segment_size=64, chunk_segments=20, paths=2)
+    assert produce(net, 4, 3000)
+
+
+def test_operations_of_one_name_in_flight_at_once() -> None:
+    net = SimNetwork(3, Link(loss=0.1, jitter=1e-3), seed=1, segment_size=64, chunk_segments=20)
+    assert produce(net, 4, 3000, at_once=True)
+
+
+@given(
+    st.integers(2, 4), st.integers(1, 2500), st.sampled_from([0.02, 0.1, 0.3]),
+    st.sampled_from([0.0, 100e-6, 2e-3, 10e-3]), st.integers(0, 1 << 16),
+)  # fmt: skip
+@settings(max_examples=25)
+def test_any_job_on_any_network(
+    world: int, count: int, loss: float, jitter: float, seed: int
+) -> None:
+    link = Link(loss=loss, jitter=jitter, duplicate=0.02)
+    net = SimNetwork(world, link, seed=seed, segment_size=64, chunk_segments=9)
+    produce(net, 3, count)
+
+
+def test_an_exact_operation_brings_the_residual_home() -> None:
+    net = SimNetwork(2, Link(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
+    first = draw_whole(2, 2000, 1)
+    produced = np.sum(first, axis=0)
+    net.submit_all(1, first, max_loss=0.3, name=NAME)
+    net.run()
+    assert net.sessions[0].residuals.size
+    zeros = [np.zeros(2000, np.float32) for _ in range(2)]
+    net.submit_all(2, zeros, name=NAME)
+    net.run()
+    assert (first[0] + zeros[0] == produced).all()
+    assert sum(net.done(rank)[2].stats.returned for rank in range(2)) == sum(
+        net.done(rank)[1].stats.given_up for rank in range(2)
+    )
+    assert not any(session.residuals.size for session in net.sessions)
+
+
+def test_names_do_not_share_a_residual() -> None:
+    net = SimNetwork(2, Link(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
+    net.submit_all(1, draw_whole(2, 2000, 1), max_loss=0.3, name="one")
+    net.run()
+    before = kept_by_all(net, "one", 2000)
+    assert before.any()
+    net.submit_all(2, draw_whole(2, 2000, 2), max_loss=0.3, name="two")
+    net.run()
+    assert (kept_by_all(net, "one", 2000) == before).all()
+
+
+def test_a_failed_operation_gives_the_residual_back() -> None:
+    net = SimNetwork(2, Link(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
+    net.submit_all(1, draw_whole(2, 2000, 1), max_loss=0.3, name=NAME)
+    net.run()
+    before = [kept(net, rank, NAME, 2000) for rank in range(2)]
+    assert before[0].any()
+    net.submit(0, 2, draw_whole(1, 2000, 5)[0], max_loss=0.3, name=NAME, deadline=0.5)
+    assert not kept(net, 0, NAME, 2000).any()  # it travels with the operation
+    net.run()
+    assert net.failed(0)[2].code == "deadline_exceeded"
+    assert (kept(net, 0, NAME, 2000) == before[0]).all()
+    assert (kept(net, 1, NAME, 2000) == before[1]).all()
+
+
+def without_complete(source: int, target: int, data: bytes) -> list[bytes]:
+    return [] if Header.unpack_untrusted(data).kind is Kind.COMPLETE else [data]
+
+
+def test_an_operation_that_is_done_does_not_give_it_back_twice() -> None:
+    """Done but not released, then aborted by a peer: its residual was delivered."""
+    net = SimNetwork(2, Link(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
+    net.submit_all(1, draw_whole(2, 2000, 1), max_loss=0.3, name=NAME)
+    net.run()
+    net.tamper = without_complete
+    net.submit_all(2, draw_whole(2, 2000, 2), max_loss=0.3, name=NAME, in_place=False)
+    net.run(until=1.0)
+    assert not net.done(0)[2].released
+    after = kept(net, 0, NAME, 2000)
+    net.abort(0, 2, OperationAborted("rank 1 gave up"))
+    assert (kept(net, 0, NAME, 2000) == after).all()
