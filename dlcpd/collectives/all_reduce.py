@@ -338,6 +338,11 @@ class AllReduce:
         if not self._done and self._returned_holes:
             self._session.residuals.put(self._residual_key, self._returned_holes)
 
+    def needs(self, rank: int) -> bool:
+        """Whether this operation cannot end without `rank`, or `rank` without us."""
+        owned = any(self._layout.chunks[index].owner == rank for index in self._to_pull)
+        return rank not in self.ready_ranks or bool(self._gathering) or owned
+
     def waiting_for(self) -> str:
         """For errors: which ranks owe what."""
         session = self._session

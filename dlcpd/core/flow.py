@@ -300,6 +300,11 @@ class Flow:
             self.host.cancel_timer((self, "end", key))
             self.host.on_acknowledged(self.rank, sender, now)
 
+    def acknowledge_all(self, operation: int, now: float) -> None:
+        """The peer left with all it wanted of this operation."""
+        for key in [key for key in self._senders if key[0] == operation]:
+            self.acknowledge(key, now)
+
     # --- time ---------------------------------------------------------------------
 
     def handle_timer(self, what: str, key: Key, now: float) -> None:

@@ -63,6 +63,7 @@ class Operation(Protocol):
     def on_acknowledged(self, rank: int, sender: ChunkSender, now: float) -> None: ...
     def on_given_up(self, rank: int, sender: ChunkSender, missing: Segments) -> Segments: ...
     def on_failed(self) -> None: ...
+    def needs(self, rank: int) -> bool: ...
     def waiting_for(self) -> str: ...
 
 
@@ -110,6 +111,7 @@ class Session:
     _ready: dict[int, dict[int, Ready]] = field(default_factory=dict)  # rank -> operation -> it
     _telling: dict[tuple[int, int], Telling] = field(default_factory=dict)  # rank, operation
     _late: set[tuple[int, int]] = field(default_factory=set)  # (rank, operation): READY before ours
+    _farewell: SessionBroken | None = None  # of a peer that left while operations went on
     _failed: OrderedDict[int, None] = field(default_factory=OrderedDict)
     _doomed: dict[int, DlcpError] = field(default_factory=dict)  # failed before we submitted it
 
@@ -268,6 +270,7 @@ class Session:
         self.events.append(OperationDone(self.number, number, released, stats))
         if released:
             self._close(number)
+            self._say_farewell()
         if digest is not None:
             rank = self.digests.add(number, digest)
             if rank is not None:
@@ -277,6 +280,7 @@ class Session:
         """Nobody needs the memory of a done operation."""
         self.events.append(OperationReleased(self.number, number))
         self._close(number)
+        self._say_farewell()
 
     def record(self, row: LedgerRow) -> None:
         """Book a loss."""
@@ -311,6 +315,7 @@ class Session:
         for flow in self.flows.values():
             flow.forget(number)
         self.events.append(OperationFailed(self.number, number, error.code, str(error)))
+        self._say_farewell()
 
     def fail_all(self, rank: int, error: DlcpError) -> None:
         """Break the session: every open operation fails, none can be submitted."""
@@ -320,6 +325,30 @@ class Session:
         for number in list(self.operations):
             self.fail(number, error)
         self.events.append(SessionBroken(self.number, rank, error.code, str(error)))
+
+    def peer_gone(self, rank: int, error: DlcpError) -> None:
+        """`rank` left or died, as its daemon says. What still needs it fails; the rest goes on.
+
+        A rank may leave as soon as it has its own last result, while others still exchange
+        theirs. Nothing can be submitted any more.
+        """
+        if self.broken is not None:
+            return
+        self.broken = (error.code, str(error))
+        self._farewell = SessionBroken(self.number, rank, error.code, str(error))
+        flow = self.flows.get(rank)
+        for number, operation in list(self.operations.items()):
+            if flow is None or operation.needs(rank):
+                self.fail(number, error)
+            else:
+                flow.acknowledge_all(number, self._now)
+        self._say_farewell()
+
+    def _say_farewell(self) -> None:
+        """A departure is news for the client once nothing is left that can still succeed."""
+        if self._farewell is not None and not self.operations:
+            self.events.append(self._farewell)
+            self._farewell = None
 
     def _diverged(self, rank: int, number: int) -> None:
         text = (

@@ -49,7 +49,7 @@ class Row:
 def bench(options: argparse.Namespace, output: Output) -> int:
     """Measure and print. Exit code 1 when a result was wrong."""
     with _places(options) as plans, running(plans) as hosts:
-        work = launch.Work("bench", _arguments(options), _timeout(options))
+        work = launch.Work("dlcpd.ctl.bench_rank", _arguments(options), _timeout(options))
         results = launch.run(hosts, work, progress=output.progress)
     rows = [row for number, size in enumerate(options.sizes)
             for row in rows_of(size, [rank[number] for rank in results], options)]  # fmt: skip

@@ -21,7 +21,7 @@ HOSTS: Final = 4
 PATHS: Final = 2
 LOSS: Final = 0.01  # injected
 TIMEOUT: Final = 900.0  # seconds; the demo takes two to three minutes on two idle cores
-PEER_TIMEOUT: Final = 4.0  # seconds; eight processes share these cores, and starved is not dead
+PEER_TIMEOUT: Final = 2.0  # seconds; eight processes share these cores, and starved is not dead
 MARKS: Final = (0.25, 0.5, 0.75, 1.0)  # of the steps, at which losses are compared
 # Another order of addition changes the last bit of each gradient; training amplifies that.
 EXACT_TOLERANCE: Final = 0.02  # relative, of the loss at each mark
@@ -43,7 +43,10 @@ def demo(options: argparse.Namespace, output: Output) -> int:
     )
     with running(plans) as hosts:
         work = launch.Work(
-            "demo", {"quick": options.quick}, TIMEOUT, {"MASTER_PORT": str(_free_port())}
+            "dlcpd.ctl.demo_rank",
+            {"quick": options.quick},
+            TIMEOUT,
+            {"MASTER_PORT": str(_free_port())},
         )
         ranks = launch.run(hosts, work, progress=output.progress)
     runs = [list(run) for run in zip(*ranks, strict=True)]

@@ -34,8 +34,6 @@ MAX_LINE: Final = 64 << 20  # bytes of one message; results carry every sample
 
 CONSEQUENCES: Final = (PeerLost, OperationAborted, SessionClosed)  # of another rank's error
 
-Arrival = Callable[[str], None]
-
 
 class RankFailed(DlcpError):
     """A rank process ended without a result."""
@@ -45,9 +43,9 @@ class RankFailed(DlcpError):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the ranks shall run: a key of dlcpd.ctl.ranks.JOBS and its JSON arguments."""
+    """What the ranks shall run: a module, whose `run` gets a Conductor and JSON arguments."""
 
-    job: str
+    module: str
     arguments: dict[str, Any]
     timeout: float  # seconds for everything, importing torch included
     environ: Mapping[str, str] = field(default_factory=dict)  # for all ranks
@@ -83,16 +81,20 @@ class Rank:
         return found
 
 
+Arrival = Callable[[str, Sequence[Rank]], None]
+
+
 def run(
     hosts: Hosts,
     work: Work,
     *,
     progress: Callable[[str], None],
-    at_barrier: Arrival = lambda _: None,
+    at_barrier: "Arrival" = lambda *_: None,
 ) -> list[Any]:
     """Run one rank per host; returns their results in rank order.
 
-    `progress` gets rank 0's lines; `at_barrier` is called while all ranks stand still.
+    `progress` gets rank 0's lines; `at_barrier` gets the barrier's name and the
+    ranks while all of them stand still.
 
     Raises: the first error of a rank, which names it; DeadlineExceeded.
     """
@@ -109,13 +111,13 @@ def _begin(stack: ExitStack, hosts: Hosts, number: int, work: Work) -> Rank:
         child = start(
             [sys.executable, "-m", "dlcpd.ctl.ranks", "--fd", str(theirs.fileno())],
             name=f"rank {number} on {host.plan.name}",
-            log=host.folder / f"{work.job}.log",
+            log=host.folder / f"rank{number}.log",
             environ={**environment(), **_place(hosts, number), **work.environ},
             namespace=host.plan.namespace,
             pass_fds=[theirs.fileno()],
         )
     stack.callback(child.stop, signal.SIGKILL)
-    task = {"job": work.job, "arguments": work.arguments}
+    task = {"module": work.module, "arguments": work.arguments}
     ours.sendall(json.dumps(task).encode() + b"\n")
     return Rank(number, host, child, ours)
 
@@ -184,7 +186,7 @@ class _Watch:
     def _start_if_all_wait(self) -> None:
         if any(not rank.at for rank in self.ranks):
             return
-        self.at_barrier(self.ranks[0].at)
+        self.at_barrier(self.ranks[0].at, self.ranks)
         go = f"{time.monotonic() + START_DELAY!r}\n".encode()
         for rank in self.ranks:
             rank.at = ""

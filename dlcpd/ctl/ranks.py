@@ -1,6 +1,6 @@
 """A rank process: `python -m dlcpd.ctl.ranks --fd N`, started by dlcpd.ctl.launch.
 
-Reads one line, {"job": ..., "arguments": ...}, runs the job and answers with lines:
+Reads one line, {"module": ..., "arguments": ...}, runs that module's `run` and answers with lines:
 ["progress", text], ["arrived", where], and at the end ["result", value] or
 ["error", code, text]. The answer to "arrived" is the time at which all ranks go on.
 """
@@ -13,20 +13,12 @@ import socket
 import sys
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from dlcpd.contract.errors import DlcpError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-# Imported on demand: each needs torch, and only its own data.
-JOBS: Final = {
-    "bench": "dlcpd.ctl.bench_rank",
-    "demo": "dlcpd.ctl.demo_rank",
-    "soak": "dlcpd.ctl.soak_rank",
-    "verify": "dlcpd.ctl.verify_rank",
-}
 
 
 class Conductor:
@@ -75,14 +67,14 @@ class Conductor:
 
 
 def main() -> int:
-    """Run the job that the conductor names."""
+    """Run what the conductor names."""
     parser = argparse.ArgumentParser(prog="dlcpd.ctl.ranks")
     parser.add_argument("--fd", type=int, required=True)
     conductor = Conductor(socket.socket(fileno=parser.parse_args().fd))
     task = conductor.task()
     try:
         job: Callable[[Conductor, dict[str, Any]], Any] = importlib.import_module(
-            JOBS[task["job"]]
+            task["module"]
         ).run
         conductor.result(job(conductor, task["arguments"]))
     except DlcpError as exc:
@@ -90,7 +82,7 @@ def main() -> int:
         return 1
     except Exception as exc:  # torch wraps errors; whatever it is must be told
         traceback.print_exc()
-        conductor.error("rank_failed", f"{type(exc).__name__}: {exc}")
+        conductor.error(DlcpError.code, f"{type(exc).__name__}: {exc}")
         return 1
     return 0
 

@@ -45,11 +45,13 @@ def to_float32(stored: Stored) -> NDArray[np.float32]:
 def from_float32(numbers: NDArray[np.float32], dtype: str) -> Stored:
     """Elements of `dtype` nearest to finite `numbers`; ties go to the even one."""
     if dtype != "bfloat16":
-        return numbers.astype(DTYPES[dtype])
+        same: Stored = numbers.astype(DTYPES[dtype])
+        return same
     bits = numbers.view(np.uint32).astype(np.uint64)
     lower, upper = bits & 0xFFFF, bits >> 16
     up = (lower > 0x8000) | ((lower == 0x8000) & (upper & 1 == 1))
-    return (upper + up).astype(np.uint16)
+    rounded: Stored = (upper + up).astype(np.uint16)
+    return rounded
 
 
 def all_reduce(parts: Sequence[Stored], dtype: str, op: str) -> Stored:

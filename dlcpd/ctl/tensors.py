@@ -1,11 +1,13 @@
 """Between torch tensors and the reference's stored elements: views, never copies."""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore  # torch.distributed re-exports it untyped
 
+import dlcp_client
 from dlcpd.ctl.ranks import Conductor
 from dlcpd.ctl.reference import Stored
 
@@ -29,6 +31,13 @@ def as_stored(tensor: torch.Tensor) -> Stored:
         return bits
     plain: Stored = tensor.numpy()
     return plain
+
+
+def join_file_store(conductor: Conductor, **options: Any) -> dlcp_client.Session:
+    """A session of all ranks, who meet through a file; `options` are those of `connect`."""
+    torch.set_num_threads(1)
+    store = FileStore(conductor.store, conductor.world_size)
+    return dlcp_client.connect(store, conductor.rank, conductor.world_size, **options)
 
 
 def join_gloo(conductor: Conductor) -> None:

@@ -15,7 +15,7 @@ from dlcpd.ctl.judge import judge
 from dlcpd.ctl.output import Output
 
 TIMEOUT: Final = 120.0  # seconds for all ranks; four hosts on two idle cores take ten
-PEER_TIMEOUT: Final = 4.0  # seconds; many hosts share these cores, and starved is not dead
+PEER_TIMEOUT: Final = 2.0  # seconds; many hosts share these cores, and starved is not dead
 STEPS: Final = 6  # bounded ones; a digit counts to seven, and the flush is one more
 
 
@@ -29,7 +29,7 @@ def verify(options: argparse.Namespace, output: Output) -> int:
     )
     output.progress(f"{options.hosts} daemons on loopback")
     with running(plans) as hosts:
-        work = launch.Work("verify", _arguments(options, network), TIMEOUT)
+        work = launch.Work("dlcpd.ctl.verify_rank", _arguments(options, network), TIMEOUT)
         seen = launch.run(hosts, work, progress=output.progress)
     max_loss = options.max_loss if options.mode == "bounded" else 0.0
     checks = judge(seen, max_loss=max_loss, segment_size=network.segment_size)

@@ -8,7 +8,6 @@ from typing import Any, Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch._C._distributed_c10d import FileStore  # torch.distributed re-exports it untyped
 
 import dlcp_client
 from dlcpd.collectives.layout import layout
@@ -17,7 +16,7 @@ from dlcpd.ctl import digits, reference
 from dlcpd.ctl.cases import Case, cases
 from dlcpd.ctl.ranks import Conductor
 from dlcpd.ctl.status import query
-from dlcpd.ctl.tensors import TORCH, as_stored, as_tensor
+from dlcpd.ctl.tensors import TORCH, as_stored, as_tensor, join_file_store
 
 IN_FLIGHT: Final = 16  # operations of the sweep at once
 ARENA: Final = 1 << 30  # bytes of address space
@@ -31,11 +30,7 @@ RANDOM: Final = "verify/random"
 
 def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, Any]:
     """Everything this rank saw, as JSON."""
-    torch.set_num_threads(1)
-    store = FileStore(conductor.store, conductor.world_size)
-    session = dlcp_client.connect(
-        store, conductor.rank, conductor.world_size, arena_bytes=ARENA, job="verify"
-    )
+    session = join_file_store(conductor, arena_bytes=ARENA, job="verify")
     try:
         conductor.progress("exact operations against the reference")
         sweep = _Sweep(session, arguments).run()

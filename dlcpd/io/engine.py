@@ -36,7 +36,7 @@ from dlcpd.core.session import Session
 from dlcpd.io import commands
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.lane import Lane
-from dlcpd.io.report import report
+from dlcpd.io.report import bounded_report
 from dlcpd.io.udp import UdpPath
 
 BATCHES_PER_WAKE: Final = 4  # receive calls per socket before others get their turn
@@ -291,12 +291,12 @@ class Engine:
                 self._close(number, error_for(code, text))
             case commands.PeerGone(number, rank, text):
                 if session := self.endpoint.sessions.get(number):
-                    session.fail_all(rank, error_for("peer_lost", text))
+                    session.peer_gone(rank, error_for("peer_lost", text))
             case commands.AbortOperation(number, operation, _, text):
                 if session := self.endpoint.sessions.get(number):
                     session.fail(operation, error_for("operation_aborted", text))
             case commands.ReportRequest(ledger):
-                self._emit(commands.Report(report(self.endpoint, self.paths, ledger)))
+                self._emit(commands.Report(bounded_report(self.endpoint, self.paths, ledger)))
             case commands.Stop(drain):
                 self.stop_at = now + drain
 

@@ -1,11 +1,16 @@
 """What an engine knows of itself, as plain values for `dlcpctl status`."""
 
-from typing import Any
+from typing import Any, Final
+
+import msgpack
 
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.flow import Flow
 from dlcpd.core.session import LedgerRow, Session
+from dlcpd.io.commands import MAX_COMMAND
 from dlcpd.io.udp import UdpPath
+
+MAX_REPORT: Final = MAX_COMMAND - 1024  # bytes; the frame around it is small
 
 
 def report(endpoint: Endpoint, paths: list[UdpPath], ledger: int) -> dict[str, Any]:
@@ -25,6 +30,20 @@ def report(endpoint: Endpoint, paths: list[UdpPath], ledger: int) -> dict[str, A
             str(number): _session(session, ledger) for number, session in endpoint.sessions.items()
         },
     }
+
+
+def bounded_report(endpoint: Endpoint, paths: list[UdpPath], ledger: int) -> dict[str, Any]:
+    """A report that fits one frame: fewer ledger rows, then no peers, rather than none at all."""
+    while True:
+        whole = report(endpoint, paths, ledger)
+        if len(msgpack.packb(whole)) <= MAX_REPORT:
+            return whole
+        if not ledger:
+            break
+        ledger //= 2
+    for session in whole["sessions"].values():
+        session["peers"] = []
+    return whole | {"truncated": True}
 
 
 def _session(session: Session, ledger: int) -> dict[str, Any]:

@@ -47,7 +47,9 @@ class Far:
         return torch.frombuffer(self.map, dtype=dtype, count=submit.count, offset=submit.offset)
 
     def send(self, message: Message) -> None:
-        self.lane.send(encode(message))
+        """To the client, if it is still there: the engine, too, ignores that it left."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.lane.send(encode(message))
 
     def close(self) -> None:
         """As when the daemon is killed."""

@@ -203,6 +203,27 @@ def test_a_submission_after_the_end_says_why(world: StandIn) -> None:
         world.sessions[0].all_reduce(torch.ones(1))
 
 
+def test_a_frame_that_finds_the_lane_ended_reads_the_last_words_first(world: StandIn) -> None:
+    """The end may come between a look at the lane and the frame's departure."""
+    world.far[0].send(Failed(0, "peer_lost", "rank 1 on b is silent"))
+    world.far[0].close()
+    with pytest.raises(PeerLost, match="rank 1 on b is silent"):
+        world.sessions[0]._lane.send(b"frame", time.monotonic() + 30)  # noqa: SLF001
+
+
+def test_the_first_reason_counts(world: StandIn) -> None:
+    world.answering = False
+    work = submit(world)
+    world.wait_for(1)
+    world.fail(0, "peer_lost", "rank 1 on b is silent")
+    world.fail(0, "daemon_lost", "something later")
+    with pytest.raises(PeerLost):
+        work.wait()
+    world.sessions[0].close()
+    with pytest.raises(PeerLost, match="rank 1 on b is silent"):
+        world.sessions[0].all_reduce(torch.ones(1))
+
+
 def interrupt_when_polling(after: Callable[[], None]) -> threading.Thread:
     """Send this thread a Ctrl-C once it reads the lane."""
     me = threading.get_ident()

@@ -66,7 +66,7 @@ def test_every_size_and_type(world: int, loss: float, paths: int) -> None:
     check(net, cases, seed=int(loss * 100) + paths)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("loss", [0.0, 0.05])
 def test_chunks_of_many_segments(loss: float, seed: int) -> None:
     """Longer than the marked end of a pass, than a window and than a receive call."""
@@ -74,7 +74,7 @@ def test_chunks_of_many_segments(loss: float, seed: int) -> None:
         2 + seed % 2, Link(loss=loss, duplicate=0.01, jitter=100e-6), seed=seed,
         segment_size=64, chunk_segments=300, paths=1 + seed % 2,
     )  # fmt: skip
-    check(net, [("float32", "sum", 20_000 + seed)], seed)
+    check(net, [("float32", "sum", 12_000 + seed)], seed)
 
 
 @given(
@@ -90,7 +90,7 @@ def test_chunks_of_many_segments(loss: float, seed: int) -> None:
     ),
     seed=st.integers(0, 1 << 16),
 )  # fmt: skip
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_any_job_on_any_network(
     world: int, loss: float, duplicate: float, jitter: float, paths: int,
     cases: list[tuple[str, str, int]], seed: int,
@@ -114,7 +114,7 @@ def test_a_bottleneck_with_a_short_queue_slows_but_does_not_stop() -> None:
     """Incast into a port of 20,000 datagrams per second that holds 32."""
     link = Link(rate=20_000.0, queue=32)
     net = SimNetwork(4, link, segment_size=64, chunk_segments=64)
-    check(net, [("float32", "sum", 30_000)], seed=1)
+    check(net, [("float32", "sum", 12_000)], seed=1)
     assert net.dropped  # else this tested nothing
 
 

@@ -26,7 +26,7 @@ class PathDies:
 @pytest.mark.parametrize("paths", [2, 3, 16])
 def test_data_is_spread_over_all_paths(paths: int) -> None:
     net = SimNetwork(2, paths=paths, recorded=[], grant=1 << 20)
-    parts = draw("float32", 2, 200_000, 1)
+    parts = draw("float32", 2, 60_000, 1)
     expected = rank_ordered(parts, "float32", "sum")
     net.submit_all(1, parts)
     net.run()

@@ -17,7 +17,7 @@ def completed(net: SimNetwork, rank: int) -> list[int]:
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_many_at_once(loss: float, in_place: bool) -> None:
     net = SimNetwork(3, Link(loss=loss, jitter=40e-6), seed=1, segment_size=64, chunk_segments=8)
-    parts = {number: draw("float32", 3, 1 + number * 7, number) for number in range(1, 41)}
+    parts = {number: draw("float32", 3, 1 + number * 7, number) for number in range(1, 26)}
     held = {number: copies(tensors) for number, tensors in parts.items()}
     for number, tensors in held.items():
         net.submit_all(number, tensors, in_place=in_place)
@@ -26,7 +26,7 @@ def test_many_at_once(loss: float, in_place: bool) -> None:
         expected = rank_ordered(parts[number], "float32", "sum")
         assert all((tensor == expected).all() for tensor in tensors)
     for rank in range(3):
-        assert sorted(completed(net, rank)) == list(range(1, 41))
+        assert sorted(completed(net, rank)) == list(range(1, 26))
 
 
 def test_a_late_operation_overtakes_one_that_is_being_repaired() -> None:

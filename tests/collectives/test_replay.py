@@ -14,7 +14,7 @@ from tests.sim.reference import Tensor, copies, draw, draw_whole, rank_ordered
 def record(net: SimNetwork, number: int, **options: object) -> list[Carried]:
     """One all-reduce; every datagram that was sent for it."""
     net.recorded = []
-    net.submit_all(number, draw_whole(net.world_size, 4000, number), **options)
+    net.submit_all(number, draw_whole(net.world_size, 2500, number), **options)
     net.run()
     recorded, net.recorded = net.recorded, None
     assert {data.data[1] for data in recorded} >= {Kind.PUSH, Kind.PULL, Kind.READY, Kind.CREDIT}
@@ -38,7 +38,7 @@ def test_an_earlier_operation_replayed_into_a_later_one(seed: int, max_loss: flo
     options = {"max_loss": max_loss, "name": "n"}
     recorded = record(net, 1, **options)
     residual = [session.residuals.size for session in net.sessions]
-    parts = draw("float32", world, 4000, 2)
+    parts = draw("float32", world, 2500, 2)
     expected, held = rank_ordered(parts, "float32", "sum"), copies(parts)
     net.submit_all(2, held, name="other")
     for _ in range(3):  # from before the first READY to after the end

@@ -168,7 +168,7 @@ def test_cut_repairs_are_repeated(kind: Kind, cut: int) -> None:
 
 
 @given(st.integers(0, HEADER_SIZE + 40), st.integers(1, 255), st.integers(0, 1 << 16))
-@settings(max_examples=120)
+@settings(max_examples=80)
 def test_any_corrupt_byte_ends_in_a_result_or_a_named_error(
     offset: int, flip: int, seed: int
 ) -> None:

@@ -1,0 +1,385 @@
+"""Two real sockets over loopback: batches arrive whole, marked, and nothing else gets through."""
+
+import select
+import socket
+import struct
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from dlcpd.contract.errors import AddressUnavailable
+from dlcpd.contract.traffic import traffic_classes
+from dlcpd.core.datagram import Control, Received, Transmit
+from dlcpd.core.endpoint import Endpoint
+from dlcpd.core.pacing import Pacer
+from dlcpd.core.wire import HEADER_SIZE, Flag, Header, Kind
+from dlcpd.core.wire_batch import NUMBER, SEGMENT, build, first_word
+from dlcpd.io import mmsg
+from dlcpd.io.config import EngineConfig
+from dlcpd.io.udp import UdpPath
+
+SIZE = 1408  # payload of a segment
+WIDTH = HEADER_SIZE + SIZE
+PATIENCE = 5.0  # seconds without a datagram after which a test gives up; never waited for
+PEER = 7
+
+HOSTS = pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+OFFLOADS = pytest.mark.parametrize(
+    ("sends", "receives"), [(True, True), (True, False), (False, True), (False, False)],
+    ids=["gso-gro", "gso-plain", "plain-gro", "plain-plain"],
+)  # fmt: skip
+
+
+def path(host: str = "127.0.0.1", *, offload: bool = True, loss: float = 0.0, seed: int = 0,
+         index: int = 0) -> UdpPath:  # fmt: skip
+    config = EngineConfig(
+        paths=((host, 0),) * (index + 1), segment_size=SIZE, receive_buffer=8 << 20,
+        offload=offload, inject_loss=loss, inject_seed=seed,
+    )  # fmt: skip
+    return UdpPath(index, config, Counter())
+
+
+def pair(host: str = "127.0.0.1", *, sends: bool = True, receives: bool = True,
+         **options: float) -> tuple[UdpPath, UdpPath]:  # fmt: skip
+    source, sink = path(host, offload=sends), path(host, offload=receives, **options)  # type: ignore[arg-type]
+    source.connect(PEER, *sink.address)
+    return source, sink
+
+
+def stranger(host: str = "127.0.0.1") -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+
+
+def batch(payload: np.ndarray, segments: list[int], traffic_class: int = 5) -> Transmit:
+    words = build(first_word(Kind.PUSH, 0, 0), 3, 0xABCDEF, 9, rows=len(segments))
+    words[:, SEGMENT] = np.array(segments) | traffic_class << 24
+    words[:, NUMBER] = np.arange(len(segments)) + 1
+    return Transmit(PEER, 0, words, payload, np.array(segments, np.intp), SIZE, traffic_class)
+
+
+def expected(sent: Transmit) -> list[bytes]:
+    return [
+        head.tobytes() + sent.payload[s * SIZE : (s + 1) * SIZE].tobytes()
+        for head, s in zip(sent.headers, sent.segments.tolist(), strict=True)
+    ]
+
+
+def datagrams(received: Received) -> list[bytes]:
+    rows = zip(received.index.tolist(), received.lengths.tolist(), strict=True)
+    return [received.rows[row, :length].tobytes() for row, length in rows] + received.strays
+
+
+def receive(sink: UdpPath, count: int) -> list[bytes]:
+    """The next `count` datagrams."""
+    got: list[bytes] = []
+    poll = select.poll()
+    poll.register(sink, select.POLLIN)
+    while len(got) < count and poll.poll(PATIENCE * 1000):
+        while (received := sink.receive(0.0)) is not None:
+            got += datagrams(received)
+    assert len(got) == count
+    return got
+
+
+def data(count: int, tail: int = 0) -> np.ndarray:
+    size = count * SIZE - (SIZE - tail if tail else 0)
+    return np.random.default_rng(count).integers(0, 256, size, np.uint8)
+
+
+# --- data --------------------------------------------------------------------------------
+
+
+@HOSTS
+@OFFLOADS
+@pytest.mark.parametrize("tail", [0, 1, 64, SIZE - 1])
+@pytest.mark.parametrize("count", [1, 2, 44, 45, 46, 135, 720, 1440])
+def test_a_batch_arrives_whole(
+    host: str, sends: bool, receives: bool, count: int, tail: int
+) -> None:
+    source, sink = pair(host, sends=sends, receives=receives)
+    sent = batch(data(count, tail), list(range(count)))
+    source.send(sent)
+    assert receive(sink, count) == expected(sent)
+    assert not source.backlog
+    assert not source.counters
+
+
+@OFFLOADS
+def test_segments_in_any_order_and_batch_after_batch(sends: bool, receives: bool) -> None:
+    """The prepared messages are reused: what one batch changed, the next must not see."""
+    source, sink = pair(sends=sends, receives=receives)
+    payload = data(100, tail=10)
+    for segments in ([*range(60, 100)], [5, 3, 99], [*range(99, 60, -1)], [0], [7] * 50):
+        if 99 in segments:  # a short segment ends its batch
+            segments = [s for s in segments if s != 99] + [99]
+        sent = batch(payload, segments)
+        source.send(sent)
+        assert receive(sink, len(segments)) == expected(sent)
+
+
+@OFFLOADS
+def test_control_between_data(sends: bool, receives: bool) -> None:
+    source, sink = pair(sends=sends, receives=receives)
+    wanted: list[bytes] = []
+    for number in range(6):
+        control = Header(Kind.NACK, 5, number).pack() + bytes(number * 3)
+        source.send_control(Control(PEER, 0, control))
+        sent = batch(data(3 + number, tail=20), list(range(3 + number)))
+        source.send(sent)
+        wanted += [control, *expected(sent)]
+    assert Counter(receive(sink, len(wanted))) == Counter(wanted)
+
+
+def test_every_burst_has_its_time() -> None:
+    source, sink = pair()
+    source.send(batch(data(200), list(range(200))))
+    poll = select.poll()
+    poll.register(sink, select.POLLIN)
+    poll.poll(PATIENCE * 1000)
+    received = sink.receive(100.0)
+    assert received is not None
+    for row in received.index.tolist():
+        assert 99.0 <= received.arrivals[row // received.burst] <= 100.0
+
+
+def test_nothing_waits() -> None:
+    assert path().receive(0.0) is None
+
+
+def test_what_was_disconnected_is_not_sent_to() -> None:
+    source, sink = pair()
+    source.backlog.append(batch(data(1), [0]))
+    source.disconnect(PEER)
+    source.send_control(Control(PEER, 0, Header(Kind.PING, 1).pack()))
+    assert not source.backlog
+    assert sink.receive(0.0) is None
+
+
+@HOSTS
+def test_a_device_that_cannot_segment_is_noticed_once(host: str) -> None:
+    """Here the kernel refuses port 0; a device without checksum offload refuses a burst alike."""
+    source, sink = pair(host)
+    source.connect(99, host, 0)
+    refused = batch(data(90), list(range(90)))
+    refused.peer = 99
+    source.send(refused)
+    assert not source.gso
+    assert not source.backlog
+    assert source.counters == {"gso_unavailable": 1, "send_EINVAL": 90}
+    source.send_control(Control(99, 0, Header(Kind.PING, 1).pack()))
+    assert source.counters["send_EINVAL"] == 91
+    sent = batch(data(100, tail=9), list(range(100)))
+    source.send(sent)
+    assert receive(sink, 100) == expected(sent)
+
+
+# --- marks ---------------------------------------------------------------------------------
+
+
+def marks_of(sink: socket.socket, count: int) -> list[int]:
+    sink.settimeout(PATIENCE)
+    marks = []
+    for _ in range(count):
+        _, ancillary, _, _ = sink.recvmsg(2048, 64)
+        marks += [value[0] for level, kind, value in ancillary]
+    return marks
+
+
+@HOSTS
+@pytest.mark.parametrize("offload", [True, False])
+def test_dscp_and_ecn_of_every_class_are_on_the_wire(host: str, offload: bool) -> None:
+    sink, source = stranger(host), path(host, offload=offload)
+    sink.bind((host, 0))
+    if ":" in host:
+        sink.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+    else:
+        sink.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+    source.connect(PEER, host, sink.getsockname()[1])
+    for row in traffic_classes().values():
+        source.send(batch(data(3), [0, 1, 2], traffic_class=row.rank))
+        assert marks_of(sink, 3) == [row.dscp << 2 | row.ecn] * 3
+    control = next(iter(traffic_classes().values()))
+    source.send_control(Control(PEER, 0, Header(Kind.PING, 1).pack()))
+    assert marks_of(sink, 1) == [control.dscp << 2 | control.ecn]
+
+
+@HOSTS
+@pytest.mark.parametrize("offload", [True, False])
+@pytest.mark.parametrize("mark", [0, 1, 2, 3])
+def test_congestion_experienced_is_counted(host: str, offload: bool, mark: int) -> None:
+    sink, source = path(host, offload=offload), stranger(host)
+    if ":" in host:
+        source.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, mark)
+    else:
+        source.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, mark)
+    source.sendto(Header(Kind.PUSH, 1).pack().ljust(WIDTH), sink.address)
+    poll = select.poll()
+    poll.register(sink, select.POLLIN)
+    poll.poll(PATIENCE * 1000)
+    received = sink.receive(0.0)
+    assert received is not None
+    assert received.ce == (mark == 3)
+
+
+# --- whatever else arrives -------------------------------------------------------------------
+
+ODD_SIZES = [0, 1, 2, 31, 32, 33, 100, WIDTH - 1, WIDTH, WIDTH + 1, 2 * WIDTH, 9000, 60_000]
+
+
+def endpoint() -> Endpoint:
+    return Endpoint(SIZE, 1 << 20, Pacer(0))
+
+
+def deliver(sink: UdpPath, target: Endpoint) -> None:
+    poll = select.poll()
+    poll.register(sink, select.POLLIN)
+    while poll.poll(100):
+        received = sink.receive(0.0)
+        if received is not None:
+            target.receive(received, 0.0)
+
+
+@pytest.mark.parametrize("offload", [True, False])
+@pytest.mark.parametrize("kind", [Kind.PUSH, Kind.NACK, 0])
+@pytest.mark.parametrize("size", ODD_SIZES)
+def test_a_strangers_datagram_of_any_size_is_counted_once(
+    offload: bool, kind: int, size: int
+) -> None:
+    sink, target, source = path(offload=offload), endpoint(), stranger()
+    source.sendto((b"\xd1" + bytes([kind]) + bytes(size))[:size], sink.address)
+    deliver(sink, target)
+    assert sum(target.counters.values()) == 1, target.counters
+
+
+@pytest.mark.parametrize("offload", [True, False])
+@pytest.mark.parametrize("extra", [1, 100, 5000])
+def test_a_datagram_too_long_is_not_taken_for_its_beginning(offload: bool, extra: int) -> None:
+    sink, source = path(offload=offload), stranger()
+    source.sendto(Header(Kind.PUSH, 1).pack() + bytes(SIZE + extra), sink.address)
+    assert [len(d) == WIDTH for d in receive(sink, 1)] == [False]
+
+
+@pytest.mark.parametrize("stride", [HEADER_SIZE, 76, 96, WIDTH - 1, WIDTH])
+@pytest.mark.parametrize("kind", [Kind.READY, Kind.PUSH])
+@pytest.mark.parametrize("count", [2, 9])
+def test_small_datagrams_that_the_kernel_joined_come_apart(
+    kind: Kind, stride: int, count: int
+) -> None:
+    """A network card's GRO joins what arrives together, if it is of one size."""
+    sink, source = path(), stranger()
+    if not sink.gro:
+        pytest.skip("this kernel has no UDP_GRO")
+    sent = [Header(kind, 5, number).pack().ljust(stride, b"x") for number in range(count)]
+    sent.append(Header(Kind.PING, 5).pack())  # a shorter one may end the run
+    stride_of_run = [(socket.IPPROTO_UDP, mmsg.UDP_SEGMENT, struct.pack("=H", stride))]
+    source.sendmsg([b"".join(sent)], stride_of_run, 0, sink.address)
+    assert sorted(receive(sink, len(sent))) == sorted(sent)
+
+
+def test_small_data_that_the_kernel_joined_is_data() -> None:
+    """The endpoint takes it, though it came outside the raster."""
+    target = endpoint()
+    small = Header(Kind.PUSH, 5).pack() + bytes(64)
+    empty = np.zeros((1, WIDTH), np.uint8)
+    none = np.zeros(0, np.intp)
+    target.receive(Received(0, [0.0], 1, empty, none, none, [small, small]), 0.0)
+    assert target.counters == {"token": 2, "ce": 0}
+
+
+def test_a_device_that_joins_nothing_is_noticed() -> None:
+    sink, source = path(), stranger()
+    if not sink.gro:
+        pytest.skip("this kernel has no UDP_GRO")
+    single = Header(Kind.PUSH, 1).pack().ljust(WIDTH)
+    for _ in range(8):
+        for _ in range(32):
+            source.sendto(single, sink.address)
+        receive(sink, 32)
+    assert not sink.gro
+    assert sink.counters == {"gro_useless": 1}
+    other = path()
+    other.connect(PEER, *sink.address)
+    sent = batch(data(300, tail=5), list(range(300)))
+    other.send(sent)
+    assert receive(sink, 300) == expected(sent)
+
+
+# --- loss on purpose ---------------------------------------------------------------------------
+
+
+def survivors(seed: int, index: int = 0) -> tuple[list[bytes], int]:
+    source, sink = pair(loss=0.2, seed=seed, index=index)
+    source.send(batch(data(500), list(range(500))))
+    source.send_control(Control(PEER, 0, Header(Kind.PING, 1).pack()))
+    got: list[bytes] = []
+    poll = select.poll()
+    poll.register(sink, select.POLLIN)
+    while poll.poll(200):
+        received = sink.receive(0.0)
+        got += datagrams(received) if received is not None else []
+    return got, sink.counters["injected_loss"]
+
+
+def test_injected_loss_is_counted_and_about_as_asked() -> None:
+    got, lost = survivors(seed=1)
+    assert len(got) + lost == 501
+    assert 60 < lost < 140
+
+
+def test_injected_loss_follows_its_seed_and_path() -> None:
+    assert survivors(seed=1) == survivors(seed=1)
+    assert survivors(seed=1) != survivors(seed=2)
+    assert survivors(seed=1) != survivors(seed=1, index=1)
+
+
+# --- addresses -----------------------------------------------------------------------------------
+
+
+@HOSTS
+def test_a_port_in_use_is_told(host: str) -> None:
+    taken = path(host)
+    config = EngineConfig(paths=((host, taken.address[1]),))
+    with pytest.raises(AddressUnavailable) as caught:
+        UdpPath(0, config, Counter())
+    text = str(caught.value)
+    assert f"UDP {host} port {taken.address[1]}" in text
+    assert "in use" in text
+    assert "free port" in text
+
+
+def test_an_address_of_another_host_is_told() -> None:
+    with pytest.raises(AddressUnavailable, match=r"198\.51\.100\.1"):  # TEST-NET-2, RFC 5737
+        UdpPath(0, EngineConfig(paths=(("198.51.100.1", 0),)), Counter())
+
+
+def test_a_name_is_not_an_address() -> None:
+    with pytest.raises(AddressUnavailable, match="no such host"):
+        UdpPath(0, EngineConfig(paths=(("no such host", 0),)), Counter())
+
+
+def test_ipv4_sockaddr() -> None:
+    packed = mmsg.pack_address(socket.AF_INET, "192.0.2.1", 0x1234).tobytes()
+    assert packed == bytes.fromhex("0200" "1234" "c0000201" "0000000000000000")
+
+
+def test_ipv6_sockaddr() -> None:
+    packed = mmsg.pack_address(socket.AF_INET6, "2001:db8::1", 0x1234).tobytes()
+    assert packed == bytes.fromhex(
+        "0a00" "1234" "00000000" "20010db8000000000000000000000001" "00000000"
+    )
+
+
+def test_ipv6_sockaddr_with_a_zone() -> None:
+    index = socket.if_nametoindex("lo")
+    packed = mmsg.pack_address(socket.AF_INET6, "fe80::1%lo", 1).tobytes()
+    assert packed[-4:] == struct.pack("<I", index)
+
+
+@pytest.mark.parametrize("flag", [Flag.ENDING, Flag.ASK])
+def test_flags_of_single_rows_travel(flag: Flag) -> None:
+    source, sink = pair()
+    sent = batch(data(3), [0, 1, 2])
+    sent.headers[2, 0] |= flag << 16
+    source.send(sent)
+    assert [Header.unpack_untrusted(d).flags for d in receive(sink, 3)] == [0, 0, flag]
