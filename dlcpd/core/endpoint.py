@@ -163,7 +163,8 @@ class Endpoint:
         try:
             header = Header.unpack_untrusted(data)
             if header.kind in DATA_KINDS:
-                raise MalformedDatagram("length", "data that does not fill its datagram")
+                self._stray_data(data, arrived_at, now)
+                return
             flow = self._by_token.get(header.token)
             if flow is None:
                 raise MalformedDatagram("token")
@@ -181,6 +182,16 @@ class Endpoint:
                 flow.on_control(header, body, arrived_at, now)
         except MalformedDatagram as exc:
             self.counters[exc.reason] += 1
+
+    def _stray_data(self, data: bytes, arrived_at: float, now: float) -> None:
+        """Data of a small operation, which the kernel joined with others of its size."""
+        width = HEADER_SIZE + self.segment_size
+        if len(data) > width:
+            raise MalformedDatagram("length", f"data of {len(data)} bytes")
+        row = np.frombuffer(data.ljust(width, b"\0"), np.uint8)[None]
+        one = np.array([len(data)], np.intp)
+        batch = Received(0, [arrived_at], 1, row, np.zeros(1, np.intp), one)
+        self._group(wire_batch.parse(_heads(batch))[0], batch, 0, 1, now)
 
     # --- time ------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ SPRAY_QUANTUM: Final = 180  # datagrams sent on one path before the next is aske
 MAX_BATCH: Final = 1440  # datagrams of one system call: 16 GSO bursts, ~1 MiB
 ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
 CREDIT_DELAY: Final = 1e-3  # seconds arrivals wait for an ASK; then credit them all the same
+STALLS_BEFORE_DOWN: Final = 3  # checks, each with a ping: one or two may be lost
 ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
 STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
 SMALL_SEND: Final = 12  # datagrams; under the smallest congestion window
@@ -125,7 +126,8 @@ class Flow:
             return 0, min(limit, self.tx[0].room)
         count = len(self.tx)
         turn = self._next_path
-        best = max(range(count), key=lambda p: (self.tx[p].room, -((p - turn) % count)))
+        usable = [p for p in range(count) if self.tx[p].up] or list(range(count))
+        best = max(usable, key=lambda p: (self.tx[p].room, -((p - turn) % count)))
         self._next_path = (best + 1) % count
         return best, min(limit, self.tx[best].room, SPRAY_QUANTUM)
 
@@ -254,6 +256,7 @@ class Flow:
         self.window, rows = control.unpack_credit_untrusted(body)
         for row in rows:
             if row.path < len(self.tx):
+                self.tx[row.path].heard()
                 self.tx[row.path].on_credit(row, arrived_at, now)
 
     def _on_end(self, key: Key, round_: int, now: float) -> None:
@@ -326,15 +329,16 @@ class Flow:
         """No verdict on a chunk yet. While the path still delivers, its turn will come."""
         path, number, acked = sender.tail
         if acked == self.tx[path].acked or acked >= number:
+            via = (path + sender.probes) % len(self.tx)
             sender.probes += 1
             operation, stage, chunk = sender.key
             flags = Flag.PULL_STAGE if stage is Kind.PULL else Flag.NONE
             header = Header(
                 Kind.END, self.token_out, operation, chunk, round=sender.round, flags=flags,
-                path=path, packet_number=self.tx[path].sent & 0xFFFFFFFF,
+                path=via, packet_number=self.tx[via].sent & 0xFFFFFFFF,
                 sent_at=microseconds(now) or 1,
             )  # fmt: skip
-            self.tell(header, path=path)
+            self.tell(header, path=via)
         sender.tail = (path, number, self.tx[path].acked)
         self.host.set_timer((self, "end", sender.key), now + self._timeout(sender.probes))
 
@@ -342,41 +346,65 @@ class Flow:
         receiver = incoming.receiver
         answer = receiver.evaluate(now, 0.9 * self.reordering)
         wait = self.reordering
-        if answer is Answer.NACK:
-            self._tell(
-                Kind.NACK, incoming.key, pack_bits(~receiver.received), round_=receiver.round
-            )
-        elif answer is Answer.FINAL:
-            self._tell(
-                Kind.FINAL, incoming.key, pack_bits(~receiver.received), round_=receiver.offer
-            )
         if answer is not Answer.NOTHING:
+            nack = answer is Answer.NACK
+            self._tell(
+                Kind.NACK if nack else Kind.FINAL, incoming.key, pack_bits(~receiver.received),
+                round_=receiver.round if nack else receiver.offer, attempt=receiver.attempts - 1,
+            )  # fmt: skip
             wait = self._timeout(receiver.attempts)
         if receiver.missing:
             self.host.set_timer((self, "chunk", incoming.key), now + wait)
 
     # --- control out --------------------------------------------------------------
 
-    def _tell(self, kind: Kind, key: Key, body: bytes = b"", *, round_: int = 0) -> None:
+    def _tell(
+        self, kind: Kind, key: Key, body: bytes = b"", *, round_: int = 0, attempt: int = 0
+    ) -> None:
         operation, stage, chunk = key
         flags = Flag.PULL_STAGE if stage is Kind.PULL else Flag.NONE
-        self.tell(Header(kind, self.token_out, operation, chunk, round=round_, flags=flags), body)
+        header = Header(kind, self.token_out, operation, chunk, round=round_, flags=flags)
+        self.tell(header, body, attempt=attempt)
 
-    def tell(self, header: Header, body: bytes = b"", *, path: int | None = None) -> None:
-        """Queue one control datagram, on the path with the shortest round trip unless told."""
+    def tell(
+        self, header: Header, body: bytes = b"", *, path: int | None = None, attempt: int = 0
+    ) -> None:
+        """Queue one control datagram, on the path with the shortest round trip unless told.
+
+        Later attempts take the other paths in turn: the best one may just have died.
+        """
         if path is None:
-            path = min(range(len(self.tx)), key=lambda p: self.tx[p].rtt.smoothed)
+            order = sorted(
+                range(len(self.tx)), key=lambda p: (not self.tx[p].up, self.tx[p].rtt.smoothed)
+            )
+            path = order[attempt % len(order)]
+        self.tx[path].expecting = True
         self.outbox.append(Control(self.index, path, control.datagram(header, body)))
+
+    def check_paths(self, now: float) -> bool:
+        """Ping paths that owe an answer, demote those that stay silent. True: some do owe one."""
+        silent = [index for index, path in enumerate(self.tx) if path.check()]
+        others = len(self.tx) - len(silent)
+        for index in silent:
+            path = self.tx[index]
+            if path.up and path.stalls >= STALLS_BEFORE_DOWN and others:
+                path.demote()
+                self.host.count("path_down")
+            self._ping(index, now)
+        return bool(silent)
 
     def ping(self, now: float) -> None:
         """Ask on every path whether the peer lives and what it has."""
         self.unanswered += 1
-        for index, path in enumerate(self.tx):
-            header = Header(
-                Kind.PING, self.token_out, path=index,
-                packet_number=path.sent & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
-            )  # fmt: skip
-            self.tell(header, path=index)
+        for index in range(len(self.tx)):
+            self._ping(index, now)
+
+    def _ping(self, index: int, now: float) -> None:
+        header = Header(
+            Kind.PING, self.token_out, path=index,
+            packet_number=self.tx[index].sent & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
+        )  # fmt: skip
+        self.tell(header, path=index)
 
     def flush(self, now: float) -> None:
         """Credit what arrived and report complete chunks: once per wake-up."""
@@ -392,7 +420,9 @@ class Flow:
         rows = [p.credit(i, now) for i, p in enumerate(self.rx) if p.pending or p.asked]
         self._credit_due = False
         if rows:
-            self.tell(Header(Kind.CREDIT, self.token_out), control.pack_credit(self.grant, rows))
+            path = rows[0].path  # has just carried something: the best may be dead
+            body = control.pack_credit(self.grant, rows)
+            self.tell(Header(Kind.CREDIT, self.token_out), body, path=path)
 
     def _report_complete(self) -> None:
         told, self._complete = self._complete, []

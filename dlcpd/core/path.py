@@ -36,6 +36,10 @@ class PathSender:
     acked: int = 0  # largest that arrived
     arrived: int = 0  # packets that arrived
     lost: int = 0  # packets that did not, of those up to `acked`
+    up: bool = True  # carries data; a path that is down is only pinged
+    expecting: bool = False  # something was sent since the last check that it may have to prove
+    answered: bool = False  # a credit for it arrived since the last check
+    stalls: int = 0  # checks in a row that found it silent
     rtt: Rtt = field(default_factory=Rtt)
     congestion: DelayWindow = field(default_factory=DelayWindow)
 
@@ -82,6 +86,21 @@ class PathSender:
         if elapsed >= _HALF:  # clocks of send and arrival differ by a hair
             return 0.0
         return max(elapsed - credit.held, 0) * 1e-6
+
+    def heard(self) -> None:
+        """The peer told of this path: it carries."""
+        self.answered = self.up = True
+
+    def check(self) -> bool:
+        """Called now and then: whether the path owes an answer and should be pinged."""
+        silent = not self.answered and (self.expecting or self.in_flight > 0 or not self.up)
+        self.stalls = self.stalls + 1 if silent else 0
+        self.answered = self.expecting = False
+        return silent
+
+    def demote(self) -> None:
+        """Take what is in flight for lost and send no more data until the path answers."""
+        self.up, self.acked = False, self.sent
 
 
 @dataclass(slots=True)

@@ -153,7 +153,8 @@ class Session:
             operation.ready, window=flow.grant, checked=told.checked, digest=told.digest
         )
         flags = Flag.LATE if (flow.rank, number) in self._late else Flag.NONE
-        flow.tell(Header(Kind.READY, flow.token_out, number, flags=flags), ready.pack())
+        header = Header(Kind.READY, flow.token_out, number, flags=flags)
+        flow.tell(header, ready.pack(), attempt=told.attempt)
         at = self._now + flow.tx[0].rtt.timeout(told.attempt)
         self.set_timer((self, "ready", flow.rank, number), at)
 
@@ -396,7 +397,8 @@ class Session:
             self.fail_all(flow.rank, PeerLost(text))
             return
         interval = self.peer_timeout / 4
-        if flow.in_flight:
+        owing = len(flow.tx) > 1 and flow.check_paths(now)
+        if flow.in_flight or owing:
             interval = min(flow.tx[0].rtt.timeout(flow.unanswered) * 2, interval)
         if silent >= 0.9 * interval:
             flow.ping(now)

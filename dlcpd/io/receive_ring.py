@@ -5,6 +5,7 @@ exactly one row), or a single datagram. Both land so that row r of message m is 
 m * run + r, and a batch is read with a handful of vector operations.
 """
 
+import socket
 import time
 from typing import Final
 
@@ -47,6 +48,7 @@ class ReceiveRing:
         self._headers["control"] = mmsg.address(self._control) + number * CONTROL_SIZE
         self._at = mmsg.address(self._headers.view(np.uint8))
         self._control_sizes, self._sizes = self._headers["control_size"], self._headers["size"]
+        self._flags = self._headers["flags"]
         self._numbers = np.arange(len(self._rows), dtype=np.intp)
         self._full = np.full(len(self._rows), width, np.intp)
 
@@ -81,11 +83,13 @@ class ReceiveRing:
     def _singles(self, count: int) -> tuple[Segments, Segments, list[bytes]]:
         """One datagram per message: nothing is joined, rows are messages."""
         lengths = self._sizes[:count].astype(np.intp)
+        lengths += self._flags[:count] & socket.MSG_TRUNC != 0  # longer than a row, and shown so
         control = (self._rows[:count, 1] > Kind.PULL) | (lengths > self.width)
         if not control.any():
             return self._numbers[:count], lengths, []
         strays = [
-            bytes(self._rows[row, : lengths[row]]) for row in np.flatnonzero(control).tolist()
+            self._rows[row, : lengths[row]].tobytes().ljust(lengths[row], b"\0")
+            for row in np.flatnonzero(control).tolist()
         ]
         index = np.flatnonzero(~control)
         return index, lengths[index], strays
@@ -105,16 +109,17 @@ class ReceiveRing:
             first = message * run
             if size == run * width:
                 rows.append((first, first + run))
-            elif size <= width and self._flat[first * width + 1] > Kind.PULL:
+            elif joined[message] and control[message, _SECOND_VALUE] != width:
+                strays += self._split(message, size, int(control[message, _SECOND_VALUE]))
+            elif size <= width and (size < 2 or self._flat[first * width + 1] > Kind.PULL):
                 strays.append(bytes(self._flat[first * width : first * width + size]))
-            elif size <= width or (joined[message] and control[message, _SECOND_VALUE] == width):
+            elif size <= width or joined[message]:
                 count = -(-size // width)
                 rows.append((first, first + count))
                 if size != count * width:
                     short[first + count - 1] = size - (count - 1) * width
             else:
-                stride = int(control[message, _SECOND_VALUE]) if joined[message] else size
-                strays += self._split(message, size, stride)
+                strays += self._split(message, size, size)
         return *self._joined_rows(rows, short), strays
 
     def _joined_rows(
@@ -135,7 +140,7 @@ class ReceiveRing:
         return index, lengths
 
     def _split(self, message: int, size: int, stride: int) -> list[bytes]:
-        """A joined message of small (control) datagrams, or one larger than the raster."""
+        """A joined message of datagrams smaller than the raster, or one that is larger."""
         start, step = message * self.run * self.width, max(stride, 1)
         end = start + min(size, self.run * self.width)
         return [bytes(self._flat[at : min(at + step, end)]) for at in range(start, end, step)]

@@ -38,11 +38,6 @@ def test_data_is_spread_over_all_paths(paths: int) -> None:
 
 @pytest.mark.parametrize("after", [0, 300])
 @pytest.mark.parametrize("path", [0, 1])
-@pytest.mark.xfail(
-    strict=True,
-    reason="a dead path is not demoted: control keeps to the path that was fastest, and data "
-    "that went into the dead one blocks the window for ever",
-)
 def test_a_dead_path_does_not_end_the_operation(path: int, after: int) -> None:
     net = SimNetwork(2, Link(delay=200e-6), paths=2)
     net.tamper = PathDies(net, path, after)
