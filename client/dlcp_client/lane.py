@@ -26,7 +26,9 @@ from dlcpd.contract.messages import MAX_FRAME, Refused
 from .operations import Operations
 from .packets import close_all, decode, receive
 
-MAX_POLL: Final = 3600.0  # seconds; poll() counts milliseconds in 32 bits
+# Seconds of one sleep. A Ctrl-C that arrives just before poll() enters the kernel does not wake
+# it; Python then raises KeyboardInterrupt only after the next wake-up.
+MAX_POLL: Final = 1.0
 LEAVE_TIMEOUT: Final = 1.0  # seconds; a stopped daemon must not keep its client from leaving
 SEND_SLICE: Final = 0.05  # seconds between looks at the lane while the engine does not read
 _SEND: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # int: enums are slow to combine

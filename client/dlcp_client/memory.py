@@ -112,6 +112,9 @@ class SharedArena:
         if self._descriptor < 0:
             raise ArenaFull("the session is closed: its arena takes no new tensors")
         step = min(-(-missing // COMMIT_STEP) * COMMIT_STEP, self._arena.size - self._committed)
+        # Through the mapping first: only a fault in it yields huge pages. It may be refused for
+        # any reason (an old kernel, no memory); fallocate then does it, or says why not.
+        _advise(self._map, _POPULATE_WRITE, self._committed, step)
         try:
             os.posix_fallocate(self._descriptor, self._committed, step)
         except OSError as exc:
@@ -120,7 +123,6 @@ class SharedArena:
                 f"{self._arena.used} B in use): {exc.strerror}; free memory on this host, raise "
                 f"the memory limit of the job, or submit fewer tensors at once"
             ) from exc
-        _advise(self._map, _POPULATE_WRITE, self._committed, step)  # one call, not a fault a page
         self._committed += step
 
 

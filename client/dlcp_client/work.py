@@ -124,11 +124,10 @@ class Work:
         return chained
 
     def settle(self, outcome: Completed | DlcpError) -> None:
-        """Set the outcome; the first one counts."""
-        if self._outcome is None:
-            self._outcome = outcome
-            if isinstance(outcome, DlcpError):
-                self._region = None
+        """Set the outcome. Called once."""
+        self._outcome = outcome
+        if isinstance(outcome, DlcpError):
+            self._region = None
 
     def complete(self) -> None:
         """Run the callbacks of the Future, on this thread. Called once, after the end."""

@@ -393,6 +393,12 @@ class Flow:
             self._ping(index, now)
         return bool(silent)
 
+    def ping_down(self, now: float) -> None:
+        """Ask paths that are down whether they are back, for operations too short for a check."""
+        for index, path in enumerate(self.tx):
+            if not path.up:
+                self._ping(index, now)
+
     def ping(self, now: float) -> None:
         """Ask on every path whether the peer lives and what it has."""
         self.unanswered += 1

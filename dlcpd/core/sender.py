@@ -78,11 +78,16 @@ class ChunkSender:
 
         A repeated or stale NACK is ignored: END probes replace a lost repair.
         """
-        if self.state is State.DONE or not self.round < round_ <= MAX_ROUND or not missing.any():
+        if self.state is State.DONE or not missing.any() or not self._is_next(round_):
             return False
         self.round = round_
         self._begin(indices(missing))
         return True
+
+    def _is_next(self, round_: int) -> bool:
+        if self.round == MAX_ROUND:  # the number has run out, the patience has not
+            return round_ == MAX_ROUND and self.state is State.AWAITING
+        return self.round < round_ <= MAX_ROUND
 
     def on_veto(self, segments: Segments) -> None:
         """Send `segments` once more although the peer would go without them.

@@ -140,6 +140,7 @@ class Session:
             self._telling[flow.rank, number] = Telling(*self.digests.next_for(flow.rank))
             self._tell_ready(flow, operation)
             self._watch(flow)
+            flow.ping_down(now)
         if number in self._doomed:
             self.fail(number, self._doomed.pop(number))
         for rank in self.flows:
@@ -310,22 +311,40 @@ class Session:
             return
         operation.on_failed()
         self._close(number)
-        self._failed[number] = None
-        while len(self._failed) > MAX_AHEAD:
-            self._failed.popitem(last=False)
+        self._remember_failed(number)
         for flow in self.flows.values():
             flow.forget(number)
         self.events.append(OperationFailed(self.number, number, error.code, str(error)))
         self._say_farewell()
 
+    def refuse(self, number: int, error: DlcpError) -> None:
+        """The next operation cannot begin here. It takes its number all the same, because the
+        peers count it; its failure is told like any other's."""
+        self.submitted = number
+        for readies in self._ready.values():
+            readies.pop(number, None)
+        self._remember_failed(number)
+        self.events.append(OperationFailed(self.number, number, error.code, str(error)))
+
+    def _remember_failed(self, number: int) -> None:
+        self._failed[number] = None
+        while len(self._failed) > MAX_AHEAD:
+            self._failed.popitem(last=False)
+
     def fail_all(self, rank: int, error: DlcpError) -> None:
-        """Break the session: every open operation fails, none can be submitted."""
-        if self.broken is not None:
+        """Break the session: every open operation fails, none can be submitted.
+
+        After a departure, what went on without the one that left ends here too, unless it
+        is only that one's silence which is reported.
+        """
+        if self._farewell is not None and self._farewell.rank == rank:
             return
-        self.broken = (error.code, str(error))
+        first = self.broken is None
+        self.broken = self.broken or (error.code, str(error))
         for number in list(self.operations):
             self.fail(number, error)
-        self.events.append(SessionBroken(self.number, rank, error.code, str(error)))
+        if first:
+            self.events.append(SessionBroken(self.number, rank, error.code, str(error)))
 
     def peer_gone(self, rank: int, error: DlcpError) -> None:
         """`rank` left or died, as its daemon says. What still needs it fails; the rest goes on.

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from dlcpd import __version__
+from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import launch, table
 from dlcpd.ctl.amounts import show_fraction, show_size
 from dlcpd.ctl.hosts import HostPlan, on_loopback, running
@@ -48,6 +49,7 @@ class Row:
 
 def bench(options: argparse.Namespace, output: Output) -> int:
     """Measure and print. Exit code 1 when a result was wrong."""
+    check(options)
     with _places(options) as plans, running(plans) as hosts:
         work = launch.Work("dlcpd.ctl.bench_rank", _arguments(options), _timeout(options))
         results = launch.run(hosts, work, progress=output.progress)
@@ -59,6 +61,22 @@ def bench(options: argparse.Namespace, output: Output) -> int:
         output.line(line)
     output.document(_document(options, plans, rows))
     return 1 if any(row.wrong and row.transport == OURS for row in rows) else 0
+
+
+def check(options: argparse.Namespace) -> None:
+    """Refuse what dlcpd or its client would refuse later.
+
+    Raises: BadConfig.
+    """
+    if options.result_only and not options.arena:
+        raise BadConfig("--result-only needs --arena: the caller must give the memory away")
+    if options.mode == "bounded" and options.op not in ("sum", "avg"):
+        raise BadConfig(f"--op {options.op} cannot be bounded; use sum or avg, or --mode exact")
+    if options.op == "avg" and options.dtype in ("int32", "int64"):
+        raise BadConfig(f"--op avg of {options.dtype} rounds; use --op sum, or a float --dtype")
+    if len(options.netns) == 1:
+        raise BadConfig("--netns: give at least two hosts, one --netns each")
+    network_table(options.set)
 
 
 @contextmanager

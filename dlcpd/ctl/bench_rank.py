@@ -88,19 +88,23 @@ class _Measurement:
         self, conductor: Conductor, session: Any, arguments: dict[str, Any], size: int
     ) -> None:
         self.conductor, self.session, self.arguments = conductor, session, arguments
-        dtype = TORCH[arguments["dtype"]]
-        count = max(1, size // dtype.itemsize)
-        self.problem = Problem.of(count, arguments, conductor)
+        self.dtype = TORCH[arguments["dtype"]]
+        self.count = max(1, size // self.dtype.itemsize)
+        self.problem = Problem.of(self.count, arguments, conductor)
         self.name = f"bench/{size}"
         self.policy = (
             dlcp_client.bounded(arguments["max_loss"])
             if arguments["mode"] == "bounded"
             else dlcp_client.EXACT
         )
-        self.private = torch.empty(count, dtype=dtype)
-        self.shared = session.empty(count, dtype) if arguments["arena"] else self.private
+        self.private = torch.empty(self.count, dtype=self.dtype)
+        self.shared = self._shared() if arguments["arena"] else self.private
         self.order = random.Random(arguments["seed"] ^ size)  # noqa: S311  # equal on all ranks
         self.series = {name: Series() for name in self._transports()}
+
+    def _shared(self) -> torch.Tensor:
+        tensor: torch.Tensor = self.session.empty(self.count, self.dtype)
+        return tensor
 
     def _transports(self) -> list[str]:
         return [OURS] if self.arguments["against"] == "none" else [OURS, THEIRS]
@@ -120,6 +124,8 @@ class _Measurement:
         self.order.shuffle(turns)
         for name in turns:
             if name == OURS:
+                if self.arguments["result_only"]:  # peers may still read the last one
+                    self.shared = self._shared()
                 self._time(name, self.shared, self._dlcpd)
             else:
                 self._time(name, self.private, self._gloo)

@@ -22,6 +22,7 @@ PATHS: Final = 2
 LOSS: Final = 0.01  # injected
 TIMEOUT: Final = 900.0  # seconds; the demo takes two to three minutes on two idle cores
 PEER_TIMEOUT: Final = 2.0  # seconds; eight processes share these cores, and starved is not dead
+QUICK: Final = 0.35  # of the steps, with --quick
 MARKS: Final = (0.25, 0.5, 0.75, 1.0)  # of the steps, at which losses are compared
 # Another order of addition changes the last bit of each gradient; training amplifies that.
 EXACT_TOLERANCE: Final = 0.02  # relative, of the loss at each mark
@@ -44,7 +45,7 @@ def demo(options: argparse.Namespace, output: Output) -> int:
     with running(plans) as hosts:
         work = launch.Work(
             "dlcpd.ctl.demo_rank",
-            {"quick": options.quick},
+            {"share": QUICK if options.quick else 1.0},
             TIMEOUT,
             {"MASTER_PORT": str(_free_port())},
         )

@@ -26,7 +26,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]
     dist.init_process_group("gloo")  # RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say the rest
     try:
         return [
-            _train(conductor, kind(), transport, quick=arguments["quick"])
+            _train(conductor, kind(), transport, arguments["share"])
             for kind in TASKS
             for transport in TRANSPORTS
         ]
@@ -41,14 +41,14 @@ def _register(model: DistributedDataParallel, transport: str) -> ddp.Registratio
     return ddp.register(model, dlcp_client.exact()) if transport == "exact" else ddp.register(model)
 
 
-def _train(conductor: Conductor, task: Task, transport: str, *, quick: bool) -> dict[str, Any]:
+def _train(conductor: Conductor, task: Task, transport: str, share: float) -> dict[str, Any]:
     torch.manual_seed(0)
     plain = task.model()
     model = DistributedDataParallel(plain, bucket_cap_mb=BUCKET_MB)
     registration = _register(model, transport)
     optimizer = task.optimizer(plain)
     losses, times = [], []
-    for step in range(task.quick_steps if quick else task.steps):
+    for step in range(round(share * task.steps)):
         begin = time.perf_counter()
         loss = task.loss(model, step, conductor.rank)
         optimizer.zero_grad()

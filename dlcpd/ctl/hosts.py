@@ -4,7 +4,6 @@ import os
 import selectors
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -124,7 +123,9 @@ def _begin(stack: ExitStack, hosts: Hosts, plan: HostPlan) -> socket.socket:
     door = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
     door.bind(str(folder / "notify"))
     child = start(
-        [sys.executable, "-m", "dlcpd", "--config", str(folder / "dlcpd.toml")],
+        "dlcpd",
+        "--config",
+        str(folder / "dlcpd.toml"),
         name="dlcpd",
         log=folder / "dlcpd.log",
         environ={**environment(), "NOTIFY_SOCKET": str(folder / "notify")},

@@ -9,7 +9,6 @@ import json
 import selectors
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -109,7 +108,9 @@ def _begin(stack: ExitStack, hosts: Hosts, number: int, work: Work) -> Rank:
     stack.callback(ours.close)
     with theirs:
         child = start(
-            [sys.executable, "-m", "dlcpd.ctl.ranks", "--fd", str(theirs.fileno())],
+            "dlcpd.ctl.ranks",
+            "--fd",
+            str(theirs.fileno()),
             name=f"rank {number} on {host.plan.name}",
             log=host.folder / f"rank{number}.log",
             environ={**environment(), **_place(hosts, number), **work.environ},

@@ -25,7 +25,7 @@ INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell reports it
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
     options = parser(os.environ).parse_args(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)  # so that what was started is stopped
+    before = signal.signal(signal.SIGTERM, _interrupt)  # so that what was started is stopped
     try:
         _check_torch(options)
         code: int = options.run(options, Output(options.json))
@@ -38,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `dlcpctl status | head`
         sys.stderr.close()  # or the interpreter complains when it flushes at its end
         return FAILED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return code
 
 

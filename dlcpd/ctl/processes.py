@@ -1,6 +1,5 @@
 """Child processes that end with this one: stopped by their id, their output kept for errors."""
 
-import ctypes
 import importlib.util
 import os
 import signal
@@ -13,8 +12,6 @@ from typing import Final
 
 STOP_TIMEOUT: Final = 5.0  # seconds from the request to end to the kill
 LAST_WORDS: Final = 400  # characters of a log's last line in an error
-_PR_SET_PDEATHSIG: Final = 1
-_LIBC: Final = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +44,20 @@ class Child:
 
 
 def start(
-    command: Sequence[str],
-    *,
+    module: str,
+    *arguments: str,
     name: str,
     log: Path,
     environ: Mapping[str, str],
     namespace: str = "",
     pass_fds: Sequence[int] = (),
 ) -> Child:
-    """Start a program, in a network namespace if one is named (needs root)."""
+    """Run `python -m module arguments`, in a network namespace if one is named (needs root)."""
     inside = ("ip", "netns", "exec", namespace) if namespace else ()
+    leash = (sys.executable, "-m", "dlcpd.ctl.leash", str(os.getpid()))
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*inside, *command],
+            [*inside, *leash, module, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -67,7 +65,6 @@ def start(
             pass_fds=pass_fds,
             # A terminal's Ctrl-C is for this process alone, which then ends the others in order.
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509  # one prctl; we start no threads before
         )
     return Child(name, process, log)
 
@@ -81,14 +78,6 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
-def _end_with_parent() -> None:
-    """In the child, before its program runs: nobody stays behind when dlcpctl is killed."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 def has_torch() -> bool:
     """Whether torch can be imported, without importing it."""
     return importlib.util.find_spec("torch") is not None
-
-
-assert sys.platform == "linux"  # noqa: S101  # prctl, namespaces, pidfds

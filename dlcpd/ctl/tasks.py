@@ -25,7 +25,6 @@ class Task(ABC):
     name: str
     score_name: str
     steps: int
-    quick_steps: int
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -47,7 +46,7 @@ class Digits(Task):
     """Handwritten digits, from scikit-learn's own copy."""
 
     name, score_name = "digits CNN", "accuracy"
-    steps, quick_steps = 80, 30
+    steps = 80
 
     def __init__(self) -> None:
         images, labels = load_digits(return_X_y=True)
@@ -75,7 +74,7 @@ class Source(Task):
     """The standard library's own source text, character by character."""
 
     name, score_name = "character transformer", "test loss"
-    steps, quick_steps = 100, 30
+    steps = 100
 
     def __init__(self) -> None:
         text = torch.tensor(list(source_text()), dtype=torch.int64)

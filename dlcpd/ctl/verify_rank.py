@@ -23,7 +23,7 @@ ARENA: Final = 1 << 30  # bytes of address space
 TAIL: Final = 1234  # elements beyond a whole number of chunks: short shards, short segments
 LEDGER: Final = 1000  # rows; all that a daemon gives out
 ELEMENT: Final = 4  # bytes of float32
-CRITICAL_SPAN: Final = 6000  # bytes: four segments and a bit
+CRITICAL: Final = (0.4, 0.65)  # of each chunk: a quarter, so that losses would hit it if they could
 UNITS: Final = "verify/units"
 RANDOM: Final = "verify/random"
 
@@ -130,10 +130,10 @@ class _Steps:
                 self.count * ELEMENT, session.world_size, arguments["chunk_bytes"]
             ).chunks
         ]
-        # At the front of each shard, where a rotated order does not protect by chance.
         self.critical = [
-            (start * ELEMENT, start * ELEMENT + min(count * ELEMENT, CRITICAL_SPAN))
+            (ELEMENT * (start + int(low * count)), ELEMENT * (start + int(high * count)))
             for _, start, count in self.chunks
+            for low, high in [CRITICAL]
         ]
         self.units = self._tally(session.world_size)
         self.random = self._tally(1)

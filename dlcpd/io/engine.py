@@ -179,7 +179,10 @@ class Engine:
                 raise SessionClosed("the daemon is shutting down")
             session.submit(self._operation(lane, session, message, now), now)
         except DlcpError as exc:
-            self._send(lane, Failed(message.operation, exc.code, str(exc)))
+            if message.operation == session.submitted + 1 and session.broken is None:
+                session.refuse(message.operation, exc)  # its event tells client and control
+            else:
+                self._send(lane, Failed(message.operation, exc.code, str(exc)))
 
     def _operation(self, lane: Lane, session: Session, ask: Submit, now: float) -> AllReduce:
         size = ask.count * STORAGE[ask.dtype].itemsize

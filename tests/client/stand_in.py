@@ -8,13 +8,16 @@ import mmap
 import os
 import select
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 
 from dlcp_client.handshake import Door
+from dlcp_client.lane import Lane
 from dlcp_client.packets import decode, encode
 from dlcp_client.session import Seat, Session
 from dlcpd.contract.messages import Completed, Failed, Message, Released, Submit
@@ -64,6 +67,7 @@ class StandIn:
     def __init__(self, world: int = 2, arena_bytes: int = ARENA) -> None:
         self.answering = True
         self.releasing = True  # False: Completed without Released
+        self.hanging_up = True  # False: a client that leaves finds the lane open
         self.reading = threading.Event()  # cleared: as when the engine is stopped
         self.reading.set()
         self.arrived = threading.Condition()
@@ -134,7 +138,8 @@ class StandIn:
             if not data:
                 break
             self._take(far, data)
-        far.close()  # a client that leaves is left
+        if self.hanging_up:
+            far.close()
 
     def _take(self, far: Far, data: bytes) -> None:
         submit = decode(data)
@@ -156,3 +161,14 @@ def completed(number: int, **changes: Any) -> Completed:
         "released": True, "sent": 0, "repaired": 0, "given_up": 0, "returned": 0, "lost": 0,
     }  # fmt: skip
     return Completed(operation=number, **(values | changes))
+
+
+def until_polling(thread_id: int) -> None:
+    """Until a thread reads the lane: it sleeps in poll() then."""
+    while True:
+        frame = sys._current_frames().get(thread_id)  # noqa: SLF001
+        while frame is not None:
+            if frame.f_code is Lane._read.__code__:  # noqa: SLF001
+                return
+            frame = frame.f_back
+        time.sleep(0)

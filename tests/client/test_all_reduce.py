@@ -1,6 +1,8 @@
 """Submitting: values, memory, order, and errors that come back over the lane."""
 
 import gc
+import select
+import socket
 import threading
 from typing import Any
 
@@ -21,7 +23,7 @@ from dlcpd.contract.errors import (
 )
 from dlcpd.contract.messages import DTYPES, Hello
 from dlcpd.contract.policy import bounded, exact
-from tests.client.stand_in import ARENA, StandIn, completed
+from tests.client.stand_in import ARENA, StandIn, completed, until_polling
 
 
 def submit(world: StandIn, tensors: list[torch.Tensor], *args: Any, **more: Any) -> list[Work]:
@@ -157,13 +159,16 @@ def test_a_failed_operation_raises_its_error(world: StandIn, code: str) -> None:
     works = submit(world, [torch.ones(3), torch.ones(3)])
     world.wait_for(1)
     world.fail(1, code, "rank 1 on b: because")
+    raised: list[DlcpError] = []
     for work in works:
-        for _ in range(2):  # each time anew
+        for _ in range(2):
             with pytest.raises(type(error_for(code, "")), match="rank 1 on b: because") as caught:
                 work.wait()
             assert type(caught.value) is type(error_for(code, ""))
+            raised.append(caught.value)
         assert work.done()
         assert work.stats is None
+    assert len({id(error) for error in raised}) == 4  # each time anew, with its own traceback
     assert works[0].tensor.tolist() == [1, 1, 1]  # as it was
     world.answering = True
     for work in submit(world, [torch.ones(1), torch.ones(1)]):
@@ -322,17 +327,49 @@ def test_close_fails_what_is_open(world: StandIn) -> None:
         work.wait()
 
 
-def test_close_waits_for_peers_to_fetch_what_is_done(world: StandIn) -> None:
+def test_close_stays_until_peers_have_what_is_done(world: StandIn) -> None:
+    """The far end releases only once it saw that close() waits: the door is still open then."""
     world.releasing = False
     for work in submit(world, [torch.ones(1), torch.ones(1)]):
         work.wait()
     session = world.sessions[0]
+    seen: list[list[socket.socket]] = []
+
+    def release_when_it_waits() -> None:
+        until_polling(closer.ident or 0)
+        seen.append(select.select([world.far[0].door], [], [], 0)[0])
+        world.release(1)
+
     closer = threading.Thread(target=session.close)
     closer.start()
-    assert world.far[0].door.fileno() >= 0
-    world.release(1)
+    release_when_it_waits()
     closer.join()
+    assert seen == [[]]  # nobody had left
     assert session._table.held == 0  # noqa: SLF001
+
+
+def test_close_does_not_stay_for_operations_without_an_outcome(
+    world: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer that crashed must be named by its peers soon."""
+    monkeypatch.setattr("dlcp_client.session.DRAIN_TIMEOUT", float("inf"))
+    world.answering = False
+    submit(world, [torch.ones(1), torch.ones(1)])
+    world.sessions[0].close()  # a wait would have no end
+
+
+def test_leaving_is_told_at_the_door_before_the_lane_ends(world: StandIn) -> None:
+    """The daemon then knows that its client left on purpose, not that it died."""
+    world.hanging_up = False
+    session = world.sessions[0]
+    closer = threading.Thread(target=session.close)
+    closer.start()
+    assert select.select([world.far[0].door], [], [], 30)[0]
+    assert world.far[0].door.recv(1) == b""
+    with pytest.raises(BlockingIOError):
+        world.far[0].lane.recv(1, socket.MSG_DONTWAIT)  # still open
+    world.far[0].close()
+    closer.join()
 
 
 def test_results_can_be_fetched_after_close(world: StandIn) -> None:

@@ -11,6 +11,9 @@ from dlcp_client import exact
 from dlcp_client.work import Work
 from tests.client.stand_in import StandIn
 
+# torch waits for a Future in C++, where no signal is looked at: only a thread can end a hang.
+pytestmark = pytest.mark.timeout(60, method="thread")
+
 Result = list[torch.Tensor]
 
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,6 @@ import torch
 
 import dlcp_client.session
 from dlcp_client import exact
-from dlcp_client.lane import Lane
 from dlcp_client.packets import encode
 from dlcp_client.work import Work
 from dlcpd.contract.errors import (
@@ -23,7 +21,7 @@ from dlcpd.contract.errors import (
     SessionClosed,
 )
 from dlcpd.contract.messages import Failed, Refused
-from tests.client.stand_in import StandIn, completed
+from tests.client.stand_in import StandIn, completed, until_polling
 
 NOW = exact(deadline=0.01)
 
@@ -47,17 +45,6 @@ def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[ob
     thread = threading.Thread(target=run)
     thread.start()
     return thread, out
-
-
-def until_polling(thread_id: int) -> None:
-    """Until a thread reads the lane: it sleeps in poll() then."""
-    while True:
-        frame = sys._current_frames().get(thread_id)  # noqa: SLF001
-        while frame is not None:
-            if frame.f_code is Lane._read.__code__:  # noqa: SLF001
-                return
-            frame = frame.f_back
-        time.sleep(0)
 
 
 def test_waiting_needs_no_thread(world: StandIn) -> None:
@@ -209,6 +196,16 @@ def test_a_frame_that_finds_the_lane_ended_reads_the_last_words_first(world: Sta
     world.far[0].close()
     with pytest.raises(PeerLost, match="rank 1 on b is silent"):
         world.sessions[0]._lane.send(b"frame", time.monotonic() + 30)  # noqa: SLF001
+
+
+def test_a_session_that_ends_before_the_number_is_given_gives_none(world: StandIn) -> None:
+    """The end may come while the tensor is copied."""
+    session = world.sessions[0]
+    table, region = session._table, session.empty(1)  # noqa: SLF001
+    table.fail(PeerLost("rank 1 on b is silent"))
+    with pytest.raises(PeerLost):
+        table.begin(Work.over(session, region), region)
+    assert (table.waiting, table.held) == (0, 0)
 
 
 def test_the_first_reason_counts(world: StandIn) -> None:

@@ -1,9 +1,11 @@
 """A rank that leaves with its last result does not take the others' results with it."""
 
 import numpy as np
+import pytest
 
-from dlcpd.contract.errors import PeerLost
+from dlcpd.contract.errors import PeerLost, SessionClosed
 from dlcpd.core.events import OperationDone, OperationFailed, SessionBroken
+from dlcpd.core.wire import Kind
 from tests.sim.network import Link, SimNetwork
 
 GONE = PeerLost("rank 0 on host0 left")
@@ -13,21 +15,20 @@ def kinds(net: SimNetwork, rank: int) -> list[type]:
     return [type(event) for event in net.events[rank]]
 
 
+def deaf_to_each_other(source: int, target: int, data: bytes) -> list[bytes]:
+    """A network that loses the results which ranks 1 and 2 send to each other."""
+    return [] if data[1] == Kind.PULL and {source, target} == {1, 2} else [data]
+
+
 def finished_by_rank_0_only() -> SimNetwork:
-    """Three ranks; run until rank 0 is through and rank 1 is not."""
-    for seed in range(200):
-        net = SimNetwork(3, Link(loss=0.3), seed=seed)
-        for rank in range(3):
-            net.submit(rank, 1, np.ones(600, np.float32))
-        for _ in range(400):
-            net.run(until=1e-4)
-            net.now += 1e-4
-            done = [OperationDone in kinds(net, rank) for rank in range(3)]
-            if done[0] and not done[1]:
-                return net
-            if all(done):
-                break
-    raise AssertionError("no seed leaves rank 0 through before rank 1")
+    """Three ranks; rank 0 is through, the others still wait for each other's results."""
+    net = SimNetwork(3, Link(loss=0.1), tamper=deaf_to_each_other)
+    net.submit_all(1, [np.ones(600, np.float32) for _ in range(3)])
+    net.run(until=0.3)
+    net.now += 0.3
+    assert [OperationDone in kinds(net, rank) for rank in range(3)] == [True, False, False]
+    net.tamper = None
+    return net
 
 
 def test_the_rest_of_an_operation_goes_on_without_a_rank_that_has_its_result() -> None:
@@ -56,5 +57,46 @@ def test_what_still_needs_the_rank_fails_with_its_name() -> None:
 def test_an_idle_session_hears_of_it_at_once() -> None:
     net = SimNetwork(2)
     net.sessions[1].peer_gone(0, GONE)
+    net.run(until=0.01)
+    assert kinds(net, 1) == [SessionBroken]
+
+
+def test_a_second_rank_that_dies_is_named_too() -> None:
+    net = finished_by_rank_0_only()
+    net.cut |= {0, 2}
+    net.sessions[1].peer_gone(0, GONE)
+    begin = net.now
+    net.run(until=3.0)
+    failed = [e for e in net.events[1] if isinstance(e, OperationFailed)]
+    assert [e.code for e in failed] == ["peer_lost"]
+    assert "rank 2 on host2" in failed[0].text
+    assert [e.text for e in net.events[1] if isinstance(e, SessionBroken)] == [str(GONE)]
+    assert net.now - begin < 2.0
+
+
+def test_the_silence_of_the_one_that_left_is_no_news() -> None:
+    """The others need longer than the time after which a silent peer counts as lost."""
+    net = finished_by_rank_0_only()
+    net.cut.add(0)
+    for rank in (1, 2):
+        net.sessions[rank].peer_gone(0, GONE)
+    net.tamper = deaf_to_each_other
+    net.run(until=3.0)
+    net.now += 3.0
+    assert OperationFailed not in kinds(net, 1)
+    net.tamper = None
+    net.run()
+    for rank in (1, 2):
+        assert OperationDone in kinds(net, rank)
+        assert OperationFailed not in kinds(net, rank)
+
+
+def test_nothing_more_can_be_submitted() -> None:
+    net = SimNetwork(2)
+    net.sessions[1].peer_gone(0, GONE)
+    with pytest.raises(PeerLost, match="rank 0 on host0 left"):
+        net.submit(1, 1, np.ones(600, np.float32))
+    net.sessions[1].peer_gone(0, PeerLost("told twice"))
+    net.sessions[1].fail_all(1, SessionClosed("the client ended"))
     net.run(until=0.01)
     assert kinds(net, 1) == [SessionBroken]

@@ -9,7 +9,7 @@ from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw, rank_ordered
 
 
-class PathDies:
+class DeadPath:
     """A network in which one path goes dead, both ways, after `after` datagrams."""
 
     def __init__(self, net: SimNetwork, path: int, after: int) -> None:
@@ -40,10 +40,52 @@ def test_data_is_spread_over_all_paths(paths: int) -> None:
 @pytest.mark.parametrize("path", [0, 1])
 def test_a_dead_path_does_not_end_the_operation(path: int, after: int) -> None:
     net = SimNetwork(2, Link(delay=200e-6), paths=2)
-    net.tamper = PathDies(net, path, after)
+    net.tamper = DeadPath(net, path, after)
     parts = draw("float32", 2, 30_000, 1)
     expected = rank_ordered(parts, "float32", "sum")
     net.submit_all(1, parts)
     net.run(until=5.0)
     assert all((tensor == expected).all() for tensor in parts)
     assert not any(session.broken for session in net.sessions)
+
+
+def up(net: SimNetwork, path: int) -> list[bool]:
+    return [net.sessions[rank].flows[1 - rank].tx[path].up for rank in range(2)]
+
+
+def test_a_path_that_comes_back_carries_data_again() -> None:
+    net = SimNetwork(2, Link(delay=200e-6), paths=2)
+    net.tamper = DeadPath(net, 1, after=100)
+    for number in range(1, 16):
+        parts = draw("float32", 2, 15_000, number)
+        expected = rank_ordered(parts, "float32", "sum")
+        net.submit_all(number, parts)
+        net.run(until=5.0)
+        assert all((tensor == expected).all() for tensor in parts)
+        if net.counted("path_down") == 2:  # one per direction; it stays down while it is dead
+            net.tamper = None
+    assert net.tamper is None
+    assert up(net, 1) == [True, True]
+    late = (net.recorded or [])[-1000:]
+    assert {c.path for c in late if c.data[1] in DATA_KINDS} == {0, 1}
+
+
+def test_all_paths_dead_is_a_lost_peer() -> None:
+    net = SimNetwork(2, paths=2)
+    net.submit_all(1, draw("float32", 2, 10_000, 1))
+    net.cut.add(1)
+    net.run()
+    assert net.failed(0)[1].code == "peer_lost"
+    assert "on 2 paths" in net.failed(0)[1].text
+
+
+def test_a_path_is_not_taken_for_dead_because_the_job_is_idle() -> None:
+    net = SimNetwork(2, Link(loss=0.05), paths=3)
+    for number in range(1, 6):
+        parts = draw("float32", 2, 100, number)
+        net.submit(0, number, parts[0])
+        net.run(until=2.0)
+        net.now += 2.0
+        net.submit(1, number, parts[1])
+        net.run()
+    assert net.counted("path_down") == 0

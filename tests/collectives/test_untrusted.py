@@ -19,6 +19,7 @@ REASONS = (
 )  # fmt: skip
 SEGMENT = 128
 MARGIN, CANARY = 1024, 1e30
+ONE_BY_ONE = Link(rate=1e6, queue=1 << 20)  # no two datagrams in one receive call
 
 Corruption = Callable[[bytearray], bytes]
 
@@ -116,7 +117,7 @@ def all_reduce_exactly(net: SimNetwork, count: int = 3001) -> None:
 )
 def test_one_wrong_field_of_a_contribution(corrupt: Corruption, reason: str, first: bool) -> None:
     tamper = WithCopies(corrupt, Kind.PUSH, first=first)
-    net = SimNetwork(2, tamper=tamper)
+    net = SimNetwork(2, ONE_BY_ONE, tamper=tamper)
     all_reduce_exactly(net)
     assert tamper.made
     if reason:
@@ -141,7 +142,7 @@ def test_one_wrong_field_of_a_contribution(corrupt: Corruption, reason: str, fir
 )
 def test_one_wrong_field_of_the_rest(kind: Kind, corrupt: Corruption, reason: str) -> None:
     tamper = WithCopies(corrupt, kind)
-    net = SimNetwork(2, tamper=tamper)
+    net = SimNetwork(2, ONE_BY_ONE, tamper=tamper)
     all_reduce_exactly(net)
     assert tamper.made
     assert net.counted(reason)

@@ -137,6 +137,15 @@ def test_rounds_do_not_outgrow_their_byte() -> None:
     assert sender.round == MAX_ROUND
 
 
+def test_repair_goes_on_when_the_numbers_of_rounds_have_run_out() -> None:
+    sender = awaiting()
+    sender.on_nack(missing(1), MAX_ROUND)
+    assert not sender.on_nack(missing(1), MAX_ROUND)  # still being sent
+    sender.take(1, 0)
+    assert not sender.on_nack(missing(1), MAX_ROUND - 1)
+    assert sender.on_nack(missing(1), MAX_ROUND)
+
+
 def test_probes_count_from_the_last_thing_sent() -> None:
     sender = awaiting()
     sender.probes = 4

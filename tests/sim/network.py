@@ -225,13 +225,13 @@ def datagrams(batch: Transmit) -> list[bytes]:
 def as_received(batch: list[bytes], path: int, net: SimNetwork) -> Received:
     """What io would make of arriving datagrams: rows, and strays for what fits no row.
 
-    Control comes both ways: alone in a message it is a stray, at the end of a joined
-    burst a row. Here every other one is a row.
+    Control and small data come both ways: at the end of a joined burst as a row, and as
+    a stray when alone or joined with others of their size. Here every other one is a row.
     """
     width = HEADER_SIZE + net.segment_size
     rows, strays = [], []
     for position, data in enumerate(batch):
-        is_row = len(data) <= width and (_is_data(data) or position % 2)
+        is_row = (len(data) == width and _is_data(data)) or (len(data) <= width and position % 2)
         (rows if is_row else strays).append(data)
     memory = np.zeros((max(len(rows), 1), width), np.uint8)
     for row, data in zip(memory, rows, strict=False):

@@ -1,0 +1,139 @@
+"""Rendering of a daemon's report; what a real daemon answers is in test_hosts and test_real."""
+
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlcpd.contract.errors import BadMessage, DaemonUnavailable, TooMany
+from dlcpd.contract.messages import Message, Refused, Status, Welcome
+from dlcpd.ctl.status import PEER_HEADER, peer_rows, query, status_lines
+from dlcpd.io.seqpacket import decode_untrusted, encode
+
+PATH = {"sent": 10, "lost": 1, "in_flight": 0, "rtt": 0.00025, "congestion_window": 4096,
+        "queue_delay": 0.0, "received": 9, "missing": 2}  # fmt: skip
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    return {
+        "host": "alpha", "version": "0.1.0", "uptime": 12.4, "draining": False,
+        "endpoints": {"control": "tcp://10.0.0.1:5000", "data": [["10.0.0.1", 7], ["10.0.1.1", 8]]},
+        "features": {"gso": True, "gro": False},
+        "sessions": [{
+            "session": 3, "job": "train", "rank": 0, "world_size": 2, "state": "open",
+            "broken": "", "arena_bytes": 1 << 20, "age": 3.6,
+            "peers": [{"rank": 1, "host": "beta", "control": "tcp://10.0.0.2:5000",
+                       "data": [["10.0.0.2", 9], ["10.0.1.2", 9]],
+                       "state": "up", "last_words": ""}],
+        }],
+        "counters": {"joined": 1, "refused_bad_message": 0},
+        "engine": {
+            "counters": {"stale": 4, "ce": 0},
+            "paths": [],
+            "sessions": {"3": {
+                "rank": 0, "submitted": 17, "open": 2, "residual_bytes": 1408, "broken": "",
+                "peers": [{"rank": 1, "host": "beta", "window": 1, "paths": [PATH, PATH]}],
+                "ledger": [{"operation": 5, "name": "grad", "sender": 1, "owner": 0, "chunk": 2,
+                            "segments": 3, "paths": {"0": 1, "1": 2}}],
+            }},
+        },
+    } | changes  # fmt: skip
+
+
+def test_status_says_what_there_is_to_say() -> None:
+    text = "\n".join(status_lines(report()))
+    assert "alpha: dlcpd 0.1.0, serving for 12 s" in text
+    assert "data 10.0.0.1:7, 10.0.1.1:8" in text
+    assert "train" in text
+    assert "17" in text
+    assert "1408" in text
+    assert "control counters: joined 1\n" in text
+    assert "engine counters: stale 4\n" in text
+    assert text.splitlines()[-1].split() == ["5", "grad", "1", "0", "2", "3", "0:1", "1:2"]
+
+
+def test_a_silent_engine_and_a_broken_session_stand_out() -> None:
+    broken = report(engine={"error": "the engine did not answer within 1 s"}, draining=True)
+    broken["sessions"][0]["broken"] = "rank 1 on beta has not answered"
+    text = "\n".join(status_lines(broken))
+    assert "draining" in text
+    assert "ENGINE: the engine did not answer" in text
+    assert "rank 0 is broken: rank 1 on beta" in text
+
+
+def test_peers_are_shown_path_by_path() -> None:
+    rows = [dict(zip(PEER_HEADER, row, strict=True)) for row in peer_rows(report())]
+    assert [row["data"] for row in rows] == ["10.0.0.2:9", "10.0.1.2:9"]
+    assert {(row["host"], row["rtt(us)"], row["lost"]) for row in rows} == {("beta", "250", 1)}
+
+
+def test_a_peer_that_the_engine_does_not_know_yet_has_a_row_too() -> None:
+    young = report()
+    young["engine"]["sessions"] = {}
+    young["sessions"][0]["peers"][0] |= {"data": [], "state": "calling"}
+    [row] = peer_rows(young)
+    assert dict(zip(PEER_HEADER, row, strict=True))["state"] == "calling"
+
+
+class Answering:
+    """A daemon that says what it is told to, one packet per request."""
+
+    def __init__(self, path: Path, *answers: Message) -> None:
+        self.path, self.asked = str(path), list[Message]()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._serve, args=(answers,))
+        self._thread.start()
+
+    def _serve(self, answers: tuple[Message, ...]) -> None:
+        client, _ = self._listener.accept()
+        with client, self._listener:
+            for answer in answers:
+                self.asked.append(decode_untrusted(client.recv(1 << 16)))
+                client.sendall(encode(answer))
+
+    def __enter__(self) -> "Answering":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(30.0)
+
+
+WELCOME = Welcome(1, "alpha", "tcp://10.0.0.1:5000", "k" * 40)
+
+
+def test_query_greets_then_asks(tmp_path: Path) -> None:
+    with Answering(tmp_path / "s", WELCOME, Status({"host": "alpha"})) as daemon:
+        assert query(daemon.path, 12) == {"host": "alpha"}
+    hello, request = daemon.asked
+    assert type(hello).__name__ == "Hello"
+    assert getattr(request, "ledger", None) == 12
+
+
+def test_a_refusal_keeps_its_class(tmp_path: Path) -> None:
+    with (
+        Answering(tmp_path / "s", Refused("too_many", "64 clients")) as daemon,
+        pytest.raises(TooMany, match="64 clients"),
+    ):
+        query(daemon.path, 0)
+
+
+def test_another_answer_is_no_answer(tmp_path: Path) -> None:
+    with (
+        Answering(tmp_path / "s", WELCOME, WELCOME) as daemon,
+        pytest.raises(BadMessage, match="StatusRequest with Welcome"),
+    ):
+        query(daemon.path, 0)
+
+
+def test_a_daemon_that_hangs_up_is_named(tmp_path: Path) -> None:
+    with Answering(tmp_path / "s") as daemon, pytest.raises(DaemonUnavailable):
+        query(daemon.path, 0)
+
+
+def test_no_daemon_says_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(DaemonUnavailable, match="--socket"):
+        query(str(tmp_path / "absent"), 0)

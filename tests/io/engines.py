@@ -1,0 +1,177 @@
+"""Real engines as child processes on loopback, driven as control and clients drive them."""
+
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.contract.messages import Failed, Message, Submit, from_frame_untrusted, to_frame
+from dlcpd.core.numbers import STORAGE
+from dlcpd.io import commands
+from dlcpd.io.config import EngineConfig
+from dlcpd.io.memory import create_arena
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 20.0  # seconds after which a test gives up; never waited for when all is well
+ARENA = 4 << 20  # bytes
+
+
+class Engine:
+    """One child process and control's end of its command socket."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control.settimeout(PATIENCE)
+        environment = dict(
+            os.environ, DLCPD_ENGINE_CONFIG=config.to_json(), PYTHONPATH=str(ROOT)
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "dlcpd.io.engine", "--fd", str(theirs.fileno())],
+            env=environment, pass_fds=[theirs.fileno()],
+        )  # fmt: skip
+        theirs.close()
+
+    def receive(self) -> commands.Event:
+        event = commands.unpack(self.control.recv(commands.MAX_COMMAND))
+        assert not isinstance(event, commands.Command)
+        return event
+
+    def send(self, command: commands.Command, fds: list[int] | None = None) -> None:
+        socket.send_fds(self.control, [commands.pack(command)], fds or [])
+
+    def counters(self) -> dict[str, int]:
+        """What the engine has counted; events that come in between are passed over."""
+        return dict(self.report()["counters"])
+
+    def report(self, ledger: int = 100) -> dict[str, Any]:
+        self.send(commands.ReportRequest(ledger))
+        while True:
+            event = self.receive()
+            if isinstance(event, commands.Report):
+                return event.report
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(PATIENCE)
+
+    def close(self) -> None:
+        self.control.close()
+        try:
+            self.process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+@dataclass
+class Rank:
+    """One rank's session on its engine: the client's side."""
+
+    engine: Engine
+    lane: socket.socket
+    memory: NDArray[np.uint8]
+    _mapped: mmap.mmap = field(repr=False)
+
+    def submit(self, number: int, **options: Any) -> None:
+        self.send(ask(number, **options))
+
+    def send(self, message: Message) -> None:
+        self.lane.send(msgpack.packb(to_frame(message)))
+
+    def receive(self) -> Message:
+        return from_frame_untrusted(msgpack.unpackb(self.lane.recv(1 << 18)))
+
+    def outcome(self, number: int) -> Message:
+        """The next frame about operation `number`, or about the session."""
+        while True:
+            message = self.receive()
+            if getattr(message, "operation", number) in (number, 0):
+                return message
+
+    def tensor(self, offset: int, count: int, dtype: str = "float32") -> NDArray[Any]:
+        kind = STORAGE[dtype]
+        return self.memory[offset : offset + count * kind.itemsize].view(kind)
+
+
+def ask(number: int, **options: Any) -> Submit:
+    """A Submit with sensible fields, `options` changed."""
+    fields: dict[str, Any] = {
+        "offset": 0, "count": 1000, "dtype": "float32", "reduce": "sum", "max_loss": 0.0,
+        "fill": "residual", "traffic_class": 5, "deadline": 15.0, "in_place": True, "name": "",
+        "critical": [],
+    }  # fmt: skip
+    return Submit(operation=number, **(fields | options))
+
+
+def token(receiver: int, sender: int) -> int:
+    return 0x5EC0_0000_0000_0000 | receiver << 16 | sender
+
+
+class Job:
+    """Engines of one job and a session of every rank. Close it."""
+
+    def __init__(self, world_size: int, configure: Callable[[int], EngineConfig]) -> None:
+        self.engines = [Engine(configure(rank)) for rank in range(world_size)]
+        self.ranks: list[Rank] = []
+        try:
+            self._join()
+        except BaseException:
+            self.close()
+            raise
+
+    def _join(self) -> None:
+        self.endpoints = []
+        for engine in self.engines:
+            ready = engine.receive()
+            assert isinstance(ready, commands.EngineReady), ready
+            self.endpoints.append(ready.endpoints)
+        for rank in range(len(self.engines)):
+            self.ranks.append(self.open(rank))
+
+    def open(self, rank: int) -> Rank:
+        arena = create_arena(ARENA)
+        mapped = mmap.mmap(arena, ARENA)
+        lane, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        lane.settimeout(PATIENCE)
+        peers = [
+            {
+                "rank": p, "host": f"host{p}", "token_in": token(rank, p),
+                "token_out": token(p, rank), "endpoints": self.endpoints[p],
+            }
+            for p in range(len(self.engines))
+            if p != rank
+        ]  # fmt: skip
+        command = commands.OpenSession(1, "job", rank, len(self.engines), ARENA, peers)
+        self.engines[rank].send(command, [arena, theirs.fileno()])
+        os.close(arena)
+        theirs.close()
+        return Rank(self.engines[rank], lane, np.frombuffer(mapped, np.uint8), mapped)
+
+    def all_reduce(self, number: int, parts: list[NDArray[Any]], **options: Any) -> list[Message]:
+        """Put the parts at offset 0 of the arenas, submit, wait; the outcomes."""
+        for rank, part in zip(self.ranks, parts, strict=True):
+            rank.memory[: part.nbytes] = part.view(np.uint8)
+        for rank in self.ranks:
+            rank.submit(number, count=parts[0].size, **options)
+        return [rank.outcome(number) for rank in self.ranks]
+
+    def close(self) -> None:
+        for rank in self.ranks:
+            rank.lane.close()
+        for engine in self.engines:
+            engine.close()
+
+
+def failure(message: Message) -> tuple[int, str, str]:
+    """(operation, code, text) of a Failed."""
+    assert isinstance(message, Failed), message
+    return message.operation, message.code, message.text

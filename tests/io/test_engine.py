@@ -1,0 +1,324 @@
+"""Whole engines on loopback: real processes, sockets and shared memory."""
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from dlcpd.contract.messages import Completed, Hello, Released, to_frame
+from dlcpd.core.wire import Header, Kind
+from dlcpd.io import commands
+from dlcpd.io.config import EngineConfig
+from tests.io.engines import ARENA, Engine, Job, ask, failure, token
+from tests.sim.reference import draw, rank_ordered
+
+Jobs = Callable[..., Job]
+
+
+@pytest.fixture
+def job() -> Iterator[Jobs]:
+    """Starts engines; ends them with the test."""
+    jobs: list[Job] = []
+
+    def start(world_size: int = 2, *, host: str = "127.0.0.1", paths: int = 1,
+              **options: Any) -> Job:  # fmt: skip
+        def configure(rank: int) -> EngineConfig:
+            return EngineConfig(
+                host=f"host{rank}", paths=((host, 0),) * paths, digest_every=1, inject_seed=rank,
+                **options,
+            )  # fmt: skip
+
+        jobs.append(Job(world_size, configure))
+        return jobs[-1]
+
+    yield start
+    for started in jobs:
+        started.close()
+
+
+def exact(job: Job, number: int, count: int, dtype: str = "float32", op: str = "sum") -> None:
+    parts = draw(dtype, len(job.ranks), count, number)
+    outcomes = job.all_reduce(number, parts, dtype=dtype, reduce=op)
+    expected = rank_ordered(parts, dtype, op).tobytes()
+    for rank, outcome in zip(job.ranks, outcomes, strict=True):
+        assert isinstance(outcome, Completed), outcome
+        assert outcome.released
+        assert rank.tensor(0, count, dtype).tobytes() == expected
+
+
+# --- results -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.05])
+@pytest.mark.parametrize(
+    ("host", "paths", "offload"),
+    [("127.0.0.1", 1, True), ("127.0.0.1", 2, True), ("127.0.0.1", 2, False), ("::1", 2, True)],
+)
+def test_exact(job: Jobs, host: str, paths: int, offload: bool, loss: float) -> None:
+    started = job(host=host, paths=paths, offload=offload, inject_loss=loss)
+    cases = [
+        (1, "float32"), (63, "float16"), (352, "float32"), (353, "bfloat16"), (100_000, "int32"),
+        (200_001, "float64"), (1_000_000, "float32"),
+    ]  # fmt: skip
+    for number, (count, dtype) in enumerate(cases, 1):
+        exact(started, number, count, dtype)
+    lost = sum(engine.counters().get("injected_loss", 0) for engine in started.engines)
+    assert bool(lost) == bool(loss)
+
+
+def test_three_ranks(job: Jobs) -> None:
+    started = job(3, chunk_segments=50)
+    for number, count in enumerate((2, 1000, 300_000), 1):
+        exact(started, number, count, op="avg")
+
+
+@pytest.mark.parametrize("paths", [1, 2])
+def test_bounded(job: Jobs, paths: int) -> None:
+    """Equal everywhere, within the bound, booked on both sides, and nothing lost for ever."""
+    started = job(paths=paths, inject_loss=0.03, chunk_segments=100)
+    produced = delivered = np.zeros(300_000)
+    rng = np.random.default_rng(1)
+    for number in range(1, 4):
+        parts = [rng.integers(1, 50, 300_000).astype(np.float32) for _ in range(2)]
+        outcomes = job_outcomes(started.all_reduce(number, parts, max_loss=0.05, name="w"))
+        results = [rank.tensor(0, 300_000).copy() for rank in started.ranks]
+        assert results[0].tobytes() == results[1].tobytes()
+        assert sum(o.lost for o in outcomes) == sum(o.given_up for o in outcomes)
+        produced, delivered = produced + np.sum(parts, axis=0), delivered + results[0]
+    rest = [np.zeros(300_000, np.float32) for _ in range(2)]
+    assert sum(o.returned for o in job_outcomes(started.all_reduce(4, rest, name="w"))) > 0
+    assert (delivered + started.ranks[0].tensor(0, 300_000) == produced).all()
+    for rank, engine in enumerate(started.engines):
+        session = engine.report()["sessions"]["1"]
+        assert session["residual_bytes"] == 0
+        owned = [row for row in session["ledger"] if row["owner"] == rank]
+        assert owned
+        assert all(row["segments"] <= 5 for row in owned)
+
+
+def job_outcomes(messages: list[Any]) -> list[Completed]:
+    assert all(isinstance(message, Completed) for message in messages), messages
+    return messages
+
+
+def test_many_in_flight_without_in_place(job: Jobs) -> None:
+    started, count, size = job(), 5000, 20_480
+    parts = {n: draw("float32", 2, count, n) for n in range(1, 101)}
+    for number, pair in parts.items():
+        for rank, part in zip(started.ranks, pair, strict=True):
+            rank.tensor(number * size, count)[:] = part
+            rank.submit(number, offset=number * size, count=count, in_place=False)
+    for rank in started.ranks:
+        released: set[int] = set()
+        while len(released) < len(parts):
+            message = rank.receive()
+            assert isinstance(message, Completed | Released), message
+            if isinstance(message, Released) or message.released:
+                released.add(message.operation)
+    for number, pair in parts.items():
+        expected = rank_ordered(pair, "float32", "sum").tobytes()
+        for rank in started.ranks:
+            assert rank.tensor(number * size, count).tobytes() == expected
+
+
+def test_a_capped_engine_still_delivers(job: Jobs) -> None:
+    started = job(rate_limit_bps=100e6)
+    exact(started, 1, 200_000)
+
+
+# --- what a client may not do ----------------------------------------------------------------
+
+BAD = [
+    ("outside the arena", {"offset": ARENA - 64, "count": 100}, "bad_message", "arena"),
+    ("unaligned", {"offset": 4}, "bad_message", "arena"),
+    ("min with loss", {"reduce": "min", "max_loss": 0.1, "name": "n"}, "bad_policy", "exact"),
+    ("loss without a name", {"max_loss": 0.1}, "bad_policy", "name"),
+    ("average of integers", {"dtype": "int32", "reduce": "avg"}, "bad_policy", "round"),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"), [case[1:] for case in BAD], ids=[case[0] for case in BAD]
+)
+def test_a_bad_submit_fails_and_the_next_operation_works(
+    job: Jobs, options: dict[str, Any], code: str, told: str
+) -> None:
+    started = job()
+    for rank in started.ranks:
+        rank.submit(1, **options)
+        number, got, text = failure(rank.outcome(1))
+        assert (number, got) == (1, code)
+        assert told in text
+    exact(started, 2, 1000)
+
+
+def test_a_number_out_of_order_is_refused(job: Jobs) -> None:
+    started = job()
+    for number in (7, 2):
+        started.ranks[0].submit(number)
+        assert failure(started.ranks[0].outcome(number))[1] == "bad_message"
+    exact(started, 1, 1000)
+    started.ranks[0].submit(1)
+    assert failure(started.ranks[0].outcome(1))[1] == "bad_message"
+    exact(started, 2, 1000)
+
+
+def test_peers_hear_of_an_operation_that_could_not_begin(job: Jobs) -> None:
+    started = job()
+    started.ranks[0].submit(1, offset=4)
+    failure(started.ranks[0].outcome(1))
+    event = started.engines[0].receive()
+    assert isinstance(event, commands.OperationFailed)
+    assert (event.operation, event.code) == (1, "bad_message")
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [b"\xc1", b"garbage", msgpack.packb([99, {}]), msgpack.packb(to_frame(Hello(1, "me")))],
+    ids=["no msgpack", "other msgpack", "no such kind", "not for a lane"],
+)
+def test_a_bad_frame_is_told_and_counted(job: Jobs, frame: bytes) -> None:
+    started = job()
+    started.ranks[0].lane.send(frame)
+    number, code, _ = failure(started.ranks[0].receive())
+    assert (number, code) == (0, "bad_message")
+    assert started.engines[0].counters()["bad_message"] == 1
+    exact(started, 1, 1000)
+
+
+# --- ends ------------------------------------------------------------------------------------
+
+
+def test_the_end_of_a_lane_is_told_to_control(job: Jobs) -> None:
+    started = job()
+    exact(started, 1, 1000)
+    started.ranks[0].lane.close()
+    assert started.engines[0].receive() == commands.LaneClosed(1)
+    assert started.engines[0].report()["sessions"] == {}
+
+
+def test_a_killed_engine_is_named_to_the_other_rank(job: Jobs) -> None:
+    started = job(peer_timeout=0.5)
+    exact(started, 1, 1000)
+    started.ranks[0].submit(2)
+    started.engines[1].kill()
+    number, code, text = failure(started.ranks[0].outcome(2))
+    assert (number, code) == (2, "peer_lost")
+    assert "rank 1 on host1" in text
+    number, code, _ = failure(started.ranks[0].receive())
+    assert (number, code) == (0, "peer_lost")
+    events = [started.engines[0].receive() for _ in range(2)]
+    assert [type(e) for e in events] == [commands.OperationFailed, commands.SessionBroken]
+    started.ranks[0].submit(3)
+    assert failure(started.ranks[0].outcome(3))[1] == "peer_lost"
+
+
+def test_what_control_learned_reaches_the_client(job: Jobs) -> None:
+    started = job()
+    first, second = started.ranks
+    first.submit(1)
+    started.engines[0].send(commands.AbortOperation(1, 1, 1, "rank 1 gave up"))
+    assert failure(first.outcome(1)) == (1, "operation_aborted", "rank 1 gave up")
+    second.submit(1)
+    started.engines[1].send(commands.CloseSession(1, "session_closed", "told to"))
+    assert failure(second.outcome(1))[1:] == ("session_closed", "told to")
+    assert started.engines[1].report()["sessions"] == {}
+
+
+def test_a_deadline_names_the_rank_that_did_not_come(job: Jobs) -> None:
+    started = job()
+    started.ranks[0].submit(1, deadline=0.3)
+    _, code, text = failure(started.ranks[0].outcome(1))
+    assert code == "deadline_exceeded"
+    assert "rank(s) 1 to submit" in text
+
+
+def test_ranks_that_disagree(job: Jobs) -> None:
+    started = job()
+    started.ranks[0].submit(1, count=1000)
+    started.ranks[1].submit(1, count=1001)
+    for rank in started.ranks:
+        assert failure(rank.outcome(1))[1] == "ranks_disagree"
+
+
+@pytest.mark.parametrize("drain", [0.0, 10.0])
+def test_stop_ends_the_process(job: Jobs, drain: float) -> None:
+    started = job()
+    exact(started, 1, 1000)
+    for engine in started.engines:
+        engine.send(commands.Stop(drain))
+        assert engine.process.wait(10.0) == 0
+
+
+def test_an_engine_that_drains_takes_nothing_new(job: Jobs) -> None:
+    started = job()
+    first, second = started.ranks
+    first.submit(1)
+    while not started.engines[0].report()["sessions"]["1"]["open"]:
+        pass
+    started.engines[0].send(commands.Stop(10.0))
+    started.engines[0].report()  # the command before it has been taken in
+    first.submit(2)
+    assert failure(first.outcome(2))[1] == "session_closed"
+    second.submit(1)
+    assert isinstance(first.outcome(1), Completed)
+    assert started.engines[0].process.wait(10.0) == 0
+
+
+def test_an_engine_ends_with_its_control() -> None:
+    engine = Engine(EngineConfig())
+    engine.receive()
+    engine.control.close()
+    assert engine.process.wait(10.0) == 0
+
+
+def test_an_engine_that_cannot_bind_says_so() -> None:
+    taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    taken.bind(("127.0.0.1", 0))
+    engine = Engine(EngineConfig(paths=(("127.0.0.1", taken.getsockname()[1]),)))
+    failed = engine.receive()
+    assert isinstance(failed, commands.EngineFailed)
+    assert failed.code == "address_unavailable"
+    assert engine.process.wait(10.0) == 1
+    engine.close()
+    taken.close()
+
+
+# --- strangers ---------------------------------------------------------------------------------
+
+
+def test_forged_datagrams_are_counted_and_change_nothing(job: Jobs) -> None:
+    started = job(paths=2)
+    exact(started, 1, 1000)
+    before = started.engines[0].counters()
+    stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sent = 0
+    for kind in Kind:
+        for address in started.endpoints[0]:
+            forged = Header(kind, token(0, 1) ^ 1 << 40, operation=1).pack()
+            for data in (forged, forged.ljust(1440, b"x"), forged[:20], b"\x00" * 100):
+                stranger.sendto(data, tuple(address))
+                sent += 1
+    stranger.close()
+    exact(started, 2, 100_000)
+    after = started.engines[0].counters()
+    refused = {k: after.get(k, 0) - before.get(k, 0) for k in ("token", "short", "version")}
+    assert refused == {"token": sent // 2, "short": sent // 4, "version": sent // 4}
+
+
+def test_the_past_sent_again_by_a_stranger_changes_nothing(job: Jobs) -> None:
+    """With the right token: an eavesdropper's replay of what belongs to operation 1."""
+    started = job()
+    exact(started, 1, 1000)
+    stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for chunk in range(50):
+        old = Header(Kind.PUSH, token(0, 1), operation=1, chunk=chunk % 2, packet_number=1)
+        payload = struct.pack("<352f", *([1e30] * 352))
+        stranger.sendto(old.pack() + payload, tuple(started.endpoints[0][0]))
+    stranger.close()
+    exact(started, 2, 100_000)
+    assert started.engines[0].counters()["stale"] >= 50
