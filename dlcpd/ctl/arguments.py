@@ -7,6 +7,7 @@ from typing import Any, Final
 from dlcpd import __version__
 from dlcpd.contract.messages import DTYPES, REDUCE_OPS
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS, MAX_LOSS_LIMIT
+from dlcpd.core.wire import MAX_PATHS
 from dlcpd.ctl.amounts import fraction, size, sizes, whole
 from dlcpd.ctl.bench import bench
 from dlcpd.ctl.demo import demo
@@ -18,7 +19,6 @@ from dlcpd.daemon.config import DaemonTable
 
 MAX_LEDGER: Final = 1000  # rows; what a daemon gives out at once
 MAX_SEED: Final = 1 << 31
-MAX_PATHS: Final = 8  # per host on loopback; the engine's own bound
 DEFAULT_BUFFER: Final = 256 * 1024  # bytes per port of the emulated switch: a shallow one
 
 Commands = Any  # argparse has no public name for what add_subparsers returns

@@ -1,6 +1,7 @@
 """`dlcpctl demo`: two models, three transports, four hosts, and what became of every segment."""
 
 import argparse
+import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -52,6 +53,8 @@ def demo(options: argparse.Namespace, output: Output) -> int:
         ranks = launch.run(hosts, work, progress=output.progress)
     runs = [list(run) for run in zip(*ranks, strict=True)]
     for line in tables(runs):
+        output.line(line)
+    for line in honesty(by_task(runs)):
         output.line(line)
     checks = [check for task in by_task(runs).values() for check in judge(task)]
     for line in report(checks):
@@ -107,6 +110,20 @@ def tables(runs: Sequence[Run]) -> Iterator[str]:
     header = ["segments, all ranks", "", "sent", "lost", "repaired", "given up", "returned"]
     yield table.render(header, counts, left=2)
     yield ""
+
+
+def honesty(tasks: dict[str, dict[str, Run]]) -> Iterator[str]:
+    """Where dlcpd is no faster here, and why (P10)."""
+    for name, task in tasks.items():
+        gloo = median(_times(task["gloo"]))
+        for transport in ("exact", "bounded"):
+            share = gloo / median(_times(task[transport]))
+            if share < 1:
+                yield (
+                    f"no gain: {name} over {transport} takes longer: Gloo needs {share:.2f} of its step, "
+                    f"because its {show_fraction(LOSS)} loss is repaired while Gloo's TCP has none "
+                    f"on loopback, and all hosts share {len(os.sched_getaffinity(0))} cores"
+                )
 
 
 def _times(run: Run) -> list[float]:

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import torch
 from torch._C._distributed_c10d import HashStore
 
 from dlcp_client import Session, bounded, connect, exact
+from dlcp_client.packets import encode
 from dlcpd.contract.errors import (
     BadConfig,
     DaemonLost,
@@ -21,7 +24,7 @@ from dlcpd.contract.errors import (
     PeerLost,
     RanksDisagree,
 )
-from dlcpd.contract.messages import DTYPES
+from dlcpd.contract.messages import DTYPES, Welcome
 from tests.client.real import TIMEOUT, connected, each_rank, engine_of, kill, reduce_all
 
 
@@ -144,9 +147,28 @@ def test_a_rank_that_cannot_start_is_named_everywhere(tmp_path: Path) -> None:
     assert "rank 1 cannot take part: no daemon answers at" in str(errors[0])
 
 
-def test_a_rank_that_is_missing_is_named() -> None:
-    with pytest.raises(PeerLost, match="in vain for rank 1 of 2 ranks"):
-        connect(HashStore(), 0, 2, timeout=1.0)
+def test_a_rank_that_is_missing_is_named(tmp_path: Path) -> None:
+    """At a door that greets at once: how long a daemon takes to start does not matter."""
+    path = str(tmp_path / "dlcpd.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path)
+        listener.listen()
+        left = threading.Event()
+        porter = threading.Thread(target=_greet_one, args=(listener, left))
+        porter.start()
+        with pytest.raises(PeerLost, match="in vain for rank 1 of 2 ranks"):
+            connect(HashStore(), 0, 2, socket=path, timeout=2.0)
+        porter.join()
+    assert left.is_set()  # the client did not keep its place at the door
+
+
+def _greet_one(listener: socket.socket, left: threading.Event) -> None:
+    client, _ = listener.accept()
+    with client:
+        client.recv(1 << 16)
+        client.send(encode(Welcome(1, "a", "tcp://192.0.2.1:5000", "k" * 40)))
+        if not client.recv(1 << 16):
+            left.set()
 
 
 def test_parts_of_a_place_are_refused() -> None:

@@ -45,9 +45,7 @@ def test_all_ranks_hold_the_same_bits(link: Link, paths: int, fill: str) -> None
         net = network(link, paths, world=2 + seed % 3, seed=seed)
         for number, op in enumerate(("sum", "avg"), 1):
             held = draw(dtype, net.world_size, 1501, seed + number)
-            net.submit_all(
-                number, held, dtype=dtype, op=op, max_loss=0.2, name=NAME, fill=fill
-            )
+            net.submit_all(number, held, dtype=dtype, op=op, max_loss=0.2, name=NAME, fill=fill)
             net.run()
             assert len({tensor.tobytes() for tensor in held}) == 1
         done = [net.done(rank)[number] for rank in range(net.world_size) for number in (1, 2)]

@@ -28,7 +28,8 @@ def kept(net: SimNetwork, rank: int, name: str, count: int) -> Tensor:
 
 
 def kept_by_all(net: SimNetwork, name: str, count: int) -> Tensor:
-    return np.sum([kept(net, rank, name, count) for rank in range(net.world_size)], axis=0)
+    total: Tensor = np.sum([kept(net, r, name, count) for r in range(net.world_size)], axis=0)
+    return total
 
 
 def produce(net: SimNetwork, operations: int, count: int, *, at_once: bool = False) -> int:

@@ -1,4 +1,4 @@
-"""P1: exact is exact. Bit for bit the rank-ordered sum, on every rank, whatever the network does."""
+"""P1: exact is exact. Bit for bit the rank-ordered sum on every rank, on any network."""
 
 from itertools import cycle
 
@@ -13,7 +13,7 @@ from tests.sim.reference import copies, draw, rank_ordered
 
 WORLDS = (2, 3, 4, 7)
 LOSSES = (0.0, 0.01, 0.05, 0.2)
-ROUGH = {"duplicate": 0.02, "jitter": 40e-6}
+ROUGH: dict[str, Any] = {"duplicate": 0.02, "jitter": 40e-6}
 SEGMENT, CHUNK_SEGMENTS = 64, 4
 
 
@@ -91,7 +91,7 @@ def test_chunks_of_many_segments(loss: float, seed: int) -> None:
     seed=st.integers(0, 1 << 16),
 )  # fmt: skip
 @settings(max_examples=30)
-def test_any_job_on_any_network(
+def test_any_job_on_any_network(  # noqa: PLR0917  # hypothesis passes them by name
     world: int, loss: float, duplicate: float, jitter: float, paths: int,
     cases: list[tuple[str, str, int]], seed: int,
 ) -> None:  # fmt: skip

@@ -33,7 +33,8 @@ def test_a_silent_peer_is_named_within_about_its_timeout(world: int, timeout: fl
     net.submit_all(1, draw("float32", world, 20_000, 1))
     net.run(until=5e-3)  # in the middle of the exchange
     net.cut.add(1)
-    begin, lost_at = net.now, {}
+    begin = net.now
+    lost_at: dict[int, float] = {}
     while len(lost_at) < world and net.now < begin + 20:
         net.run(until=0.01)
         net.now += 0.01

@@ -1,4 +1,4 @@
-"""Placement: right payloads land in place; no length and no segment writes beyond the chunk (P7)."""
+"""Placement: right payloads land in place, nothing is written beyond the chunk (P7)."""
 
 import numpy as np
 import pytest
@@ -22,16 +22,15 @@ class Place:
         self.chunk = self.memory[MARGIN : MARGIN + size]
         self.chunk[:] = 0
         segments = -(-size // SEGMENT)
-        self.incoming = Incoming(
-            (1, Kind.PUSH, 0), 1, ChunkReceiver(segments), self.chunk, SEGMENT
-        )
+        self.incoming = Incoming((1, Kind.PUSH, 0), 1, ChunkReceiver(segments), self.chunk, SEGMENT)
 
     def put(self, index: list[int], lengths: list[int], segments: list[int]) -> list[int]:
         rows = np.arange(1, 200, dtype=np.uint8)[:, None].repeat(WIDTH, axis=1)  # row i holds i + 1
         good = self.incoming.place(
             rows, np.array(index, np.intp), np.array(lengths, np.intp), np.array(segments, np.intp)
         )
-        return good.tolist()
+        placed: list[int] = good.tolist()
+        return placed
 
     @property
     def untouched(self) -> bool:

@@ -15,7 +15,9 @@ QUIET = 1e-3
 SOON, LATER, DEADLINE = 1.0, 2.0, 10.0  # seconds; LATER is quiet after SOON
 
 
-def arrive(receiver: ChunkReceiver, segments: range | list[int], now: float = SOON, **how: int) -> int:
+def arrive(
+    receiver: ChunkReceiver, segments: range | list[int], now: float = SOON, **how: int
+) -> int:
     ending, round_ = bool(how.get("ending", 0)), how.get("round_", 0)
     return receiver.on_segments(
         np.array(list(segments), np.intp), ending=ending, round_=round_, now=now
@@ -186,9 +188,7 @@ def test_critical_segments_that_arrived_do_not_block() -> None:
 
 @pytest.mark.parametrize("now", [LATER, DEADLINE, 1e9])
 @pytest.mark.parametrize(("got", "answer"), [(18, Answer.FINAL), (17, Answer.NACK)])
-def test_the_budget_is_the_bound_also_at_the_deadline(
-    now: float, got: int, answer: Answer
-) -> None:
+def test_the_budget_is_the_bound_also_at_the_deadline(now: float, got: int, answer: Answer) -> None:
     made = receiver(budget=2)
     arrive(made, range(got), ending=1)
     assert made.evaluate(now, QUIET) is answer

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from dlcpd.contract.messages import DTYPES
 from dlcpd.core.numbers import INTEGERS, NARROW, STORAGE, narrow, widen
-from dlcpd.core.residual import MAX_NAMES, ResidualStore, add_back, cut
+from dlcpd.core.residual import MAX_NAMES, Hole, ResidualStore, add_back, cut
 
 SEGMENT = 64
 KEY = ("layer", "float32", 100)
 
 
-def hole_at(tensor: np.ndarray, start: int, size: int, segments: list[int]):  # noqa: ANN201
+def hole_at(tensor: np.ndarray, start: int, size: int, segments: list[int]) -> Hole:
     chunk = tensor[start : start + size]
     return cut(chunk, start, np.array(segments, np.intp), SEGMENT)
 

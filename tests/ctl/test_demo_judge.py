@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dlcpd.ctl.checks import OPEN, broken
-from dlcpd.ctl.demo import by_task, judge, losses_at_marks, tables
+from dlcpd.ctl.demo import by_task, honesty, judge, losses_at_marks, tables
 
 Task = dict[str, list[dict[str, Any]]]
 
@@ -102,6 +102,16 @@ def test_losses_are_compared_at_equal_steps() -> None:
     [first, *_, last] = losses_at_marks(run("gloo", None))
     assert first == pytest.approx((2.0 - 4 / 20 + 2.0 - 3 / 20) / 2)
     assert last == pytest.approx((2.0 - 19 / 20 + 2.0 - 18 / 20) / 2)
+
+
+def test_no_gain_is_said_and_a_gain_is_not() -> None:
+    task = clean()
+    assert list(honesty({"t": task})) == []
+    for rank in task["exact"]:
+        rank["times"] = [0.02] * 20
+    [line] = honesty({"t": task})
+    assert "t over exact" in line
+    assert "0.50" in line
 
 
 def test_tables_show_every_run_and_shout_about_replicas() -> None:

@@ -32,9 +32,7 @@ class Engine:
     def __init__(self, config: EngineConfig) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(PATIENCE)
-        environment = dict(
-            os.environ, DLCPD_ENGINE_CONFIG=config.to_json(), PYTHONPATH=str(ROOT)
-        )
+        environment = dict(os.environ, DLCPD_ENGINE_CONFIG=config.to_json(), PYTHONPATH=str(ROOT))
         self.process = subprocess.Popen(
             [sys.executable, "-m", "dlcpd.io.engine", "--fd", str(theirs.fileno())],
             env=environment, pass_fds=[theirs.fileno()],

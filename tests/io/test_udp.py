@@ -125,9 +125,8 @@ def test_segments_in_any_order_and_batch_after_batch(sends: bool, receives: bool
     """The prepared messages are reused: what one batch changed, the next must not see."""
     source, sink = pair(sends=sends, receives=receives)
     payload = data(100, tail=10)
-    for segments in ([*range(60, 100)], [5, 3, 99], [*range(99, 60, -1)], [0], [7] * 50):
-        if 99 in segments:  # a short segment ends its batch
-            segments = [s for s in segments if s != 99] + [99]
+    backwards = [*range(98, 60, -1), 99]  # a short segment ends its batch
+    for segments in ([*range(60, 100)], [5, 3, 99], backwards, [0], [7] * 50):
         sent = batch(payload, segments)
         source.send(sent)
         assert receive(sink, len(segments)) == expected(sent)
@@ -372,14 +371,12 @@ def test_a_name_is_not_an_address() -> None:
 
 def test_ipv4_sockaddr() -> None:
     packed = mmsg.pack_address(socket.AF_INET, "192.0.2.1", 0x1234).tobytes()
-    assert packed == bytes.fromhex("0200" "1234" "c0000201" "0000000000000000")
+    assert packed == bytes.fromhex("02001234c00002010000000000000000")
 
 
 def test_ipv6_sockaddr() -> None:
     packed = mmsg.pack_address(socket.AF_INET6, "2001:db8::1", 0x1234).tobytes()
-    assert packed == bytes.fromhex(
-        "0a00" "1234" "00000000" "20010db8000000000000000000000001" "00000000"
-    )
+    assert packed == bytes.fromhex("0a0012340000000020010db800000000000000000000000100000000")
 
 
 def test_ipv6_sockaddr_with_a_zone() -> None:

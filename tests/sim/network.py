@@ -229,7 +229,8 @@ def as_received(batch: list[bytes], path: int, net: SimNetwork) -> Received:
     a stray when alone or joined with others of their size. Here every other one is a row.
     """
     width = HEADER_SIZE + net.segment_size
-    rows, strays = [], []
+    rows: list[bytes] = []
+    strays: list[bytes] = []
     for position, data in enumerate(batch):
         is_row = (len(data) == width and _is_data(data)) or (len(data) <= width and position % 2)
         (rows if is_row else strays).append(data)

@@ -15,9 +15,7 @@ def draw(dtype: str, world_size: int, count: int, seed: int) -> list[Tensor]:
     """One tensor per rank, as it is stored."""
     rng = np.random.default_rng(seed)
     if dtype in INTEGERS:
-        return [
-            rng.integers(-1000, 1000, count).astype(STORAGE[dtype]) for _ in range(world_size)
-        ]
+        return [rng.integers(-1000, 1000, count).astype(STORAGE[dtype]) for _ in range(world_size)]
     wide = np.float32 if dtype in NARROW else STORAGE[dtype]
     return [narrow(rng.normal(size=count).astype(wide), dtype) for _ in range(world_size)]
 
