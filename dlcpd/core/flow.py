@@ -5,7 +5,7 @@ It owns the order of things and no rule: passes are `sender`'s, the stop rule is
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -67,6 +67,8 @@ class Flow:
     _complete: list[Key] = field(default_factory=list)  # to be told at the next flush
     _credit_due: bool = False
     _next_path: int = 0
+    _check_at: float = 0.0  # not before
+    _answer_path: int | None = None  # on which the peer asked what is complete
 
     # --- sending ------------------------------------------------------------------
 
@@ -233,12 +235,13 @@ class Flow:
             case Kind.PING:
                 self._on_ping(header, arrived_at)
             case Kind.END:
+                self._answer_path = header.path
                 self._on_ping(header, arrived_at)
                 self._on_end(key, header.round, now)
             case Kind.NACK:
                 self._on_nack(key, body, header.round)
             case Kind.FINAL:
-                self._on_final(key, body, header.round)
+                self._on_final(key, body, header)
             case Kind.ACK:
                 incoming = self._incoming.get(key)
                 if incoming and incoming.receiver.on_ack(header.round):
@@ -273,7 +276,7 @@ class Flow:
         if sender.on_nack(missing, round_):
             self._repair(sender)
 
-    def _on_final(self, key: Key, body: bytes, offer: int) -> None:
+    def _on_final(self, key: Key, body: bytes, header: Header) -> None:
         """The peer would go without some segments: keep them and agree, or send them again."""
         sender = self._senders.get(key)
         if sender is None:
@@ -284,7 +287,7 @@ class Flow:
             sender.on_veto(vetoed)
             self._repair(sender)
             return
-        self._tell(Kind.ACK, key, round_=offer)
+        self._tell(Kind.ACK, key, round_=header.round, path=header.path)
 
     def _repair(self, sender: ChunkSender) -> None:
         self.host.cancel_timer((self, "end", sender.key))
@@ -359,27 +362,30 @@ class Flow:
     # --- control out --------------------------------------------------------------
 
     def _tell(
-        self, kind: Kind, key: Key, body: bytes = b"", *, round_: int = 0, attempt: int = 0
-    ) -> None:
+        self, kind: Kind, key: Key, body: bytes = b"", *, round_: int = 0,
+        path: int | None = None, attempt: int = 0,
+    ) -> None:  # fmt: skip
         operation, stage, chunk = key
         flags = Flag.PULL_STAGE if stage is Kind.PULL else Flag.NONE
         header = Header(kind, self.token_out, operation, chunk, round=round_, flags=flags)
-        self.tell(header, body, attempt=attempt)
+        self.tell(header, body, path=path, attempt=attempt)
 
     def tell(
         self, header: Header, body: bytes = b"", *, path: int | None = None, attempt: int = 0
     ) -> None:
         """Queue one control datagram, on the path with the shortest round trip unless told.
 
-        Later attempts take the other paths in turn: the best one may just have died.
+        Later attempts take the other paths in turn: the best one may just have died. An
+        answer takes the path of its question, which has just carried something.
         """
-        if path is None:
+        if path is None or path >= len(self.tx):
             order = sorted(
                 range(len(self.tx)), key=lambda p: (not self.tx[p].up, self.tx[p].rtt.smoothed)
             )
             path = order[attempt % len(order)]
         self.tx[path].expecting = True
-        self.outbox.append(Control(self.index, path, control.datagram(header, body)))
+        data = control.datagram(replace(header, path=path), body)
+        self.outbox.append(Control(self.index, path, data))
 
     def check_paths(self, now: float) -> bool:
         """Ping paths that owe an answer, demote those that stay silent. True: some do owe one."""
@@ -393,11 +399,11 @@ class Flow:
             self._ping(index, now)
         return bool(silent)
 
-    def ping_down(self, now: float) -> None:
-        """Ask paths that are down whether they are back, for operations too short for a check."""
-        for index, path in enumerate(self.tx):
-            if not path.up:
-                self._ping(index, now)
+    def look_after_paths(self, now: float) -> None:
+        """Check paths when an operation begins: most are over before the timer that does it."""
+        if len(self.tx) > 1 and now >= self._check_at:
+            self._check_at = now + 2 * self._timeout(0)
+            self.check_paths(now)
 
     def ping(self, now: float) -> None:
         """Ask on every path whether the peer lives and what it has."""
@@ -432,11 +438,12 @@ class Flow:
 
     def _report_complete(self) -> None:
         told, self._complete = self._complete, []
+        path, self._answer_path = self._answer_path, None
         for operation, stage in sorted({key[:2] for key in told}):
             chunks = [key[2] for key in told if key[:2] == (operation, stage)]
             for at in range(0, len(chunks), control.MAX_CHUNKS_LISTED):
                 body = control.pack_chunks(chunks[at : at + control.MAX_CHUNKS_LISTED])
-                self._tell(Kind.COMPLETE, (operation, stage, 0), body)
+                self._tell(Kind.COMPLETE, (operation, stage, 0), body, path=path)
 
     def forget(self, operation: int) -> None:
         """The operation failed: drop everything of it."""

@@ -137,10 +137,10 @@ class Session:
         operation.start(self, now)
         self._late |= {(rank, number) for rank in self.flows if number in self._ready.get(rank, ())}
         for flow in self.flows.values():  # all, before any can fail it: nobody is left waiting
+            flow.look_after_paths(now)
             self._telling[flow.rank, number] = Telling(*self.digests.next_for(flow.rank))
             self._tell_ready(flow, operation)
             self._watch(flow)
-            flow.ping_down(now)
         if number in self._doomed:
             self.fail(number, self._doomed.pop(number))
         for rank in self.flows:
@@ -191,7 +191,7 @@ class Session:
         operation = self.operations.get(number)
         if operation is not None:
             if flow.rank in operation.ready_ranks:  # it does not know yet that we are ready too
-                flow.tell(Header(Kind.READY_ACK, flow.token_out, number))
+                flow.tell(Header(Kind.READY_ACK, flow.token_out, number), path=header.path)
             else:
                 self._match(flow.rank, operation, ready, late=bool(header.flags & Flag.LATE))
             return
@@ -199,7 +199,7 @@ class Session:
             return  # no room to remember it: without an answer it will be told again
         if number > self.submitted:
             self._ready.setdefault(flow.rank, {})[number] = ready
-        flow.tell(Header(Kind.READY_ACK, flow.token_out, number))
+        flow.tell(Header(Kind.READY_ACK, flow.token_out, number), path=header.path)
 
     def on_ready_ack(self, flow: Flow, number: int) -> None:
         """The peer knows that we are ready."""

@@ -120,9 +120,9 @@ def honesty(tasks: dict[str, dict[str, Run]]) -> Iterator[str]:
             share = gloo / median(_times(task[transport]))
             if share < 1:
                 yield (
-                    f"no gain: {name} over {transport} takes longer: Gloo needs {share:.2f} of its step, "
-                    f"because its {show_fraction(LOSS)} loss is repaired while Gloo's TCP has none "
-                    f"on loopback, and all hosts share {len(os.sched_getaffinity(0))} cores"
+                    f"no gain: Gloo needs {share:.2f} of the step time of {name} over {transport}, "
+                    f"because only dlcpd has {show_fraction(LOSS)} loss to repair here, and all "
+                    f"hosts share {len(os.sched_getaffinity(0))} cores"
                 )
 
 

@@ -13,7 +13,6 @@ from tests.sim.reference import copies, draw, rank_ordered
 
 WORLDS = (2, 3, 4, 7)
 LOSSES = (0.0, 0.01, 0.05, 0.2)
-ROUGH: dict[str, Any] = {"duplicate": 0.02, "jitter": 40e-6}
 SEGMENT, CHUNK_SEGMENTS = 64, 4
 
 
@@ -55,7 +54,7 @@ def check(net: SimNetwork, cases: list[tuple[str, str, int]], seed: int) -> None
 @pytest.mark.parametrize("world", WORLDS)
 def test_every_size_and_type(world: int, loss: float, paths: int) -> None:
     net = SimNetwork(
-        world, Link(loss=loss, **ROUGH), seed=world, segment_size=SEGMENT,
+        world, Link(loss=loss, duplicate=0.02, jitter=40e-6), seed=world, segment_size=SEGMENT,
         chunk_segments=CHUNK_SEGMENTS, paths=paths,
     )  # fmt: skip
     cases = []

@@ -57,7 +57,7 @@ def test_a_path_that_comes_back_carries_data_again() -> None:
     net = SimNetwork(2, Link(delay=200e-6), paths=2)
     net.tamper = DeadPath(net, 1, after=100)
     for number in range(1, 16):
-        parts = draw("float32", 2, 15_000, number)
+        parts = draw("float32", 2, 5_000 if number < 15 else 60_000, number)
         expected = rank_ordered(parts, "float32", "sum")
         net.submit_all(number, parts)
         net.run(until=5.0)
