@@ -66,6 +66,8 @@ class Flow:
     _incoming: dict[Key, Incoming] = field(default_factory=dict)
     _complete: list[Key] = field(default_factory=list)  # to be told at the next flush
     _credit_due: bool = False
+    _probe_acked: int | None = None  # acked at the last look; None: nothing is awaited
+    _probe_attempt: int = 0
     _next_path: int = 0
     _check_at: float = 0.0  # not before
     _answer_path: int | None = None  # on which the peer asked what is complete
@@ -96,6 +98,8 @@ class Flow:
             if not sender.remaining or sender.state is State.DONE:
                 queue.popleft()
                 continue
+            if self._probe_acked is None:
+                self._await_credit(now)
             index, room = self._pick_path()
             if room <= 0 or (room < min(sender.remaining, self._worthwhile()) and self.in_flight):
                 return None
@@ -314,10 +318,13 @@ class Flow:
     # --- time ---------------------------------------------------------------------
 
     def handle_timer(self, what: str, key: Key, now: float) -> None:
-        """A timer set for ("end" | "chunk" | "credit", key) expired."""
+        """A timer set for ("end" | "chunk" | "credit" | "credit awaited", key) expired."""
         if what == "credit":
             if self._credit_due:
                 self._credit(now)
+            return
+        if what == "credit awaited":
+            self._check_credit(now)
             return
         if what == "chunk":
             incoming = self._incoming.get(key)
@@ -327,6 +334,21 @@ class Flow:
         sender = self._senders.get(key)
         if sender is not None and sender.state is State.AWAITING:
             self._probe(sender, now)
+
+    def _await_credit(self, now: float, attempt: int = 0) -> None:
+        self._probe_acked, self._probe_attempt = sum(path.acked for path in self.tx), attempt
+        self.host.set_timer((self, "credit awaited", None), now + self._timeout(attempt))
+
+    def _check_credit(self, now: float) -> None:
+        """What is in flight should be credited within a round trip: where it is not, its end
+        or the credit was lost, and the window would stay shut. Ask."""
+        if not self.in_flight or not self._senders:
+            self._probe_acked = None
+        elif sum(path.acked for path in self.tx) != self._probe_acked:
+            self._await_credit(now)
+        else:
+            self.ping(now)
+            self._await_credit(now, self._probe_attempt + 1)
 
     def _probe(self, sender: ChunkSender, now: float) -> None:
         """No verdict on a chunk yet. While the path still delivers, its turn will come."""

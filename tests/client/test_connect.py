@@ -195,8 +195,9 @@ def test_ctrl_c_reaches_the_trainer_and_nothing_is_left_behind(tmp_path: Path) -
 
 
 TRAINER = """
-import sys, threading, torch, torch.distributed as dist
+import signal, sys, threading, torch, torch.distributed as dist
 from dlcp_client import connect
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 store, sessions = dist.HashStore(), [None, None]
 def join(rank):
     sessions[rank] = connect(store, rank, 2, timeout=60.0)

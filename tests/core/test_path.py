@@ -191,3 +191,37 @@ def test_counts_beyond_32_bits_still_fit_a_credit() -> None:
     packed = PathCredit(row.path, row.largest, row.received % WRAP, row.echo, row.held)
     assert sender_.on_credit(packed, 1.0, 1.0) == 10
     assert sender_.lost == 0
+
+
+# --- whether it still carries ----------------------------------------------------------
+
+
+def test_a_path_that_owes_nothing_is_not_silent() -> None:
+    path = PathSender()
+    assert not path.check()
+    assert path.stalls == 0
+
+
+def test_a_path_with_unanswered_data_stalls_until_it_answers() -> None:
+    path = sender(10)
+    assert [path.check() for _ in range(3)] == [True] * 3
+    assert path.stalls == 3
+    path.heard()
+    assert not path.check()
+    assert path.stalls == 0
+
+
+def test_unanswered_control_counts_once() -> None:
+    path = PathSender(expecting=True)
+    assert path.check()
+    assert not path.check()
+
+
+def test_a_path_that_is_down_owes_an_answer_and_blocks_no_window() -> None:
+    path = sender(10)
+    path.demote()
+    assert not path.up
+    assert path.in_flight == 0
+    assert path.check()
+    path.heard()
+    assert path.up
