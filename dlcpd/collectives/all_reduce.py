@@ -60,7 +60,6 @@ class Gathering:
     chunk: Chunk
     parts: dict[int, Incoming] = field(default_factory=dict)  # by rank
     settled: set[int] = field(default_factory=set)
-    lost: dict[int, Segments] = field(default_factory=dict)
 
 
 class ScratchPool:
@@ -95,7 +94,6 @@ class AllReduce:
     _pushes: dict[int, list[ChunkSender]] = field(default_factory=dict)  # by owner
     _holes: dict[int, Hole] = field(default_factory=dict)  # by chunk: what owners go without
     _returned_holes: list[Hole] = field(default_factory=list)
-    _stats: Stats = field(default_factory=Stats)
     _repaired_pulls: int = 0
     _lost: int = 0
     _digest: int = 0

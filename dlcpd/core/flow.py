@@ -58,8 +58,6 @@ class Flow:
     outbox: list[Control] = field(default_factory=list)
     heard_at: float = 0.0
     unanswered: int = 0  # pings since the peer was last heard
-    ledger: list[tuple[int, int, int, int]] = field(default_factory=list)
-    # rows (operation, chunk, path, segments): ours that the peer went without
     _queue: deque[ChunkSender] = field(default_factory=deque)
     _repairs: deque[ChunkSender] = field(default_factory=deque)
     _senders: dict[Key, ChunkSender] = field(default_factory=dict)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.core.wire import (
-    DATA_KINDS,
     HEADER_SIZE,
     KNOWN_FLAGS,
     MAX_CLASSES,
@@ -27,7 +26,6 @@ OPERATION, TOKEN_LOW, TOKEN_HIGH, CHUNK, SEGMENT, NUMBER, SENT_AT = 1, 2, 3, 4, 
 KEY: Final = slice(OPERATION, CHUNK + 1)  # operation, token, chunk: equal within one group
 
 REASONS: Final = ("", "version", "kind", "flags", "path", "segment", "class")  # order of the checks
-_DATA: Final = tuple(int(kind) for kind in DATA_KINDS)
 _LAST_KIND: Final = max(int(kind) for kind in Kind)
 
 
@@ -66,12 +64,6 @@ def _verdicts(words: Words) -> NDArray[np.uint8]:
     for reason in range(len(checks), 0, -1):
         verdict[checks[reason - 1]] = reason
     return verdict
-
-
-def is_data(words: Words) -> NDArray[np.bool_]:
-    """Which of well-formed headers are PUSH or PULL."""
-    kind = (words[:, 0] >> 8) & 0xFF
-    return kind <= max(_DATA)
 
 
 def group_starts(words: Words) -> list[int]:

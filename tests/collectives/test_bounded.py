@@ -70,7 +70,7 @@ def test_zero_fill_forgets() -> None:
 @pytest.mark.parametrize(("link", "paths"), NETWORKS)
 def test_the_bound_holds_per_sender_and_chunk(link: Link, paths: int, max_loss: float) -> None:
     net = network(link, paths, seed=int(100 * max_loss))
-    net.submit_all(1, draw_whole(3, 9000, 1), max_loss=max_loss, name=NAME)
+    net.submit_all(1, draw_whole(3, 6000, 1), max_loss=max_loss, name=NAME)
     net.run()
     bound = int(max_loss * CHUNK_SEGMENTS)
     for rank, session in enumerate(net.sessions):

@@ -58,7 +58,7 @@ def test_every_size_and_type(world: int, loss: float, paths: int) -> None:
         chunk_segments=CHUNK_SEGMENTS, paths=paths,
     )  # fmt: skip
     cases = []
-    for index, dtype in zip(range(10), cycle(DTYPES), strict=False):
+    for index, dtype in zip(range(8), cycle(DTYPES), strict=False):
         size = awkward_sizes(world, STORAGE[dtype].itemsize)[(index + world + paths) % 10]
         ops = ops_of(dtype)
         cases.append((dtype, ops[index % len(ops)], size))
@@ -89,7 +89,7 @@ def test_chunks_of_many_segments(loss: float, seed: int) -> None:
     ),
     seed=st.integers(0, 1 << 16),
 )  # fmt: skip
-@settings(max_examples=30)
+@settings(max_examples=25)
 def test_any_job_on_any_network(  # noqa: PLR0917  # hypothesis passes them by name
     world: int, loss: float, duplicate: float, jitter: float, paths: int,
     cases: list[tuple[str, str, int]], seed: int,

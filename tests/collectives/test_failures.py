@@ -149,7 +149,7 @@ def test_what_was_waited_for_is_named(mute: Kind, told: str) -> None:
         return [] if source == 1 and Header.unpack_untrusted(data).kind is mute else [data]
 
     net = SimNetwork(3, tamper=tamper)
-    net.submit_all(1, draw("float32", 3, 6000, 1), deadline=2.0)
+    net.submit_all(1, draw("float32", 3, 3000, 1), deadline=0.4)
     net.run()
     assert told in net.failed(0)[1].text
 

@@ -57,6 +57,7 @@ PUSH_FIELDS: list[tuple[str, Corruption, str]] = [
     ("token, low", patch(8, "<Q", lambda v: v ^ 1), "token"),
     ("token, high", patch(8, "<Q", lambda v: v ^ 1 << 63), "token"),
     ("chunk of nobody", put(16, "<I", 0xFFFFFFFF), "chunk"),
+    ("chunk of another owner", patch(16, "<I", lambda v: (v + 3) % 6), "chunk"),
     ("segment of no chunk", put(20, "<H", 4096), "segment"),
     ("segment beyond the chunk", put(20, "<H", 4095), "length"),
     ("round", patch(22, "B", lambda v: v + 1), ""),

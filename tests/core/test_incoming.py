@@ -113,7 +113,7 @@ datagrams = st.lists(
 
 
 @given(st.integers(1, 5 * SEGMENT), datagrams)
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_nothing_is_ever_written_outside_the_chunk(
     size: int, garbage: list[tuple[int, int]]
 ) -> None:
