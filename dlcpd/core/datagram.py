@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.core.bitmap import Segments
+from dlcpd.core.wire import Header
 from dlcpd.core.wire_batch import Words
 
 Bytes = NDArray[np.uint8]
@@ -38,6 +39,21 @@ class Control:
     peer: int
     path: int
     data: bytes
+
+
+@dataclass(slots=True)
+class Group:
+    """Data datagrams of one flow, path, chunk and round, out of a Received.
+
+    `words` are their headers, which agree with `header`, the first of them, in all but
+    segment, flags, class, packet number and time. The rest is as in Received.
+    """
+
+    header: Header
+    words: Words
+    rows: Bytes
+    index: Segments
+    lengths: NDArray[np.intp]
 
 
 class Arrivals(Protocol):

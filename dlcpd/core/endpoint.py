@@ -14,22 +14,21 @@ import numpy as np
 
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.core import control, wire_batch
-from dlcpd.core.datagram import Bytes, Control, Received, Transmit
+from dlcpd.core.datagram import Bytes, Control, Group, Received, Transmit
 from dlcpd.core.flow import Flow
 from dlcpd.core.pacing import Pacer
 from dlcpd.core.path import PathReceiver, PathSender
 from dlcpd.core.session import Session
 from dlcpd.core.timers import TimerTable
 from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE, Flag, Header, Kind
-from dlcpd.core.wire_batch import NUMBER, SENT_AT, TOKEN_HIGH, TOKEN_LOW, Words
+from dlcpd.core.wire_batch import NUMBER
 
 TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
 PACED_BURST: Final = 64  # datagrams worth a wake-up when the pacer limits: one GSO burst and a half
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
 ASLEEP: Final = 0.25  # seconds a timer may be late before we distrust our own clock of others
-
-
 _READY: Final = bytes([Kind.READY])  # second byte of a datagram
+_ASK: Final = int(Flag.ASK) << 16  # in a header's first word
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,44 +125,42 @@ class Endpoint:
             batch = _subset(batch, ~short)
         if not len(batch.index):
             return
-        words, verdicts = wire_batch.parse(_heads(batch))
-        if verdicts is not None:
-            for reason in verdicts[verdicts > 0].tolist():
-                self.counters[wire_batch.REASONS[reason]] += 1
-            batch, words = _subset(batch, verdicts == 0), words[verdicts == 0]
-            if not len(words):
-                return
-        starts = wire_batch.group_starts(words)
-        for a, b in pairwise(starts):
-            self._group(words[a:b], batch, a, b, now)
+        words = wire_batch.parse(_heads(batch))
+        for a, b in pairwise(wire_batch.group_starts(words)):
+            try:
+                header = Header.unpack_untrusted(words[a].tobytes())
+            except MalformedDatagram as exc:
+                self.counters[exc.reason] += b - a
+            else:
+                index, lengths = batch.index[a:b], batch.lengths[a:b]
+                self._group(Group(header, words[a:b], batch.rows, index, lengths), batch, now)
 
-    def _group(self, words: Words, batch: Received, a: int, b: int, now: float) -> None:
-        """Datagrams of one flow, kind, chunk and round."""
-        first = words[0].tolist()
-        if (first[0] >> 8) & 0xFF > Kind.PULL:
-            for i in range(a, b):
-                row = batch.rows[batch.index[i], : batch.lengths[i]]
-                arrived_at = batch.arrivals[int(batch.index[i]) // batch.burst]
-                self._control(row.tobytes(), arrived_at, now)
+    def _group(self, group: Group, batch: Received, now: float) -> None:
+        header, count = group.header, len(group.index)
+        if header.kind not in DATA_KINDS:
+            for row, length in zip(group.index.tolist(), group.lengths.tolist(), strict=True):
+                arrived_at = batch.arrivals[row // batch.burst]
+                self._control(group.rows[row, :length].tobytes(), arrived_at, now)
             return
-        flow = self._by_token.get(first[TOKEN_LOW] | first[TOKEN_HIGH] << 32)
+        flow = self._by_token.get(header.token)
         if flow is None:
-            self.counters["token"] += b - a
+            self.counters["token"] += count
             return
-        arrived_at = batch.arrivals[int(batch.index[a]) // batch.burst]
-        last = words[-1].tolist()
-        flow.on_arrival(first[0] >> 24, b - a, last[NUMBER], now)
-        flow.on_stamp(first[0] >> 24, first[SENT_AT], arrived_at)
-        if (last[0] >> 16) & Flag.ASK:
-            flow.on_ask(first[0] >> 24)
+        last = group.words[-1]
+        flow.on_arrival(header.path, count, int(last[NUMBER]), now)
+        if header.sent_at:
+            arrived_at = batch.arrivals[int(group.index[0]) // batch.burst]
+            flow.on_stamp(header.path, header.sent_at, arrived_at)
+        if int(last[0]) & _ASK:
+            flow.on_ask(header.path)
         self._touched.add(flow)
-        flow.on_data(words, batch.rows, batch.index[a:b], batch.lengths[a:b], now)
+        flow.on_data(group, now)
 
     def _control(self, data: bytes, arrived_at: float, now: float) -> None:
         try:
             header = Header.unpack_untrusted(data)
             if header.kind in DATA_KINDS:
-                self._stray_data(data, arrived_at, now)
+                self._stray_data(header, data, arrived_at, now)
                 return
             flow = self._by_token.get(header.token)
             if flow is None:
@@ -183,15 +180,15 @@ class Endpoint:
         except MalformedDatagram as exc:
             self.counters[exc.reason] += 1
 
-    def _stray_data(self, data: bytes, arrived_at: float, now: float) -> None:
+    def _stray_data(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
         """Data of a small operation, which the kernel joined with others of its size."""
         width = HEADER_SIZE + self.segment_size
         if len(data) > width:
             raise MalformedDatagram("length", f"data of {len(data)} bytes")
         row = np.frombuffer(data.ljust(width, b"\0"), np.uint8)[None]
-        one = np.array([len(data)], np.intp)
-        batch = Received(0, [arrived_at], 1, row, np.zeros(1, np.intp), one)
-        self._group(wire_batch.parse(_heads(batch))[0], batch, 0, 1, now)
+        zero, length = np.zeros(1, np.intp), np.array([len(data)], np.intp)
+        batch = Received(0, [arrived_at], 1, row, zero, length)
+        self._group(Group(header, wire_batch.parse(_heads(batch)), row, zero, length), batch, now)
 
     # --- time ------------------------------------------------------------------------
 

@@ -5,27 +5,23 @@ It owns the order of things and no rule: passes are `sender`'s, the stop rule is
 """
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlcpd.core import control
-from dlcpd.core.bitmap import Segments, indices, pack_bits
-from dlcpd.core.datagram import Bytes, Control, Transmit
+from dlcpd.core.bitmap import indices, pack_bits
+from dlcpd.core.datagram import Control, Group, Transmit
 from dlcpd.core.incoming import Host, Incoming
 from dlcpd.core.path import PathReceiver, PathSender, microseconds
 from dlcpd.core.receiver import Answer
 from dlcpd.core.sender import ChunkSender, Key, State
 from dlcpd.core.wire import HEADER_SIZE, MAX_SEGMENTS, Flag, Header, Kind
 from dlcpd.core.wire_batch import (
-    CHUNK,
     NUMBER,
-    OPERATION,
     SEGMENT,
     SENT_AT,
-    Words,
     build,
     first_word,
 )
@@ -38,6 +34,7 @@ STALLS_BEFORE_DOWN: Final = 3  # checks, each with a ping: one or two may be los
 ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
 STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
 SMALL_SEND: Final = 12  # datagrams; under the smallest congestion window
+_ENDING: Final = int(Flag.ENDING) << 16  # in a header's first word
 _COUNTING: Final = np.arange(1, MAX_SEGMENTS + 1, dtype=np.uint64)
 
 
@@ -173,8 +170,8 @@ class Flow:
             self.rx[path].on_datagrams(count, largest)
 
     def on_stamp(self, path: int, sent_at: int, arrived_at: float) -> None:
-        """When a datagram left, microseconds of the peer's clock (0 = unstamped), and came."""
-        if sent_at and path < len(self.rx):
+        """When a datagram left, microseconds of the peer's clock, and when it came."""
+        if path < len(self.rx):
             self.rx[path].on_stamp(sent_at, arrived_at)
 
     def on_ask(self, path: int) -> None:
@@ -182,24 +179,20 @@ class Flow:
         if path < len(self.rx):
             self.rx[path].asked = True
 
-    def on_data(
-        self, words: Words, rows: Bytes, index: Segments, lengths: NDArray[np.intp], now: float
-    ) -> None:
-        """Datagrams of one chunk and round: `words` agree in all but segment and flags."""
-        head = words[0].tolist()
-        key = (head[OPERATION], Kind((head[0] >> 8) & 0xFF), head[CHUNK])
-        ending = bool((words[-1, 0] >> 16) & Flag.ENDING)
+    def on_data(self, group: Group, now: float) -> None:
+        """Datagrams of one chunk and round."""
+        header, words = group.header, group.words
+        key = (header.operation, header.kind, header.chunk)
+        ending = bool(int(words[-1, 0]) & _ENDING)
         incoming = self._incoming.get(key) or self._open(key, len(words), ending=ending)
         if incoming is None:
             return
         segments = (words[:, SEGMENT] & 0xFFFF).astype(np.intp)
-        good = incoming.place(rows, index, lengths, segments)
+        good = incoming.place(group.rows, group.index, group.lengths, segments)
         if len(good) < len(segments):
             self.host.count("length", len(segments) - len(good))
         receiver = incoming.receiver
-        fresh = receiver.on_segments(
-            good, ending=ending, round_=(head[SEGMENT] >> 16) & 0xFF, now=now
-        )
+        fresh = receiver.on_segments(good, ending=ending, round_=header.round, now=now)
         if fresh < len(good):
             self.host.count("duplicate", len(good) - fresh)
         if not receiver.missing:
@@ -404,7 +397,7 @@ class Flow:
             )
             path = order[attempt % len(order)]
         self.tx[path].expecting = True
-        data = control.datagram(replace(header, path=path), body)
+        data = control.datagram(header._replace(path=path), body)
         self.outbox.append(Control(self.index, path, data))
 
     def check_paths(self, now: float) -> bool:

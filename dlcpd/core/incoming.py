@@ -1,6 +1,6 @@
 """A chunk on its way in: where its segments belong, and whether they may go there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +23,13 @@ class Incoming:
     receiver: ChunkReceiver
     buffer: Bytes
     segment_size: int
+    _grid: Bytes = field(init=False)  # whole segments, one a row
+    _tail: Bytes = field(init=False)  # the short last one, or empty
+
+    def __post_init__(self) -> None:
+        whole = len(self.buffer) // self.segment_size
+        self._grid = self.buffer[: whole * self.segment_size].reshape(whole, self.segment_size)
+        self._tail = self.buffer[whole * self.segment_size :]
 
     def place(
         self, rows: Bytes, index: Segments, lengths: NDArray[np.intp], segments: Segments
@@ -33,27 +40,37 @@ class Incoming:
         datagram whose length is not its segment's, or whose segment the chunk has not,
         is left out: nothing is ever written outside `buffer` (P7).
         """
-        size, full = self.segment_size, len(self.buffer) // self.segment_size
-        stop = HEADER_SIZE + size
-        if (lengths == stop).all() and int(segments.max()) < full:
-            grid = self.buffer[: full * size].reshape(full, size)
-            self._copy_full(grid, rows[:, HEADER_SIZE:stop], index, segments)
-            return segments
-        tail = len(self.buffer) - full * size
-        expected = np.where(segments < full, stop, HEADER_SIZE + tail)
-        good = (lengths == expected) & (segments < self.receiver.segments)
-        whole = good & (segments < full)
-        if whole.any():
-            grid = self.buffer[: full * size].reshape(full, size)
-            grid[segments[whole]] = rows[index[whole], HEADER_SIZE:stop]
-        if tail and (good & (segments == full)).any():
-            row = int(index[np.flatnonzero(good & (segments == full))[0]])
-            self.buffer[full * size :] = rows[row, HEADER_SIZE : HEADER_SIZE + tail]
+        whole, stop = len(self._grid), HEADER_SIZE + self.segment_size
+        tail = HEADER_SIZE + len(self._tail)
+        count = len(segments)
+        if tail > HEADER_SIZE and segments[-1] == whole and lengths[-1] == tail:
+            count -= 1  # usually the last, as it is sent
+        if not ((lengths[:count] == stop).all() and (segments[:count] < whole).all()):
+            return self._place_well_formed(rows, index, lengths, segments)
+        if count:
+            self._copy(rows[:, HEADER_SIZE:stop], index[:count], segments[:count])
+        if count < len(segments):
+            self._tail[:] = rows[index[count], HEADER_SIZE:tail]
+        return segments
+
+    def _place_well_formed(
+        self, rows: Bytes, index: Segments, lengths: NDArray[np.intp], segments: Segments
+    ) -> Segments:
+        """As `place`, of datagrams some of which are at fault, or out of order."""
+        whole, stop = len(self._grid), HEADER_SIZE + self.segment_size
+        tail = HEADER_SIZE + len(self._tail)
+        good = (lengths == np.where(segments < whole, stop, tail)) & (
+            segments < self.receiver.segments
+        )
+        full = good & (segments < whole)
+        self._grid[segments[full]] = rows[index[full], HEADER_SIZE:stop]
+        short = np.flatnonzero(good & ~full)
+        if len(short):
+            self._tail[:] = rows[index[short[0]], HEADER_SIZE:tail]
         placed: Segments = segments[good]
         return placed
 
-    @staticmethod
-    def _copy_full(grid: Bytes, payloads: Bytes, index: Segments, segments: Segments) -> None:
+    def _copy(self, payloads: Bytes, index: Segments, segments: Segments) -> None:
         """One block copy when rows and segments both run on without a gap: the usual case.
 
         `index` ascends, so its ends tell whether it has a gap; `segments` may be in any order.
@@ -61,9 +78,9 @@ class Incoming:
         count = len(segments)
         row, segment = int(index[0]), int(segments[0])
         if index[-1] - row + 1 == count and (segments - segment == natural_order(count)).all():
-            grid[segment : segment + count] = payloads[row : row + count]
+            self._grid[segment : segment + count] = payloads[row : row + count]
         else:
-            grid[segments] = payloads[index]
+            self._grid[segments] = payloads[index]
 
 
 class Host(Protocol):

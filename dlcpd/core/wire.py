@@ -6,9 +6,8 @@ is, and the fast path then reads fields without swapping bytes.
 """
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Final, Self
+from typing import Final, NamedTuple
 
 from dlcpd.contract.errors import MalformedDatagram
 
@@ -55,8 +54,7 @@ KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.PULL_STAGE | Flag.ASK | Flag.LATE)
 _KINDS: Final = {int(kind): kind for kind in Kind}
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """First 32 bytes of every datagram.
 
     offset  0        1     2      3     4..7       8..15   16..19  20..21   22     23
@@ -86,7 +84,7 @@ class Header:
         )  # fmt: skip
 
     @classmethod
-    def unpack_untrusted(cls, data: bytes | memoryview) -> Self:
+    def unpack_untrusted(cls, data: bytes | memoryview) -> "Header":
         """The header of a datagram.
 
         Raises: MalformedDatagram, and nothing else, for any input.

@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.core.bitmap import Segments
 from dlcpd.core.datagram import Received
 from dlcpd.core.wire import Kind
 from dlcpd.io import mmsg
@@ -47,8 +46,14 @@ class ReceiveRing:
         self._headers["iov_count"] = 1
         self._headers["control"] = mmsg.address(self._control) + number * CONTROL_SIZE
         self._at = mmsg.address(self._headers.view(np.uint8))
+        self._kinds = self._control[:, _SECOND_KIND]
+        self._seconds, self._thirds = (
+            self._control[:, _SECOND_VALUE],
+            self._control[:, _THIRD_VALUE],
+        )
         self._control_sizes, self._sizes = self._headers["control_size"], self._headers["size"]
         self._flags = self._headers["flags"]
+        self._none = np.zeros(0, np.intp)
         self._numbers = np.arange(len(self._rows), dtype=np.intp)
         self._full = np.full(len(self._rows), width, np.intp)
 
@@ -61,83 +66,88 @@ class ReceiveRing:
         count = mmsg.receive_many(fd, self._at, self.messages)
         if not count:
             return None, True
-        control = self._control[:count]
-        joined = control[:, _SECOND_KIND] == mmsg.UDP_GRO
-        tos = np.where(joined, control[:, _THIRD_VALUE], control[:, _SECOND_VALUE]) & _CE
+        arrivals = _Stamps(self._control[:count], now)
+        batch = Received(self.path, arrivals, self.run, self._rows, self._none, self._none)
         if self.run == 1:
-            index, lengths, strays = self._singles(count)
+            self._singles(batch, count)
         else:
-            index, lengths, strays = self._bursts(self._sizes[:count].tolist(), joined, control)
-        arrivals = _Stamps(control, now)
-        batch = Received(
-            self.path, arrivals, self.run, self._rows, index, lengths, strays,
-            stray_arrival=arrivals[-1] if strays else now, ce=int(np.count_nonzero(tos == _CE)),
-        )  # fmt: skip
-        self._judge(count, len(index) + len(strays))
+            self._bursts(batch, count)
+        if batch.strays:
+            batch.stray_arrival = arrivals[-1]
+        self._judge(count, len(batch.index) + len(batch.strays))
         return batch, count < self.messages
 
     def _judge(self, messages: int, datagrams: int) -> None:
         useless = messages == self.messages and datagrams == messages
         self.full_calls = self.full_calls + 1 if useless else 0
 
-    def _singles(self, count: int) -> tuple[Segments, Segments, list[bytes]]:
+    def _singles(self, batch: Received, count: int) -> None:
         """One datagram per message: nothing is joined, rows are messages."""
+        batch.ce = int(np.count_nonzero((self._seconds[:count] & _CE) == _CE))
         lengths = self._sizes[:count].astype(np.intp)
         lengths += self._flags[:count] & socket.MSG_TRUNC != 0  # longer than a row, and shown so
         control = (self._rows[:count, 1] > Kind.PULL) | (lengths > self.width)
         if not control.any():
-            return self._numbers[:count], lengths, []
-        strays = [
+            batch.index, batch.lengths = self._numbers[:count], lengths
+            return
+        batch.strays = [
             self._rows[row, : lengths[row]].tobytes().ljust(lengths[row], b"\0")
             for row in np.flatnonzero(control).tolist()
         ]
-        index = np.flatnonzero(~control)
-        return index, lengths[index], strays
+        batch.index = np.flatnonzero(~control)
+        batch.lengths = lengths[batch.index]
 
-    def _bursts(
-        self, sizes: list[int], joined: NDArray[np.bool_], control: NDArray[np.int32]
-    ) -> tuple[Segments, Segments, list[bytes]]:
-        """Row numbers and lengths of data datagrams; copies of control and odd-sized ones.
+    def _bursts(self, batch: Received, count: int) -> None:
+        """Rows and lengths of data datagrams; copies of control and of odd-sized ones.
 
         Loops over messages, of which there are few: a message is a whole burst.
         """
-        width, run = self.width, self.run
-        rows: list[tuple[int, int]] = []
+        width, burst = self.width, self.run * self.width
+        kinds, seconds = self._kinds[:count].tolist(), self._seconds[:count].tolist()
+        thirds, sizes = self._thirds[:count].tolist(), self._sizes[:count].tolist()
+        spans: list[tuple[int, int]] = []  # of rows, neighbours made one
         strays: list[bytes] = []
-        short: dict[int, int] = {}
-        for message, size in enumerate(sizes):
-            first = message * run
-            if size == run * width:
-                rows.append((first, first + run))
-            elif joined[message] and control[message, _SECOND_VALUE] != width:
-                strays += self._split(message, size, int(control[message, _SECOND_VALUE]))
+        short: list[tuple[int, int]] = []  # row, length
+        ce = 0
+        for message in range(count):
+            size, joined = sizes[message], kinds[message] == mmsg.UDP_GRO
+            ce += (thirds[message] if joined else seconds[message]) & _CE == _CE
+            first = message * self.run
+            if size == burst:
+                rows = self.run
+            elif joined and seconds[message] != width:
+                strays += self._split(message, size, seconds[message])
+                continue
             elif size <= width and (size < 2 or self._flat[first * width + 1] > Kind.PULL):
                 strays.append(bytes(self._flat[first * width : first * width + size]))
-            elif size <= width or joined[message]:
-                count = -(-size // width)
-                rows.append((first, first + count))
-                if size != count * width:
-                    short[first + count - 1] = size - (count - 1) * width
+                continue
+            elif size <= width or joined:
+                rows = -(-size // width)
+                if size != rows * width:
+                    short.append((first + rows - 1, size - (rows - 1) * width))
             else:
                 strays += self._split(message, size, size)
-        return *self._joined_rows(rows, short), strays
+                continue
+            if spans and spans[-1][1] == first:
+                spans[-1] = (spans[-1][0], first + rows)
+            else:
+                spans.append((first, first + rows))
+        batch.strays, batch.ce = strays, ce
+        if spans:
+            self._point(batch, spans, short)
 
-    def _joined_rows(
-        self, rows: list[tuple[int, int]], short: dict[int, int]
-    ) -> tuple[Segments, Segments]:
-        if not rows:
-            return self._numbers[:0], self._full[:0]
-        total = sum(stop - start for start, stop in rows)
-        if rows[-1][1] - rows[0][0] == total:  # no gap: the usual case
-            index = self._numbers[rows[0][0] : rows[-1][1]]
+    def _point(
+        self, batch: Received, spans: list[tuple[int, int]], short: list[tuple[int, int]]
+    ) -> None:
+        if len(spans) == 1:  # no gap: the usual case
+            batch.index = self._numbers[slice(*spans[0])]
         else:
-            index = np.concatenate([self._numbers[start:stop] for start, stop in rows])
-        if not short:
-            return index, self._full[:total]
-        lengths = self._full[:total].copy()
-        for row, size in short.items():
-            lengths[np.searchsorted(index, row)] = size
-        return index, lengths
+            batch.index = np.concatenate([self._numbers[slice(*span)] for span in spans])
+        batch.lengths = self._full[: len(batch.index)]
+        if short:
+            batch.lengths = batch.lengths.copy()
+            for row, size in short:
+                batch.lengths[np.searchsorted(batch.index, row)] = size
 
     def _split(self, message: int, size: int, stride: int) -> list[bytes]:
         """A joined message of datagrams smaller than the raster, or one that is larger."""
