@@ -15,12 +15,12 @@ import numpy as np
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.core import control, wire_batch
 from dlcpd.core.datagram import Bytes, Control, Group, Received, Transmit
-from dlcpd.core.flow import Flow
+from dlcpd.core.flow import ASK, Flow
 from dlcpd.core.pacing import Pacer
 from dlcpd.core.path import PathReceiver, PathSender
 from dlcpd.core.session import Session
 from dlcpd.core.timers import TimerTable
-from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE, Flag, Header, Kind
+from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE, Header, Kind
 from dlcpd.core.wire_batch import NUMBER
 
 TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
@@ -28,7 +28,6 @@ PACED_BURST: Final = 64  # datagrams worth a wake-up when the pacer limits: one 
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
 ASLEEP: Final = 0.25  # seconds a timer may be late before we distrust our own clock of others
 _READY: Final = bytes([Kind.READY])  # second byte of a datagram
-_ASK: Final = int(Flag.ASK) << 16  # in a header's first word
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ class Endpoint:
         if header.sent_at:
             arrived_at = batch.arrivals[int(group.index[0]) // batch.burst]
             flow.on_stamp(header.path, header.sent_at, arrived_at)
-        if int(last[0]) & _ASK:
+        if int(last[0]) & ASK:
             flow.on_ask(header.path)
         self._touched.add(flow)
         flow.on_data(group, now)

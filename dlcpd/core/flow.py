@@ -17,14 +17,8 @@ from dlcpd.core.incoming import Host, Incoming
 from dlcpd.core.path import PathReceiver, PathSender, microseconds
 from dlcpd.core.receiver import Answer
 from dlcpd.core.sender import ChunkSender, Key, State
-from dlcpd.core.wire import HEADER_SIZE, MAX_SEGMENTS, Flag, Header, Kind
-from dlcpd.core.wire_batch import (
-    NUMBER,
-    SEGMENT,
-    SENT_AT,
-    build,
-    first_word,
-)
+from dlcpd.core.wire import HEADER_SIZE, Flag, Header, Kind
+from dlcpd.core.wire_batch import SEGMENT, SENT_AT, build
 
 SPRAY_QUANTUM: Final = 180  # datagrams sent on one path before the next is asked: 4 GSO bursts
 MAX_BATCH: Final = 1440  # datagrams of one system call: 16 GSO bursts, ~1 MiB
@@ -35,7 +29,7 @@ ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some 
 STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
 SMALL_SEND: Final = 12  # datagrams; under the smallest congestion window
 _ENDING: Final = int(Flag.ENDING) << 16  # in a header's first word
-_COUNTING: Final = np.arange(1, MAX_SEGMENTS + 1, dtype=np.uint64)
+ASK: Final = int(Flag.ASK) << 16
 
 
 @dataclass(slots=True, eq=False)
@@ -135,19 +129,18 @@ class Flow:
     def _batch(self, sender: ChunkSender, index: int, limit: int, now: float) -> Transmit:
         segments, ending = sender.take(limit, index)
         path, (operation, kind, chunk) = self.tx[index], sender.key
-        words = build(
-            first_word(kind, 0, index), operation, self.token_out, chunk, rows=len(segments)
-        )
-        words[:, SEGMENT] = segments
-        words[:, SEGMENT] |= sender.round << 16 | sender.traffic_class << 24
-        words[:, NUMBER] = (_COUNTING[: len(segments)] + path.sent) & 0xFFFFFFFF
-        words[:STAMPED, SENT_AT] = microseconds(now) or 1
+        first = Header(
+            kind, self.token_out, operation, chunk, 0, sender.round, sender.traffic_class,
+            path=index, packet_number=(path.sent + 1) & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
+        )  # fmt: skip
+        words = build(first, segments)
+        words[STAMPED:, SENT_AT] = 0
         if ending:
-            words[-ending:, 0] = first_word(kind, Flag.ENDING, index)
+            words[-ending:, 0] |= _ENDING
         path.sent += len(segments)
         if path.sent - path.asked >= self._limit(index) // ASKS_PER_WINDOW:
             path.asked = path.sent
-            words[-ASKING:, 0] |= Flag.ASK << 16
+            words[-ASKING:, 0] |= ASK
         return Transmit(
             self.index, index, words, sender.payload, segments, self.segment_size,
             sender.traffic_class,

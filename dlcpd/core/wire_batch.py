@@ -8,13 +8,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.core.wire import HEADER_SIZE, KNOWN_FLAGS, MAX_CLASSES, MAX_SEGMENTS, VERSION
+from dlcpd.core.bitmap import Segments
+from dlcpd.core.wire import HEADER_SIZE, KNOWN_FLAGS, MAX_CLASSES, MAX_SEGMENTS, Header
 
 WORDS: Final = HEADER_SIZE // 4
 Words = NDArray[np.uint32]  # shape (n, 8)
 # word 0: version | kind << 8 | flags << 16 | path << 24
 # word 5: segment | round << 16 | class << 24
 OPERATION, TOKEN_LOW, TOKEN_HIGH, CHUNK, SEGMENT, NUMBER, SENT_AT = 1, 2, 3, 4, 5, 6, 7
+
+_COUNTING: Final = np.arange(MAX_SEGMENTS, dtype=np.uint32)
 
 assert MAX_SEGMENTS & (MAX_SEGMENTS - 1) == 0  # noqa: S101  # our own numbers
 assert MAX_CLASSES & (MAX_CLASSES - 1) == 0  # noqa: S101
@@ -46,15 +49,10 @@ def group_starts(words: Words) -> list[int]:
     return [0, *(np.flatnonzero(change.any(axis=1)) + 1).tolist(), len(words)]
 
 
-def build(first: int, operation: int, token: int, chunk: int, *, rows: int) -> Words:
-    """Headers that agree in everything but segment, packet number and time."""
-    words = np.empty((rows, WORDS), np.uint32)
-    words[:] = np.array(
-        (first, operation, token & 0xFFFFFFFF, token >> 32, chunk, 0, 0, 0), np.uint32
-    )
+def build(first: Header, segments: Segments) -> Words:
+    """Headers like `first`, whose segment is 0, for `segments`, numbered from its number on."""
+    words = np.empty((len(segments), WORDS), np.uint32)
+    words[:] = np.frombuffer(first.pack(), "<u4")
+    words[:, SEGMENT] += segments.astype(np.uint32)
+    words[:, NUMBER] += _COUNTING[: len(segments)]
     return words
-
-
-def first_word(kind: int, flags: int, path: int) -> int:
-    """Word 0 of a header."""
-    return VERSION | kind << 8 | flags << 16 | path << 24

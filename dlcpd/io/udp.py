@@ -64,6 +64,7 @@ class UdpPath:
     def connect(self, peer: int, host: str, port: int) -> None:
         """Datagrams for flow `peer` go to this address."""
         self._peers[peer] = (mmsg.pack_address(self.family, host, port), (host, port))
+        self._aim = (-1, -1)
 
     def disconnect(self, peer: int) -> None:
         """Forget a flow."""
@@ -96,8 +97,8 @@ class UdpPath:
         self._messages_at = mmsg.address(self._messages.view(np.uint8))
         self._iov_at = mmsg.address(self._iov)
         self._headers_in_iov, self._payloads_in_iov = self._iov[:, 0, 0], self._iov[:, 1, 0]
-        self._names, self._name_sizes = self._messages["name"], self._messages["name_size"]
-        self._controls, self._iov_counts = self._messages["control"], self._messages["iov_count"]
+        self._iov_counts = self._messages["iov_count"]
+        self._aim = (-1, -1)  # peer and class that the messages are addressed to
         self._header_offsets = np.arange(MAX_ROWS, dtype=np.uint64) * np.uint64(HEADER_SIZE)
         self._set_run(self._run if self.gso else 1)
 
@@ -181,12 +182,17 @@ class UdpPath:
         payloads += np.uint64(mmsg.address(batch.payload))
         self._iov[rows - 1, 1, 1] = min(size, len(batch.payload) - int(batch.segments[-1]) * size)
         count = -(-rows // run)
-        name, _ = self._peers[batch.peer]
-        self._names[:count] = mmsg.address(name)
-        self._name_sizes[:count] = len(name)
-        self._controls[:count] = mmsg.address(self._tos_messages[batch.traffic_class])
+        if self._aim != (batch.peer, batch.traffic_class):
+            self._take_aim(batch.peer, batch.traffic_class)
         self._iov_counts[count - 1] = 2 * (rows - (count - 1) * run)
         return count
+
+    def _take_aim(self, peer: int, traffic_class: int) -> None:
+        """All messages carry address and tag of what was sent last: most often it is next, too."""
+        self._aim = peer, traffic_class
+        name, _ = self._peers[peer]
+        self._messages["name"], self._messages["name_size"] = mmsg.address(name), len(name)
+        self._messages["control"] = mmsg.address(self._tos_messages[traffic_class])
 
     def _restore(self, rows: int) -> None:
         self._iov[rows - 1, 1, 1] = self.width - HEADER_SIZE

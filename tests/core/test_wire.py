@@ -108,13 +108,10 @@ def test_every_vector_after_every_other() -> None:
 
 @pytest.mark.parametrize("vector", GOOD)
 def test_build(vector: dict[str, Any]) -> None:
-    f = vector["fields"]
-    words = wire_batch.build(
-        wire_batch.first_word(f["kind"], f["flags"], f["path"]),
-        f["operation"], f["token"], f["chunk"], rows=3,
-    )  # fmt: skip
-    words[:, SEGMENT] = f["segment"] | f["round"] << 16 | f["traffic_class"] << 24
-    words[:, NUMBER], words[:, SENT_AT] = f["packet_number"], f["sent_at"]
+    one = header(vector["fields"])
+    words = wire_batch.build(one._replace(segment=0), np.full(3, one.segment))
+    assert words[:, NUMBER].tolist() == [(one.packet_number + i) % (1 << 32) for i in range(3)]
+    words[:, NUMBER] = one.packet_number
     assert words.tobytes() == 3 * row(vector)
 
 

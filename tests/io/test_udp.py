@@ -15,7 +15,7 @@ from dlcpd.core.datagram import Control, Received, Transmit
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.pacing import Pacer
 from dlcpd.core.wire import HEADER_SIZE, Flag, Header, Kind
-from dlcpd.core.wire_batch import NUMBER, SEGMENT, build, first_word
+from dlcpd.core.wire_batch import build
 from dlcpd.io import mmsg
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.udp import UdpPath
@@ -67,9 +67,8 @@ def stranger(host: str = "127.0.0.1") -> socket.socket:
 
 
 def batch(payload: np.ndarray, segments: list[int], traffic_class: int = 5) -> Transmit:
-    words = build(first_word(Kind.PUSH, 0, 0), 3, 0xABCDEF, 9, rows=len(segments))
-    words[:, SEGMENT] = np.array(segments) | traffic_class << 24
-    words[:, NUMBER] = np.arange(len(segments)) + 1
+    first = Header(Kind.PUSH, 0xABCDEF, 3, 9, traffic_class=traffic_class, packet_number=1)
+    words = build(first, np.array(segments, np.intp))
     return Transmit(PEER, 0, words, payload, np.array(segments, np.intp), SIZE, traffic_class)
 
 
