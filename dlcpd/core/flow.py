@@ -426,7 +426,7 @@ class Flow:
 
     def flush(self, now: float) -> None:
         """Credit what arrived and report complete chunks: once per wake-up."""
-        if any(path.asked for path in self.rx):
+        if any(path.asked or (path.pending and self._complete) for path in self.rx):
             self._credit(now)
         elif not self._credit_due and any(path.pending for path in self.rx):
             self._credit_due = True

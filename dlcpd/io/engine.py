@@ -98,15 +98,18 @@ class Engine:
 
     def _pump(self, now: float) -> None:
         """Everything that wants to leave: control first, then data, then answers to clients."""
+        blocked = any(path.backlog for path in self.paths)
+        batches = iter(()) if blocked else self.endpoint.transmit(now)
+        batch = next(batches, None)
+        self._send_controls(now)  # close before the data: the peer wakes up once for both
+        while batch is not None:
+            path = self.paths[batch.path]
+            path.send(batch)
+            if path.backlog:
+                self._epoll.modify(path, select.EPOLLIN | select.EPOLLOUT)
+                break
+            batch = next(batches, None)
         self._send_controls(now)
-        if not any(path.backlog for path in self.paths):
-            for batch in self.endpoint.transmit(now):
-                path = self.paths[batch.path]
-                path.send(batch)
-                if path.backlog:
-                    self._epoll.modify(path, select.EPOLLIN | select.EPOLLOUT)
-                    break
-            self._send_controls(now)
         for session in list(self.endpoint.sessions.values()):
             if session.events:
                 events, session.events = session.events, []
