@@ -236,12 +236,12 @@ class Session:
         """
         while True:
             seen = self._table.releases
-            self._lane.pump()
             try:
                 return self._arena.empty(shape, dtype)
             except ArenaFull:
-                if self._table.copy_out():  # results that nobody fetched yet took room
-                    continue
+                self._lane.pump()
+                if self._released_since(seen) or self._table.copy_out():
+                    continue  # memory came free: of a release, or of results nobody fetched yet
                 if not self._table.held or time.monotonic() >= deadline:
                     break
             self._wait_for(partial(self._released_since, seen), deadline)

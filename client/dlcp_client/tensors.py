@@ -1,10 +1,9 @@
 """Which tensors dlcpd can reduce, and the fastest way to copy their bytes."""
 
+import ctypes
 from typing import Any, Final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.messages import DTYPES, MAX_ELEMENTS
@@ -55,12 +54,7 @@ def _layout_problem(tensor: torch.Tensor) -> str:
 def copy(target: torch.Tensor, source: torch.Tensor) -> None:
     """Copy `source` to `target`: contiguous CPU tensors of equal size in bytes.
 
-    numpy, not Tensor.copy_: one memcpy with streaming stores and no OpenMP team. Two
-    OpenMP threads that share cores with the engine took 10 ms for 64 MB, this 3.5 ms.
+    memmove, not Tensor.copy_: streaming stores and no OpenMP team. Two OpenMP threads that
+    share cores with the engine took 10 ms for 64 MB, this 3.5 ms.
     """
-    np.copyto(_bytes(target), _bytes(source))
-
-
-def _bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
-    array: NDArray[np.uint8] = tensor.detach().reshape(-1).view(torch.uint8).numpy()
-    return array
+    ctypes.memmove(target.data_ptr(), source.data_ptr(), target.nbytes)

@@ -165,7 +165,7 @@ class AllReduce:
             order = rotated_order(segments, short_tail=short, rng=random.Random(seed))  # noqa: S311
         return ChunkSender(
             (self.number, kind, chunk.index), self._bytes(chunk), chunk.start, self.segment_size,
-            self.ready.traffic_class, order,
+            self.ready.traffic_class, order, urgent=kind is Kind.PULL and self.spec.in_place,
         )  # fmt: skip
 
     def _bytes(self, chunk: Chunk) -> Bytes:

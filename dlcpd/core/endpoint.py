@@ -247,13 +247,10 @@ class Endpoint:
     def controls(self, now: float) -> list[Control]:
         """Control datagrams to send now."""
         out: list[Control] = []
-        for flow in self._touched:
-            flow.flush(now)
-        self._touched.clear()
         for flow in self.flows.values():
-            if flow.outbox:
-                out += flow.outbox
-                flow.outbox = []
+            if flow.outbox or flow in self._touched:
+                out += flow.flush(now)
+        self._touched.clear()
         return out
 
 

@@ -23,7 +23,7 @@ from dlcpd.core.wire_batch import SEGMENT, SENT_AT, build
 SPRAY_QUANTUM: Final = 180  # datagrams sent on one path before the next is asked: 4 GSO bursts
 MAX_BATCH: Final = 1440  # datagrams of one system call: 16 GSO bursts, ~1 MiB
 ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
-CREDIT_DELAY: Final = 1e-3  # seconds arrivals wait for an ASK; then credit them all the same
+ANSWER_DELAY: Final = 1e-3  # seconds CREDIT and COMPLETE wait for an ASK or for company
 STALLS_BEFORE_DOWN: Final = 3  # checks, each with a ping: one or two may be lost
 ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
 STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
@@ -53,8 +53,8 @@ class Flow:
     _repairs: deque[ChunkSender] = field(default_factory=deque)
     _senders: dict[Key, ChunkSender] = field(default_factory=dict)
     _incoming: dict[Key, Incoming] = field(default_factory=dict)
-    _complete: list[Key] = field(default_factory=list)  # to be told at the next flush
-    _credit_due: bool = False
+    _complete: list[Key] = field(default_factory=list)  # to be told, soon
+    _answer_due: bool = False  # a timer runs for what waits for company
     _probe_acked: int | None = None  # acked at the last look; None: nothing is awaited
     _probe_attempt: int = 0
     _next_path: int = 0
@@ -138,7 +138,8 @@ class Flow:
         if ending:
             words[-ending:, 0] |= _ENDING
         path.sent += len(segments)
-        if path.sent - path.asked >= self._limit(index) // ASKS_PER_WINDOW:
+        quarter = path.sent - path.asked >= self._limit(index) // ASKS_PER_WINDOW
+        if quarter or (ending and sender.urgent):
             path.asked = path.sent
             words[-ASKING:, 0] |= ASK
         return Transmit(
@@ -302,10 +303,10 @@ class Flow:
     # --- time ---------------------------------------------------------------------
 
     def handle_timer(self, what: str, key: Key, now: float) -> None:
-        """A timer set for ("end" | "chunk" | "credit" | "credit awaited", key) expired."""
-        if what == "credit":
-            if self._credit_due:
-                self._credit(now)
+        """A timer set for ("end" | "chunk" | "answer" | "credit awaited", key) expired."""
+        if what == "answer":
+            self._answer_due = False
+            self._answer(now)
             return
         if what == "credit awaited":
             self._check_credit(now)
@@ -424,23 +425,28 @@ class Flow:
         )  # fmt: skip
         self.tell(header, path=index)
 
-    def flush(self, now: float) -> None:
-        """Credit what arrived and report complete chunks: once per wake-up."""
-        if any(path.asked or (path.pending and self._complete) for path in self.rx):
-            self._credit(now)
-        elif not self._credit_due and any(path.pending for path in self.rx):
-            self._credit_due = True
-            self.host.set_timer((self, "credit", None), now + CREDIT_DELAY)
-        if self._complete:
-            self._report_complete()
+    def flush(self, now: float) -> list[Control]:
+        """Control datagrams to send now.
 
-    def _credit(self, now: float) -> None:
+        What arrived and what is complete is told when the peer asks, or with anything else
+        that goes to it: waking it up costs more than the datagram. Else ANSWER_DELAY later.
+        """
+        if self.outbox or any(path.asked for path in self.rx):
+            self._answer(now)
+        elif not self._answer_due and (self._complete or any(path.pending for path in self.rx)):
+            self._answer_due = True
+            self.host.set_timer((self, "answer", None), now + ANSWER_DELAY)
+        out, self.outbox = self.outbox, []
+        return out
+
+    def _answer(self, now: float) -> None:
         rows = [p.credit(i, now) for i, p in enumerate(self.rx) if p.pending or p.asked]
-        self._credit_due = False
         if rows:
             path = rows[0].path  # has just carried something: the best may be dead
             body = control.pack_credit(self.grant, rows)
             self.tell(Header(Kind.CREDIT, self.token_out), body, path=path)
+        if self._complete:
+            self._report_complete()
 
     def _report_complete(self) -> None:
         told, self._complete = self._complete, []

@@ -33,6 +33,7 @@ class ChunkSender:
     segment_size: int
     traffic_class: int
     first_order: Segments
+    urgent: bool = False  # somebody waits for the peer's verdict
     state: State = State.SENDING
     round: int = 0
     probes: int = 0  # END datagrams sent without an answer
