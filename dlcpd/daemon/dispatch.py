@@ -117,7 +117,7 @@ class Dispatch:
         self._engine.send(command)
 
     def _gone(self, session: Session, link: Link, text: str) -> None:
-        log.warning("peer_gone", session=session, peer=link, text=text)
+        log.info("peer_gone", session=session, peer=link, text=text)  # what it breaks, warns
         link.step(LinkInput.LEAVE)
         link.last_words = text
         self._engine.send(PeerGone(session.number, link.rank, text))
