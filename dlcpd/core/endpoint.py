@@ -24,7 +24,7 @@ from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE, Header, Kind
 from dlcpd.core.wire_batch import NUMBER
 
 TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
-PACED_BURST: Final = 22  # datagrams worth a wake-up when the pacer limits: 32 KB, ~0.25 ms of 1 Gb/s
+PACED_BURST: Final = 22  # datagrams worth a wake-up when the pacer limits: 0.25 ms of 1 Gb/s
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
 ASLEEP: Final = 0.25  # seconds a timer may be late before we distrust our own clock of others
 _READY: Final = bytes([Kind.READY])  # second byte of a datagram
