@@ -254,8 +254,8 @@ class Flow:
     def _on_end(self, key: Key, round_: int, now: float) -> None:
         incoming = self._incoming.get(key) or self._open(key, 1, ending=True)
         if incoming is not None:
-            incoming.receiver.on_end(round_)
-            self._evaluate(incoming, now)
+            incoming.receiver.on_end(round_)  # it may have overtaken data, as anything may
+            self.host.set_timer((self, "chunk", key), now + self.reordering)
 
     def _on_nack(self, key: Key, body: bytes, round_: int) -> None:
         sender = self._senders.get(key)
