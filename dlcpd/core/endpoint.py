@@ -17,7 +17,7 @@ from dlcpd.core import control, wire_batch
 from dlcpd.core.datagram import Bytes, Control, Group, Received, Transmit
 from dlcpd.core.flow import ASK, Flow
 from dlcpd.core.pacing import Pacer
-from dlcpd.core.path import PathReceiver, PathSender
+from dlcpd.core.paths import Paths
 from dlcpd.core.session import Session
 from dlcpd.core.timers import TimerTable
 from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE, Header, Kind
@@ -81,8 +81,7 @@ class Endpoint:
             index=self._next_index, host=session, rank=peer.rank, name=peer.host,
             token_out=peer.token_out, segment_size=self.segment_size,
             window=0, grant=0,
-            tx=[PathSender() for _ in range(peer.paths)],
-            rx=[PathReceiver() for _ in range(peer.paths)],
+            paths=Paths.new(peer.paths),
         )  # fmt: skip
 
     def close_session(self, number: int) -> None:
@@ -146,12 +145,12 @@ class Endpoint:
             self.counters["token"] += count
             return
         last = group.words[-1]
-        flow.on_arrival(header.path, count, int(last[NUMBER]), now)
+        flow.heard(now)
+        ask = bool(int(last[0]) & ASK)
+        flow.paths.on_arrival(header.path, count, int(last[NUMBER]), ask=ask)
         if header.sent_at:
             arrived_at = batch.arrivals[int(group.index[0]) // batch.burst]
-            flow.on_stamp(header.path, header.sent_at, arrived_at)
-        if int(last[0]) & ASK:
-            flow.on_ask(header.path)
+            flow.paths.on_stamp(header.path, header.sent_at, arrived_at)
         self._touched.add(flow)
         flow.on_data(group, now)
 
@@ -169,10 +168,10 @@ class Endpoint:
             session = flow.host
             assert isinstance(session, Session)  # noqa: S101  # open_session made it so
             if header.kind is Kind.READY:
-                flow.heard_at, flow.unanswered = now, 0
+                flow.heard(now)
                 session.on_ready(flow, header, body, now)
             elif header.kind is Kind.READY_ACK:
-                flow.heard_at, flow.unanswered = now, 0
+                flow.heard(now)
                 session.on_ready_ack(flow, header.operation)
             else:
                 flow.on_control(header, body, arrived_at, now)

@@ -14,17 +14,16 @@ from dlcpd.core import control
 from dlcpd.core.bitmap import indices, pack_bits
 from dlcpd.core.datagram import Control, Group, Transmit
 from dlcpd.core.incoming import Host, Incoming
-from dlcpd.core.path import PathReceiver, PathSender, microseconds
+from dlcpd.core.path import microseconds
+from dlcpd.core.paths import Paths
 from dlcpd.core.receiver import Answer
 from dlcpd.core.sender import ChunkSender, Key, State
 from dlcpd.core.wire import HEADER_SIZE, Flag, Header, Kind
 from dlcpd.core.wire_batch import SEGMENT, SENT_AT, build
 
-SPRAY_QUANTUM: Final = 180  # datagrams sent on one path before the next is asked: 4 GSO bursts
-MAX_BATCH: Final = 1440  # datagrams of one system call: 16 GSO bursts, ~1 MiB
+MAX_BATCH: Final = 1440  # datagrams of one system call: 32 GSO bursts, 2 MB
 ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
 ANSWER_DELAY: Final = 1e-3  # seconds CREDIT and COMPLETE wait for an ASK or for company
-STALLS_BEFORE_DOWN: Final = 3  # checks, each with a ping: one or two may be lost
 ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
 STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
 SMALL_SEND: Final = 12  # datagrams; under the smallest congestion window
@@ -44,8 +43,7 @@ class Flow:
     segment_size: int
     window: int  # bytes the peer lets us have in flight
     grant: int  # bytes we let the peer have in flight
-    tx: list[PathSender]
-    rx: list[PathReceiver]
+    paths: Paths
     outbox: list[Control] = field(default_factory=list)
     heard_at: float = 0.0
     unanswered: int = 0  # pings since the peer was last heard
@@ -57,7 +55,6 @@ class Flow:
     _answer_due: bool = False  # a timer runs for what waits for company
     _probe_acked: int | None = None  # acked at the last look; None: nothing is awaited
     _probe_attempt: int = 0
-    _next_path: int = 0
     _check_at: float = 0.0  # not before
     _answer_path: int | None = None  # on which the peer asked what is complete
 
@@ -89,46 +86,38 @@ class Flow:
                 continue
             if self._probe_acked is None:
                 self._await_credit(now)
-            index, room = self._pick_path()
-            if room <= 0 or (room < min(sender.remaining, self._worthwhile()) and self.in_flight):
+            index, room = self.paths.pick()
+            in_flight = self.paths.in_flight
+            room = min(room, self.window // self._width - in_flight, MAX_BATCH)
+            if room <= 0 or (room < min(sender.remaining, self._worthwhile()) and in_flight):
                 return None
-            limit = min(room, sender.remaining, allowance // (HEADER_SIZE + self.segment_size))
+            limit = min(room, sender.remaining, allowance // self._width)
             if limit <= 0:
                 return None
             batch = self._batch(sender, index, limit, now)
             if not sender.remaining:
                 queue.popleft()
-                path = self.tx[batch.path]
+                path = self.paths.tx[batch.path]
                 sender.tail = (batch.path, path.sent, path.acked)
-                self.host.set_timer((self, "end", sender.key), now + self._timeout(0))
+                self.host.set_timer((self, "end", sender.key), now + self.paths.timeout(0))
             return batch
         return None
 
+    @property
+    def _width(self) -> int:
+        return HEADER_SIZE + self.segment_size
+
     def _limit(self, path: int) -> int:
         """Datagrams that may be in flight on a path when no other is used."""
-        window = self.window // (HEADER_SIZE + self.segment_size)
-        return min(window, int(self.tx[path].congestion.window))
+        return min(self.window // self._width, int(self.paths.tx[path].congestion.window))
 
     def _worthwhile(self) -> int:
         """With less room than this, wait for more credit rather than make a small system call."""
         return min(max(SMALL_SEND, self._limit(0) // 8), MAX_BATCH // 2)
 
-    def _pick_path(self) -> tuple[int, int]:
-        """The next path with the most room, and that room in datagrams."""
-        size = HEADER_SIZE + self.segment_size
-        limit = min(self.window // size - self.in_flight, MAX_BATCH)
-        if len(self.tx) == 1:
-            return 0, min(limit, self.tx[0].room)
-        count = len(self.tx)
-        turn = self._next_path
-        usable = [p for p in range(count) if self.tx[p].up] or list(range(count))
-        best = max(usable, key=lambda p: (self.tx[p].room, -((p - turn) % count)))
-        self._next_path = (best + 1) % count
-        return best, min(limit, self.tx[best].room, SPRAY_QUANTUM)
-
     def _batch(self, sender: ChunkSender, index: int, limit: int, now: float) -> Transmit:
         segments, ending = sender.take(limit, index)
-        path, (operation, kind, chunk) = self.tx[index], sender.key
+        path, (operation, kind, chunk) = self.paths.tx[index], sender.key
         first = Header(
             kind, self.token_out, operation, chunk, 0, sender.round, sender.traffic_class,
             path=index, packet_number=(path.sent + 1) & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
@@ -147,31 +136,11 @@ class Flow:
             sender.traffic_class,
         )  # fmt: skip
 
-    def _timeout(self, attempt: int) -> float:
-        return max(path.rtt.timeout(attempt) for path in self.tx)
-
-    @property
-    def reordering(self) -> float:
-        """Quiet time after which a hole is taken for a loss, seconds."""
-        return max(path.rtt.reordering for path in self.tx)
-
     # --- data in ------------------------------------------------------------------
 
-    def on_arrival(self, path: int, count: int, largest: int, now: float) -> None:
-        """`count` data datagrams of this flow arrived on `path`, the newest numbered `largest`."""
+    def heard(self, now: float) -> None:
+        """The peer lives."""
         self.heard_at, self.unanswered = now, 0
-        if path < len(self.rx):
-            self.rx[path].on_datagrams(count, largest)
-
-    def on_stamp(self, path: int, sent_at: int, arrived_at: float) -> None:
-        """When a datagram left, microseconds of the peer's clock, and when it came."""
-        if path < len(self.rx):
-            self.rx[path].on_stamp(sent_at, arrived_at)
-
-    def on_ask(self, path: int) -> None:
-        """The peer wants credit for what it sent on `path`."""
-        if path < len(self.rx):
-            self.rx[path].asked = True
 
     def on_data(self, group: Group, now: float) -> None:
         """Datagrams of one chunk and round."""
@@ -192,7 +161,7 @@ class Flow:
         if not receiver.missing:
             self._finish(incoming, now)
         elif receiver.ended:
-            self.host.set_timer((self, "chunk", key), now + self.reordering)
+            self.host.set_timer((self, "chunk", key), now + self.paths.reordering)
 
     def _open(self, key: Key, datagrams: int, *, ending: bool) -> Incoming | None:
         opened = self.host.open_incoming(self.rank, key)
@@ -216,7 +185,7 @@ class Flow:
 
     def on_control(self, header: Header, body: bytes, arrived_at: float, now: float) -> None:
         """One control datagram of this flow. Raises MalformedDatagram; nothing changed."""
-        self.heard_at, self.unanswered = now, 0
+        self.heard(now)
         key = (header.operation, _stage(header), header.chunk)
         match header.kind:
             case Kind.CREDIT:
@@ -240,22 +209,18 @@ class Flow:
                     self.acknowledge((key[0], key[1], chunk), now)
 
     def _on_ping(self, header: Header, arrived_at: float) -> None:
-        if header.path < len(self.rx):
-            self.rx[header.path].on_ping(header.packet_number)
-            self.on_stamp(header.path, header.sent_at, arrived_at)
+        self.paths.on_arrival(header.path, 0, header.packet_number, ask=True)
+        self.paths.on_stamp(header.path, header.sent_at, arrived_at)
 
     def _on_credit(self, body: bytes, arrived_at: float, now: float) -> None:
         self.window, rows = control.unpack_credit_untrusted(body)
-        for row in rows:
-            if row.path < len(self.tx):
-                self.tx[row.path].heard()
-                self.tx[row.path].on_credit(row, arrived_at, now)
+        self.paths.on_credit(rows, arrived_at, now)
 
     def _on_end(self, key: Key, round_: int, now: float) -> None:
         incoming = self._incoming.get(key) or self._open(key, 1, ending=True)
         if incoming is not None:
             incoming.receiver.on_end(round_)  # it may have overtaken data, as anything may
-            self.host.set_timer((self, "chunk", key), now + self.reordering)
+            self.host.set_timer((self, "chunk", key), now + self.paths.reordering)
 
     def _on_nack(self, key: Key, body: bytes, round_: int) -> None:
         sender = self._senders.get(key)
@@ -321,15 +286,15 @@ class Flow:
             self._probe(sender, now)
 
     def _await_credit(self, now: float, attempt: int = 0) -> None:
-        self._probe_acked, self._probe_attempt = sum(path.acked for path in self.tx), attempt
-        self.host.set_timer((self, "credit awaited", None), now + self._timeout(attempt))
+        self._probe_acked, self._probe_attempt = self.paths.acked, attempt
+        self.host.set_timer((self, "credit awaited", None), now + self.paths.timeout(attempt))
 
     def _check_credit(self, now: float) -> None:
         """What is in flight should be credited within a round trip: where it is not, its end
         or the credit was lost, and the window would stay shut. Ask."""
-        if not self.in_flight or not self._senders:
+        if not self.paths.in_flight or not self._senders:
             self._probe_acked = None
-        elif sum(path.acked for path in self.tx) != self._probe_acked:
+        elif self.paths.acked != self._probe_acked:
             self._await_credit(now)
         else:
             self.ping(now)
@@ -338,31 +303,31 @@ class Flow:
     def _probe(self, sender: ChunkSender, now: float) -> None:
         """No verdict on a chunk yet. While the path still delivers, its turn will come."""
         path, number, acked = sender.tail
-        if acked == self.tx[path].acked or acked >= number:
-            via = (path + sender.probes) % len(self.tx)
+        if acked == self.paths.tx[path].acked or acked >= number:
+            via = (path + sender.probes) % len(self.paths)
             sender.probes += 1
             operation, stage, chunk = sender.key
             flags = Flag.PULL_STAGE if stage is Kind.PULL else Flag.NONE
             header = Header(
                 Kind.END, self.token_out, operation, chunk, round=sender.round, flags=flags,
-                path=via, packet_number=self.tx[via].sent & 0xFFFFFFFF,
+                path=via, packet_number=self.paths.tx[via].sent & 0xFFFFFFFF,
                 sent_at=microseconds(now) or 1,
             )  # fmt: skip
             self.tell(header, path=via)
-        sender.tail = (path, number, self.tx[path].acked)
-        self.host.set_timer((self, "end", sender.key), now + self._timeout(sender.probes))
+        sender.tail = (path, number, self.paths.tx[path].acked)
+        self.host.set_timer((self, "end", sender.key), now + self.paths.timeout(sender.probes))
 
     def _evaluate(self, incoming: Incoming, now: float) -> None:
         receiver = incoming.receiver
-        answer = receiver.evaluate(now, 0.9 * self.reordering)
-        wait = self.reordering
+        answer = receiver.evaluate(now, 0.9 * self.paths.reordering)
+        wait = self.paths.reordering
         if answer is not Answer.NOTHING:
             nack = answer is Answer.NACK
             self._tell(
                 Kind.NACK if nack else Kind.FINAL, incoming.key, pack_bits(~receiver.received),
                 round_=receiver.round if nack else receiver.offer, attempt=receiver.attempts - 1,
             )  # fmt: skip
-            wait = self._timeout(receiver.attempts)
+            wait = self.paths.timeout(receiver.attempts)
         if receiver.missing:
             self.host.set_timer((self, "chunk", incoming.key), now + wait)
 
@@ -380,48 +345,41 @@ class Flow:
     def tell(
         self, header: Header, body: bytes = b"", *, path: int | None = None, attempt: int = 0
     ) -> None:
-        """Queue one control datagram, on the path with the shortest round trip unless told.
+        """Queue one control datagram, on the best path unless told.
 
-        Later attempts take the other paths in turn: the best one may just have died. An
-        answer takes the path of its question, which has just carried something.
+        An answer takes the path of its question, which has just carried something.
         """
-        if path is None or path >= len(self.tx):
-            order = sorted(
-                range(len(self.tx)), key=lambda p: (not self.tx[p].up, self.tx[p].rtt.smoothed)
-            )
-            path = order[attempt % len(order)]
-        self.tx[path].expecting = True
+        if path is None or path >= len(self.paths):
+            path = self.paths.for_control(attempt)
+        self.paths.tx[path].expecting = True
         data = control.datagram(header._replace(path=path), body)
         self.outbox.append(Control(self.index, path, data))
 
     def check_paths(self, now: float) -> bool:
         """Ping paths that owe an answer, demote those that stay silent. True: some do owe one."""
-        silent = [index for index, path in enumerate(self.tx) if path.check()]
-        others = len(self.tx) - len(silent)
+        silent = self.paths.silent()
+        if down := self.paths.demote(silent):
+            self.host.count("path_down", down)
         for index in silent:
-            path = self.tx[index]
-            if path.up and path.stalls >= STALLS_BEFORE_DOWN and others:
-                path.demote()
-                self.host.count("path_down")
             self._ping(index, now)
         return bool(silent)
 
     def look_after_paths(self, now: float) -> None:
         """Check paths when an operation begins: most are over before the timer that does it."""
-        if len(self.tx) > 1 and now >= self._check_at:
-            self._check_at = now + 2 * self._timeout(0)
+        if len(self.paths) > 1 and now >= self._check_at:
+            self._check_at = now + 2 * self.paths.timeout(0)
             self.check_paths(now)
 
     def ping(self, now: float) -> None:
         """Ask on every path whether the peer lives and what it has."""
         self.unanswered += 1
-        for index in range(len(self.tx)):
+        for index in range(len(self.paths)):
             self._ping(index, now)
 
     def _ping(self, index: int, now: float) -> None:
         header = Header(
             Kind.PING, self.token_out, path=index,
-            packet_number=self.tx[index].sent & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
+            packet_number=self.paths.tx[index].sent & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
         )  # fmt: skip
         self.tell(header, path=index)
 
@@ -431,16 +389,16 @@ class Flow:
         What arrived and what is complete is told when the peer asks, or with anything else
         that goes to it: waking it up costs more than the datagram. Else ANSWER_DELAY later.
         """
-        if self.outbox or any(path.asked for path in self.rx):
+        if self.outbox or self.paths.asked:
             self._answer(now)
-        elif not self._answer_due and (self._complete or any(path.pending for path in self.rx)):
+        elif not self._answer_due and (self._complete or self.paths.pending):
             self._answer_due = True
             self.host.set_timer((self, "answer", None), now + ANSWER_DELAY)
         out, self.outbox = self.outbox, []
         return out
 
     def _answer(self, now: float) -> None:
-        rows = [p.credit(i, now) for i, p in enumerate(self.rx) if p.pending or p.asked]
+        rows = self.paths.credits(now)
         if rows:
             path = rows[0].path  # has just carried something: the best may be dead
             body = control.pack_credit(self.grant, rows)
@@ -465,11 +423,6 @@ class Flow:
         for key in [k for k in self._incoming if k[0] == operation]:
             del self._incoming[key]
             self.host.cancel_timer((self, "chunk", key))
-
-    @property
-    def in_flight(self) -> int:
-        """Datagrams out on all paths."""
-        return sum(path.in_flight for path in self.tx)
 
 
 def _stage(header: Header) -> Kind:

@@ -125,11 +125,6 @@ class PathReceiver:
         """A time stamp to echo, microseconds of the sender's clock, and when it came."""
         self.echo, self.arrived_at = sent_at, arrived_at
 
-    def on_ping(self, largest: int) -> None:
-        """The peer says what it has sent: everything up to `largest` is here or lost."""
-        self.on_datagrams(0, largest)
-        self.asked = True
-
     def credit(self, path: int, now: float) -> PathCredit:
         """One row of a CREDIT."""
         held = max(int((now - self.arrived_at) * 1e6), 0)

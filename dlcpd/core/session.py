@@ -156,7 +156,7 @@ class Session:
         flags = Flag.LATE if (flow.rank, number) in self._late else Flag.NONE
         header = Header(Kind.READY, flow.token_out, number, flags=flags)
         flow.tell(header, ready.pack(), attempt=told.attempt)
-        at = self._now + flow.tx[0].rtt.timeout(told.attempt)
+        at = self._now + flow.paths.tx[0].rtt.timeout(told.attempt)
         self.set_timer((self, "ready", flow.rank, number), at)
 
     def _knows_us_ready(self, rank: int, number: int) -> None:
@@ -402,7 +402,7 @@ class Session:
     def _watch(self, flow: Flow) -> None:
         key = (self, "alive", flow.rank)
         if not self.timers.pending(key):
-            flow.heard_at, flow.unanswered = self._now, 0
+            flow.heard(self._now)
             self.set_timer(key, self._now + self.peer_timeout / 4)
 
     def _check_alive(self, flow: Flow, now: float) -> None:
@@ -411,14 +411,14 @@ class Session:
             waiting = "; ".join(op.waiting_for() for op in list(self.operations.values())[:3])
             text = (
                 f"rank {flow.rank} on {flow.name} has not answered for {silent:.1f} s "
-                f"({flow.unanswered} pings on {len(flow.tx)} paths); waiting for {waiting}"
+                f"({flow.unanswered} pings on {len(flow.paths)} paths); waiting for {waiting}"
             )
             self.fail_all(flow.rank, PeerLost(text))
             return
         interval = self.peer_timeout / 4
-        owing = len(flow.tx) > 1 and flow.check_paths(now)
-        if flow.in_flight or owing:
-            interval = min(flow.tx[0].rtt.timeout(flow.unanswered) * 2, interval)
+        owing = len(flow.paths) > 1 and flow.check_paths(now)
+        if flow.paths.in_flight or owing:
+            interval = min(flow.paths.tx[0].rtt.timeout(flow.unanswered) * 2, interval)
         if silent >= 0.9 * interval:
             flow.ping(now)
         self.set_timer((self, "alive", flow.rank), now + interval)
@@ -426,4 +426,4 @@ class Session:
     def excuse_silence(self, now: float) -> None:
         """We ourselves were asleep: nobody's silence counts."""
         for flow in self.flows.values():
-            flow.heard_at, flow.unanswered = now, 0
+            flow.heard(now)

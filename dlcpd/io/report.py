@@ -75,7 +75,7 @@ def _peer(flow: Flow) -> dict[str, Any]:
                 "received": rx.received,
                 "missing": rx.largest - rx.received,
             }
-            for tx, rx in zip(flow.tx, flow.rx, strict=True)
+            for tx, rx in zip(flow.paths.tx, flow.paths.rx, strict=True)
         ],
     }
 

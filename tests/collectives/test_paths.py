@@ -50,7 +50,7 @@ def test_a_dead_path_does_not_end_the_operation(path: int, after: int) -> None:
 
 
 def up(net: SimNetwork, path: int) -> list[bool]:
-    return [net.sessions[rank].flows[1 - rank].tx[path].up for rank in range(2)]
+    return [net.sessions[rank].flows[1 - rank].paths.tx[path].up for rank in range(2)]
 
 
 def test_a_path_that_comes_back_carries_data_again() -> None:

@@ -66,6 +66,14 @@ def test_a_short_tail(tail: int) -> None:
     assert place.untouched
 
 
+def test_a_tail_that_comes_first() -> None:
+    place = Place(2 * SEGMENT + 10)
+    assert place.put([0, 1], [HEADER_SIZE + 10, WIDTH], [2, 1]) == [2, 1]
+    assert (place.segment(2) == 1).all()
+    assert (place.segment(1) == 2).all()
+    assert place.untouched
+
+
 def test_a_chunk_of_only_a_tail() -> None:
     place = Place(5)
     assert place.put([4], [HEADER_SIZE + 5], [0]) == [0]

@@ -177,7 +177,8 @@ def test_a_credit_echoes_the_newest_stamp_once() -> None:
 
 def test_a_ping_is_answered_though_nothing_arrived() -> None:
     path = PathReceiver()
-    path.on_ping(9)
+    path.on_datagrams(0, 9)
+    path.asked = True
     path.on_stamp(77, 1.0)
     assert path.asked
     assert path.credit(0, 1.0) == PathCredit(0, 9, 0, 77, 0)
