@@ -243,6 +243,14 @@ class Endpoint:
     def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
         """The pacer's wake-up: `transmit`, which follows, is all that it is for."""
 
+    def last_words(self, number: int, now: float) -> list[Control]:
+        """What the peers of a session that is about to close still wait to hear."""
+        out: list[Control] = []
+        for flow in self.sessions[number].flows.values():
+            flow.answer(now)
+            out += flow.flush(now)
+        return out
+
     def controls(self, now: float) -> list[Control]:
         """Control datagrams to send now."""
         out: list[Control] = []

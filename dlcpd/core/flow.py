@@ -271,7 +271,7 @@ class Flow:
         """A timer set for ("end" | "chunk" | "answer" | "credit awaited", key) expired."""
         if what == "answer":
             self._answer_due = False
-            self._answer(now)
+            self.answer(now)
             return
         if what == "credit awaited":
             self._check_credit(now)
@@ -390,14 +390,15 @@ class Flow:
         that goes to it: waking it up costs more than the datagram. Else ANSWER_DELAY later.
         """
         if self.outbox or self.paths.asked:
-            self._answer(now)
+            self.answer(now)
         elif not self._answer_due and (self._complete or self.paths.pending):
             self._answer_due = True
             self.host.set_timer((self, "answer", None), now + ANSWER_DELAY)
         out, self.outbox = self.outbox, []
         return out
 
-    def _answer(self, now: float) -> None:
+    def answer(self, now: float) -> None:
+        """Tell all that the peer may wait to hear."""
         rows = self.paths.credits(now)
         if rows:
             path = rows[0].path  # has just carried something: the best may be dead

@@ -1,7 +1,8 @@
 """What a peer's message or an engine's event means for a session."""
 
 from collections import Counter
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from dlcpd.contract.errors import (
     DlcpError,
@@ -13,7 +14,7 @@ from dlcpd.contract.errors import (
 )
 from dlcpd.daemon import log
 from dlcpd.daemon.engine_process import EngineProcess
-from dlcpd.daemon.membership import Link, LinkInput
+from dlcpd.daemon.membership import Link, LinkInput, LinkState
 from dlcpd.daemon.peer_messages import Abort, Goodbye, PeerHello, PeerMessage
 from dlcpd.daemon.session import Session
 from dlcpd.daemon.sessions import Sessions
@@ -73,8 +74,9 @@ class Dispatch:
                     self._operation_failed(session, operation, code, text)
             case SessionBroken(number, rank, code, text):
                 if session := self._sessions.numbered(number):
-                    say = log.error if code == ReplicaDivergence.code else log.warning
-                    say("session_broken", session=session, peer=rank, code=code, text=text)
+                    _severity(session, rank, code)(
+                        "session_broken", session=session, peer=rank, code=code, text=text
+                    )
                     session.broken = text
                     self._sessions.part(session, code, f"{session}: {text}")
             case _:
@@ -121,6 +123,14 @@ class Dispatch:
         link.step(LinkInput.LEAVE)
         link.last_words = text
         self._engine.send(PeerGone(session.number, link.rank, text))
+
+
+def _severity(session: Session, rank: int, code: str) -> Callable[..., Any]:
+    """A peer that said goodbye is the usual end of a job; operations that it fails warn."""
+    if code == ReplicaDivergence.code:
+        return log.error
+    link = session.membership.links.get(rank)
+    return log.info if link and link.state is LinkState.GONE else log.warning
 
 
 def _join_error(link: Link, goodbye: Goodbye) -> DlcpError:

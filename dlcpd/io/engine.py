@@ -262,6 +262,8 @@ class Engine:
         session.fail_all(session.rank, error)
         for event in session.events:
             self._tell(event)
+        for control in self.endpoint.last_words(number, time.monotonic()):
+            self.paths[control.path].send_control(control)
         for flow in session.flows.values():
             for path in self.paths:
                 path.disconnect(flow.index)

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
+from dlcp_client import exact
 from dlcp_client.embedded import default_config, local_address, start
 from dlcp_client.environment import Environment
-from dlcpd.contract.errors import DaemonUnavailable
+from dlcpd.contract.errors import DaemonUnavailable, DlcpError
+from tests.client.real import connected, reduce_all
 
 
 def fake_names(monkeypatch: pytest.MonkeyPatch, table: dict[str, str]) -> None:
@@ -125,3 +128,17 @@ def test_a_stopped_daemon_is_made_to_end(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not process.is_running()
     psutil.wait_procs(engines, timeout=30)
     assert not any(engine.is_running() for engine in engines)
+
+
+def test_a_rank_that_leaves_an_idle_one_behind_is_no_news(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    first, second = sessions = connected()
+    reduce_all(sessions)
+    first.close()
+    with pytest.raises(DlcpError, match="rank 0"):
+        second.all_reduce(torch.ones(10), policy=exact(deadline=10.0)).wait()
+    second.close()
+    shown = capfd.readouterr().err
+    assert "session_broken" not in shown
+    assert "peer_gone" not in shown

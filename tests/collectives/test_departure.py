@@ -91,6 +91,21 @@ def test_the_silence_of_the_one_that_left_is_no_news() -> None:
         assert OperationFailed not in kinds(net, rank)
 
 
+def test_the_last_words_of_a_session_release_its_peers() -> None:
+    """What may wait for company is told before the session ends."""
+    net = SimNetwork(2)
+    net.submit_all(1, [np.ones(30_000, np.float32) for _ in range(2)], in_place=False)
+    while OperationDone not in kinds(net, 0):
+        net.run(until=1e-5)
+        net.now += 1e-5
+    assert net.sessions[1].operations  # rank 0 has its results and has not said so yet
+    for control in net.endpoints[0].last_words(net.sessions[0].number, net.now):
+        net.inject(1, control.data)
+    net.cut.add(0)
+    net.run(until=0.01)
+    assert not net.sessions[1].operations
+
+
 def test_nothing_more_can_be_submitted() -> None:
     net = SimNetwork(2)
     net.sessions[1].peer_gone(0, GONE)
