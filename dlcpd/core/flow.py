@@ -127,8 +127,9 @@ class Flow:
         if ending:
             words[-ending:, 0] |= _ENDING
         path.sent += len(segments)
-        quarter = path.sent - path.asked >= self._limit(index) // ASKS_PER_WINDOW
-        if quarter or (ending and sender.urgent):
+        unasked = path.sent - path.asked
+        due = unasked >= min(self._limit(index) // ASKS_PER_WINDOW, MAX_BATCH)
+        if due or (ending and sender.urgent):
             path.asked = path.sent
             words[-ASKING:, 0] |= ASK
         return Transmit(
