@@ -132,7 +132,7 @@ class Lane:
                         changed.wait(timeout)
                     return done()
                 self._leader = me
-            self._read(timeout)
+            self._read(timeout, done)
         finally:
             with changed:
                 if self._leader == me:
@@ -140,16 +140,16 @@ class Lane:
                     changed.notify_all()
         return False
 
-    def _read(self, timeout: float) -> None:
+    def _read(self, timeout: float, done: Callable[[], bool]) -> None:
         ready = dict(self._poll.poll(timeout * 1000))
         gone = False
         if self._lane.fileno() in ready:
-            gone = not self._drain()
+            gone = not self._drain(done)
         if gone or ready.get(self._door.fileno(), 0) & _GONE:
             self._lost()
 
-    def _drain(self) -> bool:
-        """Hand over all frames that are there. False: the lane ended.
+    def _drain(self, done: Callable[[], bool] = lambda: False) -> bool:
+        """Hand over the frames that are there, until `done()`. False: the lane ended.
 
         A frame is looked at, handed over, and only then taken off the socket, so that an
         interrupt (Ctrl-C) in between repeats a frame and never loses one.
@@ -163,16 +163,19 @@ class Lane:
                 return False
             if not size:
                 return False
-            self._hand_over(self._buffer[:size])
+            over = self._hand_over(self._buffer[:size], done)
             self._lane.recv_into(self._buffer, 1, socket.MSG_DONTWAIT)
+            if over:
+                return True
 
-    def _hand_over(self, packet: memoryview) -> None:
+    def _hand_over(self, packet: memoryview, done: Callable[[], bool]) -> bool:
         with self._table.changed:
             try:
                 self._table.handle_locked(decode(packet))
             except BadMessage as exc:
                 self._table.fail(BadMessage(f"the engine sent a bad frame: {exc}"))
             self._table.changed.notify_all()
+            return done()
 
     def _wait_writable(self, until: float) -> None:
         if time.monotonic() >= until:

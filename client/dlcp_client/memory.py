@@ -22,6 +22,22 @@ COMMIT_STEP: Final = 4 << 20  # bytes; large enough to be rare, small enough not
 _POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14; Python 3.11 has no name for it
 
 
+class Region:
+    """Bytes of the arena without a tensor: free again when this object is gone."""
+
+    __slots__ = ("_dead", "_memory", "address", "offset")
+
+    def __init__(self, memory: memoryview, address: int, offset: int, dead: deque[int]) -> None:
+        self.address, self.offset = address, offset
+        self._memory, self._dead = memory, dead  # the memory stays mapped for as long
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    def __del__(self) -> None:
+        self._dead.append(self.offset)
+
+
 class SharedArena:
     """Tensors in one memfd of `size` bytes. Takes over the descriptor. Safe to use from threads."""
 
@@ -65,6 +81,20 @@ class SharedArena:
         size = count * dtype.itemsize
         if size == 0:
             return torch.empty(tuple(shape), dtype=dtype)
+        offset = self._allocate(size)
+        memory = self._view[offset : offset + size]
+        weakref.finalize(memory, self._dead.append, offset).atexit = False
+        return torch.frombuffer(memory, dtype=dtype).view(tuple(shape))
+
+    def region(self, size: int) -> Region:
+        """`size` bytes, at least one, to copy a tensor to.
+
+        Raises: ArenaFull; nothing changed.
+        """
+        offset = self._allocate(size)
+        return Region(self._view[offset : offset + size], self._base + offset, offset, self._dead)
+
+    def _allocate(self, size: int) -> int:
         with self._lock:
             self._bury()
             offset = self._arena.allocate(size)
@@ -73,9 +103,7 @@ class SharedArena:
             except BaseException:
                 self._arena.free(offset)
                 raise
-        region = self._view[offset : offset + size]
-        weakref.finalize(region, self._dead.append, offset).atexit = False
-        return torch.frombuffer(region, dtype=dtype).view(tuple(shape))
+        return offset
 
     def can_reduce(self, tensor: torch.Tensor) -> bool:
         """Whether a contiguous tensor lies in the arena, and where the engine takes it."""

@@ -16,6 +16,7 @@ from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, TooMa
 from dlcpd.contract.messages import MAX_OPERATION, Completed, Failed, Message, Released
 
 from .ledger import Ledger
+from .memory import Region
 from .work import Work
 
 MARGIN: Final = 2.0  # seconds after its deadline in which the engine must have answered
@@ -32,7 +33,7 @@ class Operations:
         self.releases = 0  # grows with each region the engine gave back
         self._last = 0
         self._waiting: dict[int, Work] = {}
-        self._held: dict[int, torch.Tensor] = {}  # the engine may touch their memory
+        self._held: dict[int, torch.Tensor | Region] = {}  # the engine may touch their memory
         self._uncopied: weakref.WeakValueDictionary[int, Work] = weakref.WeakValueDictionary()
 
     @property
@@ -50,7 +51,7 @@ class Operations:
         """Whether every operation with an outcome is released, so that no peer needs it here."""
         return self._held.keys() <= self._waiting.keys()
 
-    def begin(self, work: Work, region: torch.Tensor) -> int:
+    def begin(self, work: Work, memory: torch.Tensor | Region) -> int:
         """Enter an operation that is about to be submitted; its number.
 
         Raises: what ended the session; TooMany when the numbers are used up.
@@ -61,7 +62,7 @@ class Operations:
                 raise TooMany(f"{MAX_OPERATION} operations, the most of a session; connect again")
             self._last += 1
             self._waiting[self._last] = self._uncopied[self._last] = work
-            self._held[self._last] = region
+            self._held[self._last] = memory
             return self._last
 
     def forget(self, number: int) -> None:
@@ -91,6 +92,8 @@ class Operations:
                 self._settle_locked(number, message)
                 if message.released:
                     self._release_locked(number)
+                for row in message.also_released:
+                    self._release_locked(row[0])
             case Released(operation=number):
                 self._release_locked(number)
             case Failed(operation=0, code=code, text=text):

@@ -31,7 +31,7 @@ class Request:
     name: str
     critical: list[list[int]]
 
-    def submit(self, operation: int, offset: int, *, in_place: bool) -> Submit:
+    def submit(self, operation: int, *, offset: int, in_place: bool) -> Submit:
         """The message to the engine."""
         policy = self.policy
         return Submit(

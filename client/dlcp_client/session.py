@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import torch
 
 from dlcpd.contract.errors import ArenaFull, DlcpError, SessionClosed
+from dlcpd.contract.messages import Submit
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 from . import lifetimes
@@ -21,12 +22,14 @@ from .embedded import Embedded
 from .handshake import Door
 from .lane import Lane
 from .ledger import Ledger
-from .memory import SharedArena
+from .memory import Region, SharedArena
 from .operations import MARGIN, Operations
 from .packets import encode
-from .requests import Range, Request, request
-from .tensors import copy
+from .requests import Range, request
+from .tensors import copy_bytes
 from .work import Work
+
+T = TypeVar("T")
 
 MAX_HELD: Final = 512  # operations whose memory is held; half of what the engine takes
 DRAIN_TIMEOUT: Final = 5.0  # seconds in which peers fetch what close() would take away
@@ -103,16 +106,19 @@ class Session:
             return Work.over(self, tensor)
         deadline = time.monotonic() + policy.deadline
         in_place = self._arena.can_reduce(tensor)
-        region = tensor if in_place else self._staged(tensor, deadline)
-        self._wait_for(lambda: self._table.held < MAX_HELD, deadline)
+        region = None if in_place else self._staged(tensor, deadline)
+        if self._table.held >= MAX_HELD:
+            self._wait_for(lambda: self._table.held < MAX_HELD, deadline)
         work = Work(
             self,
             tensor=tensor,
-            region=None if in_place else region,
+            region=region,
             expires=time.monotonic() + policy.deadline + MARGIN,
             label=f"{asked.reduce} of {asked.count} {asked.dtype} {asked.name}".rstrip(),
         )
-        self._submit(work, region, asked, in_place=in_place and not result_only)
+        offset = self._arena.offset_of(tensor) if region is None else region.offset
+        packet_of = partial(asked.submit, offset=offset, in_place=in_place and not result_only)
+        self._submit(work, tensor if region is None else region, packet_of)
         return work
 
     def empty(
@@ -131,7 +137,7 @@ class Session:
         """
         self._table.raise_if_over()
         sizes = (shape,) if isinstance(shape, int) else shape
-        return self._room(sizes, dtype, time.monotonic() + wait)
+        return self._room(partial(self._arena.empty, sizes, dtype), time.monotonic() + wait)
 
     @property
     def ledger(self) -> Ledger:
@@ -204,12 +210,13 @@ class Session:
 
     # --- submitting -------------------------------------------------------------------
 
-    def _submit(self, work: Work, region: torch.Tensor, asked: Request, *, in_place: bool) -> None:
-        offset = self._arena.offset_of(region)
+    def _submit(
+        self, work: Work, memory: torch.Tensor | Region, message: Callable[[int], Submit]
+    ) -> None:
         with self._submitting:
-            number = self._table.begin(work, region)
+            number = self._table.begin(work, memory)
             try:
-                packet = encode(asked.submit(number, offset, in_place=in_place))
+                packet = encode(message(number))
                 self._lane.send(packet, work.expires - MARGIN)
             except DlcpError:
                 self._table.forget(number)  # nothing was sent
@@ -223,21 +230,21 @@ class Session:
                 )
                 raise
 
-    def _staged(self, tensor: torch.Tensor, deadline: float) -> torch.Tensor:
+    def _staged(self, tensor: torch.Tensor, deadline: float) -> Region:
         """A copy of `tensor` in the arena."""
-        region = self._room(tensor.shape, tensor.dtype, deadline)
-        copy(region, tensor)
+        region = self._room(partial(self._arena.region, tensor.nbytes), deadline)
+        copy_bytes(region.address, tensor.data_ptr(), tensor.nbytes)
         return region
 
-    def _room(self, shape: Sequence[int], dtype: torch.dtype, deadline: float) -> torch.Tensor:
-        """A new arena tensor; waits for operations in flight when there is no room.
+    def _room(self, allocate: Callable[[], T], deadline: float) -> T:
+        """What `allocate` yields; waits for operations in flight when there is no room.
 
         Raises: ArenaFull; what ended the session.
         """
         while True:
             seen = self._table.releases
             try:
-                return self._arena.empty(shape, dtype)
+                return allocate()
             except ArenaFull:
                 self._lane.pump()
                 if self._released_since(seen) or self._table.copy_out():
@@ -246,7 +253,7 @@ class Session:
                     break
             self._wait_for(partial(self._released_since, seen), deadline)
         gc.collect()  # tensors in reference cycles; last, for it takes a trainer 0.1 s and more
-        return self._arena.empty(shape, dtype)
+        return allocate()
 
     def _released_since(self, seen: int) -> bool:
         return self._table.releases != seen

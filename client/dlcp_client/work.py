@@ -11,12 +11,13 @@ from torch.futures import Future
 from dlcpd.contract.errors import DlcpError, error_for
 from dlcpd.contract.messages import Completed
 
-from .tensors import copy
+from .memory import Region
+from .tensors import copy_bytes
 
 T = TypeVar("T")
 
 _NOTHING: Final = Completed(
-    operation=1, released=True, sent=0, repaired=0, given_up=0, returned=0, lost=0
+    operation=1, released=True, sent=0, repaired=0, given_up=0, returned=0, lost=0, also_released=[]
 )
 
 
@@ -44,7 +45,7 @@ class Work:
         progress: Progress,
         *,
         tensor: torch.Tensor,
-        region: torch.Tensor | None,
+        region: Region | None,
         expires: float,
         label: str,
     ) -> None:
@@ -55,8 +56,7 @@ class Work:
         self._region = region  # where the result will stand; None: in `tensor` itself
         self._outcome: Completed | DlcpError | None = None
         self._copying = threading.Lock()
-        self._base: Future[None] = Future()
-        self._watched = False
+        self._base: Future[None] | None = None  # made when it is asked for: few ever are
         self._future: Future[list[torch.Tensor]] | None = None
 
     @classmethod
@@ -117,9 +117,11 @@ class Work:
             self._raise_or_copy()
             return callback(self.tensor)
 
-        chained = self._base.then(run)
-        if not self._watched:
-            self._watched = True
+        with self._copying:
+            first = self._base is None
+            base = self._base = self._base or Future()
+        chained = base.then(run)
+        if first:
             self._progress.watch(self)
         return chained
 
@@ -131,7 +133,8 @@ class Work:
 
     def complete(self) -> None:
         """Run the callbacks of the Future, on this thread. Called once, after the end."""
-        self._base.set_result(None)
+        if self._base is not None:
+            self._base.set_result(None)
 
     def copy_out(self) -> bool:
         """Copy the result to `tensor`, once, and let go of its place in the arena.
@@ -141,7 +144,7 @@ class Work:
         with self._copying:
             if self._region is None:
                 return False
-            copy(self.tensor, self._region)
+            copy_bytes(self.tensor.data_ptr(), self._region.address, len(self._region))
             self._region = None
             return True
 

@@ -14,10 +14,9 @@ from typing import Final
 import numpy as np
 
 from dlcpd.collectives.layout import Chunk, Layout, layout
+from dlcpd.collectives.reduction import Reduction, listed
 from dlcpd.core.bitmap import Segments
-from dlcpd.core.control import Ready
 from dlcpd.core.datagram import Bytes
-from dlcpd.core.digests import digest_bytes
 from dlcpd.core.events import Stats
 from dlcpd.core.incoming import Incoming
 from dlcpd.core.numbers import is_finite, view
@@ -29,28 +28,13 @@ from dlcpd.core.packetizer import (
 )
 from dlcpd.core.receiver import ChunkReceiver
 from dlcpd.core.reduce import reduce_in_rank_order
-from dlcpd.core.residual import Hole, add_back, cut
+from dlcpd.core.residual import Hole, cut
 from dlcpd.core.sender import ChunkSender, Key
 from dlcpd.core.session import LedgerRow, Session
 from dlcpd.core.wire import Kind
 
-SMALL: Final = 16 << 10  # bytes; under the smallest congestion window, so it leaves at once
 SETTLE: Final = 0.25  # seconds after a chunk's first segment when a silent rest may be given up;
 # a floor: measured passes take milliseconds, and repair is tried for all of this time
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """What the client asked for, beside the memory."""
-
-    number: int
-    name: str  # keys the residual; empty in exact mode
-    ready: Ready
-    deadline: float  # absolute
-    in_place: bool
-    critical: list[list[int]] = field(default_factory=list)
-    digest_every: int = 0  # 1 of so many chunks enters the replica digest; 0 = none
-    seed: int = 0  # of the send order
 
 
 @dataclass(slots=True, eq=False)
@@ -78,98 +62,44 @@ class ScratchPool:
 
 
 @dataclass(slots=True, eq=False)
-class AllReduce:
-    """One all-reduce on one rank. `memory` holds the contribution and then the result."""
+class AllReduce(Reduction):
+    """All-reduce in two steps, of any size."""
 
-    spec: Spec
-    memory: Bytes
-    segment_size: int
-    scratch: ScratchPool
-    ready_ranks: set[int] = field(default_factory=set)
-    _session: Session = field(init=False)
+    scratch: ScratchPool = field(kw_only=True)
     _layout: Layout = field(init=False)
     _gathering: dict[int, Gathering] = field(init=False)  # own chunks not yet reduced
     _to_pull: set[int] = field(init=False)  # chunks whose result is not here yet
     _pulls_out: int = 0  # own chunks times peers whose pull is not acknowledged
-    _pushes: dict[int, list[ChunkSender]] = field(default_factory=dict)  # by owner
     _holes: dict[int, Hole] = field(default_factory=dict)  # by chunk: what owners go without
-    _returned_holes: list[Hole] = field(default_factory=list)
     _repaired_pulls: int = 0
     _lost: int = 0
-    _digest: int = 0
-    _done: bool = False
-
-    @property
-    def number(self) -> int:
-        return self.spec.number
-
-    @property
-    def ready(self) -> Ready:
-        return self.spec.ready
-
-    @property
-    def deadline(self) -> float:
-        return self.spec.deadline
 
     # --- life -------------------------------------------------------------------------
 
     def start(self, session: Session, now: float) -> None:
         """Bring back what was given up before, and lay out the chunks."""
-        self._session = session
+        self._begin(session)
         self._layout = layout(len(self.memory), session.world_size, self.scratch.chunk_size)
         own = self._layout.owned_by(session.rank)
         self._gathering = {chunk.index: Gathering(chunk) for chunk in own}
         self._to_pull = {c.index for c in self._layout.chunks if c.owner != session.rank}
         self._pulls_out = len(own) * (session.world_size - 1)
-        if self.ready.fill == "residual" and self.spec.name:
-            self._returned_holes = session.residuals.take(self._residual_key)
-            add_back(self.memory, self._returned_holes, self.ready.dtype)
-        self._push_early()
-
-    @property
-    def _residual_key(self) -> tuple[str, str, int]:
-        return (self.spec.name, self.ready.dtype, self.ready.count)
-
-    def on_peer_ready(self, rank: int, now: float, *, late: bool) -> None:
-        """Push this rank's contributions to what `rank` owns; again if they came too early."""
-        if rank in self.ready_ranks:
-            return
-        self.ready_ranks.add(rank)
-        if rank not in self._pushes:
-            self._push(rank)
-        elif late:
-            for sender in self._pushes[rank]:
-                self._session.resend(rank, sender)
-
-    def _push_early(self) -> None:
-        """A small contribution goes out with READY: in step, as ranks of a job mostly are, the
-        peer can take it. One that cannot discards it and says so by a LATE READY."""
-        for rank in self._session.flows:
-            size = sum(chunk.size for chunk in self._layout.owned_by(rank))
-            if size <= SMALL and self._session.window(rank) > size:
+        for rank in session.flows:
+            if self._may_push_early(rank, sum(c.size for c in self._layout.owned_by(rank))):
                 self._push(rank)
 
-    def _push(self, rank: int) -> None:
-        self._pushes[rank] = [
-            self._sender(Kind.PUSH, chunk) for chunk in self._layout.owned_by(rank)
-        ]
-        for sender in self._pushes[rank]:
-            self._session.send(rank, sender)
+    def _contributions(self, rank: int) -> list[ChunkSender]:
+        return [self._chunk_sender(Kind.PUSH, chunk) for chunk in self._layout.owned_by(rank)]
 
-    def _sender(self, kind: Kind, chunk: Chunk) -> ChunkSender:
+    def _chunk_sender(self, kind: Kind, chunk: Chunk) -> ChunkSender:
         segments = segment_count(chunk.size, self.segment_size)
         order = natural_order(segments)
         if kind is Kind.PUSH and self.ready.max_loss:  # P5: rotate who comes last
             seed = self.spec.seed ^ self.number << 20 ^ chunk.index
             short = bool(chunk.size % self.segment_size)
             order = rotated_order(segments, short_tail=short, rng=random.Random(seed))  # noqa: S311
-        return ChunkSender(
-            (self.number, kind, chunk.index), self._bytes(chunk), chunk.start, self.segment_size,
-            self.ready.traffic_class, order, urgent=kind is Kind.PULL and self.spec.in_place,
-        )  # fmt: skip
-
-    def _bytes(self, chunk: Chunk) -> Bytes:
-        return self.memory[chunk.start : chunk.start + chunk.size]
+        urgent = kind is Kind.PULL and self.spec.in_place
+        return self._sender(kind, chunk, self._bytes(chunk), order, urgent=urgent)
 
     # --- data in ------------------------------------------------------------------------
 
@@ -254,9 +184,7 @@ class AllReduce:
         self._add_digest(chunk)
         for step in range(1, session.world_size):  # staggered: no receiver is hit by all at once
             rank = (session.rank + step) % session.world_size
-            session.send(rank, self._sender(Kind.PULL, chunk))
-            if chunk.size <= SMALL:
-                session.imply_complete(rank, (self.number, Kind.PUSH, chunk.index))
+            session.send(rank, self._chunk_sender(Kind.PULL, chunk))
         self._finish_if_done()
 
     # --- verdicts of peers -----------------------------------------------------------------
@@ -266,7 +194,7 @@ class AllReduce:
         if sender.key[1] is Kind.PULL:
             self._pulls_out -= 1
             self._repaired_pulls += sender.repaired
-            if self._done and not self._pulls_out:
+            if self.done and not self._pulls_out:
                 self._session.released(self.number)
             else:
                 self._finish_if_done()
@@ -302,24 +230,14 @@ class AllReduce:
 
     # --- ends ------------------------------------------------------------------------------
 
-    def _add_digest(self, chunk: Chunk) -> None:
-        every = self.spec.digest_every
-        if every and (chunk.index + self.number) % every == 0:
-            part = digest_bytes(self._bytes(chunk), chunk.index)
-            self._digest = (self._digest + part) & 0xFFFFFFFFFFFFFFFF
-
     def _finish_if_done(self) -> None:
-        if self._done or self._to_pull or self._gathering:
+        if self.done or self._to_pull or self._gathering:
             return
         if self.spec.in_place and self._pulls_out:
             return
-        self._done = True
         if self.ready.fill == "residual":
             self._session.residuals.put(self._residual_key, list(self._holes.values()))
-        digest = self._digest if self.spec.digest_every else None
-        self._session.done(
-            self.number, released=not self._pulls_out, stats=self._final_stats(), digest=digest
-        )
+        self._finish(self._final_stats(), released=not self._pulls_out)
 
     def _final_stats(self) -> Stats:
         pushes = [sender for senders in self._pushes.values() for sender in senders]
@@ -327,14 +245,9 @@ class AllReduce:
             sent=sum(s.sent for s in pushes),
             repaired=sum(s.repaired for s in pushes) + self._repaired_pulls,
             given_up=sum(len(h.segments) for h in self._holes.values()),
-            returned=sum(len(h.segments) for h in self._returned_holes),
+            returned=self._returned(),
             lost=self._lost,
         )
-
-    def on_failed(self) -> None:
-        """Put back what this operation had taken out of the residual: nothing is lost for ever."""
-        if not self._done and self._returned_holes:
-            self._session.residuals.put(self._residual_key, self._returned_holes)
 
     def needs(self, rank: int) -> bool:
         """Whether this operation cannot end without `rank`, or `rank` without us."""
@@ -346,15 +259,11 @@ class AllReduce:
         session = self._session
         missing = [r for r in session.flows if r not in self.ready_ranks]
         if missing:
-            return f"rank(s) {_ranks(missing)} to submit operation {self.number}"
+            return f"rank(s) {listed(missing)} to submit operation {self.number}"
         owing = {r for g in self._gathering.values() for r in session.flows if r not in g.settled}
         if owing:
-            return f"contributions of rank(s) {_ranks(owing)} to operation {self.number}"
+            return f"contributions of rank(s) {listed(owing)} to operation {self.number}"
         owners = {self._layout.chunks[c].owner for c in self._to_pull}
         if owners:
-            return f"results of rank(s) {_ranks(owners)} of operation {self.number}"
+            return f"results of rank(s) {listed(owners)} of operation {self.number}"
         return f"{self._pulls_out} acknowledgements of results of operation {self.number}"
-
-
-def _ranks(ranks: "set[int] | list[int]") -> str:
-    return ", ".join(str(rank) for rank in sorted(ranks))

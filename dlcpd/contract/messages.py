@@ -28,6 +28,7 @@ from dlcpd.contract.schema import (
 VERSION: Final = 1
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
+MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight
 MAX_CRITICAL: Final = 4096  # critical ranges of one operation; ~ parameters of one bucket
 MAX_ELEMENTS: Final = 1 << 30  # of one operation
 MAX_OPERATION: Final = (1 << 32) - 1  # u32 on the wire; a session ends before it wraps
@@ -127,7 +128,8 @@ class Completed:
 
     Counts are segments: `sent` of this rank's own contribution, `repaired` sent
     again, `given_up` of it that owners went without, `returned` residual segments
-    added to it, `lost` that this rank as an owner went without.
+    added to it, `lost` that this rank as an owner went without. `also_released`
+    are rows of one number each: earlier operations, as if each had its Released.
     """
 
     operation: int = integer(1, MAX_OPERATION)
@@ -137,6 +139,7 @@ class Completed:
     given_up: int = integer(0, 1 << 53)
     returned: int = integer(0, 1 << 53)
     lost: int = integer(0, 1 << 53)
+    also_released: list[list[int]] = rows(MAX_RELEASED, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,7 @@ KINDS: Final[tuple[type[Message], ...]] = (
 )  # fmt: skip
 _NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
 _FIELDS: Final = {kind: specification(kind) for kind in KINDS}
+_NAMES: Final = {kind: {name for name, _ in spec} for kind, spec in _FIELDS.items()}
 
 
 def to_frame(message: Message) -> list[Any]:
@@ -187,7 +191,7 @@ def from_frame_untrusted(frame: Any) -> Message:
         raise BadMessage(f"a message kind is an integer 0..{len(KINDS) - 1}")
     kind = KINDS[number]
     spec = _FIELDS[kind]
-    if not isinstance(values, dict) or values.keys() != {name for name, _ in spec}:
+    if not isinstance(values, dict) or values.keys() != _NAMES[kind]:
         raise BadMessage(f"{kind.__name__}: needs exactly {', '.join(n for n, _ in spec)}")
     for name, rule in spec:
         wrong = problem(values[name], rule)

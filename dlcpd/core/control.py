@@ -44,6 +44,13 @@ class Ready:
             self.window, self.checked, self.digest,
         )  # fmt: skip
 
+    def told(self, window: int, checked: int, digest: int) -> "Ready":
+        """This operation, with what one peer is told along with it."""
+        return Ready(
+            self.dtype, self.reduce, self.fill, self.traffic_class, self.count, self.max_loss,
+            self.fingerprint, window, checked, digest,
+        )  # fmt: skip
+
     def agrees_with(self, other: "Ready") -> bool:
         """Whether both ranks submitted the same operation."""
         return self.operation() == other.operation()

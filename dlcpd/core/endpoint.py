@@ -215,10 +215,13 @@ class Endpoint:
 
     def transmit(self, now: float) -> Iterator[Transmit]:
         """Batches to send now, flows taking turns, up to TURN bytes."""
-        turn = left = min(TURN, self.pacer.allowance(now))
+        self.more = False
         flows = [flow for flow in self.flows.values() if flow.wants_to_send()]
+        if not flows:
+            return
+        turn = left = min(TURN, self.pacer.allowance(now))
         self._turn += 1
-        flows = flows[self._turn % len(flows) :] + flows[: self._turn % len(flows)] if flows else []
+        flows = flows[self._turn % len(flows) :] + flows[: self._turn % len(flows)]
         while flows and left > 0:
             still = []
             for flow in flows:

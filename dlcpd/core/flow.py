@@ -13,6 +13,7 @@ import numpy as np
 from dlcpd.core import control
 from dlcpd.core.bitmap import indices, pack_bits
 from dlcpd.core.datagram import Control, Group, Transmit
+from dlcpd.core.early import EarlyData
 from dlcpd.core.incoming import Host, Incoming
 from dlcpd.core.path import microseconds
 from dlcpd.core.paths import Paths
@@ -23,7 +24,8 @@ from dlcpd.core.wire_batch import SEGMENT, SENT_AT, build
 
 MAX_BATCH: Final = 1440  # datagrams of one system call: 32 GSO bursts, 2 MB
 ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
-ANSWER_DELAY: Final = 1e-3  # seconds CREDIT and COMPLETE wait for an ASK or for company
+ANSWER_DELAY: Final = 2e-3  # seconds CREDIT and COMPLETE wait for an ASK; half the least RTO
+COMPANY: Final = 1e-3  # seconds after which they go along with whatever leaves
 ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
 STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
 SMALL_SEND: Final = 12  # datagrams; under the smallest congestion window
@@ -44,6 +46,7 @@ class Flow:
     window: int  # bytes the peer lets us have in flight
     grant: int  # bytes we let the peer have in flight
     paths: Paths
+    early: EarlyData = field(default_factory=EarlyData)
     outbox: list[Control] = field(default_factory=list)
     heard_at: float = 0.0
     unanswered: int = 0  # pings since the peer was last heard
@@ -52,7 +55,8 @@ class Flow:
     _senders: dict[Key, ChunkSender] = field(default_factory=dict)
     _incoming: dict[Key, Incoming] = field(default_factory=dict)
     _complete: list[Key] = field(default_factory=list)  # to be told, soon
-    _answer_due: bool = False  # a timer runs for what waits for company
+    _heard_ready: list[int] = field(default_factory=list)  # operations; likewise
+    _owing_since: float | None = None  # when something came that the peer will want answered
     _probe_acked: int | None = None  # acked at the last look; None: nothing is awaited
     _probe_attempt: int = 0
     _check_at: float = 0.0  # not before
@@ -148,9 +152,11 @@ class Flow:
         header, words = group.header, group.words
         key = (header.operation, header.kind, header.chunk)
         ending = bool(int(words[-1, 0]) & _ENDING)
-        incoming = self._incoming.get(key) or self._open(key, len(words), ending=ending)
+        incoming = self._incoming.get(key)
         if incoming is None:
-            return
+            incoming = self._open(key, len(words), ending=ending, data=group)
+            if incoming is None:
+                return
         segments = (words[:, SEGMENT] & 0xFFFF).astype(np.intp)
         good = incoming.place(group.rows, group.index, group.lengths, segments)
         if len(good) < len(segments):
@@ -164,13 +170,22 @@ class Flow:
         elif receiver.ended:
             self.host.set_timer((self, "chunk", key), now + self.paths.reordering)
 
-    def _open(self, key: Key, datagrams: int, *, ending: bool) -> Incoming | None:
+    def replay_early(self, operation: int, now: float) -> None:
+        """Take in what came before the peer and we had agreed on `operation`."""
+        for group in self.early.take(operation):
+            self.on_data(group, now)
+
+    def _open(
+        self, key: Key, datagrams: int, *, ending: bool, data: Group | None = None
+    ) -> Incoming | None:
         opened = self.host.open_incoming(self.rank, key)
         if isinstance(opened, Incoming):
             self._incoming[key] = opened
             if opened.receiver.deadline < float("inf"):
                 self.host.set_timer((self, "chunk", key), opened.receiver.deadline)
             return opened
+        if data is not None and opened == "early" and self.early.keep(data):
+            return None
         self.host.count(opened, datagrams)
         if ending and opened in ("duplicate", "stale"):
             self._complete.append(key)  # our COMPLETE was lost: say it again
@@ -249,10 +264,13 @@ class Flow:
         if sender not in self._repairs:
             self._repairs.append(sender)
 
-    def imply_complete(self, key: Key) -> None:
-        """A result that leaves now tells the peer that its contribution is settled."""
-        if key in self._complete and len(self._queue) == 1:
-            self._complete.remove(key)
+    def acknowledge_ready(self, operation: int) -> None:
+        """Tell the peer, soon, that its READY is here."""
+        self._heard_ready.append(operation)
+
+    def imply_complete(self, operation: int) -> None:
+        """The READY that leaves now says that all of `operation` is complete."""
+        self._complete = [key for key in self._complete if key[0] != operation]
 
     def acknowledge(self, key: Key, now: float) -> None:
         """The peer has this chunk, as a COMPLETE or its consequences show."""
@@ -262,7 +280,7 @@ class Flow:
             self.host.on_acknowledged(self.rank, sender, now)
 
     def acknowledge_all(self, operation: int, now: float) -> None:
-        """The peer left with all it wanted of this operation."""
+        """The peer has all it wants of this operation: it is done, or has left."""
         for key in [key for key in self._senders if key[0] == operation]:
             self.acknowledge(key, now)
 
@@ -271,7 +289,6 @@ class Flow:
     def handle_timer(self, what: str, key: Key, now: float) -> None:
         """A timer set for ("end" | "chunk" | "answer" | "credit awaited", key) expired."""
         if what == "answer":
-            self._answer_due = False
             self.answer(now)
             return
         if what == "credit awaited":
@@ -387,19 +404,25 @@ class Flow:
     def flush(self, now: float) -> list[Control]:
         """Control datagrams to send now.
 
-        What arrived and what is complete is told when the peer asks, or with anything else
-        that goes to it: waking it up costs more than the datagram. Else ANSWER_DELAY later.
+        What arrived and what is complete is told when the peer asks. Else it waits: for
+        another datagram, since waking the peer up costs more than the telling, or for a READY
+        that says it all. At most ANSWER_DELAY.
         """
-        if self.outbox or self.paths.asked:
+        if self._owing_since is None:
+            if self._complete or self._heard_ready or self.paths.pending:
+                self._owing_since = now
+                self.host.set_timer((self, "answer", None), now + ANSWER_DELAY)
+        elif self.outbox and now >= self._owing_since + COMPANY:
             self.answer(now)
-        elif not self._answer_due and (self._complete or self.paths.pending):
-            self._answer_due = True
-            self.host.set_timer((self, "answer", None), now + ANSWER_DELAY)
+        if self.paths.asked:
+            self.answer(now)
         out, self.outbox = self.outbox, []
         return out
 
     def answer(self, now: float) -> None:
         """Tell all that the peer may wait to hear."""
+        self._owing_since = None
+        self.host.cancel_timer((self, "answer", None))
         rows = self.paths.credits(now)
         if rows:
             path = rows[0].path  # has just carried something: the best may be dead
@@ -407,6 +430,9 @@ class Flow:
             self.tell(Header(Kind.CREDIT, self.token_out), body, path=path)
         if self._complete:
             self._report_complete()
+        for operation in self._heard_ready:
+            self.tell(Header(Kind.READY_ACK, self.token_out, operation))
+        self._heard_ready.clear()
 
     def _report_complete(self) -> None:
         told, self._complete = self._complete, []
@@ -419,6 +445,7 @@ class Flow:
 
     def forget(self, operation: int) -> None:
         """The operation failed: drop everything of it."""
+        self.early.take(operation)
         for key in [k for k in self._senders if k[0] == operation]:
             self._senders.pop(key).on_done()
             self.host.cancel_timer((self, "end", key))

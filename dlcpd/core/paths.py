@@ -65,6 +65,8 @@ class Paths:
     def for_control(self, attempt: int) -> int:
         """The path with the shortest round trip; the others in turn for later attempts, since
         the best one may just have died."""
+        if len(self.tx) == 1:
+            return 0
         order = sorted(
             range(len(self.tx)), key=lambda p: (not self.tx[p].up, self.tx[p].rtt.smoothed)
         )

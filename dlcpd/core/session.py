@@ -5,7 +5,7 @@ so nothing arrives that has no place, and ranks that disagree are told so by nam
 """
 
 from collections import Counter, OrderedDict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -48,6 +48,7 @@ class Operation(Protocol):
     """A collective in flight, as the session sees it."""
 
     ready_ranks: set[int]  # peers whose READY is in
+    done: bool  # its result stands, though peers may still fetch parts of it
 
     @property
     def number(self) -> int: ...
@@ -110,7 +111,7 @@ class Session:
     _now: float = 0.0
     _ready: dict[int, dict[int, Ready]] = field(default_factory=dict)  # rank -> operation -> it
     _telling: dict[tuple[int, int], Telling] = field(default_factory=dict)  # rank, operation
-    _late: set[tuple[int, int]] = field(default_factory=set)  # (rank, operation): READY before ours
+    _late: set[tuple[int, int]] = field(default_factory=set)  # (rank, operation) whose data we cut
     _farewell: SessionBroken | None = None  # of a peer that left while operations went on
     _failed: OrderedDict[int, None] = field(default_factory=OrderedDict)
     _doomed: dict[int, DlcpError] = field(default_factory=dict)  # failed before we submitted it
@@ -135,10 +136,12 @@ class Session:
         self.operations[number] = operation
         self.set_timer((self, "deadline", number), operation.deadline)
         operation.start(self, now)
-        self._late |= {(rank, number) for rank in self.flows if number in self._ready.get(rank, ())}
+        self._late |= {(r, number) for r, flow in self.flows.items() if flow.early.was_cut(number)}
         for flow in self.flows.values():  # all, before any can fail it: nobody is left waiting
             flow.look_after_paths(now)
-            self._telling[flow.rank, number] = Telling(*self.digests.next_for(flow.rank))
+            told = Telling(*self.digests.next_for(flow.rank))
+            self._telling[flow.rank, number] = told
+            flow.imply_complete(told.checked)
             self._tell_ready(flow, operation)
             self._watch(flow)
         if number in self._doomed:
@@ -150,9 +153,7 @@ class Session:
 
     def _tell_ready(self, flow: Flow, operation: Operation) -> None:
         number, told = operation.number, self._telling[flow.rank, operation.number]
-        ready = replace(
-            operation.ready, window=flow.grant, checked=told.checked, digest=told.digest
-        )
+        ready = operation.ready.told(flow.grant, told.checked, told.digest)
         flags = Flag.LATE if (flow.rank, number) in self._late else Flag.NONE
         header = Header(Kind.READY, flow.token_out, number, flags=flags)
         flow.tell(header, ready.pack(), attempt=told.attempt)
@@ -176,6 +177,7 @@ class Session:
             self.fail(operation.number, RanksDisagree(text))
             return
         operation.on_peer_ready(rank, self._now, late=late)
+        self.flows[rank].replay_early(operation.number, self._now)
 
     # --- from the network -----------------------------------------------------------
 
@@ -188,10 +190,11 @@ class Session:
         if not self.digests.check(flow.rank, ready.checked, ready.digest):
             self._diverged(flow.rank, ready.checked)
             return
+        flow.acknowledge_all(ready.checked, now)  # it has the result: it has all of our part
         operation = self.operations.get(number)
         if operation is not None:
             if flow.rank in operation.ready_ranks:  # it does not know yet that we are ready too
-                flow.tell(Header(Kind.READY_ACK, flow.token_out, number), path=header.path)
+                flow.acknowledge_ready(number)
             else:
                 self._match(flow.rank, operation, ready, late=bool(header.flags & Flag.LATE))
             return
@@ -199,7 +202,8 @@ class Session:
             return  # no room to remember it: without an answer it will be told again
         if number > self.submitted:
             self._ready.setdefault(flow.rank, {})[number] = ready
-        flow.tell(Header(Kind.READY_ACK, flow.token_out, number), path=header.path)
+            flow.early.announce(number)
+        flow.acknowledge_ready(number)
 
     def on_ready_ack(self, flow: Flow, number: int) -> None:
         """The peer knows that we are ready."""
@@ -214,8 +218,6 @@ class Session:
             if number in self._failed:
                 return "failed"
             return "stale" if number <= self.submitted else "early"
-        if key[1] is Kind.PULL:
-            self._knows_us_ready(rank, number)  # it has our contribution: it has our READY
         return operation.open_incoming(rank, key, self._now)
 
     def on_received(self, incoming: Incoming, now: float) -> None:
@@ -226,6 +228,8 @@ class Session:
 
     def on_acknowledged(self, rank: int, sender: ChunkSender, now: float) -> None:
         self._now = now
+        if sender.key[1] is Kind.PUSH:
+            self._knows_us_ready(rank, sender.key[0])  # it took our part: it has our READY
         operation = self.operations.get(sender.key[0])
         if operation is not None:
             operation.on_acknowledged(rank, sender, now)
@@ -263,10 +267,6 @@ class Session:
         """What arrived from `rank` shows that it has our chunk `key`."""
         self.flows[rank].acknowledge(key, now)
 
-    def imply_complete(self, rank: int, key: Key) -> None:
-        """What was just queued towards `rank` says that its `key` is complete."""
-        self.flows[rank].imply_complete(key)
-
     def done(self, number: int, *, released: bool, stats: Stats, digest: int | None) -> None:
         """The result of an operation stands."""
         self.events.append(OperationDone(self.number, number, released, stats))
@@ -302,18 +302,22 @@ class Session:
     def fail(self, number: int, error: DlcpError) -> None:
         """End an operation without a result; a no-op when it is over.
 
-        One that is not submitted yet fails as soon as it is: its peers have given it up.
+        One that is not submitted yet fails as soon as it is: its peers have given it up. One
+        that is done already is released: whoever misses parts of it says so himself.
         """
         operation = self.operations.get(number)
         if operation is None:
             if self.submitted < number <= self.submitted + MAX_AHEAD:
                 self._doomed[number] = error
             return
+        for flow in self.flows.values():
+            flow.forget(number)
+        if operation.done:
+            self.released(number)
+            return
         operation.on_failed()
         self._close(number)
         self._remember_failed(number)
-        for flow in self.flows.values():
-            flow.forget(number)
         self.events.append(OperationFailed(self.number, number, error.code, str(error)))
         self._say_farewell()
 
@@ -323,6 +327,8 @@ class Session:
         self.submitted = number
         for readies in self._ready.values():
             readies.pop(number, None)
+        for flow in self.flows.values():
+            flow.forget(number)
         self._remember_failed(number)
         self.events.append(OperationFailed(self.number, number, error.code, str(error)))
 

@@ -18,7 +18,9 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final
 
-from dlcpd.collectives.all_reduce import AllReduce, ScratchPool, Spec
+from dlcpd.collectives.all_reduce import AllReduce, ScratchPool
+from dlcpd.collectives.one_shot import OneShot
+from dlcpd.collectives.reduction import Spec
 from dlcpd.contract.errors import BadMessage, BadPolicy, DlcpError, SessionClosed, error_for
 from dlcpd.contract.messages import Completed, Failed, Released, Submit
 from dlcpd.core.control import Ready
@@ -109,7 +111,6 @@ class Engine:
                 self._epoll.modify(path, select.EPOLLIN | select.EPOLLOUT)
                 break
             batch = next(batches, None)
-        self._send_controls(now)
         for session in list(self.endpoint.sessions.values()):
             if session.events:
                 events, session.events = session.events, []
@@ -143,8 +144,8 @@ class Engine:
                 if batch is None:
                     return
                 self.endpoint.receive(batch, now)
-                if path.drained:
-                    return
+                if path.drained and len(batch.index):
+                    return  # else it was control, and what follows it is here by now
 
         return handle
 
@@ -187,7 +188,9 @@ class Engine:
             else:
                 self._send(lane, Failed(message.operation, exc.code, str(exc)))
 
-    def _operation(self, lane: Lane, session: Session, ask: Submit, now: float) -> AllReduce:
+    def _operation(
+        self, lane: Lane, session: Session, ask: Submit, now: float
+    ) -> OneShot | AllReduce:
         size = ask.count * STORAGE[ask.dtype].itemsize
         if ask.offset % 64 or ask.offset + size > len(lane.memory):
             raise BadMessage(
@@ -207,7 +210,10 @@ class Engine:
             self.config.digest_every, seed=session.number,
         )  # fmt: skip
         memory = lane.memory[ask.offset : ask.offset + size]
-        return AllReduce(spec, memory, self.config.segment_size, self.scratch)
+        segment_size = self.config.segment_size
+        if OneShot.suits(size, ask.max_loss, session.world_size, segment_size):
+            return OneShot(spec, memory, segment_size)
+        return AllReduce(spec, memory, segment_size, scratch=self.scratch)
 
     def _tell(self, event: Event) -> None:
         """A session's event, to the client and where it matters to control."""
@@ -216,13 +222,17 @@ class Engine:
             return
         match event:
             case OperationDone(_, number, released, stats):
+                also = [[earlier] for earlier in lane.take_released()]
                 self._send(
                     lane,
                     Completed(number, released, stats.sent, stats.repaired, stats.given_up,
-                              stats.returned, stats.lost),
+                              stats.returned, stats.lost, also),
                 )  # fmt: skip
             case OperationReleased(_, number):
-                self._send(lane, Released(number), urgent=False)
+                if not lane.released:  # not at once: waking the client costs more than the news
+                    at = time.monotonic() + LANE_DELAY
+                    self.endpoint.timers.set((self, "lane", lane.session), at)
+                lane.released.append(number)
             case OperationFailed(_, number, code, text):
                 self._send(lane, Failed(number, code, text))
                 self._emit(commands.OperationFailed(lane.session, number, code, text))
@@ -230,24 +240,19 @@ class Engine:
                 self._send(lane, Failed(0, code, text))
                 self._emit(commands.SessionBroken(lane.session, rank, code, text))
 
-    def _send(
-        self, lane: Lane, message: Completed | Released | Failed, *, urgent: bool = True
-    ) -> None:
-        if not urgent and not lane.backlog:
-            self.endpoint.timers.set((self, "lane", lane.session), time.monotonic() + LANE_DELAY)
-        if not lane.send(message, urgent=urgent):
+    def _send(self, lane: Lane, message: Completed | Released | Failed) -> None:
+        if not lane.send(message):
             self._emit(commands.LaneClosed(lane.session))
             self._close(lane.session, SessionClosed("the client does not read its lane"))
-            return
-        if urgent:
+        elif lane.backlog:
             self._watch_backlog(lane)
 
     def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
-        """Frames that had time have waited long enough."""
+        """What was released has waited long enough for an outcome that goes to its client."""
         lane = self.lanes.get(rest[0])
         if lane is not None:
-            lane.flush()
-            self._watch_backlog(lane)
+            for number in lane.take_released():
+                self._send(lane, Released(number))
 
     def _watch_backlog(self, lane: Lane) -> None:
         if lane.fileno() in self._handlers:

@@ -26,6 +26,7 @@ class Lane:
         self.socket = socket.socket(fileno=lane)
         self.socket.setblocking(False)
         self.backlog: deque[bytes] = deque()
+        self.released: list[int] = []  # operations the client has yet to hear of
         try:
             mapped = mmap.mmap(arena, arena_bytes)
         finally:
@@ -53,15 +54,15 @@ class Lane:
             raise EOFError
         return unpack_untrusted(frame)
 
-    def send(self, message: Message, *, urgent: bool = True) -> bool:
-        """Queue and try; False when the client has left too much unread.
+    def take_released(self) -> list[int]:
+        """What `released` held."""
+        released, self.released = self.released, []
+        return released
 
-        What is not urgent waits for `flush` or for the next frame that is: waking the client
-        costs more than the frame.
-        """
+    def send(self, message: Message) -> bool:
+        """Queue and try; False when the client has left too much unread."""
         self.backlog.append(msgpack.packb(to_frame(message)))
-        if urgent:
-            self.flush()
+        self.flush()
         return len(self.backlog) <= MAX_BACKLOG
 
     def flush(self) -> None:

@@ -19,7 +19,7 @@ GRADIENT = torch.zeros(100)
 
 def ask(op: Any = "sum", tensor: torch.Tensor = GRADIENT, **changes: Any) -> Submit:
     values: dict[str, Any] = {"policy": EXACT, "name": None, "critical": ()}
-    return request(tensor, op, **(values | changes)).submit(1, 4096, in_place=True)
+    return request(tensor, op, **(values | changes)).submit(1, offset=4096, in_place=True)
 
 
 @pytest.mark.parametrize("name", ["sum", "avg", "min", "max"])

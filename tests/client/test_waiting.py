@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -137,10 +138,16 @@ def test_an_engine_that_does_not_read_does_not_hang_a_submission(world: StandIn)
     with pytest.raises(DeadlineExceeded, match="takes no further operation"):
         until_full()
     sent = session._table.waiting  # noqa: SLF001
+    over, limit = threading.Event(), time.monotonic() + 60
+    # The stand-in, unlike the engine, blocks when a rank leaves its answers unread.
+    readers = [in_background(partial(s.wait_until, over.is_set, limit)) for s in world.sessions]
     world.reading.set()
     for _ in range(sent):
         world.sessions[1].all_reduce(torch.ones(1))
     assert submit(world).wait()  # nothing of the refused one was sent: the numbers still agree
+    over.set()
+    for thread, _ in readers:
+        thread.join(30)
 
 
 def test_the_end_of_the_lane_ends_every_wait(world: StandIn) -> None:

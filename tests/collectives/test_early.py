@@ -1,7 +1,8 @@
-"""Small contributions travel with READY: taken by a peer in step, sent again to a late one."""
+"""Small contributions travel with READY: a peer in step takes them, a late one has kept them."""
 
 import pytest
 
+from dlcpd.contract.errors import ArenaFull
 from dlcpd.core.wire import Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, rank_ordered
@@ -9,9 +10,9 @@ from tests.sim.reference import copies, draw, rank_ordered
 DELAY = 200e-6  # seconds
 
 
-def warm(world: int = 2, jitter: float = 0.0) -> SimNetwork:
+def warm(world: int = 2, jitter: float = 0.0, *, one_shot: bool = False) -> SimNetwork:
     """After one operation every rank knows the others' windows."""
-    net = SimNetwork(world, Link(delay=DELAY, jitter=jitter), recorded=[])
+    net = SimNetwork(world, Link(delay=DELAY, jitter=jitter), recorded=[], one_shot=one_shot)
     net.submit_all(1, draw("float32", world, 100, 1))
     net.run()
     assert net.recorded
@@ -19,8 +20,9 @@ def warm(world: int = 2, jitter: float = 0.0) -> SimNetwork:
     return net
 
 
-def pushes(net: SimNetwork) -> int:
-    return sum(c.data[1] == Kind.PUSH for c in net.recorded or ())
+def pushes(net: SimNetwork, source: int | None = None) -> int:
+    found = [c.source for c in net.recorded or () if c.data[1] == Kind.PUSH]
+    return len(found) if source is None else found.count(source)
 
 
 def test_in_step_a_small_operation_takes_one_round_trip() -> None:
@@ -43,23 +45,50 @@ def test_the_first_operation_of_all_waits_for_the_peers_window() -> None:
     assert pushes(net) == 0
 
 
+@pytest.mark.parametrize("one_shot", [False, True])
 @pytest.mark.parametrize("world", [2, 4])
-def test_a_rank_that_comes_late_is_sent_it_again_at_once(world: int) -> None:
-    net = warm(world)
+@pytest.mark.parametrize(("room", "trips"), [(True, 2), (False, 6)])
+def test_a_rank_that_comes_late(world: int, one_shot: bool, room: bool, trips: int) -> None:
+    """It has kept what came early; what it had no room for is sent again at once."""
+    net = warm(world, one_shot=one_shot)
     parts = draw("float32", world, 100, 2)
     expected, held = rank_ordered(parts, "float32", "sum"), copies(parts)
+    for flow in net.sessions[0].flows.values():
+        flow.early.limit = flow.early.limit if room else 0
     for rank in range(1, world):
         net.submit(rank, 2, held[rank])
     net.run(until=0.05)
     net.now += 0.05
-    assert net.counted("early")
-    begin = net.now
+    before, begin = pushes(net), net.now
     net.submit(0, 2, held[0])
-    net.run(until=6 * DELAY)  # READY, contributions again, result: no timer is waited for
+    net.run(until=(trips + 0.2) * DELAY)  # no timer is waited for
     assert all((tensor == expected).all() for tensor in held)
-    assert net.now - begin <= 6 * DELAY
+    assert net.now - begin <= (trips + 0.2) * DELAY
     net.run()
     assert all(2 in net.done(rank) for rank in range(world))
+    again = pushes(net) - before - pushes(net, source=0)
+    assert bool(again) is not room
+
+
+def test_what_is_kept_is_dropped_with_the_operation() -> None:
+    net = warm()
+    net.submit(1, 2, draw("float32", 2, 100, 2)[1])
+    net.run(until=0.05)
+    (early,) = [flow.early for flow in net.sessions[0].flows.values()]
+    assert early.size
+    net.sessions[0].refuse(2, ArenaFull("no"))
+    assert not early.size
+
+
+def test_the_next_ready_says_that_the_last_operation_is_done() -> None:
+    """No COMPLETE is needed between operations that follow each other."""
+    net = SimNetwork(
+        2, Link(delay=DELAY), tamper=lambda _s, _t, d: [] if d[1] == Kind.COMPLETE else [d]
+    )
+    for number in (1, 2):
+        net.submit_all(number, draw("float32", 2, 100, number), in_place=False)
+        net.run(until=10 * DELAY)
+    assert [net.released(rank) for rank in range(2)] == [{1}, {1}]
 
 
 def test_what_came_before_the_ready_it_travelled_with_is_repaired() -> None:

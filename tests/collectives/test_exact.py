@@ -45,17 +45,20 @@ def check(net: SimNetwork, cases: list[tuple[str, str, int]], seed: int) -> None
     for rank in range(net.world_size):
         done = net.done(rank)
         assert sorted(done) == list(held)
-        assert all(d.released and not d.stats.lost and not d.stats.given_up for d in done.values())
+        assert not any(d.stats.lost or d.stats.given_up for d in done.values())
+        assert net.released(rank) == set(held)
+        assert net.one_shot or all(d.released for d in done.values())  # done once all have it
         assert not net.sessions[rank].operations
 
 
+@pytest.mark.parametrize("one_shot", [False, True])
 @pytest.mark.parametrize("paths", [1, 2])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("world", WORLDS)
-def test_every_size_and_type(world: int, loss: float, paths: int) -> None:
+def test_every_size_and_type(world: int, loss: float, paths: int, one_shot: bool) -> None:
     net = SimNetwork(
         world, Link(loss=loss, duplicate=0.02, jitter=40e-6), seed=world, segment_size=SEGMENT,
-        chunk_segments=CHUNK_SEGMENTS, paths=paths,
+        chunk_segments=CHUNK_SEGMENTS, paths=paths, one_shot=one_shot,
     )  # fmt: skip
     cases = []
     for index, dtype in zip(range(8), cycle(DTYPES), strict=False):
@@ -88,14 +91,17 @@ def test_chunks_of_many_segments(loss: float, seed: int) -> None:
         min_size=1, max_size=3,
     ),
     seed=st.integers(0, 1 << 16),
+    one_shot=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=25)
+@settings(max_examples=40)
 def test_any_job_on_any_network(  # noqa: PLR0917  # hypothesis passes them by name
     world: int, loss: float, duplicate: float, jitter: float, paths: int,
-    cases: list[tuple[str, str, int]], seed: int,
+    cases: list[tuple[str, str, int]], seed: int, one_shot: bool,
 ) -> None:  # fmt: skip
     link = Link(loss=loss, duplicate=duplicate, jitter=jitter)
-    net = SimNetwork(world, link, seed=seed, segment_size=64, chunk_segments=6, paths=paths)
+    net = SimNetwork(
+        world, link, seed=seed, segment_size=64, chunk_segments=6, paths=paths, one_shot=one_shot
+    )
     check(net, cases, seed)
 
 

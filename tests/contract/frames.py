@@ -13,6 +13,7 @@ from dlcpd.contract.schema import MAX_TEXT
 Rule = Mapping[str, Any]
 
 _ROWS: dict[tuple[type, ...], list[Any]] = {
+    (int,): [7],
     (int, int): [0, 4096],
     (int, str, str, str): [1, "host-b", "tcp://192.0.2.2:7700", "k" * 40],
 }

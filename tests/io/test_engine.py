@@ -9,6 +9,7 @@ import msgpack
 import numpy as np
 import pytest
 
+from dlcpd.collectives.reduction import SMALL
 from dlcpd.contract.messages import Completed, Hello, Released, to_frame
 from dlcpd.core.wire import Header, Kind
 from dlcpd.io import commands
@@ -46,7 +47,7 @@ def exact(job: Job, number: int, count: int, dtype: str = "float32", op: str = "
     expected = rank_ordered(parts, dtype, op).tobytes()
     for rank, outcome in zip(job.ranks, outcomes, strict=True):
         assert isinstance(outcome, Completed), outcome
-        assert outcome.released
+        assert outcome.released or parts[0].nbytes <= SMALL
         assert rank.tensor(0, count, dtype).tobytes() == expected
 
 
@@ -119,6 +120,8 @@ def test_many_in_flight_without_in_place(job: Jobs) -> None:
             assert isinstance(message, Completed | Released), message
             if isinstance(message, Released) or message.released:
                 released.add(message.operation)
+            if isinstance(message, Completed):
+                released |= {number for (number,) in message.also_released}
     for number, pair in parts.items():
         expected = rank_ordered(pair, "float32", "sum").tobytes()
         for rank in started.ranks:
@@ -321,4 +324,5 @@ def test_the_past_sent_again_by_a_stranger_changes_nothing(job: Jobs) -> None:
         stranger.sendto(old.pack() + payload, tuple(started.endpoints[0][0]))
     stranger.close()
     exact(started, 2, 100_000)
-    assert started.engines[0].counters()["stale"] >= 50
+    counters = started.engines[0].counters()
+    assert sum(counters.get(reason, 0) for reason in ("stale", "duplicate", "chunk")) >= 50

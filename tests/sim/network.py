@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.collectives.all_reduce import AllReduce, ScratchPool, Spec
+from dlcpd.collectives.all_reduce import AllReduce, ScratchPool
+from dlcpd.collectives.one_shot import OneShot
+from dlcpd.collectives.reduction import Spec
 from dlcpd.contract.errors import DlcpError
 from dlcpd.core.control import Ready
 from dlcpd.core.datagram import Bytes, Received, Transmit
 from dlcpd.core.endpoint import Endpoint, PeerSpec
-from dlcpd.core.events import Event, OperationDone, OperationFailed
+from dlcpd.core.events import Event, OperationDone, OperationFailed, OperationReleased
 from dlcpd.core.numbers import STORAGE
 from dlcpd.core.pacing import Pacer
 from dlcpd.core.session import Session
@@ -61,6 +63,7 @@ class SimNetwork:
     grant: int = 1 << 20
     rate_bps: float = 0.0  # of every engine; 0 = no cap
     peer_timeout: float = 1.0
+    one_shot: bool = False  # small operations go in one step, as in the engine
     life: int = 0  # tells the tokens of one network's sessions from another's
     now: float = 1000.0
     cut: set[int] = field(default_factory=set)  # ranks that hear and say nothing
@@ -122,16 +125,17 @@ class SimNetwork:
         op: str = "sum", max_loss: float = 0.0, name: str = "", fill: str = "residual",
         deadline: float = 60.0, in_place: bool = True, critical: list[list[int]] | None = None,
         fingerprint: int = 0, digest_every: int = 1, traffic_class: int = 5,
-    ) -> AllReduce:  # fmt: skip
+    ) -> OneShot | AllReduce:  # fmt: skip
         ready = Ready(dtype, op, fill, traffic_class, data.size, max_loss, fingerprint)
         spec = Spec(
             number, name, ready, self.now + deadline, in_place, critical or [], digest_every,
             seed=self.seed,
         )  # fmt: skip
         assert data.dtype == STORAGE[dtype]
-        return AllReduce(
-            spec, data.reshape(-1).view(np.uint8), self.segment_size, self.scratch[rank]
-        )
+        memory, segment_size = data.reshape(-1).view(np.uint8), self.segment_size
+        if self.one_shot and OneShot.suits(memory.size, max_loss, self.world_size, segment_size):
+            return OneShot(spec, memory, segment_size)
+        return AllReduce(spec, memory, segment_size, scratch=self.scratch[rank])
 
     def abort(self, rank: int, number: int, error: DlcpError) -> None:
         """What control does when another rank gave the operation up."""
@@ -140,6 +144,14 @@ class SimNetwork:
 
     def done(self, rank: int) -> dict[int, OperationDone]:
         return {e.operation: e for e in self.events[rank] if isinstance(e, OperationDone)}
+
+    def released(self, rank: int) -> set[int]:
+        """Operations whose memory no peer needs any more."""
+        return {
+            e.operation
+            for e in self.events[rank]
+            if isinstance(e, OperationReleased) or (isinstance(e, OperationDone) and e.released)
+        }
 
     def failed(self, rank: int) -> dict[int, OperationFailed]:
         return {e.operation: e for e in self.events[rank] if isinstance(e, OperationFailed)}

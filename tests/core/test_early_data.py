@@ -1,0 +1,76 @@
+"""What came before its operation: kept in order, within bounds, out of io's buffer."""
+
+import numpy as np
+
+from dlcpd.core.datagram import Group
+from dlcpd.core.early import MAX_CUT, EarlyData
+from dlcpd.core.packetizer import natural_order
+from dlcpd.core.wire import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire_batch import build
+
+WIDTH = HEADER_SIZE + 64
+
+
+def group(operation: int, fill: int = 1, count: int = 2) -> Group:
+    """`count` datagrams in every other row of a receive buffer."""
+    header = Header(Kind.PUSH, 7, operation)
+    rows = np.full((2 * count, WIDTH), fill, np.uint8)
+    return Group(
+        header, build(header, natural_order(count)), rows, np.arange(0, 2 * count, 2),
+        np.full(count, WIDTH),
+    )  # fmt: skip
+
+
+def test_it_is_kept_in_order_and_given_once() -> None:
+    early = EarlyData()
+    early.announce(3)
+    assert early.keep(group(3, fill=1))
+    assert early.keep(group(3, fill=2, count=1))
+    taken = early.take(3)
+    assert [int(g.rows[g.index[0], HEADER_SIZE]) for g in taken] == [1, 2]
+    assert [g.lengths.tolist() for g in taken] == [[WIDTH, WIDTH], [WIDTH]]
+    assert early.take(3) == []
+    assert early.size == 0
+
+
+def test_the_receive_buffer_may_be_used_again() -> None:
+    early, arrived = EarlyData(), group(1)
+    early.announce(1)
+    early.keep(arrived)
+    for reused in (arrived.rows, arrived.words, arrived.lengths):
+        reused[:] = 0
+    (kept,) = early.take(1)
+    assert kept.rows[kept.index].all()
+    assert kept.words[0].any()
+    assert kept.lengths.all()
+
+
+def test_what_was_not_announced_is_cut() -> None:
+    early = EarlyData()
+    assert not early.keep(group(5))
+    assert early.was_cut(5)
+    assert not early.size
+    early.announce(5)
+    assert early.keep(group(5))
+
+
+def test_what_does_not_fit_is_cut_and_the_rest_stays() -> None:
+    early = EarlyData(limit=3 * WIDTH)
+    early.announce(1)
+    early.announce(2)
+    assert early.keep(group(1))
+    assert not early.keep(group(2))
+    assert (early.was_cut(1), early.was_cut(2)) == (False, True)
+    assert early.take(1)
+    early.take(2)
+    assert not early.was_cut(2)
+    early.announce(2)
+    assert early.keep(group(2))
+
+
+def test_a_peer_that_sends_what_nobody_submits_costs_no_memory() -> None:
+    early = EarlyData()
+    for operation in range(10 * MAX_CUT):
+        early.keep(group(operation, count=1))
+        assert len(early._cut) <= MAX_CUT  # noqa: SLF001
+    assert not early.size
