@@ -92,6 +92,9 @@ def _add_bench(commands: Commands) -> None:
     made.add_argument("--warmup", type=whole(0, 1000), default=3, metavar="N")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                       help="a line of [network] of the hosts' configuration")  # fmt: skip
+    made.add_argument(
+        "--pin", action="store_true", help="give each host CPUs of its own, if there are enough"
+    )
     _add_places(made)
 
 

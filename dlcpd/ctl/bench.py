@@ -12,7 +12,7 @@ from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import launch, table
 from dlcpd.ctl.amounts import show_fraction, show_size
-from dlcpd.ctl.hosts import HostPlan, on_loopback, running
+from dlcpd.ctl.hosts import HostPlan, apart, on_loopback, running
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.statistic import Spread, algorithm_bandwidth, bus_bandwidth, slowest
 from dlcpd.ctl.switched import in_namespaces, switched
@@ -51,17 +51,26 @@ class Row:
 def bench(options: argparse.Namespace, output: Output) -> int:
     """Measure and print. Exit code 1 when a result was wrong."""
     check(options)
-    with _places(options) as plans, running(plans) as hosts:
-        work = launch.Work("dlcpd.ctl.bench_rank", _arguments(options), _timeout(options))
-        results = launch.run(hosts, work, progress=output.progress)
-    rows = [row for number, size in enumerate(options.sizes)
-            for row in rows_of(size, [rank[number] for rank in results], options)]  # fmt: skip
+    with _places(options) as places:
+        plans = apart(places) if options.pin else places
+        rows = _measure(plans, options, output)
     output.line(heading(options, plans))
     output.line(table.render(HEADER, [_cells(row, options) for row in rows], left=0))
     for line in verdicts(rows, options):
         output.line(line)
     output.document(_document(options, plans, rows))
     return 1 if any(row.wrong and row.transport == OURS for row in rows) else 0
+
+
+def _measure(plans: Sequence[HostPlan], options: argparse.Namespace, output: Output) -> list[Row]:
+    with running(plans) as hosts:
+        work = launch.Work("dlcpd.ctl.bench_rank", _arguments(options), _timeout(options))
+        results = launch.run(hosts, work, progress=output.progress)
+    return [
+        row
+        for number, size in enumerate(options.sizes)
+        for row in rows_of(size, [rank[number] for rank in results], options)
+    ]
 
 
 def check(options: argparse.Namespace) -> None:
@@ -172,6 +181,8 @@ def heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> str:
     if mode == "bounded":
         mode += f" ({show_fraction(options.max_loss)})"
     memory = "arena tensors" if options.arena else "ordinary tensors, copied in and out"
+    if plans[0].place.cpus:
+        where += f", {len(plans[0].place.cpus)} CPU(s) per host"
     injected = f", INJECTED loss {show_fraction(options.loss)}" if options.loss else ""
     return (
         f"all-reduce, {len(plans)} hosts, {where}{injected}; {mode}, {memory}; "
@@ -229,6 +240,7 @@ def _document(
             "python": platform.python_version(),
         },
         "hosts": len(plans),
+        "cpus_per_host": len(plans[0].place.cpus),  # 0 = they share all
         "switch": options.switch,
         "switch_loss": options.switch_loss if options.switch else 0.0,
         "switch_buffer": options.switch_buffer if options.switch else 0,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.ctl.processes import Child, environment, start
+from dlcpd.ctl.processes import ANYWHERE, Child, Place, environment, start
 from dlcpd.daemon.config import ChecksTable, Config, DaemonTable, InjectTable, LocalPath
 from dlcpd.daemon.config import NetworkTable as NetworkTable  # noqa: PLC0414  # re-exported
 from dlcpd.daemon.effective import to_toml
@@ -30,7 +30,7 @@ class HostPlan:
 
     name: str
     addresses: tuple[str, ...]  # one path each; the first also carries the control plane
-    namespace: str = ""  # network namespace; "" = this process's
+    place: Place = ANYWHERE
     interface: str = "lo"  # that holds the first address; Gloo is told to use it
     network: NetworkTable = _NETWORK  # `paths` are replaced by `addresses`
     digest_every: int = 16
@@ -68,6 +68,19 @@ def on_loopback(hosts: int, paths: int = 1, **settings: Any) -> list[HostPlan]:
             **settings,
         )
         for host in range(hosts)
+    ]
+
+
+def apart(plans: Sequence[HostPlan]) -> list[HostPlan]:
+    """The same hosts, each on CPUs of its own, as machines are; unchanged with too few CPUs.
+
+    Without, the scheduler may put both engines of a run on one CPU and leave another idle.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    share = len(cpus) // len(plans)
+    return [
+        replace(plan, place=replace(plan.place, cpus=tuple(cpus[number * share :][:share])))
+        for number, plan in enumerate(plans)
     ]
 
 
@@ -129,7 +142,7 @@ def _begin(stack: ExitStack, hosts: Hosts, plan: HostPlan) -> socket.socket:
         name="dlcpd",
         log=folder / "dlcpd.log",
         environ={**environment(), "NOTIFY_SOCKET": str(folder / "notify")},
-        namespace=plan.namespace,
+        place=plan.place,
     )
     stack.callback(child.stop, signal.SIGTERM)
     hosts.members.append(Host(plan, folder, child))

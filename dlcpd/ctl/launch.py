@@ -114,7 +114,7 @@ def _begin(stack: ExitStack, hosts: Hosts, number: int, work: Work) -> Rank:
             name=f"rank {number} on {host.plan.name}",
             log=host.folder / f"rank{number}.log",
             environ={**environment(), **_place(hosts, number), **work.environ},
-            namespace=host.plan.namespace,
+            place=host.plan.place,
             pass_fds=[theirs.fileno()],
         )
     stack.callback(child.stop, signal.SIGKILL)

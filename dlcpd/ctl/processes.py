@@ -43,17 +43,28 @@ class Child:
             self.process.wait()
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where on this machine a program runs."""
+
+    namespace: str = ""  # network namespace (needs root); "" = ours
+    cpus: tuple[int, ...] = ()  # it and its children keep to them; () = all
+
+
+ANYWHERE: Final = Place()
+
+
 def start(
     module: str,
     *arguments: str,
     name: str,
     log: Path,
     environ: Mapping[str, str],
-    namespace: str = "",
+    place: Place = ANYWHERE,
     pass_fds: Sequence[int] = (),
 ) -> Child:
-    """Run `python -m module arguments`, in a network namespace if one is named (needs root)."""
-    inside = ("ip", "netns", "exec", namespace) if namespace else ()
+    """Run `python -m module arguments`."""
+    inside = ("ip", "netns", "exec", place.namespace) if place.namespace else ()
     leash = (sys.executable, "-m", "dlcpd.ctl.leash", str(os.getpid()))
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -66,6 +77,8 @@ def start(
             # A terminal's Ctrl-C is for this process alone, which then ends the others in order.
             start_new_session=True,
         )
+    if place.cpus and process.poll() is None:
+        os.sched_setaffinity(process.pid, place.cpus)  # at once: it has no children yet
     return Child(name, process, log)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl.hosts import HostPlan
+from dlcpd.ctl.processes import Place
 
 _ROOT: Final = Path(__file__).parents[2]
 _PLACE: Final = re.compile(r"([\w.-]+)=([0-9a-fA-F.:]+)(?:%([\w.-]+))?")
@@ -30,7 +31,7 @@ def switched(
                 HostPlan(
                     f"host{host}",
                     (net.address(host),),
-                    namespace=net.host_namespace(host),
+                    place=Place(net.host_namespace(host)),
                     interface="eth0",
                     **settings,
                 )
@@ -54,7 +55,7 @@ def in_namespaces(places: Sequence[str], **settings: Any) -> list[HostPlan]:
             HostPlan(
                 f"host{number}",
                 (found[2],),
-                namespace=found[1],
+                place=Place(found[1]),
                 interface=found[3] or "eth0",
                 **settings,
             )

@@ -5,14 +5,16 @@ import signal
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dlcpd.contract.errors import DaemonUnavailable
 from dlcpd.ctl import processes
-from dlcpd.ctl.hosts import HostPlan, NetworkTable, on_loopback, running
+from dlcpd.ctl.hosts import HostPlan, NetworkTable, apart, on_loopback, running
 from dlcpd.ctl.main import FAILED, INTERRUPTED, main
+from dlcpd.ctl.processes import Place
 from dlcpd.ctl.status import query
 from dlcpd.daemon.config import parse
 
@@ -33,6 +35,24 @@ def test_hosts_on_loopback_share_no_address_and_no_seed() -> None:
     assert len(set(addresses)) == 8
     assert [plan.seed for plan in plans] == [10, 11, 12, 13]
     assert {plan.loss for plan in plans} == {0.5}
+
+
+def test_hosts_apart_share_no_cpu() -> None:
+    cpus = os.sched_getaffinity(0)
+    plans = apart(on_loopback(len(cpus)))
+    assert sorted(cpu for plan in plans for cpu in plan.place.cpus) == sorted(cpus)
+    crowd = on_loopback(len(cpus) + 1)
+    assert apart(crowd) == crowd  # too few: they share
+
+
+def test_a_daemon_and_its_children_keep_to_their_cpus() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    (plan,) = on_loopback(1)
+    with running([replace(plan, place=Place(cpus=(cpu,)))]) as hosts:
+        control = hosts.members[0].daemon.process.pid
+        children = Path(f"/proc/{control}/task/{control}/children").read_text().split()
+        assert children  # the engine
+        assert all(os.sched_getaffinity(pid) == {cpu} for pid in [control, *map(int, children)])
 
 
 def test_two_daemons_serve_and_leave_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
