@@ -41,7 +41,8 @@ from dlcpd.core.wire import Flag, Header, Kind
 MAX_AHEAD: Final = 1024  # operations a peer may be ahead of us; its READYs are remembered
 MAX_OPEN: Final = 1024  # operations in flight of one session
 MAX_LEDGER: Final = 4096  # rows kept for reports
-PINGS_BEFORE_LOST: Final = 3  # silence alone may be our own sleep; unanswered pings are not
+PINGS_BEFORE_LOST: Final = 8  # silence alone may be our own sleep, and pings are lost like data:
+# at 20 % each way three in a row go unanswered once in twenty times, eight once in thousands
 
 
 class Operation(Protocol):
@@ -427,6 +428,8 @@ class Session:
             interval = min(flow.paths.tx[0].rtt.timeout(flow.unanswered) * 2, interval)
         if silent >= 0.9 * interval:
             flow.ping(now)
+        if flow.unanswered:  # so that there are enough of them within the peer timeout
+            interval = min(interval, self.peer_timeout / (2 * PINGS_BEFORE_LOST))
         self.set_timer((self, "alive", flow.rank), now + interval)
 
     def excuse_silence(self, now: float) -> None:

@@ -292,6 +292,20 @@ def test_a_peer_far_ahead_is_not_told_that_it_was_understood() -> None:
     assert (other == expected).all()
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_lossy_network_is_no_dead_peer(seed: int) -> None:
+    """Two ranks have nothing to tell each other for long, and lose a fifth of their pings."""
+    net = SimNetwork(3, Link(loss=0.2), seed=seed)
+    parts = draw("float32", 3, 1000, 1)
+    expected = rank_ordered(parts, "float32", "sum")
+    for rank in (0, 1):
+        net.submit(rank, 1, parts[rank])
+    net.run(until=20.0)
+    net.submit(2, 1, parts[2])
+    net.run()
+    assert all((part == expected).all() for part in parts)
+
+
 # --- ends of an operation ----------------------------------------------------------------------
 
 
