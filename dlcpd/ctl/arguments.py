@@ -93,6 +93,11 @@ def _add_bench(commands: Commands) -> None:
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                       help="a line of [network] of the hosts' configuration")  # fmt: skip
     made.add_argument(
+        "--back-to-back",
+        action="store_true",
+        help="begin each round at once, not when all ranks are ready",
+    )
+    made.add_argument(
         "--pin", action="store_true", help="give each host CPUs of its own, if there are enough"
     )
     _add_places(made)

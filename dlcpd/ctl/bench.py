@@ -6,6 +6,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from dlcpd import __version__
@@ -116,7 +117,7 @@ def network_table(settings: Sequence[str]) -> NetworkTable:
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     names = ("sizes", "dtype", "op", "mode", "max_loss", "arena", "result_only", "against",
-             "repeat", "warmup", "seed")  # fmt: skip
+             "back_to_back", "repeat", "warmup", "seed")  # fmt: skip
     return {name: getattr(options, name) for name in names}
 
 
@@ -184,10 +185,21 @@ def heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> str:
     if plans[0].place.cpus:
         where += f", {len(plans[0].place.cpus)} CPU(s) per host"
     injected = f", INJECTED loss {show_fraction(options.loss)}" if options.loss else ""
+    if options.against == THEIRS and (options.switch or options.netns):
+        where += f", Gloo over TCP {_tcp_congestion_control()}"
     return (
         f"all-reduce, {len(plans)} hosts, {where}{injected}; {mode}, {memory}; "
-        f"{options.repeat} rounds, slowest rank counts, medians"
+        f"{options.repeat} rounds{', back to back' if options.back_to_back else ''}, "
+        f"slowest rank counts, medians"
     )
+
+
+def _tcp_congestion_control() -> str:
+    """What new namespaces inherit; on loss it decides what Gloo is worth."""
+    try:
+        return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    except OSError:
+        return "of unknown congestion control"
 
 
 def _cells(row: Row, options: argparse.Namespace) -> list[object]:
@@ -238,6 +250,7 @@ def _document(
             "cpus": len(os.sched_getaffinity(0)),
             "kernel": platform.release(),
             "python": platform.python_version(),
+            "tcp_congestion_control": _tcp_congestion_control(),
         },
         "hosts": len(plans),
         "cpus_per_host": len(plans[0].place.cpus),  # 0 = they share all

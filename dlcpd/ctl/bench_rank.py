@@ -112,6 +112,7 @@ class _Measurement:
     def run(self) -> dict[str, Any]:
         for _ in range(self.arguments["warmup"]):
             self._round()
+        self.conductor.barrier()
         for series in self.series.values():
             series.times.clear()
         for _ in range(self.arguments["repeat"]):
@@ -134,7 +135,8 @@ class _Measurement:
         self, name: str, tensor: torch.Tensor, operation: Callable[[torch.Tensor], None]
     ) -> None:
         tensor.copy_(as_tensor(self.problem.part, self.problem.dtype))
-        self.conductor.barrier()
+        if not self.arguments["back_to_back"]:
+            self.conductor.barrier()
         begin = time.perf_counter()
         operation(tensor)
         self.series[name].times.append(time.perf_counter() - begin)

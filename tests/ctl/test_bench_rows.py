@@ -1,13 +1,14 @@
 """From samples to rows and verdicts."""
 
 import argparse
+import os
 from typing import Any
 
 import pytest
 
 from dlcpd.ctl.arguments import parser
 from dlcpd.ctl.bench import heading, network_table, rows_of, verdicts
-from dlcpd.ctl.hosts import on_loopback
+from dlcpd.ctl.hosts import apart, on_loopback
 
 SIZE = 1 << 20
 
@@ -93,6 +94,16 @@ def test_injected_loss_is_labelled() -> None:
     assert "switch 1gbit, loss 5 %" in heading(
         options("--switch", "1gbit", "--switch-loss", "5%"), plans
     )
+
+
+def test_what_else_bears_on_the_numbers_is_said() -> None:
+    plans = apart(on_loopback(1))
+    cpus = len(os.sched_getaffinity(0))
+    assert f"{cpus} CPU(s) per host" in heading(options("--pin"), plans)
+    assert "CPU(s)" not in heading(options(), on_loopback(2))
+    assert "back to back" in heading(options("--back-to-back"), plans)
+    assert "Gloo over TCP" in heading(options("--switch", "1gbit"), plans)
+    assert "Gloo over TCP" not in heading(options("--switch", "1gbit", "--against", "none"), plans)
 
 
 def test_settings_are_lines_of_the_configuration() -> None:

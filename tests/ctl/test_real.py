@@ -23,7 +23,7 @@ def result(line: str, folder: Path) -> tuple[int, Any]:
     "line",
     [
         "--dtype float32 --arena --loss 0.02",
-        "--dtype bfloat16 --op avg",
+        "--dtype bfloat16 --op avg --pin --back-to-back",
         "--dtype float32 --mode bounded --arena --result-only --loss 0.02",
     ],
 )
@@ -94,6 +94,10 @@ def test_bench_on_an_emulated_switch(tmp_path: Path) -> None:
     assert code == 0
     assert [row["wrong"] for row in document["rows"]] == [0, 0]
     assert document["switch_loss"] == pytest.approx(0.01)
+    assert (
+        document["machine"]["tcp_congestion_control"]
+        in Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text()
+    )
 
 
 @pytest.mark.netns
