@@ -85,7 +85,7 @@ class AllReduce(Reduction):
         self._to_pull = {c.index for c in self._layout.chunks if c.owner != session.rank}
         self._pulls_out = len(own) * (session.world_size - 1)
         for rank in session.flows:
-            if self._may_push_early(rank, sum(c.size for c in self._layout.owned_by(rank))):
+            if self._may_push_early(sum(c.size for c in self._layout.owned_by(rank))):
                 self._push(rank)
 
     def _contributions(self, rank: int) -> list[ChunkSender]:

@@ -49,14 +49,13 @@ class OneShot(Reduction):
     # --- life -------------------------------------------------------------------------
 
     def start(self, session: Session, now: float) -> None:
-        """Bring back what was given up before, and push to every rank that has room."""
+        """Bring back what was given up before, and push to every rank."""
         self._begin(session)
         self._chunk = Chunk(0, session.rank, 0, len(self.memory))
         self._sent = self.memory.copy()
         self._waiting = set(session.flows)
-        for rank in session.flows:
-            if self._may_push_early(rank, len(self._sent)):
-                self._push(rank)
+        for rank in session.flows:  # small as it is, it goes out with READY
+            self._push(rank)
 
     def _contributions(self, rank: int) -> list[ChunkSender]:
         order = natural_order(segment_count(len(self._sent), self.segment_size))
@@ -71,7 +70,7 @@ class OneShot(Reduction):
             return "chunk"
         if rank not in self.ready_ranks:
             return "unready"  # nothing counts before both have agreed on what it is
-        if rank in self._parts:
+        if rank in self._settled:
             return "duplicate"
         receiver = ChunkReceiver(segment_count(len(self._sent), self.segment_size))
         buffer = np.empty_like(self._sent)
@@ -91,6 +90,7 @@ class OneShot(Reduction):
             for other in range(world_size)
         ]
         reduce_in_rank_order(parts, rank, self.ready.dtype, self.ready.reduce)
+        self._parts.clear()  # their memory, while peers may still ask for ours
         self._add_digest(self._chunk)
         senders = [sender for pushes in self._pushes.values() for sender in pushes]
         stats = Stats(

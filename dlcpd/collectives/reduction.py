@@ -70,8 +70,6 @@ class Reduction:
 
     def on_peer_ready(self, rank: int, now: float, *, late: bool) -> None:
         """Push this rank's contributions to `rank`; again if they came too early."""
-        if rank in self.ready_ranks:
-            return
         self.ready_ranks.add(rank)
         if rank not in self._pushes:
             self._push(rank)
@@ -84,10 +82,11 @@ class Reduction:
         for sender in self._pushes[rank]:
             self._session.send(rank, sender)
 
-    def _may_push_early(self, rank: int, size: int) -> bool:
+    @staticmethod
+    def _may_push_early(size: int) -> bool:
         """A small contribution goes out with READY: in step, as ranks of a job mostly are, the
         peer can take it. One that cannot keeps it, or says by a LATE READY that it did not."""
-        return size <= SMALL and self._session.window(rank) > size
+        return size <= SMALL
 
     def _contributions(self, rank: int) -> list[ChunkSender]:
         """What `rank` needs of us."""

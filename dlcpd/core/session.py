@@ -250,10 +250,6 @@ class Session:
     def cancel_timer(self, key: Any) -> None:
         self.timers.cancel(key)
 
-    def window(self, rank: int) -> int:
-        """Bytes `rank` lets us have in flight; 0 before its first READY."""
-        return self.flows[rank].window
-
     # --- from operations ---------------------------------------------------------------
 
     def send(self, rank: int, sender: ChunkSender) -> None:

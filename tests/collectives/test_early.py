@@ -3,7 +3,8 @@
 import pytest
 
 from dlcpd.contract.errors import ArenaFull
-from dlcpd.core.wire import Kind
+from dlcpd.core.flow import ANSWER_DELAY
+from dlcpd.core.wire import Header, Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, rank_ordered
 
@@ -23,6 +24,12 @@ def warm(world: int = 2, jitter: float = 0.0, *, one_shot: bool = False) -> SimN
 def pushes(net: SimNetwork, source: int | None = None) -> int:
     found = [c.source for c in net.recorded or () if c.data[1] == Kind.PUSH]
     return len(found) if source is None else found.count(source)
+
+
+def operations(net: SimNetwork, kind: Kind) -> set[int]:
+    """Those of the datagrams of one kind."""
+    headers = [Header.unpack_untrusted(c.data) for c in net.recorded or ()]
+    return {header.operation for header in headers if header.kind is kind}
 
 
 def test_in_step_a_small_operation_takes_one_round_trip() -> None:
@@ -58,7 +65,6 @@ def test_a_rank_that_comes_late(world: int, one_shot: bool, room: bool, trips: i
     for rank in range(1, world):
         net.submit(rank, 2, held[rank])
     net.run(until=0.05)
-    net.now += 0.05
     before, begin = pushes(net), net.now
     net.submit(0, 2, held[0])
     net.run(until=(trips + 0.2) * DELAY)  # no timer is waited for
@@ -82,13 +88,43 @@ def test_what_is_kept_is_dropped_with_the_operation() -> None:
 
 def test_the_next_ready_says_that_the_last_operation_is_done() -> None:
     """No COMPLETE is needed between operations that follow each other."""
-    net = SimNetwork(
-        2, Link(delay=DELAY), tamper=lambda _s, _t, d: [] if d[1] == Kind.COMPLETE else [d]
-    )
-    for number in (1, 2):
+    net = SimNetwork(2, Link(delay=DELAY), recorded=[])
+    for number in (1, 2, 3):
         net.submit_all(number, draw("float32", 2, 100, number), in_place=False)
-        net.run(until=10 * DELAY)
-    assert [net.released(rank) for rank in range(2)] == [{1}, {1}]
+        net.run(until=4 * DELAY)
+    assert [net.released(rank) for rank in range(2)] == [{1, 2}, {1, 2}]
+    net.run()
+    assert operations(net, Kind.COMPLETE) == {3}
+    assert [net.released(rank) for rank in range(2)] == [{1, 2, 3}, {1, 2, 3}]
+
+
+def test_answers_to_every_operation_come_before_they_are_asked_for() -> None:
+    net = SimNetwork(2, Link(delay=DELAY), recorded=[])
+    for number in (1, 2, 3):
+        net.submit_all(number, draw("float32", 2, 100, number), digest_every=0)
+        net.run()
+        net.now += 1.0
+    assert operations(net, Kind.COMPLETE) == {1, 2, 3}
+    assert not operations(net, Kind.END)
+
+
+def test_an_answer_that_has_waited_goes_along_with_the_next_ready() -> None:
+    net = warm()
+    begin = net.now
+    net.submit_all(2, draw("float32", 2, 100, 2), in_place=False)
+    net.run(until=0.9 * ANSWER_DELAY)
+    assert not any(c.data[1] == Kind.CREDIT for c in net.recorded or ())
+    net.now = begin + 0.9 * ANSWER_DELAY
+    net.submit_all(3, draw("float32", 2, 100, 3), in_place=False, digest_every=0)
+    net.run(until=0.0)
+    assert any(c.data[1] == Kind.CREDIT for c in net.recorded or ())
+
+
+def test_a_ready_that_came_early_is_told_once() -> None:
+    net = warm()
+    net.submit(1, 2, draw("float32", 2, 100, 2)[1])
+    net.run(until=0.5)
+    assert [c.data[1] for c in net.recorded or ()].count(Kind.READY) == 1
 
 
 def test_what_came_before_the_ready_it_travelled_with_is_repaired() -> None:

@@ -8,7 +8,7 @@ from dlcpd.collectives.one_shot import MAX_FAN_IN, OneShot
 from dlcpd.collectives.reduction import SMALL
 from dlcpd.contract.errors import PeerLost
 from dlcpd.core import control
-from dlcpd.core.events import OperationFailed
+from dlcpd.core.events import OperationFailed, SessionBroken
 from dlcpd.core.wire import Header, Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, rank_ordered
@@ -129,9 +129,25 @@ def test_what_is_owed_to_a_peer_is_named_and_dropped_at_the_deadline() -> None:
     net.run(until=0.1)
     (operation,) = net.sessions[0].operations.values()
     assert operation.waiting_for() == "rank(s) 1 to take our part of operation 1"
+    assert isinstance(operation, OneShot)
+    assert not operation._parts  # noqa: SLF001  # the others' parts are not kept for that long
     net.run()
     assert net.released(0) == {1}
     assert not net.failed(0)
+
+
+def test_ranks_with_different_results_are_found() -> None:
+    """One of them adds up something else, whatever the reason."""
+    net = small_net()
+    net.tamper = lambda s, _t, data: (
+        [data[:-1] + b"\x55"] if s == 0 and data[1] == Kind.PUSH else [data]
+    )
+    for number in (1, 2):
+        net.submit_all(number, draw("float32", 2, COUNT, number))
+        net.run(until=0.1)
+        net.tamper = None
+    broken = [e for rank in (0, 1) for e in net.events[rank] if isinstance(e, SessionBroken)]
+    assert {e.code for e in broken} == {"replica_divergence"}
 
 
 @pytest.mark.parametrize("done", [True, False])
