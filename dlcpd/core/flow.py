@@ -55,7 +55,7 @@ class Flow:
     _senders: dict[Key, ChunkSender] = field(default_factory=dict)
     _incoming: dict[Key, Incoming] = field(default_factory=dict)
     _complete: list[Key] = field(default_factory=list)  # to be told, soon
-    _heard_ready: list[int] = field(default_factory=list)  # operations; likewise
+    _heard_ready: set[int] = field(default_factory=set)  # operations; likewise
     _owing_since: float | None = None  # when something came that the peer will want answered
     _probe_acked: int | None = None  # acked at the last look; None: nothing is awaited
     _probe_attempt: int = 0
@@ -266,7 +266,7 @@ class Flow:
 
     def acknowledge_ready(self, operation: int) -> None:
         """Tell the peer, soon, that its READY is here."""
-        self._heard_ready.append(operation)
+        self._heard_ready.add(operation)
 
     def imply_complete(self, operation: int) -> None:
         """The READY that leaves now says that all of `operation` is complete."""
@@ -373,6 +373,15 @@ class Flow:
         data = control.datagram(header._replace(path=path), body)
         self.outbox.append(Control(self.index, path, data))
 
+    def tell_everywhere(self, header: Header, body: bytes) -> None:
+        """Queue one control datagram on every path; an answer is expected on the best."""
+        best = self.paths.for_control(0)
+        for index in range(len(self.paths)):
+            if index != best:
+                data = control.datagram(header._replace(path=index), body)
+                self.outbox.append(Control(self.index, index, data))
+        self.tell(header, body, path=best)
+
     def check_paths(self, now: float) -> bool:
         """Ping paths that owe an answer, demote those that stay silent. True: some do owe one."""
         silent = self.paths.silent()
@@ -430,7 +439,7 @@ class Flow:
             self.tell(Header(Kind.CREDIT, self.token_out), body, path=path)
         if self._complete:
             self._report_complete()
-        for operation in self._heard_ready:
+        for operation in sorted(self._heard_ready):
             self.tell(Header(Kind.READY_ACK, self.token_out, operation))
         self._heard_ready.clear()
 

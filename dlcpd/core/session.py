@@ -36,7 +36,7 @@ from dlcpd.core.incoming import Incoming
 from dlcpd.core.residual import ResidualStore
 from dlcpd.core.sender import ChunkSender, Key
 from dlcpd.core.timers import TimerTable
-from dlcpd.core.wire import Flag, Header, Kind
+from dlcpd.core.wire import MAX_ROUND, Flag, Header, Kind
 
 MAX_AHEAD: Final = 1024  # operations a peer may be ahead of us; its READYs are remembered
 MAX_OPEN: Final = 1024  # operations in flight of one session
@@ -156,8 +156,9 @@ class Session:
         number, told = operation.number, self._telling[flow.rank, operation.number]
         ready = operation.ready.told(flow.grant, told.checked, told.digest)
         flags = Flag.LATE if (flow.rank, number) in self._late else Flag.NONE
-        header = Header(Kind.READY, flow.token_out, number, flags=flags)
-        flow.tell(header, ready.pack(), attempt=told.attempt)
+        again = min(told.attempt, MAX_ROUND)
+        header = Header(Kind.READY, flow.token_out, number, round=again, flags=flags)
+        flow.tell_everywhere(header, ready.pack())  # what follows on a path must find it there
         at = self._now + flow.paths.tx[0].rtt.timeout(told.attempt)
         self.set_timer((self, "ready", flow.rank, number), at)
 
@@ -194,8 +195,9 @@ class Session:
         flow.acknowledge_all(ready.checked, now)  # it has the result: it has all of our part
         operation = self.operations.get(number)
         if operation is not None:
-            if flow.rank in operation.ready_ranks:  # it does not know yet that we are ready too
-                flow.acknowledge_ready(number)
+            if flow.rank in operation.ready_ranks:
+                if header.round:  # repeated: it does not know yet that we have heard
+                    flow.acknowledge_ready(number)
             else:
                 self._match(flow.rank, operation, ready, late=bool(header.flags & Flag.LATE))
             return

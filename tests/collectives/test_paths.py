@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from dlcpd.core.wire import DATA_KINDS
+from dlcpd.core.wire import DATA_KINDS, Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw, rank_ordered
 
@@ -89,3 +89,32 @@ def test_a_path_is_not_taken_for_dead_because_the_job_is_idle() -> None:
         net.submit(1, number, parts[1])
         net.run()
     assert net.counted("path_down") == 0
+
+
+@pytest.mark.parametrize("one_shot", [False, True])
+def test_data_on_a_quicker_path_does_not_overtake_its_ready(one_shot: bool) -> None:
+    net = SimNetwork(3, paths=2, detour={0: 2e-3}, one_shot=one_shot, recorded=[])
+    for number, count in enumerate((100, 1000, 20_000, 100, 20_000), 1):
+        parts = draw("float32", 3, count, number)
+        expected = rank_ordered(parts, "float32", "sum")
+        net.submit_all(number, parts)
+        net.run()
+        assert all((part == expected).all() for part in parts)
+    assert not net.counted("unready")
+    assert not any(
+        net.done(rank)[number].stats.repaired for rank in range(3) for number in range(1, 6)
+    )
+
+
+def test_copies_of_a_ready_are_not_answered_and_repetitions_are() -> None:
+    net = SimNetwork(2, paths=2, recorded=[])
+    net.submit_all(1, draw("float32", 2, 100, 1))
+    net.run()
+    kinds = [c.data[1] for c in net.recorded or ()]
+    assert kinds.count(Kind.READY) == 4
+    assert Kind.READY_ACK not in kinds
+    net.tamper = lambda _s, _t, data: [] if data[1] in DATA_KINDS else [data]
+    net.submit_all(2, draw("float32", 2, 100, 2), deadline=0.2)
+    net.run()
+    kinds = [c.data[1] for c in net.recorded or ()]
+    assert 1 <= kinds.count(Kind.READY_ACK) <= 4  # as nothing else can tell

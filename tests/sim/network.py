@@ -63,6 +63,7 @@ class SimNetwork:
     grant: int = 1 << 20
     rate_bps: float = 0.0  # of every engine; 0 = no cap
     peer_timeout: float = 1.0
+    detour: dict[int, float] = field(default_factory=dict)  # path -> seconds beyond link.delay
     one_shot: bool = False  # small operations go in one step, as in the engine
     life: int = 0  # tells the tokens of one network's sessions from another's
     now: float = 1000.0
@@ -211,7 +212,12 @@ class SimNetwork:
                 return
             leave = self._free_at[target, path] = free + 1 / self.link.rate
         self._sent += 1
-        arrive = leave + self.link.delay + self._rng.random() * self.link.jitter
+        arrive = (
+            leave
+            + self.link.delay
+            + self.detour.get(path, 0.0)
+            + self._rng.random() * self.link.jitter
+        )
         heapq.heappush(self._queue, (arrive, self._sent, target, path, data))
 
     def _deliver(self) -> None:
