@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from dlcpd.collectives.layout import Chunk, Layout, layout
-from dlcpd.collectives.reduction import Reduction, listed
+from dlcpd.collectives.reduction import SMALL, Reduction, listed
 from dlcpd.core.bitmap import Segments
 from dlcpd.core.datagram import Bytes
 from dlcpd.core.events import Stats
@@ -84,8 +84,10 @@ class AllReduce(Reduction):
         self._gathering = {chunk.index: Gathering(chunk) for chunk in own}
         self._to_pull = {c.index for c in self._layout.chunks if c.owner != session.rank}
         self._pulls_out = len(own) * (session.world_size - 1)
+        # A small contribution goes out with READY: in step, as ranks of a job mostly are, the peer
+        # can take it. One that cannot keeps it, or says by a LATE READY that it did not.
         for rank in session.flows:
-            if self._may_push_early(sum(c.size for c in self._layout.owned_by(rank))):
+            if sum(chunk.size for chunk in self._layout.owned_by(rank)) <= SMALL:
                 self._push(rank)
 
     def _contributions(self, rank: int) -> list[ChunkSender]:

@@ -82,12 +82,6 @@ class Reduction:
         for sender in self._pushes[rank]:
             self._session.send(rank, sender)
 
-    @staticmethod
-    def _may_push_early(size: int) -> bool:
-        """A small contribution goes out with READY: in step, as ranks of a job mostly are, the
-        peer can take it. One that cannot keeps it, or says by a LATE READY that it did not."""
-        return size <= SMALL
-
     def _contributions(self, rank: int) -> list[ChunkSender]:
         """What `rank` needs of us."""
         raise NotImplementedError
