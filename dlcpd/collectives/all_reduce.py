@@ -57,7 +57,7 @@ class ScratchPool:
         return self._free.pop() if self._free else np.empty(self.chunk_size, np.uint8)
 
     def give(self, buffer: Bytes) -> None:
-        if len(self._free) < 16:  # 16 MiB kept warm; a burst beyond it is returned to the system
+        if len(self._free) < 16:  # 32 MB kept warm; a burst beyond it is returned to the system
             self._free.append(buffer)
 
 

@@ -370,17 +370,19 @@ class Flow:
         if path is None or path >= len(self.paths):
             path = self.paths.for_control(attempt)
         self.paths.tx[path].expecting = True
-        data = control.datagram(header._replace(path=path), body)
-        self.outbox.append(Control(self.index, path, data))
+        self._put(header, body, path)
 
     def tell_everywhere(self, header: Header, body: bytes) -> None:
         """Queue one control datagram on every path; an answer is expected on the best."""
         best = self.paths.for_control(0)
         for index in range(len(self.paths)):
             if index != best:
-                data = control.datagram(header._replace(path=index), body)
-                self.outbox.append(Control(self.index, index, data))
+                self._put(header, body, index)
         self.tell(header, body, path=best)
+
+    def _put(self, header: Header, body: bytes, path: int) -> None:
+        data = control.datagram(header._replace(path=path), body)
+        self.outbox.append(Control(self.index, path, data))
 
     def check_paths(self, now: float) -> bool:
         """Ping paths that owe an answer, demote those that stay silent. True: some do owe one."""
