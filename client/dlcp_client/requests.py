@@ -47,6 +47,7 @@ class Request:
             in_place=in_place,
             name=self.name,
             critical=self.critical,
+            layers=[],
         )
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dlcpd.collectives.layout import Chunk
+from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.bitmap import Segments
 from dlcpd.core.control import Ready
 from dlcpd.core.datagram import Bytes
@@ -91,7 +92,7 @@ class Reduction:
     ) -> ChunkSender:
         return ChunkSender(
             (self.number, kind, chunk.index), payload, chunk.start, self.segment_size,
-            self.ready.traffic_class, order, urgent=urgent,
+            self.ready.traffic_class * DROP_RANKS, order, urgent=urgent,
         )  # fmt: skip
 
     def _bytes(self, chunk: Chunk) -> Bytes:

@@ -30,6 +30,7 @@ MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer 
 MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
 MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight
 MAX_CRITICAL: Final = 4096  # critical ranges of one operation; ~ parameters of one bucket
+MAX_LAYERS: Final = 4096  # rows of an operation; likewise
 MAX_ELEMENTS: Final = 1 << 30  # of one operation
 MAX_OPERATION: Final = (1 << 32) - 1  # u32 on the wire; a session ends before it wraps
 MAX_ARENA: Final = 1 << 36  # 64 GiB of address space, committed only as it is used
@@ -105,7 +106,9 @@ class Submit:
     Every rank submits the same operations in the same order; `operation` counts
     them from 1. `name` keys the error-feedback residual and must be given in
     bounded mode. `critical` rows are [start, stop) byte ranges, sorted, within the
-    tensor, whose segments are never given up.
+    tensor, whose segments are never given up. `layers` rows are [start byte, traffic
+    class, bound in millionths], sorted, the first at 0: class and bound of what lies from
+    there to the next row; without rows `traffic_class` and `max_loss` hold throughout.
     """
 
     operation: int = integer(1, MAX_OPERATION)
@@ -120,6 +123,7 @@ class Submit:
     in_place: bool = flag()  # True: complete only when the memory may be written again
     name: str = string(256)
     critical: list[list[int]] = rows(MAX_CRITICAL, int, int)
+    layers: list[list[int]] = rows(MAX_LAYERS, int, int, int)
 
 
 @dataclass(frozen=True, slots=True)

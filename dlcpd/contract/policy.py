@@ -1,6 +1,7 @@
 """How much of a gradient an operation may lose, and what fills the hole."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from dlcpd.contract.errors import BadPolicy
@@ -22,7 +23,7 @@ class LossPolicy:
     `max_loss` bounds the fraction of segments that each sender may be missing in
     each chunk. `fill` says what becomes of them: "residual" adds them to the
     sender's next operation of the same name (error feedback), "zero" forgets them
-    (for ablations).
+    (for ablations). `per_class` tightens the bound where a traffic class tolerates less.
     """
 
     mode: Mode = "exact"
@@ -30,6 +31,7 @@ class LossPolicy:
     fill: Fill = "residual"
     traffic_class: str = "bulk"
     deadline: float = DEFAULT_DEADLINE  # seconds from submission to a result or a named error
+    per_class: Mapping[str, float] = field(default_factory=dict)  # class -> max_loss, not above it
 
     def __post_init__(self) -> None:
         if self.mode not in ("exact", "bounded"):
@@ -45,6 +47,16 @@ class LossPolicy:
         if self.traffic_class not in traffic_classes():
             known = ", ".join(traffic_classes())
             raise BadPolicy(f"traffic class {self.traffic_class!r}: use one of {known}")
+        for name, loss in self.per_class.items():
+            if name not in traffic_classes() or not 0.0 <= loss <= self.max_loss:
+                raise BadPolicy(
+                    f"per_class {name!r}: {loss}: a traffic class and a fraction 0..max_loss "
+                    f"({self.max_loss:g})"
+                )
+
+    def max_loss_of(self, traffic_class: str) -> float:
+        """The bound in one class."""
+        return self.per_class.get(traffic_class, self.max_loss)
 
 
 EXACT = LossPolicy()

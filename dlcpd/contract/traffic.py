@@ -1,15 +1,21 @@
-"""Traffic classes, read from the one table that hosts and switches share."""
+"""Traffic classes, read from the one table that hosts and switches share.
+
+A datagram's **tag** says its class and its drop rank: `class rank * DROP_RANKS + drop rank`.
+"""
 
 import tomllib
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from importlib.resources import files
+from typing import Final
 
 from dlcpd.contract.errors import BadConfig
 
-MAX_CLASSES = 8  # one per queue of an ordinary switch port
-MAX_DSCP = 63  # six bits (RFC 2474 section 3)
+MAX_CLASSES: Final = 8  # one per queue of an ordinary switch port
+DROP_RANKS: Final = 4  # places per class in a tag; the table uses up to three, as AF does
+MAX_DSCP: Final = 63  # six bits (RFC 2474 section 3)
+PROTECTED: Final = 0  # drop rank of what must arrive: control, critical, repairs, results
 
 
 class Ecn(IntEnum):
@@ -23,12 +29,16 @@ class Ecn(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrafficClass:
-    """One row of the table."""
+    """One row of the table. `dscp[d]` and `ecn[d]` belong to drop rank d; 0 is protected."""
 
     name: str
-    rank: int  # 0 is served first; also the class number on the wire
-    dscp: int  # 0..63, never the whole TOS byte
-    ecn: Ecn
+    rank: int  # 0 is served first
+    dscp: tuple[int, ...]  # 0..63, never the whole TOS byte
+    ecn: tuple[Ecn, ...]
+
+    def tag(self, drop_rank: int = PROTECTED) -> int:
+        """How a datagram's header says this class and a drop rank."""
+        return self.rank * DROP_RANKS + drop_rank
 
 
 def parse_traffic_classes(text: str) -> dict[str, TrafficClass]:
@@ -45,8 +55,9 @@ def parse_traffic_classes(text: str) -> dict[str, TrafficClass]:
         raise BadConfig(f"traffic classes: {len(classes)} classes, need 1..{MAX_CLASSES}")
     if [c.rank for c in classes] != list(range(len(classes))):
         raise BadConfig("traffic classes: ranks must be 0, 1, 2 ... each used once")
-    if len({c.dscp for c in classes}) != len(classes):
-        raise BadConfig("traffic classes: two classes share a dscp")
+    points = [dscp for c in classes for dscp in c.dscp]
+    if len(set(points)) != len(points):
+        raise BadConfig("traffic classes: a dscp is used twice")
     return {c.name: c for c in classes}
 
 
@@ -54,12 +65,18 @@ def _row(name: str, row: object) -> TrafficClass:
     if not isinstance(row, dict) or set(row) != {"rank", "dscp", "ecn"}:
         raise BadConfig(f"traffic class [{name}]: needs exactly rank, dscp and ecn")
     rank, dscp, ecn = row["rank"], row["dscp"], row["ecn"]
-    if type(rank) is not int or type(dscp) is not int or not 0 <= dscp <= MAX_DSCP:
-        raise BadConfig(f"traffic class [{name}]: rank and dscp are integers, dscp 0..{MAX_DSCP}")
+    if type(rank) is not int:
+        raise BadConfig(f"traffic class [{name}]: rank is an integer")
+    if not isinstance(dscp, list) or not 1 <= len(dscp) < DROP_RANKS:
+        raise BadConfig(f"traffic class [{name}]: dscp is a list of 1..{DROP_RANKS - 1}")
+    if not all(type(point) is int and 0 <= point <= MAX_DSCP for point in dscp):
+        raise BadConfig(f"traffic class [{name}]: a dscp is an integer 0..{MAX_DSCP}")
     marks = {"not-ect": Ecn.NOT_ECT, "ect0": Ecn.ECT0}  # ECT(1) means L4S now (RFC 9331)
-    if not isinstance(ecn, str) or ecn not in marks:
-        raise BadConfig(f"traffic class [{name}]: ecn is one of {', '.join(marks)}")
-    return TrafficClass(name, rank, dscp, marks[ecn])
+    if not isinstance(ecn, list) or not all(isinstance(m, str) and m in marks for m in ecn):
+        raise BadConfig(f"traffic class [{name}]: ecn is a list of {', '.join(marks)}")
+    if len(ecn) != len(dscp):
+        raise BadConfig(f"traffic class [{name}]: dscp and ecn have one entry per drop rank")
+    return TrafficClass(name, rank, tuple(dscp), tuple(marks[m] for m in ecn))
 
 
 @cache

@@ -15,7 +15,7 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(slots=True)
 class Transmit:
-    """Data datagrams of one chunk, for one path, all of one class.
+    """Data datagrams of one chunk, for one path, all of one tag.
 
     Datagram i is `headers[i]` followed by segment `segments[i]` of `payload`:
     bytes [s * segment_size, (s + 1) * segment_size), shorter for the chunk's last
@@ -29,7 +29,7 @@ class Transmit:
     payload: Bytes
     segments: Segments
     segment_size: int
-    traffic_class: int
+    tag: int
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Group:
     """Data datagrams of one flow, path, chunk and round, out of a Received.
 
     `words` are their headers, which agree with `header`, the first of them, in all but
-    segment, flags, class, packet number and time. The rest is as in Received.
+    segment, flags, drop rank, packet number and time. The rest is as in Received.
     """
 
     header: Header

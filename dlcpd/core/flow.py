@@ -123,7 +123,7 @@ class Flow:
         segments, ending = sender.take(limit, index)
         path, (operation, kind, chunk) = self.paths.tx[index], sender.key
         first = Header(
-            kind, self.token_out, operation, chunk, 0, sender.round, sender.traffic_class,
+            kind, self.token_out, operation, chunk, 0, sender.round, sender.tag,
             path=index, packet_number=(path.sent + 1) & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
         )  # fmt: skip
         words = build(first, segments)
@@ -138,7 +138,7 @@ class Flow:
             words[-ASKING:, 0] |= ASK
         return Transmit(
             self.index, index, words, sender.payload, segments, self.segment_size,
-            sender.traffic_class,
+            sender.tag,
         )  # fmt: skip
 
     # --- data in ------------------------------------------------------------------

@@ -31,7 +31,7 @@ class ChunkSender:
     payload: Bytes
     start: int  # byte offset of the chunk in its tensor
     segment_size: int
-    traffic_class: int
+    tag: int
     first_order: Segments
     urgent: bool = False  # somebody waits for the peer's verdict
     state: State = State.SENDING

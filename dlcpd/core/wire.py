@@ -10,12 +10,13 @@ from enum import IntEnum, IntFlag
 from typing import Final, NamedTuple
 
 from dlcpd.contract.errors import MalformedDatagram
+from dlcpd.contract.traffic import DROP_RANKS, MAX_CLASSES
 
-VERSION: Final = 0xD1  # high nibble: "this is dlcpd", low nibble: version
+VERSION: Final = 0xD2  # high nibble: "this is dlcpd", low nibble: version
 HEADER_SIZE: Final = 32
 MAX_SEGMENTS: Final = 4096  # per chunk; bounds every bitmap a peer can make us look at
 MAX_PATHS: Final = 16
-MAX_CLASSES: Final = 8
+MAX_TAGS: Final = MAX_CLASSES * DROP_RANKS
 MAX_ROUND: Final = 255  # of repair; u8
 _LAYOUT: Final = struct.Struct("<BBBBIQIHBBII")
 assert _LAYOUT.size == HEADER_SIZE  # noqa: S101  # our own arithmetic
@@ -58,7 +59,7 @@ class Header(NamedTuple):
     """First 32 bytes of every datagram.
 
     offset  0        1     2      3     4..7       8..15   16..19  20..21   22     23
-            version  kind  flags  path  operation  token   chunk   segment  round  class
+            version  kind  flags  path  operation  token   chunk   segment  round  tag
     offset  24..27         28..31
             packet_number  sent_at (microseconds of the sender's clock, wraps)
     """
@@ -69,7 +70,7 @@ class Header(NamedTuple):
     chunk: int = 0  # u32, index in the operation
     segment: int = 0  # u16, index in the chunk, < MAX_SEGMENTS
     round: int = 0  # u8; 0 = first pass, n = n-th repair
-    traffic_class: int = 0  # u8, < MAX_CLASSES
+    tag: int = 0  # u8, < MAX_TAGS: traffic class and drop rank (contract.traffic)
     flags: int = 0  # Flag bits
     path: int = 0  # u8, < MAX_PATHS: index of the path it was sent on
     packet_number: int = 0  # u32, per (flow, path), never reused; 0 for control
@@ -79,7 +80,7 @@ class Header(NamedTuple):
         """32 bytes."""
         return _LAYOUT.pack(
             VERSION, self.kind, self.flags, self.path, self.operation, self.token,
-            self.chunk, self.segment, self.round, self.traffic_class,
+            self.chunk, self.segment, self.round, self.tag,
             self.packet_number, self.sent_at,
         )  # fmt: skip
 
@@ -92,7 +93,7 @@ class Header(NamedTuple):
         if len(data) < HEADER_SIZE:
             raise MalformedDatagram("short", f"{len(data)} bytes")
         (version, kind, flags, path, operation, token, chunk, segment, round_,
-         traffic_class, packet_number, sent_at) = _LAYOUT.unpack_from(data)  # fmt: skip
+         tag, packet_number, sent_at) = _LAYOUT.unpack_from(data)  # fmt: skip
         if version != VERSION:
             raise MalformedDatagram("version", f"{version:#x}")
         if kind not in _KINDS:
@@ -103,9 +104,9 @@ class Header(NamedTuple):
             raise MalformedDatagram("path", str(path))
         if segment >= MAX_SEGMENTS:
             raise MalformedDatagram("segment", str(segment))
-        if traffic_class >= MAX_CLASSES:
-            raise MalformedDatagram("class", str(traffic_class))
+        if tag >= MAX_TAGS:
+            raise MalformedDatagram("tag", str(tag))
         return cls(
-            _KINDS[kind], token, operation, chunk, segment, round_, traffic_class,
+            _KINDS[kind], token, operation, chunk, segment, round_, tag,
             flags, path, packet_number, sent_at,
         )  # fmt: skip

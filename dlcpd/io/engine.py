@@ -15,15 +15,10 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Any, Final
 
-from dlcpd.collectives.all_reduce import AllReduce, ScratchPool
-from dlcpd.collectives.one_shot import OneShot
-from dlcpd.collectives.reduction import Spec
-from dlcpd.contract.errors import BadMessage, BadPolicy, DlcpError, SessionClosed, error_for
+from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, error_for
 from dlcpd.contract.messages import Completed, Failed, Released, Submit
-from dlcpd.core.control import Ready
 from dlcpd.core.endpoint import MAX_FLOWS, Endpoint, PeerSpec
 from dlcpd.core.events import (
     Event,
@@ -32,13 +27,12 @@ from dlcpd.core.events import (
     OperationReleased,
     SessionBroken,
 )
-from dlcpd.core.numbers import INTEGERS, STORAGE
 from dlcpd.core.pacing import Pacer
-from dlcpd.core.session import Session
 from dlcpd.io import commands
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.lane import Lane
 from dlcpd.io.report import bounded_report
+from dlcpd.io.submission import Workshop
 from dlcpd.io.udp import UdpPath
 
 BATCHES_PER_WAKE: Final = 4  # receive calls per socket before others get their turn
@@ -63,7 +57,7 @@ class Engine:
         ]
         self.endpoint.grant = sum(path.receive_buffer for path in self.paths)
         self.endpoint.max_window = config.window
-        self.scratch = ScratchPool(config.chunk_segments * config.segment_size)
+        self._workshop = Workshop(config)
         self.lanes: dict[int, Lane] = {}
         self.stop_at: float | None = None
         self._epoll = select.epoll()
@@ -181,39 +175,12 @@ class Engine:
                 raise error_for(*session.broken)
             if self.stop_at is not None:
                 raise SessionClosed("the daemon is shutting down")
-            session.submit(self._operation(lane, session, message, now), now)
+            session.submit(self._workshop.make(message, lane.memory, session, now), now)
         except DlcpError as exc:
             if message.operation == session.submitted + 1 and session.broken is None:
                 session.refuse(message.operation, exc)  # its event tells client and control
             else:
                 self._send(lane, Failed(message.operation, exc.code, str(exc)))
-
-    def _operation(
-        self, lane: Lane, session: Session, ask: Submit, now: float
-    ) -> OneShot | AllReduce:
-        size = ask.count * STORAGE[ask.dtype].itemsize
-        if ask.offset % 64 or ask.offset + size > len(lane.memory):
-            raise BadMessage(
-                f"operation {ask.operation} is not in the arena: {size} B at {ask.offset}"
-            )
-        if ask.operation != session.submitted + 1:
-            raise BadMessage(f"operation {ask.operation} after {session.submitted}")
-        _check_policy(ask)
-        _check_critical(ask, size)
-        mark = blake2b(repr((ask.name, ask.critical)).encode(), digest_size=8).digest()
-        ready = Ready(
-            ask.dtype, ask.reduce, ask.fill, ask.traffic_class, ask.count, ask.max_loss,
-            int.from_bytes(mark, "little"),
-        )  # fmt: skip
-        spec = Spec(
-            ask.operation, ask.name, ready, now + ask.deadline, ask.in_place, ask.critical,
-            self.config.digest_every, seed=session.number,
-        )  # fmt: skip
-        memory = lane.memory[ask.offset : ask.offset + size]
-        segment_size = self.config.segment_size
-        if OneShot.suits(size, ask.max_loss, session.world_size, segment_size):
-            return OneShot(spec, memory, segment_size)
-        return AllReduce(spec, memory, segment_size, scratch=self.scratch)
 
     def _tell(self, event: Event) -> None:
         """A session's event, to the client and where it matters to control."""
@@ -338,23 +305,6 @@ class Engine:
 
     def _emit(self, event: commands.Event) -> None:
         self.control.send(commands.pack(event))
-
-
-def _check_critical(ask: Submit, size: int) -> None:
-    end = 0
-    for start, stop in ask.critical:
-        if not end <= start < stop <= size:
-            raise BadMessage(f"critical range {start}..{stop}: sorted, disjoint, within {size} B")
-        end = stop
-
-
-def _check_policy(ask: Submit) -> None:
-    if ask.max_loss and ask.reduce not in ("sum", "avg"):
-        raise BadPolicy(f"{ask.reduce} cannot lose anything: use an exact policy")
-    if ask.max_loss and not ask.name:
-        raise BadPolicy("a bounded operation needs a name, which keys its residual")
-    if ask.reduce == "avg" and ask.dtype in INTEGERS:
-        raise BadPolicy(f"avg of {ask.dtype} would round: use sum and divide")
 
 
 def main() -> int:

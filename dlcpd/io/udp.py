@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from dlcpd.contract.errors import AddressUnavailable
-from dlcpd.contract.traffic import traffic_classes
+from dlcpd.contract.traffic import DROP_RANKS, traffic_classes
 from dlcpd.core.datagram import Bytes, Control, Received, Transmit
-from dlcpd.core.wire import HEADER_SIZE
+from dlcpd.core.wire import HEADER_SIZE, MAX_TAGS
 from dlcpd.io import mmsg
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.receive_ring import ReceiveRing
@@ -49,8 +49,7 @@ class UdpPath:
         self.backlog: deque[Transmit] = deque()
         self._run = min(MAX_UDP // self.width, MAX_RUN)
         self._peers: dict[int, tuple[Bytes, tuple[str, int]]] = {}
-        classes = traffic_classes().values()
-        self._tos = [row.dscp << 2 | row.ecn for row in classes]
+        self._tos = tos_of_tags()
         self._tos_messages = [mmsg.tos_control(self.family, tos) for tos in self._tos]
         self._receive_tos()
         self._prepare_send()
@@ -98,7 +97,7 @@ class UdpPath:
         self._iov_at = mmsg.address(self._iov)
         self._headers_in_iov, self._payloads_in_iov = self._iov[:, 0, 0], self._iov[:, 1, 0]
         self._iov_counts = self._messages["iov_count"]
-        self._aim = (-1, -1)  # peer and class that the messages are addressed to
+        self._aim = (-1, -1)  # peer and tag that the messages are addressed to
         self._header_offsets = np.arange(MAX_ROWS, dtype=np.uint64) * np.uint64(HEADER_SIZE)
         self._set_run(self._run if self.gso else 1)
 
@@ -182,17 +181,17 @@ class UdpPath:
         payloads += np.uint64(mmsg.address(batch.payload))
         self._iov[rows - 1, 1, 1] = min(size, len(batch.payload) - int(batch.segments[-1]) * size)
         count = -(-rows // run)
-        if self._aim != (batch.peer, batch.traffic_class):
-            self._take_aim(batch.peer, batch.traffic_class)
+        if self._aim != (batch.peer, batch.tag):
+            self._take_aim(batch.peer, batch.tag)
         self._iov_counts[count - 1] = 2 * (rows - (count - 1) * run)
         return count
 
-    def _take_aim(self, peer: int, traffic_class: int) -> None:
+    def _take_aim(self, peer: int, tag: int) -> None:
         """All messages carry address and tag of what was sent last: most often it is next, too."""
-        self._aim = peer, traffic_class
+        self._aim = peer, tag
         name, _ = self._peers[peer]
         self._messages["name"], self._messages["name_size"] = mmsg.address(name), len(name)
-        self._messages["control"] = mmsg.address(self._tos_messages[traffic_class])
+        self._messages["control"] = mmsg.address(self._tos_messages[tag])
 
     def _restore(self, rows: int) -> None:
         self._iov[rows - 1, 1, 1] = self.width - HEADER_SIZE
@@ -229,6 +228,17 @@ class UdpPath:
         lost = len(batch.index) - int(keep.sum()) + len(batch.strays) - len(kept)
         self.counters["injected_loss"] += lost
         return replace(batch, index=batch.index[keep], lengths=batch.lengths[keep], strays=kept)
+
+
+def tos_of_tags() -> list[int]:
+    """The TOS byte of each tag: DSCP and ECN of its class and drop rank.
+
+    A tag that the table lacks is sent as its class's last drop rank, or as the last class.
+    """
+    classes = list(traffic_classes().values())
+    rows = [classes[min(tag // DROP_RANKS, len(classes) - 1)] for tag in range(MAX_TAGS)]
+    ranks = [min(tag % DROP_RANKS, len(row.dscp) - 1) for tag, row in enumerate(rows)]
+    return [row.dscp[d] << 2 | row.ecn[d] for row, d in zip(rows, ranks, strict=True)]
 
 
 def _rest(batch: Transmit, sent: int) -> Transmit:

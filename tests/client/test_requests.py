@@ -75,8 +75,8 @@ def test_the_message_says_everything_and_is_valid() -> None:
     assert from_frame_untrusted(to_frame(submit)) == submit
     assert submit == Submit(
         operation=1, offset=4096, count=100, dtype="float32", reduce="avg", max_loss=0.02,
-        fill="zero", traffic_class=2, deadline=7.0, in_place=True, name="layer",
-        critical=[[0, 4], [100, 300]],
+        fill="zero", traffic_class=1, deadline=7.0, in_place=True, name="layer",
+        critical=[[0, 4], [100, 300]], layers=[],
     )  # fmt: skip
 
 

@@ -216,7 +216,7 @@ DIFFERENT: list[tuple[str, dict[str, Any]]] = [
     ("op", {"op": "max"}),
     ("max_loss", {"max_loss": 0.02}),
     ("fill", {"fill": "zero"}),
-    ("class", {"traffic_class": 4}),
+    ("class", {"traffic_class": 3}),
     ("name or critical", {"fingerprint": 7}),
 ]
 

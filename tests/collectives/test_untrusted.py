@@ -14,7 +14,7 @@ from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw, rank_ordered
 
 REASONS = (
-    "short", "version", "kind", "flags", "path", "segment", "class", "token", "length", "body",
+    "short", "version", "kind", "flags", "path", "segment", "tag", "token", "length", "body",
     "chunk", "stale", "early", "failed", "unready", "duplicate",
 )  # fmt: skip
 SEGMENT = 128
@@ -61,8 +61,8 @@ PUSH_FIELDS: list[tuple[str, Corruption, str]] = [
     ("segment of no chunk", put(20, "<H", 4096), "segment"),
     ("segment beyond the chunk", put(20, "<H", 4095), "length"),
     ("round", patch(22, "B", lambda v: v + 1), ""),
-    ("other class", put(23, "B", 0), ""),
-    ("no class", put(23, "B", 8), "class"),
+    ("other tag", put(23, "B", 0), ""),
+    ("no tag", put(23, "B", 32), "tag"),
     ("time", patch(28, "<I", lambda v: v ^ 0xFFFFFFFF), ""),
     ("cut in the header", lambda data: bytes(data[: HEADER_SIZE - 1]), "short"),
     ("no payload", lambda data: bytes(data[:HEADER_SIZE]), "length"),

@@ -15,6 +15,7 @@ Rule = Mapping[str, Any]
 _ROWS: dict[tuple[type, ...], list[Any]] = {
     (int,): [7],
     (int, int): [0, 4096],
+    (int, int, int): [0, 4, 10_000],
     (int, str, str, str): [1, "host-b", "tcp://192.0.2.2:7700", "k" * 40],
 }
 _CELLS: dict[type, st.SearchStrategy[Any]] = {

@@ -60,12 +60,21 @@ def test_the_limits_are_allowed(changes: dict[str, Any]) -> None:
         ({"deadline": MAX_DEADLINE + 1}, "deadline 3601"),
         ({"deadline": math.nan}, "deadline nan"),
         ({"traffic_class": "gold"}, "traffic class 'gold': use one of control"),
+        ({"per_class": {"gold": 0.001}}, "per_class 'gold'"),
+        ({"per_class": {"back": 0.02}}, "per_class 'back': 0.02: a traffic class and a fraction"),
+        ({"per_class": {"back": -0.001}}, "per_class 'back'"),
+        ({"per_class": {"back": math.nan}}, "per_class 'back'"),
     ],
     ids=str,
 )
 def test_a_wrong_policy_is_refused(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(BadPolicy, match=told):
         LossPolicy(**(asdict(bounded()) | changes))
+
+
+def test_a_class_may_have_a_tighter_bound() -> None:
+    policy = bounded(0.01, per_class={"back": 0.004})
+    assert (policy.max_loss_of("back"), policy.max_loss_of("front")) == (0.004, 0.01)
 
 
 def test_a_misspelt_setting_is_refused() -> None:

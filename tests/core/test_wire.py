@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcpd.contract.errors import MalformedDatagram
-from dlcpd.contract.traffic import MAX_CLASSES as CLASSES_OF_THE_TABLE
+from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core import wire_batch
 from dlcpd.core.wire import (
     DATA_KINDS,
     HEADER_SIZE,
     KNOWN_FLAGS,
-    MAX_CLASSES,
     MAX_PATHS,
     MAX_SEGMENTS,
+    MAX_TAGS,
     Flag,
     Header,
     Kind,
@@ -52,7 +52,7 @@ def fields_of(words: np.ndarray) -> dict[str, int]:
         "operation": int(words[OPERATION]),
         "token": int(words[wire_batch.TOKEN_LOW]) | int(words[wire_batch.TOKEN_HIGH]) << 32,
         "chunk": int(words[CHUNK]), "segment": fifth & 0xFFFF, "round": fifth >> 16 & 0xFF,
-        "traffic_class": fifth >> 24, "packet_number": int(words[NUMBER]),
+        "tag": fifth >> 24, "packet_number": int(words[NUMBER]),
         "sent_at": int(words[SENT_AT]),
     }  # fmt: skip
 
@@ -117,7 +117,7 @@ def test_build(vector: dict[str, Any]) -> None:
 
 def test_every_way_to_be_rejected_has_a_vector() -> None:
     assert {v["reject"] for v in VECTORS if "reject" in v} == {
-        "short", "version", "kind", "flags", "path", "segment", "class",
+        "short", "version", "kind", "flags", "path", "segment", "tag",
     }  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def test_every_kind_and_flag_has_a_vector() -> None:
 headers = st.builds(
     Header, st.sampled_from(Kind), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1),
     st.integers(0, 2**32 - 1), st.integers(0, MAX_SEGMENTS - 1), st.integers(0, 255),
-    st.integers(0, MAX_CLASSES - 1), st.integers(0, KNOWN_FLAGS), st.integers(0, MAX_PATHS - 1),
+    st.integers(0, MAX_TAGS - 1), st.integers(0, KNOWN_FLAGS), st.integers(0, MAX_PATHS - 1),
     st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1),
 )  # fmt: skip
 
@@ -174,10 +174,6 @@ def test_data_is_what_comes_before_control() -> None:
     assert max(DATA_KINDS) < min(set(Kind) - DATA_KINDS)
 
 
-def test_a_class_on_the_wire_is_a_row_of_the_table() -> None:
-    assert MAX_CLASSES == CLASSES_OF_THE_TABLE
-
-
 BASE = Header(Kind.PUSH, 7, operation=3, chunk=5, segment=0, path=1)
 
 
@@ -193,7 +189,8 @@ BASE = Header(Kind.PUSH, 7, operation=3, chunk=5, segment=0, path=1)
         ({"round": 1}, True),
         ({"segment": 9}, False),
         ({"flags": Flag.ENDING}, False),
-        ({"traffic_class": 1}, False),
+        ({"tag": DROP_RANKS - 1}, False),
+        ({"tag": DROP_RANKS}, True),
         ({"packet_number": 77}, False),
         ({"sent_at": 77}, False),
     ],

@@ -19,8 +19,8 @@ ARENA = 1 << 22
 COUNT = 300_000  # elements: more than one chunk
 SUBMIT = Submit(
     operation=1, offset=0, count=COUNT, dtype="float32", reduce="sum", max_loss=0.0,
-    fill="residual", traffic_class=5, deadline=PATIENCE, in_place=True, name="bucket",
-    critical=[],
+    fill="residual", traffic_class=4, deadline=PATIENCE, in_place=True, name="bucket",
+    critical=[], layers=[],
 )  # fmt: skip
 
 

@@ -104,8 +104,8 @@ def ask(number: int, **options: Any) -> Submit:
     """A Submit with sensible fields, `options` changed."""
     fields: dict[str, Any] = {
         "offset": 0, "count": 1000, "dtype": "float32", "reduce": "sum", "max_loss": 0.0,
-        "fill": "residual", "traffic_class": 5, "deadline": 15.0, "in_place": True, "name": "",
-        "critical": [],
+        "fill": "residual", "traffic_class": 4, "deadline": 15.0, "in_place": True, "name": "",
+        "critical": [], "layers": [],
     }  # fmt: skip
     return Submit(operation=number, **(fields | options))
 

@@ -66,10 +66,10 @@ def stranger(host: str = "127.0.0.1") -> socket.socket:
     return _opened[-1]
 
 
-def batch(payload: np.ndarray, segments: list[int], traffic_class: int = 5) -> Transmit:
-    first = Header(Kind.PUSH, 0xABCDEF, 3, 9, traffic_class=traffic_class, packet_number=1)
+def batch(payload: np.ndarray, segments: list[int], tag: int = 16) -> Transmit:
+    first = Header(Kind.PUSH, 0xABCDEF, 3, 9, tag=tag, packet_number=1)
     words = build(first, np.array(segments, np.intp))
-    return Transmit(PEER, 0, words, payload, np.array(segments, np.intp), SIZE, traffic_class)
+    return Transmit(PEER, 0, words, payload, np.array(segments, np.intp), SIZE, tag)
 
 
 def expected(sent: Transmit) -> list[bytes]:
@@ -209,12 +209,13 @@ def test_dscp_and_ecn_of_every_class_are_on_the_wire(host: str, offload: bool) -
     else:
         sink.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
     source.connect(PEER, host, sink.getsockname()[1])
-    for row in traffic_classes().values():
-        source.send(batch(data(3), [0, 1, 2], traffic_class=row.rank))
-        assert marks_of(sink, 3) == [row.dscp << 2 | row.ecn] * 3
-    control = next(iter(traffic_classes().values()))
+    control, *gradients = traffic_classes().values()
+    for row in gradients:
+        for rank, (dscp, ecn) in enumerate(zip(row.dscp, row.ecn, strict=True)):
+            source.send(batch(data(3), [0, 1, 2], tag=row.tag(rank)))
+            assert marks_of(sink, 3) == [dscp << 2 | ecn] * 3
     source.send_control(Control(PEER, 0, Header(Kind.PING, 1).pack()))
-    assert marks_of(sink, 1) == [control.dscp << 2 | control.ecn]
+    assert marks_of(sink, 1) == [control.dscp[0] << 2 | control.ecn[0]]
 
 
 @HOSTS

@@ -125,7 +125,7 @@ class SimNetwork:
         self, rank: int, number: int, data: NDArray[Any], *, dtype: str = "float32",
         op: str = "sum", max_loss: float = 0.0, name: str = "", fill: str = "residual",
         deadline: float = 60.0, in_place: bool = True, critical: list[list[int]] | None = None,
-        fingerprint: int = 0, digest_every: int = 1, traffic_class: int = 5,
+        fingerprint: int = 0, digest_every: int = 1, traffic_class: int = 4,
     ) -> OneShot | AllReduce:  # fmt: skip
         ready = Ready(dtype, op, fill, traffic_class, data.size, max_loss, fingerprint)
         spec = Spec(
