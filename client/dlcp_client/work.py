@@ -17,8 +17,9 @@ from .tensors import copy_bytes
 T = TypeVar("T")
 
 _NOTHING: Final = Completed(
-    operation=1, released=True, sent=0, repaired=0, given_up=0, returned=0, lost=0, also_released=[]
-)
+    operation=1, released=True, sent=0, repaired=0, given_up=0, returned=0, lost=0, energy=0.0,
+    also_released=[],
+)  # fmt: skip
 
 
 class Progress(Protocol):

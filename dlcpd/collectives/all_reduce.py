@@ -9,18 +9,23 @@ is settled.
 
 import random
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlcpd.collectives.layout import Chunk, Layout, layout
 from dlcpd.collectives.reduction import SMALL, Reduction, listed
-from dlcpd.core.bitmap import Segments
+from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
+from dlcpd.core.bitmap import Bits, Segments
+from dlcpd.core.budget import Budget
 from dlcpd.core.datagram import Bytes
 from dlcpd.core.events import Stats
 from dlcpd.core.incoming import Incoming
-from dlcpd.core.numbers import is_finite, view
+from dlcpd.core.layers import Layers
+from dlcpd.core.magnitude import OperationEnergy, energies
 from dlcpd.core.packetizer import (
+    by_tag,
     critical_segments,
     natural_order,
     rotated_order,
@@ -33,8 +38,7 @@ from dlcpd.core.sender import ChunkSender, Key
 from dlcpd.core.session import LedgerRow, Session
 from dlcpd.core.wire import Kind
 
-SETTLE: Final = 0.25  # seconds after a chunk's first segment when a silent rest may be given up;
-# a floor: measured passes take milliseconds, and repair is tried for all of this time
+_PROTECTED: Final = np.uint8(PROTECTED)
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +77,8 @@ class AllReduce(Reduction):
     _holes: dict[int, Hole] = field(default_factory=dict)  # by chunk: what owners go without
     _repaired_pulls: int = 0
     _lost: int = 0
+    _layer_table: Layers = field(init=False)
+    _energy: OperationEnergy = field(init=False)  # of what this rank contributes, where it may lose
 
     # --- life -------------------------------------------------------------------------
 
@@ -80,28 +86,58 @@ class AllReduce(Reduction):
         """Bring back what was given up before, and lay out the chunks."""
         self._begin(session)
         self._layout = layout(len(self.memory), session.world_size, self.scratch.chunk_size)
+        self._layer_table = self._layers
         own = self._layout.owned_by(session.rank)
         self._gathering = {chunk.index: Gathering(chunk) for chunk in own}
         self._to_pull = {c.index for c in self._layout.chunks if c.owner != session.rank}
         self._pulls_out = len(own) * (session.world_size - 1)
         # A small contribution goes out with READY: in step, as ranks of a job mostly are, the peer
         # can take it. One that cannot keeps it, or says by a LATE READY that it did not.
+        if not self._layer_table.lossless:
+            self._energy = self._measure(session.rank)
         for rank in session.flows:
             if sum(chunk.size for chunk in self._layout.owned_by(rank)) <= SMALL:
                 self._push(rank)
 
     def _contributions(self, rank: int) -> list[ChunkSender]:
-        return [self._chunk_sender(Kind.PUSH, chunk) for chunk in self._layout.owned_by(rank)]
+        return [self._contribution(chunk) for chunk in self._layout.owned_by(rank)]
 
-    def _chunk_sender(self, kind: Kind, chunk: Chunk) -> ChunkSender:
+    def _contribution(self, chunk: Chunk) -> ChunkSender:
+        """Our part of a chunk that another rank owns."""
+        if self._layer_table.lossless:
+            return self._chunk_sender(Kind.PUSH, chunk)
+        seed = self.spec.seed ^ self.number << 20 ^ chunk.index
+        short = bool(chunk.size % self.segment_size)
         segments = segment_count(chunk.size, self.segment_size)
-        order = natural_order(segments)
-        if kind is Kind.PUSH and self.ready.max_loss:  # P5: rotate who comes last
-            seed = self.spec.seed ^ self.number << 20 ^ chunk.index
-            short = bool(chunk.size % self.segment_size)
-            order = rotated_order(segments, short_tail=short, rng=random.Random(seed))  # noqa: S311
-        urgent = kind is Kind.PULL and self.spec.in_place
-        return self._sender(kind, chunk, self._bytes(chunk), order, urgent=urgent)
+        # P5: rotate who comes last
+        order = rotated_order(segments, short_tail=short, rng=random.Random(seed))  # noqa: S311
+        ranks = self._energy.drop_ranks(chunk.index) if self.spec.tag_magnitude else _PROTECTED
+        return self._chunk_sender(
+            Kind.PUSH, chunk, order=order, drop_ranks=ranks,
+            weight=self._energy.of(chunk.index), budget=self._budget(chunk),
+        )  # fmt: skip
+
+    def _chunk_sender(
+        self, kind: Kind, chunk: Chunk, *, order: Segments | None = None,
+        drop_ranks: NDArray[np.uint8] | np.uint8 = _PROTECTED, **options: Any,
+    ) -> ChunkSender:  # fmt: skip
+        rows = self._layer_table.of_segments(chunk.start, chunk.size, self.segment_size)
+        tags = self._layer_table.classes[rows] * np.uint8(DROP_RANKS) + drop_ranks
+        if order is None:
+            order = natural_order(len(tags))
+        return ChunkSender(
+            (self.number, kind, chunk.index), self._bytes(chunk), chunk.start, self.segment_size,
+            tags, by_tag(order, tags), urgent=kind is Kind.PULL and self.spec.in_place, **options,
+        )  # fmt: skip
+
+    def _measure(self, rank: int) -> OperationEnergy:
+        return OperationEnergy(
+            {
+                chunk.index: energies(self._bytes(chunk), self.ready.dtype, self.segment_size)
+                for chunk in self._layout.chunks
+                if chunk.owner != rank
+            }
+        )
 
     # --- data in ------------------------------------------------------------------------
 
@@ -116,7 +152,9 @@ class AllReduce(Reduction):
                 return "chunk"
             if index not in self._to_pull:
                 return "duplicate"
-            receiver = ChunkReceiver(segment_count(chunk.size, self.segment_size))
+            receiver = ChunkReceiver(
+                segment_count(chunk.size, self.segment_size), self._last_class(chunk)
+            )
             # the owner sends results only when it is done with our part of the chunk
             self._session.acknowledge(rank, (self.number, Kind.PUSH, index), now)
             return Incoming(key, rank, receiver, self._bytes(chunk), self.segment_size)
@@ -127,25 +165,31 @@ class AllReduce(Reduction):
         gathering = self._gathering.get(index)
         if gathering is None or rank in gathering.settled:
             return "duplicate"
-        return self._open_part(gathering, rank, key, now)
+        return self._open_part(gathering, rank, key)
 
-    def _open_part(self, gathering: Gathering, rank: int, key: Key, now: float) -> Incoming:
+    def _open_part(self, gathering: Gathering, rank: int, key: Key) -> Incoming:
         chunk = gathering.chunk
         segments = segment_count(chunk.size, self.segment_size)
-        receiver = ChunkReceiver(segments, self._budget(segments))
-        if receiver.budget:
-            receiver.deadline = now + SETTLE
-            receiver.critical = critical_segments(
-                self.spec.critical, chunk.start, chunk.size, self.segment_size
-            )
+        receiver = ChunkReceiver(segments, self._last_class(chunk), self._budget(chunk))
         buffer = self.scratch.take()[: chunk.size]
         part = Incoming(key, rank, receiver, buffer, self.segment_size)
         gathering.parts[rank] = part
         return part
 
-    def _budget(self, segments: int) -> int:
-        """Segments that one sender may be missing in a chunk."""
-        return int(self.ready.max_loss * segments)
+    def _last_class(self, chunk: Chunk) -> int:
+        """The class that comes last of a chunk."""
+        rows = self._layer_table.of_segments(chunk.start, chunk.size, self.segment_size)
+        return int(self._layer_table.classes[rows].max())
+
+    def _budget(self, chunk: Chunk) -> Budget | None:
+        """What one sender may be missing of a chunk."""
+        if self._layer_table.lossless or not self.spec.give_up:
+            return None
+        where = (chunk.start, chunk.size, self.segment_size)
+        rows = self._layer_table.of_segments(*where)
+        table = self._layer_table
+        keys = table.classes[rows].astype(np.int64) << 32 | table.bounds[rows]
+        return Budget.new(keys, critical_segments(self.spec.critical, *where))
 
     def on_received(self, incoming: Incoming, now: float) -> None:
         """A contribution is settled, or a result is here."""
@@ -202,33 +246,30 @@ class AllReduce(Reduction):
                 self._finish_if_done()
 
     def on_given_up(self, rank: int, sender: ChunkSender, missing: Segments) -> Segments:
-        """The owner would go without `missing`: keep them, unless they hold NaN or Inf.
+        """The owner would go without `missing`: keep them, unless that is beyond the bound, of
+        segments or of energy, or they hold NaN or Inf.
 
         Those must arrive, so that every rank's loss scaler sees the overflow; kept as
         residual they would poison the next step instead.
         """
-        if len(missing) > self._budget(sender.segments) or sender.key[1] is not Kind.PUSH:
+        if sender.budget is None or not sender.budget.covers(_bits(missing, sender.segments)):
             return missing  # no more than the bound, whatever a peer asks
         known = self._holes.get(sender.key[2])
         if not len(missing) or (known and np.array_equal(known.segments, missing)):
             return np.empty(0, np.intp)  # our ACK was lost: agree again, book once
-        hole = cut(sender.payload, sender.start, missing, self.segment_size)
-        if not is_finite(view(hole.values, self.ready.dtype), self.ready.dtype):
-            return np.array(
-                [s for s in missing.tolist() if not self._segment_is_finite(sender, s)], np.intp
-            )
-        self._holes[sender.key[2]] = hole
+        assert sender.weight is not None  # noqa: S101  # what may lose anything was measured
+        too_much = self._energy.beyond(missing, sender.weight, self.ready.max_loss)
+        if len(too_much):
+            self._session.count("energy_veto", len(too_much))
+            return too_much
+        self._energy.spend(sender.weight[missing])
+        self._holes[sender.key[2]] = cut(sender.payload, sender.start, missing, self.segment_size)
         paths = np.unique(sender.path_of[missing], return_counts=True)
         self._session.record(
             LedgerRow(self.number, self.spec.name, self._session.rank, rank, sender.key[2],
                       len(missing), dict(zip(*(x.tolist() for x in paths), strict=True)))
         )  # fmt: skip
         return np.empty(0, np.intp)
-
-    def _segment_is_finite(self, sender: ChunkSender, segment: int) -> bool:
-        low = segment * self.segment_size
-        data = sender.payload[low : low + self.segment_size]
-        return is_finite(view(data, self.ready.dtype), self.ready.dtype)
 
     # --- ends ------------------------------------------------------------------------------
 
@@ -249,6 +290,7 @@ class AllReduce(Reduction):
             given_up=sum(len(h.segments) for h in self._holes.values()),
             returned=self._returned(),
             lost=self._lost,
+            energy=0.0 if self._layer_table.lossless else self._energy.spent_share,
         )
 
     def needs(self, rank: int) -> bool:
@@ -269,3 +311,9 @@ class AllReduce(Reduction):
         if owners:
             return f"results of rank(s) {listed(owners)} of operation {self.number}"
         return f"{self._pulls_out} acknowledgements of results of operation {self.number}"
+
+
+def _bits(segments: Segments, count: int) -> Bits:
+    bits = np.zeros(count, bool)
+    bits[segments] = True
+    return bits

@@ -13,10 +13,12 @@ import numpy as np
 
 from dlcpd.collectives.layout import Chunk
 from dlcpd.collectives.reduction import SMALL, Reduction, listed
+from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
 from dlcpd.core.bitmap import Segments
 from dlcpd.core.datagram import Bytes
 from dlcpd.core.events import Stats
 from dlcpd.core.incoming import Incoming
+from dlcpd.core.layers import MILLION
 from dlcpd.core.packetizer import natural_order, segment_count
 from dlcpd.core.receiver import ChunkReceiver
 from dlcpd.core.reduce import reduce_in_rank_order
@@ -44,7 +46,8 @@ class OneShot(Reduction):
         Not where the policy would let a segment go missing: each rank might miss another.
         """
         small = size <= SMALL and size * (world_size - 1) <= MAX_FAN_IN
-        return small and not int(max_loss * segment_count(size, segment_size))
+        segments = segment_count(size, segment_size)
+        return small and round(max_loss * MILLION) * segments < MILLION
 
     # --- life -------------------------------------------------------------------------
 
@@ -58,8 +61,14 @@ class OneShot(Reduction):
             self._push(rank)
 
     def _contributions(self, rank: int) -> list[ChunkSender]:
-        order = natural_order(segment_count(len(self._sent), self.segment_size))
-        return [self._sender(Kind.PUSH, self._chunk, self._sent, order)]
+        count = segment_count(len(self._sent), self.segment_size)
+        tags = np.full(count, self._layers.most_urgent * DROP_RANKS + PROTECTED, np.uint8)
+        return [
+            ChunkSender(
+                (self.number, Kind.PUSH, 0), self._sent, 0, self.segment_size, tags,
+                natural_order(count),
+            )
+        ]  # fmt: skip
 
     # --- data in ------------------------------------------------------------------------
 
@@ -72,7 +81,8 @@ class OneShot(Reduction):
             return "unready"  # nothing counts before both have agreed on what it is
         if rank in self._settled:
             return "duplicate"
-        receiver = ChunkReceiver(segment_count(len(self._sent), self.segment_size))
+        count = segment_count(len(self._sent), self.segment_size)
+        receiver = ChunkReceiver(count, self._layers.most_urgent)
         buffer = np.empty_like(self._sent)
         self._parts[rank] = Incoming(key, rank, receiver, buffer, self.segment_size)
         return self._parts[rank]

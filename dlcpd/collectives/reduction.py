@@ -4,16 +4,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dlcpd.collectives.layout import Chunk
-from dlcpd.contract.traffic import DROP_RANKS
-from dlcpd.core.bitmap import Segments
 from dlcpd.core.control import Ready
 from dlcpd.core.datagram import Bytes
 from dlcpd.core.digests import digest_bytes
 from dlcpd.core.events import Stats
+from dlcpd.core.layers import Layers
 from dlcpd.core.residual import Hole, add_back
 from dlcpd.core.sender import ChunkSender
 from dlcpd.core.session import Session
-from dlcpd.core.wire import Kind
 
 SMALL: Final = 16 << 10  # bytes; under the smallest congestion window, so it leaves at once
 
@@ -30,6 +28,9 @@ class Spec:
     critical: list[list[int]] = field(default_factory=list)
     digest_every: int = 0  # 1 of so many chunks enters the replica digest; 0 = none
     seed: int = 0  # of the send order
+    layers: list[list[int]] = field(default_factory=list)  # as in Submit
+    tag_magnitude: bool = True  # small segments get lower drop ranks
+    give_up: bool = True  # False: whatever the bound, nothing here is given up
 
 
 @dataclass(slots=True, eq=False)
@@ -87,13 +88,10 @@ class Reduction:
         """What `rank` needs of us."""
         raise NotImplementedError
 
-    def _sender(
-        self, kind: Kind, chunk: Chunk, payload: Bytes, order: Segments, *, urgent: bool = False
-    ) -> ChunkSender:
-        return ChunkSender(
-            (self.number, kind, chunk.index), payload, chunk.start, self.segment_size,
-            self.ready.traffic_class * DROP_RANKS, order, urgent=urgent,
-        )  # fmt: skip
+    @property
+    def _layers(self) -> Layers:
+        ready = self.ready
+        return Layers.new(self.spec.layers, ready.traffic_class, ready.max_loss)
 
     def _bytes(self, chunk: Chunk) -> Bytes:
         return self.memory[chunk.start : chunk.start + chunk.size]

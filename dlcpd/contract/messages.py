@@ -132,7 +132,8 @@ class Completed:
 
     Counts are segments: `sent` of this rank's own contribution, `repaired` sent
     again, `given_up` of it that owners went without, `returned` residual segments
-    added to it, `lost` that this rank as an owner went without. `also_released`
+    added to it, `lost` that this rank as an owner went without; `energy` is the fraction of
+    the contribution's sum of squares that `given_up` held. `also_released`
     are rows of one number each: earlier operations, as if each had its Released.
     """
 
@@ -143,6 +144,7 @@ class Completed:
     given_up: int = integer(0, 1 << 53)
     returned: int = integer(0, 1 << 53)
     lost: int = integer(0, 1 << 53)
+    energy: float = real(0.0, 1.0)
     also_released: list[list[int]] = rows(MAX_RELEASED, int)
 
 

@@ -1,9 +1,11 @@
-"""Congestion window of one path: additive increase, decrease by queueing delay.
+"""Congestion window and pace of one packet number space.
 
-The delay is that of the fabric alone: the receiver subtracts the time a datagram
-waited in its host (as Swift does, SIGCOMM 2020), so a busy CPU is not taken for a full
-queue. Loss alone does not close the window unless it is heavy: bounded loss is what this
-transport is for, and a full drop-tail queue shows in the delay first.
+Additive increase; decrease by queueing delay and by the fraction of CE marks, whichever
+asks for more. The delay is that of the fabric alone: the receiver subtracts the time a
+datagram waited in its host (as Swift does, SIGCOMM 2020), so a busy CPU is not taken for a
+full queue. Marks count as in DCTCP (RFC 8257 section 3.3). Loss alone does not close the
+window unless it is heavy: bounded loss is what this transport is for, and a full drop-tail
+queue shows in the delay first.
 """
 
 from dataclasses import dataclass
@@ -11,62 +13,139 @@ from typing import Final
 
 INITIAL_WINDOW: Final = 64  # packets, ~90 KB: one GSO burst and a half
 MIN_WINDOW: Final = 16  # packets, ~22 KB: still a burst worth a system call
+MIN_SHARE: Final = 4  # packets of either, however many paths share them
 MAX_WINDOW: Final = 32768  # packets, ~46 MB: above any credit a receiver gives
 TARGET_DELAY: Final = 0.8e-3  # seconds of queue: 100 KB at 1 Gb/s, under half a 256 KB port buffer
 INCREASE: Final = 16  # packets per round trip
 HEAVY_LOSS: Final = 0.15  # fraction per round trip, beyond any bound that trains well
 STALE_MINIMUM: Final = 10.0  # seconds after which the base delay is measured anew
+MARK_GAIN: Final = 1 / 16  # weight of a new round in the marked fraction (RFC 8257 section 4.2)
+PACE_GAIN: Final = 1.25  # pace above window / delay, so that the window and not the pace limits
+BURST_TIME: Final = 0.3e-3  # seconds of pace that leave at once: what stands in no queue for long
+MIN_BURST: Final = 16  # packets; fewer cost more in system calls than they spare a queue
+UNPACED: Final = 1440  # packets; a pace that lets a largest batch out at once is none
+LEAST_DELAY: Final = 50e-6  # seconds; below it, delays measure clocks
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What one CREDIT tells of a space."""
+
+    delay: float | None  # seconds through the fabric and back; None: this one measured none
+    acked: int  # largest packet number that arrived
+    sent: int  # largest that was sent
+    arrived: int = 0  # packets since the last one
+    lost: int = 0
+    marked: int = 0  # of those that arrived
 
 
 @dataclass(slots=True)
-class DelayWindow:
-    """Feed it one `on_credit` per CREDIT; read `window`."""
+class CongestionWindow:
+    """Feed it one `on_credit` per CREDIT; read `window`, and before sending `allowance`.
 
-    window: float = INITIAL_WINDOW  # packets
+    `share` is the part of what one flow may begin with and grow by, when its paths are many.
+    """
+
+    share: float = 1.0
+    enabled: bool = True  # False: always open, whatever the fabric says
+    window: float = 0.0  # packets
     slow_start: bool = True
     base_delay: float = float("inf")  # seconds, smallest seen
-    queue_delay: float = 0.0  # seconds, of the last round, for reports
+    queue_delay: float = 0.0  # seconds, of the last round
+    marked: float = 0.0  # fraction of packets, smoothed
     _base_at: float = 0.0
     _round_end: int = 0  # packet number that ends the present round trip
     _round_delay: float = float("inf")  # smallest in this round: a standing queue, not a spike
     _round_arrived: int = 0
     _round_lost: int = 0
+    _round_marked: int = 0
+    _tokens: float = 0.0  # packets that may leave
+    _tokens_at: float = 0.0
 
-    def on_credit(
-        self, now: float, *, delay: float | None, acked: int, sent: int, arrived: int, lost: int
-    ) -> None:
-        """`delay` seconds through the fabric and back, None when this credit measured none;
-        `acked` and `sent` packet numbers; `arrived` and `lost` packets since the last call."""
-        if delay is not None:
-            if delay < self.base_delay or now - self._base_at > STALE_MINIMUM:
-                self.base_delay, self._base_at = delay, now
-            self._round_delay = min(self._round_delay, delay)
-        self._round_arrived += arrived
-        self._round_lost += lost
-        if acked >= self._round_end and self._round_delay < float("inf"):
-            self._end_round(limited=sent - self._round_end >= self.window / 2)
-            self._round_end = sent
+    def __post_init__(self) -> None:
+        start = max(INITIAL_WINDOW * self.share, MIN_SHARE) if self.enabled else MAX_WINDOW
+        self.window = self.window or start
+
+    # --- pace ------------------------------------------------------------------------
+
+    @property
+    def pace(self) -> float:
+        """Packets per second at which the window goes out."""
+        delay = LEAST_DELAY if self.base_delay == float("inf") else self.base_delay
+        return PACE_GAIN * self.window / max(delay + self.queue_delay, LEAST_DELAY)
+
+    @property
+    def worthwhile(self) -> int:
+        """Packets that the pace saves up before it lets any out."""
+        return int(max(self.pace * BURST_TIME / 2, MIN_BURST))
+
+    def allowance(self, now: float) -> int:
+        """Packets that the pace lets out now: a batch worth a call, or 0."""
+        pace = self.pace
+        burst = max(pace * BURST_TIME, MIN_BURST)
+        if burst >= UNPACED or not self.enabled:
+            return UNPACED
+        self._tokens = min(self._tokens + (now - self._tokens_at) * pace, burst)
+        self._tokens_at = now
+        return int(self._tokens) if self._tokens >= self.worthwhile else 0
+
+    def spend(self, packets: int) -> None:
+        """`packets` went out."""
+        self._tokens -= packets
+
+    def ready_at(self) -> float:
+        """When `allowance`, which gave 0, will give something."""
+        return self._tokens_at + (self.worthwhile - self._tokens) / self.pace
+
+    # --- window -----------------------------------------------------------------------
+
+    def on_credit(self, now: float, news: Feedback) -> None:
+        """Take in what a CREDIT tells."""
+        if news.delay is not None:
+            if news.delay < self.base_delay or now - self._base_at > STALE_MINIMUM:
+                self.base_delay, self._base_at = news.delay, now
+            self._round_delay = min(self._round_delay, news.delay)
+        self._round_arrived += news.arrived
+        self._round_lost += news.lost
+        self._round_marked += news.marked
+        if news.acked >= self._round_end and self._round_delay < float("inf"):
+            self._end_round(limited=news.sent - self._round_end >= self.window / 2)
+            self._round_end = news.sent
 
     def _end_round(self, *, limited: bool) -> None:
         self.queue_delay = self._round_delay - self.base_delay
-        total = self._round_arrived + self._round_lost
-        loss = self._round_lost / total if total else 0.0
-        if self.queue_delay > TARGET_DELAY:
-            excess = (self.queue_delay - TARGET_DELAY) / self.queue_delay
-            self._shrink(1 - excess / 2)
-        elif loss > HEAVY_LOSS:
-            self._shrink(1 - loss / 2)
+        fraction = self._round_marked / self._round_arrived if self._round_arrived else 0.0
+        self.marked += MARK_GAIN * (fraction - self.marked)
+        factor = min(self._by_delay(), self._by_marks(), self._by_loss())
+        if not self.enabled:
+            pass
+        elif factor < 1:
+            self.slow_start = False
+            self.window = max(self.window * factor, MIN_WINDOW * self.share, MIN_SHARE)
         elif limited:
             self.window = min(self._grown(), MAX_WINDOW)
         self._round_delay = float("inf")
-        self._round_arrived = self._round_lost = 0
+        self._round_arrived = self._round_lost = self._round_marked = 0
+
+    def _by_delay(self) -> float:
+        if self.queue_delay <= TARGET_DELAY:
+            return 1.0
+        return 1 - (self.queue_delay - TARGET_DELAY) / self.queue_delay / 2
+
+    def _by_marks(self) -> float:
+        if not self._round_marked:
+            return 1.0
+        if self.slow_start:  # the first marks: no history yet, so take the round for one
+            self.marked = max(self.marked, self._round_marked / self._round_arrived)
+        return 1 - self.marked / 2
+
+    def _by_loss(self) -> float:
+        total = self._round_arrived + self._round_lost
+        loss = self._round_lost / total if total else 0.0
+        return 1 - loss / 2 if loss > HEAVY_LOSS else 1.0
 
     def _grown(self) -> float:
         if self.slow_start and self.queue_delay < TARGET_DELAY / 2:
             return self.window * 2
         self.slow_start = False
-        return self.window + INCREASE
-
-    def _shrink(self, factor: float) -> None:
-        self.slow_start = False
-        self.window = max(self.window * factor, MIN_WINDOW)
+        return self.window + max(INCREASE * self.share, 1)

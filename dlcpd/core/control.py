@@ -12,6 +12,7 @@ import numpy as np
 
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.messages import DTYPES, REDUCE_OPS
+from dlcpd.contract.traffic import MAX_CLASSES
 from dlcpd.core.bitmap import Bits
 from dlcpd.core.wire import HEADER_SIZE, MAX_PATHS, Header
 
@@ -19,7 +20,8 @@ MAX_CHUNKS_LISTED: Final = 256  # per COMPLETE datagram: 1 KiB of body
 FILLS: Final = ("residual", "zero")
 _READY: Final = struct.Struct("<BBBBQdQIIQ")
 _CREDIT: Final = struct.Struct("<BxxxI")
-_CREDIT_ROW: Final = struct.Struct("<BxxxIIII")
+_CREDIT_ROW: Final = struct.Struct("<BBHIIII")
+MAX_CREDIT_ROWS: Final = 48  # of one CREDIT datagram: 968 bytes, within every MTU
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +72,12 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class PathCredit:
-    """State of one path as its receiver sees it."""
+class SpaceCredit:
+    """State of one traffic class on one path, as its receiver sees it."""
 
     path: int
+    traffic_class: int
+    marked: int  # datagrams that came marked CE, ever (u16, wraps)
     largest: int  # largest packet number that arrived
     received: int  # packets that arrived, ever (u32, wraps)
     echo: int  # a datagram's sent_at, microseconds; 0 = nothing new to echo
@@ -100,24 +104,27 @@ def unpack_ready_untrusted(body: bytes) -> Ready:
     )  # fmt: skip
 
 
-def pack_credit(window: int, rows: list[PathCredit]) -> bytes:
+def pack_credit(window: int, rows: list[SpaceCredit]) -> bytes:
     """`window` in bytes."""
     head = _CREDIT.pack(len(rows), window)
     return head + b"".join(
-        _CREDIT_ROW.pack(r.path, r.largest, r.received & 0xFFFFFFFF, r.echo, r.held) for r in rows
+        _CREDIT_ROW.pack(
+            r.path, r.traffic_class, r.marked, r.largest, r.received & 0xFFFFFFFF, r.echo, r.held
+        )
+        for r in rows
     )
 
 
-def unpack_credit_untrusted(body: bytes) -> tuple[int, list[PathCredit]]:
+def unpack_credit_untrusted(body: bytes) -> tuple[int, list[SpaceCredit]]:
     """(window in bytes, rows). Raises MalformedDatagram."""
     if len(body) < _CREDIT.size:
         raise MalformedDatagram("length", f"CREDIT body of {len(body)} bytes")
     count, window = _CREDIT.unpack_from(body)
     rows = body[_CREDIT.size :]
-    if count > MAX_PATHS or len(rows) != count * _CREDIT_ROW.size:
-        raise MalformedDatagram("length", f"CREDIT of {count} paths in {len(body)} bytes")
-    credits = [PathCredit(*row) for row in _CREDIT_ROW.iter_unpack(rows)]
-    if any(c.path >= MAX_PATHS for c in credits):
+    if count > MAX_CREDIT_ROWS or len(rows) != count * _CREDIT_ROW.size:
+        raise MalformedDatagram("length", f"CREDIT of {count} rows in {len(body)} bytes")
+    credits = [SpaceCredit(*row) for row in _CREDIT_ROW.iter_unpack(rows)]
+    if any(c.path >= MAX_PATHS or c.traffic_class >= MAX_CLASSES for c in credits):
         raise MalformedDatagram("path", "CREDIT row")
     return window, credits
 

@@ -39,6 +39,7 @@ class Control:
     peer: int
     path: int
     data: bytes
+    tag: int = 0  # the class whose queue it waits in: its own, unless it speaks of one
 
 
 @dataclass(slots=True)
@@ -79,4 +80,5 @@ class Received:
     lengths: NDArray[np.intp]
     strays: list[bytes] = field(default_factory=list)
     stray_arrival: float = 0.0  # seconds, of the newest stray
-    ce: int = 0  # datagrams marked Congestion Experienced (RFC 3168)
+    tos: NDArray[np.int32] | None = None  # (bursts,) TOS byte of each; None: not known
+    congested: bool = False  # some are marked Congestion Experienced (RFC 3168)

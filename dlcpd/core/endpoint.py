@@ -13,9 +13,12 @@ from typing import Any, Final
 import numpy as np
 
 from dlcpd.contract.errors import MalformedDatagram
+from dlcpd.contract.traffic import DROP_RANKS, Ecn
 from dlcpd.core import control, wire_batch
 from dlcpd.core.datagram import Bytes, Control, Group, Received, Transmit
 from dlcpd.core.flow import ASK, Flow
+from dlcpd.core.health import ALARM_LOSS
+from dlcpd.core.incast import ArrivalRate
 from dlcpd.core.pacing import Pacer
 from dlcpd.core.paths import Paths
 from dlcpd.core.session import Session
@@ -27,6 +30,7 @@ TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at ag
 PACED_BURST: Final = 22  # datagrams worth a wake-up when the pacer limits: 0.25 ms of 1 Gb/s
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
 ASLEEP: Final = 0.25  # seconds a timer may be late before we distrust our own clock of others
+CE: Final = int(Ecn.CE)
 _READY: Final = bytes([Kind.READY])  # second byte of a datagram
 
 
@@ -49,10 +53,13 @@ class Endpoint:
     grant: int  # bytes that all peers together may have in flight towards us
     pacer: Pacer
     max_window: int = 1 << 30  # bytes one peer may have in flight towards us
+    congestion_control: bool = True
+    alarm_loss: float = ALARM_LOSS  # fraction that makes a path gray
     counters: Counter[str] = field(default_factory=Counter)
     timers: TimerTable = field(default_factory=TimerTable)
     sessions: dict[int, Session] = field(default_factory=dict)
     flows: dict[int, Flow] = field(default_factory=dict)  # by index
+    _arriving: ArrivalRate = field(default_factory=ArrivalRate)
     _by_token: dict[int, Flow] = field(default_factory=dict)
     _touched: set[Flow] = field(default_factory=set)
     more: bool = False  # the last `transmit` stopped for its turn, not for want of room or data
@@ -81,7 +88,9 @@ class Endpoint:
             index=self._next_index, host=session, rank=peer.rank, name=peer.host,
             token_out=peer.token_out, segment_size=self.segment_size,
             window=0, grant=0,
-            paths=Paths.new(peer.paths),
+            paths=Paths.new(
+                peer.paths, congestion_control=self.congestion_control, alarm_loss=self.alarm_loss
+            ),
         )  # fmt: skip
 
     def close_session(self, number: int) -> None:
@@ -95,9 +104,21 @@ class Endpoint:
         self._share_grant()
 
     def _share_grant(self) -> None:
-        """Every sender may fill its share of our receive buffers, and no more."""
+        """What each sender may begin with, should all of them begin at once."""
         for flow in self.flows.values():
-            flow.grant = min(self.grant // len(self.flows), self.max_window)
+            flow.opening = flow.grant = self._share(flow, len(self.flows))
+
+    def _share(self, flow: Flow, senders: int) -> int:
+        """Bytes that one of so many senders may have in flight: its part of what this host
+        takes in, of its receive buffers, and no more than its window."""
+        room = self._arriving.budget(flow.paths.slowest_rtt) // senders
+        return min(room, self.grant // len(self.flows), self.max_window)
+
+    def _update_grant(self, flow: Flow) -> None:
+        """Those that send share what those that do not leave."""
+        senders = sum(other.receiving for other in self.flows.values())
+        flow.grant = self._share(flow, max(senders, 1))
+        flow.opening = self._share(flow, len(self.flows))
 
     # --- datagrams in ----------------------------------------------------------------
 
@@ -107,7 +128,6 @@ class Endpoint:
         READY comes first, since data may have travelled with it; whatever else is control
         speaks about data that left before it, and comes last.
         """
-        self.counters["ce"] += batch.ce
         later = [data for data in batch.strays if data[1:2] != _READY]
         for data in batch.strays:
             if data[1:2] == _READY:
@@ -146,13 +166,26 @@ class Endpoint:
             return
         last = group.words[-1]
         flow.heard(now)
+        self._arriving.on_bytes(count * (HEADER_SIZE + self.segment_size), now)
         ask = bool(int(last[0]) & ASK)
-        flow.paths.on_arrival(header.path, count, int(last[NUMBER]), ask=ask)
+        traffic_class = header.tag // DROP_RANKS
+        flow.paths.on_arrival(
+            header.path, traffic_class, count, int(last[NUMBER]), marked=self._marks(group, batch),
+            ask=ask,
+        )  # fmt: skip
         if header.sent_at:
             arrived_at = batch.arrivals[int(group.index[0]) // batch.burst]
-            flow.paths.on_stamp(header.path, header.sent_at, arrived_at)
+            flow.paths.on_stamp(header.path, traffic_class, header.sent_at, arrived_at)
         self._touched.add(flow)
         flow.on_data(group, now)
+
+    def _marks(self, group: Group, batch: Received) -> int:
+        """Datagrams of a group that a queue has marked Congestion Experienced (RFC 3168)."""
+        if batch.tos is None or not batch.congested:
+            return 0
+        marked = int(np.count_nonzero(batch.tos[group.index // batch.burst] & CE == CE))
+        self.counters["ce"] += marked
+        return marked
 
     def _control(self, data: bytes, arrived_at: float, now: float) -> None:
         try:
@@ -214,27 +247,31 @@ class Endpoint:
     # --- datagrams out -----------------------------------------------------------------
 
     def transmit(self, now: float) -> Iterator[Transmit]:
-        """Batches to send now, flows taking turns, up to TURN bytes."""
+        """Batches to send now, up to TURN bytes: the most urgent class first, by turns."""
         self.more = False
-        flows = [flow for flow in self.flows.values() if flow.wants_to_send()]
+        flows = {flow: c for flow in self.flows.values() if (c := flow.next_class) is not None}
         if not flows:
             return
         turn = left = min(TURN, self.pacer.allowance(now))
         self._turn += 1
-        flows = flows[self._turn % len(flows) :] + flows[: self._turn % len(flows)]
+        first = self._turn % len(flows)
+        order = list(flows)[first:] + list(flows)[:first]
         while flows and left > 0:
-            still = []
-            for flow in flows:
+            urgent = min(flows.values())
+            for flow in [flow for flow in order if flows.get(flow) == urgent]:
                 batch = flow.transmit(now, left)
+                following = flow.next_class
+                if batch is None or following is None:
+                    del flows[flow]
+                else:
+                    flows[flow] = following
                 if batch is not None:
                     size = len(batch.segments) * (HEADER_SIZE + self.segment_size)
                     left -= size
                     self.pacer.spend(size)
-                    still.append(flow)
                     yield batch
-            flows = still
         self.more = bool(flows) and turn == TURN
-        if turn < TURN and any(flow.wants_to_send() for flow in self.flows.values()):
+        if turn < TURN and any(flow.next_class is not None for flow in self.flows.values()):
             self._wake_when_paced(now)
 
     def _wake_when_paced(self, now: float) -> None:
@@ -259,6 +296,7 @@ class Endpoint:
         out: list[Control] = []
         for flow in self.flows.values():
             if flow.outbox or flow in self._touched:
+                self._update_grant(flow)
                 out += flow.flush(now)
         self._touched.clear()
         return out

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from dlcpd.core.health import PathState
+
 
 @dataclass(frozen=True, slots=True)
 class Stats:
@@ -12,6 +14,7 @@ class Stats:
     given_up: int = 0
     returned: int = 0
     lost: int = 0
+    energy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +55,15 @@ class SessionBroken:
     text: str
 
 
-Event = OperationDone | OperationReleased | OperationFailed | SessionBroken
+@dataclass(frozen=True, slots=True)
+class PathNews:
+    """A path towards `rank` changed. Never an error: the others carry on."""
+
+    session: int
+    rank: int
+    path: int
+    state: PathState
+    loss: float  # fraction of the packets of the last sample
+
+
+Event = OperationDone | OperationReleased | OperationFailed | SessionBroken | PathNews

@@ -10,15 +10,18 @@ from typing import Final
 
 import numpy as np
 
+from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core import control
 from dlcpd.core.bitmap import indices, pack_bits
 from dlcpd.core.datagram import Control, Group, Transmit
 from dlcpd.core.early import EarlyData
+from dlcpd.core.health import PathState
 from dlcpd.core.incoming import Host, Incoming
-from dlcpd.core.path import microseconds
-from dlcpd.core.paths import Paths
+from dlcpd.core.pass_time import PassTime
+from dlcpd.core.paths import CONTROL, Paths
 from dlcpd.core.receiver import Answer
 from dlcpd.core.sender import ChunkSender, Key, State
+from dlcpd.core.space import SpaceSender, microseconds
 from dlcpd.core.wire import HEADER_SIZE, Flag, Header, Kind
 from dlcpd.core.wire_batch import SEGMENT, SENT_AT, build
 
@@ -28,7 +31,7 @@ ANSWER_DELAY: Final = 2e-3  # seconds CREDIT and COMPLETE wait for an ASK; half 
 COMPANY: Final = 1e-3  # seconds after which they go along with whatever leaves
 ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
 STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
-SMALL_SEND: Final = 12  # datagrams; under the smallest congestion window
+SMALL_SEND: Final = 12  # datagrams; fewer are not worth a system call while others are out
 _ENDING: Final = int(Flag.ENDING) << 16  # in a header's first word
 ASK: Final = int(Flag.ASK) << 16
 
@@ -46,12 +49,13 @@ class Flow:
     window: int  # bytes the peer lets us have in flight
     grant: int  # bytes we let the peer have in flight
     paths: Paths
+    opening: int = 0  # bytes of that when it begins, and others with it
+    pass_time: PassTime = field(default_factory=PassTime)
     early: EarlyData = field(default_factory=EarlyData)
     outbox: list[Control] = field(default_factory=list)
     heard_at: float = 0.0
     unanswered: int = 0  # pings since the peer was last heard
-    _queue: deque[ChunkSender] = field(default_factory=deque)
-    _repairs: deque[ChunkSender] = field(default_factory=deque)
+    _queues: dict[int, deque[ChunkSender]] = field(default_factory=dict)  # by traffic class
     _senders: dict[Key, ChunkSender] = field(default_factory=dict)
     _incoming: dict[Key, Incoming] = field(default_factory=dict)
     _complete: list[Key] = field(default_factory=list)  # to be told, soon
@@ -67,63 +71,94 @@ class Flow:
     def send(self, sender: ChunkSender) -> None:
         """Queue a chunk."""
         self._senders[sender.key] = sender
-        self._queue.append(sender)
+        self._queue(sender)
 
     def resend(self, sender: ChunkSender) -> None:
         """Queue a chunk once more from its start, unless the peer is content by now."""
         if sender.state is not State.DONE:
             sender.restart()
             self.host.cancel_timer((self, "end", sender.key))
-            if sender not in self._queue:
-                self._queue.append(sender)
+            self._queue(sender)
 
-    def wants_to_send(self) -> bool:
-        return bool(self._queue or self._repairs)
+    def _queue(self, sender: ChunkSender, *, first: bool = False) -> None:
+        queue = self._queues.setdefault(sender.traffic_class, deque())
+        queue.insert(0 if first else len(queue), sender)
+
+    @property
+    def next_class(self) -> int | None:
+        """Traffic class of what goes out next; None: there is nothing."""
+        head = self._head()
+        return None if head is None else head.traffic_class
+
+    def _head(self) -> ChunkSender | None:
+        """The chunk whose turn it is: the first of the most urgent class that has any."""
+        while self._queues:
+            traffic_class = min(self._queues)
+            queue = self._queues[traffic_class]
+            sender = queue[0]
+            waits = sender.remaining and sender.state is not State.DONE
+            if waits and sender.traffic_class == traffic_class:
+                return sender
+            queue.popleft()  # done, or it went on in another class and waits there
+            if not queue:
+                del self._queues[traffic_class]
+        return None
 
     def transmit(self, now: float, allowance: int) -> Transmit | None:
         """The next batch that may go out now: within windows, credit and `allowance` bytes."""
-        while self.wants_to_send():
-            queue = self._repairs or self._queue
-            sender = queue[0]
-            if not sender.remaining or sender.state is State.DONE:
-                queue.popleft()
-                continue
-            if self._probe_acked is None:
-                self._await_credit(now)
-            index, room = self.paths.pick()
-            in_flight = self.paths.in_flight
-            room = min(room, self.window // self._width - in_flight, MAX_BATCH)
-            if room <= 0 or (room < min(sender.remaining, self._worthwhile()) and in_flight):
-                return None
-            limit = min(room, sender.remaining, allowance // self._width)
-            if limit <= 0:
-                return None
-            batch = self._batch(sender, index, limit, now)
-            if not sender.remaining:
-                queue.popleft()
-                path = self.paths.tx[batch.path]
-                sender.tail = (batch.path, path.sent, path.acked)
-                self.host.set_timer((self, "end", sender.key), now + self.paths.timeout(0))
-            return batch
-        return None
+        sender = self._head()
+        if sender is None:
+            return None
+        if self._probe_acked is None:
+            self._await_credit(now)
+        traffic_class = sender.traffic_class
+        enough = min(sender.run, self._worthwhile(traffic_class))
+        index, room = self.paths.pick(traffic_class, enough, now)
+        in_flight = self.paths.in_flight(traffic_class)
+        room = min(room, self.window // self._width - in_flight, MAX_BATCH)
+        if room <= 0 or (room < enough and in_flight):
+            self._wake_by_pace(traffic_class, now)
+            return None
+        limit = min(room, allowance // self._width)
+        if limit <= 0:
+            return None
+        batch = self._batch(sender, index, limit, now)
+        if not sender.remaining:
+            space = self.paths.space(index, traffic_class)
+            sender.tail = (index, space.sent, space.acked)
+            at = now + self.paths.timeout(traffic_class)
+            self.host.set_timer((self, "end", sender.key), at)
+        elif sender.traffic_class != traffic_class:
+            self._queue(sender)
+        return batch
+
+    def _wake_by_pace(self, traffic_class: int, now: float) -> None:
+        """Where the pace is what holds us up, go on when it lets go."""
+        at = self.paths.paced_until(traffic_class)
+        if at is not None and at > now:
+            self.host.set_timer((self, "pace", None), at)
 
     @property
     def _width(self) -> int:
         return HEADER_SIZE + self.segment_size
 
-    def _limit(self, path: int) -> int:
-        """Datagrams that may be in flight on a path when no other is used."""
-        return min(self.window // self._width, int(self.paths.tx[path].congestion.window))
+    def _limit(self, space: SpaceSender) -> int:
+        """Datagrams that may be in flight in a space when no other is used."""
+        return min(self.window // self._width, int(space.congestion.window))
 
-    def _worthwhile(self) -> int:
+    def _worthwhile(self, traffic_class: int) -> int:
         """With less room than this, wait for more credit rather than make a small system call."""
-        return min(max(SMALL_SEND, self._limit(0) // 8), MAX_BATCH // 2)
+        space = self.paths.space(0, traffic_class)
+        limit = self._limit(space)
+        wanted = min(max(SMALL_SEND, limit // 8), max(limit // 2, 1))
+        return min(wanted, space.congestion.worthwhile, MAX_BATCH // 2)
 
     def _batch(self, sender: ChunkSender, index: int, limit: int, now: float) -> Transmit:
-        segments, ending = sender.take(limit, index)
-        path, (operation, kind, chunk) = self.paths.tx[index], sender.key
+        path = self.paths.space(index, sender.traffic_class)
+        segments, tag, ending = sender.take(limit, index)
+        operation, kind, chunk = sender.key
         first = Header(
-            kind, self.token_out, operation, chunk, 0, sender.round, sender.tag,
+            kind, self.token_out, operation, chunk, 0, sender.round, tag,
             path=index, packet_number=(path.sent + 1) & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
         )  # fmt: skip
         words = build(first, segments)
@@ -131,14 +166,15 @@ class Flow:
         if ending:
             words[-ending:, 0] |= _ENDING
         path.sent += len(segments)
+        path.congestion.spend(len(segments))
+        self.paths.on_sent(index, len(segments))
         unasked = path.sent - path.asked
-        due = unasked >= min(self._limit(index) // ASKS_PER_WINDOW, MAX_BATCH)
+        due = unasked >= min(self._limit(path) // ASKS_PER_WINDOW, MAX_BATCH)
         if due or (ending and sender.urgent):
             path.asked = path.sent
             words[-ASKING:, 0] |= ASK
         return Transmit(
-            self.index, index, words, sender.payload, segments, self.segment_size,
-            sender.tag,
+            self.index, index, words, sender.payload, segments, self.segment_size, tag,
         )  # fmt: skip
 
     # --- data in ------------------------------------------------------------------
@@ -146,6 +182,11 @@ class Flow:
     def heard(self, now: float) -> None:
         """The peer lives."""
         self.heard_at, self.unanswered = now, 0
+
+    @property
+    def receiving(self) -> bool:
+        """Whether the peer has something under way to us."""
+        return bool(self._incoming)
 
     def on_data(self, group: Group, now: float) -> None:
         """Datagrams of one chunk and round."""
@@ -157,18 +198,31 @@ class Flow:
             incoming = self._open(key, len(words), ending=ending, data=group)
             if incoming is None:
                 return
+            self._limit_wait(incoming, now)
         segments = (words[:, SEGMENT] & 0xFFFF).astype(np.intp)
         good = incoming.place(group.rows, group.index, group.lengths, segments)
         if len(good) < len(segments):
             self.host.count("length", len(segments) - len(good))
         receiver = incoming.receiver
+        if ending and header.round == 0 and not receiver.ended:
+            self.pass_time.update(now - receiver.began, receiver.segments)
         fresh = receiver.on_segments(good, ending=ending, round_=header.round, now=now)
         if fresh < len(good):
             self.host.count("duplicate", len(good) - fresh)
         if not receiver.missing:
             self._finish(incoming, now)
         elif receiver.ended:
-            self.host.set_timer((self, "chunk", key), now + self.paths.reordering)
+            quiet = self.paths.reordering(receiver.traffic_class)
+            self.host.set_timer((self, "chunk", key), now + quiet)
+
+    def _limit_wait(self, incoming: Incoming, now: float) -> None:
+        """From when on the end of the first pass is not waited for."""
+        receiver = incoming.receiver
+        receiver.began = now
+        wait = self.pass_time.allowance(receiver.segments)
+        if receiver.budget and wait < float("inf"):
+            receiver.deadline = now + wait
+            self.host.set_timer((self, "chunk", incoming.key), receiver.deadline)
 
     def replay_early(self, operation: int, now: float) -> None:
         """Take in what came before the peer and we had agreed on `operation`."""
@@ -181,8 +235,6 @@ class Flow:
         opened = self.host.open_incoming(self.rank, key)
         if isinstance(opened, Incoming):
             self._incoming[key] = opened
-            if opened.receiver.deadline < float("inf"):
-                self.host.set_timer((self, "chunk", key), opened.receiver.deadline)
             return opened
         if data is not None and opened == "early" and self.early.keep(data):
             return None
@@ -225,18 +277,21 @@ class Flow:
                     self.acknowledge((key[0], key[1], chunk), now)
 
     def _on_ping(self, header: Header, arrived_at: float) -> None:
-        self.paths.on_arrival(header.path, 0, header.packet_number, ask=True)
-        self.paths.on_stamp(header.path, header.sent_at, arrived_at)
+        traffic_class = header.tag // DROP_RANKS
+        self.paths.on_arrival(header.path, traffic_class, 0, header.packet_number, ask=True)
+        self.paths.on_stamp(header.path, traffic_class, header.sent_at, arrived_at)
 
     def _on_credit(self, body: bytes, arrived_at: float, now: float) -> None:
         self.window, rows = control.unpack_credit_untrusted(body)
-        self.paths.on_credit(rows, arrived_at, now)
+        for path, state in self.paths.on_credit(rows, arrived_at, now):
+            self.host.on_path(self.rank, path, state)
 
     def _on_end(self, key: Key, round_: int, now: float) -> None:
         incoming = self._incoming.get(key) or self._open(key, 1, ending=True)
         if incoming is not None:
             incoming.receiver.on_end(round_)  # it may have overtaken data, as anything may
-            self.host.set_timer((self, "chunk", key), now + self.paths.reordering)
+            quiet = self.paths.reordering(incoming.receiver.traffic_class)
+            self.host.set_timer((self, "chunk", key), now + quiet)
 
     def _on_nack(self, key: Key, body: bytes, round_: int) -> None:
         sender = self._senders.get(key)
@@ -260,9 +315,9 @@ class Flow:
         self._tell(Kind.ACK, key, round_=header.round, path=header.path)
 
     def _repair(self, sender: ChunkSender) -> None:
+        """Queue a chunk before the others of its class."""
         self.host.cancel_timer((self, "end", sender.key))
-        if sender not in self._repairs:
-            self._repairs.append(sender)
+        self._queue(sender, first=True)
 
     def acknowledge_ready(self, operation: int) -> None:
         """Tell the peer, soon, that its READY is here."""
@@ -287,13 +342,15 @@ class Flow:
     # --- time ---------------------------------------------------------------------
 
     def handle_timer(self, what: str, key: Key, now: float) -> None:
-        """A timer set for ("end" | "chunk" | "answer" | "credit awaited", key) expired."""
+        """A timer set for ("end" | "chunk" | "answer" | "credit awaited" | "pace", key) expired."""
         if what == "answer":
             self.answer(now)
             return
         if what == "credit awaited":
             self._check_credit(now)
             return
+        if what == "pace":
+            return  # `transmit`, which follows, is all that it is for
         if what == "chunk":
             incoming = self._incoming.get(key)
             if incoming is not None:
@@ -305,12 +362,13 @@ class Flow:
 
     def _await_credit(self, now: float, attempt: int = 0) -> None:
         self._probe_acked, self._probe_attempt = self.paths.acked, attempt
-        self.host.set_timer((self, "credit awaited", None), now + self.paths.timeout(attempt))
+        at = now + self.paths.timeout(CONTROL, attempt)
+        self.host.set_timer((self, "credit awaited", None), at)
 
     def _check_credit(self, now: float) -> None:
         """What is in flight should be credited within a round trip: where it is not, its end
         or the credit was lost, and the window would stay shut. Ask."""
-        if not self.paths.in_flight or not self._senders:
+        if not self.paths.in_flight() or not self._senders:
             self._probe_acked = None
         elif self.paths.acked != self._probe_acked:
             self._await_credit(now)
@@ -321,31 +379,35 @@ class Flow:
     def _probe(self, sender: ChunkSender, now: float) -> None:
         """No verdict on a chunk yet. While the path still delivers, its turn will come."""
         path, number, acked = sender.tail
-        if acked == self.paths.tx[path].acked or acked >= number:
+        traffic_class = sender.traffic_class
+        space = self.paths.space(path, traffic_class)
+        if acked == space.acked or acked >= number:
             via = (path + sender.probes) % len(self.paths)
             sender.probes += 1
             operation, stage, chunk = sender.key
             flags = Flag.PULL_STAGE if stage is Kind.PULL else Flag.NONE
             header = Header(
                 Kind.END, self.token_out, operation, chunk, round=sender.round, flags=flags,
-                path=via, packet_number=self.paths.tx[via].sent & 0xFFFFFFFF,
+                path=via, tag=traffic_class * DROP_RANKS,
+                packet_number=self.paths.space(via, traffic_class).sent & 0xFFFFFFFF,
                 sent_at=microseconds(now) or 1,
             )  # fmt: skip
-            self.tell(header, path=via)
-        sender.tail = (path, number, self.paths.tx[path].acked)
-        self.host.set_timer((self, "end", sender.key), now + self.paths.timeout(sender.probes))
+            self.tell(header, path=via)  # in the queue of the data: it must not overtake them
+        sender.tail = (path, number, space.acked)
+        at = now + self.paths.timeout(traffic_class, sender.probes)
+        self.host.set_timer((self, "end", sender.key), at)
 
     def _evaluate(self, incoming: Incoming, now: float) -> None:
         receiver = incoming.receiver
-        answer = receiver.evaluate(now, 0.9 * self.paths.reordering)
-        wait = self.paths.reordering
+        wait = self.paths.reordering(receiver.traffic_class)
+        answer = receiver.evaluate(now, 0.9 * wait)
         if answer is not Answer.NOTHING:
             nack = answer is Answer.NACK
             self._tell(
                 Kind.NACK if nack else Kind.FINAL, incoming.key, pack_bits(~receiver.received),
                 round_=receiver.round if nack else receiver.offer, attempt=receiver.attempts - 1,
             )  # fmt: skip
-            wait = self.paths.timeout(receiver.attempts)
+            wait = self.paths.timeout(receiver.traffic_class, receiver.attempts)
         if receiver.missing:
             self.host.set_timer((self, "chunk", incoming.key), now + wait)
 
@@ -382,13 +444,13 @@ class Flow:
 
     def _put(self, header: Header, body: bytes, path: int) -> None:
         data = control.datagram(header._replace(path=path), body)
-        self.outbox.append(Control(self.index, path, data))
+        self.outbox.append(Control(self.index, path, data, header.tag))
 
     def check_paths(self, now: float) -> bool:
         """Ping paths that owe an answer, demote those that stay silent. True: some do owe one."""
         silent = self.paths.silent()
-        if down := self.paths.demote(silent):
-            self.host.count("path_down", down)
+        for path in self.paths.demote(silent):
+            self.host.on_path(self.rank, path, PathState.DOWN)
         for index in silent:
             self._ping(index, now)
         return bool(silent)
@@ -396,7 +458,7 @@ class Flow:
     def look_after_paths(self, now: float) -> None:
         """Check paths when an operation begins: most are over before the timer that does it."""
         if len(self.paths) > 1 and now >= self._check_at:
-            self._check_at = now + 2 * self.paths.timeout(0)
+            self._check_at = now + 2 * self.paths.timeout(CONTROL)
             self.check_paths(now)
 
     def ping(self, now: float) -> None:
@@ -406,11 +468,15 @@ class Flow:
             self._ping(index, now)
 
     def _ping(self, index: int, now: float) -> None:
-        header = Header(
-            Kind.PING, self.token_out, path=index,
-            packet_number=self.paths.tx[index].sent & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
-        )  # fmt: skip
-        self.tell(header, path=index)
+        """Once for the path, and once in each class that waits for credit on it."""
+        spaces = self.paths.tx[index].spaces
+        for traffic_class in {CONTROL} | {c for c, space in spaces.items() if space.in_flight}:
+            space = self.paths.space(index, traffic_class)
+            header = Header(
+                Kind.PING, self.token_out, path=index, tag=traffic_class * DROP_RANKS,
+                packet_number=space.sent & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
+            )  # fmt: skip
+            self.tell(header, path=index)
 
     def flush(self, now: float) -> list[Control]:
         """Control datagrams to send now.
@@ -435,9 +501,10 @@ class Flow:
         self._owing_since = None
         self.host.cancel_timer((self, "answer", None))
         rows = self.paths.credits(now)
-        if rows:
-            path = rows[0].path  # has just carried something: the best may be dead
-            body = control.pack_credit(self.grant, rows)
+        for at in range(0, len(rows), control.MAX_CREDIT_ROWS):
+            some = rows[at : at + control.MAX_CREDIT_ROWS]
+            path = some[0].path  # has just carried something: the best may be dead
+            body = control.pack_credit(self.grant, some)
             self.tell(Header(Kind.CREDIT, self.token_out), body, path=path)
         if self._complete:
             self._report_complete()

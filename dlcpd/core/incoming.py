@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from dlcpd.core.bitmap import Segments
 from dlcpd.core.datagram import Bytes
+from dlcpd.core.health import PathState
 from dlcpd.core.packetizer import natural_order
 from dlcpd.core.receiver import ChunkReceiver
 from dlcpd.core.sender import ChunkSender, Key
@@ -98,6 +99,9 @@ class Host(Protocol):
     def on_given_up(self, rank: int, sender: ChunkSender, missing: Segments) -> Segments:
         """The peer would go without `missing`. Keep them as residual and return an empty
         array, or return those that must not be given up."""
+
+    def on_path(self, rank: int, path: int, state: PathState) -> None:
+        """A path towards `rank` went down, came up, or became gray or clear."""
 
     def count(self, reason: str, datagrams: int = 1) -> None:
         """Datagrams were discarded, or something else worth a counter happened."""

@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlcpd.core.bitmap import Bits, Segments
 
@@ -29,6 +30,14 @@ def rotated_order(segments: int, *, short_tail: bool, rng: random.Random) -> Seg
     start = rng.randrange(full) if full > 1 else 0
     order = np.roll(natural_order(full), -start)
     return np.append(order, segments - 1) if short_tail else order
+
+
+def by_tag(order: Segments, tags: NDArray[np.uint8]) -> Segments:
+    """`order` with equal tags side by side, the most urgent first; else as it was."""
+    ranked = tags[order]
+    if (ranked[:1] == ranked).all():
+        return order
+    return order[np.argsort(ranked, kind="stable")]
 
 
 def critical_segments(

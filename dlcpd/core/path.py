@@ -1,91 +1,68 @@
-"""One path of one flow, seen from its two ends.
+"""One path of one flow: whether it lives, and a packet number space per traffic class on it."""
 
-Packet numbers count per (flow, path) and are never used again, so the largest one that
-arrived tells the sender what is still in flight and what the path lost, whichever
-segments they carried.
-"""
-
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from dlcpd.core.congestion import DelayWindow
-from dlcpd.core.control import PathCredit
+from dlcpd.core.congestion import CongestionWindow
 from dlcpd.core.rtt import Rtt
+from dlcpd.core.space import SpaceReceiver, SpaceSender
 
-_WRAP: Final = 1 << 32
-_HALF: Final = 1 << 31
-
-
-def unwrap(number: int, near: int) -> int:
-    """The full packet number whose low 32 bits are `number`, closest to `near`."""
-    step = (number - near) % _WRAP
-    return near + (step if step < _HALF else step - _WRAP)
+_UNKNOWN: Final = Rtt()
 
 
-def microseconds(now: float) -> int:
-    """`now` as it travels in `sent_at`."""
-    return int(now * 1e6) % _WRAP
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PathSender:
-    """What we sent on a path and what the peer says of it. Packet numbers start at 1."""
+    """The way out. `share` is this path's part of what the flow may begin with: 1 / paths."""
 
-    sent: int = 0  # largest packet number sent
-    asked: int = 0  # `sent` when credit was last asked for
-    acked: int = 0  # largest that arrived
-    arrived: int = 0  # packets that arrived
-    lost: int = 0  # packets that did not, of those up to `acked`
+    share: float = 1.0
+    congestion_control: bool = True
     up: bool = True  # carries data; a path that is down is only pinged
     expecting: bool = False  # something was sent since the last check that it may have to prove
     answered: bool = False  # a credit for it arrived since the last check
     stalls: int = 0  # checks in a row that found it silent
-    rtt: Rtt = field(default_factory=Rtt)
-    congestion: DelayWindow = field(default_factory=DelayWindow)
+    spaces: dict[int, SpaceSender] = field(default_factory=dict)  # by traffic class
+
+    def space(self, traffic_class: int) -> SpaceSender:
+        """The space of a class, made on its first use."""
+        found = self.spaces.get(traffic_class)
+        if found is None:
+            found = SpaceSender(congestion=CongestionWindow(self.share, self.congestion_control))
+            self.spaces[traffic_class] = found
+        return found
 
     @property
     def in_flight(self) -> int:
-        """Packets sent and neither arrived nor lost."""
-        return self.sent - self.acked
+        """Packets out on it, of all classes."""
+        return sum(space.in_flight for space in self.spaces.values())
 
     @property
-    def room(self) -> int:
-        """Packets that may be sent now."""
-        return int(self.congestion.window) - self.in_flight
+    def sent(self) -> int:
+        """Packets ever sent on it."""
+        return sum(space.sent for space in self.spaces.values())
 
-    def on_credit(self, credit: PathCredit, arrived_at: float, now: float) -> int:
-        """Take in one CREDIT row; returns packets newly out of flight.
+    @property
+    def acked(self) -> int:
+        """Packets of it that arrived or are known to be lost."""
+        return sum(space.acked for space in self.spaces.values())
 
-        A row that is older than what is known, or about packets never sent, is ignored.
-        """
-        largest = unwrap(credit.largest, self.acked)
-        arrived = unwrap(credit.received, self.arrived)
-        if not self.acked <= largest <= self.sent or arrived < self.arrived:
-            return 0
-        newly, gained = largest - self.acked, arrived - self.arrived
-        lost = max(newly - gained, 0)
-        self.acked, self.arrived, self.lost = largest, arrived, max(largest - arrived, 0)
-        delay = None
-        if credit.echo:
-            self._sample(credit, now)
-            delay = self._fabric_delay(credit, arrived_at)
-        self.congestion.on_credit(
-            now, delay=delay, acked=largest, sent=self.sent, arrived=gained, lost=lost
-        )
-        return newly
+    @property
+    def lost(self) -> int:
+        """Packets of it that did not arrive."""
+        return sum(space.lost for space in self.spaces.values())
 
-    def _sample(self, credit: PathCredit, now: float) -> None:
-        """The timers' round trip: from send to the handling of the answer, less the time the
-        receiver held it back (RFC 9002 section 5.3)."""
-        elapsed = (microseconds(now) - credit.echo) % _WRAP
-        self.rtt.update(max(elapsed - credit.held, 0) * 1e-6)
+    def rtt(self, traffic_class: int) -> Rtt:
+        """Of a class; until it has been measured, of the quickest one that has."""
+        own = self.spaces.get(traffic_class)
+        if own and own.rtt.measured:
+            return own.rtt
+        known = [space.rtt for space in self.spaces.values() if space.rtt.measured]
+        return min(known, key=lambda rtt: rtt.smoothed, default=_UNKNOWN)
 
-    @staticmethod
-    def _fabric_delay(credit: PathCredit, arrived_at: float) -> float:
-        elapsed = (microseconds(arrived_at) - credit.echo) % _WRAP
-        if elapsed >= _HALF:  # clocks of send and arrival differ by a hair
-            return 0.0
-        return max(elapsed - credit.held, 0) * 1e-6
+    @property
+    def smoothed_rtt(self) -> float:
+        """Of the class that is served best, seconds."""
+        return min((space.rtt.smoothed for space in self.spaces.values()), default=1.0)
 
     def heard(self) -> None:
         """The peer told of this path: it carries."""
@@ -100,34 +77,24 @@ class PathSender:
 
     def demote(self) -> None:
         """Take what is in flight for lost and send no more data until the path answers."""
-        self.up, self.acked = False, self.sent
+        self.up = False
+        for space in self.spaces.values():
+            space.abandon()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PathReceiver:
-    """What arrived on a path."""
+    """The way in."""
 
-    largest: int = 0
-    received: int = 0
-    echo: int = 0  # newest time stamp not yet echoed, microseconds; 0 = none
-    arrived_at: float = 0.0  # when it arrived
-    ce: int = 0  # datagrams marked Congestion Experienced
-    pending: int = 0  # datagrams since the last credit
-    asked: bool = False  # the peer asked: credit at once
+    spaces: dict[int, SpaceReceiver] = field(default_factory=dict)  # by traffic class
 
-    def on_datagrams(self, count: int, largest: int) -> None:
-        """`count` data datagrams arrived, `largest` the 32-bit number of the newest."""
-        self.largest = max(self.largest, unwrap(largest, self.largest))
-        self.received += count
-        self.pending += count
+    def space(self, traffic_class: int) -> SpaceReceiver:
+        """The space of a class, made on its first use."""
+        found = self.spaces.get(traffic_class)
+        if found is None:
+            found = self.spaces[traffic_class] = SpaceReceiver()
+        return found
 
-    def on_stamp(self, sent_at: int, arrived_at: float) -> None:
-        """A time stamp to echo, microseconds of the sender's clock, and when it came."""
-        self.echo, self.arrived_at = sent_at, arrived_at
-
-    def credit(self, path: int, now: float) -> PathCredit:
-        """One row of a CREDIT."""
-        held = max(int((now - self.arrived_at) * 1e6), 0)
-        self.pending, self.asked = 0, False
-        echo, self.echo = self.echo, 0  # one sample per stamp
-        return PathCredit(path, self.largest % _WRAP, self.received, echo, held)
+    def owing(self) -> Iterable[tuple[int, SpaceReceiver]]:
+        """(class, space) of those with something the peer does not know or asked for."""
+        return ((c, s) for c, s in self.spaces.items() if s.pending or s.asked)

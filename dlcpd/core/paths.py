@@ -1,18 +1,28 @@
 """The paths of one flow together: which carries the next burst, which are silent, what to credit.
 
-Rules of a single path are in `path`. Spraying is by room: the path with the emptiest window
-takes the next burst, so a slow or lossy one takes less.
+Rules of a single path are in `path` and `space`. Spraying evens out: of the paths that have
+room, the one whose route carried least takes the next burst, so links that are not the
+bottleneck carry equal shares; where windows limit, a slow or lossy path has room less
+often and takes less.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from dlcpd.core.control import PathCredit
+from dlcpd.core.control import SpaceCredit
+from dlcpd.core.health import ALARM_LOSS, PathHealth, PathState
 from dlcpd.core.path import PathReceiver, PathSender
+from dlcpd.core.routes import Routes
+from dlcpd.core.rtt import Rtt
+from dlcpd.core.space import SpaceSender
 
 SPRAY_QUANTUM: Final = 180  # datagrams sent on one path before the next is asked: 4 GSO bursts
 STALLS_BEFORE_DOWN: Final = 3  # checks, each with a ping: one or two may be lost
+CONTROL: Final = 0  # traffic class of control datagrams
+LOSS_WEIGHT: Final = 40.0  # 5 % more loss than the best path: a third of its share
+MAX_WEIGHT: Final = 19.0  # a path that works keeps at least a twentieth, to be judged by
+LOAD_MEMORY: Final = 1 << 16  # datagrams after which old load counts half
 
 
 @dataclass(slots=True, eq=False)
@@ -21,46 +31,113 @@ class Paths:
 
     tx: list[PathSender]
     rx: list[PathReceiver]
-    _next: int = field(default=0)
+    routes: Routes = field(init=False)
+    health: list[PathHealth] = field(init=False)  # by path
+    _route: list[int] = field(init=False)  # by path: those with equal numbers share their links
+    _load: list[float] = field(init=False)  # by route: datagrams, old ones count less
+
+    def __post_init__(self) -> None:
+        self.routes = Routes(len(self.tx))
+        self.health = [PathHealth() for _ in self.tx]
+        self._regroup()
 
     @classmethod
-    def new(cls, count: int) -> Self:
+    def new(
+        cls, count: int, *, congestion_control: bool = True, alarm_loss: float = ALARM_LOSS
+    ) -> Self:
         """`count` paths that have carried nothing yet."""
-        return cls([PathSender() for _ in range(count)], [PathReceiver() for _ in range(count)])
+        made = cls(
+            [PathSender(1 / count, congestion_control) for _ in range(count)],
+            [PathReceiver() for _ in range(count)],
+        )
+        made.health = [PathHealth(alarm_loss) for _ in range(count)]
+        return made
 
     def __len__(self) -> int:
         return len(self.tx)
 
     # --- out ------------------------------------------------------------------------
 
-    @property
-    def in_flight(self) -> int:
-        """Datagrams out on all paths."""
-        return sum(path.in_flight for path in self.tx)
+    def space(self, path: int, traffic_class: int) -> SpaceSender:
+        """Of a class on a path."""
+        return self.tx[path].space(traffic_class)
+
+    def in_flight(self, traffic_class: int | None = None) -> int:
+        """Datagrams out on all paths; with a class, only those of it and of higher ones: what
+        waits in a lower queue is in nobody's way."""
+        return sum(
+            space.in_flight
+            for path in self.tx
+            for number, space in path.spaces.items()
+            if traffic_class is None or number <= traffic_class
+        )
 
     @property
     def acked(self) -> int:
         """Changes whenever the peer credits something."""
-        return sum(path.acked for path in self.tx)
-
-    def timeout(self, attempt: int = 0) -> float:
-        """How long to wait for an answer on whichever path, seconds."""
-        return max(path.rtt.timeout(attempt) for path in self.tx)
+        return sum(space.acked for path in self.tx for space in path.spaces.values())
 
     @property
-    def reordering(self) -> float:
-        """Quiet time after which a hole is taken for a loss, seconds."""
-        return max(path.rtt.reordering for path in self.tx)
+    def slowest_rtt(self) -> float:
+        """The longest round trip of any path, hosts included, seconds; 0 = none is known."""
+        known = [space.rtt for path in self.tx for space in path.spaces.values()]
+        return max((rtt.smoothed for rtt in known if rtt.measured), default=0.0)
 
-    def pick(self) -> tuple[int, int]:
-        """The path for the next burst, and the datagrams it may take."""
-        count, turn = len(self.tx), self._next
-        if count == 1:
-            return 0, self.tx[0].room
-        usable = [p for p in range(count) if self.tx[p].up] or list(range(count))
-        best = max(usable, key=lambda p: (self.tx[p].room, -((p - turn) % count)))
-        self._next = (best + 1) % count
-        return best, min(self.tx[best].room, SPRAY_QUANTUM)
+    def timeout(self, traffic_class: int, attempt: int = 0) -> float:
+        """How long to wait for an answer on whichever path, seconds."""
+        return max(rtt.timeout(attempt) for rtt in self._rtts(traffic_class))
+
+    def reordering(self, traffic_class: int) -> float:
+        """Quiet time after which a hole is taken for a loss, seconds."""
+        return max(rtt.reordering for rtt in self._rtts(traffic_class))
+
+    def _rtts(self, traffic_class: int) -> list[Rtt]:
+        return [path.rtt(traffic_class) for path in self.tx]
+
+    def pick(self, traffic_class: int, enough: int, now: float) -> tuple[int, int]:
+        """The path for the next burst of a class, and the datagrams its window and pace let
+        out: one with room for `enough` of them, where there is one."""
+        if len(self.tx) == 1:
+            return 0, self.tx[0].space(traffic_class).room(now)
+        rooms = {index: self.tx[index].space(traffic_class).room(now) for index in self._usable()}
+        enough = min(enough, SPRAY_QUANTUM)
+        roomy = [p for p, room in rooms.items() if room >= enough]
+        if roomy:
+            best = min(roomy, key=lambda p: (self._load[self._route[p]], -rooms[p]))
+        else:
+            best = max(rooms, key=lambda p: rooms[p])
+        return best, min(rooms[best], SPRAY_QUANTUM)
+
+    def paced_until(self, traffic_class: int) -> float | None:
+        """When the pace of some path lets a burst of the class out; None: windows are full."""
+        spaces = [self.tx[index].space(traffic_class) for index in self._usable()]
+        return min((s.congestion.ready_at() for s in spaces if s.window_room > 0), default=None)
+
+    def _usable(self) -> list[int]:
+        """Paths that are up; all, when none is."""
+        up = [index for index, path in enumerate(self.tx) if path.up]
+        return up or list(range(len(self.tx)))
+
+    def on_sent(self, path: int, datagrams: int) -> None:
+        """A burst left on `path`. On one that loses more than the best, it weighs more."""
+        excess = self.health[path].loss - min(health.loss for health in self.health)
+        self._load[self._route[path]] += datagrams * (1 + min(excess * LOSS_WEIGHT, MAX_WEIGHT))
+        if sum(self._load) > LOAD_MEMORY:
+            self._load = [load / 2 for load in self._load]
+
+    def found(self, path: int, hop: int, router: str) -> None:
+        """A router answered on `path`."""
+        if self.routes.found(path, hop, router):
+            self._regroup()
+
+    def _regroup(self) -> None:
+        self._route = self.routes.groups()
+        self._load = [0.0] * len(self.tx)
+
+    @property
+    def distinct(self) -> int:
+        """Routes that the paths reach, as far as their routers answered."""
+        return len(set(self._route))
 
     def for_control(self, attempt: int) -> int:
         """The path with the shortest round trip; the others in turn for later attempts, since
@@ -68,7 +145,7 @@ class Paths:
         if len(self.tx) == 1:
             return 0
         order = sorted(
-            range(len(self.tx)), key=lambda p: (not self.tx[p].up, self.tx[p].rtt.smoothed)
+            range(len(self.tx)), key=lambda p: (not self.tx[p].up, self.tx[p].smoothed_rtt)
         )
         return order[attempt % len(order)]
 
@@ -76,55 +153,70 @@ class Paths:
         """Paths that owe an answer since the last look; to be pinged."""
         return [index for index, path in enumerate(self.tx) if path.check()]
 
-    def demote(self, silent: list[int]) -> int:
+    def demote(self, silent: list[int]) -> list[int]:
         """Take down those of the silent that have been so for long, while others answer.
-        Returns how many went down."""
+        Returns which went down."""
         if len(silent) == len(self.tx):
-            return 0
+            return []
         dead = [
-            self.tx[index]
+            index
             for index in silent
             if self.tx[index].up and self.tx[index].stalls >= STALLS_BEFORE_DOWN
         ]
-        for path in dead:
-            path.demote()
-        return len(dead)
+        for index in dead:
+            self.tx[index].demote()
+        return dead
 
-    def on_credit(self, rows: Iterable[PathCredit], arrived_at: float, now: float) -> None:
-        """What the peer says of the paths towards it."""
+    def on_credit(
+        self, rows: Iterable[SpaceCredit], arrived_at: float, now: float
+    ) -> list[tuple[int, PathState]]:
+        """What the peer says of the paths towards it. Returns what that means for them."""
+        news = []
         for row in rows:
             if row.path < len(self.tx):
-                self.tx[row.path].heard()
-                self.tx[row.path].on_credit(row, arrived_at, now)
+                path = self.tx[row.path]
+                if not path.up:
+                    news.append((row.path, PathState.UP))
+                    self._regroup()  # it owes nothing for the time it was away
+                path.heard()
+                if space := path.spaces.get(row.traffic_class):
+                    space.on_credit(row, arrived_at, now)
+                    if verdict := self.health[row.path].observe(path.acked, path.lost):
+                        news.append((row.path, verdict))
+        return news
 
     # --- in -------------------------------------------------------------------------
 
-    def on_arrival(self, path: int, count: int, largest: int, *, ask: bool) -> None:
-        """`count` data datagrams came, the newest numbered `largest`; the peer may `ask` for
-        credit."""
+    def on_arrival(
+        self, path: int, traffic_class: int, count: int, largest: int, *, marked: int = 0,
+        ask: bool,
+    ) -> None:  # fmt: skip
+        """`count` data datagrams of a class came, the newest numbered `largest`, `marked` of
+        them CE; the peer may `ask` for credit."""
         if path < len(self.rx):
-            self.rx[path].on_datagrams(count, largest)
-            self.rx[path].asked |= ask
+            space = self.rx[path].space(traffic_class)
+            space.on_datagrams(count, largest, marked)
+            space.asked |= ask
 
-    def on_stamp(self, path: int, sent_at: int, arrived_at: float) -> None:
+    def on_stamp(self, path: int, traffic_class: int, sent_at: int, arrived_at: float) -> None:
         """When a datagram left, microseconds of the peer's clock, and when it came."""
         if path < len(self.rx):
-            self.rx[path].on_stamp(sent_at, arrived_at)
+            self.rx[path].space(traffic_class).on_stamp(sent_at, arrived_at)
 
     @property
     def asked(self) -> bool:
         """Whether the peer waits for credit."""
-        return any(path.asked for path in self.rx)
+        return any(space.asked for path in self.rx for _, space in path.owing())
 
     @property
     def pending(self) -> bool:
         """Whether anything came that the peer does not know of."""
-        return any(path.pending for path in self.rx)
+        return any(space.pending for path in self.rx for _, space in path.owing())
 
-    def credits(self, now: float) -> list[PathCredit]:
+    def credits(self, now: float) -> list[SpaceCredit]:
         """Rows of a CREDIT; what they tell is no longer pending."""
         return [
-            path.credit(index, now)
+            space.credit(index, traffic_class, now)
             for index, path in enumerate(self.rx)
-            if path.pending or path.asked
+            for traffic_class, space in path.owing()
         ]

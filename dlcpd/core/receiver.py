@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from dlcpd.core.bitmap import Bits, Segments
+from dlcpd.core.budget import Budget
 from dlcpd.core.wire import MAX_ROUND
 
 
@@ -61,8 +62,8 @@ class ChunkReceiver:
     """Bitmap, round and state of one (chunk, sender)."""
 
     segments: int
-    budget: int = 0  # segments that may stay missing; 0 = exact
-    critical: Bits | None = None  # never among the missing
+    traffic_class: int = 0  # of what is sent last: repairs and verdicts wait in its queue
+    budget: Budget | None = None  # what may stay missing; None = exact
     state: State = State.RECEIVING
     received: Bits = field(init=False)
     missing: int = field(init=False)
@@ -70,6 +71,7 @@ class ChunkReceiver:
     ended: bool = False  # the end of that pass was seen
     offer: int = 0  # number of the present offer, u8 on the wire
     attempts: int = 0  # answers since the sender was last heard about this chunk
+    began: float = 0.0  # first arrival, seconds
     last_arrival: float = 0.0
     deadline: float = float("inf")  # after it, the end of the pass is not waited for
 
@@ -123,9 +125,7 @@ class ChunkReceiver:
         return Answer.NACK
 
     def _within_budget(self) -> bool:
-        if self.missing > self.budget:
-            return False
-        return self.critical is None or not (self.critical & ~self.received).any()
+        return self.budget is not None and self.budget.covers(~self.received)
 
     def _step(self, event: Input) -> None:
         self.state = TRANSITIONS[self.state, event]

@@ -16,10 +16,15 @@ class Rtt:
     variation: float = INITIAL_RTT / 2
     minimum: float = float("inf")
 
+    @property
+    def measured(self) -> bool:
+        """Whether there was a sample."""
+        return self.minimum < float("inf")
+
     def update(self, sample: float) -> None:
         """One sample, seconds; the first replaces the initial guess."""
         sample = max(sample, 1e-6)
-        if self.minimum == float("inf"):
+        if not self.measured:
             self.smoothed, self.variation = sample, sample / 2
         else:
             self.variation += (abs(self.smoothed - sample) - self.variation) / 4

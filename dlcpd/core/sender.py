@@ -1,4 +1,8 @@
-"""Sends one chunk to one peer: a pass, then whatever the peer asks for, until it is content."""
+"""Sends one chunk to one peer: a pass, then whatever the peer asks for, until it is content.
+
+A pass goes by traffic class, most urgent first, and within a class by drop rank, most
+protected first: runs of segments with equal tags, each of which leaves in bursts.
+"""
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -7,12 +11,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
 from dlcpd.core.bitmap import Bits, Segments, indices
+from dlcpd.core.budget import Budget
 from dlcpd.core.datagram import Bytes
 from dlcpd.core.wire import MAX_ROUND, Kind
 
 ENDING_RUN: Final = 32  # datagrams flagged ENDING: the mark survives the loss of most of them
 Key = tuple[int, Kind, int]  # operation, PUSH or PULL, chunk
+Tags = NDArray[np.uint8]  # by segment: traffic class and drop rank
 
 
 class State(Enum):
@@ -25,15 +32,21 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class ChunkSender:
-    """One chunk, one direction. `payload` stays untouched until DONE."""
+    """One chunk, one direction. `payload` stays untouched until DONE.
+
+    `first_order` has segments of equal `tags` side by side. A short last segment comes last
+    of its run: only the last datagram of a burst may be shorter than the others.
+    """
 
     key: Key
     payload: Bytes
     start: int  # byte offset of the chunk in its tensor
     segment_size: int
-    tag: int
+    tags: Tags
     first_order: Segments
     urgent: bool = False  # somebody waits for the peer's verdict
+    weight: NDArray[np.float32] | None = None  # by segment: the heavier, the more it is missed
+    budget: Budget | None = None  # what the peer may go without; None: nothing
     state: State = State.SENDING
     round: int = 0
     probes: int = 0  # END datagrams sent without an answer
@@ -43,26 +56,38 @@ class ChunkSender:
     path_of: NDArray[np.uint8] = field(init=False)  # path each segment was last sent on
     segments: int = field(init=False)
     order: Segments = field(init=False)  # of the present round
+    _runs: list[tuple[int, int]] = field(init=False)  # (where it stops in `order`, tag)
     _cursor: int = 0
 
     def __post_init__(self) -> None:
-        self.order = self.first_order
-        self.segments = len(self.order)
+        self.segments = len(self.first_order)
         self.path_of = np.zeros(self.segments, np.uint8)
+        self._begin(self.first_order, self.tags[self.first_order])
 
     @property
     def remaining(self) -> int:
         """Segments of this round not yet taken."""
         return len(self.order) - self._cursor
 
-    def take(self, limit: int, path: int) -> tuple[Segments, int]:
-        """Up to `limit` next segments, to go out on `path`; and how many rows from the
-        end of the batch mark the end of the pass. The last one moves to AWAITING.
+    @property
+    def traffic_class(self) -> int:
+        """Of the segment that comes next, or that came last."""
+        return self._runs[0][1] // DROP_RANKS
+
+    @property
+    def run(self) -> int:
+        """Segments that come next with one tag."""
+        return self._runs[0][0] - self._cursor
+
+    def take(self, limit: int, path: int) -> tuple[Segments, int, int]:
+        """Up to `limit` next segments, to go out on `path`; their tag; and how many rows
+        from the end of the batch mark the end of the pass. The last one moves to AWAITING.
 
         Only the batch that ends the pass is marked: one that waits for credit in between
         would look to the peer like a loss.
         """
-        taken = self.order[self._cursor : self._cursor + limit]
+        stop, tag = self._runs[0]
+        taken = self.order[self._cursor : min(self._cursor + limit, stop)]
         self._cursor += len(taken)
         self.path_of[taken] = path
         if self.round:
@@ -70,9 +95,11 @@ class ChunkSender:
         else:
             self.sent += len(taken)
         if self.remaining:
-            return taken, 0
+            if self._cursor == stop:
+                del self._runs[0]
+            return taken, tag, 0
         self.state = State.AWAITING
-        return taken, min(len(taken), ENDING_RUN)
+        return taken, tag, min(len(taken), ENDING_RUN)
 
     def on_nack(self, missing: Bits, round_: int) -> bool:
         """The peer lacks `missing` and asks for `round_`. True: there is something to send.
@@ -82,7 +109,7 @@ class ChunkSender:
         if self.state is State.DONE or not missing.any() or not self._is_next(round_):
             return False
         self.round = round_
-        self._begin(indices(missing))
+        self._repair(self._without_spare(indices(missing)))
         return True
 
     def _is_next(self, round_: int) -> bool:
@@ -90,20 +117,41 @@ class ChunkSender:
             return round_ == MAX_ROUND and self.state is State.AWAITING
         return self.round < round_ <= MAX_ROUND
 
+    def _without_spare(self, missing: Segments) -> Segments:
+        """What the peer cannot go without: the lightest that it can are given up first."""
+        if self.budget is None:
+            return missing
+        needed = np.setdiff1d(missing, self.budget.spare(missing, self.weight))
+        return needed if len(needed) else missing
+
     def on_veto(self, segments: Segments) -> None:
         """Send `segments` once more although the peer would go without them.
 
         In a new round: the peer ignores what it sees as late arrivals of an old one.
         """
         self.round = min(self.round + 1, MAX_ROUND)
-        self._begin(segments)
+        self._repair(segments)
 
     def restart(self) -> None:
         """The first pass found nobody: send it again."""
-        self._begin(self.first_order)
+        self._begin(self.first_order, self.tags[self.first_order])
 
-    def _begin(self, order: Segments) -> None:
+    def _repair(self, segments: Segments) -> None:
+        """Send `segments` again, protected: by class, the heaviest first."""
+        classes = self.tags[segments] // DROP_RANKS
+        if self.weight is not None:
+            weight = self.weight[segments]
+            weight[segments == self.segments - 1] = -1  # it may be short
+            by_urgency = np.lexsort((-weight, classes))
+        else:
+            by_urgency = np.argsort(classes, kind="stable")
+        self._begin(segments[by_urgency], classes[by_urgency] * DROP_RANKS + PROTECTED)
+
+    def _begin(self, order: Segments, tags: Tags) -> None:
         self.order, self._cursor, self.probes = order, 0, 0
+        changes = np.flatnonzero(tags[1:] != tags[:-1]).tolist()
+        stops = [*(at + 1 for at in changes), len(order)]
+        self._runs = [(stop, int(tags[stop - 1])) for stop in stops]
         self.state = State.SENDING
 
     def on_done(self) -> bool:

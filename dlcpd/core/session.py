@@ -28,11 +28,14 @@ from dlcpd.core.events import (
     OperationDone,
     OperationFailed,
     OperationReleased,
+    PathNews,
     SessionBroken,
     Stats,
 )
 from dlcpd.core.flow import Flow
+from dlcpd.core.health import PathState
 from dlcpd.core.incoming import Incoming
+from dlcpd.core.paths import CONTROL
 from dlcpd.core.residual import ResidualStore
 from dlcpd.core.sender import ChunkSender, Key
 from dlcpd.core.timers import TimerTable
@@ -154,12 +157,12 @@ class Session:
 
     def _tell_ready(self, flow: Flow, operation: Operation) -> None:
         number, told = operation.number, self._telling[flow.rank, operation.number]
-        ready = operation.ready.told(flow.grant, told.checked, told.digest)
+        ready = operation.ready.told(flow.opening, told.checked, told.digest)
         flags = Flag.LATE if (flow.rank, number) in self._late else Flag.NONE
         again = min(told.attempt, MAX_ROUND)
         header = Header(Kind.READY, flow.token_out, number, round=again, flags=flags)
         flow.tell_everywhere(header, ready.pack())  # what follows on a path must find it there
-        at = self._now + flow.paths.tx[0].rtt.timeout(told.attempt)
+        at = self._now + flow.paths.timeout(CONTROL, told.attempt)
         self.set_timer((self, "ready", flow.rank, number), at)
 
     def _knows_us_ready(self, rank: int, number: int) -> None:
@@ -242,6 +245,11 @@ class Session:
         if operation is None:
             return np.empty(0, np.intp)
         return operation.on_given_up(rank, sender, missing)
+
+    def on_path(self, rank: int, path: int, state: PathState) -> None:
+        self.counters[state.value] += 1
+        loss = self.flows[rank].paths.health[path].loss
+        self.events.append(PathNews(self.number, rank, path, state, loss))
 
     def count(self, reason: str, datagrams: int = 1) -> None:
         self.counters[reason] += datagrams
@@ -422,8 +430,8 @@ class Session:
             return
         interval = self.peer_timeout / 4
         owing = len(flow.paths) > 1 and flow.check_paths(now)
-        if flow.paths.in_flight or owing:
-            interval = min(flow.paths.tx[0].rtt.timeout(flow.unanswered) * 2, interval)
+        if flow.paths.in_flight() or owing:
+            interval = min(flow.paths.timeout(CONTROL, flow.unanswered) * 2, interval)
         if silent >= 0.9 * interval:
             flow.ping(now)
         if flow.unanswered:  # so that there are enough of them within the peer timeout

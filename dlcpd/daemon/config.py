@@ -52,6 +52,9 @@ class NetworkTable:
     """[network]: the data plane. EngineConfig says why each default is what it is."""
 
     paths: tuple[LocalPath, ...] = field(default=(LocalPath(),), metadata={"type": tuple})
+    # source ports per path: ECMP hashes each to a route of its own, if chance will; equal on
+    # all hosts of a job; one keeps bursts long where there is one route
+    entropy: int = integer(1, MAX_PATHS, 1)
     # payload bytes of a datagram; equal on all hosts of a job
     segment_size: int = integer(64, MAX_SEGMENT, _ENGINE.segment_size)
     # segments of a chunk, the unit of deadline and bound; equal on all hosts of a job
@@ -61,6 +64,12 @@ class NetworkTable:
     window: int = integer(1 << 16, 1 << 30, _ENGINE.window)  # bytes in flight to one peer
     offload: bool = flag(_ENGINE.offload)  # GSO and GRO; without: one datagram per message
     rate_limit_bps: float = real(0.0, 1e13, _ENGINE.rate_limit_bps)  # bit/s; 0 = no limit
+    # False, and nothing yields to other traffic: for networks of one's own, and to measure
+    congestion_control: bool = flag(_ENGINE.congestion_control)
+    layer_priority: bool = flag(_ENGINE.layer_priority)  # front layers in higher classes
+    drop_rank: str = one_of("both", "dscp", "ecn", "none", default=_ENGINE.drop_rank)
+    bounded_loss: bool = flag(_ENGINE.bounded_loss)  # false: exact, whatever clients ask for
+    alarm_loss: float = real(0.0, 1.0, _ENGINE.alarm_loss)  # fraction that makes a path gray
     peer_timeout: float = real(0.05, 60.0, _ENGINE.peer_timeout)  # seconds of a peer's silence
 
 
@@ -113,14 +122,25 @@ def parse(text: str, source: str) -> Config:
         raise BadConfig(f"{source}: {exc}") from exc
     try:
         _refuse_unknown(document, [f.name for f in fields(Config)], "table [{}]")
+        network = NetworkTable(**_table(NetworkTable, document, "network"))
+        _check_entropy(network)
         return Config(
             daemon=DaemonTable(**_table(DaemonTable, document, "daemon")),
-            network=NetworkTable(**_table(NetworkTable, document, "network")),
+            network=network,
             checks=ChecksTable(**_table(ChecksTable, document, "checks")),
             inject=InjectTable(**_table(InjectTable, document, "inject")),
         )
     except BadConfig as exc:
         raise BadConfig(f"{source}: {exc}") from exc
+
+
+def _check_entropy(network: NetworkTable) -> None:
+    sockets = len(network.paths) * network.entropy
+    if sockets > MAX_PATHS:
+        raise BadConfig(
+            f"[network] entropy: {network.entropy} source ports on each of {len(network.paths)} "
+            f"paths make {sockets}, at most {MAX_PATHS}"
+        )
 
 
 def _refuse_unknown(given: Iterable[str], known: list[str], what: str) -> None:

@@ -12,6 +12,7 @@ from dlcpd.contract.errors import (
     ReplicaDivergence,
     SessionClosed,
 )
+from dlcpd.core.health import PathState
 from dlcpd.daemon import log
 from dlcpd.daemon.engine_process import EngineProcess
 from dlcpd.daemon.membership import Link, LinkInput, LinkState
@@ -23,10 +24,12 @@ from dlcpd.io.commands import (
     Event,
     LaneClosed,
     OperationFailed,
+    PathChanged,
     PeerGone,
     SessionBroken,
 )
 
+GOOD_NEWS: Final = frozenset({PathState.UP.value, PathState.CLEAR.value})
 LANE_CLOSED: Final = (
     "the lane ended: the client closed it or does not read it, or the engine has no room left"
 )
@@ -79,6 +82,10 @@ class Dispatch:
                     )
                     session.broken = text
                     self._sessions.part(session, code, f"{session}: {text}")
+            case PathChanged(number, rank, path, state, loss):
+                if session := self._sessions.numbered(number):
+                    tell = log.info if state in GOOD_NEWS else log.warning
+                    tell(state, session=session, peer=rank, path=path, loss=round(loss, 5))
             case _:
                 log.error("engine_event_unknown", event_kind=type(event).__name__)
 

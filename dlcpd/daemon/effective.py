@@ -43,13 +43,22 @@ def engine_config(config: Config) -> EngineConfig:
     network = config.network
     return EngineConfig(
         host=config.daemon.host,
-        paths=tuple((path.address, path.port) for path in network.paths),
+        paths=tuple(
+            (path.address, path.port + number if path.port else 0)
+            for path in network.paths
+            for number in range(network.entropy)
+        ),
         segment_size=network.segment_size,
         chunk_segments=network.chunk_segments,
         receive_buffer=network.receive_buffer,
         window=network.window,
         offload=network.offload,
         rate_limit_bps=network.rate_limit_bps,
+        congestion_control=network.congestion_control,
+        layer_priority=network.layer_priority,
+        drop_rank=network.drop_rank,
+        bounded_loss=network.bounded_loss,
+        alarm_loss=network.alarm_loss,
         peer_timeout=network.peer_timeout,
         digest_every=config.checks.digest_every,
         inject_loss=config.inject.loss,

@@ -113,6 +113,17 @@ class SessionBroken:
 
 
 @dataclass(frozen=True, slots=True)
+class PathChanged:
+    """A path towards a peer went down or up, or its loss became or ceased to be alarming."""
+
+    session: int
+    rank: int  # the peer
+    path: int
+    state: str  # a value of dlcpd.core.health.PathState
+    loss: float  # fraction, of the last sample
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Answer to ReportRequest."""
 
@@ -120,13 +131,15 @@ class Report:
 
 
 Command = OpenSession | CloseSession | PeerGone | AbortOperation | ReportRequest | Stop
-Event = EngineReady | EngineFailed | LaneClosed | OperationFailed | SessionBroken | Report
+Event = (
+    EngineReady | EngineFailed | LaneClosed | OperationFailed | SessionBroken | PathChanged | Report
+)
 
 _KINDS: dict[str, type[Command | Event]] = {
     kind.__name__: kind
     for kind in (
         OpenSession, CloseSession, PeerGone, AbortOperation, ReportRequest, Stop,
-        EngineReady, EngineFailed, LaneClosed, OperationFailed, SessionBroken, Report,
+        EngineReady, EngineFailed, LaneClosed, OperationFailed, SessionBroken, PathChanged, Report,
     )
 }  # fmt: skip
 

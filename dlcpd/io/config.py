@@ -19,6 +19,11 @@ class EngineConfig:
     window: int = 8 << 20  # bytes one peer may have in flight: 100 Gb/s times 600 us of round trip
     offload: bool = True  # False: no GSO/GRO, one datagram per message (also the fallback)
     rate_limit_bps: float = 0.0  # bit/s for the whole engine; 0 = only congestion control limits
+    congestion_control: bool = True  # False: only the peers' credit and the rate limit hold it back
+    layer_priority: bool = True  # False: all gradients in the last class, first come first served
+    drop_rank: str = "both"  # how small segments are marked: "dscp", "ecn", "both" or "none"
+    bounded_loss: bool = True  # False: this host gives nothing up and lets nothing be given up
+    alarm_loss: float = 0.005  # fraction a path may lose before it is called gray (core.health)
     peer_timeout: float = 1.0  # seconds of silence after which a probed peer counts as lost
     digest_every: int = 16  # 1 of so many chunks enters the replica digest; 1 = all, 0 = none
     inject_loss: float = 0.0  # fraction of arriving datagrams thrown away, for tests and demos

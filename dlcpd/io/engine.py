@@ -25,11 +25,14 @@ from dlcpd.core.events import (
     OperationDone,
     OperationFailed,
     OperationReleased,
+    PathNews,
     SessionBroken,
 )
+from dlcpd.core.health import PathState
 from dlcpd.core.pacing import Pacer
 from dlcpd.io import commands
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.discovery import Discovery
 from dlcpd.io.lane import Lane
 from dlcpd.io.report import bounded_report
 from dlcpd.io.submission import Workshop
@@ -57,7 +60,10 @@ class Engine:
         ]
         self.endpoint.grant = sum(path.receive_buffer for path in self.paths)
         self.endpoint.max_window = config.window
+        self.endpoint.congestion_control = config.congestion_control
+        self.endpoint.alarm_loss = config.alarm_loss
         self._workshop = Workshop(config)
+        self.discovery = Discovery(self.endpoint, self.paths)
         self.lanes: dict[int, Lane] = {}
         self.stop_at: float | None = None
         self._epoll = select.epoll()
@@ -131,6 +137,8 @@ class Engine:
 
     def _path_handler(self, path: UdpPath) -> Callable[[int, float], None]:
         def handle(mask: int, now: float) -> None:
+            if mask & select.EPOLLERR:
+                self.discovery.on_answers(path)
             if mask & select.EPOLLOUT and path.send_backlog():
                 self._epoll.modify(path, select.EPOLLIN)
             for _ in range(BATCHES_PER_WAKE):
@@ -193,7 +201,7 @@ class Engine:
                 self._send(
                     lane,
                     Completed(number, released, stats.sent, stats.repaired, stats.given_up,
-                              stats.returned, stats.lost, also),
+                              stats.returned, stats.lost, min(stats.energy, 1.0), also),
                 )  # fmt: skip
             case OperationReleased(_, number):
                 if not lane.released:  # not at once: waking the client costs more than the news
@@ -203,6 +211,11 @@ class Engine:
             case OperationFailed(_, number, code, text):
                 self._send(lane, Failed(number, code, text))
                 self._emit(commands.OperationFailed(lane.session, number, code, text))
+            case PathNews(_, rank, path, state, loss):
+                self._emit(commands.PathChanged(lane.session, rank, path, state.value, loss))
+                if state is PathState.UP:
+                    flow = self.endpoint.sessions[lane.session].flows[rank]
+                    self.discovery.begin(flow, time.monotonic())
             case SessionBroken(_, rank, code, text):
                 self._send(lane, Failed(0, code, text))
                 self._emit(commands.SessionBroken(lane.session, rank, code, text))
@@ -300,6 +313,7 @@ class Engine:
             flow = session.flows[peer["rank"]]
             for path, (host, port) in zip(self.paths, peer["endpoints"], strict=False):
                 path.connect(flow.index, host, port)
+            self.discovery.begin(flow, time.monotonic())
         self.lanes[ask.session] = lane
         self._watch(lane, self._lane_handler(lane))
 

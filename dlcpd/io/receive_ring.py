@@ -83,7 +83,7 @@ class ReceiveRing:
 
     def _singles(self, batch: Received, count: int) -> None:
         """One datagram per message: nothing is joined, rows are messages."""
-        batch.ce = int(np.count_nonzero((self._seconds[:count] & _CE) == _CE))
+        self._note_tos(batch, self._seconds[:count])
         lengths = self._sizes[:count].astype(np.intp)
         lengths += self._flags[:count] & socket.MSG_TRUNC != 0  # longer than a row, and shown so
         control = (self._rows[:count, 1] > Kind.PULL) | (lengths > self.width)
@@ -97,6 +97,11 @@ class ReceiveRing:
         batch.index = np.flatnonzero(~control)
         batch.lengths = lengths[batch.index]
 
+    @staticmethod
+    def _note_tos(batch: Received, tos: NDArray[np.int32]) -> None:
+        batch.tos = tos
+        batch.congested = bool(((tos & _CE) == _CE).any())
+
     def _bursts(self, batch: Received, count: int) -> None:
         """Rows and lengths of data datagrams; copies of control and of odd-sized ones.
 
@@ -104,14 +109,12 @@ class ReceiveRing:
         """
         width, burst = self.width, self.run * self.width
         kinds, seconds = self._kinds[:count].tolist(), self._seconds[:count].tolist()
-        thirds, sizes = self._thirds[:count].tolist(), self._sizes[:count].tolist()
+        sizes = self._sizes[:count].tolist()
         spans: list[tuple[int, int]] = []  # of rows, neighbours made one
         strays: list[bytes] = []
         short: list[tuple[int, int]] = []  # row, length
-        ce = 0
         for message in range(count):
             size, joined = sizes[message], kinds[message] == mmsg.UDP_GRO
-            ce += (thirds[message] if joined else seconds[message]) & _CE == _CE
             first = message * self.run
             if size == burst:
                 rows = self.run
@@ -132,7 +135,9 @@ class ReceiveRing:
                 spans[-1] = (spans[-1][0], first + rows)
             else:
                 spans.append((first, first + rows))
-        batch.strays, batch.ce = strays, ce
+        batch.strays = strays
+        joined_ones = self._kinds[:count] == mmsg.UDP_GRO
+        self._note_tos(batch, np.where(joined_ones, self._thirds[:count], self._seconds[:count]))
         if spans:
             self._point(batch, spans, short)
 

@@ -4,9 +4,12 @@ from typing import Any, Final
 
 import msgpack
 
+from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.flow import Flow
+from dlcpd.core.path import PathReceiver, PathSender
 from dlcpd.core.session import LedgerRow, Session
+from dlcpd.core.space import SpaceSender
 from dlcpd.io.commands import MAX_COMMAND
 from dlcpd.io.udp import UdpPath
 
@@ -64,19 +67,43 @@ def _peer(flow: Flow) -> dict[str, Any]:
         "rank": flow.rank,
         "host": flow.name,
         "window": flow.window,
+        "routes": flow.paths.distinct,
         "paths": [
-            {
-                "sent": tx.sent,
-                "lost": tx.lost,
-                "in_flight": tx.in_flight,
-                "rtt": tx.rtt.smoothed,
-                "congestion_window": int(tx.congestion.window),
-                "queue_delay": tx.congestion.queue_delay,
-                "received": rx.received,
-                "missing": rx.largest - rx.received,
-            }
-            for tx, rx in zip(flow.paths.tx, flow.paths.rx, strict=True)
+            _path(tx, rx)
+            | {"hops": flow.paths.routes.hops(number), "gray": flow.paths.health[number].gray}
+            for number, (tx, rx) in enumerate(zip(flow.paths.tx, flow.paths.rx, strict=True))
         ],
+    }
+
+
+def _path(tx: PathSender, rx: PathReceiver) -> dict[str, Any]:
+    names = list(traffic_classes())
+    return {
+        "up": tx.up,
+        "sent": tx.sent,
+        "lost": tx.lost,
+        "in_flight": tx.in_flight,
+        "rtt": tx.smoothed_rtt,
+        "congestion_window": sum(int(s.congestion.window) for s in tx.spaces.values()),
+        "queue_delay": max((s.congestion.queue_delay for s in tx.spaces.values()), default=0.0),
+        "received": sum(space.received for space in rx.spaces.values()),
+        "missing": sum(space.largest - space.received for space in rx.spaces.values()),
+        "classes": {
+            names[number]: _space(space)
+            for number, space in sorted(tx.spaces.items())
+            if number < len(names) and space.sent
+        },
+    }
+
+
+def _space(space: SpaceSender) -> dict[str, Any]:
+    return {
+        "sent": space.sent,
+        "lost": space.lost,
+        "marked": space.marked,
+        "rtt": space.rtt.smoothed,
+        "window": int(space.congestion.window),
+        "queue_delay": space.congestion.queue_delay,
     }
 
 

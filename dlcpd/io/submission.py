@@ -11,6 +11,7 @@ from dlcpd.contract.messages import Submit
 from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.control import Ready
 from dlcpd.core.datagram import Bytes
+from dlcpd.core.layers import MILLION
 from dlcpd.core.numbers import INTEGERS, STORAGE
 from dlcpd.core.session import Session
 from dlcpd.io.config import EngineConfig
@@ -38,15 +39,24 @@ class Workshop:
         _check_policy(ask)
         _check_critical(ask, size)
         _check_layers(ask, size)
+        config = self._config
         spec = Spec(
             ask.operation, ask.name, _ready(ask), now + ask.deadline, ask.in_place, ask.critical,
-            self._config.digest_every, seed=session.number,
+            config.digest_every, seed=session.number, layers=self._layers(ask),
+            tag_magnitude=config.drop_rank != "none", give_up=config.bounded_loss,
         )  # fmt: skip
         memory = arena[ask.offset : ask.offset + size]
         segment_size = self._config.segment_size
         if OneShot.suits(size, ask.max_loss, session.world_size, segment_size):
             return OneShot(spec, memory, segment_size)
         return AllReduce(spec, memory, segment_size, scratch=self._scratch)
+
+    def _layers(self, ask: Submit) -> list[list[int]]:
+        rows = ask.layers or [[0, ask.traffic_class, round(ask.max_loss * MILLION)]]
+        if self._config.layer_priority:
+            return rows
+        last = len(traffic_classes()) - 1
+        return [[start, last, bound] for start, _, bound in rows]
 
 
 def _ready(ask: Submit) -> Ready:

@@ -21,11 +21,13 @@ from dlcpd.core.wire import HEADER_SIZE, MAX_TAGS
 from dlcpd.io import mmsg
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.receive_ring import ReceiveRing
+from dlcpd.io.route_probe import ICMP_ERRORS, RouteProbe
 
 MAX_UDP: Final = 65507  # bytes of payload of one IPv4 UDP message (RFC 768, RFC 791)
 MAX_RUN: Final = 64  # segments per GSO message on every kernel that has it (udp(7))
 MAX_ROWS: Final = 1600  # datagrams of one Transmit; above core's largest batch
 RECEIVE_ROWS: Final = 1440  # datagrams per receive call, 2 MB: half or twice as many is no faster
+MAX_REFUSED: Final = 64  # pending ICMP errors skipped per batch
 USELESS_GRO: Final = 8  # full receive calls in a row without a joined message: 256 datagrams
 
 
@@ -46,10 +48,11 @@ class UdpPath:
         self.receive_buffer = _size_buffers(self.socket, config.receive_buffer)
         self.gso = config.offload and self._offload(mmsg.UDP_SEGMENT, self.width)
         self.gro = config.offload and self._offload(mmsg.UDP_GRO, 1)
+        self.probe = RouteProbe(self.socket)
         self.backlog: deque[Transmit] = deque()
         self._run = min(MAX_UDP // self.width, MAX_RUN)
         self._peers: dict[int, tuple[Bytes, tuple[str, int]]] = {}
-        self._tos = tos_of_tags()
+        self._tos = tos_of_tags(config.drop_rank)
         self._tos_messages = [mmsg.tos_control(self.family, tos) for tos in self._tos]
         self._receive_tos()
         self._prepare_send()
@@ -64,6 +67,11 @@ class UdpPath:
         """Datagrams for flow `peer` go to this address."""
         self._peers[peer] = (mmsg.pack_address(self.family, host, port), (host, port))
         self._aim = (-1, -1)
+
+    def address_of(self, peer: int) -> tuple[str, int] | None:
+        """Where datagrams for flow `peer` go."""
+        known = self._peers.get(peer)
+        return known and known[1]
 
     def disconnect(self, peer: int) -> None:
         """Forget a flow."""
@@ -145,13 +153,15 @@ class UdpPath:
         """Datagrams the kernel took, or that are lost for good."""
         rows = len(batch.segments)
         count = self._fill(batch, rows)
-        done = 0
+        done = refused = 0
         while done < count:
             try:
                 done += mmsg.send_many(self.fileno(), self._messages_at, done, count - done)
             except OSError as exc:
                 if exc.errno in (errno.EAGAIN, errno.ENOBUFS):
                     break
+                if exc.errno in ICMP_ERRORS and not (refused := refused + 1) > MAX_REFUSED:
+                    continue  # of an earlier probe; taking note of it has cleared it
                 if self._send_run > 1 and exc.errno in (errno.EIO, errno.EINVAL):
                     return min(done * self._send_run, rows) + self._send_without_gso(batch, done)
                 self.counters[f"send_{errno.errorcode.get(exc.errno or 0, 'error')}"] += 1
@@ -202,9 +212,10 @@ class UdpPath:
         peer = self._peers.get(control.peer)
         if peer is None:
             return
-        tos = [(socket.IPPROTO_IP, socket.IP_TOS, self._tos[0].to_bytes(4, "little"))]
+        byte = self._tos[control.tag].to_bytes(4, "little")
+        tos = [(socket.IPPROTO_IP, socket.IP_TOS, byte)]
         if self.family == socket.AF_INET6:
-            tos = [(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, self._tos[0].to_bytes(4, "little"))]
+            tos = [(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, byte)]
         try:
             self.socket.sendmsg([control.data], tos, mmsg.MSG_DONTWAIT, peer[1])
         except OSError as exc:
@@ -217,10 +228,18 @@ class UdpPath:
 
         The batch points into this object's buffer: use it before the next call.
         """
-        batch, self.drained = self._ring.receive(self.fileno(), now)
+        batch, self.drained = self._receive(now)
         if self.drained and self.gro and self._ring.full_calls >= USELESS_GRO:
             self._stop_joining()
         return self._lose(batch) if self._loss and batch is not None else batch
+
+    def _receive(self, now: float) -> tuple[Received | None, bool]:
+        try:
+            return self._ring.receive(self.fileno(), now)
+        except OSError as exc:
+            if exc.errno not in ICMP_ERRORS:
+                raise
+            return None, False  # of a probe; what waits behind it wakes us again
 
     def _lose(self, batch: Received) -> Received:
         keep = self._rng.random(len(batch.index)) >= self._loss
@@ -230,15 +249,19 @@ class UdpPath:
         return replace(batch, index=batch.index[keep], lengths=batch.lengths[keep], strays=kept)
 
 
-def tos_of_tags() -> list[int]:
-    """The TOS byte of each tag: DSCP and ECN of its class and drop rank.
+def tos_of_tags(drop_rank: str = "both") -> list[int]:
+    """The TOS byte of each tag: DSCP and ECN of its class and drop rank, as far as
+    `drop_rank` ("dscp", "ecn", "both", "none") lets them show it.
 
     A tag that the table lacks is sent as its class's last drop rank, or as the last class.
     """
+    by_dscp, by_ecn = drop_rank in ("dscp", "both"), drop_rank in ("ecn", "both")
     classes = list(traffic_classes().values())
     rows = [classes[min(tag // DROP_RANKS, len(classes) - 1)] for tag in range(MAX_TAGS)]
     ranks = [min(tag % DROP_RANKS, len(row.dscp) - 1) for tag, row in enumerate(rows)]
-    return [row.dscp[d] << 2 | row.ecn[d] for row, d in zip(rows, ranks, strict=True)]
+    return [
+        row.dscp[d * by_dscp] << 2 | row.ecn[d * by_ecn] for row, d in zip(rows, ranks, strict=True)
+    ]
 
 
 def _rest(batch: Transmit, sent: int) -> Transmit:

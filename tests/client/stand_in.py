@@ -159,6 +159,7 @@ def completed(number: int, **changes: Any) -> Completed:
     """A Completed frame."""
     values: dict[str, Any] = {
         "released": True, "sent": 0, "repaired": 0, "given_up": 0, "returned": 0, "lost": 0,
+        "energy": 0.0,
         "also_released": [],
     }  # fmt: skip
     return Completed(operation=number, **(values | changes))

@@ -3,35 +3,43 @@
 import pytest
 
 from dlcpd.core.congestion import (
+    BURST_TIME,
     HEAVY_LOSS,
     INITIAL_WINDOW,
+    MARK_GAIN,
     MAX_WINDOW,
+    MIN_BURST,
+    MIN_SHARE,
     MIN_WINDOW,
+    PACE_GAIN,
     STALE_MINIMUM,
     TARGET_DELAY,
-    DelayWindow,
+    UNPACED,
+    CongestionWindow,
+    Feedback,
 )
 
 BASE = 100e-6  # seconds, an idle fabric
-NONE_LOST = {"arrived": 128, "lost": 0}
 
 
 class Path:
     """Round trips of a flow that always (or hardly) fills its window."""
 
-    def __init__(self, window: DelayWindow | None = None) -> None:
-        self.window = window or DelayWindow()
+    def __init__(self, window: CongestionWindow | None = None) -> None:
+        self.window = window or CongestionWindow()
         self.now, self.sent = 1.0, 0
 
-    def round(self, *, queue: float = 0.0, loss: float = 0.0, fill: float = 1.0) -> float:
+    def round(
+        self, *, queue: float = 0.0, loss: float = 0.0, fill: float = 1.0, marked: float = 0.0
+    ) -> float:
         size = max(int(self.window.window * fill), 1)
         self.sent += size
         lost = int(size * loss)
         self.now += BASE + queue
-        self.window.on_credit(
-            self.now, delay=BASE + queue, acked=self.sent, sent=self.sent,
-            arrived=size - lost, lost=lost,
-        )  # fmt: skip
+        news = Feedback(
+            BASE + queue, self.sent, self.sent, size - lost, lost, int(marked * (size - lost))
+        )
+        self.window.on_credit(self.now, news)
         return self.window.window
 
 
@@ -82,9 +90,9 @@ def test_one_slow_packet_in_a_round_is_no_standing_queue() -> None:
     path = settled()
     path.round(fill=2)  # leaves a round under way, which ends with the packets sent now
     before, path.sent = path.window.window, path.sent + 512
-    path.window.on_credit(path.now, delay=BASE, acked=path.sent - 511, sent=path.sent, **NONE_LOST)
+    path.window.on_credit(path.now, Feedback(BASE, path.sent - 511, path.sent, 128))
     for delay, acked in ((BASE + 0.01, path.sent - 100), (BASE, path.sent)):
-        path.window.on_credit(path.now, delay=delay, acked=acked, sent=path.sent, **NONE_LOST)
+        path.window.on_credit(path.now, Feedback(delay, acked, path.sent, 128))
     assert path.window.window >= before
     assert path.window.queue_delay == pytest.approx(0.0)
 
@@ -123,7 +131,85 @@ def test_the_base_delay_is_measured_anew_when_the_route_got_longer() -> None:
 def test_credits_without_a_measurement_only_count() -> None:
     path = settled()
     path.sent += 256
-    path.window.on_credit(
-        path.now, delay=None, acked=path.sent, sent=path.sent, arrived=256, lost=0
-    )
+    path.window.on_credit(path.now, Feedback(None, path.sent, path.sent, 256))
     assert path.window.window == 256
+
+
+# --- marks ------------------------------------------------------------------------------------
+
+
+def test_marks_shrink_the_window_by_half_their_smoothed_fraction() -> None:
+    path = settled()
+    shrunk = path.round(marked=1.0)
+    assert shrunk == pytest.approx(256 * (1 - MARK_GAIN / 2), rel=0.01)
+    for _ in range(100):
+        path.window.window = 256.0
+        path.round(marked=1.0)
+    path.window.window = 256.0
+    assert path.round(marked=1.0) == pytest.approx(128, rel=0.02)
+
+
+def test_few_marks_shrink_it_little_and_none_let_it_grow() -> None:
+    path = settled()
+    before = path.window.window
+    assert before * 0.99 < path.round(marked=0.05) < before
+    assert path.round() > before * 0.99
+
+
+def test_the_first_marks_end_slow_start_with_all_their_weight() -> None:
+    path = Path()
+    path.round()
+    before = path.round()
+    assert path.round(marked=1.0) == pytest.approx(before / 2, rel=0.02)
+    assert not path.window.slow_start
+
+
+# --- pace -------------------------------------------------------------------------------------
+
+
+def paced(window: float = 100, delay: float = 1e-3) -> CongestionWindow:
+    made = CongestionWindow()
+    made.window, made.base_delay = window, delay
+    return made
+
+
+def test_a_window_leaves_in_bursts_over_its_round_trip() -> None:
+    made, now, sent, bursts = paced(), 5.0, 0, 0
+    made.spend(made.allowance(now))  # whatever was saved up before
+    while now < 5.1:
+        now = max(made.ready_at(), now) + 1e-7
+        ready = made.allowance(now)
+        assert ready >= MIN_BURST
+        made.spend(ready)
+        sent, bursts = sent + ready, bursts + 1
+    assert sent == pytest.approx(PACE_GAIN * 100 / 1e-3 * 0.1, rel=0.02)
+    assert sent / bursts < 40
+
+
+def test_idling_saves_up_one_burst_and_no_more() -> None:
+    made = paced()
+    made.allowance(5.0)
+    assert made.allowance(500.0) == int(made.pace * BURST_TIME)
+
+
+def test_nothing_leaves_before_a_burst_is_worth_a_call() -> None:
+    made = paced()
+    made.spend(made.allowance(5.0))
+    at = made.ready_at()
+    assert made.allowance(at - 1e-6) == 0
+    assert made.allowance(at + 1e-6) >= MIN_BURST
+
+
+def test_a_pace_beyond_the_largest_batch_is_none() -> None:
+    made = paced(window=30_000, delay=1e-4)
+    assert [made.allowance(5.0), made.allowance(5.0)] == [UNPACED, UNPACED]
+
+
+def test_many_paths_share_what_one_flow_begins_with() -> None:
+    windows = [CongestionWindow(share=1 / paths).window for paths in (1, 4, 16)]
+    assert windows == [INITIAL_WINDOW, INITIAL_WINDOW / 4, INITIAL_WINDOW / 16]
+    path = Path(CongestionWindow(share=1 / 16))
+    path.round()
+    for _ in range(20):
+        path.round(queue=0.1)
+    assert path.window.window == MIN_SHARE

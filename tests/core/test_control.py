@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.core import control
 from dlcpd.core.bitmap import pack_bits
-from dlcpd.core.control import FILLS, MAX_CHUNKS_LISTED, PathCredit, Ready
+from dlcpd.core.control import FILLS, MAX_CHUNKS_LISTED, Ready, SpaceCredit
 from dlcpd.core.wire import HEADER_SIZE, Header, Kind
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "header.json").read_text())
@@ -99,7 +99,7 @@ def test_a_description_reads_well() -> None:
 
 @good("credit")
 def test_credit(vector: dict[str, Any]) -> None:
-    rows = [PathCredit(*row) for row in vector["rows"]]
+    rows = [SpaceCredit(*row) for row in vector["rows"]]
     assert control.pack_credit(vector["window"], rows) == body(vector)
     assert control.unpack_credit_untrusted(body(vector)) == (vector["window"], rows)
 
@@ -112,7 +112,7 @@ def test_credit_rejected(vector: dict[str, Any]) -> None:
 
 
 def test_a_count_of_packets_beyond_32_bits_wraps_into_its_field() -> None:
-    packed = control.pack_credit(0, [PathCredit(0, 5, (1 << 32) + 5, 0, 0)])
+    packed = control.pack_credit(0, [SpaceCredit(0, 4, 0, 5, (1 << 32) + 5, 0, 0)])
     assert control.unpack_credit_untrusted(packed)[1][0].received == 5
 
 

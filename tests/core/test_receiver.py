@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlcpd.core.budget import Budget
 from dlcpd.core.receiver import TRANSITIONS, Answer, ChunkReceiver, Input, State
 from dlcpd.core.wire import MAX_ROUND
 
@@ -25,11 +26,10 @@ def arrive(
 
 
 def receiver(budget: int = 2, critical: list[int] | None = None) -> ChunkReceiver:
-    bits = None
-    if critical is not None:
-        bits = np.zeros(SEGMENTS, bool)
-        bits[critical] = True
-    return ChunkReceiver(SEGMENTS, budget, bits, deadline=DEADLINE)
+    bits = np.zeros(SEGMENTS, bool)
+    bits[critical or []] = True
+    may = Budget(np.zeros(SEGMENTS, np.uint8), np.array([budget], np.intp), bits)
+    return ChunkReceiver(SEGMENTS, budget=may if budget else None, deadline=DEADLINE)
 
 
 def receiving() -> ChunkReceiver:

@@ -1,19 +1,26 @@
 """One chunk on its way out: every input in every state."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dlcpd.core.budget import Budget
+from dlcpd.core.packetizer import by_tag
 from dlcpd.core.sender import ENDING_RUN, ChunkSender, State
 from dlcpd.core.wire import MAX_ROUND, Kind
 
 SEGMENTS = 100
 
 
+TAG = 16  # class 4, protected
+
+
 def chunk(order: list[int] | None = None) -> ChunkSender:
     segments = np.arange(SEGMENTS) if order is None else np.array(order, np.intp)
-    return ChunkSender((1, Kind.PUSH, 0), np.zeros(SEGMENTS * 64, np.uint8), 0, 64, 5, segments)
+    payload, tags = np.zeros(SEGMENTS * 64, np.uint8), np.full(SEGMENTS, TAG, np.uint8)
+    return ChunkSender((1, Kind.PUSH, 0), payload, 0, 64, tags, segments)
 
 
 def missing(*segments: int) -> np.ndarray:
@@ -64,13 +71,13 @@ def test_only_the_batch_that_ends_the_pass_is_marked(batch: int) -> None:
     """A mark before a wait for credit would make the peer take the rest for lost."""
     sender = chunk()
     while sender.remaining:
-        taken, ending = sender.take(batch, 0)
+        taken, _, ending = sender.take(batch, 0)
         assert ending == (0 if sender.remaining else min(len(taken), ENDING_RUN))
 
 
 def test_a_short_pass_is_all_ending() -> None:
     sender = chunk([1, 0])
-    assert sender.take(10, 0)[1] == 2
+    assert sender.take(10, 0)[2] == 2
 
 
 def test_the_path_of_every_segment_is_remembered() -> None:
@@ -166,3 +173,69 @@ def test_a_restart_sends_the_first_pass_again() -> None:
     sender.restart()
     assert (sender.state, sender.round, sender.remaining) == (State.SENDING, 0, SEGMENTS)
     assert sender.take(SEGMENTS, 0)[0].tolist() == list(range(SEGMENTS))
+
+
+# --- tags -------------------------------------------------------------------------------------
+
+FRONT, BACK, LIGHT = 4, 12, 14  # tags: class 1; class 3; class 3 and dropped first
+
+
+def mixed(**options: Any) -> ChunkSender:
+    """Segments 0..9 are BACK, the even ones LIGHT; 10..14 are FRONT."""
+    tags = np.array([LIGHT, BACK] * 5 + [FRONT] * 5, np.uint8)
+    order = by_tag(np.roll(np.arange(15), 2), tags)
+    return ChunkSender((1, Kind.PUSH, 0), np.zeros(960, np.uint8), 0, 64, tags, order, **options)
+
+
+def test_a_pass_goes_by_tag_and_a_batch_has_one() -> None:
+    sender = mixed()
+    seen: list[tuple[int, list[int]]] = []
+    while sender.remaining:
+        assert sender.traffic_class == (1 if len(seen) < 2 else 3)
+        run = sender.run
+        segments, tag, ending = sender.take(3, 0)
+        assert (sender.tags[segments] == tag).all()
+        assert len(segments) == min(3, run)
+        assert bool(ending) == (not sender.remaining)
+        seen.append((tag, segments.tolist()))
+    assert seen == [
+        (FRONT, [13, 14, 10]), (FRONT, [11, 12]), (BACK, [1, 3, 5]), (BACK, [7, 9]),
+        (LIGHT, [0, 2, 4]), (LIGHT, [6, 8]),
+    ]  # fmt: skip
+
+
+def test_a_repair_is_protected_and_the_heaviest_go_first() -> None:
+    weight = np.arange(15, dtype=np.float32)
+    sender = mixed(weight=weight)
+    while sender.remaining:
+        sender.take(5, 0)
+    bits = np.zeros(15, bool)
+    bits[[0, 2, 3, 11, 14]] = True
+    assert sender.on_nack(bits, 1)
+    assert sender.take(9, 0)[0].tolist() == [11, 14]  # 14 may be short: last
+    assert sender.take(9, 0)[0].tolist() == [3, 2, 0]
+
+
+def test_what_may_be_given_up_is_not_sent_again() -> None:
+    keys = np.full(15, 3 << 32 | 200_000)  # 20 % of 15: three
+    sender = mixed(weight=np.arange(15, dtype=np.float32), budget=Budget.new(keys, None))
+    while sender.remaining:
+        sender.take(5, 0)
+    bits = np.zeros(15, bool)
+    bits[[0, 1, 2, 3, 11]] = True
+    assert sender.on_nack(bits, 1)
+    assert sorted(sender.order.tolist()) == [3, 11]
+    assert sender.weight is not None
+    assert sender.weight[14] == 14  # sorting left it alone
+
+
+def test_a_nack_of_what_may_be_given_up_is_answered_all_the_same() -> None:
+    """Else the peer would wait for the end of a round that never begins."""
+    keys = np.full(15, 3 << 32 | 200_000)
+    sender = mixed(budget=Budget.new(keys, None))
+    while sender.remaining:
+        sender.take(5, 0)
+    bits = np.zeros(15, bool)
+    bits[[0, 1]] = True
+    assert sender.on_nack(bits, 1)
+    assert len(sender.order) == 2

@@ -50,7 +50,9 @@ def test_a_refused_operation_takes_its_number() -> None:
 
 def test_consent_for_an_operation_that_is_over_keeps_nothing() -> None:
     session = SimNetwork(2).sessions[0]
-    sender = ChunkSender((9, Kind.PUSH, 0), np.zeros(64, np.uint8), 0, 64, 5, np.arange(1))
+    sender = ChunkSender(
+        (9, Kind.PUSH, 0), np.zeros(64, np.uint8), 0, 64, np.zeros(1, np.uint8), np.arange(1)
+    )
     assert not len(session.on_given_up(1, sender, np.arange(1)))
     assert session.residuals.size == 0
 

@@ -25,10 +25,16 @@ log_format = "json"
 
 [network]
 paths = [{ address = "10.0.0.7", port = 7001 }, { address = "fd00::7" }]
+entropy = 4
 segment_size = 8896
 chunk_segments = 100
 receive_buffer = 1048576
 window = 2097152
+congestion_control = false
+layer_priority = false
+drop_rank = "ecn"
+bounded_loss = false
+alarm_loss = 0.25
 offload = false
 rate_limit_bps = 1e9
 peer_timeout = 2.5
@@ -70,7 +76,10 @@ def test_every_setting_of_the_engine_comes_from_the_file() -> None:
         f.name for f in fields(EngineConfig) if getattr(told, f.name) == getattr(default, f.name)
     ]
     assert not same
-    assert told.paths == (("10.0.0.7", 7001), ("fd00::7", 0))
+    assert told.paths == (
+        *(("10.0.0.7", port) for port in range(7001, 7005)),
+        *[("fd00::7", 0)] * 4,
+    )
 
 
 def test_defaults_are_the_engines_own() -> None:
@@ -104,6 +113,9 @@ BAD = {
         "unknown key adress in [network] paths[0]",
         "did you mean address?",
     ),
+    "[network]\nentropy = 17": ("[network] entropy: 17 is outside 1..16",),
+    "[network]\nentropy = 9\npaths = [{}, {}]": ("9 source ports on each of 2 paths make 18",),
+    "[network]\ndrop_rank = 'red'": ("[network] drop_rank: 'red' is none of both, dscp",),
     "daemon = 1": ("[daemon] is a table, not int",),
     "[daemon]\nhost = 1": ("[daemon] host: is int, need str",),
     "[daemon]\nmax_sessions = 0": ("[daemon] max_sessions: 0 is outside 1..1024",),

@@ -233,7 +233,7 @@ def test_congestion_experienced_is_counted(host: str, offload: bool, mark: int) 
     poll.poll(PATIENCE * 1000)
     received = sink.receive(0.0)
     assert received is not None
-    assert received.ce == (mark == 3)
+    assert received.congested == (mark == 3)
 
 
 # --- whatever else arrives -------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_small_data_that_the_kernel_joined_is_data() -> None:
     empty = np.zeros((1, WIDTH), np.uint8)
     none = np.zeros(0, np.intp)
     target.receive(Received(0, [0.0], 1, empty, none, none, [small, small]), 0.0)
-    assert target.counters == {"token": 2, "ce": 0}
+    assert target.counters == {"token": 2}
 
 
 def test_a_device_that_joins_nothing_is_noticed() -> None:

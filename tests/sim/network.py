@@ -13,6 +13,7 @@ from dlcpd.collectives.all_reduce import AllReduce, ScratchPool
 from dlcpd.collectives.one_shot import OneShot
 from dlcpd.collectives.reduction import Spec
 from dlcpd.contract.errors import DlcpError
+from dlcpd.contract.traffic import Ecn
 from dlcpd.core.control import Ready
 from dlcpd.core.datagram import Bytes, Received, Transmit
 from dlcpd.core.endpoint import Endpoint, PeerSpec
@@ -21,6 +22,7 @@ from dlcpd.core.numbers import STORAGE
 from dlcpd.core.pacing import Pacer
 from dlcpd.core.session import Session
 from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE
+from tests.sim.port import Port
 
 MAX_BATCH = 64  # datagrams handed over in one receive call
 KIND = 1  # offset of the kind in a datagram
@@ -38,6 +40,9 @@ class Link:
     jitter: float = 0.0  # seconds, uniform; above the spacing it reorders
     rate: float = 0.0  # datagrams per second into one host's path; 0 = no limit
     queue: int = 64  # datagrams that wait at that port; more are dropped
+    classes: bool = False  # a queue per traffic class at that port, the most urgent first
+    ranks: bool = False  # that drops by rank; needs classes
+    mark: int = 1 << 30  # datagrams in a queue from which on it marks CE; needs classes
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,8 @@ class SimNetwork:
     events: list[list[Event]] = field(init=False)
     carried: int = 0
     dropped: int = 0  # by full queues
-    _queue: list[tuple[float, int, int, int, bytes]] = field(default_factory=list)
+    ports: dict[tuple[int, int], Port] = field(default_factory=dict)  # by target and path
+    _queue: list[tuple[float, int, int, int, bytes | None, bool]] = field(default_factory=list)
     _free_at: dict[tuple[int, int], float] = field(default_factory=dict)  # port -> idle again
     _sent: int = 0
 
@@ -126,11 +132,12 @@ class SimNetwork:
         op: str = "sum", max_loss: float = 0.0, name: str = "", fill: str = "residual",
         deadline: float = 60.0, in_place: bool = True, critical: list[list[int]] | None = None,
         fingerprint: int = 0, digest_every: int = 1, traffic_class: int = 4,
+        layers: list[list[int]] | None = None,
     ) -> OneShot | AllReduce:  # fmt: skip
         ready = Ready(dtype, op, fill, traffic_class, data.size, max_loss, fingerprint)
         spec = Spec(
             number, name, ready, self.now + deadline, in_place, critical or [], digest_every,
-            seed=self.seed,
+            seed=self.seed, layers=layers or [],
         )  # fmt: skip
         assert data.dtype == STORAGE[dtype]
         memory, segment_size = data.reshape(-1).view(np.uint8), self.segment_size
@@ -205,29 +212,60 @@ class SimNetwork:
     def inject(self, target: int, data: bytes, path: int = 0) -> None:
         """A datagram on its way to `target`, whoever sent it."""
         leave = self.now
+        if self.link.classes:
+            self._offer(target, data, path)
+            return
         if self.link.rate:
             free = max(self._free_at.get((target, path), 0.0), self.now)
             if (free - self.now) * self.link.rate > self.link.queue:
                 self.dropped += 1
                 return
             leave = self._free_at[target, path] = free + 1 / self.link.rate
+        self._on_the_way(leave, target, path, data)
+
+    def _on_the_way(
+        self, leave: float, target: int, path: int, data: bytes, *, marked: bool = False
+    ) -> None:
+        detour = self.detour.get(path, 0.0) + self._rng.random() * self.link.jitter
+        self._event(leave + self.link.delay + detour, target, path, data, marked)
+
+    def _event(self, at: float, target: int, path: int, data: bytes | None, marked: bool) -> None:
         self._sent += 1
-        arrive = (
-            leave
-            + self.link.delay
-            + self.detour.get(path, 0.0)
-            + self._rng.random() * self.link.jitter
+        heapq.heappush(self._queue, (at, self._sent, target, path, data, marked))
+
+    def _offer(self, target: int, data: bytes, path: int) -> None:
+        link = self.link
+        port = self.ports.setdefault(
+            (target, path), Port(link.queue, ranks=link.ranks, mark=link.mark)
         )
-        heapq.heappush(self._queue, (arrive, self._sent, target, path, data))
+        if not port.offer(data):
+            self.dropped += 1
+        elif not port.busy:
+            self._serve(port, target, path)
+
+    def _serve(self, port: Port, target: int, path: int) -> None:
+        """Send the next datagram of a port; an event without data says that it has left."""
+        served = port.serve()
+        port.busy = served is not None
+        if served is not None:
+            leave = self.now + 1 / self.link.rate
+            self._on_the_way(leave, target, path, served[0], marked=served[1])
+            self._event(leave, target, path, None, False)
 
     def _deliver(self) -> None:
-        due: dict[tuple[int, int], list[bytes]] = {}
+        due: dict[tuple[int, int, bool], list[bytes]] = {}
         while self._queue and self._queue[0][0] <= self.now:
-            _, _, target, path, data = heapq.heappop(self._queue)
-            due.setdefault((target, path), []).append(data)
-        for (target, path), batch in due.items():
+            _, _, target, path, data, marked = heapq.heappop(self._queue)
+            if data is not None:
+                due.setdefault((target, path, marked), []).append(data)
+            else:
+                self._serve(self.ports[target, path], target, path)
+        for (target, path, marked), batch in due.items():
             for at in range(0, len(batch), MAX_BATCH):
                 received = as_received(batch[at : at + MAX_BATCH], path, self)
+                if marked:
+                    received.congested = True
+                    received.tos = np.full(1, Ecn.CE, np.int32)
                 self.endpoints[target].receive(received, self.now)
 
 

@@ -1,0 +1,95 @@
+"""How much of a gradient each segment carries, and what a queue should drop first.
+
+The measure is energy, the sum of squares: what is lost of it is what the update lacks.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.contract.traffic import PROTECTED
+from dlcpd.core.bitmap import Segments
+from dlcpd.core.datagram import Bytes
+from dlcpd.core.numbers import INTEGERS, view, widen
+from dlcpd.core.packetizer import segment_count
+
+Energies = NDArray[np.float32]
+
+# Thirds of an operation's segments by energy: the lightest are dropped first, the heaviest
+# are protected. More steps than AF has drop precedences cannot be said on the wire.
+QUANTILES: Final = (1 / 3, 2 / 3)
+LIGHT, MEDIUM = 2, 1  # drop ranks of the two lower thirds
+
+
+def energies(chunk: Bytes, dtype: str, segment_size: int) -> Energies:
+    """Sum of squares of each segment of `chunk`; the last may be shorter. One pass.
+
+    NaN and Inf become infinity: they must arrive (loss scalers look for them).
+    """
+    count = segment_count(len(chunk), segment_size)
+    if dtype in INTEGERS:
+        return np.full(count, np.inf, np.float32)
+    whole = len(chunk) // segment_size
+    out = np.empty(count, np.float32)
+    with np.errstate(all="ignore"):
+        numbers = widen(view(chunk, dtype), dtype)
+        per_segment = segment_size // view(chunk[:0], dtype).itemsize
+        grid = numbers[: whole * per_segment].reshape(whole, per_segment)
+        out[:whole] = np.einsum("ij,ij->i", grid, grid)
+        if whole < count:
+            rest = numbers[whole * per_segment :]
+            out[whole] = np.dot(rest, rest)
+    out[~np.isfinite(out)] = np.inf
+    return out
+
+
+class OperationEnergy:
+    """Energies of an operation's segments, by chunk, and where its thirds part."""
+
+    def __init__(self, by_chunk: dict[int, Energies]) -> None:
+        self._by_chunk = by_chunk
+        self._all = np.concatenate([*by_chunk.values(), np.zeros(0, np.float32)])
+        self.total = float(self._all.sum(dtype=np.float64))  # infinite with NaN or Inf
+        self.spent = 0.0  # of what was given up
+        at = [int(q * max(len(self._all) - 1, 0)) for q in QUANTILES]
+        self._low, self._high = 0.0, 0.0
+        if len(self._all):
+            self._low, self._high = np.partition(self._all, at)[at].tolist()
+
+    def of(self, chunk: int) -> Energies:
+        """Energy of each segment of a chunk."""
+        return self._by_chunk[chunk]
+
+    def drop_ranks(self, chunk: int) -> NDArray[np.uint8]:
+        """Drop rank of each segment of a chunk."""
+        energy = self._by_chunk[chunk]
+        ranks = np.full(len(energy), PROTECTED, np.uint8)
+        ranks[energy <= self._high] = MEDIUM
+        ranks[energy <= self._low] = LIGHT
+        return ranks
+
+    def beyond(self, segments: Segments, weight: Energies, bound: float) -> Segments:
+        """Which of `segments` must not be given up, the heaviest first to be refused: those
+        that are infinite, and those that would bring what the operation gives up above
+        `bound` of its energy."""
+        heavy = weight[segments].astype(np.float64)
+        by_weight = np.argsort(heavy, kind="stable")
+        total = self.spent + np.cumsum(heavy[by_weight])
+        allowed = bound * self.total
+        fits = (
+            int(np.searchsorted(total, allowed, side="right"))
+            if np.isfinite(allowed)
+            else (int(np.isfinite(heavy).sum()))
+        )
+        return np.sort(segments[by_weight[fits:]])
+
+    def spend(self, weight: Energies) -> None:
+        """Segments of such energies were given up."""
+        self.spent += float(weight.sum(dtype=np.float64))
+
+    @property
+    def spent_share(self) -> float:
+        """Fraction of the contribution's energy that was given up; 0 where it is infinite."""
+        total = self.total
+        return self.spent / total if 0 < total < np.inf else 0.0

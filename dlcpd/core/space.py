@@ -1,0 +1,132 @@
+"""The packet numbers of one traffic class on one path of one flow, seen from both ends.
+
+Numbers count per (flow, path, class) and are never used again, so the largest one that
+arrived tells the sender what is still in flight and what was lost, whichever segments they
+carried. Classes have spaces of their own (as QUIC's encryption levels have, RFC 9000
+section 12.3), because queues serve them apart: what waits behind a higher class is
+neither lost nor a sign of that one's congestion.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.core.congestion import CongestionWindow, Feedback
+from dlcpd.core.control import SpaceCredit
+from dlcpd.core.rtt import Rtt
+
+_WRAP: Final = 1 << 32
+_HALF: Final = 1 << 31
+_CE_WRAP: Final = 1 << 16
+
+
+def unwrap(number: int, near: int) -> int:
+    """The full packet number whose low 32 bits are `number`, closest to `near`."""
+    step = (number - near) % _WRAP
+    return near + (step if step < _HALF else step - _WRAP)
+
+
+def microseconds(now: float) -> int:
+    """`now` as it travels in `sent_at`."""
+    return int(now * 1e6) % _WRAP
+
+
+@dataclass(slots=True)
+class SpaceSender:
+    """What we sent in a space and what the peer says of it. Packet numbers start at 1."""
+
+    sent: int = 0  # largest packet number sent
+    asked: int = 0  # `sent` when credit was last asked for
+    acked: int = 0  # largest that arrived
+    arrived: int = 0  # packets that arrived
+    lost: int = 0  # packets that did not, of those up to `acked`
+    marked: int = 0  # packets that arrived marked CE
+    rtt: Rtt = field(default_factory=Rtt)
+    congestion: CongestionWindow = field(default_factory=CongestionWindow)
+
+    @property
+    def in_flight(self) -> int:
+        """Packets sent and neither arrived nor lost."""
+        return self.sent - self.acked
+
+    @property
+    def window_room(self) -> int:
+        """Packets that the window lets out."""
+        return int(self.congestion.window) - self.in_flight
+
+    def room(self, now: float) -> int:
+        """Packets that window and pace let out now."""
+        room = self.window_room
+        return min(room, self.congestion.allowance(now)) if room > 0 else room
+
+    def on_credit(self, credit: SpaceCredit, arrived_at: float, now: float) -> int:
+        """Take in one CREDIT row; returns packets newly out of flight.
+
+        A row that is older than what is known, or about packets never sent, is ignored.
+        """
+        largest = unwrap(credit.largest, self.acked)
+        arrived = unwrap(credit.received, self.arrived)
+        if not self.acked <= largest <= self.sent or arrived < self.arrived:
+            return 0
+        newly, gained = largest - self.acked, arrived - self.arrived
+        lost = max(newly - gained, 0)
+        marked = min((credit.marked - self.marked) % _CE_WRAP, gained)
+        self.acked, self.arrived, self.lost = largest, arrived, max(largest - arrived, 0)
+        self.marked += marked
+        delay = None
+        if credit.echo:
+            self._sample(credit, now)
+            delay = self._fabric_delay(credit, arrived_at)
+        news = Feedback(delay, largest, self.sent, gained, lost, marked)
+        self.congestion.on_credit(now, news)
+        return newly
+
+    def _sample(self, credit: SpaceCredit, now: float) -> None:
+        """The timers' round trip: from send to the handling of the answer, less the time the
+        receiver held it back (RFC 9002 section 5.3)."""
+        elapsed = (microseconds(now) - credit.echo) % _WRAP
+        self.rtt.update(max(elapsed - credit.held, 0) * 1e-6)
+
+    @staticmethod
+    def _fabric_delay(credit: SpaceCredit, arrived_at: float) -> float:
+        elapsed = (microseconds(arrived_at) - credit.echo) % _WRAP
+        if elapsed >= _HALF:  # clocks of send and arrival differ by a hair
+            return 0.0
+        return max(elapsed - credit.held, 0) * 1e-6
+
+    def abandon(self) -> None:
+        """What is in flight is lost: the path is dead."""
+        self.acked = self.sent
+
+
+@dataclass(slots=True)
+class SpaceReceiver:
+    """What arrived in a space."""
+
+    largest: int = 0
+    received: int = 0
+    echo: int = 0  # newest time stamp not yet echoed, microseconds; 0 = none
+    arrived_at: float = 0.0  # when it arrived
+    marked: int = 0  # datagrams that arrived marked CE
+    pending: int = 0  # datagrams since the last credit
+    asked: bool = False  # the peer asked: credit at once
+
+    def on_datagrams(self, count: int, largest: int, marked: int = 0) -> None:
+        """`count` data datagrams arrived, `largest` the 32-bit number of the newest."""
+        self.largest = max(self.largest, unwrap(largest, self.largest))
+        self.received += count
+        self.marked += marked
+        self.pending += count
+
+    def on_stamp(self, sent_at: int, arrived_at: float) -> None:
+        """A time stamp to echo, microseconds of the sender's clock, and when it came."""
+        self.echo, self.arrived_at = sent_at, arrived_at
+
+    def credit(self, path: int, traffic_class: int, now: float) -> SpaceCredit:
+        """One row of a CREDIT."""
+        self.pending, self.asked = 0, False
+        echo, self.echo = self.echo, 0  # one sample per stamp
+        held = min(max(int((now - self.arrived_at) * 1e6), 0), _WRAP - 1) if echo else 0
+        return SpaceCredit(
+            path, traffic_class, self.marked % _CE_WRAP, self.largest % _WRAP, self.received,
+            echo, held,
+        )  # fmt: skip

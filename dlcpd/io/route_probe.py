@@ -1,0 +1,74 @@
+"""Path discovery: which routers each path crosses, asked as traceroute does, without root.
+
+A PING leaves the path's own socket with a small TTL, so that it is hashed as data are; the
+router where it expires sends it back (ICMP time exceeded, RFC 792; ICMPv6, RFC 4443), and the
+kernel hands it to us through the socket's error queue (ip(7), IP_RECVERR).
+"""
+
+import errno
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+IPV6_RECVERR: Final = 25  # linux/in6.h; Python 3.11 has no names for these
+IP_RECVERR: Final = 11  # linux/in.h
+_ERROR: Final = struct.Struct("@IBBBBII")  # struct sock_extended_err, linux/errqueue.h
+_SIZE: Final = 2048  # bytes of what is quoted; a PING has 32
+MAX_ERRORS: Final = 64  # read per wake-up; the rest makes the next one
+# What an ICMP message leaves behind as a pending error: the next call on the socket gets it.
+ICMP_ERRORS: Final = frozenset(
+    {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNREFUSED, errno.EPROTO, errno.EACCES,
+     errno.EMSGSIZE, errno.EOPNOTSUPP}
+)  # fmt: skip
+
+
+class RouteProbe:
+    """Probes from one socket. Closed, the socket hears of no ICMP, as is the default."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        v6 = sock.family == socket.AF_INET6
+        self._level = socket.IPPROTO_IPV6 if v6 else socket.IPPROTO_IP
+        self._receive = IPV6_RECVERR if v6 else IP_RECVERR
+        self._limit = socket.IPV6_HOPLIMIT if v6 else socket.IP_TTL
+
+    def open(self) -> None:
+        """Hear of ICMP from now on."""
+        self._socket.setsockopt(self._level, self._receive, 1)
+
+    def close(self) -> None:
+        """Hear of it no more, and forget what waits."""
+        self._socket.setsockopt(self._level, self._receive, 0)
+
+    def send(self, data: bytes, hops: int, to: tuple[str, int]) -> None:
+        """A datagram that expires at router number `hops`; one that cannot leave is lost."""
+        limit = [(self._level, self._limit, struct.pack("@i", hops))]
+        try:
+            self._socket.sendmsg([data], limit, socket.MSG_DONTWAIT, to)
+        except OSError:
+            return  # asked again: see the prober's rounds
+
+    def answers(self) -> Iterator[tuple[bytes, str]]:
+        """(what came back, address of the router), up to MAX_ERRORS."""
+        for _ in range(MAX_ERRORS):
+            try:
+                data, ancillary, _, _ = self._socket.recvmsg(
+                    _SIZE, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT
+                )
+            except OSError:
+                return  # nothing waits
+            for level, kind, payload in ancillary:
+                if (level, kind) == (self._level, self._receive):
+                    router = self._router(payload)
+                    if router:
+                        yield data, router
+
+    def _router(self, payload: bytes) -> str:
+        """Who sent the ICMP message; empty where it was none."""
+        address = payload[_ERROR.size :]
+        if self._level == socket.IPPROTO_IP and len(address) >= 8:
+            return socket.inet_ntop(socket.AF_INET, address[4:8])
+        if self._level == socket.IPPROTO_IPV6 and len(address) >= 24:
+            return socket.inet_ntop(socket.AF_INET6, address[8:24])
+        return ""

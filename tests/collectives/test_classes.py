@@ -1,0 +1,196 @@
+"""Traffic classes and drop ranks: what is needed first goes first, what weighs least is lost."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.core.magnitude import LIGHT, MEDIUM
+from dlcpd.core.residual import Hole
+from dlcpd.core.wire import DATA_KINDS, Header, Kind
+from tests.sim.network import Link, SimNetwork
+from tests.sim.reference import draw, rank_ordered
+
+FRONT, BACK, BULK = 1, 3, 4
+RATE = 50_000.0  # datagrams per second into a host
+SLOW = Link(rate=RATE, queue=400, classes=True)
+
+
+def headers(net: SimNetwork, *kinds: Kind) -> list[Header]:
+    assert net.recorded is not None
+    found = [Header.unpack_untrusted(carried.data) for carried in net.recorded]
+    return [header for header in found if header.kind in (kinds or DATA_KINDS)]
+
+
+def time_of(net: SimNetwork, number: int) -> float:
+    """When the operation is done on all ranks, seconds from now; the rest goes on."""
+    begin = net.now
+    while not all(number in net.done(rank) for rank in range(net.world_size)):
+        assert net.now < begin + 10
+        net.run(until=1e-4)
+    return net.now - begin
+
+
+def slow(world: int = 2, **link: Any) -> SimNetwork:
+    return SimNetwork(
+        world, Link(**{"rate": RATE, "queue": 400, "classes": True, **link}), grant=1 << 20
+    )
+
+
+# --- classes ----------------------------------------------------------------------------------
+
+
+def test_segments_carry_the_class_of_their_layer() -> None:
+    net = SimNetwork(2, recorded=[])
+    parts = draw("float32", 2, 4000, 1)  # 16,000 B, each rank owns 8,000
+    layers = [[0, BACK, 0], [4000, FRONT, 0], [12_000, BULK, 0]]
+    expected = rank_ordered(parts, "float32", "sum")
+    net.submit_all(1, parts, layers=layers)
+    net.run()
+    assert all((tensor == expected).all() for tensor in parts)
+    chunk = net.chunk_segments * net.segment_size
+    shard = {0: 0, 1: 8000}
+    for header in headers(net):
+        in_shard = header.chunk % 4 * chunk  # four chunks per shard
+        begin = shard[header.chunk // 4] + in_shard + header.segment * net.segment_size
+        wanted = BACK if begin < 4000 else FRONT if begin < 12_000 else BULK
+        assert header.tag == wanted * DROP_RANKS
+
+
+def test_front_layers_go_first_within_an_operation() -> None:
+    net = SimNetwork(2, recorded=[])
+    net.submit_all(1, draw("float32", 2, 4000, 1), layers=[[0, BACK, 0], [4096, FRONT, 0]])
+    net.run()
+    for chunk in {header.chunk for header in headers(net)}:
+        sent = [h.tag for h in headers(net, Kind.PUSH) if h.chunk == chunk]
+        assert sent == sorted(sent)
+
+
+def test_a_front_operation_overtakes_one_that_is_under_way() -> None:
+    alone = slow()
+    alone.submit_all(1, draw("float32", 2, 8_000, 1), traffic_class=FRONT)
+    solo = time_of(alone, 1)
+    net = slow()
+    net.submit_all(1, draw("float32", 2, 200_000, 2), traffic_class=BACK)
+    net.run(until=5e-3)
+    net.submit_all(2, draw("float32", 2, 8_000, 1), traffic_class=FRONT)
+    assert time_of(net, 2) < 1.2 * solo
+    assert 1 not in net.done(0)
+    net.run()
+    assert 1 in net.done(0)
+
+
+def test_without_classes_it_waits_its_turn() -> None:
+    """The test above proves something: in one class the second operation is late."""
+    net = slow()
+    net.submit_all(1, draw("float32", 2, 200_000, 2), traffic_class=BACK)
+    net.run(until=5e-3)
+    net.submit_all(2, draw("float32", 2, 8_000, 1), traffic_class=BACK)
+    late = time_of(net, 2)
+    alone = slow()
+    alone.submit_all(1, draw("float32", 2, 8_000, 1), traffic_class=BACK)
+    assert late > 3 * time_of(alone, 1)
+
+
+def test_what_waits_behind_a_higher_class_is_not_lost() -> None:
+    """A starved class is repaired neither by NACK nor by END: both wait behind its data."""
+    net = slow()
+    net.submit_all(1, draw("float32", 2, 40_000, 2), traffic_class=BACK)
+    net.run(until=3e-3)
+    net.submit_all(2, draw("float32", 2, 100_000, 1), traffic_class=FRONT)
+    net.run()
+    repaired = [net.done(rank)[1].stats.repaired for rank in range(2)]
+    sent = [net.done(rank)[1].stats.sent for rank in range(2)]
+    assert sum(repaired) < 0.05 * sum(sent)
+
+
+# --- drop ranks -------------------------------------------------------------------------------
+
+
+def uneven(net: SimNetwork, segments: int, seed: int) -> list[np.ndarray]:
+    """A third of the segments carries next to nothing, a third little, a third much."""
+    rng, per = np.random.default_rng(seed), net.segment_size // 4
+    scale = rng.permutation(np.repeat([0.01, 0.1, 1.0], segments // 3))
+    return [
+        (rng.normal(size=(len(scale), per)) * scale[:, None]).astype(np.float32).reshape(-1)
+        for _ in range(net.world_size)
+    ]
+
+
+def test_tags_follow_the_magnitude() -> None:
+    net = SimNetwork(2, recorded=[])
+    parts = uneven(net, 96, 1)
+    kept = [part.copy() for part in parts]
+    net.submit_all(1, parts, max_loss=0.1, name="g")
+    net.run()
+    per, chunk = net.segment_size // 4, net.chunk_segments
+    pushed = headers(net, Kind.PUSH)
+    assert Counter(h.tag % DROP_RANKS for h in pushed) == {0: 32, MEDIUM: 32, LIGHT: 32}
+    norms: dict[tuple[int, int], list[float]] = {}  # by source and drop rank
+    for carried in net.recorded or ():
+        header = Header.unpack_untrusted(carried.data)
+        if header.kind is Kind.PUSH:
+            at = (header.chunk * chunk + header.segment) * per
+            found = norms.setdefault((carried.source, header.tag % DROP_RANKS), [])
+            found.append(float((kept[carried.source][at : at + per] ** 2).sum()))
+    for source in range(2):  # each measures its own contribution
+        light, medium, heavy = (norms[source, rank] for rank in (LIGHT, MEDIUM, 0))
+        assert max(light) <= min(medium) <= max(medium) <= min(heavy)
+
+
+def test_exact_operations_and_results_are_protected() -> None:
+    net = SimNetwork(2, recorded=[])
+    net.submit_all(1, uneven(net, 96, 1))
+    net.submit_all(2, uneven(net, 96, 1), max_loss=0.1, name="g")
+    net.run()
+    assert all(h.tag % DROP_RANKS == 0 for h in headers(net) if h.operation == 1)
+    assert all(h.tag % DROP_RANKS == 0 for h in headers(net, Kind.PULL))
+
+
+def test_repairs_are_protected() -> None:
+    net = SimNetwork(2, Link(loss=0.1), recorded=[])
+    net.submit_all(1, uneven(net, 960, 1), max_loss=0.01, name="g")
+    net.run()
+    repairs = [h for h in headers(net, Kind.PUSH) if h.round]
+    assert repairs
+    assert all(h.tag % DROP_RANKS == 0 for h in repairs)
+
+
+def residuals(net: SimNetwork, part: np.ndarray) -> list[Hole]:
+    """What all ranks keep of tensor "g"."""
+    key = ("g", "float32", part.size)
+    return [hole for session in net.sessions for hole in session.residuals.take(key)]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_little_energy_is_lost_when_the_network_drops_by_rank(seed: int) -> None:
+    lost = {}
+    for ranks in (True, False):
+        net = slow(3, ranks=ranks, queue=30)
+        parts = uneven(net, 1200, seed)
+        before = [part.copy() for part in parts]
+        net.submit_all(1, parts, max_loss=0.3, name="g")
+        net.run()
+        given_up = sum(net.done(rank)[1].stats.given_up for rank in range(3))
+        held = [hole.values.view(np.float32).astype(float) for hole in residuals(net, parts[0])]
+        energy = sum(float((values**2).sum()) for values in held)
+        total = sum(float((part.astype(float) ** 2).sum()) for part in before)
+        assert given_up
+        lost[ranks] = energy / total / (given_up / 2400)  # relative to the share of segments
+    assert lost[True] < lost[False] / 4
+
+
+def test_bounds_hold_per_class() -> None:
+    """The back layer may lose nothing, whatever the operation may."""
+    net = SimNetwork(3, Link(loss=0.2), segment_size=64, chunk_segments=40)
+    parts = draw("float32", 3, 6000, 1)
+    half = 12_032  # bytes, a multiple of the segment size
+    net.submit_all(1, parts, max_loss=0.3, name="g", layers=[[0, FRONT, 300_000], [half, BACK, 0]])
+    net.run()
+    held = residuals(net, parts[0])
+    assert held
+    for hole in held:
+        assert all(low < half for low, _, _ in hole.spans(24_000))
+    assert len({part.tobytes() for part in parts}) == 1

@@ -1,0 +1,84 @@
+"""Energy per segment: the reference's, short tails included; thirds of it are drop ranks."""
+
+import numpy as np
+import pytest
+
+from dlcpd.contract.traffic import PROTECTED
+from dlcpd.core.magnitude import LIGHT, MEDIUM, OperationEnergy, energies
+from dlcpd.core.numbers import STORAGE, narrow, view, widen
+
+SEGMENT = 64
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("tail", [0, 8, 56])
+def test_energy_is_the_sum_of_squares(dtype: str, tail: int) -> None:
+    item = STORAGE[dtype].itemsize
+    count = (5 * SEGMENT + tail) // item
+    numbers = np.random.default_rng(1).normal(size=count)
+    stored = narrow(numbers.astype(np.float32), dtype) if item == 2 else numbers
+    raw = np.ascontiguousarray(stored, STORAGE[dtype]).view(np.uint8)
+    wide = widen(view(raw, dtype), dtype).astype(np.float64)
+    expected = [
+        (wide[at : at + SEGMENT // item] ** 2).sum() for at in range(0, count, SEGMENT // item)
+    ]
+    assert energies(raw, dtype, SEGMENT) == pytest.approx(np.array(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e38])
+def test_what_is_not_finite_is_never_light(bad: float) -> None:
+    numbers = np.zeros(4 * 16, np.float32)
+    numbers[40] = bad
+    energy = energies(numbers.view(np.uint8), "float32", SEGMENT)
+    assert energy.tolist() == [0, 0, np.inf, 0]
+
+
+def test_integers_have_no_small_ones() -> None:
+    assert np.isinf(energies(np.zeros(100, np.uint8), "int32", SEGMENT)).all()
+
+
+def test_thirds_of_the_operation_are_drop_ranks() -> None:
+    energy = OperationEnergy(
+        {3: np.array([1, 9, 5], np.float32), 5: np.array([2, 8, 6, 4, 3, 7], np.float32)}
+    )
+    assert energy.drop_ranks(3).tolist() == [LIGHT, PROTECTED, MEDIUM]
+    assert energy.drop_ranks(5).tolist() == [LIGHT, PROTECTED, MEDIUM, MEDIUM, LIGHT, PROTECTED]
+    assert energy.of(3).tolist() == [1, 9, 5]
+    assert energy.total == 45
+
+
+def test_a_rank_that_owns_everything_contributes_nothing() -> None:
+    assert OperationEnergy({}).total == 0
+
+
+# --- what may be given up -----------------------------------------------------------------------
+
+
+def operation(*energy: float) -> OperationEnergy:
+    return OperationEnergy({0: np.array(energy, np.float32)})
+
+
+def refused(made: OperationEnergy, segments: list[int], bound: float) -> list[int]:
+    out: list[int] = made.beyond(np.array(segments, np.intp), made.of(0), bound).tolist()
+    return out
+
+
+def test_no_more_energy_is_given_up_than_the_bound_allows() -> None:
+    made = operation(*[1.0] * 90, *[11.0] * 10)  # 200 in all
+    assert refused(made, [0, 1], 0.01) == []
+    assert refused(made, [0, 1, 2], 0.01) == [2]
+    assert refused(made, [0, 95], 0.01) == [95]  # the heaviest is refused
+    made.spend(np.ones(2, np.float32))
+    assert refused(made, [2], 0.01) == [2]
+    assert made.spent_share == pytest.approx(0.01)
+
+
+def test_what_is_not_finite_is_never_given_up() -> None:
+    made = operation(1.0, float("inf"), 1.0)
+    assert refused(made, [0, 1, 2], 0.5) == [1]
+    assert made.spent_share == 0
+
+
+def test_nothing_can_be_lost_of_nothing() -> None:
+    assert refused(operation(0.0, 0.0), [0, 1], 0.01) == []
+    assert operation(0.0).spent_share == 0

@@ -1,0 +1,102 @@
+"""The paths of a flow together: even over routes, less on lossy ones, none on dead ones."""
+
+from collections import Counter
+
+import pytest
+
+from dlcpd.core.control import SpaceCredit
+from dlcpd.core.health import SAMPLE, PathState
+from dlcpd.core.paths import Paths
+
+BULK = 4
+
+
+def spray(paths: Paths, bursts: int, *, start: float = 0.0) -> Counter[int]:
+    """Where bursts go when every one is credited at once; datagrams by path."""
+    sent: Counter[int] = Counter()
+    for number in range(bursts):
+        now = start + number
+        index, room = paths.pick(BULK, 16, now)
+        burst = min(room, 16)
+        space = paths.space(index, BULK)
+        space.sent += burst
+        paths.on_sent(index, burst)
+        row = SpaceCredit(index, BULK, 0, space.sent % (1 << 32), space.sent, 0, 0)
+        space.on_credit(row, now, now)
+        sent[index] += burst
+    return sent
+
+
+def test_paths_take_equal_shares() -> None:
+    sent = spray(Paths.new(4), 4000)
+    assert max(sent.values()) / min(sent.values()) < 1.02
+
+
+def test_routes_take_equal_shares_however_many_paths_reach_them() -> None:
+    paths = Paths.new(4)
+    for path, spine in enumerate(["a", "a", "a", "b"]):
+        paths.found(path, 1, "leaf")
+        paths.found(path, 2, spine)
+    assert paths.distinct == 2
+    sent = spray(paths, 4000)
+    assert sent[3] == pytest.approx(sent[0] + sent[1] + sent[2], rel=0.02)
+
+
+def test_a_full_path_is_passed_over() -> None:
+    paths = Paths.new(2)
+    space = paths.space(0, BULK)
+    space.sent = int(space.congestion.window)
+    assert paths.pick(BULK, 8, now=1.0)[0] == 1
+
+
+def test_a_lossy_path_takes_less_and_never_nothing() -> None:
+    paths = Paths.new(2)
+    paths.health[1].loss = 0.05
+    sent = spray(paths, 4000)
+    assert 0.2 < sent[1] / sent[0] < 0.5
+    paths.health[1].loss = 0.9
+    sent = spray(paths, 4000, start=1e4)
+    assert 0.03 < sent[1] / sent[0] < 0.1
+
+
+def test_loss_on_all_paths_is_nobodys_fault() -> None:
+    paths = Paths.new(2)
+    for health in paths.health:
+        health.loss = 0.05
+    sent = spray(paths, 4000)
+    assert sent[0] == pytest.approx(sent[1], rel=0.02)
+
+
+def test_a_path_that_comes_back_does_not_catch_up() -> None:
+    paths = Paths.new(2)
+    paths.tx[1].demote()
+    assert set(spray(paths, 1000)) == {0}
+    news = paths.on_credit([SpaceCredit(1, 0, 0, 0, 0, 0, 0)], 1.0, 1.0)
+    assert news == [(1, PathState.UP)]
+    sent = spray(paths, 1000, start=1e4)
+    assert sent[0] == pytest.approx(sent[1], rel=0.05)
+
+
+def test_a_credit_tells_of_a_gray_path() -> None:
+    paths = Paths.new(2)
+    news = []
+    for number in (1, 2):
+        paths.space(0, BULK).sent = sent = number * SAMPLE
+        row = SpaceCredit(0, BULK, 0, sent, sent - number * SAMPLE // 50, 0, 0)
+        news += paths.on_credit([row], 1.0, 1.0)
+    assert news == [(0, PathState.GRAY)]
+
+
+def test_a_class_does_not_see_what_is_below_it() -> None:
+    paths = Paths.new(1)
+    paths.space(0, 1).sent = 5
+    paths.space(0, BULK).sent = 7
+    assert [paths.in_flight(c) for c in (0, 1, BULK, None)] == [0, 5, 12, 12]
+
+
+def test_a_class_without_samples_goes_by_what_the_path_knows() -> None:
+    paths = Paths.new(1)
+    for _ in range(50):
+        paths.space(0, BULK).rtt.update(0.05)
+    assert paths.timeout(0) >= 0.05
+    assert paths.timeout(BULK) >= 0.05

@@ -1,0 +1,216 @@
+"""One packet number space from both ends: numbers wrap, stale credits change nothing."""
+
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlcpd.core.control import SpaceCredit
+from dlcpd.core.space import SpaceReceiver, SpaceSender, microseconds, unwrap
+
+WRAP = 1 << 32
+MS = 1e-3
+
+
+def credit(largest: int, received: int, *, echo: int = 0, held: int = 0) -> SpaceCredit:
+    return SpaceCredit(0, 4, 0, largest % WRAP, received % WRAP, echo, held)
+
+
+def sender(sent: int, acked: int = 0) -> SpaceSender:
+    return SpaceSender(sent=sent, acked=acked, arrived=acked)
+
+
+# --- numbers on the wire ------------------------------------------------------------
+
+
+@given(st.integers(0, 1 << 40), st.integers(-(1 << 31), (1 << 31) - 1))
+def test_unwrap_finds_the_number_next_to_what_is_known(near: int, step: int) -> None:
+    number = near + step
+    assert unwrap(number % WRAP, near) == number
+
+
+@pytest.mark.parametrize(
+    ("number", "near", "full"),
+    [
+        (0, WRAP - 1, WRAP),
+        (WRAP - 1, WRAP, WRAP - 1),
+        (5, 3 * WRAP + 1, 3 * WRAP + 5),
+        (1 << 31, 0, -(1 << 31)),
+        ((1 << 31) - 1, 0, (1 << 31) - 1),
+    ],
+)
+def test_unwrap_at_the_seams(number: int, near: int, full: int) -> None:
+    assert unwrap(number, near) == full
+
+
+def test_the_clock_wraps_every_71_minutes() -> None:
+    assert microseconds(0.0015) == 1500
+    assert microseconds(WRAP * 1e-6 + 7e-6) in (6, 7)
+
+
+# --- the sending end ------------------------------------------------------------------
+
+
+def test_a_credit_takes_packets_out_of_flight() -> None:
+    path = sender(100)
+    assert path.on_credit(credit(60, 58), arrived_at=1.0, now=1.0) == 60
+    assert (path.in_flight, path.lost, path.arrived) == (40, 2, 58)
+    assert path.on_credit(credit(100, 98), arrived_at=1.0, now=1.0) == 40
+    assert (path.in_flight, path.lost) == (0, 2)
+
+
+def test_room_is_the_window_less_what_is_in_flight() -> None:
+    path = sender(10)
+    assert path.window_room == int(path.congestion.window) - 10
+    path.on_credit(credit(10, 10), 1.0, 1.0)
+    assert path.window_room == int(path.congestion.window)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(credit(49, 50), id="older largest"),
+        pytest.param(credit(80, 49), id="fewer arrivals than known"),
+        pytest.param(credit(101, 60), id="never sent"),
+        pytest.param(credit(1 << 31, 60), id="half the number space ahead"),
+        pytest.param(credit(-1, 60), id="before the first"),
+    ],
+)
+def test_a_stale_or_impossible_credit_changes_nothing(row: SpaceCredit) -> None:
+    path = sender(100, acked=50)
+    before = asdict(path)
+    assert path.on_credit(row, 1.0, 1.0) == 0
+    assert asdict(path) == before
+
+
+def test_a_credit_again_takes_nothing_out_of_flight() -> None:
+    path = sender(100)
+    path.on_credit(credit(60, 60), 1.0, 1.0)
+    assert path.on_credit(credit(60, 60), 1.0, 1.0) == 0
+    assert (path.in_flight, path.lost) == (40, 0)
+
+
+def test_numbers_wrap_in_the_middle_of_a_flow() -> None:
+    path = sender(WRAP + 50, acked=WRAP - 20)
+    assert path.on_credit(credit(WRAP + 30, WRAP + 28), 1.0, 1.0) == 50
+    assert (path.in_flight, path.acked) == (20, WRAP + 30)
+
+
+def test_a_packet_that_came_late_is_no_longer_lost() -> None:
+    path = sender(100)
+    path.on_credit(credit(100, 90), 1.0, 1.0)
+    assert path.lost == 10
+    path.on_credit(credit(100, 97), 1.0, 1.0)
+    assert path.lost == 3
+
+
+def test_duplicates_on_the_path_are_not_negative_loss() -> None:
+    path = sender(100)
+    path.on_credit(credit(50, 60), 1.0, 1.0)
+    assert path.lost == 0
+
+
+def test_the_round_trip_leaves_out_what_the_receiver_held_back() -> None:
+    path = sender(10)
+    path.on_credit(credit(10, 10, echo=microseconds(1.0), held=3000), 1.005, 1.005)
+    assert path.rtt.minimum == pytest.approx(2 * MS, abs=1e-5)
+
+
+def test_a_credit_without_echo_measures_nothing() -> None:
+    path = sender(10)
+    path.on_credit(credit(10, 10, echo=0), 1.005, 1.005)
+    assert path.rtt.minimum == float("inf")
+    assert path.in_flight == 0
+
+
+def test_time_in_this_host_is_not_queueing_in_the_fabric() -> None:
+    path = sender(64)
+    row = credit(64, 64, echo=microseconds(1.0), held=0)
+    path.on_credit(row, arrived_at=1.001, now=1.5)
+    assert path.congestion.base_delay == pytest.approx(1 * MS, abs=1e-5)
+    assert path.rtt.minimum == pytest.approx(0.5, abs=1e-4)
+
+
+def test_an_arrival_before_its_sending_is_no_delay() -> None:
+    path = sender(64)
+    path.on_credit(credit(64, 64, echo=microseconds(1.0)), arrived_at=0.999, now=1.0)
+    assert path.congestion.base_delay == 0.0
+
+
+u32 = st.integers(0, WRAP - 1)
+
+
+@given(st.lists(st.tuples(u32, u32, u32, u32)), st.integers(0, 1 << 33))
+def test_no_sequence_of_credits_breaks_the_books(
+    rows: list[tuple[int, int, int, int]], sent: int
+) -> None:
+    path = sender(sent)
+    for largest, received, echo, held in rows:
+        path.on_credit(SpaceCredit(0, 4, 0, largest, received, echo, held), 1.0, 1.0)
+        assert 0 <= path.acked <= path.sent
+        assert path.lost >= 0
+        assert path.congestion.window >= 1
+
+
+# --- the receiving end -----------------------------------------------------------------
+
+
+def test_the_largest_number_survives_reordering_and_wrap() -> None:
+    path = SpaceReceiver(largest=WRAP - 3, received=7)
+    path.on_datagrams(4, 1)
+    path.on_datagrams(2, WRAP - 1)
+    assert (path.largest, path.received, path.pending) == (WRAP + 1, 13, 6)
+    assert path.credit(0, 4, 1.0).largest == 1
+
+
+def test_a_credit_echoes_the_newest_stamp_once() -> None:
+    path = SpaceReceiver()
+    path.on_datagrams(2, 2)
+    path.on_stamp(400, 0.9)
+    path.on_stamp(500, 1.0)
+    row = path.credit(3, 4, now=1.002)
+    assert (row.path, row.echo, row.held) == (3, 500, 2000)
+    assert path.pending == 0
+    assert path.credit(3, 4, now=1.003).echo == 0
+
+
+def test_without_a_stamp_nothing_was_held() -> None:
+    space = SpaceReceiver()
+    space.on_datagrams(1, 1)
+    assert space.credit(0, 4, now=1e6).held == 0
+    space.on_stamp(7, 0.0)
+    assert space.credit(0, 4, now=1e6).held == WRAP - 1
+
+
+def test_a_ping_is_answered_though_nothing_arrived() -> None:
+    path = SpaceReceiver()
+    path.on_datagrams(0, 9)
+    path.asked = True
+    path.on_stamp(77, 1.0)
+    assert path.asked
+    assert path.credit(0, 4, 1.0) == SpaceCredit(0, 4, 0, 9, 0, 77, 0)
+    assert not path.asked
+
+
+def test_counts_beyond_32_bits_still_fit_a_credit() -> None:
+    sender_, receiver = sender(WRAP + 10, acked=WRAP), SpaceReceiver(WRAP, WRAP)
+    receiver.on_datagrams(10, 10)
+    row = receiver.credit(0, 4, 1.0)
+    packed = SpaceCredit(0, 4, 0, row.largest, row.received % WRAP, row.echo, row.held)
+    assert sender_.on_credit(packed, 1.0, 1.0) == 10
+    assert sender_.lost == 0
+
+
+def test_marks_are_counted_although_their_number_wraps() -> None:
+    space, receiver = sender(100), SpaceReceiver(marked=(1 << 16) - 2)
+    space.marked = (1 << 16) - 2
+    receiver.on_datagrams(10, 10, marked=5)
+    space.on_credit(receiver.credit(0, 4, 1.0), 1.0, 1.0)
+    assert space.marked == (1 << 16) + 3
+
+
+def test_a_credit_cannot_mark_more_than_arrived() -> None:
+    space = sender(100)
+    space.on_credit(SpaceCredit(0, 4, 60_000, 10, 10, 0, 0), 1.0, 1.0)
+    assert space.marked == 10
