@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from bench.fabric.plan import FabricError, bits_per_second
 
 FIRST_PORT: Final = 20_000  # away from what is measured
-INTERVAL: Final = 0.5  # seconds between two lines of a receiver
+INTERVAL: Final = 0.25  # seconds between two lines of a receiver
 READY_TIMEOUT: Final = 10.0  # seconds; Python alone takes a tenth of one on an idle machine
 
 _ports: Final = itertools.count(FIRST_PORT)
@@ -109,8 +109,22 @@ class Running:
         return [[count * 8 / INTERVAL for count in counts] for counts in found]
 
     def datagrams(self) -> dict[int, int]:
-        """Datagrams of a `Udp` that arrived, by TOS byte as it arrived."""
+        """Datagrams of a `Udp` that arrived so far, by TOS byte as it arrived."""
         return {int(tos): count for tos, count in self.lines()[-1]["datagrams"].items()}
+
+    def final_datagrams(self) -> dict[int, int]:
+        """The same, when two reports in a row say that no more come.
+
+        Raises: FabricError.
+        """
+        seen = len(self.lines())
+        deadline = time.monotonic() + READY_TIMEOUT
+        while time.monotonic() < deadline:
+            reports = self.lines()[seen:]
+            if len(reports) > 1 and reports[-1] == reports[-2]:
+                return self.datagrams()
+            time.sleep(0.05)
+        raise FabricError(f"{self.flow}: datagrams still arrive; wait for its end first")
 
 
 @dataclass(frozen=True, slots=True)

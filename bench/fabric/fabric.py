@@ -119,8 +119,9 @@ class Fabric:
         Silent: packets vanish and nobody is told; one direction may be cut alone. Else the
         link is down and all switches route around it.
         """
-        if not silent and link not in self.links:
-            raise FabricError(f"link {link!r}: a clean cut needs a whole link; see links")
+        [*_, way] = chosen(self.plan, link)  # refuses what is no link
+        if not silent and link != way.link:
+            raise FabricError(f"{link!r}: a clean cut needs a whole link, such as {way.link}")
         self._change(link, cut=Cut.SILENT if silent else Cut.CLEAN)
         if not silent:
             self._set_state(link, "down")

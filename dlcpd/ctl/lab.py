@@ -32,7 +32,8 @@ def up(options: argparse.Namespace, output: Output) -> int:
     wishes = {field: getattr(options, field) for field in fields}
     rates = {"host_rate": options.rate, "spine_rate": options.spine_rate or options.rate}
     with _labs() as labs:
-        lab = labs.up(options.name, labs.Plan(**wishes, **rates))
+        plan = from_checkout("bench.fabric", "lab").Plan(**wishes, **rates)
+        lab = labs.up(options.name, plan)
         _show_hosts(lab, output)
         output.document(_description(options.name, lab))
     return 0
@@ -100,7 +101,7 @@ def _labs() -> Iterator[Any]:
     labs = from_checkout("bench.fabric.labs", "lab")
     try:
         yield labs
-    except labs.FabricError as exc:
+    except from_checkout("bench.fabric", "lab").FabricError as exc:
         raise BadConfig(f"lab: {exc}") from exc
 
 
