@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from bench.fabric import labs
+from bench.fabric import Plan, labs
 from bench.fabric.namespaces import cleanup, namespaces
 from dlcpd.ctl import main as command
 
 NAME = f"t{os.getpid()}"
 PREFIX = f"dlcpd-lab-{NAME}"
+SMALL = ("--hosts", "2", "--leaves", "2", "--spines", "2", "--rate", "100mbit")
 
 
 def lab(action: str, *words: str) -> int:
@@ -29,10 +30,7 @@ def document(tmp_path: Path, action: str, *words: str) -> Any:
 
 @pytest.fixture
 def made() -> Iterator[None]:
-    assert (
-        lab("up", *["--hosts", "2", "--leaves", "2", "--spines", "2", "--rate", "100mbit"])
-        == command.OK
-    )
+    assert lab("up", *SMALL) == command.OK
     yield
     labs.down(NAME)
 
@@ -41,7 +39,7 @@ def made() -> Iterator[None]:
 @pytest.mark.usefixtures("made")
 class TestMade:
     def test_it_stays_and_is_described(self, tmp_path: Path) -> None:
-        assert cleanup() == []
+        assert not set(cleanup()) & set(namespaces(PREFIX))
         [found] = document(tmp_path, "status")
         assert found["hosts"][1] == {
             "host": 1, "namespace": f"{PREFIX}-h1", "addresses": ["10.77.1.2"],
@@ -68,9 +66,8 @@ class TestMade:
         assert lab("run", "--", "sh", "-c", "test $RANK = 0 || exit 7") == 7
 
     def test_one_host_runs_what_is_for_it_alone(self, tmp_path: Path) -> None:
-        assert (
-            lab("run", "--host", "1", "--", "sh", "-c", "echo $RANK >> $0/ran", str(tmp_path)) == 0
-        )
+        say = ("sh", "-c", "echo $RANK >> $0/ran", str(tmp_path))
+        assert lab("run", "--host", "1", "--", *say) == 0
         assert (tmp_path / "ran").read_text() == "1\n"
         assert lab("run", "--host", "0", "--", "sh", "-c", "kill -9 $$") == 137
 
@@ -115,7 +112,7 @@ class TestMade:
 def test_a_failure_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labs, "_store", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        labs.up(NAME, labs.Plan())
+        labs.up(NAME, Plan())
     assert namespaces(PREFIX) == []
 
 

@@ -92,7 +92,8 @@ def arrivals(
 def answers(net: Fabric, source: int, address: str, hops: int) -> list[str]:
     """Who says that the time to live has ended, of datagrams over 32 ports."""
     child = net.run(source, python(_TRACE, address, hops), stdout=subprocess.PIPE, text=True)
-    return child.communicate(timeout=30)[0].split()
+    said: str = child.communicate(timeout=30)[0]
+    return said.split()
 
 
 def runs_of_missing(numbers: Sequence[int], count: int) -> list[int]:

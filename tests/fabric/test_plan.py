@@ -72,10 +72,11 @@ def test_neighbours_hang_on_different_leaves() -> None:
 
 
 def test_a_leaf_reaches_other_leaves_over_every_spine() -> None:
-    found = {
-        route.subnet: [device for _, device in route.ways] for route in routes(LEAF_SPINE, "l0")
+    found = routes(LEAF_SPINE, "l0")
+    assert {route.subnet: [device for _, device in route.ways] for route in found} == {
+        "10.77.1.0/24": ["s0", "s1"],
+        "10.77.3.0/24": ["s0", "s1"],
     }
-    assert found == {"10.77.1.0/24": ["s0", "s1"], "10.77.3.0/24": ["s0", "s1"]}
 
 
 @pytest.mark.parametrize("down", ["l0-s0", "l1-s0"])

@@ -31,10 +31,9 @@ def test_every_dscp_of_the_table_has_its_class_and_the_rest_the_last() -> None:
 
 
 def test_classes_are_guaranteed_next_to_nothing_and_may_have_everything() -> None:
-    shares = [
-        line for line in queue_lines(CLASSES, "h0", "1gbit") if " prio " in line and "htb" in line
-    ]
-    assert [int(re.findall(r"htb .* prio (\d)", line)[0]) for line in shares] == [0, 1, 2, 3, 4]
+    lines = queue_lines(CLASSES, "h0", "1gbit")
+    shares = [line for line in lines if re.search(r"class .* prio", line)]
+    assert [re.findall(r" prio (\d)", line)[0] for line in shares] == list("01234")
     assert all("rate 8kbit ceil 1gbit" in line for line in shares)
 
 
