@@ -9,6 +9,7 @@ from itertools import pairwise
 from bench.fabric import Fabric
 
 PORT = 9000
+PROBES = 64
 FIRST = 30_000  # source port of the first datagram
 _RECEIVE = """
 import json, select, socket, sys
@@ -47,19 +48,19 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
 s.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, int(sys.argv[2]))
 s.setblocking(False)
-for port in range(32):
+for port in range(int(sys.argv[3])):
     try:
         s.sendto(b"probe", (sys.argv[1], 33434 + port))
     except OSError:
         pass  # of an earlier one
 time.sleep(0.2)
-seen = set()
+seen = []
 while True:
     try:
         _, ancillary, _, _ = s.recvmsg(512, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
     except OSError:
         break
-    seen.add(socket.inet_ntoa(ancillary[0][2][ERROR_SIZE + 4:ERROR_SIZE + 8]))
+    seen.append(socket.inet_ntoa(ancillary[0][2][ERROR_SIZE + 4:ERROR_SIZE + 8]))
 print(*sorted(seen))
 """
 
@@ -90,8 +91,10 @@ def arrivals(
 
 
 def answers(net: Fabric, source: int, address: str, hops: int) -> list[str]:
-    """Who says that the time to live has ended, of datagrams over 32 ports."""
-    child = net.run(source, python(_TRACE, address, hops), stdout=subprocess.PIPE, text=True)
+    """Who says that the time to live has ended, of PROBES datagrams to a port each, sorted."""
+    child = net.run(
+        source, python(_TRACE, address, hops, PROBES), stdout=subprocess.PIPE, text=True
+    )
     said: str = child.communicate(timeout=30)[0]
     return said.split()
 

@@ -28,6 +28,7 @@ def test_every_dscp_of_the_table_has_its_class_and_the_rest_the_last() -> None:
         for dscp in each.dscp:
             assert f"match ip dsfield {dscp << 2:#04x} 0xfc flowid 1:1{each.rank}" in lines
     assert "htb default 14" in lines
+    assert "protocol arp prio 1 u32 match u32 0 0 flowid 1:10" in lines
 
 
 def test_classes_are_guaranteed_next_to_nothing_and_may_have_everything() -> None:
