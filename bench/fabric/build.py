@@ -31,9 +31,9 @@ SWITCH_SETTINGS: Final = {
     "ip_forward": "1",
     "fib_multipath_hash_policy": "1",  # addresses and ports
     "icmp_ratelimit": "0",
-    "icmp_msgs_per_sec": "100000",
-    "icmp_msgs_burst": "10000",
 }
+# Not in the namespaces of older kernels.
+NEW_SETTINGS: Final = {"icmp_msgs_per_sec": "100000", "icmp_msgs_burst": "10000"}
 SEED: Final = "fib_multipath_hash_seed"  # since Linux 6.11; without it, every start hashes anew
 
 
@@ -97,8 +97,9 @@ def _settings(plan: Plan, node: str) -> Iterator[str]:
     folder = "/proc/sys/net/ipv4"
     for key, value in SWITCH_SETTINGS.items():
         yield f"echo {value} > {folder}/{key}"
-    seed = plan.seed + switches(plan).index(node)  # or all switches would choose alike
-    yield f"if [ -w {folder}/{SEED} ]; then echo {seed} > {folder}/{SEED}; fi"
+    seed = str(plan.seed + switches(plan).index(node))  # or all switches would choose alike
+    for key, value in {**NEW_SETTINGS, SEED: seed}.items():
+        yield f"if [ -w {folder}/{key} ]; then echo {value} > {folder}/{key}; fi"
 
 
 def _addresses(plan: Plan, node: str) -> Iterator[str]:

@@ -123,6 +123,7 @@ def test_a_failure_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         ("status --name nowhere", "no lab 'nowhere'; there are:"),
         ("run --name nowhere -- true", "no lab 'nowhere'"),
         ("up --name ../etc", "a name is 1..16 of a-z and 0-9"),
+        ("status --name ../etc", "a name is 1..16"),
         ("down --name a-b", "a name is 1..16"),
         ("run", "give a program after --"),
         ("up --leaves 2", "spines 0: need 1"),

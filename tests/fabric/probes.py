@@ -45,14 +45,17 @@ _TRACE = """
 import socket, sys, time
 IP_RECVERR, ERROR_SIZE = 11, 16  # linux/in.h; struct sock_extended_err, then the answerer
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
 s.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
 s.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, int(sys.argv[2]))
 s.setblocking(False)
 for port in range(int(sys.argv[3])):
-    try:
-        s.sendto(b"probe", (sys.argv[1], 33434 + port))
-    except OSError:
-        pass  # of an earlier one
+    for again in range(3):  # an answer to an earlier one fails this one, unsent
+        try:
+            s.sendto(b"probe", (sys.argv[1], 33434 + port))
+            break
+        except OSError:
+            continue
 time.sleep(0.2)
 seen = []
 while True:
@@ -92,9 +95,8 @@ def arrivals(
 
 def answers(net: Fabric, source: int, address: str, hops: int) -> list[str]:
     """Who says that the time to live has ended, of PROBES datagrams to a port each, sorted."""
-    child = net.run(
-        source, python(_TRACE, address, hops, PROBES), stdout=subprocess.PIPE, text=True
-    )
+    trace = python(_TRACE, address, hops, PROBES)
+    child = net.run(source, trace, stdout=subprocess.PIPE, text=True)
     said: str = child.communicate(timeout=30)[0]
     return said.split()
 

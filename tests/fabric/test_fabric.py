@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.fabric import Fabric, FabricError, Plan, cleanup, fabric, queues, unavailable
+from bench.fabric.namespaces import inhabitants
 from bench.fabric.ranks import TIMED_OUT, run_ranks
 
 pytestmark = pytest.mark.netns
@@ -203,6 +204,7 @@ def test_ranks_run_with_their_place_and_the_first_failure_counts() -> None:
 def test_ranks_that_hang_are_given_up() -> None:
     with fabric() as net:
         assert run_ranks(net, ["sleep", "300"], timeout=0.2) == TIMED_OUT
+        assert inhabitants([net.host_namespace(host) for host in range(net.hosts)]) == []
 
 
 def test_without_the_tools_the_reason_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
