@@ -6,7 +6,7 @@ with fabric(Plan(hosts=4, leaves=2, spines=2)) as net:
 """
 
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -122,17 +122,27 @@ class Fabric:
         [*_, way] = chosen(self.plan, link)  # refuses what is no link
         if not silent and link != way.link:
             raise FabricError(f"{link!r}: a clean cut needs a whole link, such as {way.link}")
-        self._change(link, cut=Cut.SILENT if silent else Cut.CLEAN)
-        if not silent:
-            self._set_state(link, "down")
+        self._set_cut(link, Cut.SILENT if silent else Cut.CLEAN)
 
     def restore(self, link: str = "") -> None:
         """Put a link, or all of them, back into service, with all routes over it."""
-        ways = chosen(self.plan, link)
-        down = [way for way in ways if self.conditions[way.name].cut is Cut.CLEAN]
-        self._change(link, cut=Cut.NO)
-        for name in {way.link for way in down}:
-            self._set_state(name, "up")
+        self._set_cut(link, Cut.NO)
+
+    def _set_cut(self, link: str, cut: Cut) -> None:
+        before = self._down()
+        for whole in before & {way.link for way in chosen(self.plan, link)}:
+            self._change(whole, cut=Cut.NO)  # what is down comes up both ways
+        self._change(link, cut=cut)
+        after = self._down()
+        for name in before ^ after:
+            self._set_state(name, "down" if name in after else "up")
+        if before != after:
+            self._set_routes(after)
+
+    def _down(self) -> set[str]:
+        """Links that are out of service by a clean cut."""
+        ways = chosen(self.plan, "")
+        return {way.link for way in ways if self.conditions[way.name].cut is Cut.CLEAN}
 
     def _change(self, link: str, **changes: Any) -> list[Direction]:
         """Replace the conditions of what `link` means, and the rules that follow from them."""
@@ -145,16 +155,15 @@ class Fabric:
         return ways
 
     def _set_state(self, link: str, state: str) -> None:
-        """Set a link up or down at its switches, and every switch's routes accordingly."""
         for way in chosen(self.plan, link):
             port = way.switch_port
-            namespace = self.namespace(port.node)
-            command("ip", "-n", namespace, "link", "set", port.device, state)
-        cut = [way for way in chosen(self.plan, "") if self.conditions[way.name].cut is Cut.CLEAN]
-        down = {way.link for way in cut}
+            command("ip", "-n", self.namespace(port.node), "link", "set", port.device, state)
+
+    def _set_routes(self, down: Collection[str]) -> None:
         for switch in switches(self.plan):
             lines = "\n".join(route_lines(self.plan, switch, down))
-            command("ip", "-n", self.namespace(switch), "-batch", "-", stdin=lines)
+            if lines:
+                command("ip", "-n", self.namespace(switch), "-batch", "-", stdin=lines)
 
     # Programs
 

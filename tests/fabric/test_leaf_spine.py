@@ -72,6 +72,19 @@ def test_a_silent_cut_keeps_the_routes_and_a_clean_one_changes_them() -> None:
         assert min(net.statistics()[way].sent_packets for way in ("l0:s0", "l0:s1")) > PORTS // 5
 
 
+def test_a_link_that_is_down_comes_up_as_a_whole() -> None:
+    with fabric(LEAF_SPINE) as net:
+        before = routes(net, "l0"), routes(net, "s0")
+        net.cut("l0-s0")
+        assert routes(net, "l0") != before[0]
+        net.restore("l0:s0")
+        assert (routes(net, "l0"), routes(net, "s0")) == before
+        net.cut("l0-s0")
+        net.cut("l0:s0", silent=True)
+        assert (routes(net, "l0"), routes(net, "s0")) == before
+        assert (net.conditions["l0:s0"].cut, net.conditions["s0:l0"].cut) == ("silent", "no")
+
+
 def test_one_direction_can_only_be_cut_in_silence() -> None:
     with fabric() as net, pytest.raises(FabricError, match="clean cut needs a whole link"):
         net.cut("l0:h0")
