@@ -113,7 +113,9 @@ def test_a_failure_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labs, "_store", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         labs.up(NAME, Plan())
-    assert namespaces(PREFIX) == []
+    left = namespaces(PREFIX)
+    labs.down(NAME)
+    assert left == []
 
 
 @pytest.mark.netns
