@@ -43,7 +43,7 @@ contracts: $(STAMP)
 
 check: lint types contracts test
 
-# The emulated switch of tests and benchmarks; without it those tests are skipped by name.
+# The emulated fabric of tests and benchmarks; without it those tests are skipped by name.
 system-deps:
 	@missing=; for tool in ip tc nft ethtool; do \
 		command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \

@@ -1,6 +1,7 @@
 """The baseline: all-reduce by Gloo over TCP, as torch.distributed ships it.
 
-    sudo .venv/bin/python -m bench.two_hosts --rate 1gbit -- \\
+    sudo .venv/bin/dlcpctl lab up --hosts 2 --rate 1gbit
+    sudo .venv/bin/dlcpctl lab run -- \\
         .venv/bin/python -m bench.gloo_all_reduce --sizes 65536 16777216 --repeat 20
 
 A comparison runs both transports in the same rank processes and alternates them per
@@ -67,7 +68,7 @@ def measure(
 
 
 def main() -> None:
-    """One rank; its place comes from the environment, as bench.two_hosts sets it."""
+    """One rank; its place comes from the environment, as `dlcpctl lab run` sets it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[1 << 16, 1 << 24], help="bytes")
     parser.add_argument("--repeat", type=int, default=20)

@@ -8,6 +8,7 @@ from dlcpd import __version__
 from dlcpd.contract.messages import DTYPES, REDUCE_OPS
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS, MAX_LOSS_LIMIT
 from dlcpd.core.wire import MAX_PATHS
+from dlcpd.ctl import lab
 from dlcpd.ctl.amounts import fraction, size, sizes, whole
 from dlcpd.ctl.bench import bench
 from dlcpd.ctl.demo import demo
@@ -20,6 +21,8 @@ from dlcpd.daemon.config import DaemonTable
 MAX_LEDGER: Final = 1000  # rows; what a daemon gives out at once
 MAX_SEED: Final = 1 << 31
 DEFAULT_BUFFER: Final = 256 * 1024  # bytes per port of the emulated switch: a shallow one
+
+MAX_LAB_HOSTS: Final = 250  # what the fabric's addresses have room for
 
 Commands = Any  # argparse has no public name for what add_subparsers returns
 
@@ -36,6 +39,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     _add_inspection(commands, environ)
     _add_bench(commands)
     _add_verify(commands)
+    _add_lab(commands)
     text = "Train two small models over Gloo, dlcpd exact and dlcpd bounded, and compare."
     made = _command(commands, "demo", demo, text, torch=True)
     made.add_argument("--quick", action="store_true", help="fewer steps")
@@ -137,6 +141,72 @@ def _add_places(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument("--switch-loss", type=fraction, default=0.0, metavar="F")
     made.add_argument("--switch-buffer", type=size, default=DEFAULT_BUFFER, metavar="BYTES")
+
+
+def _add_lab(commands: Commands) -> None:
+    text = "Run an emulated leaf-spine fabric in network namespaces (root)."
+    actions = commands.add_parser("lab", help=text, description=text).add_subparsers(
+        dest="action", required=True, metavar="ACTION"
+    )
+    _add_lab_up(_lab_command(actions, "up", lab.up, "Make a fabric that stays until `down`."))
+    made = _command(actions, "status", lab.status, "Show hosts, links and counters.", torch=False)
+    made.add_argument("--name", default="", help="of one fabric (default: all)")
+    text = "Run a program on one host, or on every host with a place in the job as its environment."
+    made = _lab_command(actions, "run", lab.run, text)
+    made.add_argument("--host", type=whole(0, MAX_LAB_HOSTS), help="(default: all)")
+    made.add_argument("--timeout", type=float, default=3600.0, help="seconds (%(default)s)")
+    made.add_argument("argv", nargs="*", metavar="PROGRAM", help="after --, with its arguments")
+    made = _lab_command(actions, "down", lab.down, "Remove a fabric and end what runs in it.")
+    made.add_argument("--all", action="store_true", help="remove all of them")
+    _add_lab_changes(actions)
+
+
+def _lab_command(
+    actions: Commands, name: str, run: Callable[..., int], text: str
+) -> argparse.ArgumentParser:
+    made = _command(actions, name, run, text, torch=False)
+    made.add_argument("--name", default="lab", help="of the fabric (%(default)s)")
+    return made
+
+
+def _add_lab_up(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--hosts", type=whole(1, MAX_LAB_HOSTS), default=4)
+    made.add_argument("--leaves", type=whole(1, MAX_LAB_HOSTS), default=1, help="per rail")
+    made.add_argument("--spines", type=whole(0, MAX_LAB_HOSTS), default=0, help="per rail")
+    made.add_argument("--rails", type=whole(1, 8), default=1, help="interfaces per host")
+    made.add_argument("--rate", default="1gbit", help="of leaf to host (%(default)s)")
+    made.add_argument("--spine-rate", default="", metavar="RATE", help="(default: as --rate)")
+    made.add_argument("--buffer", dest="buffer_bytes", type=size, default=DEFAULT_BUFFER,
+                      metavar="BYTES", help="per switch port (%(default)s)")  # fmt: skip
+    made.add_argument("--loss", type=fraction, default=0.0, metavar="F",
+                      help="taken by every switch output")  # fmt: skip
+    made.add_argument("--burst-loss", type=fraction, default=0.0, metavar="F",
+                      help="taken in bursts by every switch output")  # fmt: skip
+    made.add_argument("--burst-length", type=float, default=8.0, metavar="N",
+                      help="mean packets per burst (%(default)s)")  # fmt: skip
+    made.add_argument("--classes", action="store_true", help="a queue per traffic class")
+    made.add_argument("--ecn", dest="ecn_bytes", type=size, default=0, metavar="BYTES",
+                      help="mark and drop early above this backlog")  # fmt: skip
+    made.add_argument("--seed", type=whole(1, 1 << 30), default=1, help="of the ECMP hash")
+
+
+def _add_lab_changes(actions: Commands) -> None:
+    link = "a link (l0-s1), one direction of it (l0:s1)"
+    cut = _lab_command(actions, "cut", lab.change, "Take a link out of service.")
+    cut.add_argument("link", metavar="LINK", help=f"{link}; one direction only with --silent")
+    cut.add_argument("--silent", action="store_true", help="lose packets, change no route")
+    restore = _lab_command(actions, "restore", lab.change, "Put a link back into service.")
+    restore.add_argument("link", metavar="LINK", nargs="?", default="", help="(default: all)")
+    limit = _lab_command(actions, "limit", lab.change, "Change the rate of a link.")
+    limit.add_argument("link", metavar="LINK", help=link)
+    limit.add_argument("rate", metavar="RATE", help="such as 100mbit")
+    lose = _lab_command(actions, "lose", lab.change, "Take a fraction of a link's packets.")
+    lose.add_argument("loss", metavar="F", type=fraction, help="0.01 or 1%%; 0 ends it")
+    lose.add_argument("link", metavar="LINK", nargs="?", default="", help=f"{link} (default: all)")
+    lose.add_argument("--burst-length", type=float, default=0.0, metavar="N",
+                      help="in bursts of so many packets in the mean")  # fmt: skip
+    for name, made in {"cut": cut, "restore": restore, "limit": limit, "lose": lose}.items():
+        made.set_defaults(change=name)
 
 
 def _bound(text: str) -> float:

@@ -1,18 +1,15 @@
 """Hosts that do not stand on loopback: on an emulated switch, or in given namespaces."""
 
-import importlib
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
+from dlcpd.ctl.checkout import from_checkout
 from dlcpd.ctl.hosts import HostPlan
 from dlcpd.ctl.processes import Place
 
-_ROOT: Final = Path(__file__).parents[2]
 _PLACE: Final = re.compile(r"([\w.-]+)=([0-9a-fA-F.:]+)(?:%([\w.-]+))?")
 
 
@@ -24,9 +21,10 @@ def switched(
 
     Raises: BadConfig when this machine cannot make one.
     """
-    emulation = _emulation()
+    emulation = from_checkout("bench.fabric", "--switch")
     try:
-        with emulation.switch(rate, loss=loss, buffer_bytes=buffer_bytes, hosts=hosts) as net:
+        plan = emulation.Plan(hosts=hosts, host_rate=rate, loss=loss, buffer_bytes=buffer_bytes)
+        with emulation.fabric(plan) as net:
             yield [
                 HostPlan(
                     f"host{host}",
@@ -37,7 +35,7 @@ def switched(
                 )
                 for host in range(hosts)
             ]
-    except emulation.SwitchError as exc:
+    except emulation.FabricError as exc:
         raise BadConfig(f"--switch {rate}: {exc}") from exc
 
 
@@ -61,19 +59,3 @@ def in_namespaces(places: Sequence[str], **settings: Any) -> list[HostPlan]:
             )
         )
     return plans
-
-
-def _emulation() -> Any:
-    """bench.switch, which lies beside the package in a checkout and is not installed with it.
-
-    Raises: BadConfig.
-    """
-    if (_ROOT / "bench" / "switch.py").exists() and str(_ROOT) not in sys.path:
-        sys.path.append(str(_ROOT))
-    try:
-        return importlib.import_module("bench.switch")
-    except ImportError as exc:
-        raise BadConfig(
-            "--switch: the emulated switch is part of the source checkout; run dlcpctl there, "
-            "or place the hosts yourself with --netns"
-        ) from exc

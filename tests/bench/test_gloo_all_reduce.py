@@ -4,13 +4,13 @@ import sys
 
 import pytest
 
-from bench.switch import switch
-from bench.two_hosts import run_ranks
+from bench.fabric import Plan, fabric
+from bench.fabric.ranks import run_ranks
 
 
 @pytest.mark.netns
 def test_gloo_crosses_a_lossy_switch() -> None:
     program = [sys.executable, "-m", "bench.gloo_all_reduce", "--sizes", "4096", "65536"]
-    with switch(loss=0.01) as net:
+    with fabric(Plan(loss=0.01)) as net:
         assert run_ranks(net, [*program, "--repeat", "2"], timeout=60) == 0
-        assert net.port(1).sent_bytes > 2 * 65536
+        assert net.statistics()["l0:h1"].sent_bytes > 2 * 65536

@@ -35,6 +35,12 @@ ROOT = Path(__file__).parents[2]
         ("verify --seed -1", "no whole number"),
         ("demo --fast", "unrecognized"),
         ("status --ledger 1001", "0..1000"),
+        ("lab", "ACTION"),
+        ("lab up --hosts 251", "1..250"),
+        ("lab up --loss 2", "no fraction"),
+        ("lab cut", "LINK"),
+        ("lab limit l0-s0", "RATE"),
+        ("lab lose much", "no fraction"),
         ("status --sock x", "unrecognized"),  # no abbreviations: they break when options are added
     ],
 )

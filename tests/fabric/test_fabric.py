@@ -1,4 +1,4 @@
-"""The emulated switch itself: it carries, limits, loses what it should, and leaves nothing."""
+"""The simplest fabric, one switch: it carries, limits, loses what it should, leaves nothing."""
 
 import os
 import signal
@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.switch import Switch, SwitchError, cleanup, switch, unavailable
-from bench.two_hosts import TIMED_OUT, run_ranks
+from bench.fabric import Fabric, FabricError, Plan, cleanup, fabric, queues, unavailable
+from bench.fabric.namespaces import inhabitants
+from bench.fabric.ranks import TIMED_OUT, run_ranks
 
 pytestmark = pytest.mark.netns
 
@@ -40,7 +41,7 @@ s.sendto(bytes(40 * 1400), (sys.argv[1], int(sys.argv[2])))
 """
 
 
-def send(net: Switch, count: int) -> None:
+def send(net: Fabric, count: int) -> None:
     """Datagrams from host 0 to host 1."""
     target = (net.address(1), str(PORT), str(PAYLOAD), str(count))
     child = net.run(0, [sys.executable, "-c", SEND_MANY, *target])
@@ -60,7 +61,7 @@ def mine() -> list[str]:
 
 
 def test_a_datagram_crosses_from_its_own_address() -> None:
-    with switch() as net:
+    with fabric() as net:
         receiver = net.run(
             1, [sys.executable, "-c", RECEIVE_ONE, str(PORT)], stdout=subprocess.PIPE, text=True
         )
@@ -69,27 +70,27 @@ def test_a_datagram_crosses_from_its_own_address() -> None:
             assert lines.readline() == "bound\n"
             send(net, 1)
             assert net.address(0) in lines.readline()
-        assert net.port(1).sent_packets >= 1
+        assert net.statistics()["l0:h1"].sent_packets >= 1
         assert net.lost_packets() == 0
 
 
 def test_the_rate_is_limited_and_the_buffer_drops_the_rest() -> None:
     buffer_bytes, count = 64 * 1024, 1000  # 1.4 MB at 1 Mbit/s would take 11 s
-    with switch(rate="1mbit", buffer_bytes=buffer_bytes) as net:
+    with fabric(Plan(host_rate="1mbit", buffer_bytes=buffer_bytes)) as net:
         send(net, count)
-        port = net.port(1)
+        port = net.statistics()["l0:h1"]
         assert 0 < port.sent_packets < count // 2
         assert port.dropped_packets > count // 4
 
 
 def test_a_segmented_send_meets_the_buffer_as_single_packets() -> None:
     """A 56 kB GSO burst that crossed as one "packet" would not fit this buffer at all."""
-    with switch(rate="1mbit", buffer_bytes=8 * 1024) as net:
+    with fabric(Plan(host_rate="1mbit", buffer_bytes=8 * 1024)) as net:
         child = net.run(0, [sys.executable, "-c", SEND_BURST, net.address(1), str(PORT)])
         assert child.wait(30) == 0
-        port = net.port(1)
+        port = net.statistics()["l0:h1"]
         assert port.dropped_packets > 0
-        assert port.sent_packets > 10
+        assert port.sent_packets > 4
 
 
 def test_both_ends_of_a_link_have_their_offloads_off() -> None:
@@ -99,8 +100,8 @@ def test_both_ends_of_a_link_have_their_offloads_off() -> None:
         "generic-segmentation-offload",
         "generic-receive-offload",
     )
-    with switch() as net:
-        for namespace, device in ((net.host_namespace(0), "eth0"), (net.switch_namespace, "p0")):
+    with fabric() as net:
+        for namespace, device in ((net.host_namespace(0), "eth0"), (net.namespace("l0"), "h0")):
             shown = inside(namespace, "ethtool", "-k", device)
             states = dict(line.strip().split(": ", 1) for line in shown.splitlines()[1:])
             assert {states[name] for name in names} == {"off"}
@@ -108,24 +109,24 @@ def test_both_ends_of_a_link_have_their_offloads_off() -> None:
 
 def test_the_random_loss_is_near_its_fraction_and_counted() -> None:
     count = 2000
-    with switch(loss=0.1) as net:
+    with fabric(Plan(loss=0.1)) as net:
         send(net, count)
         # Binomial(2000, 0.1): 13.4 standard deviations apart; a wrong scale is factors away.
         assert 20 < net.lost_packets() < 380
-        assert net.port(1).sent_packets >= count - net.lost_packets()
+        assert net.statistics()["l0:h1"].sent_packets >= count - net.lost_packets()
 
 
-def test_programs_and_namespaces_end_with_the_switch() -> None:
-    with switch(hosts=3) as net:
+def test_programs_and_namespaces_end_with_the_fabric() -> None:
+    with fabric(Plan(hosts=3)) as net:
         assert len(mine()) == 4
         child = net.run(2, [sys.executable, "-c", "import signal; signal.pause()"])
     assert child.returncode == -signal.SIGTERM  # asked first, so that it can flush its output
     assert mine() == []
 
 
-def test_a_deaf_grandchild_does_not_outlive_the_switch() -> None:
+def test_a_deaf_grandchild_does_not_outlive_the_fabric() -> None:
     script = "trap '' TERM; (trap '' TERM; sleep 300) & echo $!; wait"
-    with switch() as net:
+    with fabric() as net:
         child = net.run(0, ["sh", "-c", script], stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         with child.stdout as lines:
@@ -137,34 +138,31 @@ def test_a_deaf_grandchild_does_not_outlive_the_switch() -> None:
 
 
 def test_a_failure_inside_leaves_nothing() -> None:
-    with pytest.raises(ZeroDivisionError), switch():
+    with pytest.raises(ZeroDivisionError), fabric():
         raise ZeroDivisionError
     assert mine() == []
 
 
-def test_a_failure_while_building_leaves_nothing_and_names_the_command() -> None:
-    with pytest.raises(SwitchError, match="htb rate fast"), switch(rate="fast"):
-        pytest.fail("a switch without a rate was made")
+def test_a_failure_while_building_leaves_nothing_and_names_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queues, "GUARANTEED", "slow")
+    with pytest.raises(FabricError, match=r"tc -n(.|\n)*rate"), fabric(Plan(classes=True)):
+        pytest.fail("a fabric without a rate was made")
     assert mine() == []
 
 
-@pytest.mark.parametrize("wrong", [{"loss": -0.1}, {"loss": 1.0}, {"hosts": 0}, {"hosts": 251}])
-def test_settings_out_of_range_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(SwitchError, match=r"loss .* hosts .* need"), switch(**wrong):  # type: ignore[arg-type]
-        pytest.fail("such a switch was made")
-
-
 def test_an_unknown_host_is_refused() -> None:
-    with switch() as net, pytest.raises(SwitchError, match=r"host 2: .* 0\.\.1"):
+    with fabric() as net, pytest.raises(FabricError, match=r"host 2: .* 0\.\.1"):
         net.run(2, ["true"])
 
 
 @pytest.fixture
 def owner() -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds a switch; its first line is the switch's name."""
+    """Another process that holds a fabric; its first line is the fabric's name."""
     script = (
-        "import signal\nfrom bench.switch import switch\n"
-        "with switch() as net:\n    print(net.name, flush=True)\n    signal.pause()"
+        "import signal\nfrom bench.fabric import fabric\n"
+        "with fabric() as net:\n    print(net.name, flush=True)\n    signal.pause()"
     )
     root = Path(__file__).parents[2]
     with subprocess.Popen(
@@ -180,36 +178,37 @@ def first_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_the_switch_of_a_killed_process_is_cleaned_up(owner: subprocess.Popen[str]) -> None:
+def test_the_fabric_of_a_killed_process_is_cleaned_up(owner: subprocess.Popen[str]) -> None:
     name = first_line(owner)
     assert not any(left.startswith(name) for left in cleanup())  # its owner lives
     owner.kill()
     owner.wait(30)
-    assert {f"{name}-sw", f"{name}-h0", f"{name}-h1"} <= set(cleanup())
+    assert {f"{name}-l0", f"{name}-h0", f"{name}-h1"} <= set(cleanup())
     assert not any(left.startswith(name) for left in cleanup())
 
 
-def test_the_next_switch_cleans_up_as_well(owner: subprocess.Popen[str]) -> None:
+def test_the_next_fabric_cleans_up_as_well(owner: subprocess.Popen[str]) -> None:
     name = first_line(owner)
     owner.kill()
     owner.wait(30)
-    with switch():
+    with fabric():
         assert not any(left.startswith(name) for left in cleanup())
 
 
 def test_ranks_run_with_their_place_and_the_first_failure_counts() -> None:
-    with switch() as net:
+    with fabric() as net:
         assert run_ranks(net, ["sh", "-c", 'test "$WORLD_SIZE" = 2'], timeout=30) == 0
         assert run_ranks(net, ["sh", "-c", "test $RANK = 0 || exit 7; sleep 300"], timeout=30) == 7
 
 
 def test_ranks_that_hang_are_given_up() -> None:
-    with switch() as net:
+    with fabric() as net:
         assert run_ranks(net, ["sleep", "300"], timeout=0.2) == TIMED_OUT
+        assert inhabitants([net.host_namespace(host) for host in range(net.hosts)]) == []
 
 
 def test_without_the_tools_the_reason_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert unavailable().startswith("ip, tc, nft, ethtool not found")
-    with pytest.raises(SwitchError, match="not found"), switch():
-        pytest.fail("a switch was made without tools")
+    with pytest.raises(FabricError, match="not found"), fabric():
+        pytest.fail("a fabric was made without tools")
