@@ -1,11 +1,11 @@
 """Congestion window and pace of one packet number space.
 
 Additive increase; decrease by queueing delay and by the fraction of CE marks, whichever
-asks for more. The delay is that of the fabric alone: the receiver subtracts the time a
-datagram waited in its host (as Swift does, SIGCOMM 2020), so a busy CPU is not taken for a
-full queue. Marks count as in DCTCP (RFC 8257 section 3.3). Loss alone does not close the
-window unless it is heavy: bounded loss is what this transport is for, and a full drop-tail
-queue shows in the delay first.
+asks for more. The delay is that of the fabric alone, one way: from one host's send call to
+the other kernel's time stamp, so that neither a busy CPU (as in Swift, SIGCOMM 2020) nor
+the answer's own queue is taken for a full one. Marks count as in DCTCP (RFC 8257 section
+3.3). Loss alone does not close the window unless it is heavy: bounded loss is what this
+transport is for, and a full drop-tail queue shows in the delay first.
 """
 
 from dataclasses import dataclass
@@ -16,22 +16,25 @@ MIN_WINDOW: Final = 16  # packets, ~22 KB: still a burst worth a system call
 MIN_SHARE: Final = 4  # packets of either, however many paths share them
 MAX_WINDOW: Final = 32768  # packets, ~46 MB: above any credit a receiver gives
 TARGET_DELAY: Final = 0.8e-3  # seconds of queue: 100 KB at 1 Gb/s, under half a 256 KB port buffer
+MAX_TARGET: Final = 1.6e-3  # seconds, where hosts take longer than that to answer
 INCREASE: Final = 16  # packets per round trip
 HEAVY_LOSS: Final = 0.15  # fraction per round trip, beyond any bound that trains well
 STALE_MINIMUM: Final = 10.0  # seconds after which the base delay is measured anew
 MARK_GAIN: Final = 1 / 16  # weight of a new round in the marked fraction (RFC 8257 section 4.2)
-PACE_GAIN: Final = 1.25  # pace above window / delay, so that the window and not the pace limits
+PACE_GAIN: Final = 1.25  # pace above window / round trip, so that the window limits, not the pace
+START_GAIN: Final = 2.0  # likewise while the window doubles every round trip
 BURST_TIME: Final = 0.3e-3  # seconds of pace that leave at once: what stands in no queue for long
 MIN_BURST: Final = 16  # packets; fewer cost more in system calls than they spare a queue
 UNPACED: Final = 1440  # packets; a pace that lets a largest batch out at once is none
-LEAST_DELAY: Final = 50e-6  # seconds; below it, delays measure clocks
+LEAST_DELAY: Final = 50e-6  # seconds; below it, round trips measure clocks
 
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
     """What one CREDIT tells of a space."""
 
-    delay: float | None  # seconds through the fabric and back; None: this one measured none
+    delay: float | None  # seconds through the fabric, from any zero; None: it measured none
+    round_trip: float  # seconds, smoothed: there and back, and what both hosts take to answer
     acked: int  # largest packet number that arrived
     sent: int  # largest that was sent
     arrived: int = 0  # packets since the last one
@@ -52,7 +55,9 @@ class CongestionWindow:
     slow_start: bool = True
     base_delay: float = float("inf")  # seconds, smallest seen
     queue_delay: float = 0.0  # seconds, of the last round
+    round_trip: float = 0.0  # seconds, smoothed; 0 = not measured, and no pace
     marked: float = 0.0  # fraction of packets, smoothed
+    _target: float = TARGET_DELAY
     _base_at: float = 0.0
     _round_end: int = 0  # packet number that ends the present round trip
     _round_delay: float = float("inf")  # smallest in this round: a standing queue, not a spike
@@ -71,8 +76,8 @@ class CongestionWindow:
     @property
     def pace(self) -> float:
         """Packets per second at which the window goes out."""
-        delay = LEAST_DELAY if self.base_delay == float("inf") else self.base_delay
-        return PACE_GAIN * self.window / max(delay + self.queue_delay, LEAST_DELAY)
+        gain = START_GAIN if self.slow_start else PACE_GAIN
+        return gain * self.window / max(self.round_trip, LEAST_DELAY)
 
     @property
     def worthwhile(self) -> int:
@@ -105,6 +110,7 @@ class CongestionWindow:
             if news.delay < self.base_delay or now - self._base_at > STALE_MINIMUM:
                 self.base_delay, self._base_at = news.delay, now
             self._round_delay = min(self._round_delay, news.delay)
+            self.round_trip = news.round_trip
         self._round_arrived += news.arrived
         self._round_lost += news.lost
         self._round_marked += news.marked
@@ -114,6 +120,9 @@ class CongestionWindow:
 
     def _end_round(self, *, limited: bool) -> None:
         self.queue_delay = self._round_delay - self.base_delay
+        # a queue shorter than the hosts' own delay runs dry while they are busy
+        own_delay = self.round_trip - self.queue_delay
+        self._target = min(max(own_delay, TARGET_DELAY), MAX_TARGET)
         fraction = self._round_marked / self._round_arrived if self._round_arrived else 0.0
         self.marked += MARK_GAIN * (fraction - self.marked)
         factor = min(self._by_delay(), self._by_marks(), self._by_loss())
@@ -128,9 +137,9 @@ class CongestionWindow:
         self._round_arrived = self._round_lost = self._round_marked = 0
 
     def _by_delay(self) -> float:
-        if self.queue_delay <= TARGET_DELAY:
+        if self.queue_delay <= self._target:
             return 1.0
-        return 1 - (self.queue_delay - TARGET_DELAY) / self.queue_delay / 2
+        return 1 - (self.queue_delay - self._target) / self.queue_delay / 2
 
     def _by_marks(self) -> float:
         if not self._round_marked:
@@ -145,7 +154,7 @@ class CongestionWindow:
         return 1 - loss / 2 if loss > HEAVY_LOSS else 1.0
 
     def _grown(self) -> float:
-        if self.slow_start and self.queue_delay < TARGET_DELAY / 2:
+        if self.slow_start and self.queue_delay < self._target / 2:
             return self.window * 2
         self.slow_start = False
         return self.window + max(INCREASE * self.share, 1)

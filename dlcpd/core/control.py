@@ -20,8 +20,8 @@ MAX_CHUNKS_LISTED: Final = 256  # per COMPLETE datagram: 1 KiB of body
 FILLS: Final = ("residual", "zero")
 _READY: Final = struct.Struct("<BBBBQdQIIQ")
 _CREDIT: Final = struct.Struct("<BxxxI")
-_CREDIT_ROW: Final = struct.Struct("<BBHIIII")
-MAX_CREDIT_ROWS: Final = 48  # of one CREDIT datagram: 968 bytes, within every MTU
+_CREDIT_ROW: Final = struct.Struct("<BBHIIIII")
+MAX_CREDIT_ROWS: Final = 48  # of one CREDIT datagram: 1,160 bytes, within every MTU
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ class SpaceCredit:
     received: int  # packets that arrived, ever (u32, wraps)
     echo: int  # a datagram's sent_at, microseconds; 0 = nothing new to echo
     held: int  # microseconds from its arrival to this answer
+    arrived: int  # that arrival, microseconds of the receiver's clock
 
 
 def body_untrusted(data: bytes) -> bytes:
@@ -109,7 +110,14 @@ def pack_credit(window: int, rows: list[SpaceCredit]) -> bytes:
     head = _CREDIT.pack(len(rows), window)
     return head + b"".join(
         _CREDIT_ROW.pack(
-            r.path, r.traffic_class, r.marked, r.largest, r.received & 0xFFFFFFFF, r.echo, r.held
+            r.path,
+            r.traffic_class,
+            r.marked,
+            r.largest,
+            r.received & 0xFFFFFFFF,
+            r.echo,
+            r.held,
+            r.arrived,
         )
         for r in rows
     )

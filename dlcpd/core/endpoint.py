@@ -167,7 +167,7 @@ class Endpoint:
         last = group.words[-1]
         flow.heard(now)
         self._arriving.on_bytes(count * (HEADER_SIZE + self.segment_size), now)
-        ask = bool(int(last[0]) & ASK)
+        ask = bool((group.words[:, 0] & ASK).any())
         traffic_class = header.tag // DROP_RANKS
         flow.paths.on_arrival(
             header.path, traffic_class, count, int(last[NUMBER]), marked=self._marks(group, batch),

@@ -23,7 +23,7 @@ from dlcpd.core.receiver import Answer
 from dlcpd.core.sender import ChunkSender, Key, State
 from dlcpd.core.space import SpaceSender, microseconds
 from dlcpd.core.wire import HEADER_SIZE, Flag, Header, Kind
-from dlcpd.core.wire_batch import SEGMENT, SENT_AT, build
+from dlcpd.core.wire_batch import SEGMENT, SENT_AT, Words, build
 
 MAX_BATCH: Final = 1440  # datagrams of one system call: 32 GSO bursts, 2 MB
 ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
@@ -168,14 +168,22 @@ class Flow:
         path.sent += len(segments)
         path.congestion.spend(len(segments))
         self.paths.on_sent(index, len(segments))
-        unasked = path.sent - path.asked
-        due = unasked >= min(self._limit(path) // ASKS_PER_WINDOW, MAX_BATCH)
-        if due or (ending and sender.urgent):
+        if ending and sender.urgent:
             path.asked = path.sent
             words[-ASKING:, 0] |= ASK
+        self._ask(path, words)
         return Transmit(
             self.index, index, words, sender.payload, segments, self.segment_size, tag,
         )  # fmt: skip
+
+    def _ask(self, space: SpaceSender, words: Words) -> None:
+        """Mark the ends of the window's quarters that lie in this batch."""
+        every = min(self._limit(space) // ASKS_PER_WINDOW, MAX_BATCH)
+        first = space.sent - len(words)  # the packet before the batch
+        for number in range(max(space.asked + every, first + 1), space.sent + 1, max(every, 1)):
+            row = number - first
+            words[max(row - ASKING, 0) : row, 0] |= ASK
+            space.asked = number
 
     # --- data in ------------------------------------------------------------------
 
@@ -257,7 +265,7 @@ class Flow:
         key = (header.operation, _stage(header), header.chunk)
         match header.kind:
             case Kind.CREDIT:
-                self._on_credit(body, arrived_at, now)
+                self._on_credit(body, now)
             case Kind.PING:
                 self._on_ping(header, arrived_at)
             case Kind.END:
@@ -281,9 +289,9 @@ class Flow:
         self.paths.on_arrival(header.path, traffic_class, 0, header.packet_number, ask=True)
         self.paths.on_stamp(header.path, traffic_class, header.sent_at, arrived_at)
 
-    def _on_credit(self, body: bytes, arrived_at: float, now: float) -> None:
+    def _on_credit(self, body: bytes, now: float) -> None:
         self.window, rows = control.unpack_credit_untrusted(body)
-        for path, state in self.paths.on_credit(rows, arrived_at, now):
+        for path, state in self.paths.on_credit(rows, now):
             self.host.on_path(self.rank, path, state)
 
     def _on_end(self, key: Key, round_: int, now: float) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 INITIAL: Final = 1 << 20  # bytes, before anything has been measured: 1 ms of 8 Gb/s
 LEAST: Final = 64 << 10  # bytes; a burst of one sender
 GAIN: Final = 2.0  # bandwidth-delay products: one on its way, one queued or in our hands
-LEAST_DELAY: Final = 1e-3  # seconds; an engine's turn may take as long
+LEAST_DELAY: Final = 2e-3  # seconds; two busy engines may take as long to answer
 GAP: Final = 5e-3  # seconds without data after which what follows is measured anew
 SPAN: Final = 10e-3  # seconds of a measurement; bursts even out
 MEMORY: Final = 5.0  # seconds; the best of the last one or two such spans counts

@@ -167,9 +167,7 @@ class Paths:
             self.tx[index].demote()
         return dead
 
-    def on_credit(
-        self, rows: Iterable[SpaceCredit], arrived_at: float, now: float
-    ) -> list[tuple[int, PathState]]:
+    def on_credit(self, rows: Iterable[SpaceCredit], now: float) -> list[tuple[int, PathState]]:
         """What the peer says of the paths towards it. Returns what that means for them."""
         news = []
         for row in rows:
@@ -180,7 +178,7 @@ class Paths:
                     self._regroup()  # it owes nothing for the time it was away
                 path.heard()
                 if space := path.spaces.get(row.traffic_class):
-                    space.on_credit(row, arrived_at, now)
+                    space.on_credit(row, now)
                     if verdict := self.health[row.path].observe(path.acked, path.lost):
                         news.append((row.path, verdict))
         return news

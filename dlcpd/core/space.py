@@ -40,6 +40,7 @@ class SpaceSender:
     arrived: int = 0  # packets that arrived
     lost: int = 0  # packets that did not, of those up to `acked`
     marked: int = 0  # packets that arrived marked CE
+    _offset: int | None = None  # microseconds between the clocks, and the way: the first seen
     rtt: Rtt = field(default_factory=Rtt)
     congestion: CongestionWindow = field(default_factory=CongestionWindow)
 
@@ -58,7 +59,7 @@ class SpaceSender:
         room = self.window_room
         return min(room, self.congestion.allowance(now)) if room > 0 else room
 
-    def on_credit(self, credit: SpaceCredit, arrived_at: float, now: float) -> int:
+    def on_credit(self, credit: SpaceCredit, now: float) -> int:
         """Take in one CREDIT row; returns packets newly out of flight.
 
         A row that is older than what is known, or about packets never sent, is ignored.
@@ -75,8 +76,8 @@ class SpaceSender:
         delay = None
         if credit.echo:
             self._sample(credit, now)
-            delay = self._fabric_delay(credit, arrived_at)
-        news = Feedback(delay, largest, self.sent, gained, lost, marked)
+            delay = self._transit(credit)
+        news = Feedback(delay, self.rtt.smoothed, largest, self.sent, gained, lost, marked)
         self.congestion.on_credit(now, news)
         return newly
 
@@ -86,12 +87,15 @@ class SpaceSender:
         elapsed = (microseconds(now) - credit.echo) % _WRAP
         self.rtt.update(max(elapsed - credit.held, 0) * 1e-6)
 
-    @staticmethod
-    def _fabric_delay(credit: SpaceCredit, arrived_at: float) -> float:
-        elapsed = (microseconds(arrived_at) - credit.echo) % _WRAP
-        if elapsed >= _HALF:  # clocks of send and arrival differ by a hair
-            return 0.0
-        return max(elapsed - credit.held, 0) * 1e-6
+    def _transit(self, credit: SpaceCredit) -> float:
+        """Seconds on the way there, off by how far the two clocks are apart: differences count.
+
+        The way there alone, since what delays the answer is somebody else's queue.
+        """
+        transit = (credit.arrived - credit.echo) % _WRAP
+        if self._offset is None:
+            self._offset = transit
+        return ((transit - self._offset + _HALF) % _WRAP - _HALF) * 1e-6
 
     def abandon(self) -> None:
         """What is in flight is lost: the path is dead."""
@@ -128,5 +132,5 @@ class SpaceReceiver:
         held = min(max(int((now - self.arrived_at) * 1e6), 0), _WRAP - 1) if echo else 0
         return SpaceCredit(
             path, traffic_class, self.marked % _CE_WRAP, self.largest % _WRAP, self.received,
-            echo, held,
+            echo, held, microseconds(self.arrived_at),
         )  # fmt: skip

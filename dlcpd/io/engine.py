@@ -142,7 +142,7 @@ class Engine:
             if mask & select.EPOLLOUT and path.send_backlog():
                 self._epoll.modify(path, select.EPOLLIN)
             for _ in range(BATCHES_PER_WAKE):
-                batch = path.receive(now)
+                batch = path.receive()
                 if batch is None:
                     return
                 self.endpoint.receive(batch, now)

@@ -57,7 +57,7 @@ class ReceiveRing:
         self._numbers = np.arange(len(self._rows), dtype=np.intp)
         self._full = np.full(len(self._rows), width, np.intp)
 
-    def receive(self, fd: int, now: float) -> tuple[Received | None, bool]:
+    def receive(self, fd: int) -> tuple[Received | None, bool]:
         """What waits, and whether that was all of it.
 
         The batch points into this object's buffer: use it before the next call.
@@ -66,7 +66,7 @@ class ReceiveRing:
         count = mmsg.receive_many(fd, self._at, self.messages)
         if not count:
             return None, True
-        arrivals = _Stamps(self._control[:count], now)
+        arrivals = _Stamps(self._control[:count])
         batch = Received(self.path, arrivals, self.run, self._rows, self._none, self._none)
         if self.run == 1:
             self._singles(batch, count)
@@ -164,11 +164,12 @@ class ReceiveRing:
 class _Stamps:
     """Kernel time stamps of messages, turned into the core's clock one by one as needed.
 
-    What passed since a stamp was time in this host, not in the network.
+    What passed since a stamp was time in this host, not in the network. Both clocks are read
+    here, after the receive call: it copies for a millisecond when there is much.
     """
 
-    def __init__(self, control: NDArray[np.int32], now: float) -> None:
-        self._stamps, self._now, self._wall = control[:, _STAMP], now, time.time_ns()
+    def __init__(self, control: NDArray[np.int32]) -> None:
+        self._stamps, self._now, self._wall = control[:, _STAMP], time.monotonic(), time.time_ns()
 
     def __getitem__(self, message: int, /) -> float:
         low, high, nanoseconds, _ = self._stamps[message].tolist()

@@ -8,6 +8,7 @@ batches the system calls.
 
 import errno
 import socket
+import time
 from collections import Counter, deque
 from dataclasses import replace
 from typing import Final
@@ -17,7 +18,10 @@ import numpy as np
 from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.contract.traffic import DROP_RANKS, traffic_classes
 from dlcpd.core.datagram import Bytes, Control, Received, Transmit
+from dlcpd.core.flow import STAMPED
+from dlcpd.core.space import microseconds
 from dlcpd.core.wire import HEADER_SIZE, MAX_TAGS
+from dlcpd.core.wire_batch import SENT_AT
 from dlcpd.io import mmsg
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.receive_ring import ReceiveRing
@@ -152,6 +156,8 @@ class UdpPath:
     def _send(self, batch: Transmit) -> int:
         """Datagrams the kernel took, or that are lost for good."""
         rows = len(batch.segments)
+        stamps = batch.headers[:STAMPED, SENT_AT]
+        stamps[stamps != 0] = microseconds(time.monotonic()) or 1  # earlier batches took a while
         count = self._fill(batch, rows)
         done = refused = 0
         while done < count:
@@ -223,19 +229,19 @@ class UdpPath:
 
     # --- in -------------------------------------------------------------------------
 
-    def receive(self, now: float) -> Received | None:
+    def receive(self) -> Received | None:
         """What waits, up to RECEIVE_ROWS datagrams; None when nothing does.
 
         The batch points into this object's buffer: use it before the next call.
         """
-        batch, self.drained = self._receive(now)
+        batch, self.drained = self._receive()
         if self.drained and self.gro and self._ring.full_calls >= USELESS_GRO:
             self._stop_joining()
         return self._lose(batch) if self._loss and batch is not None else batch
 
-    def _receive(self, now: float) -> tuple[Received | None, bool]:
+    def _receive(self) -> tuple[Received | None, bool]:
         try:
-            return self._ring.receive(self.fileno(), now)
+            return self._ring.receive(self.fileno())
         except OSError as exc:
             if exc.errno not in ICMP_ERRORS:
                 raise

@@ -37,7 +37,13 @@ class Path:
         lost = int(size * loss)
         self.now += BASE + queue
         news = Feedback(
-            BASE + queue, self.sent, self.sent, size - lost, lost, int(marked * (size - lost))
+            BASE + queue,
+            BASE + queue,
+            self.sent,
+            self.sent,
+            size - lost,
+            lost,
+            int(marked * (size - lost)),
         )
         self.window.on_credit(self.now, news)
         return self.window.window
@@ -90,9 +96,9 @@ def test_one_slow_packet_in_a_round_is_no_standing_queue() -> None:
     path = settled()
     path.round(fill=2)  # leaves a round under way, which ends with the packets sent now
     before, path.sent = path.window.window, path.sent + 512
-    path.window.on_credit(path.now, Feedback(BASE, path.sent - 511, path.sent, 128))
+    path.window.on_credit(path.now, Feedback(BASE, BASE, path.sent - 511, path.sent, 128))
     for delay, acked in ((BASE + 0.01, path.sent - 100), (BASE, path.sent)):
-        path.window.on_credit(path.now, Feedback(delay, acked, path.sent, 128))
+        path.window.on_credit(path.now, Feedback(delay, delay, acked, path.sent, 128))
     assert path.window.window >= before
     assert path.window.queue_delay == pytest.approx(0.0)
 
@@ -131,7 +137,7 @@ def test_the_base_delay_is_measured_anew_when_the_route_got_longer() -> None:
 def test_credits_without_a_measurement_only_count() -> None:
     path = settled()
     path.sent += 256
-    path.window.on_credit(path.now, Feedback(None, path.sent, path.sent, 256))
+    path.window.on_credit(path.now, Feedback(None, BASE, path.sent, path.sent, 256))
     assert path.window.window == 256
 
 
@@ -169,7 +175,7 @@ def test_the_first_marks_end_slow_start_with_all_their_weight() -> None:
 
 def paced(window: float = 100, delay: float = 1e-3) -> CongestionWindow:
     made = CongestionWindow()
-    made.window, made.base_delay = window, delay
+    made.window, made.round_trip, made.slow_start = window, delay, False
     return made
 
 

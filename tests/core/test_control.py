@@ -112,7 +112,7 @@ def test_credit_rejected(vector: dict[str, Any]) -> None:
 
 
 def test_a_count_of_packets_beyond_32_bits_wraps_into_its_field() -> None:
-    packed = control.pack_credit(0, [SpaceCredit(0, 4, 0, 5, (1 << 32) + 5, 0, 0)])
+    packed = control.pack_credit(0, [SpaceCredit(0, 4, 0, 5, (1 << 32) + 5, 0, 0, 0)])
     assert control.unpack_credit_untrusted(packed)[1][0].received == 5
 
 

@@ -21,8 +21,8 @@ def spray(paths: Paths, bursts: int, *, start: float = 0.0) -> Counter[int]:
         space = paths.space(index, BULK)
         space.sent += burst
         paths.on_sent(index, burst)
-        row = SpaceCredit(index, BULK, 0, space.sent % (1 << 32), space.sent, 0, 0)
-        space.on_credit(row, now, now)
+        row = SpaceCredit(index, BULK, 0, space.sent % (1 << 32), space.sent, 0, 0, 0)
+        space.on_credit(row, now)
         sent[index] += burst
     return sent
 
@@ -71,7 +71,7 @@ def test_a_path_that_comes_back_does_not_catch_up() -> None:
     paths = Paths.new(2)
     paths.tx[1].demote()
     assert set(spray(paths, 1000)) == {0}
-    news = paths.on_credit([SpaceCredit(1, 0, 0, 0, 0, 0, 0)], 1.0, 1.0)
+    news = paths.on_credit([SpaceCredit(1, 0, 0, 0, 0, 0, 0, 0)], 1.0)
     assert news == [(1, PathState.UP)]
     sent = spray(paths, 1000, start=1e4)
     assert sent[0] == pytest.approx(sent[1], rel=0.05)
@@ -82,8 +82,8 @@ def test_a_credit_tells_of_a_gray_path() -> None:
     news = []
     for number in (1, 2):
         paths.space(0, BULK).sent = sent = number * SAMPLE
-        row = SpaceCredit(0, BULK, 0, sent, sent - number * SAMPLE // 50, 0, 0)
-        news += paths.on_credit([row], 1.0, 1.0)
+        row = SpaceCredit(0, BULK, 0, sent, sent - number * SAMPLE // 50, 0, 0, 0)
+        news += paths.on_credit([row], 1.0)
     assert news == [(0, PathState.GRAY)]
 
 

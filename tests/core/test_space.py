@@ -13,8 +13,10 @@ WRAP = 1 << 32
 MS = 1e-3
 
 
-def credit(largest: int, received: int, *, echo: int = 0, held: int = 0) -> SpaceCredit:
-    return SpaceCredit(0, 4, 0, largest % WRAP, received % WRAP, echo, held)
+def credit(
+    largest: int, received: int, *, echo: int = 0, held: int = 0, arrived: int = 0
+) -> SpaceCredit:
+    return SpaceCredit(0, 4, 0, largest % WRAP, received % WRAP, echo, held, arrived)
 
 
 def sender(sent: int, acked: int = 0) -> SpaceSender:
@@ -54,16 +56,16 @@ def test_the_clock_wraps_every_71_minutes() -> None:
 
 def test_a_credit_takes_packets_out_of_flight() -> None:
     path = sender(100)
-    assert path.on_credit(credit(60, 58), arrived_at=1.0, now=1.0) == 60
+    assert path.on_credit(credit(60, 58), now=1.0) == 60
     assert (path.in_flight, path.lost, path.arrived) == (40, 2, 58)
-    assert path.on_credit(credit(100, 98), arrived_at=1.0, now=1.0) == 40
+    assert path.on_credit(credit(100, 98), now=1.0) == 40
     assert (path.in_flight, path.lost) == (0, 2)
 
 
 def test_room_is_the_window_less_what_is_in_flight() -> None:
     path = sender(10)
     assert path.window_room == int(path.congestion.window) - 10
-    path.on_credit(credit(10, 10), 1.0, 1.0)
+    path.on_credit(credit(10, 10), 1.0)
     assert path.window_room == int(path.congestion.window)
 
 
@@ -80,62 +82,67 @@ def test_room_is_the_window_less_what_is_in_flight() -> None:
 def test_a_stale_or_impossible_credit_changes_nothing(row: SpaceCredit) -> None:
     path = sender(100, acked=50)
     before = asdict(path)
-    assert path.on_credit(row, 1.0, 1.0) == 0
+    assert path.on_credit(row, 1.0) == 0
     assert asdict(path) == before
 
 
 def test_a_credit_again_takes_nothing_out_of_flight() -> None:
     path = sender(100)
-    path.on_credit(credit(60, 60), 1.0, 1.0)
-    assert path.on_credit(credit(60, 60), 1.0, 1.0) == 0
+    path.on_credit(credit(60, 60), 1.0)
+    assert path.on_credit(credit(60, 60), 1.0) == 0
     assert (path.in_flight, path.lost) == (40, 0)
 
 
 def test_numbers_wrap_in_the_middle_of_a_flow() -> None:
     path = sender(WRAP + 50, acked=WRAP - 20)
-    assert path.on_credit(credit(WRAP + 30, WRAP + 28), 1.0, 1.0) == 50
+    assert path.on_credit(credit(WRAP + 30, WRAP + 28), 1.0) == 50
     assert (path.in_flight, path.acked) == (20, WRAP + 30)
 
 
 def test_a_packet_that_came_late_is_no_longer_lost() -> None:
     path = sender(100)
-    path.on_credit(credit(100, 90), 1.0, 1.0)
+    path.on_credit(credit(100, 90), 1.0)
     assert path.lost == 10
-    path.on_credit(credit(100, 97), 1.0, 1.0)
+    path.on_credit(credit(100, 97), 1.0)
     assert path.lost == 3
 
 
 def test_duplicates_on_the_path_are_not_negative_loss() -> None:
     path = sender(100)
-    path.on_credit(credit(50, 60), 1.0, 1.0)
+    path.on_credit(credit(50, 60), 1.0)
     assert path.lost == 0
 
 
 def test_the_round_trip_leaves_out_what_the_receiver_held_back() -> None:
     path = sender(10)
-    path.on_credit(credit(10, 10, echo=microseconds(1.0), held=3000), 1.005, 1.005)
+    path.on_credit(credit(10, 10, echo=microseconds(1.0), held=3000), 1.005)
     assert path.rtt.minimum == pytest.approx(2 * MS, abs=1e-5)
 
 
 def test_a_credit_without_echo_measures_nothing() -> None:
     path = sender(10)
-    path.on_credit(credit(10, 10, echo=0), 1.005, 1.005)
+    path.on_credit(credit(10, 10, echo=0), 1.005)
     assert path.rtt.minimum == float("inf")
     assert path.in_flight == 0
 
 
-def test_time_in_this_host_is_not_queueing_in_the_fabric() -> None:
-    path = sender(64)
-    row = credit(64, 64, echo=microseconds(1.0), held=0)
-    path.on_credit(row, arrived_at=1.001, now=1.5)
-    assert path.congestion.base_delay == pytest.approx(1 * MS, abs=1e-5)
-    assert path.rtt.minimum == pytest.approx(0.5, abs=1e-4)
+def test_delay_is_what_changes_on_the_way_there() -> None:
+    """The clocks are 40 s apart, and this host took half a second to look at the answer."""
+    path = sender(192)
+    for number, transit in ((64, 40_000_100), (128, 40_000_900), (192, 40_000_050)):
+        sent_at = microseconds(number / 10)
+        row = credit(number, number, echo=sent_at, arrived=(sent_at + transit) % WRAP)
+        path.on_credit(row, now=number / 10 + 0.5)
+    assert path.congestion.base_delay == pytest.approx(-50e-6)
+    assert path.congestion.round_trip == pytest.approx(0.5, rel=0.01)
 
 
-def test_an_arrival_before_its_sending_is_no_delay() -> None:
-    path = sender(64)
-    path.on_credit(credit(64, 64, echo=microseconds(1.0)), arrived_at=0.999, now=1.0)
-    assert path.congestion.base_delay == 0.0
+def test_clocks_that_wrap_are_no_delay() -> None:
+    path = sender(128)
+    path.on_credit(credit(64, 64, echo=WRAP - 10, arrived=WRAP - 3), now=1.0)
+    path.on_credit(credit(128, 128, echo=WRAP - 4, arrived=5), now=1.0)
+    assert path.congestion.base_delay == pytest.approx(0.0)
+    assert path.congestion.queue_delay == pytest.approx(2e-6)
 
 
 u32 = st.integers(0, WRAP - 1)
@@ -147,7 +154,7 @@ def test_no_sequence_of_credits_breaks_the_books(
 ) -> None:
     path = sender(sent)
     for largest, received, echo, held in rows:
-        path.on_credit(SpaceCredit(0, 4, 0, largest, received, echo, held), 1.0, 1.0)
+        path.on_credit(SpaceCredit(0, 4, 0, largest, received, echo, held, echo ^ held), 1.0)
         assert 0 <= path.acked <= path.sent
         assert path.lost >= 0
         assert path.congestion.window >= 1
@@ -189,7 +196,7 @@ def test_a_ping_is_answered_though_nothing_arrived() -> None:
     path.asked = True
     path.on_stamp(77, 1.0)
     assert path.asked
-    assert path.credit(0, 4, 1.0) == SpaceCredit(0, 4, 0, 9, 0, 77, 0)
+    assert path.credit(0, 4, 1.0) == SpaceCredit(0, 4, 0, 9, 0, 77, 0, microseconds(1.0))
     assert not path.asked
 
 
@@ -197,8 +204,8 @@ def test_counts_beyond_32_bits_still_fit_a_credit() -> None:
     sender_, receiver = sender(WRAP + 10, acked=WRAP), SpaceReceiver(WRAP, WRAP)
     receiver.on_datagrams(10, 10)
     row = receiver.credit(0, 4, 1.0)
-    packed = SpaceCredit(0, 4, 0, row.largest, row.received % WRAP, row.echo, row.held)
-    assert sender_.on_credit(packed, 1.0, 1.0) == 10
+    packed = SpaceCredit(0, 4, 0, row.largest, row.received % WRAP, 0, 0, 0)
+    assert sender_.on_credit(packed, 1.0) == 10
     assert sender_.lost == 0
 
 
@@ -206,11 +213,11 @@ def test_marks_are_counted_although_their_number_wraps() -> None:
     space, receiver = sender(100), SpaceReceiver(marked=(1 << 16) - 2)
     space.marked = (1 << 16) - 2
     receiver.on_datagrams(10, 10, marked=5)
-    space.on_credit(receiver.credit(0, 4, 1.0), 1.0, 1.0)
+    space.on_credit(receiver.credit(0, 4, 1.0), 1.0)
     assert space.marked == (1 << 16) + 3
 
 
 def test_a_credit_cannot_mark_more_than_arrived() -> None:
     space = sender(100)
-    space.on_credit(SpaceCredit(0, 4, 60_000, 10, 10, 0, 0), 1.0, 1.0)
+    space.on_credit(SpaceCredit(0, 4, 60_000, 10, 10, 0, 0, 0), 1.0)
     assert space.marked == 10
