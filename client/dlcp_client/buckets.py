@@ -60,5 +60,6 @@ def cut(placed: Sequence[Placed], class_of: Callable[[nn.Parameter], str]) -> li
         pieces[-1].append(one)
         size += one.size
     if len(pieces) > 1 and size < SMALL:
-        pieces[-2] += pieces.pop()
+        last = pieces.pop()
+        pieces[-1] += last
     return pieces
