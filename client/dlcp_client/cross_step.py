@@ -49,7 +49,10 @@ class Registration:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._zero_grad = model.zero_grad
         model.zero_grad = self._forget  # type: ignore[method-assign]
-        self._hook = register_module_forward_pre_hook(_before_forward)
+        self._hooks = [register_module_forward_pre_hook(_before_forward)]
+        self._hooks += [
+            p.register_post_accumulate_grad_hook(_after_accumulation) for p in self._parameters
+        ]
         self._open = True
 
     @property
@@ -84,7 +87,8 @@ class Registration:
         try:
             self._land_or_drop()
         finally:
-            self._hook.remove()
+            for hook in self._hooks:
+                hook.remove()
             self._model.zero_grad = self._zero_grad  # type: ignore[method-assign]
             self._step.close()
             self.rules.close()
@@ -124,18 +128,16 @@ class Registration:
         self._zero_grad(set_to_none=set_to_none)
 
     def _land_or_drop(self) -> None:
+        entries = [entry for p in self._parameters if (entry := awaited(p)) is not None]
+        told = any(entry.piece.reported for entry in entries)  # the others failed for no other reason
         untold: DlcpError | None = None
-        for parameter in self._parameters:
-            entry = awaited(parameter)
-            if entry is None:
-                continue
-            told = entry.piece.reported
+        for entry in entries:
             try:
-                land(entry)
+                land_parameter(entry.parameter)
             except DlcpError as exc:
                 drop(entry)
-                untold = untold or (None if told else exc)
-        if untold is not None:
+                untold = untold or exc
+        if untold is not None and not told:
             raise untold
 
 
@@ -190,22 +192,28 @@ def _comm_hook(state: Registration, bucket: GradBucket) -> Future[torch.Tensor]:
 
 
 def _before_forward(module: nn.Module, _: Any) -> None:
-    """A module is about to use its parameters: update them all, two of a piece at once."""
+    """A module is about to use its parameters, maybe where Python does not see it."""
     for parameter in module._parameters.values():  # noqa: SLF001  # parameters() is slow
         if parameter is not None:
             land_parameter(parameter)
 
 
-def _make_way(parameter: nn.Parameter) -> None:
-    """A new gradient comes in; do what is due with the last one."""
-    entry = awaited(parameter)
-    if entry is None:
-        return
-    if entry.update is None:
+def _after_accumulation(parameter: torch.Tensor) -> None:
+    """A backward pass added to `.grad`; the bucket with it is submitted after that, and once.
+
+    DDP itself lets a second backward pass of one forward pass go, and averages none of it.
+    """
+    if awaited(parameter) is not None:
         raise BadConfig(
-            "a second backward pass without a forward pass: the gradient of the first one is "
-            "averaged already; add the losses up, and call backward() once"
+            "a second backward pass without a forward pass before it: the gradient of the first "
+            "is averaged already; add the losses up and call backward() once"
         )
-    for other in entry.piece.members.values():
-        other.in_slot = False  # this pass has written to `.grad`, or is about to
-    land(entry)
+
+
+def _make_way(parameter: nn.Parameter) -> None:
+    """A new gradient comes in: do what is due with the last one, and leave `.grad` alone."""
+    entry = awaited(parameter)
+    if entry is not None:
+        for other in entry.piece.members.values():
+            other.in_slot = False  # this backward pass has written to it, or is about to
+        land(entry)

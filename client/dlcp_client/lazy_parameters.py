@@ -133,7 +133,7 @@ def attach(piece: Piece, parameter: nn.Parameter, average: torch.Tensor) -> None
     parameter.__class__ = LazyParameter
 
 
-def awaited(parameter: nn.Parameter) -> Awaited | None:
+def awaited(parameter: torch.Tensor) -> Awaited | None:
     """The entry of a parameter whose gradient, or update, is still to come."""
     return _awaited.get(id(parameter))
 
@@ -155,7 +155,8 @@ def land(entry: Awaited) -> None:
     with torch.inference_mode(mode=False), torch.no_grad():
         if entry.update is None:
             _release(entry)
-            _show_average(entry)
+            if entry.in_slot:
+                _show_average(entry)
         else:
             _apply(entry.update, list(entry.piece.members.values()))
 
