@@ -51,7 +51,8 @@ class Registration:
         model.zero_grad = self._forget  # type: ignore[method-assign]
         self._hooks = [register_module_forward_pre_hook(_before_forward)]
         self._hooks += [
-            p.register_post_accumulate_grad_hook(_after_accumulation) for p in self._parameters
+            p.register_post_accumulate_grad_hook(_after_accumulation)  # type: ignore[no-untyped-call]
+            for p in self._parameters
         ]
         self._open = True
 
@@ -129,7 +130,9 @@ class Registration:
 
     def _land_or_drop(self) -> None:
         entries = [entry for p in self._parameters if (entry := awaited(p)) is not None]
-        told = any(entry.piece.reported for entry in entries)  # the others failed for no other reason
+        told = any(
+            entry.piece.reported for entry in entries
+        )  # the others failed for no other reason
         untold: DlcpError | None = None
         for entry in entries:
             try:

@@ -5,6 +5,7 @@ Each training runs twice from the same start, with plain DDP and with cross_step
 
 import copy
 import io
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -46,11 +47,11 @@ def made(kind: type[Optimizer], settings: dict[str, Any], **options: Any) -> Mad
     net = DistributedDataParallel(Tied(), bucket_cap_mb=0.5, **options)
     decayed = [p for p in net.parameters() if p.ndim > 1]
     others = [p for p in net.parameters() if p.ndim <= 1]
-    groups = [{"params": decayed}, {"params": others, "lr": 0.002}]
+    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": others, "lr": 0.002}]
     return net, kind(groups, **copy.deepcopy(settings))  # a tensor as learning rate is not shared
 
 
-def loss(net: nn.Module, rank: int, number: int) -> torch.Tensor:
+def loss(net: nn.Module, rank: int, number: int) -> Any:
     """On data that each rank draws for itself."""
     torch.manual_seed(100 * number + rank)
     words = torch.randint(0, 32, (4, 8))
@@ -123,13 +124,14 @@ def validating(net: DistributedDataParallel, optimizer: Optimizer, rank: int) ->
         optimizer.zero_grad()
         loss(net, rank, number).backward()
         if number == 1:
-            seen.append(float(loss(net.eval(), rank, 40).detach()))  # before its step
-            net.train()
+            net.eval()
+            seen.append(float(loss(net, rank, 40).detach()))  # before its step
+            net.module.train()
         optimizer.step()
         net.eval()
         with torch.no_grad() if number % 2 else torch.inference_mode():
             seen.append(float(loss(net.module if number % 3 else net, rank, 50)))
-        net.train()
+        net.module.train()
     return seen
 
 
@@ -194,3 +196,65 @@ def _compared(
         "moved": float((weights(plain[0]) - start).abs().max()),
         "said": said, "weights": weights(ours[0]).numpy(),
     }  # fmt: skip
+
+
+def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:
+    """Under loss: what was asked of the session, and what came of it."""
+    asked: list[tuple[int, str, str, int, tuple[Any, ...]]] = []
+    with group(rank, store):
+        net, optimizer = made(torch.optim.SGD, {"lr": 0.1})
+        policy = bounded(0.2, per_class={"front": 0.1})
+        handle = cross_step.register(
+            net, optimizer, policy, warmup_steps=3, config=config, timeout=TIMEOUT
+        )
+        assert handle.session is not None
+        original = handle.session.all_reduce
+
+        def listening(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
+            critical = sum(stop - start for start, stop in more["critical"])
+            mode, layers = more["policy"].mode, tuple(more["layers"])
+            asked.append((handle.step, mode, more["name"], critical, layers))
+            return original(tensor, *args, **more)
+
+        handle.session.all_reduce = listening  # type: ignore[method-assign]
+        for _ in range(2):
+            ordinary(net, optimizer, rank)
+        handle.synchronize()
+        ledger = handle.ledger
+        handle.close()
+        return {"asked": asked, "weights": weights(net).numpy(), "given_up": ledger.given_up}
+
+
+def losing_a_daemon(rank: int, store: str) -> list[str]:
+    """Rank 1's daemon is killed between two steps; what each rank's training raises."""
+    said = []
+    with group(rank, store):
+        net, optimizer = made(torch.optim.SGD, {"lr": 0.1})
+        handle = cross_step.register(net, optimizer, timeout=TIMEOUT)
+        ordinary(net, optimizer, rank)
+        assert handle.session is not None
+        if rank == 1:
+            kill(handle.session.daemon_pid)
+        for number in range(4):
+            try:
+                optimizer.zero_grad()
+                loss(net, rank, number).backward()
+                optimizer.step()
+            except Exception as exc:
+                said.append(f"{type(exc).__name__}: {exc}")
+        handle.close()
+    return said
+
+
+def without_a_daemon(rank: int, store: str) -> dict[str, Any]:
+    """Rank 1 finds no daemon, and all go on without."""
+    options: dict[str, Any] = {"socket": "/nonexistent/dlcpd.sock"} if rank == 1 else {}
+    with group(rank, store), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        net, optimizer = made(torch.optim.SGD, {"lr": 0.1})
+        handle = cross_step.register(net, optimizer, fallback=True, timeout=TIMEOUT, **options)
+        ordinary(net, optimizer, rank)
+        handle.synchronize()
+        handle.close()
+        texts = [str(w.message) for w in caught if w.category is RuntimeWarning]
+        return {"warnings": texts, "weights": weights(net).numpy(), "session": handle.session}

@@ -69,9 +69,10 @@ def terms_of(policy: LossPolicy, step: int, size: int = EXACT_BELOW) -> Terms:
     model = Two()
     rules = Rules(model, policy, 3)
     rules.step = step
+    weight, bias = model.a.parameters()
     run = [
-        Placed(model.a.bias, model.a.bias, 100, 100 + 2 * K),
-        Placed(model.a.weight, model.a.weight, 100 + 2 * K, 100 + 2 * K + PIECE),
+        Placed(bias, bias.detach(), 100, 100 + 2 * K),
+        Placed(weight, weight.detach(), 100 + 2 * K, 100 + 2 * K + PIECE),
     ]
     made = rules.terms(run, 100, size)
     rules.close()
