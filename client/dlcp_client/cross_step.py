@@ -23,12 +23,12 @@ from dlcpd.contract.policy import LossPolicy, bounded
 from .buckets import Placed, contents, cut
 from .ddp import DEFAULT_WARMUP
 from .deferred_step import DeferredStep
-from .lazy_parameters import Piece, attach, awaited, drop, forget, land, land_parameter
+from .lazy_parameters import Piece, attach, awaited, drop, forget, land_parameter
 from .ledger import Ledger
 from .model_session import check_model, session_for
 from .rules import Rules
 from .session import Session
-from .suitability import check_suitable
+from .suitability import check_backward, check_suitable
 from .tensors import copy_bytes
 
 
@@ -103,11 +103,9 @@ class Registration:
         """
         if self.session is None or not self._open:
             raise SessionClosed("this model's gradients do not go through dlcpd any more")
+        check_backward(self._model)
         self.rules.begin(bucket)
-        placed = contents(bucket)
-        for one in placed:
-            _make_way(one.parameter)
-        for run in cut(placed, self.rules.class_of):
+        for run in cut(contents(bucket), self.rules.class_of):
             self._submit(self.session, bucket.buffer(), run)
 
     def _submit(self, session: Session, buffer: torch.Tensor, run: Sequence[Placed]) -> None:
@@ -211,12 +209,3 @@ def _after_accumulation(parameter: torch.Tensor) -> None:
             "a second backward pass without a forward pass before it: the gradient of the first "
             "is averaged already; add the losses up and call backward() once"
         )
-
-
-def _make_way(parameter: nn.Parameter) -> None:
-    """A new gradient comes in: do what is due with the last one, and leave `.grad` alone."""
-    entry = awaited(parameter)
-    if entry is not None:
-        for other in entry.piece.members.values():
-            other.in_slot = False  # this backward pass has written to it, or is about to
-        land(entry)

@@ -152,11 +152,10 @@ def land(entry: Awaited) -> None:
     """
     entry.piece.wait()
     # What is made here lives on, so it must not become an inference tensor.
-    with torch.inference_mode(mode=False), torch.no_grad():
+    with torch.inference_mode(mode=False):
         if entry.update is None:
             _release(entry)
-            if entry.in_slot:
-                _show_average(entry)
+            _show_average(entry)
         else:
             _apply(entry.update, list(entry.piece.members.values()))
 

@@ -54,6 +54,12 @@ def _module_problem(module: nn.Module) -> str:
     return ""
 
 
+def check_backward(model: DistributedDataParallel) -> None:
+    """Raises: BadConfig in a backward pass whose gradients cannot be deferred."""
+    if model._join_config.enable:  # noqa: SLF001  # no public name
+        raise BadConfig(f"join() averages for ranks that make no step: {_INSTEAD}")
+
+
 def check_optimizer(optimizer: Any) -> None:
     """Raises: BadConfig for an optimizer whose parameters cannot be updated one by one."""
     kind = type(optimizer)

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 import dlcp_client.session
 from dlcp_client import cross_step, exact
 from dlcp_client.cross_step import Registration
+from dlcp_client.deferred_step import Step
 from dlcp_client.lazy_parameters import LazyParameter
 from dlcpd.contract.errors import BadConfig, DeadlineExceeded, PeerLost, SessionClosed
 from tests.client.stand_in import StandIn, completed, until_polling
@@ -163,6 +164,25 @@ def test_zero_grad_without_a_step_discards(world: World) -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, world.net.parameters(), strict=True))
 
 
+def test_two_steps_with_one_gradient_are_two_updates(world: World) -> None:
+    before = values(world)
+    world.backward()
+    world.sgd.step()
+    world.answer_all()
+    world.sgd.step()
+    world.handle.synchronize()
+    assert torch.allclose(world.net[0].weight, before[0] - 7.0)
+
+
+def test_an_update_in_a_forward_pass_is_not_under_its_autocast(world: World) -> None:
+    seen = []
+    optimizer = torch.optim.SGD(world.net.parameters(), lr=0.5)
+    step = Step(optimizer, lambda: seen.append(torch.is_autocast_enabled("cpu")))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        step.apply([world.net[0].weight])
+    assert seen == [False]
+
+
 def test_settings_are_those_of_the_step(world: World) -> None:
     before = values(world)
     world.backward()
@@ -292,6 +312,11 @@ def test_close_does_what_is_due_and_gives_everything_back(world: World) -> None:
     world.sgd.step()  # an ordinary one: .grad is still there
     assert torch.allclose(world.net[0].weight, before[0] - 7.0)
     with pytest.raises(SessionClosed, match="any more"):
+        world.backward()
+
+
+def test_joining_uneven_ranks_is_refused(world: World) -> None:
+    with pytest.raises(BadConfig, match=r"join\(\) averages for ranks"), world.ddp.join():
         world.backward()
 
 
