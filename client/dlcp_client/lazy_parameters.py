@@ -118,10 +118,6 @@ class LazyParameter(nn.Parameter):
         land_parameter(self)
         return self.__deepcopy__(memo)  # an ordinary parameter's by now
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        land_parameter(self)
-        return self.__reduce_ex__(protocol)
-
 
 _awaited: Final[dict[int, Awaited]] = {}  # by id of the parameter, which an entry keeps alive
 
@@ -161,9 +157,8 @@ def land(entry: Awaited) -> None:
 
 
 def forget(entry: Awaited, *, set_to_none: bool) -> None:
-    """As zero_grad() does. Raises: see `Awaited.forget_gradient`."""
-    gradient = None if set_to_none else entry.slot()
-    entry.forget_gradient(keep=gradient if gradient is None else gradient.zero_())
+    """Before zero_grad(), which then zeroes what `.grad` is. Raises: as `forget_gradient`."""
+    entry.forget_gradient(keep=None if set_to_none else entry.slot())
 
 
 def drop(entry: Awaited) -> None:
@@ -198,11 +193,7 @@ def _release(entry: Awaited) -> None:
 def _show_average(entry: Awaited) -> None:
     # A copy: the result is read-only, for peers may still fetch it, and clipping writes to .grad.
     # Into the tensor that is there, which may be DDP's view of its bucket.
-    gradient = entry.parameter.grad
-    if gradient is None:
-        entry.parameter.grad = entry.average.clone()
-    else:
-        gradient.copy_(entry.average)
+    cast(torch.Tensor, entry.parameter.grad).copy_(entry.average)
 
 
 def _set_slot(parameter: nn.Parameter, value: torch.Tensor | None) -> None:

@@ -1,5 +1,6 @@
 """Who waits for what: a world of one rank, whose far end the test plays and fills with 7s."""
 
+import contextlib
 import copy
 import io
 import threading
@@ -17,7 +18,7 @@ from dlcp_client import cross_step, exact
 from dlcp_client.cross_step import Registration
 from dlcp_client.deferred_step import Step
 from dlcp_client.lazy_parameters import LazyParameter
-from dlcpd.contract.errors import BadConfig, DeadlineExceeded, PeerLost, SessionClosed
+from dlcpd.contract.errors import BadConfig, DeadlineExceeded, DlcpError, PeerLost, SessionClosed
 from tests.client.stand_in import StandIn, completed, until_polling
 
 WIDTH = 600  # a layer's weight is a piece of its own
@@ -76,6 +77,8 @@ def world(group_of_one: None) -> Iterator[World]:
     made = World()
     yield made
     made.far.close()
+    with contextlib.suppress(DlcpError):  # of operations that the test left unanswered
+        made.handle.close()
 
 
 def values(world: World) -> list[torch.Tensor]:
@@ -347,15 +350,34 @@ def test_step_hooks_are_refused(world: World) -> None:
     world.sgd.step()
 
 
-def test_a_scheduler_from_before_and_one_from_after_both_fit(world: World) -> None:
+@pytest.mark.parametrize("times", ["before", "after", "before and after"])
+def test_a_scheduler_from_before_or_after_fits(world: World, times: str) -> None:
     """Warnings are errors here, and a scheduler warns when its optimizer's step() is gone."""
     world.handle.close()
+    world.sgd = torch.optim.SGD(world.net.parameters(), lr=0.5)
     world.ddp = DistributedDataParallel(world.net)
-    schedulers = [torch.optim.lr_scheduler.ExponentialLR(world.sgd, 0.5)]
+    schedulers = []
+    if "before" in times:
+        schedulers.append(torch.optim.lr_scheduler.ExponentialLR(world.sgd, 0.5))
     world.handle = world.registered()
-    schedulers.append(torch.optim.lr_scheduler.ExponentialLR(world.sgd, 0.5))
+    if "after" in times:
+        schedulers.append(torch.optim.lr_scheduler.ExponentialLR(world.sgd, 0.5))
     world.backward()
     world.sgd.step()
     for scheduler in schedulers:
         scheduler.step()
-    assert world.sgd.param_groups[0]["lr"] == 0.125
+    assert world.sgd.param_groups[0]["lr"] == 0.5 ** (1 + len(schedulers))
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_close_leaves_nothing_behind(world: World, trained: bool) -> None:
+    if not trained:
+        world.handle.close()
+        world.ddp = DistributedDataParallel(world.net)
+        world.handle = world.registered()
+    world.handle.close()
+    assert not torch.nn.modules.module._global_forward_pre_hooks  # noqa: SLF001
+    assert not world.net[0].weight._post_accumulate_grad_hooks  # noqa: SLF001
+    assert not world.sgd._optimizer_state_dict_pre_hooks  # noqa: SLF001
+    assert not world.sgd._optimizer_load_state_dict_pre_hooks  # noqa: SLF001
+    assert vars(world.ddp)["zero_grad"].__func__ is nn.Module.zero_grad
