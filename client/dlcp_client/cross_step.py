@@ -128,9 +128,8 @@ class Registration:
 
     def _land_or_drop(self) -> None:
         entries = [entry for p in self._parameters if (entry := awaited(p)) is not None]
-        told = any(
-            entry.piece.reported for entry in entries
-        )  # the others failed for no other reason
+        # Who was told of one was told of all: they failed for the same reason.
+        told = any(entry.piece.reported for entry in entries)
         untold: DlcpError | None = None
         for entry in entries:
             try:

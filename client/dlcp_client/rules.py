@@ -74,8 +74,6 @@ class Rules:
         """
         policy = self.policy_now(size)
         layers = [(one.start - start, self.class_of(one.parameter)) for one in placed]
-        if layers:  # padding before the first, should there ever be any, is the first one's
-            layers[0] = (0, layers[0][1])
         if policy.mode == "exact":
             return Terms(policy, "", [], layers)
         names = [self._names[id(one.parameter)] for one in placed]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Optimizer
@@ -71,6 +72,13 @@ def test_parameters_of_another_class() -> None:
     net.bias = Special(torch.zeros(2))
     wrapped = DistributedDataParallel(net)
     refused(wrapped, sgd(wrapped), "parameter 'bias' is a Special", BadTensor)
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_a_model_with_a_hook_of_its_own() -> None:
+    net = DistributedDataParallel(nn.Linear(2, 2))
+    net.register_comm_hook(None, allreduce_hook)
+    refused(net, sgd(net), "a communication hook already")
 
 
 @pytest.mark.usefixtures("group_of_one")
