@@ -35,10 +35,25 @@ def contents(bucket: GradBucket) -> list[Placed]:
     full = [(parameter, gradient) for parameter, gradient in pairs if gradient.numel()]
     ranges = gradient_ranges(bucket.buffer(), [gradient for _, gradient in full])
     placed = [
-        Placed(cast(nn.Parameter, parameter), gradient, *where)
+        Placed(cast(nn.Parameter, parameter), as_kept(parameter, gradient), *where)
         for (parameter, gradient), where in zip(full, ranges, strict=True)
     ]
     return sorted(placed, key=lambda one: one.start)
+
+
+def as_kept(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """A view of the same bytes in the layout that they have.
+
+    DDP keeps the gradient of a dense parameter in the parameter's own layout (channels_last, say),
+    and yet `GradBucket.gradients` shows it as if it were contiguous.
+    """
+    if parameter.is_contiguous():
+        return gradient
+    strides = parameter.stride()
+    dense = torch.empty_like(parameter, device="meta").stride() == strides
+    if not dense:
+        return gradient
+    return gradient.as_strided(parameter.shape, strides, gradient.storage_offset())
 
 
 def cut(placed: Sequence[Placed], class_of: Callable[[nn.Parameter], str]) -> list[list[Placed]]:

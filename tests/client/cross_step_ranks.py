@@ -24,7 +24,9 @@ Training = Callable[[DistributedDataParallel, Optimizer, int], Any]
 
 
 class Tied(nn.Module):
-    """An embedding whose weight decodes too, attention that uses a child's weights, a norm."""
+    """An embedding whose weight decodes too, attention that uses a child's weights, a norm, a
+    convolution whose weight is not contiguous.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,12 +35,15 @@ class Tied(nn.Module):
         self.norm = nn.LayerNorm(16)
         self.wide = nn.Sequential(nn.Linear(16, 600), nn.ReLU(), nn.Linear(600, 600), nn.ReLU())
         self.narrow = nn.Linear(600, 16)
+        picture: Any = nn.Conv2d(2, 2, 3, padding=1)
+        self.picture = picture.to(memory_format=torch.channels_last)
         self.bias = nn.Parameter(torch.zeros(32))
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
         x = self.words(words)
         x = self.norm(x + self.attention(x, x, x, need_weights=False)[0])
         x = x + self.narrow(self.wide(x))
+        x = x + self.picture(x.view(-1, 2, 8, 8)).reshape(x.shape)
         return nn.functional.linear(x, self.words.weight, self.bias)
 
 

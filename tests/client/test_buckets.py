@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from dlcp_client.buckets import PIECE, SMALL, Placed, cut
+from dlcp_client.buckets import PIECE, SMALL, Placed, as_kept, cut
 from dlcp_client.rules import EXACT_BELOW, Rules, Terms
 from dlcpd.contract.policy import LossPolicy, bounded
 
@@ -54,6 +54,16 @@ def test_every_gradient_is_in_one_piece_in_order(rows: list[tuple[int, str]]) ->
     for run in pieces:
         assert len({names[id(one.parameter)] for one in run if one.size >= SMALL}) <= 1
         assert sum(one.size for one in run[:-1]) < PIECE + 2 * SMALL or len(run) == 2
+
+
+def test_a_gradient_has_the_layout_of_its_parameter() -> None:
+    flat = torch.arange(24.0)
+    dense = torch.empty(2, 3, 2, 2).to(memory_format=torch.channels_last)
+    sparse = torch.empty(2, 12)[:, ::2]
+    assert as_kept(dense, flat.view(2, 3, 2, 2)).stride() == dense.stride()
+    assert as_kept(dense, flat.view(2, 3, 2, 2))[0, 1, 0, 0] == 1.0
+    assert as_kept(sparse, flat[:12].view(2, 6)).stride() == (6, 1)
+    assert as_kept(flat, flat) is flat
 
 
 class Two(nn.Module):
