@@ -141,19 +141,17 @@ def validating(net: DistributedDataParallel, optimizer: Optimizer, rank: int) ->
 
 
 def checkpointing(net: DistributedDataParallel, optimizer: Optimizer, rank: int) -> list[float]:
-    """Saves after a step, goes astray, loads, goes on. Copies and sums see what is saved."""
+    """Saves after a step, goes astray, loads, goes on. A copy sees what is saved."""
     ordinary(net, optimizer, rank)
     file = io.BytesIO()
     torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict()}, file)
     clipping(net, optimizer, rank)
     sums = [float(weights(copy.deepcopy(net.module)).sum())]
-    clipping(net, optimizer, rank)
-    again = io.BytesIO()
-    torch.save(net.module, again)
+    ordinary(net, optimizer, rank)
     file.seek(0)
     saved = torch.load(file)
+    optimizer.load_state_dict(saved["optimizer"])  # first: loading the model lands all
     net.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
     ordinary(net, optimizer, rank)
     return [*sums, float(weights(net).sum())]
 
