@@ -228,17 +228,33 @@ def test_whatever_looks_at_a_weight_sees_it_updated(world: World, use: str) -> N
     assert type(seen) is not LazyParameter
 
 
-def test_the_optimizers_state_is_that_after_the_step(world: World) -> None:
+def with_momentum(world: World) -> None:
+    """The same world with an optimizer that has a state."""
     world.handle.close()
     world.sgd = torch.optim.SGD(world.ddp.parameters(), lr=0.5, momentum=0.9)
     world.ddp = DistributedDataParallel(world.net)
     world.handle = world.registered()
     world.warm_up()
+
+
+def test_the_optimizers_state_is_that_after_the_step(world: World) -> None:
+    with_momentum(world)
     world.backward()
     world.sgd.step()
     world.answer_all()
     state = world.sgd.state_dict()["state"]
     assert bool((state[0]["momentum_buffer"] == 7.0).all())
+
+
+def test_a_state_that_is_loaded_is_not_that_of_a_step_before(world: World) -> None:
+    with_momentum(world)
+    empty = world.sgd.state_dict()
+    world.backward()
+    world.sgd.step()
+    world.answer_all()
+    world.sgd.load_state_dict(empty)
+    world.handle.synchronize()
+    assert not world.sgd.state
 
 
 def test_a_module_that_works_behind_pythons_back_finds_its_own_updated(world: World) -> None:
