@@ -3,7 +3,8 @@
     session = dlcp_client.connect()
     session.all_reduce(gradient, "avg").wait()
 
-For DistributedDataParallel: `from dlcp_client import ddp; ddp.register(model)`.
+For DistributedDataParallel: `from dlcp_client import ddp; ddp.register(model)`; to let gradients
+cross the step, `from dlcp_client import cross_step; cross_step.register(model, optimizer)`.
 """
 
 from dlcpd.contract.errors import DlcpError

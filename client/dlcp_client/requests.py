@@ -1,4 +1,4 @@
-"""What a caller may ask for: operation, policy and critical ranges, checked before any copy."""
+"""What a caller may ask for: operation, policy, ranges and layers, checked before any copy."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from dlcpd.contract.messages import MAX_CRITICAL, REDUCE_OPS, Submit
 from dlcpd.contract.policy import LossPolicy
 from dlcpd.contract.traffic import traffic_classes
 
+from .layers import Layer, rows
 from .tensors import check, dtype_name
 
 MAX_NAME: Final = 256  # characters, as Submit.name
@@ -30,24 +31,26 @@ class Request:
     policy: LossPolicy
     name: str
     critical: list[list[int]]
+    layers: list[list[int]]
 
     def submit(self, operation: int, *, offset: int, in_place: bool) -> Submit:
         """The message to the engine."""
         policy = self.policy
+        own_bound = policy.max_loss_of(policy.traffic_class)
         return Submit(
             operation=operation,
             offset=offset,
             count=self.count,
             dtype=self.dtype,
             reduce=self.reduce,
-            max_loss=policy.max_loss,
+            max_loss=policy.max_loss if self.layers else own_bound,
             fill=policy.fill,
             traffic_class=traffic_classes()[policy.traffic_class].rank,
             deadline=policy.deadline,
             in_place=in_place,
             name=self.name,
             critical=self.critical,
-            layers=[],
+            layers=self.layers,
         )
 
 
@@ -58,6 +61,7 @@ def request(
     *,
     name: str | None,
     critical: Iterable[Range],
+    layers: Iterable[Layer] = (),
 ) -> Request:
     """Check an all-reduce.
 
@@ -75,6 +79,7 @@ def request(
         policy=policy,
         name=name or "",
         critical=[list(r) for r in merged(_within(critical, tensor.nbytes), MAX_CRITICAL)],
+        layers=rows(layers, policy, tensor.nbytes),
     )
 
 

@@ -21,6 +21,7 @@ from .completion import Completion
 from .embedded import Embedded
 from .handshake import Door
 from .lane import Lane
+from .layers import Layer
 from .ledger import Ledger
 from .memory import Region, SharedArena
 from .operations import MARGIN, Operations
@@ -73,7 +74,7 @@ class Session:
         self._open = True
         lifetimes.opened(self)
 
-    def all_reduce(
+    def all_reduce(  # noqa: PLR0913  # all but the first two by keyword
         self,
         tensor: torch.Tensor,
         op: Any = "sum",
@@ -81,6 +82,7 @@ class Session:
         policy: LossPolicy = EXACT,
         name: str | None = None,
         critical: Iterable[Range] = (),
+        layers: Iterable[Layer] = (),
         result_only: bool = False,
     ) -> Work:
         """Reduce `tensor` over all ranks, in place. Returns before the end.
@@ -94,12 +96,15 @@ class Session:
             policy: what may be lost, and when the operation fails for good.
             name: of the gradient; required by a bounded policy.
             critical: [start, stop) ranges in bytes that are never given up.
+            layers: (first byte, traffic class), ascending from 0: what lies from there on is
+                served in that class, within the policy's bound for it. By default all of
+                the tensor is in the policy's own class.
             result_only: the caller will only read the tensor (one from `empty`) after the
                 end, then drop it. Done sooner: peers may still fetch parts of it.
 
         Raises: BadTensor, BadPolicy, ArenaFull, DeadlineExceeded, or what ended the session.
         """
-        asked = request(tensor, op, policy, name=name, critical=critical)
+        asked = request(tensor, op, policy, name=name, critical=critical, layers=layers)
         self._lane.pump()  # outcomes of operations that nobody waits for must not pile up
         self._table.raise_if_over()
         if not tensor.numel():

@@ -16,6 +16,8 @@ from .tensors import copy_bytes
 
 T = TypeVar("T")
 
+LATE: Final = 1.0  # seconds in which a wait after the deadline finds answers that nobody read yet
+
 _NOTHING: Final = Completed(
     operation=1, released=True, sent=0, repaired=0, given_up=0, returned=0, lost=0, energy=0.0,
     also_released=[],
@@ -84,9 +86,11 @@ class Work:
         its policy's deadline; TimeoutError after `timeout` seconds: the operation
         then goes on and can be waited for again.
         """
-        limit = self.expires if timeout is None else min(self.expires, time.monotonic() + timeout)
+        now = time.monotonic()
+        over = self.expires if now < self.expires else now + LATE
+        limit = over if timeout is None else min(over, now + timeout)
         if not self.ended and not self._progress.wait_until(lambda: self.ended, limit):
-            if limit < self.expires:
+            if limit < over:
                 raise TimeoutError(f"{self.label}: not finished after {timeout:g} s; it goes on")
             self._progress.expire(time.monotonic())
         self._raise_or_copy()

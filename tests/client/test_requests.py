@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dlcp_client.requests import merged, request
 from dlcpd.contract.errors import BadPolicy, BadTensor
-from dlcpd.contract.messages import MAX_CRITICAL, Submit, from_frame_untrusted, to_frame
+from dlcpd.contract.messages import MAX_CRITICAL, MAX_LAYERS, Submit, from_frame_untrusted, to_frame
 from dlcpd.contract.policy import EXACT, LossPolicy, bounded
 
 GRADIENT = torch.zeros(100)
@@ -78,6 +78,25 @@ def test_the_message_says_everything_and_is_valid() -> None:
         fill="zero", traffic_class=1, deadline=7.0, in_place=True, name="layer",
         critical=[[0, 4], [100, 300]], layers=[],
     )  # fmt: skip
+
+
+def test_layers_have_the_bound_of_their_class() -> None:
+    policy = bounded(0.02, per_class={"front": 0.01})
+    submit = ask("avg", policy=policy, name="layer", layers=[(0, "front"), (200, "back")])
+    assert from_frame_untrusted(to_frame(submit)) == submit
+    assert submit.layers == [[0, 1, 10_000], [200, 3, 20_000]]
+    assert submit.max_loss == 0.02
+
+
+def test_without_layers_the_bound_is_that_of_the_policys_class() -> None:
+    policy = bounded(0.02, per_class={"front": 0.01}, traffic_class="front")
+    assert ask("avg", policy=policy, name="layer").max_loss == 0.01
+
+
+def test_more_layers_than_a_message_holds_are_joined() -> None:
+    many = [(4 * i, ("front", "back")[i % 2]) for i in range(MAX_LAYERS + 10)]
+    submit = ask(tensor=torch.zeros(2 * MAX_LAYERS), layers=many)
+    assert 1 < len(submit.layers) <= MAX_LAYERS
 
 
 def test_more_ranges_than_a_message_holds_are_merged() -> None:

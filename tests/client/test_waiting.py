@@ -98,6 +98,17 @@ def test_done_takes_the_outcome_in_without_waiting(world: StandIn) -> None:
     assert work.tensor.tolist() == [2.0] * 4
 
 
+def test_who_waits_after_the_deadline_still_gets_the_answer(
+    world: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dlcp_client.session, "MARGIN", 0.0)
+    works = [s.all_reduce(torch.ones(4), policy=exact(deadline=1e-6)) for s in world.sessions]
+    world.wait_for(1)
+    for work in works:
+        assert work.expires < time.monotonic()
+        assert work.wait()
+
+
 def test_a_silent_engine_does_not_hang_a_wait(
     world: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:

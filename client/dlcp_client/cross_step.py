@@ -1,0 +1,210 @@
+"""Gradients that cross the step: each layer of the next forward pass waits only for its own.
+
+    from dlcp_client import cross_step
+    cross_step.register(model, optimizer)
+
+instead of `ddp.register`, and the training loop stays as it is.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch._C._distributed_c10d import GradBucket
+from torch.futures import Future
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
+from dlcpd.contract.policy import LossPolicy, bounded
+
+from .buckets import Placed, contents, cut
+from .ddp import DEFAULT_WARMUP
+from .deferred_step import DeferredStep
+from .lazy_parameters import Piece, attach, awaited, drop, forget, land_parameter
+from .ledger import Ledger
+from .model_session import check_model, session_for
+from .rules import Rules
+from .session import Session
+from .suitability import check_backward, check_suitable
+from .tensors import copy_bytes
+
+
+class Registration:
+    """What `register` did. `session` is None where the framework's all-reduce is in use."""
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        session: Session | None,
+        rules: Rules,
+        step: DeferredStep,
+        *,
+        owned: bool,
+    ) -> None:
+        self.session, self.rules, self._owned = session, rules, owned
+        self._model, self._step = model, step
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._zero_grad = model.zero_grad
+        model.zero_grad = self._forget  # type: ignore[method-assign]
+        self._hooks = [register_module_forward_pre_hook(_before_forward)]
+        self._hooks += [
+            p.register_post_accumulate_grad_hook(_after_accumulation)  # type: ignore[no-untyped-call]
+            for p in self._parameters
+        ]
+        self._open = True
+
+    @property
+    def step(self) -> int:
+        """Backward passes begun."""
+        return self.rules.step
+
+    @property
+    def ledger(self) -> Ledger:
+        """Totals of the session: what was sent, repaired, given up, returned and lost."""
+        return self.session.ledger if self.session else Ledger()
+
+    def synchronize(self) -> None:
+        """Wait for every gradient, and do every update that is due.
+
+        Only what looks at parameters behind Python's back needs it, such as an extension in C++
+        or torch.distributed. Raises: what ended an operation.
+        """
+        for parameter in self._parameters:
+            land_parameter(parameter)
+
+    def close(self) -> None:
+        """Do what is due, give model and optimizer back, and close the session that was opened.
+
+        The model cannot train on after that. Closing twice is fine.
+
+        Raises: what ended an operation, if nobody was told yet; everything is closed then.
+        """
+        if not self._open:
+            return
+        self._open = False
+        try:
+            self._land_or_drop()
+        finally:
+            for hook in self._hooks:
+                hook.remove()
+            self._model.zero_grad = self._zero_grad  # type: ignore[method-assign]
+            self._step.close()
+            self.rules.close()
+            if self.session and self._owned:
+                self.session.close()
+
+    def submit(self, bucket: GradBucket) -> None:
+        """Begin to average a bucket, in pieces.
+
+        Raises: BadConfig, or what keeps an operation from being submitted.
+        """
+        if self.session is None or not self._open:
+            raise SessionClosed("this model's gradients do not go through dlcpd any more")
+        check_backward(self._model)
+        self.rules.begin(bucket)
+        for run in cut(contents(bucket), self.rules.class_of):
+            self._submit(self.session, bucket.buffer(), run)
+
+    def _submit(self, session: Session, buffer: torch.Tensor, run: Sequence[Placed]) -> None:
+        start, size, unit = run[0].start, run[-1].stop - run[0].start, buffer.itemsize
+        result = session.empty(size // unit, buffer.dtype, wait=self.rules.policy.deadline)
+        copy_bytes(result.data_ptr(), buffer.data_ptr() + start, size)
+        terms = self.rules.terms(run, start, size)
+        piece = Piece(session.all_reduce(result, "avg", result_only=True, **terms.keywords()))
+        for one in run:
+            shape, strides = one.gradient.shape, one.gradient.stride()
+            offset = result.storage_offset() + (one.start - start) // unit
+            attach(piece, one.parameter, result.as_strided(shape, strides, offset))
+
+    def _forget(self, set_to_none: bool = True) -> None:
+        """model.zero_grad(): what is due still gets the gradient that is on its way."""
+        for parameter in self._parameters:
+            if (entry := awaited(parameter)) is not None:
+                forget(entry, set_to_none=set_to_none)
+        self._zero_grad(set_to_none=set_to_none)
+
+    def _land_or_drop(self) -> None:
+        entries = [entry for p in self._parameters if (entry := awaited(p)) is not None]
+        # Who was told of one was told of all: they failed for the same reason.
+        told = any(entry.piece.reported for entry in entries)
+        untold: DlcpError | None = None
+        for entry in entries:
+            try:
+                land_parameter(entry.parameter)
+            except DlcpError as exc:
+                drop(entry)
+                untold = untold or exc
+        if untold is not None and not told:
+            raise untold
+
+
+def register(
+    model: DistributedDataParallel,
+    optimizer: Optimizer,
+    policy: LossPolicy | None = None,
+    *,
+    session: Session | None = None,
+    warmup_steps: int = DEFAULT_WARMUP,
+    fallback: bool = False,
+    **options: Any,
+) -> Registration:
+    """As `ddp.register`, but nothing waits for all gradients. Every rank calls it.
+
+    `backward()` returns when all is submitted, and `optimizer.step()` at once. A parameter
+    is updated when it is used next, usually by its layer in the next forward pass; a look at its
+    `.grad`, at a state_dict, or at the parameter itself waits for it, too. So clipping and
+    GradScaler work, but as they look at every gradient, they wait for every gradient.
+
+    Args:
+        model: on CPU, before its first backward pass; without find_unused_parameters,
+            static_graph, mixed_precision, sparse gradients or compiled modules.
+        optimizer: SGD, Adam or another of torch.optim that updates each parameter by itself;
+            step() without closure or hooks.
+        policy, session, warmup_steps, fallback, options: as in `ddp.register`.
+
+    Raises: BadConfig, BadTensor, or what `connect` raises. An error during training is the
+        DlcpError itself, raised where the gradient is waited for, in the training's thread.
+    """
+    check_model(model)
+    check_suitable(model, optimizer)
+    opened = None
+    if session is None:
+        session = opened = session_for(model, fallback=fallback, options=options)
+    rules = Rules(model.module, policy or bounded(), warmup_steps)
+    step = DeferredStep(optimizer)
+    registration = Registration(model, session, rules, step, owned=opened is not None)
+    if session is None:
+        registration.close()
+    else:
+        model.register_comm_hook(registration, _comm_hook)
+    return registration
+
+
+def _comm_hook(state: Registration, bucket: GradBucket) -> Future[torch.Tensor]:
+    """DDP goes on at once. What it writes to `.grad` is this rank's own, which nobody sees."""
+    state.submit(bucket)
+    done: Future[torch.Tensor] = Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+def _before_forward(module: nn.Module, _: Any) -> None:
+    """A module is about to use its parameters, maybe where Python does not see it."""
+    for parameter in module._parameters.values():  # noqa: SLF001  # parameters() is slow
+        if parameter is not None:
+            land_parameter(parameter)
+
+
+def _after_accumulation(parameter: torch.Tensor) -> None:
+    """A backward pass added to `.grad`; the bucket with it is submitted after that, and once.
+
+    DDP itself lets a second backward pass of one forward pass go, and averages none of it.
+    """
+    if awaited(parameter) is not None:
+        raise BadConfig(
+            "a second backward pass without a forward pass before it: the gradient of the first "
+            "is averaged already; add the losses up and call backward() once"
+        )

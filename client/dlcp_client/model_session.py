@@ -1,0 +1,63 @@
+"""A session for a DDP model: what the model must be, and what happens when a rank cannot join."""
+
+import logging
+import warnings
+from typing import Any, Final
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from dlcpd.contract.errors import BadConfig, BadTensor, DlcpError
+
+from . import ballot
+from .joining import DEFAULT_TIMEOUT, connect
+from .rendezvous import Place
+from .session import Session
+
+_log: Final = logging.getLogger("dlcp_client")
+
+
+def check_model(model: Any) -> None:
+    """Raises: BadConfig or BadTensor for a model whose gradients dlcpd cannot average."""
+    if not isinstance(model, DistributedDataParallel):
+        raise BadConfig(
+            f"register takes a DistributedDataParallel model, not {type(model).__name__}: "
+            f"wrap it first"
+        )
+    devices = {str(p.device) for p in model.parameters() if p.device.type != "cpu"}
+    if devices:
+        raise BadTensor(
+            f"the model is on {', '.join(sorted(devices))}; dlcpd reduces CPU tensors only for now"
+        )
+
+
+def session_for(
+    model: DistributedDataParallel, *, fallback: bool, options: dict[str, Any]
+) -> Session | None:
+    """A new session. None in a world of one, or when all ranks agreed to go without.
+
+    Raises: what kept this rank, or another, from joining.
+    """
+    group = model.process_group
+    if dist.get_world_size(group) == 1:
+        return None
+    session, error = None, None
+    try:
+        session = connect(group=group, **options)
+    except DlcpError as exc:
+        error = exc
+    timeout = float(options.get("timeout", DEFAULT_TIMEOUT))
+    try:
+        problem = ballot.hold(Place.of_group(group), error, fallback=fallback, timeout=timeout)
+    except BaseException:
+        if session:
+            session.close()
+        raise
+    if not problem:
+        return session
+    if session:
+        session.close()
+    text = f"dlcpd is NOT in use, gradients go through {dist.get_backend(group)}: {problem}"
+    _log.error(text)
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
+    return None

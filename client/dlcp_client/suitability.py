@@ -1,0 +1,89 @@
+"""What cross_step can take: models, optimizers and calls of step(); the rest is refused by name."""
+
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from dlcpd.contract.errors import BadConfig, BadTensor
+
+# Their step looks at one parameter at a time, so updating some first gives the same. Exactly
+# these classes: a subclass, or an optimizer of someone else, may compare parameters.
+SEPARABLE: Final = (
+    torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam,
+    torch.optim.Adamax, torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.RMSprop,
+    torch.optim.Rprop, torch.optim.ASGD, torch.optim.Adafactor, torch.optim.Muon,
+)  # fmt: skip
+_INSTEAD: Final = "use ddp.register for this training"
+_OPTIONS: Final = {
+    "find_unused_parameters": "whether a parameter was used is known only when backward() ends",
+    "static_graph": "its first step, and what it does not use, are told to nobody",
+    "mixed_precision": "it swaps the parameters in each forward pass; use torch.autocast",
+}
+
+
+def check_suitable(model: DistributedDataParallel, optimizer: Any) -> None:
+    """Raises: BadConfig or BadTensor naming what cannot be deferred, and what to do."""
+    for option, reason in _OPTIONS.items():
+        if getattr(model, option, None):
+            raise BadConfig(f"DistributedDataParallel({option}=...): {reason}; or {_INSTEAD}")
+    if model._comm_hooks:  # noqa: SLF001  # no public name
+        raise BadConfig("the model has a communication hook already, and DDP takes only one")
+    for name, module in model.module.named_modules():
+        if problem := _module_problem(module):
+            raise BadConfig(f"module {name!r} ({type(module).__name__}) {problem}; or {_INSTEAD}")
+    for name, parameter in model.module.named_parameters():
+        if type(parameter) is not nn.Parameter:
+            raise BadTensor(
+                f"parameter {name!r} is a {type(parameter).__name__}, a class of its own, and "
+                f"cannot change its class while its gradient is on its way; {_INSTEAD}"
+            )
+    check_optimizer(optimizer)
+    mine = {id(p) for p in model.parameters()}
+    if not any(id(p) in mine for group in optimizer.param_groups for p in group["params"]):
+        raise BadConfig("the optimizer has no parameter of this model: make it after the model")
+
+
+def _module_problem(module: nn.Module) -> str:
+    if isinstance(module, torch.jit.ScriptModule):
+        return "runs outside Python, where nobody waits for its parameters: leave it unscripted"
+    if type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None:  # noqa: SLF001
+        return "is compiled, and a compiled module waits for nothing: leave it uncompiled"
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
+        return "makes sparse gradients, which dlcpd cannot reduce: use sparse=False"
+    return ""
+
+
+def check_backward(model: DistributedDataParallel) -> None:
+    """Raises: BadConfig in a backward pass whose gradients cannot be deferred."""
+    if model._join_config.enable:  # noqa: SLF001  # no public name
+        raise BadConfig(f"join() averages for ranks that make no step: {_INSTEAD}")
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Raises: BadConfig for an optimizer whose parameters cannot be updated one by one."""
+    kind = type(optimizer)
+    if kind not in SEPARABLE:
+        known = ", ".join(one.__name__ for one in SEPARABLE)
+        raise BadConfig(
+            f"{kind.__module__}.{kind.__name__} may look at all gradients at once, and here they "
+            f"arrive one by one: use one of torch.optim's {known} itself, or {_INSTEAD}"
+        )
+    for option in ("fused", "differentiable"):
+        if any(group.get(option) for group in optimizer.param_groups):
+            raise BadConfig(f"{kind.__name__}({option}=True) cannot be deferred: leave it out")
+
+
+def check_step(optimizer: Optimizer, closure: Any) -> None:
+    """Raises: BadConfig for a call of step() that cannot be deferred."""
+    if closure is not None:
+        raise BadConfig(
+            f"step(closure) wants the loss at once: call backward() first, or {_INSTEAD}"
+        )
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:  # noqa: SLF001
+        raise BadConfig(
+            f"the optimizer has step hooks, which would run once for each part of the parameters: "
+            f"remove them, or {_INSTEAD}"
+        )

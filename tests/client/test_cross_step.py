@@ -1,0 +1,73 @@
+"""Steps whose updates happen in the next forward pass, over real daemons."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.client import cross_step_ranks
+from tests.client.test_ddp import on_each_rank
+
+
+@pytest.mark.parametrize("view", [False, True], ids=["copies", "views"])
+def test_every_training_equals_the_frameworks(tmp_path: Path, view: bool) -> None:
+    first, second = on_each_rank(cross_step_ranks.compared, tmp_path, view)
+    assert {n: t["apart"] for n, t in first.items() if t["apart"] >= 1e-6} == {}
+    for name, training in first.items():
+        assert training["moved"] > 1e-3, name
+        assert training["said"][0] == pytest.approx(training["said"][1], abs=1e-5), name
+        assert np.array_equal(training["weights"], second[name]["weights"]), name
+
+
+def test_bounded_training_loses_only_where_it_may(tmp_path: Path) -> None:
+    file = tmp_path / "dlcpd.toml"
+    file.write_text(
+        '[daemon]\ncontrol_address = "127.0.0.1"\n'
+        '[network]\npaths = [{ address = "127.0.0.1" }]\n[inject]\nloss = 0.05\nseed = 1\n'
+    )
+    ranks = on_each_rank(cross_step_ranks.bounded_training, tmp_path, str(file))
+    assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
+    assert ranks[0]["given_up"] + ranks[1]["given_up"] > 0
+    asked = ranks[0]["asked"]
+    assert asked == ranks[1]["asked"]
+    assert {mode for number, mode, *_ in asked if number <= 3} == {"exact"}
+    late = [row for row in asked if row[0] > 3]
+    assert {mode for _, mode, *_ in late} == {"exact", "bounded"}  # small pieces stay exact
+    lossy = [row for row in late if row[1] == "bounded"]
+    assert len(lossy) > 5 * len({name for _, _, name, *_ in lossy})  # the same ones at each step
+    assert all(critical >= 600 * 4 for *_, critical, _ in lossy)
+
+
+def test_losing_a_daemon_raises_in_training_on_every_rank(tmp_path: Path) -> None:
+    first, second = on_each_rank(cross_step_ranks.losing_a_daemon, tmp_path)
+    assert len(first) >= 3 and len(second) >= 3
+    assert first[0].startswith("PeerLost: rank 1")
+    assert second[0].startswith("DaemonLost")
+    assert "killed by SIGKILL" in second[0]
+
+
+def test_without_a_daemon_all_fall_back_and_say_so(tmp_path: Path) -> None:
+    ranks = on_each_rank(cross_step_ranks.without_a_daemon, tmp_path)
+    for rank in ranks:
+        [text] = rank["warnings"]
+        assert "dlcpd is NOT in use, gradients go through gloo" in text
+        assert rank["session"] is None
+    assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
+
+
+def test_the_example_runs_under_torchrun() -> None:
+    example = Path(__file__).parents[2] / "examples" / "train_cross_step.py"
+    assert len(example.read_text().splitlines()) <= 80
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*torchrun, "--nproc-per-node", "2", str(example)],
+        capture_output=True, text=True, timeout=110, check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    losses = [float(line.split()[-1]) for line in done.stdout.splitlines() if "loss" in line]
+    assert losses[-1] < 0.5 * losses[0]
+    assert "Ledger(operations=" in done.stdout
