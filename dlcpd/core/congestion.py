@@ -26,6 +26,7 @@ START_GAIN: Final = 2.0  # likewise while the window doubles every round trip
 BURST_TIME: Final = 0.3e-3  # seconds of pace that leave at once: what stands in no queue for long
 MIN_BURST: Final = 16  # packets; fewer cost more in system calls than they spare a queue
 UNPACED: Final = 1440  # packets; a pace that lets a largest batch out at once is none
+MOST_DELAY: Final = 0.2  # seconds; a pace below 80 packets per second would be none
 LEAST_DELAY: Final = 50e-6  # seconds; below it, round trips measure clocks
 
 
@@ -77,7 +78,7 @@ class CongestionWindow:
     def pace(self) -> float:
         """Packets per second at which the window goes out."""
         gain = START_GAIN if self.slow_start else PACE_GAIN
-        return gain * self.window / max(self.round_trip, LEAST_DELAY)
+        return gain * self.window / min(max(self.round_trip, LEAST_DELAY), MOST_DELAY)
 
     @property
     def worthwhile(self) -> int:

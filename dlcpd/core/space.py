@@ -16,6 +16,7 @@ from dlcpd.core.rtt import Rtt
 
 _WRAP: Final = 1 << 32
 _HALF: Final = 1 << 31
+OLDEST_ECHO: Final = 10.0  # seconds; a starved class may be this late, a forger is any time
 _CE_WRAP: Final = 1 << 16
 
 
@@ -74,18 +75,20 @@ class SpaceSender:
         self.acked, self.arrived, self.lost = largest, arrived, max(largest - arrived, 0)
         self.marked += marked
         delay = None
-        if credit.echo:
-            self._sample(credit, now)
+        if credit.echo and self._sample(credit, now):
             delay = self._transit(credit)
         news = Feedback(delay, self.rtt.smoothed, largest, self.sent, gained, lost, marked)
         self.congestion.on_credit(now, news)
         return newly
 
-    def _sample(self, credit: SpaceCredit, now: float) -> None:
+    def _sample(self, credit: SpaceCredit, now: float) -> bool:
         """The timers' round trip: from send to the handling of the answer, less the time the
-        receiver held it back (RFC 9002 section 5.3)."""
+        receiver held it back (RFC 9002 section 5.3). False: no stamp of ours is that old."""
         elapsed = (microseconds(now) - credit.echo) % _WRAP
+        if elapsed > OLDEST_ECHO * 1e6:
+            return False
         self.rtt.update(max(elapsed - credit.held, 0) * 1e-6)
+        return True
 
     def _transit(self, credit: SpaceCredit) -> float:
         """Seconds on the way there, off by how far the two clocks are apart: differences count.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.core.control import SpaceCredit
-from dlcpd.core.space import SpaceReceiver, SpaceSender, microseconds, unwrap
+from dlcpd.core.space import OLDEST_ECHO, SpaceReceiver, SpaceSender, microseconds, unwrap
 
 WRAP = 1 << 32
 MS = 1e-3
@@ -135,6 +135,13 @@ def test_delay_is_what_changes_on_the_way_there() -> None:
         path.on_credit(row, now=number / 10 + 0.5)
     assert path.congestion.base_delay == pytest.approx(-50e-6)
     assert path.congestion.round_trip == pytest.approx(0.5, rel=0.01)
+
+
+def test_an_echo_of_nothing_we_sent_is_no_measurement() -> None:
+    path = sender(10)
+    path.on_credit(credit(10, 10, echo=microseconds(1.0)), now=1.0 + OLDEST_ECHO + 1)
+    assert not path.rtt.measured
+    assert path.congestion.base_delay == float("inf")
 
 
 def test_clocks_that_wrap_are_no_delay() -> None:
