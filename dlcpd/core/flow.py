@@ -64,7 +64,7 @@ class Flow:
     _probe_acked: int | None = None  # acked at the last look; None: nothing is awaited
     _probe_attempt: int = 0
     _check_at: float = 0.0  # not before
-    _answer_path: int | None = None  # on which the peer asked what is complete
+    _pinged: bool = False  # the peer has asked by itself, and may hear us on some routes only
 
     # --- sending ------------------------------------------------------------------
 
@@ -178,9 +178,10 @@ class Flow:
 
     def _ask(self, space: SpaceSender, words: Words) -> None:
         """Mark the ends of the window's quarters that lie in this batch."""
-        every = min(self._limit(space) // ASKS_PER_WINDOW, MAX_BATCH)
+        limit = self._limit(space)
+        every = min(max(limit // ASKS_PER_WINDOW, min(limit, ASKING), 1), MAX_BATCH)
         first = space.sent - len(words)  # the packet before the batch
-        for number in range(max(space.asked + every, first + 1), space.sent + 1, max(every, 1)):
+        for number in range(max(space.asked + every, first + 1), space.sent + 1, every):
             row = number - first
             words[max(row - ASKING, 0) : row, 0] |= ASK
             space.asked = number
@@ -269,7 +270,6 @@ class Flow:
             case Kind.PING:
                 self._on_ping(header, arrived_at)
             case Kind.END:
-                self._answer_path = header.path
                 self._on_ping(header, arrived_at)
                 self._on_end(key, header.round, now)
             case Kind.NACK:
@@ -285,6 +285,7 @@ class Flow:
                     self.acknowledge((key[0], key[1], chunk), now)
 
     def _on_ping(self, header: Header, arrived_at: float) -> None:
+        self._pinged = True
         traffic_class = header.tag // DROP_RANKS
         self.paths.on_arrival(header.path, traffic_class, 0, header.packet_number, ask=True)
         self.paths.on_stamp(header.path, traffic_class, header.sent_at, arrived_at)
@@ -511,23 +512,28 @@ class Flow:
         rows = self.paths.credits(now)
         for at in range(0, len(rows), control.MAX_CREDIT_ROWS):
             some = rows[at : at + control.MAX_CREDIT_ROWS]
-            path = some[0].path  # has just carried something: the best may be dead
             body = control.pack_credit(self.grant, some)
-            self.tell(Header(Kind.CREDIT, self.token_out), body, path=path)
+            for path in self._answer_paths():
+                self.tell(Header(Kind.CREDIT, self.token_out), body, path=path)
         if self._complete:
             self._report_complete()
+        self._pinged = False
         for operation in sorted(self._heard_ready):
             self.tell(Header(Kind.READY_ACK, self.token_out, operation))
         self._heard_ready.clear()
 
+    def _answer_paths(self) -> list[int]:
+        """One path for what will be told again; every route for an answer that is waited for."""
+        return self.paths.carriers if self._pinged else [self.paths.for_credit()]
+
     def _report_complete(self) -> None:
         told, self._complete = self._complete, []
-        path, self._answer_path = self._answer_path, None
         for operation, stage in sorted({key[:2] for key in told}):
             chunks = [key[2] for key in told if key[:2] == (operation, stage)]
             for at in range(0, len(chunks), control.MAX_CHUNKS_LISTED):
                 body = control.pack_chunks(chunks[at : at + control.MAX_CHUNKS_LISTED])
-                self._tell(Kind.COMPLETE, (operation, stage, 0), body, path=path)
+                for path in self._answer_paths():
+                    self._tell(Kind.COMPLETE, (operation, stage, 0), body, path=path)
 
     def forget(self, operation: int) -> None:
         """The operation failed: drop everything of it."""

@@ -31,6 +31,12 @@ class PathSender:
             self.spaces[traffic_class] = found
         return found
 
+    def set_share(self, share: float) -> None:
+        """As many paths carry data as 1 / share."""
+        self.share = share
+        for space in self.spaces.values():
+            space.congestion.share = share
+
     @property
     def in_flight(self) -> int:
         """Packets out on it, of all classes."""

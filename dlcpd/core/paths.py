@@ -34,6 +34,9 @@ class Paths:
     routes: Routes = field(init=False)
     health: list[PathHealth] = field(init=False)  # by path
     _route: list[int] = field(init=False)  # by path: those with equal numbers share their links
+    _carriers: list[int] = field(init=False)  # paths that data are sent on
+    _told_down: set[int] = field(default_factory=set)  # paths whose end was news
+    _turn: int = 0
     _load: list[float] = field(init=False)  # by route: datagrams, old ones count less
 
     def __post_init__(self) -> None:
@@ -99,7 +102,7 @@ class Paths:
         out: one with room for `enough` of them, where there is one."""
         if len(self.tx) == 1:
             return 0, self.tx[0].space(traffic_class).room(now)
-        rooms = {index: self.tx[index].space(traffic_class).room(now) for index in self._usable()}
+        rooms = {index: self.tx[index].space(traffic_class).room(now) for index in self._carriers}
         enough = min(enough, SPRAY_QUANTUM)
         roomy = [p for p, room in rooms.items() if room >= enough]
         if roomy:
@@ -110,13 +113,20 @@ class Paths:
 
     def paced_until(self, traffic_class: int) -> float | None:
         """When the pace of some path lets a burst of the class out; None: windows are full."""
-        spaces = [self.tx[index].space(traffic_class) for index in self._usable()]
+        spaces = [self.tx[index].space(traffic_class) for index in self._carriers]
         return min((s.congestion.ready_at() for s in spaces if s.window_room > 0), default=None)
 
-    def _usable(self) -> list[int]:
-        """Paths that are up; all, when none is."""
-        up = [index for index, path in enumerate(self.tx) if path.up]
-        return up or list(range(len(self.tx)))
+    def _choose(self) -> None:
+        """Of each route the first path that is up carries its data: windows and bursts that
+        share links had better be one. Where no path is up, all are tried."""
+        chosen = {
+            route: path
+            for path, route in reversed(list(enumerate(self._route)))
+            if self.tx[path].up
+        }
+        self._carriers = sorted(chosen.values()) or list(range(len(self.tx)))
+        for path in self.tx:
+            path.set_share(1 / max(len(self._carriers), 1))
 
     def on_sent(self, path: int, datagrams: int) -> None:
         """A burst left on `path`. On one that loses more than the best, it weighs more."""
@@ -133,6 +143,7 @@ class Paths:
     def _regroup(self) -> None:
         self._route = self.routes.groups()
         self._load = [0.0] * len(self.tx)
+        self._choose()
 
     @property
     def distinct(self) -> int:
@@ -142,20 +153,29 @@ class Paths:
     def for_control(self, attempt: int) -> int:
         """The path with the shortest round trip; the others in turn for later attempts, since
         the best one may just have died."""
-        if len(self.tx) == 1:
-            return 0
-        order = sorted(
-            range(len(self.tx)), key=lambda p: (not self.tx[p].up, self.tx[p].smoothed_rtt)
-        )
+        if len(self._carriers) == 1:
+            return self._carriers[0]
+        order = sorted(self._carriers, key=lambda p: self.tx[p].smoothed_rtt)
         return order[attempt % len(order)]
+
+    def for_credit(self) -> int:
+        """Each route in turn: the way back of a path may be another than the way there, so what
+        one route loses the next one tells."""
+        self._turn += 1
+        return self._carriers[self._turn % len(self._carriers)]
+
+    @property
+    def carriers(self) -> list[int]:
+        """One path per route: those that carry data."""
+        return self._carriers
 
     def silent(self) -> list[int]:
         """Paths that owe an answer since the last look; to be pinged."""
         return [index for index, path in enumerate(self.tx) if path.check()]
 
     def demote(self, silent: list[int]) -> list[int]:
-        """Take down those of the silent that have been so for long, while others answer.
-        Returns which went down."""
+        """Take down those of the silent that have been so for long, while others answer, and
+        whatever shares their route. Returns those of the silent."""
         if len(silent) == len(self.tx):
             return []
         dead = [
@@ -163,8 +183,13 @@ class Paths:
             for index in silent
             if self.tx[index].up and self.tx[index].stalls >= STALLS_BEFORE_DOWN
         ]
-        for index in dead:
+        routes = {self._route[index] for index in dead}
+        alike = [index for index, route in enumerate(self._route) if route in routes]
+        for index in alike:  # they share the link that died
             self.tx[index].demote()
+        if dead:
+            self._choose()
+        self._told_down |= set(dead)
         return dead
 
     def on_credit(self, rows: Iterable[SpaceCredit], now: float) -> list[tuple[int, PathState]]:
@@ -173,10 +198,13 @@ class Paths:
         for row in rows:
             if row.path < len(self.tx):
                 path = self.tx[row.path]
-                if not path.up:
-                    news.append((row.path, PathState.UP))
-                    self._regroup()  # it owes nothing for the time it was away
+                was_down = not path.up
                 path.heard()
+                if was_down:
+                    self._regroup()  # it owes nothing for the time it was away
+                    if row.path in self._told_down:
+                        self._told_down.discard(row.path)
+                        news.append((row.path, PathState.UP))
                 if space := path.spaces.get(row.traffic_class):
                     space.on_credit(row, now)
                     if verdict := self.health[row.path].observe(path.acked, path.lost):

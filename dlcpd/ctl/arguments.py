@@ -14,6 +14,8 @@ from dlcpd.ctl.bench import bench
 from dlcpd.ctl.demo import demo
 from dlcpd.ctl.digits import MAX_RANKS
 from dlcpd.ctl.hosts import MAX_HOSTS
+from dlcpd.ctl.scenarios.drop import drop
+from dlcpd.ctl.scenarios.spray import spray
 from dlcpd.ctl.status import peers, status
 from dlcpd.ctl.verify import verify
 from dlcpd.daemon.config import DaemonTable
@@ -79,6 +81,7 @@ def _add_bench(commands: Commands) -> None:
     operations = commands.add_parser("bench", help=text, description=text).add_subparsers(
         dest="operation", required=True, metavar="OPERATION"
     )
+    _add_scenarios(operations)
     made = _command(operations, "all-reduce", bench, text, torch=True)
     made.add_argument("--hosts", type=whole(2, MAX_HOSTS), default=2)
     made.add_argument("--sizes", type=sizes, default="4K,1M,16M,64M", help="tensors (%(default)s)")
@@ -105,6 +108,19 @@ def _add_bench(commands: Commands) -> None:
         "--pin", action="store_true", help="give each host CPUs of its own, if there are enough"
     )
     _add_places(made)
+
+
+SCENARIOS: Final = (
+    ("drop", drop, "What 2:1 overload takes, with drop ranks and without."),
+    ("spray", spray, "Several paths against one, unequal ones, and one that dies."),
+)
+
+
+def _add_scenarios(operations: Commands) -> None:
+    for name, run, text in SCENARIOS:
+        made = _command(operations, name, run, f"{text} On an emulated fabric (root).", torch=True)
+        made.add_argument("--seeds", type=whole(1, 20), default=3, metavar="N",
+                          help="seeds 1..N (%(default)s)")  # fmt: skip
 
 
 def _add_verify(commands: Commands) -> None:
