@@ -14,7 +14,12 @@ from dlcpd.ctl.bench import bench
 from dlcpd.ctl.demo import demo
 from dlcpd.ctl.digits import MAX_RANKS
 from dlcpd.ctl.hosts import MAX_HOSTS
+from dlcpd.ctl.scenarios.ablation import ablation
 from dlcpd.ctl.scenarios.drop import drop
+from dlcpd.ctl.scenarios.fairness import fairness
+from dlcpd.ctl.scenarios.incast import incast
+from dlcpd.ctl.scenarios.loss import loss
+from dlcpd.ctl.scenarios.priority import priority
 from dlcpd.ctl.scenarios.spray import spray
 from dlcpd.ctl.status import peers, status
 from dlcpd.ctl.verify import verify
@@ -112,7 +117,12 @@ def _add_bench(commands: Commands) -> None:
 
 SCENARIOS: Final = (
     ("drop", drop, "What 2:1 overload takes, with drop ranks and without."),
+    ("priority", priority, "A front layer against back layers that are under way."),
+    ("ablation", ablation, "One congested fabric, one mechanism more at each step."),
     ("spray", spray, "Several paths against one, unequal ones, and one that dies."),
+    ("loss", loss, "Random loss and bursts, exact against bounded."),
+    ("incast", incast, "2 to 16 hosts send to every one at once."),
+    ("fairness", fairness, "A TCP flow beside us, and two jobs beside each other."),
 )
 
 
