@@ -35,7 +35,8 @@ class Feedback:
     """What one CREDIT tells of a space."""
 
     delay: float | None  # seconds through the fabric, from any zero; None: it measured none
-    round_trip: float  # seconds, smoothed: there and back, and what both hosts take to answer
+    round_trip: float  # seconds there and back, and what both hosts take to answer: smoothed,
+    # or the last one if it was shorter, so that a class that starved goes on at once
     acked: int  # largest packet number that arrived
     sent: int  # largest that was sent
     arrived: int = 0  # packets since the last one
@@ -56,7 +57,7 @@ class CongestionWindow:
     slow_start: bool = True
     base_delay: float = float("inf")  # seconds, smallest seen
     queue_delay: float = 0.0  # seconds, of the last round
-    round_trip: float = 0.0  # seconds, smoothed; 0 = not measured, and no pace
+    round_trip: float = 0.0  # seconds; 0 = not measured, and no pace
     marked: float = 0.0  # fraction of packets, smoothed
     _target: float = TARGET_DELAY
     _base_at: float = 0.0

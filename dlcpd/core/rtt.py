@@ -15,6 +15,7 @@ class Rtt:
     smoothed: float = INITIAL_RTT
     variation: float = INITIAL_RTT / 2
     minimum: float = float("inf")
+    latest: float = INITIAL_RTT
 
     @property
     def measured(self) -> bool:
@@ -23,7 +24,7 @@ class Rtt:
 
     def update(self, sample: float) -> None:
         """One sample, seconds; the first replaces the initial guess."""
-        sample = max(sample, 1e-6)
+        sample = self.latest = max(sample, 1e-6)
         if not self.measured:
             self.smoothed, self.variation = sample, sample / 2
         else:
