@@ -6,7 +6,6 @@ import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from dlcpd import __version__
@@ -14,6 +13,7 @@ from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import launch, table
 from dlcpd.ctl.amounts import show_fraction, show_size
 from dlcpd.ctl.hosts import HostPlan, apart, on_loopback, running
+from dlcpd.ctl.machine import tcp_congestion_control
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.statistic import Spread, algorithm_bandwidth, bus_bandwidth, slowest
 from dlcpd.ctl.switched import in_namespaces, switched
@@ -186,20 +186,12 @@ def heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> str:
         where += f", {len(plans[0].place.cpus)} CPU(s) per host"
     injected = f", INJECTED loss {show_fraction(options.loss)}" if options.loss else ""
     if options.against == THEIRS and (options.switch or options.netns):
-        where += f", Gloo over TCP {_tcp_congestion_control()}"
+        where += f", Gloo over TCP {tcp_congestion_control()}"
     return (
         f"all-reduce, {len(plans)} hosts, {where}{injected}; {mode}, {memory}; "
         f"{options.repeat} rounds{', back to back' if options.back_to_back else ''}, "
         f"slowest rank counts, medians"
     )
-
-
-def _tcp_congestion_control() -> str:
-    """What new namespaces inherit; on loss it decides what Gloo is worth."""
-    try:
-        return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    except OSError:
-        return "of unknown congestion control"
 
 
 def _cells(row: Row, options: argparse.Namespace) -> list[object]:
@@ -250,7 +242,7 @@ def _document(
             "cpus": len(os.sched_getaffinity(0)),
             "kernel": platform.release(),
             "python": platform.python_version(),
-            "tcp_congestion_control": _tcp_congestion_control(),
+            "tcp_congestion_control": tcp_congestion_control(),
         },
         "hosts": len(plans),
         "cpus_per_host": len(plans[0].place.cpus),  # 0 = they share all
