@@ -16,6 +16,7 @@ from dlcpd.ctl.digits import MAX_RANKS
 from dlcpd.ctl.hosts import MAX_HOSTS
 from dlcpd.ctl.scenarios.architectures import NETWORKS
 from dlcpd.ctl.scenarios.step import step
+from dlcpd.ctl.scenarios.training import training
 from dlcpd.ctl.status import peers, status
 from dlcpd.ctl.verify import verify
 from dlcpd.daemon.config import DaemonTable
@@ -125,6 +126,11 @@ def _add_trainings(operations: Commands) -> None:
                       help="bound of bounded mode (%(default)s)")  # fmt: skip
     made.add_argument("--steps", type=whole(1, 10_000), default=8, metavar="N",
                       help="to measure, per system and seed (%(default)s)")  # fmt: skip
+    _add_repetition(made)
+    text = "Two trainings end to end on four hosts of a congested fabric, over Gloo and dlcpd."
+    made = _command(operations, "training", training, text, torch=True)
+    made.add_argument("--share", type=_scale, default=1.0, metavar="F",
+                      help="of the demo's steps (%(default)s)")  # fmt: skip
     _add_repetition(made)
 
 
