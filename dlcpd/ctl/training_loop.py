@@ -55,11 +55,12 @@ def train(conductor: Conductor, training: Training) -> dict[str, Any]:
     model = DistributedDataParallel(plain, bucket_cap_mb=BUCKET_MB)
     optimizer = task.optimizer(plain)
     registration = REGISTER[training.transport](model, optimizer)
-    losses, times = [], []
+    losses, times, forwards = [], [], []
     for step in range(training.steps):
         begin = time.perf_counter()
         optimizer.zero_grad()
         loss = task.loss(model, first + step, conductor.rank)
+        forwards.append(time.perf_counter() - begin)
         loss.backward()  # type: ignore[no-untyped-call]  # torch's own
         optimizer.step()
         times.append(time.perf_counter() - begin)
@@ -74,6 +75,7 @@ def train(conductor: Conductor, training: Training) -> dict[str, Any]:
         "score_name": task.score_name,
         "losses": losses,
         "times": times,
+        "forwards": forwards,
         "score": _score(task, plain),
         "digest": parameters_digest(plain),
         "books": _books(conductor, registration),

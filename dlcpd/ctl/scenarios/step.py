@@ -1,6 +1,7 @@
 """`dlcpctl bench step`: a training step of replayed networks, by three systems that train alike."""
 
 import argparse
+import os
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -133,8 +134,9 @@ def _print(
     )
     output.line(
         f"layers wait instead of computing: 1/{setting['ratio']:g} of the line's time per step, a "
-        "third of it forward, shared out by multiply-adds; buckets are scaled too (25 MB x scale), dlcpd's "
-        "1 MiB pieces are not, so small networks are cut more coarsely than real ones"
+        f"third of it forward, shared out by multiply-adds; all hosts share "
+        f"{len(os.sched_getaffinity(0))} cores; buckets are scaled too (25 MB x scale), dlcpd's "
+        "1 MiB pieces are not: small networks are cut more coarsely than real ones"
     )
     output.line(table.render(ABOUT, [about(case, scale) for case in cases]))
     output.line()

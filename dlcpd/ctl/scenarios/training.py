@@ -1,6 +1,7 @@
 """`dlcpctl bench training`: end to end on four hosts of a congested fabric, against Gloo."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
@@ -35,8 +36,8 @@ ECN: Final = 64 * 1024  # bytes of backlog: a quarter of a port's buffer
 PATHS: Final = 8  # source ports: two spines, found by chance
 PEER_TIMEOUT: Final = 2.0  # seconds; eight processes share these cores, and starved is not dead
 BURSTS: Final = {"rate": "80mbit", "on": 0.05, "off": 0.45}  # a tenth of the time
-QUICK: Final = 0.15  # of the steps, with --quick: past the exact warm-up
-TIMEOUT: Final = 3600.0  # seconds for one seed, which takes about four minutes
+QUICK: Final = 0.04  # of the steps, with --quick: all of them exact
+TIMEOUT: Final = 3600.0  # seconds for one seed, which takes about twelve minutes on two cores
 
 Trainings = dict[str, dict[str, Runs]]  # task -> transport -> runs, one per seed
 
@@ -141,7 +142,8 @@ def _print(rows: dict[str, list[Row]], seeds: int, part: float, output: Output) 
     output.line(
         f"Gloo over TCP {tcp_congestion_control()}; dlcpd with {PATHS} source ports per path; "
         f"seeds 1..{seeds} (weights, batches, ECMP, order), {show_fraction(part)} of the steps; "
-        "slowest rank counts; times are medians over seeds, losses and scores means"
+        f"all hosts share {len(os.sched_getaffinity(0))} cores; slowest rank counts; times are "
+        "medians over seeds, losses and scores means"
     )
     everything = [one for task in rows.values() for one in task]
     output.line(table.render(SPEED, [speed(one) for one in everything], left=2))

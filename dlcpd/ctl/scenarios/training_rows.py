@@ -8,6 +8,7 @@ from typing import Final
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
 from dlcpd.ctl.checks import OPEN, Check, verdict
 from dlcpd.ctl.learning import MARKS, Run, distinct, losses_at_marks, replicas, step_times, total
+from dlcpd.ctl.statistic import slowest
 
 GLOO, EXACT, BOUNDED, CROSSED = "gloo", "exact", "bounded", "bounded, cross-step"
 TRANSPORTS: Final = (GLOO, EXACT, BOUNDED, CROSSED)
@@ -28,6 +29,7 @@ class Row:
     transport: str
     step: list[float]  # median step, seconds
     seconds: list[float]  # all steps
+    forward: list[float]  # median forward pass, seconds; what it waited for included
     over_gloo: list[float]  # Gloo's time for all steps over this one's; above 1 this is faster
     losses: list[list[float]]  # of training, at MARKS
     score_name: str
@@ -46,6 +48,7 @@ def row(transport: str, task: Trained, goodput: Sequence[float]) -> Row:
         transport,
         [median(step_times(run)) for run in runs],
         [seconds(run) for run in runs],
+        [median(slowest([rank["forwards"] for rank in run])) for run in runs],
         [seconds(theirs) / seconds(ours) for theirs, ours in zip(gloo, runs, strict=True)],
         [losses_at_marks(run) for run in runs],
         runs[0][0]["score_name"],
@@ -157,35 +160,44 @@ def _quality(name: str, transport: str, task: Trained) -> Check:
 
 
 def honesty(rows: Sequence[Row]) -> Iterator[str]:
-    """Where dlcpd is no faster than Gloo, or bounded no faster than exact (P10); one task's."""
-    by_transport = {one.transport: one for one in rows}
-    for one in rows:
-        if one.transport != GLOO and (gain := median(one.over_gloo)) < WORTH:
-            yield (
-                f"no gain on {one.task}: Gloo takes {gain:.2f} of the time of {one.transport}, "
-                f"because its TCP bears this loss and takes more of the fabric from others: "
-                f"{_beside(by_transport[GLOO])} were left beside it, {_beside(one)} beside dlcpd"
-                if _yields(one, by_transport[GLOO])
-                else f"no gain on {one.task}: Gloo takes {gain:.2f} of the time of "
-                f"{one.transport}, with {fmean(one.repaired):.2%} of the segments sent again; "
-                f"TCP fills this fabric as well or better"
-            )
-    exact = by_transport[EXACT]
-    for one in (by_transport[BOUNDED], by_transport[CROSSED]):
-        gain = median(a / b for a, b in zip(exact.seconds, one.seconds, strict=True))
-        if gain < WORTH:
-            yield (
-                f"no gain on {one.task} from {one.transport} over exact: {gain:.2f}, because "
-                f"repairs hide behind other chunks, or {fmean(one.given_up):.2%} given up is too "
-                f"little to save them"
-            )
+    """Where a transport gains nothing, and why as far as the numbers tell (P10); one task's."""
+    gloo, exact, bounded, crossed = (
+        next(one for one in rows if one.transport == transport) for transport in TRANSPORTS
+    )
+    for one in (exact, bounded, crossed):
+        if (gain := gain_over(gloo, one)) < WORTH:
+            yield _none(one, gloo, gain, _against_gloo(one, gloo))
+    if (gain := gain_over(exact, bounded)) < WORTH:
+        few = f"only {fmean(bounded.given_up):.2%} was given up, {fmean(bounded.repaired):.2%} sent"
+        yield _none(bounded, exact, gain, f"{few} again")
+    if (gain := gain_over(bounded, crossed)) < WORTH:
+        little = (
+            f"a forward pass is {median(gloo.forward) * 1e3:.0f} ms of a step of "
+            f"{median(crossed.step) * 1e3:.0f} ms: too little to hide behind"
+        )
+        yield _none(crossed, bounded, gain, little)
 
 
-def _yields(ours: Row, gloo: Row) -> bool:
-    """Whether dlcpd left clearly more to the flow beside it than Gloo did."""
-    both = bool(ours.background and gloo.background)
-    return both and fmean(ours.background) > WORTH * fmean(gloo.background)
+def gain_over(other: Row, one: Row) -> float:
+    """The other's time for all steps over this one's, pair by pair; the median of the seeds."""
+    return median(a / b for a, b in zip(other.seconds, one.seconds, strict=True))
+
+
+def _none(one: Row, other: Row, gain: float, because: str) -> str:
+    return (
+        f"no gain on {one.task} from {one.transport}: {other.transport} takes {gain:.2f} of its "
+        f"time, because {because}"
+    )
+
+
+def _against_gloo(one: Row, gloo: Row) -> str:
+    if one.background and fmean(one.background) > WORTH * fmean(gloo.background or [0.0]):
+        return (
+            f"its TCP takes what it leaves to others: {_beside(gloo)} went to the flow beside it, "
+            f"and {_beside(one)} beside dlcpd"
+        )
+    return f"TCP bears this loss, and dlcpd sent {fmean(one.repaired):.2%} of its segments again"
 
 
 def _beside(one: Row) -> str:
-    return f"{fmean(one.background) / 1e6:.1f} Mbit/s"
+    return f"{fmean(one.background or [0.0]) / 1e6:.1f} Mbit/s"
