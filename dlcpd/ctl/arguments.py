@@ -126,6 +126,8 @@ def _add_trainings(operations: Commands) -> None:
                       help="bound of bounded mode (%(default)s)")  # fmt: skip
     made.add_argument("--steps", type=whole(1, 10_000), default=8, metavar="N",
                       help="to measure, per system and seed (%(default)s)")  # fmt: skip
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                      help="a line of [network] of the hosts' configuration")  # fmt: skip
     _add_repetition(made)
     text = "Two trainings end to end on four hosts of a congested fabric, over Gloo and dlcpd."
     made = _command(operations, "training", training, text, torch=True)

@@ -2,13 +2,15 @@
 
 import argparse
 import os
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
 from typing import Any, Final
 
 from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import launch, table
 from dlcpd.ctl.amounts import show_fraction
+from dlcpd.ctl.bench import network_table
 from dlcpd.ctl.checkout import from_checkout
 from dlcpd.ctl.checks import broken, report
 from dlcpd.ctl.machine import tcp_congestion_control
@@ -23,6 +25,7 @@ from dlcpd.ctl.scenarios.step_rows import (
     SYSTEMS,
     Case,
     Ranks,
+    Row,
     about,
     cells,
     honesty,
@@ -49,23 +52,32 @@ def step(options: argparse.Namespace, output: Output) -> int:
     cases = [_case(name, setting, options.rate) for name in setting["models"]]
     setting["line"] = {case.name: case.line for case in cases}
     seeds = 1 if options.quick else options.seeds
-    runs = _measure(setting, options.rate, seeds, output)
+    runs = _measure(setting, options, seeds, output)
     checks = [
         check
         for case in cases
         for check in judge(case.name, _of(runs, case), exact=setting["mode"] == "exact")
     ]
-    _print(cases, runs, setting, options.rate, output)
+    found = {case.name: rows(case.name, _of(runs, case)) for case in cases}
+    for line in _heading(setting, options, seeds):
+        output.line(line)
+    _print(cases, found, setting["scale"], output)
     for line in report(checks):
         output.line(line)
-    found = [row for case in cases for row in rows(case.name, _of(runs, case))]
     output.document({
         "command": "bench step", "version": __version__, "hosts": HOSTS, "rate": options.rate,
-        "tcp_congestion_control": tcp_congestion_control(), "seeds": seeds, **setting,
-        "at_best": {case.name: case.best() for case in cases},
-        "rows": [asdict(row) for row in found], "checks": [asdict(check) for check in checks],
+        "settings": options.set, "tcp_congestion_control": tcp_congestion_control(),
+        "seeds": seeds, **setting, "at_best": {case.name: case.best() for case in cases},
+        "rows": [asdict(row) for of_case in found.values() for row in of_case],
+        "checks": [asdict(check) for check in checks],
     })  # fmt: skip
     return 1 if broken(checks) else 0
+
+
+def _network(settings: Sequence[str]) -> dict[str, Any]:
+    """[network] of the hosts, with KEY=VALUE as in a configuration file. Raises: BadConfig."""
+    found = network_table(settings)
+    return {one.name: getattr(found, one.name) for one in fields(found) if one.name != "paths"}
 
 
 def _setting(options: argparse.Namespace) -> dict[str, Any]:
@@ -91,11 +103,13 @@ def _case(name: str, setting: dict[str, Any], rate: str) -> Case:
     return Case(name, network, paces(network, line, setting["ratio"]), line)
 
 
-def _measure(setting: dict[str, Any], rate: str, seeds: int, output: Output) -> Runs:
+def _measure(
+    setting: dict[str, Any], options: argparse.Namespace, seeds: int, output: Output
+) -> Runs:
     steps = (WARMUP + setting["steps"]) * len(SYSTEMS) * len(setting["models"])
-    plan = {"hosts": HOSTS, "host_rate": rate, "classes": True}
+    plan = {"hosts": HOSTS, "host_rate": options.rate, "classes": True}
     runs = []
-    with on_fabric(plan, {}) as (_, hosts):
+    with on_fabric(plan, _network(options.set)) as (_, hosts):
         for seed in range(1, seeds + 1):
             output.progress(f"seed {seed} of {seeds}")
             work = launch.Work(
@@ -119,30 +133,31 @@ def _of(runs: Runs, case: Case) -> list[dict[str, Ranks]]:
     return [run[case.name] for run in runs]
 
 
-def _print(
-    cases: list[Case], runs: Runs, setting: dict[str, Any], rate: str, output: Output
-) -> None:
-    scale = setting["scale"]
+def _heading(setting: dict[str, Any], options: argparse.Namespace, seeds: int) -> Iterator[str]:
+    """What was measured, in words."""
     mode = setting["mode"]
     if mode == "bounded":
         mode += f" ({show_fraction(setting['max_loss'])})"
-    output.line(
-        f"replayed networks at {show_fraction(scale)} of their parameters, {HOSTS} hosts on one "
-        f"emulated switch of {rate} with a queue per traffic class; dlcpd {mode}, Gloo over TCP "
-        f"{tcp_congestion_control()}; seeds 1..{len(runs)}, {setting['steps']} steps each after "
-        f"{setting['warmup']}, slowest rank counts, medians"
+    changed = f" with {', '.join(options.set)}" if options.set else ""
+    yield (
+        f"replayed networks at {show_fraction(setting['scale'])} of their parameters, {HOSTS} "
+        f"hosts on one emulated switch of {options.rate} with a queue per traffic class; dlcpd "
+        f"{mode}{changed}, Gloo over TCP {tcp_congestion_control()}; seeds 1..{seeds}, "
+        f"{setting['steps']} steps each after {setting['warmup']}, slowest rank counts, medians"
     )
-    output.line(
+    yield (
         f"layers wait instead of computing: 1/{setting['ratio']:g} of the line's time per step, a "
         f"third of it forward, shared out by multiply-adds; all hosts share "
         f"{len(os.sched_getaffinity(0))} cores; buckets are scaled too (25 MB x scale), dlcpd's "
         "1 MiB pieces are not: small networks are cut more coarsely than real ones"
     )
+
+
+def _print(cases: list[Case], found: dict[str, list[Row]], scale: float, output: Output) -> None:
     output.line(table.render(ABOUT, [about(case, scale) for case in cases]))
     output.line()
-    found = {case.name: rows(case.name, _of(runs, case)) for case in cases}
-    output.line(table.render(HEADER, [cells(r) for case in cases for r in found[case.name]],
-                             left=2))  # fmt: skip
+    lines = [cells(row) for of_case in found.values() for row in of_case]
+    output.line(table.render(HEADER, lines, left=2))
     for case in cases:
         for line in honesty(case, found[case.name]):
             output.line(line)

@@ -27,7 +27,7 @@ COUNTS: Final = ("sent", "repaired", "given_up")
 
 
 def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Network -> system -> what it showed. `arguments` are fields of `step.Setting`."""
+    """Network -> system -> what it showed. `arguments` as `step` makes them."""
     join_gloo(conductor)
     order = random.Random(arguments["seed"])  # noqa: S311  # equal on all ranks
     out = {}

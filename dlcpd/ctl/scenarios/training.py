@@ -36,7 +36,7 @@ ECN: Final = 64 * 1024  # bytes of backlog: a quarter of a port's buffer
 PATHS: Final = 8  # source ports: two spines, found by chance
 PEER_TIMEOUT: Final = 2.0  # seconds; eight processes share these cores, and starved is not dead
 BURSTS: Final = {"rate": "80mbit", "on": 0.05, "off": 0.45}  # a tenth of the time
-QUICK: Final = 0.04  # of the steps, with --quick: all of them exact
+QUICK: Final = 0.02  # of the steps, with --quick: all of them exact
 TIMEOUT: Final = 3600.0  # seconds for one seed, which takes about twelve minutes on two cores
 
 Trainings = dict[str, dict[str, Runs]]  # task -> transport -> runs, one per seed

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dlcp_client import ddp
 from dlcpd.ctl import table
 from dlcpd.ctl.checks import BROKEN, HELD, OPEN, Check
 from dlcpd.ctl.scenarios.training import Goodput
@@ -15,6 +16,7 @@ from dlcpd.ctl.scenarios.training_rows import (
     LEARNING,
     SPEED,
     TRANSPORTS,
+    WARMUP,
     Row,
     honesty,
     judge,
@@ -28,11 +30,11 @@ Task = dict[str, list[Run]]
 
 
 def training(transport: str, score: float, *, seconds: float = 1.0, **changes: Any) -> Run:
-    """Two ranks, ten steps."""
+    """Two ranks, forty steps."""
     books = {"sent": 1000, "repaired": 20, "given_up": 5}
     rank = {
         "task": "digits CNN", "transport": transport, "score_name": "accuracy",
-        "losses": [1.0] * 10, "times": [seconds] * 10, "forwards": [0.01] * 10, "score": score,
+        "losses": [1.0] * 40, "times": [seconds] * 40, "forwards": [0.01] * 40, "score": score,
         "digest": "aa", "books": None if transport == GLOO else books,
     }  # fmt: skip
     return [{**rank, **changes}, {**rank}]
@@ -77,6 +79,18 @@ def test_of_a_loss_less_is_better() -> None:
 def test_one_seed_is_not_judged() -> None:
     found = task(gloo=[0.9], exact=[0.9], bounded=[0.1])
     assert check(found, "P4", BOUNDED).verdict == OPEN
+
+
+def test_a_training_that_is_mostly_warm_up_is_not_judged() -> None:
+    found = task(bounded=[0.1, 0.1])
+    for run in found[EXACT]:
+        run[0]["losses"] = [1.0] * 16
+    one = check(found, "P4", BOUNDED)
+    assert (one.verdict, one.detail) == (OPEN, "16 steps, of which the first 10 are exact")
+
+
+def test_the_warm_up_is_that_of_register() -> None:
+    assert WARMUP == ddp.DEFAULT_WARMUP
 
 
 def test_equal_exact_runs_leave_one_digit_of_noise() -> None:
