@@ -77,7 +77,9 @@ class SpaceSender:
         delay = None
         if credit.echo and self._sample(credit, now):
             delay = self._transit(credit)
-        news = Feedback(delay, min(self.rtt.smoothed, self.rtt.latest), largest, self.sent, gained, lost, marked)
+        news = Feedback(
+            delay, min(self.rtt.smoothed, self.rtt.latest), largest, self.sent, gained, lost, marked
+        )
         self.congestion.on_credit(now, news)
         return newly
 

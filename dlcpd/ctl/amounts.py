@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from collections.abc import Collection
 from typing import Final
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -54,6 +55,19 @@ def whole(low: int, high: int) -> "type[int]":
         return value
 
     return parse  # type: ignore[return-value]  # argparse calls it, and wants nothing more
+
+
+def some_of(known: Collection[str]) -> "type[list[str]]":
+    """An argparse type: names from `known`, with commas between them."""
+
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r}: choose from {', '.join(known)}")
+        return list(dict.fromkeys(names))
+
+    return parse  # type: ignore[return-value]  # as in `whole`
 
 
 def show_size(count: int) -> str:

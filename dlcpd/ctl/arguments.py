@@ -9,18 +9,21 @@ from dlcpd.contract.messages import DTYPES, REDUCE_OPS
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS, MAX_LOSS_LIMIT
 from dlcpd.core.wire import MAX_PATHS
 from dlcpd.ctl import lab
-from dlcpd.ctl.amounts import fraction, size, sizes, whole
+from dlcpd.ctl.amounts import fraction, size, sizes, some_of, whole
 from dlcpd.ctl.bench import bench
 from dlcpd.ctl.demo import demo
 from dlcpd.ctl.digits import MAX_RANKS
 from dlcpd.ctl.hosts import MAX_HOSTS
 from dlcpd.ctl.scenarios.ablation import ablation
+from dlcpd.ctl.scenarios.architectures import NETWORKS
 from dlcpd.ctl.scenarios.drop import drop
 from dlcpd.ctl.scenarios.fairness import fairness
 from dlcpd.ctl.scenarios.incast import incast
 from dlcpd.ctl.scenarios.loss import loss
 from dlcpd.ctl.scenarios.priority import priority
 from dlcpd.ctl.scenarios.spray import spray
+from dlcpd.ctl.scenarios.step import step
+from dlcpd.ctl.scenarios.training import training
 from dlcpd.ctl.status import peers, status
 from dlcpd.ctl.verify import verify
 from dlcpd.daemon.config import DaemonTable
@@ -113,6 +116,38 @@ def _add_bench(commands: Commands) -> None:
         "--pin", action="store_true", help="give each host CPUs of its own, if there are enough"
     )
     _add_places(made)
+    _add_trainings(operations)
+
+
+def _add_trainings(operations: Commands) -> None:
+    text = "Step times of replayed networks: gradients that cross the step, or do not, and Gloo."
+    made = _command(operations, "step", step, text, torch=True)
+    made.add_argument("--models", type=some_of(NETWORKS), default=",".join(NETWORKS),
+                      metavar="NAMES", help="(%(default)s)")  # fmt: skip
+    made.add_argument("--rate", default="200mbit", help="of the emulated switch (%(default)s)")
+    made.add_argument("--scale", type=_scale, default=0.05, metavar="F",
+                      help="of each layer's parameters (%(default)s)")  # fmt: skip
+    made.add_argument("--ratio", type=_ratio, default=1.5, metavar="F",
+                      help="of communication to computation (%(default)s)")  # fmt: skip
+    made.add_argument("--mode", choices=("exact", "bounded"), default="exact")
+    made.add_argument("--max-loss", type=_bound, default=DEFAULT_MAX_LOSS, metavar="F",
+                      help="bound of bounded mode (%(default)s)")  # fmt: skip
+    made.add_argument("--steps", type=whole(1, 10_000), default=8, metavar="N",
+                      help="to measure, per system and seed (%(default)s)")  # fmt: skip
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                      help="a line of [network] of the hosts' configuration")  # fmt: skip
+    _add_repetition(made)
+    text = "Two trainings end to end on four hosts of a congested fabric, over Gloo and dlcpd."
+    made = _command(operations, "training", training, text, torch=True)
+    made.add_argument("--share", type=_scale, default=1.0, metavar="F",
+                      help="of the demo's steps (%(default)s)")  # fmt: skip
+    _add_repetition(made)
+
+
+def _add_repetition(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--seeds", type=whole(1, 100), default=3, metavar="N",
+                      help="measure with seeds 1..N (%(default)s)")  # fmt: skip
+    made.add_argument("--quick", action="store_true", help="one seed, little work: a smoke test")
 
 
 SCENARIOS: Final = (
@@ -239,6 +274,23 @@ def _bound(text: str) -> float:
     value = fraction(text)
     if not 0.0 < value <= MAX_LOSS_LIMIT:
         raise argparse.ArgumentTypeError(f"{text!r}: a bound is above 0, up to {MAX_LOSS_LIMIT}")
+    return value
+
+
+def _scale(text: str) -> float:
+    value = fraction(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r}: a scale is above 0, up to 1")
+    return value
+
+
+def _ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 10:
+        raise argparse.ArgumentTypeError(f"{text!r} is no ratio; write a number from 0.1 to 10")
     return value
 
 

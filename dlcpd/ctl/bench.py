@@ -13,9 +13,10 @@ from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import launch, table
 from dlcpd.ctl.amounts import show_fraction, show_size
 from dlcpd.ctl.hosts import HostPlan, apart, on_loopback, running
+from dlcpd.ctl.machine import tcp_congestion_control
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.statistic import Spread, algorithm_bandwidth, bus_bandwidth, slowest
-from dlcpd.ctl.switched import in_namespaces, switched, tcp_congestion_control
+from dlcpd.ctl.switched import in_namespaces, switched
 from dlcpd.daemon.config import NetworkTable, parse
 
 OURS: Final = "dlcpd"

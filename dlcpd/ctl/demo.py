@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from statistics import fmean, median
+from statistics import median
 from typing import Any, Final
 
 from dlcpd import __version__
@@ -15,8 +15,8 @@ from dlcpd.ctl import launch, table
 from dlcpd.ctl.amounts import show_fraction
 from dlcpd.ctl.checks import OPEN, Check, broken, report, verdict
 from dlcpd.ctl.hosts import NetworkTable, on_loopback, running
+from dlcpd.ctl.learning import MARKS, Run, losses_at_marks, replicas, step_times, total
 from dlcpd.ctl.output import Output
-from dlcpd.ctl.statistic import slowest
 
 HOSTS: Final = 4
 PATHS: Final = 2
@@ -24,14 +24,11 @@ LOSS: Final = 0.01  # injected
 TIMEOUT: Final = 900.0  # seconds; the demo takes two to three minutes on two idle cores
 PEER_TIMEOUT: Final = 2.0  # seconds; eight processes share these cores, and starved is not dead
 QUICK: Final = 0.35  # of the steps, with --quick
-MARKS: Final = (0.25, 0.5, 0.75, 1.0)  # of the steps, at which losses are compared
 # Another order of addition changes the last bit of each gradient; training amplifies that.
 EXACT_TOLERANCE: Final = 0.02  # relative, of the loss at each mark
 LEARNING_TOLERANCE: Final = 0.10  # relative, of the last mark: bounded loss must not cost learning
 LEARNING_FLOOR: Final = 0.01  # losses this small are noise
 COUNTS: Final = ("sent", "lost", "repaired", "given_up", "returned")
-
-Run = list[dict[str, Any]]  # one training, from each rank, see dlcpd.ctl.demo_rank
 
 
 def demo(options: argparse.Namespace, output: Output) -> int:
@@ -79,26 +76,13 @@ def by_task(runs: Sequence[Run]) -> dict[str, dict[str, Run]]:
     return out
 
 
-def losses_at_marks(run: Run) -> list[float]:
-    """Training loss, mean of all ranks, averaged over the steps of each quarter's last part."""
-    curve = [fmean(of_ranks) for of_ranks in zip(*(rank["losses"] for rank in run), strict=True)]
-    width = max(1, len(curve) // 10)  # one batch's loss is mostly noise
-    stops = [round(mark * len(curve)) for mark in MARKS]
-    return [fmean(curve[stop - width : stop]) for stop in stops]
-
-
-def total(run: Run, name: str) -> int:
-    """A count of the books, all ranks together."""
-    return sum(rank["books"][name] for rank in run)
-
-
 def tables(runs: Sequence[Run]) -> Iterator[str]:
     """Time and learning, then segments."""
     marks = [f"loss at {mark:.0%}" for mark in MARKS]
     rows = [
-        [run[0]["task"], run[0]["transport"], f"{median(_times(run)) * 1e3:.1f}",
+        [run[0]["task"], run[0]["transport"], f"{median(step_times(run)) * 1e3:.1f}",
          *(f"{loss:.4f}" for loss in losses_at_marks(run)), f"{run[0]['score']:.4f}",
-         run[0]["score_name"], _replicas(run)]
+         run[0]["score_name"], replicas(run)]
         for run in runs
     ]  # fmt: skip
     header = ["task", "transport", "step (ms)", *marks, "final", "", "replicas"]
@@ -115,24 +99,15 @@ def tables(runs: Sequence[Run]) -> Iterator[str]:
 def honesty(tasks: dict[str, dict[str, Run]]) -> Iterator[str]:
     """Where dlcpd is no faster here, and why (P10)."""
     for name, task in tasks.items():
-        gloo = median(_times(task["gloo"]))
+        gloo = median(step_times(task["gloo"]))
         for transport in ("exact", "bounded"):
-            share = gloo / median(_times(task[transport]))
+            share = gloo / median(step_times(task[transport]))
             if share < 1:
                 yield (
                     f"no gain: Gloo needs {share:.2f} of the step time of {name} over {transport}, "
                     f"because only dlcpd has {show_fraction(LOSS)} loss to repair here, and all "
                     f"hosts share {len(os.sched_getaffinity(0))} cores"
                 )
-
-
-def _times(run: Run) -> list[float]:
-    return slowest([rank["times"] for rank in run])
-
-
-def _replicas(run: Run) -> str:
-    digests = {rank["digest"] for rank in run}
-    return digests.pop() if len(digests) == 1 else f"{len(digests)} DIFFERENT"
 
 
 def judge(task: dict[str, Run]) -> Iterator[Check]:
@@ -155,7 +130,7 @@ def _tracks(name: str, task: dict[str, Run]) -> Check:
 
 def _equal(name: str, task: dict[str, Run]) -> Check:
     offenders = [
-        f"{transport}: {_replicas(task[transport])} sets of parameters"
+        f"{transport}: {replicas(task[transport])} sets of parameters"
         for transport in ("exact", "bounded")
         if len({rank["digest"] for rank in task[transport]}) > 1
     ]
@@ -215,7 +190,7 @@ def _document(runs: Sequence[Run], checks: Sequence[Check], seconds: float) -> d
         "checks": [asdict(check) for check in checks],
         "runs": [
             {"task": run[0]["task"], "transport": run[0]["transport"], "score": run[0]["score"],
-             "step_seconds": median(_times(run)), "losses_at_marks": losses_at_marks(run),
+             "step_seconds": median(step_times(run)), "losses_at_marks": losses_at_marks(run),
              "digests": [rank["digest"] for rank in run], "books": [r["books"] for r in run]}
             for run in runs
         ],

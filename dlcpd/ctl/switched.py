@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
@@ -60,11 +59,3 @@ def in_namespaces(places: Sequence[str], **settings: Any) -> list[HostPlan]:
             )
         )
     return plans
-
-
-def tcp_congestion_control() -> str:
-    """What new namespaces inherit; on loss it decides what Gloo is worth."""
-    try:
-        return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    except OSError:
-        return "of unknown congestion control"

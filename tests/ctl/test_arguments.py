@@ -30,6 +30,11 @@ ROOT = Path(__file__).parents[2]
         ("bench all-reduce --loss 0.95", "at most 0.9"),
         ("bench all-reduce --switch 1gbit --netns a=10.0.0.1", "not allowed with"),
         ("bench all-reduce --switch-loss 2", "no fraction"),
+        ("bench step --models vgg19", "'vgg19': choose from vgg16"),
+        ("bench step --scale 0", "above 0"),
+        ("bench step --ratio 11", "0.1 to 10"),
+        ("bench training --seeds 0", "1..100"),
+        ("bench training --share 2", "no fraction"),
         ("verify --hosts 9", "2..8"),
         ("verify --loss 1.5", "no fraction"),
         ("verify --seed -1", "no whole number"),
@@ -61,6 +66,8 @@ def test_usage_errors(line: str, says: str, capsys: pytest.CaptureFixture[str]) 
         ("bench all-reduce --set window=1", "--set: [network] window"),
         ("bench all-reduce --netns nonsense --netns a=10.0.0.1", "NAMESPACE=ADDRESS"),
         ("bench all-reduce --netns a=10.0.0.1", "at least two"),
+        ("bench step --rate fast", "--rate: rate 'fast': write it as"),
+        ("bench step --set entropi=8", "did you mean entropy"),
     ],
 )
 def test_wishes_that_do_not_fit_together(

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from dlcpd.ctl.checks import OPEN, broken
-from dlcpd.ctl.demo import by_task, honesty, judge, losses_at_marks, tables
+from dlcpd.ctl.demo import by_task, honesty, judge, tables
+from dlcpd.ctl.learning import losses_at_marks
 
 Task = dict[str, list[dict[str, Any]]]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlcpd.ctl import demo as demo_command
-from dlcpd.ctl import launch
+from dlcpd.ctl import launch, learning
 from dlcpd.ctl.checks import OPEN, broken
 from dlcpd.ctl.hosts import on_loopback, running
 from dlcpd.ctl.main import main
@@ -80,8 +80,8 @@ def test_a_short_demo_learns_and_holds_its_promises() -> None:
     for task in tasks.values():
         assert list(task) == ["gloo", "exact", "bounded"]
         assert broken(list(demo_command.judge(task))) == []
-        assert demo_command.total(task["bounded"], "given_up") > 0
-        curve = demo_command.losses_at_marks(task["bounded"])
+        assert learning.total(task["bounded"], "given_up") > 0
+        curve = learning.losses_at_marks(task["bounded"])
         assert curve[-1] < curve[0]
 
 

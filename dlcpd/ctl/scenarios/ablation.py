@@ -4,10 +4,10 @@ import argparse
 from typing import Any, Final
 
 from dlcpd.ctl.checkout import from_checkout
+from dlcpd.ctl.machine import tcp_congestion_control
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.scenarios.claims import Findings
 from dlcpd.ctl.scenarios.job import OURS, THEIRS, Job, Operation, Phase, Result, on_fabric, run
-from dlcpd.ctl.switched import tcp_congestion_control
 
 # Four hosts, two spines that together carry less than the hosts send, 1 % random loss per
 # switch, and bursts of others between hosts 0 and 3.

@@ -4,10 +4,10 @@ import argparse
 from statistics import median
 from typing import Any, Final
 
+from dlcpd.ctl.machine import tcp_congestion_control
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.scenarios.claims import Findings
 from dlcpd.ctl.scenarios.job import OURS, THEIRS, Job, Operation, Phase, on_fabric, run
-from dlcpd.ctl.switched import tcp_congestion_control
 
 RATE: Final = "200mbit"
 SIZE: Final = 4 << 20  # bytes
