@@ -69,6 +69,15 @@ def test_what_does_not_gain_is_said_with_its_reason() -> None:
     assert "1.0% of its segments sent again" in lines[2]
 
 
+def test_idle_lines_are_called_unexplained() -> None:
+    lines = list(honesty(case(), rows("vgg16", [run(1.3, 1.3, 1.0)])))
+    assert len(lines) == 1
+    assert "nothing is lost here" in lines[0]
+    slow = list(honesty(case(), rows("vgg16", [run(1.3, 4.0, 1.0)])))
+    assert len(slow) == 1
+    assert "neither line nor computation explain" in slow[0]
+
+
 def test_where_no_order_could_gain_that_is_the_reason() -> None:
     front = [Pace(0.0, 0.0, 4.0), *(Pace(1e-3, 1e-3, 0.0) for _ in range(15))]
     hopeless = Case("vgg16", NETWORKS["vgg16"](), front, 4.0)
