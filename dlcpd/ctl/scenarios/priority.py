@@ -35,8 +35,8 @@ def priority(options: argparse.Namespace, output: Output) -> int:
         found.times(f"front under contention, {name}", front[layers])
         found.times(f"everything, {name}", total[layers])
     found.claim("front under contention over alone", median(front[True]) / median(solo), SOLO)
-    change = abs(median(total[True]) / median(total[False]) - 1)
-    found.claim("everything, with classes against without: apart by", change, TOTAL)
+    change = median(total[True]) / median(total[False])
+    found.claim("everything, with classes over without", change, 1 + TOTAL)
     text = (
         f"4 hosts, {RATE} ports with a queue per class; {FRONT >> 20} MiB of front layers "
         f"{AFTER * 1e3:.0f} ms after {BACK >> 20} MiB of back layers, seeds 1..{options.seeds}"
