@@ -222,10 +222,14 @@ class UdpPath:
         tos = [(socket.IPPROTO_IP, socket.IP_TOS, byte)]
         if self.family == socket.AF_INET6:
             tos = [(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, byte)]
-        try:
-            self.socket.sendmsg([control.data], tos, mmsg.MSG_DONTWAIT, peer[1])
-        except OSError as exc:
-            self.counters[f"send_{errno.errorcode.get(exc.errno or 0, 'error')}"] += 1
+        for _ in range(MAX_REFUSED):
+            try:
+                self.socket.sendmsg([control.data], tos, mmsg.MSG_DONTWAIT, peer[1])
+            except OSError as exc:
+                if exc.errno in ICMP_ERRORS:
+                    continue  # of an earlier probe, and not about this one
+                self.counters[f"send_{errno.errorcode.get(exc.errno or 0, 'error')}"] += 1
+            return
 
     # --- in -------------------------------------------------------------------------
 

@@ -9,17 +9,18 @@ from dlcpd.ctl.output import Output
 from dlcpd.ctl.scenarios.claims import Findings
 from dlcpd.ctl.scenarios.job import OURS, THEIRS, Job, Operation, Phase, Result, on_fabric, run
 
-# Four hosts, two spines that together carry less than the hosts send, 1 % random loss per
-# switch, and bursts of others between hosts 0 and 3.
+# Four hosts; four spines that together carry half of what the hosts of a leaf send, so that two
+# flows on one collide; random loss at each switch; bursts of others between hosts 0 and 3. Slow
+# links, so that the fabric is the bottleneck and not the two cores that emulate it.
 PLAN: Final = {
-    "hosts": 4, "leaves": 2, "spines": 2, "host_rate": "200mbit", "spine_rate": "100mbit",
+    "hosts": 4, "leaves": 2, "spines": 4, "host_rate": "100mbit", "spine_rate": "25mbit",
     "classes": True, "ecn_bytes": 60_000, "loss": 0.003,
 }  # fmt: skip
 BOUND: Final = 0.05
 ROUNDS: Final = 20
 # An iteration: gradients of back layers come first, those of front layers last.
-STEP: Final = (("back", 2 << 20, 0.0), ("middle", 2 << 20, 0.02), ("front", 1 << 20, 0.04))
-OTHERS_RATE: Final = "60mbit"
+STEP: Final = (("back", 1 << 20, 0.0), ("middle", 1 << 20, 0.02), ("front", 1 << 19, 0.04))
+OTHERS_RATE: Final = "15mbit"
 OTHERS_SECONDS: Final = 240.0  # at most; they end with the fabric
 
 ONE: Final = {"entropy": 1, "layer_priority": False, "drop_rank": "none"}
@@ -48,9 +49,9 @@ def ablation(options: argparse.Namespace, output: Output) -> int:
         tails.append(found.times(name, ours).p99)
     found.claim("p99 of all mechanisms over that of the base", tails[-1] / tails[0], 1.0)
     text = (
-        f"4 hosts, 2 spines at half the hosts' rate, 0.3 % loss per switch, UDP bursts of others, "
-        f"an iteration of {sum(size for _, size, _ in STEP) >> 20} MiB in three layers, bound "
-        f"{BOUND:.0%}, seeds 1..{options.seeds}"
+        f"4 hosts at 100 Mb/s, 4 spines at 25, 0.3 % loss per switch, UDP bursts of others, "
+        f"an iteration of {sum(size for _, size, _ in STEP) / (1 << 20):g} MiB in three layers, "
+        f"bound {BOUND:.0%}, seeds 1..{options.seeds}"
     )
     return found.report("ablation", text).tell(output)
 
