@@ -111,8 +111,10 @@ class Endpoint:
     def _share(self, flow: Flow, senders: int) -> int:
         """Bytes that one of so many senders may have in flight: its part of what this host
         takes in, of its receive buffers, and no more than its window."""
-        room = self._arriving.budget(flow.paths.slowest_rtt) // senders
-        return min(room, self.grant // len(self.flows), self.max_window)
+        most = min(self.grant // len(self.flows), self.max_window)
+        if not self.congestion_control:
+            return most
+        return min(self._arriving.budget(flow.paths.slowest_rtt) // senders, most)
 
     def _update_grant(self, flow: Flow) -> None:
         """Those that send share what those that do not leave."""

@@ -17,6 +17,7 @@ from dlcpd.ctl.checks import OPEN, Check, broken, report, verdict
 from dlcpd.ctl.hosts import NetworkTable, on_loopback, running
 from dlcpd.ctl.learning import MARKS, Run, losses_at_marks, replicas, step_times, total
 from dlcpd.ctl.output import Output
+from dlcpd.ctl.traffic_seen import FATES, class_rows, shares, together
 
 HOSTS: Final = 4
 PATHS: Final = 2
@@ -94,6 +95,21 @@ def tables(runs: Sequence[Run]) -> Iterator[str]:
     header = ["segments, all ranks", "", "sent", "lost", "repaired", "given up", "returned"]
     yield table.render(header, counts, left=2)
     yield ""
+    yield from network(booked)
+    yield ""
+
+
+def network(booked: Sequence[Run]) -> Iterator[str]:
+    """What became of the datagrams: by class, and by path."""
+    seen = [
+        ([run[0]["task"], run[0]["transport"]], together(r["books"]["network"] for r in run))
+        for run in booked
+    ]
+    rows = [row for what, one in seen for row in class_rows(what, one)]
+    header = ["datagrams, all ranks", "", "class", *FATES]
+    yield table.render(header, rows, left=3)
+    for (task, transport), one in seen:
+        yield f"{task} over {transport}: {shares(one)}"
 
 
 def honesty(tasks: dict[str, dict[str, Run]]) -> Iterator[str]:

@@ -139,8 +139,8 @@ def _ledger(sessions: dict[str, Any]) -> Iterator[str]:
 
 
 PEER_HEADER: Final = (
-    "job", "rank", "host", "state", "path", "data", "sent", "lost", "rtt(us)", "window(B)",
-    "missing", "last words",
+    "job", "rank", "host", "state", "path", "data", "via", "sent", "lost", "rtt(us)", "window",
+    "missing", "is", "last words",
 )  # fmt: skip
 
 
@@ -157,12 +157,20 @@ def peer_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
                 yield _peer_row(session["job"], peer, number, path)
 
 
+def _condition(path: dict[str, Any]) -> str | None:
+    """Of a path, in a word; None where nothing is known of it."""
+    if not path:
+        return None
+    return "down" if not path.get("up", True) else "gray" if path.get("gray") else "up"
+
+
 def _peer_row(job: str, peer: dict[str, Any], number: int, path: dict[str, Any]) -> list[Any]:
     data = peer["data"][number] if number < len(peer["data"] or []) else None
     rtt = path.get("rtt")
     return [
         job, peer["rank"], peer["host"], peer["state"], number,
-        f"{data[0]}:{data[1]}" if data else None, path.get("sent"), path.get("lost"),
+        f"{data[0]}:{data[1]}" if data else None, " ".join(path.get("hops", [])) or None,
+        path.get("sent"), path.get("lost"),
         f"{rtt * 1e6:.0f}" if rtt else None, path.get("congestion_window"), path.get("missing"),
-        peer["last_words"] or None,
+        _condition(path), peer["last_words"] or None,
     ]  # fmt: skip

@@ -15,6 +15,7 @@ from dlcp_client import cross_step, ddp
 from dlcpd.ctl.ranks import Conductor
 from dlcpd.ctl.status import query
 from dlcpd.ctl.tasks import Task
+from dlcpd.ctl.traffic_seen import seen
 
 BUCKET_MB: Final = 1  # several buckets per model, and most of them above one chunk
 TOLD_EVERY: Final = 20  # steps per line of progress
@@ -104,7 +105,7 @@ def parameters_digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _books(conductor: Conductor, registration: Registration) -> dict[str, int] | None:
+def _books(conductor: Conductor, registration: Registration) -> dict[str, Any] | None:
     """Totals of the session, which ends here."""
     if registration is None:
         return None
@@ -120,6 +121,7 @@ def _books(conductor: Conductor, registration: Registration) -> dict[str, int] |
         "returned": ledger.returned,
         "held_bytes": session["residual_bytes"],
         "injected": report["counters"].get("injected_loss", 0),
+        "network": seen(report),
     }
     conductor.barrier("books")
     registration.close()

@@ -19,7 +19,7 @@ class EngineConfig:
     window: int = 8 << 20  # bytes one peer may have in flight: 100 Gb/s times 600 us of round trip
     offload: bool = True  # False: no GSO/GRO, one datagram per message (also the fallback)
     rate_limit_bps: float = 0.0  # bit/s for the whole engine; 0 = only congestion control limits
-    congestion_control: bool = True  # False: only the peers' credit and the rate limit hold it back
+    congestion_control: bool = True  # False: only receive buffers and the rate limit hold it back
     layer_priority: bool = True  # False: all gradients in the last class, first come first served
     drop_rank: str = "both"  # how small segments are marked: "dscp", "ecn", "both" or "none"
     bounded_loss: bool = True  # False: this host gives nothing up and lets nothing be given up

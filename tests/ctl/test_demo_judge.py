@@ -12,7 +12,7 @@ from dlcpd.ctl.learning import losses_at_marks
 Task = dict[str, list[dict[str, Any]]]
 
 
-def run(transport: str, books: dict[str, int] | None) -> list[dict[str, Any]]:
+def run(transport: str, books: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [
         {"task": "t", "transport": transport, "score_name": "accuracy", "score": 0.9,
          "losses": [2.0 - step / 20 for step in range(20)], "times": [0.01] * 20,
@@ -23,7 +23,9 @@ def run(transport: str, books: dict[str, int] | None) -> list[dict[str, Any]]:
 
 def clean() -> Task:
     nothing = {"sent": 1000, "repaired": 5, "lost": 0, "given_up": 0, "returned": 0,
-               "held_bytes": 0, "injected": 9}  # fmt: skip
+               "held_bytes": 0, "injected": 9,
+               "network": {"classes": {"front": {"sent": 70, "lost": 3, "marked": 1}},
+                           "paths": [40, 60], "news": {}}}  # fmt: skip
     some = nothing | {"lost": 8, "given_up": 8, "returned": 6, "held_bytes": 1408 + 64}
     return {
         "gloo": run("gloo", None), "exact": run("exact", nothing), "bounded": run("bounded", some),
@@ -124,3 +126,5 @@ def test_tables_show_every_run_and_shout_about_replicas() -> None:
     assert text.count("accuracy") == 3
     assert "2 DIFFERENT" in text
     assert "returned" in text
+    assert "front   140     6       2" in text  # two ranks
+    assert "t over bounded: 2 paths carried 40.0%, 60.0%" in text

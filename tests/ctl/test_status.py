@@ -69,6 +69,19 @@ def test_peers_are_shown_path_by_path() -> None:
     assert {(row["host"], row["rtt(us)"], row["lost"]) for row in rows} == {("beta", "250", 1)}
 
 
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [({}, "up"), ({"gray": True}, "gray"), ({"up": False, "gray": True}, "down")],
+    ids=str,
+)
+def test_a_path_says_how_it_is_and_whom_it_crosses(more: dict[str, Any], word: str) -> None:
+    shown = report()
+    path = PATH | {"up": True, "gray": False, "hops": ["10.77.0.1", "?"]} | more
+    shown["engine"]["sessions"]["3"]["peers"][0]["paths"] = [path]
+    [row] = [dict(zip(PEER_HEADER, row, strict=True)) for row in peer_rows(shown)]
+    assert (row["is"], row["via"]) == (word, "10.77.0.1 ?")
+
+
 def test_a_peer_that_the_engine_does_not_know_yet_has_a_row_too() -> None:
     young = report()
     young["engine"]["sessions"] = {}
