@@ -71,7 +71,7 @@ def test_routes_are_found_and_links_carry_equal_shares() -> None:
     fabric = Fabric()
     reduced(fabric, TWO_SPINES, {"entropy": 8})
     assert {peer["routes"] for peer in fabric.peers()} == {2}
-    assert not [name for name in fabric.counters() if name.startswith("send_")]  # ICMP costs nothing
+    assert not [n for n in fabric.counters() if n.startswith("send_")]  # ICMP costs nothing
     assert {path["hops"][1] for path in fabric.paths()} == {"10.77.255.1", "10.77.255.2"}
     for leaf in ("l0", "l1"):
         sent = fabric.sent(leaf)
