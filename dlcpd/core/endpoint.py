@@ -297,7 +297,7 @@ class Endpoint:
         """Control datagrams to send now."""
         out: list[Control] = []
         for flow in self.flows.values():
-            if flow.outbox or flow in self._touched:
+            if flow.outbox.waiting or flow in self._touched:
                 self._update_grant(flow)
                 out += flow.flush(now)
         self._touched.clear()

@@ -17,6 +17,7 @@ from dlcpd.core.datagram import Control, Group, Transmit
 from dlcpd.core.early import EarlyData
 from dlcpd.core.health import PathState
 from dlcpd.core.incoming import Host, Incoming
+from dlcpd.core.outbox import Outbox
 from dlcpd.core.pass_time import PassTime
 from dlcpd.core.paths import CONTROL, Paths
 from dlcpd.core.receiver import Answer
@@ -27,8 +28,6 @@ from dlcpd.core.wire_batch import SEGMENT, SENT_AT, Words, build
 
 MAX_BATCH: Final = 1440  # datagrams of one system call: 32 GSO bursts, 2 MB
 ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
-ANSWER_DELAY: Final = 2e-3  # seconds CREDIT and COMPLETE wait for an ASK; half the least RTO
-COMPANY: Final = 1e-3  # seconds after which they go along with whatever leaves
 ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
 STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
 SMALL_SEND: Final = 12  # datagrams; fewer are not worth a system call while others are out
@@ -52,19 +51,18 @@ class Flow:
     opening: int = 0  # bytes of that when it begins, and others with it
     pass_time: PassTime = field(default_factory=PassTime)
     early: EarlyData = field(default_factory=EarlyData)
-    outbox: list[Control] = field(default_factory=list)
+    outbox: Outbox = field(init=False)
     heard_at: float = 0.0
     unanswered: int = 0  # pings since the peer was last heard
     _queues: dict[int, deque[ChunkSender]] = field(default_factory=dict)  # by traffic class
     _senders: dict[Key, ChunkSender] = field(default_factory=dict)
     _incoming: dict[Key, Incoming] = field(default_factory=dict)
-    _complete: list[Key] = field(default_factory=list)  # to be told, soon
-    _heard_ready: set[int] = field(default_factory=set)  # operations; likewise
-    _owing_since: float | None = None  # when something came that the peer will want answered
     _probe_acked: int | None = None  # acked at the last look; None: nothing is awaited
     _probe_attempt: int = 0
     _check_at: float = 0.0  # not before
-    _pinged: bool = False  # the peer has asked by itself, and may hear us on some routes only
+
+    def __post_init__(self) -> None:
+        self.outbox = Outbox(self.index, self.token_out, self.paths)
 
     # --- sending ------------------------------------------------------------------
 
@@ -249,13 +247,13 @@ class Flow:
             return None
         self.host.count(opened, datagrams)
         if ending and opened in ("duplicate", "stale"):
-            self._complete.append(key)  # our COMPLETE was lost: say it again
+            self.outbox.complete.append(key)  # our COMPLETE was lost: say it again
         return None
 
     def _finish(self, incoming: Incoming, now: float) -> None:
         del self._incoming[incoming.key]
         self.host.cancel_timer((self, "chunk", incoming.key))
-        self._complete.append(incoming.key)
+        self.outbox.complete.append(incoming.key)
         self.host.on_received(incoming, now)
 
     # --- control in ---------------------------------------------------------------
@@ -285,7 +283,7 @@ class Flow:
                     self.acknowledge((key[0], key[1], chunk), now)
 
     def _on_ping(self, header: Header, arrived_at: float) -> None:
-        self._pinged = True
+        self.outbox.pinged = True
         traffic_class = header.tag // DROP_RANKS
         self.paths.on_arrival(header.path, traffic_class, 0, header.packet_number, ask=True)
         self.paths.on_stamp(header.path, traffic_class, header.sent_at, arrived_at)
@@ -321,20 +319,12 @@ class Flow:
             sender.on_veto(vetoed)
             self._repair(sender)
             return
-        self._tell(Kind.ACK, key, round_=header.round, path=header.path)
+        self.outbox.put_about(Kind.ACK, key, round_=header.round, path=header.path)
 
     def _repair(self, sender: ChunkSender) -> None:
         """Queue a chunk before the others of its class."""
         self.host.cancel_timer((self, "end", sender.key))
         self._queue(sender, first=True)
-
-    def acknowledge_ready(self, operation: int) -> None:
-        """Tell the peer, soon, that its READY is here."""
-        self._heard_ready.add(operation)
-
-    def imply_complete(self, operation: int) -> None:
-        """The READY that leaves now says that all of `operation` is complete."""
-        self._complete = [key for key in self._complete if key[0] != operation]
 
     def acknowledge(self, key: Key, now: float) -> None:
         """The peer has this chunk, as a COMPLETE or its consequences show."""
@@ -401,7 +391,7 @@ class Flow:
                 packet_number=self.paths.space(via, traffic_class).sent & 0xFFFFFFFF,
                 sent_at=microseconds(now) or 1,
             )  # fmt: skip
-            self.tell(header, path=via)  # in the queue of the data: it must not overtake them
+            self.outbox.put(header, path=via)  # in the queue of the data: it must not overtake them
         sender.tail = (path, number, space.acked)
         at = now + self.paths.timeout(traffic_class, sender.probes)
         self.host.set_timer((self, "end", sender.key), at)
@@ -412,7 +402,7 @@ class Flow:
         answer = receiver.evaluate(now, 0.9 * wait)
         if answer is not Answer.NOTHING:
             nack = answer is Answer.NACK
-            self._tell(
+            self.outbox.put_about(
                 Kind.NACK if nack else Kind.FINAL, incoming.key, pack_bits(~receiver.received),
                 round_=receiver.round if nack else receiver.offer, attempt=receiver.attempts - 1,
             )  # fmt: skip
@@ -420,40 +410,7 @@ class Flow:
         if receiver.missing:
             self.host.set_timer((self, "chunk", incoming.key), now + wait)
 
-    # --- control out --------------------------------------------------------------
-
-    def _tell(
-        self, kind: Kind, key: Key, body: bytes = b"", *, round_: int = 0,
-        path: int | None = None, attempt: int = 0,
-    ) -> None:  # fmt: skip
-        operation, stage, chunk = key
-        flags = Flag.PULL_STAGE if stage is Kind.PULL else Flag.NONE
-        header = Header(kind, self.token_out, operation, chunk, round=round_, flags=flags)
-        self.tell(header, body, path=path, attempt=attempt)
-
-    def tell(
-        self, header: Header, body: bytes = b"", *, path: int | None = None, attempt: int = 0
-    ) -> None:
-        """Queue one control datagram, on the best path unless told.
-
-        An answer takes the path of its question, which has just carried something.
-        """
-        if path is None or path >= len(self.paths):
-            path = self.paths.for_control(attempt)
-        self.paths.tx[path].expecting = True
-        self._put(header, body, path)
-
-    def tell_everywhere(self, header: Header, body: bytes) -> None:
-        """Queue one control datagram on every path; an answer is expected on the best."""
-        best = self.paths.for_control(0)
-        for index in range(len(self.paths)):
-            if index != best:
-                self._put(header, body, index)
-        self.tell(header, body, path=best)
-
-    def _put(self, header: Header, body: bytes, path: int) -> None:
-        data = control.datagram(header._replace(path=path), body)
-        self.outbox.append(Control(self.index, path, data, header.tag))
+    # --- paths --------------------------------------------------------------------
 
     def check_paths(self, now: float) -> bool:
         """Ping paths that owe an answer, demote those that stay silent. True: some do owe one."""
@@ -471,9 +428,9 @@ class Flow:
             self.check_paths(now)
 
     def ping(self, now: float) -> None:
-        """Ask on every path whether the peer lives and what it has."""
+        """Ask on every route whether the peer lives and what it has."""
         self.unanswered += 1
-        for index in range(len(self.paths)):
+        for index in self.paths.carriers:
             self._ping(index, now)
 
     def _ping(self, index: int, now: float) -> None:
@@ -485,55 +442,20 @@ class Flow:
                 Kind.PING, self.token_out, path=index, tag=traffic_class * DROP_RANKS,
                 packet_number=space.sent & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
             )  # fmt: skip
-            self.tell(header, path=index)
+            self.outbox.put(header, path=index)
 
     def flush(self, now: float) -> list[Control]:
-        """Control datagrams to send now.
-
-        What arrived and what is complete is told when the peer asks. Else it waits: for
-        another datagram, since waking the peer up costs more than the telling, or for a READY
-        that says it all. At most ANSWER_DELAY.
-        """
-        if self._owing_since is None:
-            if self._complete or self._heard_ready or self.paths.pending:
-                self._owing_since = now
-                self.host.set_timer((self, "answer", None), now + ANSWER_DELAY)
-        elif self.outbox and now >= self._owing_since + COMPANY:
-            self.answer(now)
-        if self.paths.asked:
-            self.answer(now)
-        out, self.outbox = self.outbox, []
+        """Control datagrams to send now."""
+        out = self.outbox.take(now, self.grant)
+        if self.outbox.answer_at is None:
+            self.host.cancel_timer((self, "answer", None))
+        else:
+            self.host.set_timer((self, "answer", None), self.outbox.answer_at)
         return out
 
     def answer(self, now: float) -> None:
-        """Tell all that the peer may wait to hear."""
-        self._owing_since = None
-        self.host.cancel_timer((self, "answer", None))
-        rows = self.paths.credits(now)
-        for at in range(0, len(rows), control.MAX_CREDIT_ROWS):
-            some = rows[at : at + control.MAX_CREDIT_ROWS]
-            body = control.pack_credit(self.grant, some)
-            for path in self._answer_paths():
-                self.tell(Header(Kind.CREDIT, self.token_out), body, path=path)
-        if self._complete:
-            self._report_complete()
-        self._pinged = False
-        for operation in sorted(self._heard_ready):
-            self.tell(Header(Kind.READY_ACK, self.token_out, operation))
-        self._heard_ready.clear()
-
-    def _answer_paths(self) -> list[int]:
-        """One path for what will be told again; every route for an answer that is waited for."""
-        return self.paths.carriers if self._pinged else [self.paths.for_credit()]
-
-    def _report_complete(self) -> None:
-        told, self._complete = self._complete, []
-        for operation, stage in sorted({key[:2] for key in told}):
-            chunks = [key[2] for key in told if key[:2] == (operation, stage)]
-            for at in range(0, len(chunks), control.MAX_CHUNKS_LISTED):
-                body = control.pack_chunks(chunks[at : at + control.MAX_CHUNKS_LISTED])
-                for path in self._answer_paths():
-                    self._tell(Kind.COMPLETE, (operation, stage, 0), body, path=path)
+        """Queue all that the peer may wait to hear."""
+        self.outbox.answer(now, self.grant)
 
     def forget(self, operation: int) -> None:
         """The operation failed: drop everything of it."""

@@ -145,7 +145,7 @@ class Session:
             flow.look_after_paths(now)
             told = Telling(*self.digests.next_for(flow.rank))
             self._telling[flow.rank, number] = told
-            flow.imply_complete(told.checked)
+            flow.outbox.imply_complete(told.checked)
             self._tell_ready(flow, operation)
             self._watch(flow)
         if number in self._doomed:
@@ -161,7 +161,9 @@ class Session:
         flags = Flag.LATE if (flow.rank, number) in self._late else Flag.NONE
         again = min(told.attempt, MAX_ROUND)
         header = Header(Kind.READY, flow.token_out, number, round=again, flags=flags)
-        flow.tell_everywhere(header, ready.pack())  # what follows on a path must find it there
+        flow.outbox.put_everywhere(
+            header, ready.pack()
+        )  # what follows on a path must find it there
         at = self._now + flow.paths.timeout(CONTROL, told.attempt)
         self.set_timer((self, "ready", flow.rank, number), at)
 
@@ -200,7 +202,7 @@ class Session:
         if operation is not None:
             if flow.rank in operation.ready_ranks:
                 if header.round:  # repeated: it does not know yet that we have heard
-                    flow.acknowledge_ready(number)
+                    flow.outbox.heard_ready.add(number)
             else:
                 self._match(flow.rank, operation, ready, late=bool(header.flags & Flag.LATE))
             return
@@ -209,7 +211,7 @@ class Session:
         if number > self.submitted:
             self._ready.setdefault(flow.rank, {})[number] = ready
             flow.early.announce(number)
-        flow.acknowledge_ready(number)
+        flow.outbox.heard_ready.add(number)
 
     def on_ready_ack(self, flow: Flow, number: int) -> None:
         """The peer knows that we are ready."""

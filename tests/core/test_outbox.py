@@ -1,0 +1,86 @@
+"""What the peer is owed waits for company, but not for long; what it asks for goes everywhere."""
+
+from collections import Counter
+
+from dlcpd.core.outbox import ANSWER_DELAY, COMPANY, Outbox
+from dlcpd.core.paths import Paths
+from dlcpd.core.wire import Header, Kind
+
+TOKEN, GRANT = 0xABC, 1 << 20
+
+
+def outbox(paths: int = 1) -> Outbox:
+    return Outbox(1, TOKEN, Paths.new(paths))
+
+
+def taken(box: Outbox, now: float) -> list[tuple[Kind, int]]:
+    """(kind, path) of what leaves."""
+    return [(Header.unpack_untrusted(c.data).kind, c.path) for c in box.take(now, GRANT)]
+
+
+def test_what_is_owed_waits_at_most_the_delay() -> None:
+    box = outbox()
+    box.complete.append((1, Kind.PUSH, 0))
+    assert taken(box, 5.0) == []
+    assert box.answer_at == 5.0 + ANSWER_DELAY
+    box.answer(box.answer_at, GRANT)
+    assert taken(box, 5.1) == [(Kind.COMPLETE, 0)]
+    assert box.answer_at is None
+
+
+def test_it_goes_along_with_what_leaves_once_that_is_worth_it() -> None:
+    box = outbox()
+    box.heard_ready.add(7)
+    taken(box, 5.0)
+    box.put(Header(Kind.PING, TOKEN))
+    assert taken(box, 5.0 + COMPANY / 2) == [(Kind.PING, 0)]
+    box.put(Header(Kind.PING, TOKEN))
+    assert taken(box, 5.0 + COMPANY) == [(Kind.PING, 0), (Kind.READY_ACK, 0)]
+
+
+def test_a_peer_that_asks_is_answered_at_once() -> None:
+    box = outbox()
+    box.paths.on_arrival(0, 4, 3, 3, ask=True)
+    assert taken(box, 5.0) == [(Kind.CREDIT, 0)]
+    assert taken(box, 5.1) == []
+
+
+def test_credit_takes_each_route_in_turn() -> None:
+    box = outbox(paths=3)
+    seen: Counter[int] = Counter()
+    for number in range(1, 31):
+        box.paths.on_arrival(0, 4, 1, number, ask=True)
+        seen.update(path for _, path in taken(box, float(number)))
+    assert seen == {0: 10, 1: 10, 2: 10}
+
+
+def test_the_answer_to_a_ping_goes_out_on_every_route() -> None:
+    box = outbox(paths=3)
+    box.pinged = True
+    box.complete.append((1, Kind.PULL, 4))
+    box.paths.on_arrival(1, 0, 0, 0, ask=True)
+    answers = taken(box, 5.0)
+    for kind in (Kind.CREDIT, Kind.COMPLETE):
+        assert sorted(path for k, path in answers if k is kind) == [0, 1, 2]
+    assert not box.pinged
+
+
+def test_what_all_must_hear_leaves_once_per_route() -> None:
+    box = outbox(paths=4)
+    for path, spine in enumerate("abab"):
+        box.paths.found(path, 1, spine)
+    box.put_everywhere(Header(Kind.READY, TOKEN, 1), b"")
+    assert sorted(path for _, path in taken(box, 5.0)) == [0, 1]
+
+
+def test_an_answer_is_expected_where_it_was_asked_for() -> None:
+    box = outbox(paths=2)
+    box.put(Header(Kind.PING, TOKEN), path=1)
+    assert [path.expecting for path in box.paths.tx] == [False, True]
+
+
+def test_a_ready_says_that_its_operation_is_complete() -> None:
+    box = outbox()
+    box.complete += [(1, Kind.PUSH, 0), (2, Kind.PUSH, 0)]
+    box.imply_complete(1)
+    assert box.complete == [(2, Kind.PUSH, 0)]
