@@ -13,7 +13,7 @@ from typing import Final
 
 INITIAL_WINDOW: Final = 64  # packets, ~90 KB: one GSO burst and a half
 MIN_WINDOW: Final = 16  # packets, ~22 KB: still a burst worth a system call
-MIN_SHARE: Final = 4  # packets of either, however many paths share them
+MIN_SHARE: Final = 8  # packets of either, however many routes share them: 40 Mb/s times 2 ms
 MAX_WINDOW: Final = 32768  # packets, ~46 MB: above any credit a receiver gives
 TARGET_DELAY: Final = 0.8e-3  # seconds of queue: 100 KB at 1 Gb/s, under half a 256 KB port buffer
 MAX_TARGET: Final = 1.6e-3  # seconds, where hosts take longer than that to answer

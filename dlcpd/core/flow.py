@@ -177,11 +177,12 @@ class Flow:
     def _ask(self, space: SpaceSender, words: Words) -> None:
         """Mark the ends of the window's quarters that lie in this batch."""
         limit = self._limit(space)
-        every = min(max(limit // ASKS_PER_WINDOW, min(limit, ASKING), 1), MAX_BATCH)
+        every = min(max(limit // ASKS_PER_WINDOW, min(limit // 2, ASKING), 1), MAX_BATCH)
+        marks = min(ASKING, max(every // 2, 1))  # all of a small window would be asked for thrice
         first = space.sent - len(words)  # the packet before the batch
         for number in range(max(space.asked + every, first + 1), space.sent + 1, every):
             row = number - first
-            words[max(row - ASKING, 0) : row, 0] |= ASK
+            words[max(row - marks, 0) : row, 0] |= ASK
             space.asked = number
 
     # --- data in ------------------------------------------------------------------

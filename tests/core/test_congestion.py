@@ -213,7 +213,7 @@ def test_a_pace_beyond_the_largest_batch_is_none() -> None:
 
 def test_many_paths_share_what_one_flow_begins_with() -> None:
     windows = [CongestionWindow(share=1 / paths).window for paths in (1, 4, 16)]
-    assert windows == [INITIAL_WINDOW, INITIAL_WINDOW / 4, INITIAL_WINDOW / 16]
+    assert windows == [INITIAL_WINDOW, INITIAL_WINDOW / 4, MIN_SHARE]
     path = Path(CongestionWindow(share=1 / 16))
     path.round()
     for _ in range(20):
