@@ -111,11 +111,19 @@ class AllReduce(Reduction):
         segments = segment_count(chunk.size, self.segment_size)
         # P5: rotate who comes last
         order = rotated_order(segments, short_tail=short, rng=random.Random(seed))  # noqa: S311
-        ranks = self._energy.drop_ranks(chunk.index) if self.spec.tag_magnitude else _PROTECTED
+        ranks = self._drop_ranks(chunk.index, seed)
         return self._chunk_sender(
             Kind.PUSH, chunk, order=order, drop_ranks=ranks,
             weight=self._energy.of(chunk.index), budget=self._budget(chunk),
         )  # fmt: skip
+
+    def _drop_ranks(self, chunk: int, seed: int) -> NDArray[np.uint8] | np.uint8:
+        match self.spec.drop_ranks:
+            case "magnitude":
+                return self._energy.drop_ranks(chunk)
+            case "chance":
+                return self._energy.shuffled_ranks(chunk, seed)
+        return _PROTECTED
 
     def _chunk_sender(
         self, kind: Kind, chunk: Chunk, *, order: Segments | None = None,

@@ -29,7 +29,7 @@ class Spec:
     digest_every: int = 0  # 1 of so many chunks enters the replica digest; 0 = none
     seed: int = 0  # of the send order
     layers: list[list[int]] = field(default_factory=list)  # as in Submit
-    tag_magnitude: bool = True  # small segments get lower drop ranks
+    drop_ranks: str = "magnitude"  # what segments get theirs by; "chance", or "none"
     give_up: bool = True  # False: whatever the bound, nothing here is given up
 
 

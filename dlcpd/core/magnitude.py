@@ -69,6 +69,12 @@ class OperationEnergy:
         ranks[energy <= self._low] = LIGHT
         return ranks
 
+    def shuffled_ranks(self, chunk: int, seed: int) -> NDArray[np.uint8]:
+        """As many of each rank, dealt at random: the control of an experiment."""
+        ranks = self.drop_ranks(chunk)
+        np.random.default_rng((seed, chunk)).shuffle(ranks)
+        return ranks
+
     def beyond(self, segments: Segments, weight: Energies, bound: float) -> Segments:
         """Which of `segments` must not be given up, the heaviest first to be refused: those
         that are infinite, and those that would bring what the operation gives up above

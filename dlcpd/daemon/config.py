@@ -67,7 +67,8 @@ class NetworkTable:
     # False, and nothing yields to other traffic: for networks of one's own, and to measure
     congestion_control: bool = flag(_ENGINE.congestion_control)
     layer_priority: bool = flag(_ENGINE.layer_priority)  # front layers in higher classes
-    drop_rank: str = one_of("both", "dscp", "ecn", "none", default=_ENGINE.drop_rank)
+    # how they show; "shuffled" deals them at random: to measure what they are worth
+    drop_rank: str = one_of("both", "dscp", "ecn", "none", "shuffled", default=_ENGINE.drop_rank)
     bounded_loss: bool = flag(_ENGINE.bounded_loss)  # false: exact, whatever clients ask for
     alarm_loss: float = real(0.0, 1.0, _ENGINE.alarm_loss)  # fraction that makes a path gray
     peer_timeout: float = real(0.05, 60.0, _ENGINE.peer_timeout)  # seconds of a peer's silence

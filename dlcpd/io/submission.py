@@ -2,6 +2,7 @@
 
 from hashlib import blake2b
 from itertools import pairwise
+from typing import Final
 
 from dlcpd.collectives.all_reduce import AllReduce, ScratchPool
 from dlcpd.collectives.one_shot import OneShot
@@ -15,6 +16,8 @@ from dlcpd.core.layers import MILLION
 from dlcpd.core.numbers import INTEGERS, STORAGE
 from dlcpd.core.session import Session
 from dlcpd.io.config import EngineConfig
+
+_BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop ranks, by setting
 
 
 class Workshop:
@@ -43,7 +46,7 @@ class Workshop:
         spec = Spec(
             ask.operation, ask.name, _ready(ask), now + ask.deadline, ask.in_place, ask.critical,
             config.digest_every, seed=session.number, layers=self._layers(ask),
-            tag_magnitude=config.drop_rank != "none", give_up=config.bounded_loss,
+            drop_ranks=_BASIS.get(config.drop_rank, "magnitude"), give_up=config.bounded_loss,
         )  # fmt: skip
         memory = arena[ask.offset : ask.offset + size]
         segment_size = self._config.segment_size

@@ -31,6 +31,7 @@ MAX_UDP: Final = 65507  # bytes of payload of one IPv4 UDP message (RFC 768, RFC
 MAX_RUN: Final = 64  # segments per GSO message on every kernel that has it (udp(7))
 MAX_ROWS: Final = 1600  # datagrams of one Transmit; above core's largest batch
 RECEIVE_ROWS: Final = 1440  # datagrams per receive call, 2 MB: half or twice as many is no faster
+_BOTH: Final = ("both", "shuffled")  # settings that show drop ranks by DSCP and by ECN
 MAX_REFUSED: Final = 64  # pending ICMP errors skipped per batch
 USELESS_GRO: Final = 8  # full receive calls in a row without a joined message: 256 datagrams
 
@@ -261,11 +262,11 @@ class UdpPath:
 
 def tos_of_tags(drop_rank: str = "both") -> list[int]:
     """The TOS byte of each tag: DSCP and ECN of its class and drop rank, as far as
-    `drop_rank` ("dscp", "ecn", "both", "none") lets them show it.
+    `drop_rank` (a setting of [network]) lets them show it.
 
     A tag that the table lacks is sent as its class's last drop rank, or as the last class.
     """
-    by_dscp, by_ecn = drop_rank in ("dscp", "both"), drop_rank in ("ecn", "both")
+    by_dscp, by_ecn = drop_rank in ("dscp", *_BOTH), drop_rank in ("ecn", *_BOTH)
     classes = list(traffic_classes().values())
     rows = [classes[min(tag // DROP_RANKS, len(classes) - 1)] for tag in range(MAX_TAGS)]
     ranks = [min(tag % DROP_RANKS, len(row.dscp) - 1) for tag, row in enumerate(rows)]

@@ -47,6 +47,14 @@ def test_thirds_of_the_operation_are_drop_ranks() -> None:
     assert energy.total == 45
 
 
+def test_ranks_dealt_at_random_are_as_many_of_each() -> None:
+    energy = OperationEnergy({0: np.arange(300, dtype=np.float32)})
+    dealt, by_weight = energy.shuffled_ranks(0, 1), energy.drop_ranks(0)
+    assert np.array_equal(np.bincount(dealt), np.bincount(by_weight))
+    assert not np.array_equal(dealt, by_weight)
+    assert np.array_equal(dealt, energy.shuffled_ranks(0, 1))
+
+
 def test_a_rank_that_owns_everything_contributes_nothing() -> None:
     assert OperationEnergy({}).total == 0
 
