@@ -129,7 +129,7 @@ class AllReduce(Reduction):
         self, kind: Kind, chunk: Chunk, *, order: Segments | None = None,
         drop_ranks: NDArray[np.uint8] | np.uint8 = _PROTECTED, **options: Any,
     ) -> ChunkSender:  # fmt: skip
-        rows = self._layer_table.of_segments(chunk.start, chunk.size, self.segment_size)
+        rows = self._layer_rows(chunk)
         tags = self._layer_table.classes[rows] * np.uint8(DROP_RANKS) + drop_ranks
         if order is None:
             order = natural_order(len(tags))
@@ -184,20 +184,23 @@ class AllReduce(Reduction):
         gathering.parts[rank] = part
         return part
 
+    def _layer_rows(self, chunk: Chunk) -> Segments:
+        """Row of the layer table of each segment of a chunk."""
+        return self._layer_table.of_segments(chunk.start, chunk.size, self.segment_size)
+
     def _last_class(self, chunk: Chunk) -> int:
         """The class that comes last of a chunk."""
-        rows = self._layer_table.of_segments(chunk.start, chunk.size, self.segment_size)
+        rows = self._layer_rows(chunk)
         return int(self._layer_table.classes[rows].max())
 
     def _budget(self, chunk: Chunk) -> Budget | None:
         """What one sender may be missing of a chunk."""
         if self._layer_table.lossless or not self.spec.give_up:
             return None
-        where = (chunk.start, chunk.size, self.segment_size)
-        rows = self._layer_table.of_segments(*where)
-        table = self._layer_table
+        rows, table = self._layer_rows(chunk), self._layer_table
         keys = table.classes[rows].astype(np.int64) << 32 | table.bounds[rows]
-        return Budget.new(keys, critical_segments(self.spec.critical, *where))
+        critical = critical_segments(self.spec.critical, chunk.start, chunk.size, self.segment_size)
+        return Budget.new(keys, critical)
 
     def on_received(self, incoming: Incoming, now: float) -> None:
         """A contribution is settled, or a result is here."""

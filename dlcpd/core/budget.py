@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.core.bitmap import Bits, Segments
+from dlcpd.core.layers import MILLION
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +29,7 @@ class Budget:
         A part may miss floor(bound * its segments). None where nothing may.
         """
         keys, part, sizes = np.unique(bounds, return_inverse=True, return_counts=True)
-        allowed = (keys & 0xFFFFFFFF) * sizes // 1_000_000
+        allowed = (keys & 0xFFFFFFFF) * sizes // MILLION
         if not allowed.any():
             return None
         none = np.zeros(len(bounds), bool)
@@ -53,8 +54,3 @@ class Budget:
             if count
         ]
         return np.concatenate(spared) if spared else missing[:0]
-
-    @property
-    def segments(self) -> int:
-        """The most that may be missing in all."""
-        return int(self.allowed.sum())

@@ -116,9 +116,8 @@ class Endpoint:
             return most
         return min(self._arriving.budget(flow.paths.slowest_rtt) // senders, most)
 
-    def _update_grant(self, flow: Flow) -> None:
+    def _update_grant(self, flow: Flow, senders: int) -> None:
         """Those that send share what those that do not leave."""
-        senders = sum(other.receiving for other in self.flows.values())
         flow.grant = self._share(flow, max(senders, 1))
         flow.opening = self._share(flow, len(self.flows))
 
@@ -296,9 +295,10 @@ class Endpoint:
     def controls(self, now: float) -> list[Control]:
         """Control datagrams to send now."""
         out: list[Control] = []
+        senders = sum(flow.receiving for flow in self.flows.values())
         for flow in self.flows.values():
             if flow.outbox.waiting or flow in self._touched:
-                self._update_grant(flow)
+                self._update_grant(flow, senders)
                 out += flow.flush(now)
         self._touched.clear()
         return out
