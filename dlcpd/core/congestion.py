@@ -17,14 +17,18 @@ MIN_SHARE: Final = 8  # packets of either, however many routes share them: 40 Mb
 MAX_WINDOW: Final = 32768  # packets, ~46 MB: above any credit a receiver gives
 TARGET_DELAY: Final = 0.8e-3  # seconds of queue: 100 KB at 1 Gb/s, under half a 256 KB port buffer
 MAX_TARGET: Final = 1.6e-3  # seconds, where hosts take longer than that to answer
+MIN_QUEUE: Final = 16  # packets: on slow links a burst stands longer than any of these targets
 INCREASE: Final = 16  # packets per round trip
 HEAVY_LOSS: Final = 0.15  # fraction per round trip, beyond any bound that trains well
-STALE_MINIMUM: Final = 10.0  # seconds after which the base delay is measured anew
+BASE_SPAN: Final = 10.0  # seconds; the base delay is the least of this span and the one before:
+# operations begin on empty queues now and then, and clocks drift by less than a target
 MARK_GAIN: Final = 1 / 16  # weight of a new round in the marked fraction (RFC 8257 section 4.2)
 PACE_GAIN: Final = 1.25  # pace above window / round trip, so that the window limits, not the pace
 START_GAIN: Final = 2.0  # likewise while the window doubles every round trip
 BURST_TIME: Final = 0.3e-3  # seconds of pace that leave at once: what stands in no queue for long
 MIN_BURST: Final = 16  # packets; fewer cost more in system calls than they spare a queue
+SLOW_BURST: Final = 2e-3  # seconds of pace; a burst of more on a slow link would be its own queue
+LEAST_BURST: Final = 2  # packets
 UNPACED: Final = 1440  # packets; a pace that lets a largest batch out at once is none
 MOST_DELAY: Final = 0.2  # seconds; a pace below 80 packets per second would be none
 LEAST_DELAY: Final = 50e-6  # seconds; below it, round trips measure clocks
@@ -55,12 +59,13 @@ class CongestionWindow:
     enabled: bool = True  # False: always open, whatever the fabric says
     window: float = 0.0  # packets
     slow_start: bool = True
-    base_delay: float = float("inf")  # seconds, smallest seen
+    base_delay: float = float("inf")  # seconds, smallest of late
     queue_delay: float = 0.0  # seconds, of the last round
     round_trip: float = 0.0  # seconds; 0 = not measured, and no pace
     marked: float = 0.0  # fraction of packets, smoothed
     _target: float = TARGET_DELAY
-    _base_at: float = 0.0
+    _base: float = float("inf")  # seconds, smallest of this span
+    _base_since: float = 0.0
     _round_end: int = 0  # packet number that ends the present round trip
     _round_delay: float = float("inf")  # smallest in this round: a standing queue, not a spike
     _round_arrived: int = 0
@@ -84,12 +89,16 @@ class CongestionWindow:
     @property
     def worthwhile(self) -> int:
         """Packets that the pace saves up before it lets any out."""
-        return int(max(self.pace * BURST_TIME / 2, MIN_BURST))
+        return int(max(self.pace * BURST_TIME / 2, self._least_burst))
+
+    @property
+    def _least_burst(self) -> float:
+        return min(max(self.pace * SLOW_BURST, LEAST_BURST), MIN_BURST)
 
     def allowance(self, now: float) -> int:
         """Packets that the pace lets out now: a batch worth a call, or 0."""
         pace = self.pace
-        burst = max(pace * BURST_TIME, MIN_BURST)
+        burst = max(pace * BURST_TIME, self._least_burst)
         if burst >= UNPACED or not self.enabled:
             return UNPACED
         self._tokens = min(self._tokens + (now - self._tokens_at) * pace, burst)
@@ -109,8 +118,10 @@ class CongestionWindow:
     def on_credit(self, now: float, news: Feedback) -> None:
         """Take in what a CREDIT tells."""
         if news.delay is not None:
-            if news.delay < self.base_delay or now - self._base_at > STALE_MINIMUM:
-                self.base_delay, self._base_at = news.delay, now
+            if now - self._base_since > BASE_SPAN:
+                self.base_delay, self._base, self._base_since = self._base, float("inf"), now
+            self._base = min(self._base, news.delay)
+            self.base_delay = min(self.base_delay, self._base)
             self._round_delay = min(self._round_delay, news.delay)
             self.round_trip = news.round_trip
         self._round_arrived += news.arrived
@@ -124,7 +135,8 @@ class CongestionWindow:
         self.queue_delay = self._round_delay - self.base_delay
         # a queue shorter than the hosts' own delay runs dry while they are busy
         own_delay = self.round_trip - self.queue_delay
-        self._target = min(max(own_delay, TARGET_DELAY), MAX_TARGET)
+        burst = MIN_QUEUE * self.round_trip / self.window  # seconds that the link takes for one
+        self._target = max(min(max(own_delay, TARGET_DELAY), MAX_TARGET), burst)
         fraction = self._round_marked / self._round_arrived if self._round_arrived else 0.0
         self.marked += MARK_GAIN * (fraction - self.marked)
         factor = min(self._by_delay(), self._by_marks(), self._by_loss())
@@ -159,4 +171,4 @@ class CongestionWindow:
         if self.slow_start and self.queue_delay < self._target / 2:
             return self.window * 2
         self.slow_start = False
-        return self.window + max(INCREASE * self.share, 1)
+        return self.window + max(min(INCREASE * self.share, self.window / 8), 1)

@@ -30,7 +30,6 @@ MAX_BATCH: Final = 1440  # datagrams of one system call: 32 GSO bursts, 2 MB
 ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
 ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
 STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
-SMALL_SEND: Final = 12  # datagrams; fewer are not worth a system call while others are out
 _ENDING: Final = int(Flag.ENDING) << 16  # in a header's first word
 ASK: Final = int(Flag.ASK) << 16
 
@@ -110,10 +109,10 @@ class Flow:
         if self._probe_acked is None:
             self._await_credit(now)
         traffic_class = sender.traffic_class
-        enough = min(sender.run, self._worthwhile(traffic_class))
-        index, room = self.paths.pick(traffic_class, enough, now)
+        credit = self.window // self._width
+        index, room, enough = self.paths.pick(traffic_class, sender.run, credit, now)
         in_flight = self.paths.in_flight(traffic_class)
-        room = min(room, self.window // self._width - in_flight, MAX_BATCH)
+        room = min(room, credit - in_flight, MAX_BATCH)
         if room <= 0 or (room < enough and in_flight):
             self._wake_by_pace(traffic_class, now)
             return None
@@ -140,17 +139,6 @@ class Flow:
     def _width(self) -> int:
         return HEADER_SIZE + self.segment_size
 
-    def _limit(self, space: SpaceSender) -> int:
-        """Datagrams that may be in flight in a space when no other is used."""
-        return min(self.window // self._width, int(space.congestion.window))
-
-    def _worthwhile(self, traffic_class: int) -> int:
-        """With less room than this, wait for more credit rather than make a small system call."""
-        space = self.paths.space(0, traffic_class)
-        limit = self._limit(space)
-        wanted = min(max(SMALL_SEND, limit // 8), max(limit // 2, 1))
-        return min(wanted, space.congestion.worthwhile, MAX_BATCH // 2)
-
     def _batch(self, sender: ChunkSender, index: int, limit: int, now: float) -> Transmit:
         path = self.paths.space(index, sender.traffic_class)
         segments, tag, ending = sender.take(limit, index)
@@ -176,7 +164,7 @@ class Flow:
 
     def _ask(self, space: SpaceSender, words: Words) -> None:
         """Mark the ends of the window's quarters that lie in this batch."""
-        limit = self._limit(space)
+        limit = space.limit(self.window // self._width)
         every = min(max(limit // ASKS_PER_WINDOW, min(limit // 2, ASKING), 1), MAX_BATCH)
         marks = min(ASKING, max(every // 2, 1))  # all of a small window would be asked for thrice
         first = space.sent - len(words)  # the packet before the batch

@@ -20,6 +20,7 @@ from dlcpd.core.space import SpaceSender
 SPRAY_QUANTUM: Final = 180  # datagrams sent on one path before the next is asked: 4 GSO bursts
 STALLS_BEFORE_DOWN: Final = 3  # checks, each with a ping: one or two may be lost
 CONTROL: Final = 0  # traffic class of control datagrams
+SLOW: Final = 2.0  # round trips of the quickest route; what takes longer carries no credits
 LOSS_WEIGHT: Final = 40.0  # 5 % more loss than the best path: a third of its share
 MAX_WEIGHT: Final = 19.0  # a path that works keeps at least a twentieth, to be judged by
 LOAD_MEMORY: Final = 1 << 16  # datagrams after which old load counts half
@@ -42,7 +43,7 @@ class Paths:
     def __post_init__(self) -> None:
         self.routes = Routes(len(self.tx))
         self.health = [PathHealth() for _ in self.tx]
-        self._regroup()
+        self.regroup()
 
     @classmethod
     def new(
@@ -97,19 +98,22 @@ class Paths:
     def _rtts(self, traffic_class: int) -> list[Rtt]:
         return [path.rtt(traffic_class) for path in self.tx]
 
-    def pick(self, traffic_class: int, enough: int, now: float) -> tuple[int, int]:
-        """The path for the next burst of a class, and the datagrams its window and pace let
-        out: one with room for `enough` of them, where there is one."""
+    def pick(self, traffic_class: int, run: int, credit: int, now: float) -> tuple[int, int, int]:
+        """The path for the next burst of a class, the datagrams that its window and pace let
+        out, and how many make a burst worth its system call: of `run` that are to go, where
+        the peer takes `credit` in all. One with room for a burst, where there is one."""
         if len(self.tx) == 1:
-            return 0, self.tx[0].space(traffic_class).room(now)
-        rooms = {index: self.tx[index].space(traffic_class).room(now) for index in self._carriers}
-        enough = min(enough, SPRAY_QUANTUM)
-        roomy = [p for p, room in rooms.items() if room >= enough]
+            space = self.tx[0].space(traffic_class)
+            return 0, space.room(now), min(run, space.worthwhile(credit))
+        offers = []
+        for index in self._carriers:
+            space = self.tx[index].space(traffic_class)
+            enough = min(run, space.worthwhile(credit), SPRAY_QUANTUM)
+            offers.append((index, min(space.room(now), SPRAY_QUANTUM), enough))
+        roomy = [offer for offer in offers if offer[1] >= offer[2]]
         if roomy:
-            best = min(roomy, key=lambda p: (self._load[self._route[p]], -rooms[p]))
-        else:
-            best = max(rooms, key=lambda p: rooms[p])
-        return best, min(rooms[best], SPRAY_QUANTUM)
+            return min(roomy, key=lambda offer: (self._load[self._route[offer[0]]], -offer[1]))
+        return max(offers, key=lambda offer: offer[1])
 
     def paced_until(self, traffic_class: int) -> float | None:
         """When the pace of some path lets a burst of the class out; None: windows are full."""
@@ -135,12 +139,8 @@ class Paths:
         if sum(self._load) > LOAD_MEMORY:
             self._load = [load / 2 for load in self._load]
 
-    def found(self, path: int, hop: int, router: str) -> None:
-        """A router answered on `path`."""
-        if self.routes.found(path, hop, router):
-            self._regroup()
-
-    def _regroup(self) -> None:
+    def regroup(self) -> None:
+        """After what `routes` learned, or a path that is back."""
         self._route = self.routes.groups()
         self._load = [0.0] * len(self.tx)
         self._choose()
@@ -159,10 +159,14 @@ class Paths:
         return order[attempt % len(order)]
 
     def for_credit(self) -> int:
-        """Each route in turn: the way back of a path may be another than the way there, so what
-        one route loses the next one tells."""
+        """Each route in turn that is not slow: the way back of a path may be another than the
+        way there, so what one route loses the next one tells."""
         self._turn += 1
-        return self._carriers[self._turn % len(self._carriers)]
+        if len(self._carriers) == 1:
+            return self._carriers[0]
+        best = min(self.tx[p].smoothed_rtt for p in self._carriers)
+        quick = [p for p in self._carriers if self.tx[p].smoothed_rtt <= SLOW * best]
+        return quick[self._turn % len(quick)]
 
     @property
     def carriers(self) -> list[int]:
@@ -201,7 +205,7 @@ class Paths:
                 was_down = not path.up
                 path.heard()
                 if was_down:
-                    self._regroup()  # it owes nothing for the time it was away
+                    self.regroup()  # it owes nothing for the time it was away
                     if row.path in self._told_down:
                         self._told_down.discard(row.path)
                         news.append((row.path, PathState.UP))

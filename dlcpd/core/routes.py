@@ -1,43 +1,44 @@
 """Which paths share a route: entropy values differ, the links they hash to may not."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-MAX_HOPS = 6  # routers asked for on the way: a fat tree has five
+MAX_HOPS: Final = 6  # routers asked for on the way: a fat tree has five
+SILENT: Final = "?"  # a router that does not answer
 
 
 @dataclass(slots=True)
 class Routes:
-    """What is known of the routers on each path of one flow, by hop."""
+    """What is known of the routers on each path of one flow, nearest first."""
 
     paths: int
-    _hops: list[dict[int, str]] = field(init=False)  # by path: hop -> address of the router
+    _hops: list[list[str]] = field(init=False)  # by path
 
     def __post_init__(self) -> None:
-        self._hops = [{} for _ in range(self.paths)]
+        self._hops = [[] for _ in range(self.paths)]
 
-    def found(self, path: int, hop: int, router: str) -> bool:
-        """A router answered for `path`. True: that changes what is known."""
-        if not (0 <= path < self.paths and 1 <= hop <= MAX_HOPS):
-            return False
-        changed = self._hops[path].get(hop) != router
-        self._hops[path][hop] = router
+    def learn(self, path: int, hops: Sequence[str]) -> bool:
+        """These routers answered on `path`. True: that changes what is known."""
+        changed = self._hops[path] != list(hops)
+        self._hops[path] = list(hops)
         return changed
 
-    def forget(self, path: int) -> None:
-        """The path may go another way now."""
-        self._hops[path].clear()
-
     def hops(self, path: int) -> list[str]:
-        """Routers of a path as far as they answered, nearest first; "?" for one that did not."""
-        known = self._hops[path]
-        return [known.get(hop, "?") for hop in range(1, max(known, default=0) + 1)]
+        """Routers of a path as far as they answered; SILENT for one that did not."""
+        return self._hops[path]
 
     def groups(self) -> list[int]:
         """By path: a number, equal where the same routers answered. A path that nobody
         answered for has one of its own."""
         numbers: dict[tuple[str, ...], int] = {}
         out = []
-        for path in range(self.paths):
-            key = tuple(self.hops(path)) or (f"path {path}",)
+        for path, hops in enumerate(self._hops):
+            key = tuple(hops) or (f"path {path}",)
             out.append(numbers.setdefault(key, len(numbers)))
         return out
+
+    def surplus(self) -> list[int]:
+        """Paths whose route an earlier path has."""
+        groups = self.groups()
+        return [path for path, group in enumerate(groups) if group in groups[:path]]

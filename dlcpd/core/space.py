@@ -18,6 +18,7 @@ _WRAP: Final = 1 << 32
 _HALF: Final = 1 << 31
 OLDEST_ECHO: Final = 10.0  # seconds; a starved class may be this late, a forger is any time
 _CE_WRAP: Final = 1 << 16
+SMALL_SEND: Final = 12  # packets; fewer are not worth a system call while others are out
 
 
 def unwrap(number: int, near: int) -> int:
@@ -49,6 +50,17 @@ class SpaceSender:
     def in_flight(self) -> int:
         """Packets sent and neither arrived nor lost."""
         return self.sent - self.acked
+
+    def limit(self, credit: int) -> int:
+        """Packets that may be in flight when no other space is used; `credit`: those that the
+        peer takes."""
+        return min(credit, int(self.congestion.window))
+
+    def worthwhile(self, credit: int) -> int:
+        """With less room than this, wait for more rather than make a small system call."""
+        limit = self.limit(credit)
+        wanted = min(max(SMALL_SEND, limit // 8), max(limit // 2, 1))
+        return min(wanted, self.congestion.worthwhile)
 
     @property
     def window_room(self) -> int:

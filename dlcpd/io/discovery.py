@@ -6,12 +6,11 @@ from typing import Any, Final, Protocol
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.flow import Flow
-from dlcpd.core.routes import MAX_HOPS
+from dlcpd.core.route_search import Address, RouteSearch
 from dlcpd.core.wire import Header, Kind
 from dlcpd.io.route_probe import RouteProbe
 
-ROUNDS: Final = 3  # routers limit their ICMP, and probes are lost like data
-INTERVAL: Final = 0.1  # seconds between probes of one round trip's hops: gentle on such limits
+INTERVAL: Final = 0.1  # seconds between probes of one round trip's hops: gentle on ICMP limits
 
 
 class Path(Protocol):
@@ -19,39 +18,66 @@ class Path(Protocol):
 
     probe: RouteProbe
 
-    def address_of(self, peer: int) -> tuple[str, int] | None: ...
+    def connect(self, peer: int, host: str, port: int) -> None: ...
 
 
 class Discovery:
-    """Rounds of probes, one hop at a time, driven by the endpoint's timers."""
+    """A search per flow, one hop at a time, driven by the endpoint's timers."""
 
     def __init__(self, endpoint: Endpoint, paths: Sequence[Path]) -> None:
         self._endpoint, self._paths = endpoint, paths
-        self._busy: set[int] = set()  # indices of the flows being probed
+        self._searches: dict[int, RouteSearch] = {}  # by flow, also when they are done
+        self._busy: set[int] = set()  # indices of the flows being searched
 
-    def begin(self, flow: Flow, now: float) -> None:
-        """Ask for the routers of a flow with several paths. It takes about two seconds."""
-        if len(flow.paths) < 2 or flow.index in self._busy:
-            return
-        self._busy.add(flow.index)
-        for path in self._paths[: len(flow.paths)]:
+    def begin(self, flow: Flow, endpoints: Sequence[Address], now: float) -> None:
+        """Aim a new flow at the peer's sockets, and find its routes where it has several
+        paths. It takes a few seconds."""
+        for path, (host, port) in zip(self._paths, endpoints, strict=False):
+            path.connect(flow.index, host, port)
+        if len(flow.paths) > 1:
+            self._searches[flow.index] = RouteSearch(endpoints[: len(flow.paths)])
+            self._start(flow.index, now)
+
+    def repeat(self, flow: Flow, now: float) -> None:
+        """Find them anew: a link is back, and paths may go other ways now."""
+        if flow.index in self._searches and flow.index not in self._busy:
+            self._searches[flow.index].restart()
+            self._start(flow.index, now)
+
+    def forget(self, flow: Flow) -> None:
+        """The flow is about to close."""
+        self._searches.pop(flow.index, None)
+        self._end(flow.index)
+
+    def _start(self, index: int, now: float) -> None:
+        self._busy.add(index)
+        for path in self._paths:
             path.probe.open()
-        self._endpoint.timers.set((self, "probe", flow.index, 0), now)
+        self._endpoint.timers.set((self, "probe", index, 0), now)
 
     def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
-        """The next hop's turn."""
+        """The next hop's turn, once the last one had its time."""
         index, turn = rest
-        flow = self._endpoint.flows.get(index)
-        if flow is None or turn >= ROUNDS * MAX_HOPS:
+        flow, search = self._endpoint.flows.get(index), self._searches.get(index)
+        if flow is None or search is None:
+            return
+        if turn and not self._advance(flow, search):
             self._end(index)
             return
-        hop = turn % MAX_HOPS + 1
-        for number, path in enumerate(self._paths[: len(flow.paths)]):
-            to = path.address_of(index)
-            if to is not None:
-                ping = Header(Kind.PING, flow.token_out, round=hop, path=number)
-                path.probe.send(ping.pack(), hop, to)
+        for number in search.probes():
+            ping = Header(Kind.PING, flow.token_out, round=search.hop, path=number)
+            self._paths[number].probe.send(ping.pack(), search.hop, search.aims[number])
         self._endpoint.timers.set((self, "probe", index, turn + 1), now + INTERVAL)
+
+    def _advance(self, flow: Flow, search: RouteSearch) -> bool:
+        routes, aims = flow.paths.routes.groups(), list(search.aims)
+        goes_on = search.advance(flow.paths.routes)
+        if flow.paths.routes.groups() != routes:
+            flow.paths.regroup()
+        for number, (old, new) in enumerate(zip(aims, search.aims, strict=True)):
+            if old != new:
+                self._paths[number].connect(flow.index, *new)
+        return goes_on
 
     def _end(self, index: int) -> None:
         self._busy.discard(index)
@@ -66,6 +92,7 @@ class Discovery:
                 header = Header.unpack_untrusted(data)
             except MalformedDatagram:
                 continue  # quoted too short, or none of ours
-            for flow in self._endpoint.flows.values():
+            for index in self._busy:
+                flow = self._endpoint.flows[index]
                 if flow.token_out == header.token and header.kind is Kind.PING:
-                    flow.paths.found(header.path, header.round, router)
+                    self._searches[index].on_answer(header.path, header.round, router)

@@ -215,7 +215,7 @@ class Engine:
                 self._emit(commands.PathChanged(lane.session, rank, path, state.value, loss))
                 if state is PathState.UP:
                     flow = self.endpoint.sessions[lane.session].flows[rank]
-                    self.discovery.begin(flow, time.monotonic())
+                    self.discovery.repeat(flow, time.monotonic())
             case SessionBroken(_, rank, code, text):
                 self._send(lane, Failed(0, code, text))
                 self._emit(commands.SessionBroken(lane.session, rank, code, text))
@@ -250,6 +250,7 @@ class Engine:
         for control in self.endpoint.last_words(number, time.monotonic()):
             self.paths[control.path].send_control(control)
         for flow in session.flows.values():
+            self.discovery.forget(flow)
             for path in self.paths:
                 path.disconnect(flow.index)
         self.endpoint.close_session(number)
@@ -311,9 +312,8 @@ class Engine:
         )
         for peer in ask.peers:
             flow = session.flows[peer["rank"]]
-            for path, (host, port) in zip(self.paths, peer["endpoints"], strict=False):
-                path.connect(flow.index, host, port)
-            self.discovery.begin(flow, time.monotonic())
+            endpoints = [(host, port) for host, port in peer["endpoints"]]
+            self.discovery.begin(flow, endpoints, time.monotonic())
         self.lanes[ask.session] = lane
         self._watch(lane, self._lane_handler(lane))
 

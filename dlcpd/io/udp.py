@@ -73,11 +73,6 @@ class UdpPath:
         self._peers[peer] = (mmsg.pack_address(self.family, host, port), (host, port))
         self._aim = (-1, -1)
 
-    def address_of(self, peer: int) -> tuple[str, int] | None:
-        """Where datagrams for flow `peer` go."""
-        known = self._peers.get(peer)
-        return known and known[1]
-
     def disconnect(self, peer: int) -> None:
         """Forget a flow."""
         self._peers.pop(peer, None)

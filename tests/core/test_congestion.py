@@ -3,16 +3,19 @@
 import pytest
 
 from dlcpd.core.congestion import (
+    BASE_SPAN,
     BURST_TIME,
     HEAVY_LOSS,
     INITIAL_WINDOW,
+    LEAST_BURST,
     MARK_GAIN,
     MAX_WINDOW,
     MIN_BURST,
+    MIN_QUEUE,
     MIN_SHARE,
     MIN_WINDOW,
     PACE_GAIN,
-    STALE_MINIMUM,
+    SLOW_BURST,
     TARGET_DELAY,
     UNPACED,
     CongestionWindow,
@@ -120,6 +123,9 @@ def test_the_window_has_a_floor_and_a_ceiling() -> None:
     path = settled()
     for _ in range(20):
         path.round(queue=0.1)
+    assert path.window.window == pytest.approx(MIN_QUEUE, abs=0.1)
+    for _ in range(100):
+        path.round(marked=1.0)
     assert path.window.window == MIN_WINDOW
     path.window.slow_start = True
     for _ in range(30):
@@ -129,9 +135,33 @@ def test_the_window_has_a_floor_and_a_ceiling() -> None:
 
 def test_the_base_delay_is_measured_anew_when_the_route_got_longer() -> None:
     path = settled()
-    path.now += STALE_MINIMUM + 1
-    path.round(queue=4 * TARGET_DELAY)
+    for _ in range(2):
+        path.now += BASE_SPAN + 1
+        path.round(queue=4 * TARGET_DELAY)
     assert path.window.base_delay == pytest.approx(BASE + 4 * TARGET_DELAY)
+
+
+def test_a_queue_that_stood_for_one_span_is_not_the_base_delay() -> None:
+    path = settled()
+    path.now += BASE_SPAN + 1
+    path.round(queue=4 * TARGET_DELAY)
+    assert path.window.base_delay == pytest.approx(BASE)
+
+
+def test_on_a_slow_link_a_burst_may_stand_longer_than_any_target() -> None:
+    """15 Mb/s: a packet takes 0.8 ms, and sixteen of them in a queue are no congestion."""
+    path = settled()
+    path.window.window = 16.0
+    assert path.round(queue=12e-3) == 18.0
+    path = settled()
+    path.window.window = 64.0  # of 24 ms that 64 packets take 16 are at most 6
+    assert path.round(queue=24e-3) < 64
+
+
+def test_growth_is_gentle_where_windows_are_small() -> None:
+    path = settled()
+    path.window.window = 32.0
+    assert path.round() == 36.0
 
 
 def test_credits_without_a_measurement_only_count() -> None:
@@ -206,6 +236,14 @@ def test_nothing_leaves_before_a_burst_is_worth_a_call() -> None:
     assert made.allowance(at + 1e-6) >= MIN_BURST
 
 
+@pytest.mark.parametrize(("window", "delay"), [(16, 10e-3), (8, 1.0)])
+def test_on_a_slow_link_bursts_are_short(window: float, delay: float) -> None:
+    made = paced(window, delay)
+    made.allowance(5.0)
+    burst = made.allowance(500.0)
+    assert LEAST_BURST <= burst <= max(made.pace * SLOW_BURST, LEAST_BURST) < MIN_BURST
+
+
 def test_a_pace_beyond_the_largest_batch_is_none() -> None:
     made = paced(window=30_000, delay=1e-4)
     assert [made.allowance(5.0), made.allowance(5.0)] == [UNPACED, UNPACED]
@@ -217,5 +255,5 @@ def test_many_paths_share_what_one_flow_begins_with() -> None:
     path = Path(CongestionWindow(share=1 / 16))
     path.round()
     for _ in range(20):
-        path.round(queue=0.1)
+        path.round(marked=1.0)
     assert path.window.window == MIN_SHARE

@@ -68,7 +68,8 @@ def test_the_answer_to_a_ping_goes_out_on_every_route() -> None:
 def test_what_all_must_hear_leaves_once_per_route() -> None:
     box = outbox(paths=4)
     for path, spine in enumerate("abab"):
-        box.paths.found(path, 1, spine)
+        box.paths.routes.learn(path, [spine])
+    box.paths.regroup()
     box.put_everywhere(Header(Kind.READY, TOKEN, 1), b"")
     assert sorted(path for _, path in taken(box, 5.0)) == [0, 1]
 

@@ -16,7 +16,7 @@ def spray(paths: Paths, bursts: int, *, start: float = 0.0) -> Counter[int]:
     sent: Counter[int] = Counter()
     for number in range(bursts):
         now = start + number
-        index, room = paths.pick(BULK, 16, now)
+        index, room, _ = paths.pick(BULK, 16, 1 << 16, now)
         burst = min(room, 16)
         space = paths.space(index, BULK)
         space.sent += burst
@@ -35,8 +35,8 @@ def test_paths_take_equal_shares() -> None:
 def test_routes_take_equal_shares_however_many_paths_reach_them() -> None:
     paths = Paths.new(4)
     for path, spine in enumerate(["a", "a", "a", "b"]):
-        paths.found(path, 1, "leaf")
-        paths.found(path, 2, spine)
+        paths.routes.learn(path, ["leaf", spine])
+    paths.regroup()
     assert paths.distinct == 2
     sent = spray(paths, 4000)
     assert set(sent) == {0, 3}  # windows and bursts that share links are one
@@ -54,7 +54,8 @@ def silence(paths: Paths, path: int) -> list[int]:
 def test_with_a_path_goes_its_whole_route() -> None:
     paths = Paths.new(4)
     for path, spine in enumerate(["a", "b", "a", "b"]):
-        paths.found(path, 1, spine)
+        paths.routes.learn(path, [spine])
+    paths.regroup()
     assert silence(paths, 0) == [0]
     assert not paths.tx[2].up
     assert set(spray(paths, 100)) == {1}
@@ -66,7 +67,27 @@ def test_a_full_path_is_passed_over() -> None:
     paths = Paths.new(2)
     space = paths.space(0, BULK)
     space.sent = int(space.congestion.window)
-    assert paths.pick(BULK, 8, now=1.0)[0] == 1
+    assert paths.pick(BULK, 8, 1 << 16, now=1.0)[0] == 1
+
+
+def test_each_path_is_judged_by_a_burst_of_its_own() -> None:
+    """A slow path saves up few packets: a fast one's burst would keep it from ever sending."""
+    paths = Paths.new(2)
+    for path, (window, round_trip) in enumerate([(256, 1e-3), (8, 10e-3)]):
+        congestion = paths.space(path, BULK).congestion
+        congestion.window, congestion.round_trip = window, round_trip
+        congestion.slow_start = False
+    paths.on_sent(0, 100)
+    index, room, enough = paths.pick(BULK, 100, 1 << 16, now=1.0)
+    assert (index, enough) == (1, 2)
+    assert room >= enough
+
+
+def test_credits_avoid_routes_that_take_long() -> None:
+    paths = Paths.new(3)
+    for path, round_trip in enumerate([1e-3, 1.5e-3, 20e-3]):
+        paths.space(path, BULK).rtt.update(round_trip)
+    assert {paths.for_credit() for _ in range(6)} == {0, 1}
 
 
 def test_a_lossy_path_takes_less_and_never_nothing() -> None:

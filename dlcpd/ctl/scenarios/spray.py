@@ -6,6 +6,7 @@ import time
 from statistics import median
 from typing import Any, Final
 
+from dlcpd.contract.traffic import traffic_classes
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.scenarios.claims import Findings
 from dlcpd.ctl.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
@@ -15,7 +16,8 @@ ROUNDS: Final = 15
 PORTS: Final = 16  # source ports per host: enough to reach every spine
 SETTLE: Final = 2.5  # seconds after the daemons start in which routes are found
 UNEQUAL: Final = ("15mbit", "5mbit")
-UNEQUAL_SIZE: Final = 4 << 20
+UNEQUAL_SIZE: Final = 8 << 20
+UNEQUAL_BUFFER: Final = 64 << 10  # bytes of the queue that carries the data
 CUT_AFTER: Final = 0.1  # seconds into a round
 HEADERS: Final = 1408 / (1408 + 32 + 28 + 14)  # share of a frame that is payload
 
@@ -85,19 +87,24 @@ def _imbalance(before: dict[str, Any], after: dict[str, Any]) -> float:
 
 def _unequal(seeds: range, output: Output, found: Findings) -> None:
     """Two paths of different rates: how much of their sum is used."""
-    phase = Phase("unequal", (Operation(UNEQUAL_SIZE),), 6, 2)
-    times: list[float] = []
-    for seed in seeds:
-        plan = {"hosts": 2, "leaves": 2, "spines": 2, "host_rate": "100mbit", "seed": seed,
-                "buffer_bytes": 64 * 1024}  # fmt: skip
-        with on_fabric(plan, {"entropy": PORTS}) as (net, hosts):
-            result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=_make_unequal)
-            times += result["unequal"][OURS].totals
-    found.times(" and ".join(UNEQUAL), times, None)
+    phase = Phase("unequal", (Operation(UNEQUAL_SIZE),), 4, 1)
     total = sum(float(rate.removesuffix("mbit")) * 1e6 for rate in UNEQUAL)
     ideal = UNEQUAL_SIZE * 8 / HEADERS / total  # a host sends half its tensor, and half the result
-    share = ideal / median(times)
-    found.claim("unequal paths: share of their sum", share, 0.95, at_most=False)
+    shares = {}
+    for classes in (True, False):
+        times: list[float] = []
+        # with classes the last of five queues carries the data, and has a fifth of the buffer
+        buffer = UNEQUAL_BUFFER * (len(traffic_classes()) if classes else 1)
+        for seed in seeds:
+            plan = {"hosts": 2, "leaves": 2, "spines": 2, "host_rate": "100mbit", "seed": seed,
+                    "buffer_bytes": buffer, "classes": classes}  # fmt: skip
+            with on_fabric(plan, {"entropy": PORTS}) as (net, hosts):
+                result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=_make_unequal)
+                times += result["unequal"][OURS].totals
+        shares[classes] = ideal / median(times)
+        queues = "class queues" if classes else "one FIFO"
+        found.times(f"{' and '.join(UNEQUAL)}, {queues}", times, f"{shares[classes]:.3f} of both")
+    found.claim("unequal paths: share of their sum", shares[True], 0.95, at_most=False)
 
 
 def _make_unequal(where: str, net: Any) -> None:
