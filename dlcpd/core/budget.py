@@ -28,7 +28,11 @@ class Budget:
 
         A part may miss floor(bound * its segments). None where nothing may.
         """
-        keys, part, sizes = np.unique(bounds, return_inverse=True, return_counts=True)
+        if (bounds == bounds[0]).all():  # of most chunks, and sorting takes longer
+            keys, sizes = bounds[:1], np.array([len(bounds)])
+            part = np.zeros(len(bounds), np.intp)
+        else:
+            keys, part, sizes = np.unique(bounds, return_inverse=True, return_counts=True)
         allowed = (keys & 0xFFFFFFFF) * sizes // MILLION
         if not allowed.any():
             return None

@@ -106,20 +106,16 @@ class Endpoint:
     def _share_grant(self) -> None:
         """What each sender may begin with, should all of them begin at once."""
         for flow in self.flows.values():
-            flow.opening = flow.grant = self._share(flow, len(self.flows))
-
-    def _share(self, flow: Flow, senders: int) -> int:
-        """Bytes that one of so many senders may have in flight: its part of what this host
-        takes in, of its receive buffers, and no more than its window."""
-        most = min(self.grant // len(self.flows), self.max_window)
-        if not self.congestion_control:
-            return most
-        return min(self._arriving.budget(flow.paths.slowest_rtt) // senders, most)
+            self._update_grant(flow, len(self.flows))
 
     def _update_grant(self, flow: Flow, senders: int) -> None:
-        """Those that send share what those that do not leave."""
-        flow.grant = self._share(flow, max(senders, 1))
-        flow.opening = self._share(flow, len(self.flows))
+        """Those that send share what those that do not leave: each has its part of what this
+        host takes in, of its receive buffers, and no more than its window."""
+        flow.grant = flow.opening = min(self.grant // len(self.flows), self.max_window)
+        if self.congestion_control:
+            together = self._arriving.budget(flow.paths.slowest_rtt)
+            flow.grant = min(together // max(senders, 1), flow.grant)
+            flow.opening = min(together // len(self.flows), flow.opening)
 
     # --- datagrams in ----------------------------------------------------------------
 

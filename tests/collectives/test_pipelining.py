@@ -36,8 +36,8 @@ def test_a_late_operation_overtakes_one_that_is_being_repaired() -> None:
         return [] if header.operation == 1 and first_pass else [data]
 
     net = SimNetwork(2, tamper=tamper)
-    net.submit_all(1, draw("float32", 2, 9000, 1))
-    net.submit_all(2, draw("float32", 2, 9000, 2))
+    net.submit_all(1, draw("float32", 2, 900, 1))  # both fit into the first window
+    net.submit_all(2, draw("float32", 2, 900, 2))
     net.run()
     assert completed(net, 0) == completed(net, 1) == [2, 1]
 
