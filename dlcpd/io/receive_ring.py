@@ -19,7 +19,7 @@ from dlcpd.io import mmsg
 CONTROL_SIZE: Final = 128  # bytes of control messages per received message
 # Offsets (32-bit words) in the received control data. The order is the kernel's: socket-level
 # time stamp (16 + 16 bytes), UDP_GRO (16 + 4, padded to 24; only on joined messages), TOS.
-_STAMP: Final = slice(4, 8)
+STAMP: Final = slice(4, 8)
 _SECOND: Final = 8
 _SECOND_KIND, _SECOND_VALUE = _SECOND + 3, _SECOND + 4
 _THIRD_VALUE: Final = _SECOND + 6 + 4
@@ -66,7 +66,7 @@ class ReceiveRing:
         count = mmsg.receive_many(fd, self._at, self.messages)
         if not count:
             return None, True
-        arrivals = _Stamps(self._control[:count])
+        arrivals = Stamps(self._control[:count])
         batch = Received(self.path, arrivals, self.run, self._rows, self._none, self._none)
         if self.run == 1:
             self._singles(batch, count)
@@ -161,15 +161,18 @@ class ReceiveRing:
         return [bytes(self._flat[at : min(at + step, end)]) for at in range(start, end, step)]
 
 
-class _Stamps:
+class Stamps:
     """Kernel time stamps of messages, turned into the core's clock one by one as needed.
 
     What passed since a stamp was time in this host, not in the network. Both clocks are read
-    here, after the receive call: it copies for a millisecond when there is much.
+    here, after the receive call: it copies for a millisecond when there is much. Ours comes
+    last: a preemption between the two makes a datagram look late, never early, and early ones
+    are what the base delay of a path is taken from.
     """
 
     def __init__(self, control: NDArray[np.int32]) -> None:
-        self._stamps, self._now, self._wall = control[:, _STAMP], time.monotonic(), time.time_ns()
+        self._stamps, self._wall = control[:, STAMP], time.time_ns()
+        self._now = time.monotonic()
 
     def __getitem__(self, message: int, /) -> float:
         low, high, nanoseconds, _ = self._stamps[message].tolist()
