@@ -15,12 +15,12 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(slots=True)
 class Transmit:
-    """Data datagrams of one chunk, for one path, all of one tag.
+    """Data datagrams of one chunk, for one path, all of one traffic class.
 
     Datagram i is `headers[i]` followed by segment `segments[i]` of `payload`:
     bytes [s * segment_size, (s + 1) * segment_size), shorter for the chunk's last
-    segment, which is then the last row. `payload` is a view of the arena: io points
-    into it and copies nothing.
+    segment, which is then the last row; its tag is `tags[i]`. `payload` is a view of the
+    arena: io points into it and copies nothing.
     """
 
     peer: int  # index of the flow, as io registered it
@@ -29,7 +29,7 @@ class Transmit:
     payload: Bytes
     segments: Segments
     segment_size: int
-    tag: int
+    tags: NDArray[np.uint8]
 
 
 @dataclass(slots=True)

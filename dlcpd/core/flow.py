@@ -141,13 +141,13 @@ class Flow:
 
     def _batch(self, sender: ChunkSender, index: int, limit: int, now: float) -> Transmit:
         path = self.paths.space(index, sender.traffic_class)
-        segments, tag, ending = sender.take(limit, index)
+        segments, tags, ending = sender.take(limit, index)
         operation, kind, chunk = sender.key
         first = Header(
-            kind, self.token_out, operation, chunk, 0, sender.round, tag,
-            path=index, packet_number=(path.sent + 1) & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
+            kind, self.token_out, operation, chunk, 0, sender.round, path=index,
+            packet_number=(path.sent + 1) & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
         )  # fmt: skip
-        words = build(first, segments)
+        words = build(first, segments, tags)
         words[STAMPED:, SENT_AT] = 0
         if ending:
             words[-ending:, 0] |= _ENDING
@@ -159,7 +159,7 @@ class Flow:
             words[-ASKING:, 0] |= ASK
         self._ask(path, words)
         return Transmit(
-            self.index, index, words, sender.payload, segments, self.segment_size, tag,
+            self.index, index, words, sender.payload, segments, self.segment_size, tags,
         )  # fmt: skip
 
     def _ask(self, space: SpaceSender, words: Words) -> None:

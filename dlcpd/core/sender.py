@@ -1,7 +1,6 @@
 """Sends one chunk to one peer: a pass, then whatever the peer asks for, until it is content.
 
-A pass goes by traffic class, most urgent first, and within a class by drop rank, most
-protected first: runs of segments with equal tags, each of which leaves in bursts.
+A pass goes by traffic class, most urgent first: runs of segments of one class.
 """
 
 from dataclasses import dataclass, field
@@ -34,8 +33,8 @@ class State(Enum):
 class ChunkSender:
     """One chunk, one direction. `payload` stays untouched until DONE.
 
-    `first_order` has segments of equal `tags` side by side. A short last segment comes last
-    of its run: only the last datagram of a burst may be shorter than the others.
+    `first_order` has segments of one class side by side. A short last segment comes last of
+    its class: only the last datagram of a burst may be shorter than the others.
     """
 
     key: Key
@@ -56,7 +55,8 @@ class ChunkSender:
     path_of: NDArray[np.uint8] = field(init=False)  # path each segment was last sent on
     segments: int = field(init=False)
     order: Segments = field(init=False)  # of the present round
-    _runs: list[tuple[int, int]] = field(init=False)  # (where it stops in `order`, tag)
+    _runs: list[tuple[int, int]] = field(init=False)  # (where it stops in `order`, class)
+    _order_tags: Tags = field(init=False)
     _cursor: int = 0
 
     def __post_init__(self) -> None:
@@ -72,23 +72,24 @@ class ChunkSender:
     @property
     def traffic_class(self) -> int:
         """Of the segment that comes next, or that came last."""
-        return self._runs[0][1] // DROP_RANKS
+        return self._runs[0][1]
 
     @property
     def run(self) -> int:
-        """Segments that come next with one tag."""
+        """Segments that come next in one class."""
         return self._runs[0][0] - self._cursor
 
-    def take(self, limit: int, path: int) -> tuple[Segments, int, int]:
-        """Up to `limit` next segments, to go out on `path`; their tag; and how many rows
+    def take(self, limit: int, path: int) -> tuple[Segments, Tags, int]:
+        """Up to `limit` next segments, to go out on `path`; their tags; and how many rows
         from the end of the batch mark the end of the pass. The last one moves to AWAITING.
 
         Only the batch that ends the pass is marked: one that waits for credit in between
         would look to the peer like a loss.
         """
-        stop, tag = self._runs[0]
-        taken = self.order[self._cursor : min(self._cursor + limit, stop)]
-        self._cursor += len(taken)
+        stop = self._runs[0][0]
+        begin, self._cursor = self._cursor, min(self._cursor + limit, stop)
+        taken = self.order[begin : self._cursor]
+        tags = self._order_tags[begin : self._cursor]
         self.path_of[taken] = path
         if self.round:
             self.repaired += len(taken)
@@ -97,9 +98,9 @@ class ChunkSender:
         if self.remaining:
             if self._cursor == stop:
                 del self._runs[0]
-            return taken, tag, 0
+            return taken, tags, 0
         self.state = State.AWAITING
-        return taken, tag, min(len(taken), ENDING_RUN)
+        return taken, tags, min(len(taken), ENDING_RUN)
 
     def on_nack(self, missing: Bits, round_: int) -> bool:
         """The peer lacks `missing` and asks for `round_`. True: there is something to send.
@@ -149,9 +150,10 @@ class ChunkSender:
 
     def _begin(self, order: Segments, tags: Tags) -> None:
         self.order, self._cursor, self.probes = order, 0, 0
-        changes = np.flatnonzero(tags[1:] != tags[:-1]).tolist()
+        self._order_tags, classes = tags, tags // DROP_RANKS
+        changes = np.flatnonzero(classes[1:] != classes[:-1]).tolist()
         stops = [*(at + 1 for at in changes), len(order)]
-        self._runs = [(stop, int(tags[stop - 1])) for stop in stops]
+        self._runs = [(stop, int(classes[stop - 1])) for stop in stops]
         self.state = State.SENDING
 
     def on_done(self) -> bool:

@@ -50,10 +50,11 @@ def group_starts(words: Words) -> list[int]:
     return [0, *(np.flatnonzero(change.any(axis=1)) + 1).tolist(), len(words)]
 
 
-def build(first: Header, segments: Segments) -> Words:
-    """Headers like `first`, whose segment is 0, for `segments`, numbered from its number on."""
+def build(first: Header, segments: Segments, tags: NDArray[np.uint8]) -> Words:
+    """Headers like `first`, whose segment and tag are 0, for `segments` and their `tags`,
+    numbered from its number on."""
     words = np.empty((len(segments), WORDS), np.uint32)
     words[:] = np.frombuffer(first.pack(), "<u4")
-    words[:, SEGMENT] += segments.astype(np.uint32)
+    words[:, SEGMENT] += segments.astype(np.uint32) | tags.astype(np.uint32) << 24
     words[:, NUMBER] += _COUNTING[: len(segments)]
     return words

@@ -11,9 +11,11 @@ import socket
 import time
 from collections import Counter, deque
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.contract.traffic import DROP_RANKS, traffic_classes
@@ -58,7 +60,7 @@ class UdpPath:
         self._run = min(MAX_UDP // self.width, MAX_RUN)
         self._peers: dict[int, tuple[Bytes, tuple[str, int]]] = {}
         self._tos = tos_of_tags(config.drop_rank)
-        self._tos_messages = [mmsg.tos_control(self.family, tos) for tos in self._tos]
+        self._tos_messages = np.stack([mmsg.tos_control(self.family, t) for t in self._tos])
         self._receive_tos()
         self._prepare_send()
         self._prepare_receive()
@@ -105,15 +107,17 @@ class UdpPath:
         self._iov_at = mmsg.address(self._iov)
         self._headers_in_iov, self._payloads_in_iov = self._iov[:, 0, 0], self._iov[:, 1, 0]
         self._iov_counts = self._messages["iov_count"]
-        self._aim = (-1, -1)  # peer and tag that the messages are addressed to
+        self._aim = (-1, -1)  # peer and tag that all messages are addressed to
+        self._mixed = False  # whether the batch has several tags
+        self._first_rows = np.zeros(0, np.intp)  # of each message in the batch
+        self._tos_at = mmsg.address(self._tos_messages)
         self._header_offsets = np.arange(MAX_ROWS, dtype=np.uint64) * np.uint64(HEADER_SIZE)
         self._set_run(self._run if self.gso else 1)
 
     def _set_run(self, run: int) -> None:
         self._send_run = run
-        first = np.arange(MAX_ROWS, dtype=np.uint64) * run
-        self._messages["iov"] = self._iov_at + first * 32
-        self._messages["iov_count"] = 2 * run
+        self._full_runs = np.arange(0, MAX_ROWS * run, run, dtype=np.intp)
+        self._cut(self._full_runs, MAX_ROWS * run)
 
     def _prepare_receive(self) -> None:
         run = self._run if self.gro else 1
@@ -165,16 +169,21 @@ class UdpPath:
                 if exc.errno in ICMP_ERRORS and not (refused := refused + 1) > MAX_REFUSED:
                     continue  # of an earlier probe; taking note of it has cleared it
                 if self._send_run > 1 and exc.errno in (errno.EIO, errno.EINVAL):
-                    return min(done * self._send_run, rows) + self._send_without_gso(batch, done)
+                    done = self._rows_of(done, rows)
+                    return done + self._send_without_gso(batch, done)
                 self.counters[f"send_{errno.errorcode.get(exc.errno or 0, 'error')}"] += 1
                 done += 1  # this message is lost, as on any other network
         self._restore(rows)
-        return min(done * self._send_run, rows)
+        return self._rows_of(done, rows)
+
+    def _rows_of(self, messages: int, rows: int) -> int:
+        """Datagrams of the first so many messages of a batch."""
+        return int(self._first_rows[messages]) if messages < len(self._first_rows) else rows
 
     def _send_without_gso(self, batch: Transmit, done: int) -> int:
         """The route's device cannot segment: from now on one datagram per message."""
         self._restore(len(batch.segments))
-        rest = _rest(batch, done * self._send_run)
+        rest = _rest(batch, done)
         self.gso = False
         self.counters["gso_unavailable"] += 1
         self.socket.setsockopt(socket.IPPROTO_UDP, mmsg.UDP_SEGMENT, 0)
@@ -183,7 +192,7 @@ class UdpPath:
 
     def _fill(self, batch: Transmit, rows: int) -> int:
         """Point the prepared messages at the batch; returns how many there are."""
-        size, run = batch.segment_size, self._send_run
+        size = batch.segment_size
         payloads = self._payloads_in_iov[:rows]
         np.add(
             self._header_offsets[:rows], np.uint64(mmsg.address(batch.headers)),
@@ -192,22 +201,50 @@ class UdpPath:
         np.multiply(batch.segments, size, out=payloads, casting="unsafe")
         payloads += np.uint64(mmsg.address(batch.payload))
         self._iov[rows - 1, 1, 1] = min(size, len(batch.payload) - int(batch.segments[-1]) * size)
-        count = -(-rows // run)
-        if self._aim != (batch.peer, batch.tag):
-            self._take_aim(batch.peer, batch.tag)
-        self._iov_counts[count - 1] = 2 * (rows - (count - 1) * run)
-        return count
+        return self._into_messages(batch, rows)
+
+    def _into_messages(self, batch: Transmit, rows: int) -> int:
+        """Cut the batch into messages of one tag each; returns how many."""
+        run, tags = self._send_run, batch.tags
+        first_tag = int(tags[0])
+        self._mixed = not (tags == first_tag).all()
+        if not self._mixed:
+            if self._aim != (batch.peer, first_tag):
+                self._take_aim(batch.peer, first_tag)
+            count = -(-rows // run)
+            self._first_rows = self._full_runs[:count]
+            self._iov_counts[count - 1] = 2 * (rows - (count - 1) * run)
+            return count
+        stops = [0, *(np.flatnonzero(tags[1:] != tags[:-1]) + 1).tolist(), rows]
+        self._first_rows = np.concatenate([np.arange(a, b, run) for a, b in pairwise(stops)])
+        self._take_aim(batch.peer, first_tag)
+        self._cut(self._first_rows, rows)
+        self._messages["control"][: len(self._first_rows)] = self._tos_at + tags[
+            self._first_rows
+        ] * np.uint64(self._tos_messages.shape[1])
+        return len(self._first_rows)
 
     def _take_aim(self, peer: int, tag: int) -> None:
         """All messages carry address and tag of what was sent last: most often it is next, too."""
         self._aim = peer, tag
         name, _ = self._peers[peer]
         self._messages["name"], self._messages["name_size"] = mmsg.address(name), len(name)
-        self._messages["control"] = mmsg.address(self._tos_messages[tag])
+        self._messages["control"] = self._tos_at + tag * self._tos_messages.shape[1]
+
+    def _cut(self, first_rows: NDArray[np.intp], rows: int) -> None:
+        """Let message i begin with row `first_rows[i]`, and the last end before `rows`."""
+        count = len(first_rows)
+        self._messages["iov"][:count] = self._iov_at + first_rows.astype(np.uint64) * 32
+        self._iov_counts[:count] = 2 * np.diff(first_rows, append=rows)
 
     def _restore(self, rows: int) -> None:
         self._iov[rows - 1, 1, 1] = self.width - HEADER_SIZE
-        self._iov_counts[-(-rows // self._send_run) - 1] = 2 * self._send_run
+        count, run = len(self._first_rows), self._send_run
+        if self._mixed:
+            self._cut(self._full_runs[:count], count * run)
+            self._aim = (-1, -1)
+        else:
+            self._iov_counts[count - 1] = 2 * run
 
     def send_control(self, control: Control) -> None:
         """One control datagram; a full send buffer loses it, its timer repeats it."""
@@ -271,7 +308,9 @@ def tos_of_tags(drop_rank: str = "both") -> list[int]:
 
 
 def _rest(batch: Transmit, sent: int) -> Transmit:
-    return replace(batch, headers=batch.headers[sent:], segments=batch.segments[sent:])
+    return replace(
+        batch, headers=batch.headers[sent:], segments=batch.segments[sent:], tags=batch.tags[sent:]
+    )
 
 
 def _bound(family: int, host: str, port: int) -> socket.socket:

@@ -1,10 +1,10 @@
 """Traffic classes and drop ranks: what is needed first goes first, what weighs least is lost."""
 
 from collections import Counter
+from itertools import product
 from typing import Any
 
 import numpy as np
-import pytest
 
 from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.magnitude import LIGHT, MEDIUM
@@ -164,21 +164,20 @@ def residuals(net: SimNetwork, part: np.ndarray) -> list[Hole]:
     return [hole for session in net.sessions for hole in session.residuals.take(key)]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_little_energy_is_lost_when_the_network_drops_by_rank(seed: int) -> None:
-    lost = {}
-    for ranks in (True, False):
+def test_little_energy_is_lost_when_the_network_drops_by_rank() -> None:
+    lost = {True: 0.0, False: 0.0}
+    for ranks, seed in product((True, False), range(1, 4)):
         net = slow(3, ranks=ranks, queue=30)
         parts = uneven(net, 1200, seed)
         before = [part.copy() for part in parts]
-        net.submit_all(1, parts, max_loss=0.3, name="g")
+        net.submit_all(1, parts, max_loss=0.45, name="g")
         net.run()
         given_up = sum(net.done(rank)[1].stats.given_up for rank in range(3))
         held = [hole.values.view(np.float32).astype(float) for hole in residuals(net, parts[0])]
         energy = sum(float((values**2).sum()) for values in held)
         total = sum(float((part.astype(float) ** 2).sum()) for part in before)
         assert given_up
-        lost[ranks] = energy / total / (given_up / 2400)  # relative to the share of segments
+        lost[ranks] += energy / total / (given_up / 2400)  # relative to the share of segments
     assert lost[True] < lost[False] / 4
 
 

@@ -16,8 +16,8 @@ def group(operation: int, fill: int = 1, count: int = 2) -> Group:
     header = Header(Kind.PUSH, 7, operation)
     rows = np.full((2 * count, WIDTH), fill, np.uint8)
     return Group(
-        header, build(header, natural_order(count)), rows, np.arange(0, 2 * count, 2),
-        np.full(count, WIDTH),
+        header, build(header, natural_order(count), np.zeros(count, np.uint8)), rows,
+        np.arange(0, 2 * count, 2), np.full(count, WIDTH),
     )  # fmt: skip
 
 

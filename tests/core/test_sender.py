@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.budget import Budget
-from dlcpd.core.packetizer import by_tag
+from dlcpd.core.packetizer import BLOCK, by_tag
 from dlcpd.core.sender import ENDING_RUN, ChunkSender, State
 from dlcpd.core.wire import MAX_ROUND, Kind
 
@@ -187,21 +188,37 @@ def mixed(**options: Any) -> ChunkSender:
     return ChunkSender((1, Kind.PUSH, 0), np.zeros(960, np.uint8), 0, 64, tags, order, **options)
 
 
-def test_a_pass_goes_by_tag_and_a_batch_has_one() -> None:
+def test_a_pass_goes_by_class_and_a_batch_has_one() -> None:
     sender = mixed()
     seen: list[tuple[int, list[int]]] = []
     while sender.remaining:
         assert sender.traffic_class == (1 if len(seen) < 2 else 3)
         run = sender.run
-        segments, tag, ending = sender.take(3, 0)
-        assert (sender.tags[segments] == tag).all()
+        segments, tags, ending = sender.take(3, 0)
+        assert (sender.tags[segments] == tags).all()
         assert len(segments) == min(3, run)
         assert bool(ending) == (not sender.remaining)
-        seen.append((tag, segments.tolist()))
+        [traffic_class] = set((tags // DROP_RANKS).tolist())
+        seen.append((traffic_class, segments.tolist()))
     assert seen == [
-        (FRONT, [13, 14, 10]), (FRONT, [11, 12]), (BACK, [1, 3, 5]), (BACK, [7, 9]),
-        (LIGHT, [0, 2, 4]), (LIGHT, [6, 8]),
+        (1, [13, 14, 10]), (1, [11, 12]), (3, [1, 3, 5]), (3, [7, 9, 0]), (3, [2, 4, 6]), (3, [8]),
     ]  # fmt: skip
+
+
+def test_drop_ranks_come_by_turns_so_that_a_queue_can_choose() -> None:
+    ranks = np.repeat([0, 1, 2], [10 * BLOCK, 5 * BLOCK, 5 * BLOCK]).astype(np.uint8)
+    order = by_tag(np.arange(20 * BLOCK), ranks)
+    assert sorted(order.tolist()) == list(range(20 * BLOCK))
+    blocks = ranks[order].reshape(-1, BLOCK)[:-2]
+    assert (blocks == blocks[:, :1]).all()
+    assert blocks[:, 0].tolist() == ([0, 1, 2, 0] * 5)[:-2]
+    assert order[-1] == 20 * BLOCK - 1  # it may be short
+
+
+def test_a_short_segment_is_the_last_of_its_class() -> None:
+    tags = np.array([FRONT, LIGHT, BACK, BACK, FRONT], np.uint8)
+    order = by_tag(np.arange(5), tags)
+    assert order.tolist() == [0, 4, 2, 3, 1]
 
 
 def test_a_repair_is_protected_and_the_heaviest_go_first() -> None:

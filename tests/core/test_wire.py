@@ -109,7 +109,8 @@ def test_every_vector_after_every_other() -> None:
 @pytest.mark.parametrize("vector", GOOD)
 def test_build(vector: dict[str, Any]) -> None:
     one = header(vector["fields"])
-    words = wire_batch.build(one._replace(segment=0), np.full(3, one.segment))
+    tags = np.full(3, one.tag, np.uint8)
+    words = wire_batch.build(one._replace(segment=0, tag=0), np.full(3, one.segment), tags)
     assert words[:, NUMBER].tolist() == [(one.packet_number + i) % (1 << 32) for i in range(3)]
     words[:, NUMBER] = one.packet_number
     assert words.tobytes() == 3 * row(vector)

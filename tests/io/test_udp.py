@@ -68,9 +68,13 @@ def stranger(host: str = "127.0.0.1") -> socket.socket:
 
 
 def batch(payload: np.ndarray, segments: list[int], tag: int = 16) -> Transmit:
-    first = Header(Kind.PUSH, 0xABCDEF, 3, 9, tag=tag, packet_number=1)
-    words = build(first, np.array(segments, np.intp))
-    return Transmit(PEER, 0, words, payload, np.array(segments, np.intp), SIZE, tag)
+    return mixed(payload, segments, [tag] * len(segments))
+
+
+def mixed(payload: np.ndarray, segments: list[int], tags: list[int]) -> Transmit:
+    first = Header(Kind.PUSH, 0xABCDEF, 3, 9, packet_number=1)
+    at, marks = np.array(segments, np.intp), np.array(tags, np.uint8)
+    return Transmit(PEER, 0, build(first, at, marks), payload, at, SIZE, marks)
 
 
 def expected(sent: Transmit) -> list[bytes]:
@@ -219,6 +223,12 @@ def test_dscp_and_ecn_of_every_class_are_on_the_wire(host: str, offload: bool) -
             assert marks_of(sink, 3) == [dscp << 2 | ecn] * 3
     source.send_control(Control(PEER, 0, Header(Kind.PING, 1).pack()))
     assert marks_of(sink, 1) == [control.dscp[0] << 2 | control.ecn[0]]
+    last = gradients[-1]
+    ranks = [0, 0, 1, 2, 2, 2, 0]
+    source.send(mixed(data(7), list(range(7)), [last.tag(rank) for rank in ranks]))
+    assert marks_of(sink, 7) == [last.dscp[rank] << 2 | last.ecn[rank] for rank in ranks]
+    source.send(batch(data(3), [0, 1, 2], tag=last.tag(1)))
+    assert marks_of(sink, 3) == [last.dscp[1] << 2 | last.ecn[1]] * 3
 
 
 @HOSTS

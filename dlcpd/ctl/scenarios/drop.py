@@ -8,13 +8,15 @@ from dlcpd.ctl.output import Output
 from dlcpd.ctl.scenarios.claims import Claim, Report
 from dlcpd.ctl.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
 
-RATE: Final = 100e6  # bit/s of each port
+RATE: Final = 50e6  # bit/s of each port: two cores can overload it
+BUFFER: Final = 640 << 10  # bytes per port: 128 KiB for the last of five queues, which has the data
 SIZE: Final = 4 << 20  # bytes
 HOSTS: Final = 3
 ROUNDS: Final = 5
 BOUND: Final = 0.5  # high enough that the network decides what is lost, not the bound
 FABRIC: Final = {
-    "hosts": HOSTS, "host_rate": f"{RATE:.0f}bit", "classes": True, "ecn_bytes": 40_000,
+    "hosts": HOSTS, "host_rate": f"{RATE:.0f}bit", "classes": True,
+    "buffer_bytes": BUFFER, "ecn_bytes": 40_000,
 }  # fmt: skip
 # Overload on purpose: no congestion control, every host sends at twice the rate of a port.
 NETWORK: Final = {"congestion_control": False, "rate_limit_bps": 2 * RATE}
