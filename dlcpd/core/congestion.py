@@ -89,21 +89,18 @@ class CongestionWindow:
     @property
     def worthwhile(self) -> int:
         """Packets that the pace saves up before it lets any out."""
-        return int(max(self.pace * BURST_TIME / 2, self._least_burst))
-
-    @property
-    def _least_burst(self) -> float:
-        return min(max(self.pace * SLOW_BURST, LEAST_BURST), MIN_BURST)
+        return _worthwhile(self.pace)
 
     def allowance(self, now: float) -> int:
         """Packets that the pace lets out now: a batch worth a call, or 0."""
         pace = self.pace
-        burst = max(pace * BURST_TIME, self._least_burst)
-        if burst >= UNPACED or not self.enabled:
+        if pace >= UNPACED / BURST_TIME or not self.enabled:
             return UNPACED
-        self._tokens = min(self._tokens + (now - self._tokens_at) * pace, burst)
+        worthwhile = _worthwhile(pace)
+        most = max(pace * BURST_TIME, worthwhile)
+        self._tokens = min(self._tokens + (now - self._tokens_at) * pace, most)
         self._tokens_at = now
-        return int(self._tokens) if self._tokens >= self.worthwhile else 0
+        return int(self._tokens) if self._tokens >= worthwhile else 0
 
     def spend(self, packets: int) -> None:
         """`packets` went out."""
@@ -111,7 +108,8 @@ class CongestionWindow:
 
     def ready_at(self) -> float:
         """When `allowance`, which gave 0, will give something."""
-        return self._tokens_at + (self.worthwhile - self._tokens) / self.pace
+        pace = self.pace
+        return self._tokens_at + (_worthwhile(pace) - self._tokens) / pace
 
     # --- window -----------------------------------------------------------------------
 
@@ -172,3 +170,8 @@ class CongestionWindow:
             return self.window * 2
         self.slow_start = False
         return self.window + max(min(INCREASE * self.share, self.window / 8), 1)
+
+
+def _worthwhile(pace: float) -> int:
+    least = min(max(pace * SLOW_BURST, LEAST_BURST), MIN_BURST)
+    return int(max(pace * BURST_TIME / 2, least))

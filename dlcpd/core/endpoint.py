@@ -294,7 +294,8 @@ class Endpoint:
         senders = sum(flow.receiving for flow in self.flows.values())
         for flow in self.flows.values():
             if flow.outbox.waiting or flow in self._touched:
-                self._update_grant(flow, senders)
+                if flow.paths.asked or flow.paths.pending:
+                    self._update_grant(flow, senders)
                 out += flow.flush(now)
         self._touched.clear()
         return out

@@ -1,6 +1,6 @@
 """Which traffic class and bound each segment of a tensor has: those of the layer it begins in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Self
 
@@ -19,12 +19,17 @@ class Layers:
     starts: NDArray[np.int64]  # bytes, ascending from 0
     classes: NDArray[np.uint8]
     bounds: NDArray[np.int64]  # millionths of the segments that may be given up
+    most_urgent: int = field(init=False)  # the class of what cannot be told apart
+    lossless: bool = field(init=False)  # nothing of it may be given up
+    uniform: bool = field(init=False)  # one row
 
     @classmethod
     def new(cls, rows: list[list[int]], traffic_class: int, max_loss: float) -> Self:
         """From a submission's [start, class, bound] rows; without any, one layer."""
         if not rows:
             return cls._one(traffic_class, round(max_loss * MILLION))
+        if len(rows) == 1:
+            return cls._one(*rows[0][1:])
         starts, classes, bounds = np.array(rows, np.int64).T
         return cls(starts, classes.astype(np.uint8), bounds)
 
@@ -36,17 +41,12 @@ class Layers:
     def of_segments(self, start: int, size: int, segment_size: int) -> NDArray[np.intp]:
         """Row of each segment of the chunk of `size` bytes that begins at byte `start`."""
         count = segment_count(size, segment_size)
-        if len(self.starts) == 1:
+        if self.uniform:
             return np.zeros(count, np.intp)
         begins = start + segment_size * np.arange(count)
         return np.searchsorted(self.starts, begins, side="right") - 1
 
-    @property
-    def most_urgent(self) -> int:
-        """The traffic class of what cannot be told apart."""
-        return int(self.classes.min())
-
-    @property
-    def lossless(self) -> bool:
-        """Whether nothing of it may be given up."""
-        return not self.bounds.any()
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "most_urgent", int(self.classes.min()))
+        object.__setattr__(self, "lossless", not self.bounds.any())
+        object.__setattr__(self, "uniform", len(self.starts) == 1)

@@ -42,9 +42,9 @@ def by_tag(order: Segments, tags: NDArray[np.uint8]) -> Segments:
     that met the heavy segments alone would have to drop those. Blocks are short against
     queues and long enough for a GSO burst. A short last segment comes last of its class.
     """
-    ranked = tags[order]
-    if (ranked[:1] == ranked).all():
+    if (tags[:1] == tags).all():
         return order
+    ranked = tags[order]
     turn = np.empty(len(order), np.float32)  # 0..1, how far into the pass
     for tag in np.unique(ranked).tolist():
         at = np.flatnonzero(ranked == tag)

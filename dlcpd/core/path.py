@@ -60,7 +60,7 @@ class PathSender:
     def rtt(self, traffic_class: int) -> Rtt:
         """Of a class; until it has been measured, of the quickest one that has."""
         own = self.spaces.get(traffic_class)
-        if own and own.rtt.measured:
+        if own is not None and own.rtt.measured:
             return own.rtt
         known = [space.rtt for space in self.spaces.values() if space.rtt.measured]
         return min(known, key=lambda rtt: rtt.smoothed, default=_UNKNOWN)

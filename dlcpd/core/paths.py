@@ -37,6 +37,7 @@ class Paths:
     _route: list[int] = field(init=False)  # by path: those with equal numbers share their links
     _carriers: list[int] = field(init=False)  # paths that data are sent on
     _told_down: set[int] = field(default_factory=set)  # paths whose end was news
+    slowest_rtt: float = 0.0  # longest round trip of any path, hosts included; 0 = none is known
     _turn: int = 0
     _load: list[float] = field(init=False)  # by route: datagrams, old ones count less
 
@@ -69,30 +70,28 @@ class Paths:
     def in_flight(self, traffic_class: int | None = None) -> int:
         """Datagrams out on all paths; with a class, only those of it and of higher ones: what
         waits in a lower queue is in nobody's way."""
-        return sum(
-            space.in_flight
-            for path in self.tx
-            for number, space in path.spaces.items()
-            if traffic_class is None or number <= traffic_class
-        )
+        total = 0
+        for path in self.tx:
+            for number, space in path.spaces.items():
+                if traffic_class is None or number <= traffic_class:
+                    total += space.sent - space.acked
+        return total
 
     @property
     def acked(self) -> int:
         """Changes whenever the peer credits something."""
         return sum(space.acked for path in self.tx for space in path.spaces.values())
 
-    @property
-    def slowest_rtt(self) -> float:
-        """The longest round trip of any path, hosts included, seconds; 0 = none is known."""
-        known = [space.rtt for path in self.tx for space in path.spaces.values()]
-        return max((rtt.smoothed for rtt in known if rtt.measured), default=0.0)
-
     def timeout(self, traffic_class: int, attempt: int = 0) -> float:
         """How long to wait for an answer on whichever path, seconds."""
+        if len(self.tx) == 1:
+            return self.tx[0].rtt(traffic_class).timeout(attempt)
         return max(rtt.timeout(attempt) for rtt in self._rtts(traffic_class))
 
     def reordering(self, traffic_class: int) -> float:
         """Quiet time after which a hole is taken for a loss, seconds."""
+        if len(self.tx) == 1:
+            return self.tx[0].rtt(traffic_class).reordering
         return max(rtt.reordering for rtt in self._rtts(traffic_class))
 
     def _rtts(self, traffic_class: int) -> list[Rtt]:
@@ -134,6 +133,8 @@ class Paths:
 
     def on_sent(self, path: int, datagrams: int) -> None:
         """A burst left on `path`. On one that loses more than the best, it weighs more."""
+        if len(self.tx) == 1:
+            return
         excess = self.health[path].loss - min(health.loss for health in self.health)
         self._load[self._route[path]] += datagrams * (1 + min(excess * LOSS_WEIGHT, MAX_WEIGHT))
         if sum(self._load) > LOAD_MEMORY:
@@ -153,7 +154,7 @@ class Paths:
     def for_control(self, attempt: int) -> int:
         """The path with the shortest round trip; the others in turn for later attempts, since
         the best one may just have died."""
-        if len(self._carriers) == 1:
+        if len(self._carriers) == 1:  # the usual case, and asked for every control datagram
             return self._carriers[0]
         order = sorted(self._carriers, key=lambda p: self.tx[p].smoothed_rtt)
         return order[attempt % len(order)]
@@ -213,6 +214,8 @@ class Paths:
                     space.on_credit(row, now)
                     if verdict := self.health[row.path].observe(path.acked, path.lost):
                         news.append((row.path, verdict))
+        known = [space.rtt for path in self.tx for space in path.spaces.values()]
+        self.slowest_rtt = max((rtt.smoothed for rtt in known if rtt.measured), default=0.0)
         return news
 
     # --- in -------------------------------------------------------------------------
@@ -236,12 +239,12 @@ class Paths:
     @property
     def asked(self) -> bool:
         """Whether the peer waits for credit."""
-        return any(space.asked for path in self.rx for _, space in path.owing())
+        return any(space.asked for path in self.rx for space in path.spaces.values())
 
     @property
     def pending(self) -> bool:
         """Whether anything came that the peer does not know of."""
-        return any(space.pending for path in self.rx for _, space in path.owing())
+        return any(space.pending for path in self.rx for space in path.spaces.values())
 
     def credits(self, now: float) -> list[SpaceCredit]:
         """Rows of a CREDIT; what they tell is no longer pending."""

@@ -150,11 +150,14 @@ class ChunkSender:
 
     def _begin(self, order: Segments, tags: Tags) -> None:
         self.order, self._cursor, self.probes = order, 0, 0
-        self._order_tags, classes = tags, tags // DROP_RANKS
+        self._order_tags, self.state = tags, State.SENDING
+        if (tags == tags[0]).all():
+            self._runs = [(len(order), int(tags[0]) // DROP_RANKS)]
+            return
+        classes = tags // DROP_RANKS
         changes = np.flatnonzero(classes[1:] != classes[:-1]).tolist()
         stops = [*(at + 1 for at in changes), len(order)]
         self._runs = [(stop, int(classes[stop - 1])) for stop in stops]
-        self.state = State.SENDING
 
     def on_done(self) -> bool:
         """The peer has what it wants. True the first time."""
