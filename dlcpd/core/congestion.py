@@ -18,6 +18,7 @@ MAX_WINDOW: Final = 32768  # packets, ~46 MB: above any credit a receiver gives
 TARGET_DELAY: Final = 0.8e-3  # seconds of queue: 100 KB at 1 Gb/s, under half a 256 KB port buffer
 MAX_TARGET: Final = 1.6e-3  # seconds, where hosts take longer than that to answer
 MIN_QUEUE: Final = 16  # packets: on slow links a burst stands longer than any of these targets
+MOST_QUEUE: Final = 6e-3  # seconds that it may: many flows' bursts share a queue of 10 ms
 INCREASE: Final = 16  # packets per round trip
 HEAVY_LOSS: Final = 0.15  # fraction per round trip, beyond any bound that trains well
 BASE_SPAN: Final = 10.0  # seconds; the base delay is the least of this span and the one before:
@@ -134,7 +135,7 @@ class CongestionWindow:
         # a queue shorter than the hosts' own delay runs dry while they are busy
         own_delay = self.round_trip - self.queue_delay
         burst = MIN_QUEUE * self.round_trip / self.window  # seconds that the link takes for one
-        self._target = max(min(max(own_delay, TARGET_DELAY), MAX_TARGET), burst)
+        self._target = max(min(max(own_delay, TARGET_DELAY), MAX_TARGET), min(burst, MOST_QUEUE))
         fraction = self._round_marked / self._round_arrived if self._round_arrived else 0.0
         self.marked += MARK_GAIN * (fraction - self.marked)
         factor = min(self._by_delay(), self._by_marks(), self._by_loss())

@@ -14,6 +14,7 @@ from dlcpd.core.congestion import (
     MIN_QUEUE,
     MIN_SHARE,
     MIN_WINDOW,
+    MOST_QUEUE,
     PACE_GAIN,
     SLOW_BURST,
     TARGET_DELAY,
@@ -149,10 +150,13 @@ def test_a_queue_that_stood_for_one_span_is_not_the_base_delay() -> None:
 
 
 def test_on_a_slow_link_a_burst_may_stand_longer_than_any_target() -> None:
-    """15 Mb/s: a packet takes 0.8 ms, and sixteen of them in a queue are no congestion."""
+    """40 Mb/s: a packet takes 0.3 ms, and sixteen of them in a queue are no congestion; but
+    where many flows share the queue, theirs together may be."""
     path = settled()
     path.window.window = 16.0
-    assert path.round(queue=12e-3) == 18.0
+    assert path.round(queue=4.7e-3) == 18.0
+    path.window.window = 32.0
+    assert path.round(queue=2 * MOST_QUEUE) < 32
     path = settled()
     path.window.window = 64.0  # of 24 ms that 64 packets take 16 are at most 6
     assert path.round(queue=24e-3) < 64
