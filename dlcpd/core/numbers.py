@@ -48,8 +48,3 @@ def narrow(numbers: Array, dtype: str) -> Array:
         with np.errstate(over="ignore"):
             return numbers.astype(np.float16)
     return numbers
-
-
-def is_finite(stored: Array, dtype: str) -> bool:
-    """Whether no element is NaN or infinite; always true for integers."""
-    return dtype in INTEGERS or bool(np.isfinite(widen(stored, dtype)).all())

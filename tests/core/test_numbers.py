@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.contract.messages import DTYPES
-from dlcpd.core.numbers import INTEGERS, NARROW, STORAGE, is_finite, narrow, view, widen
+from dlcpd.core.numbers import INTEGERS, NARROW, STORAGE, narrow, view, widen
 
 ALL = np.arange(1 << 16, dtype=np.uint16)
 CANONICAL_NAN = 0x7FC0
@@ -95,17 +95,3 @@ def test_wide_types_pass_through(dtype: str) -> None:
     numbers = np.array([1, 2, 3], STORAGE[dtype])
     assert widen(numbers, dtype) is numbers
     assert narrow(numbers, dtype) is numbers
-
-
-@pytest.mark.parametrize("dtype", sorted(set(DTYPES) - INTEGERS))
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_one_nan_or_infinity_is_found(dtype: str, value: float) -> None:
-    wide = np.float64 if dtype == "float64" else np.float32
-    numbers = narrow(np.array([1.0, value, 2.0], wide), dtype)
-    assert not is_finite(numbers, dtype)
-    assert is_finite(numbers[[0, 2]], dtype)
-
-
-@pytest.mark.parametrize("dtype", sorted(INTEGERS))
-def test_integers_are_always_finite(dtype: str) -> None:
-    assert is_finite(np.full(3, -1, STORAGE[dtype]), dtype)
