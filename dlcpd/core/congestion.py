@@ -29,7 +29,7 @@ START_GAIN: Final = 2.0  # likewise while the window doubles every round trip
 BURST_TIME: Final = 0.3e-3  # seconds of pace that leave at once: what stands in no queue for long
 MIN_BURST: Final = 16  # packets; fewer cost more in system calls than they spare a queue
 SLOW_BURST: Final = 2e-3  # seconds of pace; a burst of more on a slow link would be its own queue
-LEAST_BURST: Final = 2  # packets
+LEAST_BURST: Final = 8  # packets
 UNPACED: Final = 1440  # packets; a pace that lets a largest batch out at once is none
 MOST_DELAY: Final = 0.2  # seconds; a pace below 80 packets per second would be none
 LEAST_DELAY: Final = 50e-6  # seconds; below it, round trips measure clocks
@@ -170,7 +170,7 @@ class CongestionWindow:
         if self.slow_start and self.queue_delay < self._target / 2:
             return self.window * 2
         self.slow_start = False
-        return self.window + max(min(INCREASE * self.share, self.window / 8), 1)
+        return self.window + max(INCREASE * self.share, 1)
 
 
 def _worthwhile(pace: float) -> int:

