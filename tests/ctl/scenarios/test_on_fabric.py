@@ -75,7 +75,7 @@ def test_routes_are_found_and_links_carry_equal_shares() -> None:
     assert {path["hops"][1] for path in fabric.paths()} == {"10.77.255.1", "10.77.255.2"}
     for leaf in ("l0", "l1"):
         sent = fabric.sent(leaf)
-        assert max(sent) < 1.25 * min(sent)  # few rounds: `dlcpctl bench spray` is the measure
+        assert max(sent) < 1.4 * min(sent)  # few rounds: `dlcpctl bench spray` is the measure
 
 
 def test_a_link_that_dies_silently_ends_no_operation() -> None:
