@@ -129,12 +129,8 @@ class AllReduce(Reduction):
         self, kind: Kind, chunk: Chunk, *, order: Segments | None = None,
         drop_ranks: NDArray[np.uint8] | np.uint8 = _PROTECTED, **options: Any,
     ) -> ChunkSender:  # fmt: skip
-        table = self._layer_table
-        if table.uniform:
-            tags = np.empty(segment_count(chunk.size, self.segment_size), np.uint8)
-            tags[:] = table.most_urgent * DROP_RANKS + drop_ranks
-        else:
-            tags = table.classes[self._layer_rows(chunk)] * np.uint8(DROP_RANKS) + drop_ranks
+        classes = self._layer_table.classes_of(chunk.start, chunk.size, self.segment_size)
+        tags = classes * np.uint8(DROP_RANKS) + drop_ranks
         if order is None:
             order = natural_order(len(tags))
         return ChunkSender(
@@ -194,12 +190,7 @@ class AllReduce(Reduction):
 
     def _last_class(self, chunk: Chunk) -> int:
         """The class that comes last of a chunk."""
-        table = self._layer_table
-        return (
-            table.most_urgent
-            if table.uniform
-            else int(table.classes[self._layer_rows(chunk)].max())
-        )
+        return self._layer_table.last_class(chunk.start, chunk.size, self.segment_size)
 
     def _budget(self, chunk: Chunk) -> Budget | None:
         """What one sender may be missing of a chunk."""

@@ -80,5 +80,5 @@ class Received:
     lengths: NDArray[np.intp]
     strays: list[bytes] = field(default_factory=list)
     stray_arrival: float = 0.0  # seconds, of the newest stray
-    tos: NDArray[np.int32] | None = None  # (bursts,) TOS byte of each, where some are congested
+    tos: NDArray[np.int32] | None = None  # (bursts,) TOS byte of each; None: none is congested
     congested: bool = False  # some are marked Congestion Experienced (RFC 3168)

@@ -46,6 +46,18 @@ class Layers:
         begins = start + segment_size * np.arange(count)
         return np.searchsorted(self.starts, begins, side="right") - 1
 
+    def classes_of(self, start: int, size: int, segment_size: int) -> NDArray[np.uint8]:
+        """Class of each segment of that chunk."""
+        if self.uniform:
+            return np.full(segment_count(size, segment_size), self.most_urgent, np.uint8)
+        return self.classes[self.of_segments(start, size, segment_size)]
+
+    def last_class(self, start: int, size: int, segment_size: int) -> int:
+        """The class that comes last of that chunk."""
+        if self.uniform:
+            return self.most_urgent
+        return int(self.classes_of(start, size, segment_size).max())
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "most_urgent", int(self.classes.min()))
         object.__setattr__(self, "lossless", not self.bounds.any())

@@ -80,6 +80,8 @@ class Discovery:
         return goes_on
 
     def _end(self, index: int) -> None:
+        if index not in self._busy:
+            return
         self._busy.discard(index)
         if not self._busy:
             for path in self._paths:

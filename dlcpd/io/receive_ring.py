@@ -83,7 +83,7 @@ class ReceiveRing:
 
     def _singles(self, batch: Received, count: int) -> None:
         """One datagram per message: nothing is joined, rows are messages."""
-        self._note_tos(batch, self._seconds[:count].tolist())
+        self._note_tos(batch, self._seconds[:count])
         lengths = self._sizes[:count].astype(np.intp)
         lengths += self._flags[:count] & socket.MSG_TRUNC != 0  # longer than a row, and shown so
         control = (self._rows[:count, 1] > Kind.PULL) | (lengths > self.width)
@@ -98,9 +98,9 @@ class ReceiveRing:
         batch.lengths = lengths[batch.index]
 
     @staticmethod
-    def _note_tos(batch: Received, tos: list[int]) -> None:
-        batch.congested = any(each & _CE == _CE for each in tos)
-        batch.tos = np.array(tos, np.int32) if batch.congested else None
+    def _note_tos(batch: Received, tos: NDArray[np.int32]) -> None:
+        batch.tos = tos
+        batch.congested = bool(((tos & _CE) == _CE).any())
 
     def _bursts(self, batch: Received, count: int) -> None:
         """Rows and lengths of data datagrams; copies of control and of odd-sized ones.
@@ -137,10 +137,11 @@ class ReceiveRing:
                 spans.append((first, first + rows))
         batch.strays = strays
         thirds = self._thirds[:count].tolist()
-        self._note_tos(
-            batch,
-            [t if k == mmsg.UDP_GRO else s for k, s, t in zip(kinds, seconds, thirds, strict=True)],
-        )
+        tos = [
+            t if k == mmsg.UDP_GRO else s for k, s, t in zip(kinds, seconds, thirds, strict=True)
+        ]
+        if any(each & _CE == _CE for each in tos):
+            self._note_tos(batch, np.array(tos, np.int32))
         if spans:
             self._point(batch, spans, short)
 
