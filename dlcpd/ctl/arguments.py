@@ -124,7 +124,7 @@ def _add_trainings(operations: Commands) -> None:
     made = _command(operations, "step", step, text, torch=True)
     made.add_argument("--models", type=some_of(NETWORKS), default=",".join(NETWORKS),
                       metavar="NAMES", help="(%(default)s)")  # fmt: skip
-    made.add_argument("--rate", default="200mbit", help="of the emulated switch (%(default)s)")
+    made.add_argument("--rate", default="100mbit", help="of the emulated switch (%(default)s)")
     made.add_argument("--scale", type=_scale, default=0.05, metavar="F",
                       help="of each layer's parameters (%(default)s)")  # fmt: skip
     made.add_argument("--ratio", type=_ratio, default=1.5, metavar="F",
