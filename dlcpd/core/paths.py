@@ -8,6 +8,7 @@ often and takes less.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from random import Random
 from typing import Final, Self
 
 from dlcpd.core.control import SpaceCredit
@@ -37,8 +38,8 @@ class Paths:
     _carriers: list[int] = field(init=False)  # paths that data are sent on
     _told_down: set[int] = field(default_factory=set)  # paths whose end was news
     slowest_rtt: float = 0.0  # longest round trip of any path, hosts included; 0 = none is known
-    _turn: int = 0
     _load: list[float] = field(init=False)  # by route: datagrams, old ones count less
+    _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # guards nothing
 
     def __post_init__(self) -> None:
         self.routes = Routes(len(self.tx))
@@ -159,10 +160,10 @@ class Paths:
         return order[attempt % len(order)]
 
     def for_credit(self) -> int:
-        """Each route in turn: the way back of a path may be another than the way there, so what
-        one route loses the next one tells."""
-        self._turn += 1
-        return self._carriers[self._turn % len(self._carriers)]
+        """Any route: the way back of a path may be another than the way there, so what one
+        loses the next one tells. By chance, not in turn: the peer's bursts take turns as well,
+        and then the same paths' credits wait in the same queues, and those paths carry less."""
+        return self._random.choice(self._carriers)
 
     @property
     def carriers(self) -> list[int]:
