@@ -46,6 +46,8 @@ MAX_OPEN: Final = 1024  # operations in flight of one session
 MAX_LEDGER: Final = 4096  # rows kept for reports
 PINGS_BEFORE_LOST: Final = 8  # silence alone may be our own sleep, and pings are lost like data:
 # at 20 % each way three in a row go unanswered once in twenty times, eight once in thousands
+ALIKE_PINGS: Final = 3  # before they come twice, three times ... as often: some 100 in all, since
+# loss that goes by packets and not by time is outlasted by nothing else
 
 
 class Operation(Protocol):
@@ -437,7 +439,8 @@ class Session:
         if silent >= 0.9 * interval:
             flow.ping(now)
         if flow.unanswered:  # so that there are enough of them within the peer timeout
-            interval = min(interval, self.peer_timeout / (2 * PINGS_BEFORE_LOST))
+            often = 1 + flow.unanswered // ALIKE_PINGS
+            interval = min(interval, self.peer_timeout / (2 * PINGS_BEFORE_LOST * often))
         self.set_timer((self, "alive", flow.rank), now + interval)
 
     def excuse_silence(self, now: float) -> None:

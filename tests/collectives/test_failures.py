@@ -1,5 +1,6 @@
 """P6: no hang. Whatever does not come, every operation ends in time with an error that names it."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,17 @@ def test_a_silent_peer_is_named_within_about_its_timeout(world: int, timeout: fl
         assert net.failed(rank)[1].code == "peer_lost"
         broken = [e for e in net.events[rank] if isinstance(e, SessionBroken)]
         assert [(e.rank, e.code) for e in broken] == [(1, "peer_lost")]
+
+
+def test_a_silent_peer_is_asked_more_often_than_bursts_of_loss_are_long() -> None:
+    """A burst that goes by packets, 8 in the mean, outlasts 20 of them once in 14 times."""
+    net = SimNetwork(2)
+    net.cut.add(1)
+    net.submit(0, 1, zeros())
+    net.run()
+    asked = re.search(r"\((\d+) pings on 1 paths\)", net.failed(0)[1].text)
+    assert asked
+    assert 80 <= int(asked[1]) <= 160
 
 
 def test_a_peer_gone_before_it_ever_spoke_is_named() -> None:
