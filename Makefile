@@ -5,9 +5,9 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 # Pure packages are measured by their own tests: the rest of the suite must not hide a gap in them.
-PURE_TESTS := $(wildcard tests/contract tests/core tests/collectives tests/sim)
+PURE_TESTS := $(wildcard tests/contract tests/core tests/collectives tests/sim tests/switchcfg)
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.collectives \
-	--cov-branch --cov-report=term --cov-fail-under=95
+	--cov=switchcfg --cov-branch --cov-report=term --cov-fail-under=95
 
 .PHONY: venv test cov demo lint format types contracts check system-deps clean
 

@@ -1,0 +1,1 @@
+"""Makes switches honour the traffic classes: render, plan, apply, verify, roll back."""

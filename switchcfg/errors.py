@@ -1,0 +1,43 @@
+"""Everything switchcfg raises on purpose. `code` is a stable token, for JSON output and tests."""
+
+
+class SwitchcfgError(Exception):
+    """Root of all intended errors; catch it at a process edge only."""
+
+    code = "internal"
+
+
+class BadIntent(SwitchcfgError):
+    """The intent file breaks a rule; the text names file, line and field."""
+
+    code = "bad_intent"
+
+
+class CannotExpress(SwitchcfgError):
+    """A platform cannot do what the intent asks for, not even in a degraded way."""
+
+    code = "cannot_express"
+
+
+class BadState(SwitchcfgError):
+    """What a device says of itself cannot be understood, or is not safe to build on."""
+
+    code = "bad_state"
+
+
+class Refused(SwitchcfgError):
+    """A device would not take, or would silently not do, what the intent wants; nothing is done."""
+
+    code = "refused"
+
+
+class BadPlan(SwitchcfgError):
+    """A saved plan is damaged, was edited, or is of another version."""
+
+    code = "bad_plan"
+
+
+class Moved(SwitchcfgError):
+    """A device is no longer what it was when the plan was made; plan anew."""
+
+    code = "moved"

@@ -1,0 +1,140 @@
+"""Arista EOS: command lines as `show running-config` has them. Pure.
+
+EOS colours by DSCP (`drop-precedence`) and has ECN thresholds of their own, so it can say all
+of an intent but per-packet spraying. Source: Arista's AVD templates and its RoCE guides;
+`uc-tx-queue` is the name on Trident, Tomahawk and XP chips.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from switchcfg.intent import QUEUES, Device, Intent, PortGroup
+from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
+from switchcfg.platforms.platform import Rendered, Step
+from switchcfg.queues import Abilities, Layout, Queue, lay_out
+from switchcfg.state import Change, Owns, Place, State, after
+
+KBYTE: Final = 1000  # bytes; what EOS calls kbytes
+ABLE: Final = Abilities(curves=3, own_mark=True, spray=("hash",))  # it hashes layer 4 by itself
+
+_PROFILE: Final = "qos profile {profile}"
+_QUEUE: Final = (_PROFILE, "uc-tx-queue {queue}")
+_RANGE: Final = "minimum-threshold <min> kbytes maximum-threshold <max> kbytes"
+GRAMMAR: Final = Grammar(
+    rules=(
+        Rule(
+            "dscp",
+            ("qos map dscp {dscp} to traffic-class <tc> drop-precedence <dp>",),
+            "no qos map dscp {dscp}",
+        ),
+        Rule("dscp", ("qos map dscp {dscp} to traffic-class <tc>",), "no qos map dscp {dscp}"),
+        Rule(
+            "traffic-class",
+            ("qos map traffic-class {tc} to tx-queue <queue>",),
+            "no qos map traffic-class {tc} to tx-queue <queue>",
+        ),
+        Rule("profile trust", (_PROFILE, "qos trust <what>"), "no qos trust"),
+        Rule("queue priority", (*_QUEUE, "priority <kind>"), "no priority"),
+        Rule(
+            "queue ecn",
+            (*_QUEUE, f"random-detect ecn {_RANGE} max-mark-probability <most> weight <w>"),
+            "no random-detect ecn",
+        ),
+        Rule(
+            "queue drop",
+            (
+                *_QUEUE,
+                f"random-detect drop drop-precedence {{dp}} {_RANGE} drop-probability <most> "
+                "weight <w>",
+            ),
+            "no random-detect drop drop-precedence {dp}",
+        ),
+        Rule(
+            "interface profile",
+            ("interface {port}", "service-profile <profile>"),
+            "no service-profile",
+        ),
+    ),
+    indent=3,
+)
+
+
+class Eos:
+    """EOS 4.30 and later."""
+
+    name: Final = "eos"
+
+    def render(self, intent: Intent, device: Device) -> Rendered:
+        state: dict[Place, str] = {}
+        degraded: dict[str, None] = {}
+        for group in device.groups:
+            layout = lay_out(intent, group, ABLE)
+            degraded |= dict.fromkeys(layout.degraded)
+            state |= _maps(intent, layout)
+            state |= _profile(intent, group, layout)
+        degraded["shares of the buffer: thresholds follow them, the limits stay the chip's"] = None
+        return Rendered(state, tuple(degraded))
+
+    def owns(self, intent: Intent) -> Owns:
+        def ours(name: str) -> bool:
+            return name == intent.prefix or name.startswith(f"{intent.prefix}-")
+
+        def owns(place: Place, value: str) -> bool:
+            if place.kind == "interface profile":
+                return ours(value)
+            return place.kind.startswith(("profile", "queue")) and ours(
+                place.name.split(SEPARATOR)[0]
+            )
+
+        return owns
+
+    def write(self, state: State) -> str:
+        return GRAMMAR.write(state)
+
+    def read(self, text: str) -> State:
+        return GRAMMAR.read(text)
+
+    def check(self, state: State, device: Device) -> Sequence[str]:
+        return ()
+
+    def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
+        """One session of configuration: EOS commits it as a whole."""
+        lines = GRAMMAR.commands(changes, after(present, changes))
+        return (Step("configure session", "".join(f"{line}\n" for line in lines)),)
+
+
+def _maps(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
+    """Of the whole switch. Traffic class = transmit queue, on every EOS platform of one chip."""
+    colour = {
+        dscp: band.rank for queue in layout.queues for band in queue.bands for dscp in band.dscps
+    }
+    for dscp, queue in layout.queue_of(intent).items():
+        rank = colour.get(dscp, 0)
+        yield Place("dscp", str(dscp), ""), f"{queue} {rank}" if rank else str(queue)
+    for tc in range(QUEUES):
+        yield Place("traffic-class", str(tc), ""), str(tc)
+
+
+def _profile(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
+    name = "-".join(filter(None, (intent.prefix, group.name)))
+    yield Place("profile trust", name, ""), "dscp"
+    for queue in layout.queues:
+        yield from _queue(f"{name}{SEPARATOR}{queue.index}", queue)
+    for port in group.ports:
+        yield Place("interface profile", port, ""), name
+
+
+def _queue(name: str, queue: Queue) -> Iterator[tuple[Place, str]]:
+    yield Place("queue priority", name, ""), "strict"
+    if queue.mark:
+        yield Place("queue ecn", name, ""), f"{_kbytes(*queue.mark)} 100 0"
+    for band in queue.bands:
+        if band.begin < queue.limit:  # else a full queue drops it without being told
+            where = f"{name}{SEPARATOR}{band.rank}"
+            yield Place("queue drop", where, ""), f"{_kbytes(band.begin, band.certain)} 100 0"
+
+
+def _kbytes(begin: int, certain: int) -> str:
+    """Two thresholds; EOS takes no zero, and the second above the first."""
+    low = max(begin // KBYTE, 1)
+    return f"{low} {max(certain // KBYTE, low + 1)}"

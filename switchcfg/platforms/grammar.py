@@ -1,0 +1,204 @@
+"""Command lines and values, both ways, by one table of templates. Pure.
+
+One line of a configuration is one value of a `State`. A template's `{name}` is part of the
+place, its `<value>` part of the value: "qos map traffic-class {tc} to tx-queue <queue>". So a
+template prints and reads, and what it prints it reads back: a property test holds it to that.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from switchcfg.errors import BadState
+from switchcfg.state import Change, Place, State, natural
+
+SEPARATOR: Final = "|"  # between the parts of a place's name; no device has it in one
+WORD: Final = re.compile(r"[^\s|]{1,128}")  # what may stand in a template: never a line's end
+MAX_TEXT: Final = 1 << 24  # characters of a device's configuration
+_HOLE: Final = re.compile(r"\{(\w+)\}|<(\w+)>")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One kind of line."""
+
+    kind: str
+    path: tuple[str, ...]  # the sections around it and the line itself
+    undo: str  # what takes the line back, in the same sections
+    adds: bool = False  # a second line stands beside the first instead of replacing it
+
+    def lines(self, name: str, value: str) -> tuple[str, ...]:
+        """The sections and the line for one value."""
+        return tuple(self._fill(text, name, value) for text in self.path)
+
+    def undo_lines(self, name: str, value: str) -> tuple[str, ...]:
+        """The sections and what takes the line back."""
+        return (*self.lines(name, value)[:-1], self._fill(self.undo, name, value))
+
+    def fits(self, value: str) -> bool:
+        """Has this rule as many holes as `value` has words?"""
+        return len(self._holes[1]) == len(value.split())
+
+    def match(self, path: Sequence[str]) -> tuple[str, str] | None:
+        """(name, value), where the lines are of this kind."""
+        if len(path) != len(self.path):
+            return None
+        found: dict[str, str] = {}
+        for shape, line in zip(self._shapes, path, strict=True):
+            hit = shape.fullmatch(line)
+            if not hit:
+                return None
+            found |= hit.groupdict()
+        names, values = self._holes
+        return SEPARATOR.join(found[n] for n in names), " ".join(found[v] for v in values)
+
+    @cached_property
+    def _holes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the parts of the place, and of the value, in the order of the lines."""
+        found = [hole for text in self.path for hole in _HOLE.finditer(text)]
+        return tuple(h[1] for h in found if h[1]), tuple(h[2] for h in found if h[2])
+
+    @cached_property
+    def _shapes(self) -> tuple[re.Pattern[str], ...]:
+        return tuple(re.compile(_shape(text)) for text in self.path)
+
+    def _fill(self, text: str, name: str, value: str) -> str:
+        names, values = self._holes
+        parts = name.split(SEPARATOR) if names else ()
+        words = dict(zip(names, parts, strict=True))
+        words |= zip(values, value.split(), strict=True)
+        for word in words.values():
+            if not WORD.fullmatch(word):
+                raise BadState(f"{word!r} cannot stand in a command")
+        return _HOLE.sub(lambda hole: words[hole[1] or hole[2]], text)
+
+
+def _shape(text: str) -> str:
+    out, end = "", 0
+    for hole in _HOLE.finditer(text):
+        out += re.escape(text[end : hole.start()]) + rf"(?P<{hole[1] or hole[2]}>[^\s|]+)"
+        end = hole.end()
+    return out + re.escape(text[end:])
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """The rules of one command language."""
+
+    rules: tuple[Rule, ...]  # in the order in which a device wants to hear them
+    indent: int = 0  # columns per section; 0 = every line stands for itself
+    comment: str = "!"
+    permanent: str = "interface "  # sections that begin so are there whatever stands in them
+
+    def write(self, state: State) -> str:
+        """All lines, each section once, in the order of rules and names.
+
+        Raises: BadState for what no rule can say.
+        """
+        paths = [self._lines(place, value) for place, value in self._in_order(state.items())]
+        return "".join(f"{line}\n" for line in self.nest(paths))
+
+    def read(self, text: str) -> dict[Place, str]:
+        """The values of all lines that a rule knows; others are not ours to look at.
+
+        Raises: BadState.
+        """
+        if len(text) > MAX_TEXT:
+            raise BadState(f"configuration of {len(text)} characters, at most {MAX_TEXT}")
+        out: dict[Place, str] = {}
+        for path in self._paths(text):
+            for rule in self.rules:
+                if hit := rule.match(path):
+                    out[Place(rule.kind, hit[0], "")] = hit[1]
+                    break
+        return out
+
+    def commands(self, changes: Sequence[Change], then: State) -> list[str]:
+        """What a device is told so that it holds `then`: first what cannot be overwritten is
+        taken back, then values are set, then removed, bindings before what they bind to."""
+        replaced, wanted, gone = [], [], []
+        for change in changes:
+            if change.after is not None:
+                wanted.append((change.place, change.after))
+                if change.before is not None and self._rule(change.place, change.before).adds:
+                    replaced.append((change.place, change.before))
+            elif change.before is not None:
+                gone.append((change.place, change.before))
+        paths = [self._undo(place, value) for place, value in self._in_order(replaced)]
+        paths += [self._lines(place, value) for place, value in self._in_order(wanted)]
+        return self.nest([*paths, *self._removals(gone, then)])
+
+    def _removals(self, gone: list[tuple[Place, str]], then: State) -> Iterator[tuple[str, ...]]:
+        """Line by line, or the outermost section that nothing is left in."""
+        left = {section for item in then.items() for section in _sections(self._lines(*item))}
+        told: set[tuple[str, ...]] = set()
+        for place, value in reversed(self._in_order(gone)):
+            empty = [
+                section
+                for section in _sections(self._lines(place, value))
+                if section not in left and not section[-1].startswith(self.permanent)
+            ]
+            if not empty:
+                yield self._undo(place, value)
+            elif empty[0] not in told:
+                told.add(empty[0])
+                yield (*empty[0][:-1], f"no {empty[0][-1]}")
+
+    def _lines(self, place: Place, value: str) -> tuple[str, ...]:
+        return self._rule(place, value).lines(place.name, value)
+
+    def _undo(self, place: Place, value: str) -> tuple[str, ...]:
+        return self._rule(place, value).undo_lines(place.name, value)
+
+    def nest(self, paths: Iterable[tuple[str, ...]]) -> list[str]:
+        """Lines with their sections, a section not repeated while it goes on."""
+        out: list[str] = []
+        open_: tuple[str, ...] = ()
+        for path in paths:
+            common = 0
+            while common < min(len(open_), len(path) - 1) and open_[common] == path[common]:
+                common += 1
+            out += [" " * (self.indent * depth) + line
+                    for depth, line in enumerate(path) if depth >= common]  # fmt: skip
+            open_ = path[:-1]
+        return out
+
+    def _in_order(self, values: Iterable[tuple[Place, str]]) -> list[tuple[Place, str]]:
+        """By outermost section, then section, then rule: each section stands there once."""
+        order = {rule.kind: at for at, rule in reversed(list(enumerate(self.rules)))}
+        first = {rule.path[0]: at for at, rule in reversed(list(enumerate(self.rules)))}
+
+        def key(each: tuple[Place, str]) -> Any:
+            place, value = each
+            rule = self._rule(place, value)
+            sections = tuple(map(natural, rule.lines(place.name, value)[:-1]))
+            return first[rule.path[0]], sections, order[place.kind], natural(place.name)
+
+        return sorted(values, key=key)
+
+    def _rule(self, place: Place, value: str) -> Rule:
+        for rule in self.rules:
+            if rule.kind == place.kind and rule.fits(value):
+                return rule
+        raise BadState(f"no command says {place.kind} {place.name} = {value!r}")
+
+    def _paths(self, text: str) -> Iterator[tuple[str, ...]]:
+        """Each line with the sections that it stands in."""
+        sections: list[tuple[int, str]] = []
+        for raw in text.splitlines():
+            line = raw.strip()
+            if not line or line.startswith(self.comment):
+                continue
+            column = len(raw) - len(raw.lstrip()) if self.indent else 0
+            while sections and sections[-1][0] >= column:
+                sections.pop()
+            yield (*(section for _, section in sections), line)
+            if self.indent:
+                sections.append((column, line))
+
+
+def _sections(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The sections around a line, the outermost first."""
+    return (path[:depth] for depth in range(1, len(path)))

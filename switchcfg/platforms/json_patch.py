@@ -1,0 +1,37 @@
+"""RFC 6902 patches between two documents of tables, keys and fields. Pure.
+
+An empty table is left out rather than kept: SONiC's patch sorter refuses one.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Document = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+def patch(before: Document, after: Document) -> list[dict[str, Any]]:
+    """The operations that make `after` of `before`; additions come before removals."""
+    found = list(_difference((), before, after))
+    return [op for op in found if op["op"] != "remove"] + [
+        op for op in found if op["op"] == "remove"
+    ]
+
+
+def pointer(path: tuple[str, ...]) -> str:
+    """RFC 6901."""
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def _difference(
+    path: tuple[str, ...], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    for key in sorted(before.keys() | after.keys()):
+        at = pointer((*path, key))
+        if key not in before:
+            yield {"op": "add", "path": at, "value": after[key]}
+        elif key not in after:
+            yield {"op": "remove", "path": at}
+        elif isinstance(before[key], Mapping) and isinstance(after[key], Mapping):
+            yield from _difference((*path, key), before[key], after[key])
+        elif before[key] != after[key]:
+            yield {"op": "replace", "path": at, "value": after[key]}

@@ -1,0 +1,94 @@
+"""The state of a device as a flat map, and the difference of two of them. Pure.
+
+Every platform's configuration becomes `Place -> value`, with text exactly as the device
+takes it but one spelling per value. So what a plan does is decided in one place, whatever
+the platform: a plan is the entries that differ.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Where one value stands."""
+
+    kind: str  # of the object: a table, a section
+    name: str  # of the object
+    field: str  # "" = the object itself, where it can be there without any field
+
+
+State = Mapping[Place, str]
+Owns = Callable[[Place, str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One value that changes. None = not there."""
+
+    place: Place
+    before: str | None
+    after: str | None
+
+    @property
+    def sign(self) -> str:
+        """Made (+), removed (-) or changed (~)."""
+        return "+" if self.before is None else "-" if self.after is None else "~"
+
+    def reverse(self) -> "Change":
+        """What takes it back."""
+        return Change(self.place, self.after, self.before)
+
+
+def difference(present: State, desired: State, owns: Owns) -> tuple[Change, ...]:
+    """What makes of `present` what `desired` wants, in the order of places.
+
+    What `desired` does not name is removed where `owns(place, value)`, and left alone elsewhere.
+    """
+    ours = {place for place, value in present.items() if owns(place, value)}
+    return tuple(
+        Change(place, present.get(place), desired.get(place))
+        for place in sorted(ours | desired.keys())
+        if present.get(place) != desired.get(place)
+    )
+
+
+def after(present: State, changes: Iterable[Change]) -> dict[Place, str]:
+    """What `present` is once the changes are made.
+
+    Raises: ValueError where a change does not begin with what is there.
+    """
+    out = dict(present)
+    for change in changes:
+        if out.get(change.place) != change.before:
+            raise ValueError(f"{change.place}: {out.get(change.place)!r}, not {change.before!r}")
+        if change.after is None:
+            del out[change.place]
+        else:
+            out[change.place] = change.after
+    return out
+
+
+def fingerprint(state: State) -> str:
+    """SHA-256 of a state: equal where, and only where, all values are."""
+    rows = sorted([*place, value] for place, value in state.items())
+    return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
+
+
+def objects(state: State) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """(kind, name, fields) of each object, in order."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for place in sorted(state):
+        found.setdefault((place.kind, place.name), {})[place.field] = state[place]
+    for (kind, name), fields in found.items():
+        yield kind, name, fields
+
+
+def natural(text: str) -> tuple[tuple[int, str], ...]:
+    """To sort by: Ethernet2 before Ethernet10."""
+    return tuple(
+        (int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)
+    )

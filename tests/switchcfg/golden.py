@@ -1,0 +1,46 @@
+"""What every platform makes of every example: `python -m tests.switchcfg.golden` writes it anew.
+
+Read the difference before you commit it: it is what an operator's switches will be told.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from switchcfg.intent import Device, Intent, parse
+from switchcfg.platforms.known import PLATFORMS
+from tests.switchcfg.intents import EXAMPLES
+
+FOLDER: Final = Path(__file__).parent / "golden"
+# One switch of each platform: the examples but the first have them all.
+DEVICES: Final = {each.platform: each for each in parse(EXAMPLES["no_ecn"], "").devices}
+
+
+def on_every_platform(example: str) -> Intent:
+    """An example's intent for one switch of each platform."""
+    return replace(parse(EXAMPLES[example], example), devices=tuple(DEVICES.values()))
+
+
+def rendered(example: str, platform: str) -> str:
+    """The configuration, and below it what of the intent it is not."""
+    device: Device = DEVICES[platform]
+    kind = PLATFORMS[platform]
+    out = kind.render(on_every_platform(example), device)
+    return kind.write(out.state) + "".join(f"# degraded: {text}\n" for text in out.degraded)
+
+
+def file(example: str, platform: str) -> Path:
+    """Where it is kept."""
+    return FOLDER / f"{example}.{platform}.txt"
+
+
+def main() -> None:
+    """Write all of them."""
+    FOLDER.mkdir(exist_ok=True)
+    for example in EXAMPLES:
+        for platform in PLATFORMS:
+            file(example, platform).write_text(rendered(example, platform), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

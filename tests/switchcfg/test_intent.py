@@ -1,0 +1,143 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchcfg.classes import shared_classes
+from switchcfg.errors import BadIntent
+from switchcfg.intent import MAX_TEXT, parse
+from tests.switchcfg.intents import EXAMPLES, NAME, WHOLE, whole
+
+
+def test_every_value_is_where_it_belongs() -> None:
+    intent = whole()
+    assert (intent.fabric, intent.prefix, intent.spray) == ("pod1", "DLCP", "hash")
+    assert [each.name for each in intent.classes] == ["control", "front", "back"]
+    assert intent.classes[1].ect == (True, False)
+    assert [each.share for each in intent.classes] == pytest.approx([1 / 3, 0.4, 0.2])
+    assert intent.queueing.buffer == 512 << 10
+    assert intent.queueing.mark == (0.2, 0.5)
+    assert intent.keep.dscp == {24: 3}
+    assert intent.keep.queues == (3, 4)
+    assert intent.keep.ports == ("Ethernet96", "Ethernet100")
+    leaf = intent.device("leaf1")
+    assert leaf.ports == ("Ethernet0", "Ethernet4", "Ethernet8", "Ethernet40", "Ethernet60")
+    assert [group.buffer for group in leaf.groups] == [512 << 10, 1 << 20]
+    assert leaf.groups[1].rate == 400 * 10**9
+
+
+def test_the_least_that_is_needed_has_the_classes_of_the_daemon() -> None:
+    intent = parse(EXAMPLES["minimal"], NAME)
+    assert intent.classes == shared_classes()
+    assert [each.name for each in intent.classes] == ["control", "front", "middle", "back", "bulk"]
+    assert intent.queueing.rest == "bulk"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_is_an_intent(name: str) -> None:
+    assert parse(EXAMPLES[name], name).devices
+
+
+def test_without_ecn_nothing_is_marked() -> None:
+    assert whole("ecn = true\nmark = [0.2, 0.5]", "ecn = false").queueing.mark is None
+
+
+MUTATIONS = {
+    # what is replaced, what by, and what the error says
+    "schema of a later version": ("schema = 1", "schema = 2", ":1: schema: this switchcfg"),
+    "no schema": ("schema = 1\n", "", ":1: : needs 'schema'"),
+    "unknown table": ("[keep]", "[keeps]", ":20: keeps: no such key; did you mean 'keep'?"),
+    "misspelt key": ("buffer = \"512KiB\"", "bufer = 1", ":9: queues.bufer: no such key"),
+    "no name": ('name = "pod1"\n', "", ":3: fabric: needs 'name'"),
+    "name with a line's end": ('"pod1"', '"pod1\\nno shut"', ":4: fabric.name: 'pod1\\nno shut'"),
+    "prefix in small letters": ('"DLCP"', '"dlcp"', ":5: fabric.prefix"),
+    "unknown spraying": ('"hash"', '"magic"', ":6: fabric.spray: 'magic' is none of hash"),
+    "buffer without a unit that is known": ('"512KiB"', '"512kb"', ":9: queues.buffer"),
+    "buffer too small": ('"512KiB"', '"1KiB"', ":9: queues.buffer: 1024 is outside"),
+    "rest that is no class": ('"back"\necn', '"bulk"\necn', ":10: queues.rest: 'bulk' is none"),
+    "ecn that is no flag": ("ecn = true", "ecn = 1", ":11: queues.ecn: 1 is neither"),
+    "mark without ecn": ("ecn = true", "ecn = false", ":12: queues.mark: has no use"),
+    "ramp the wrong way round": ("mark = [0.2, 0.5]", "mark = [0.5, 0.2]", ":12: queues.mark"),
+    "ramp beyond the queue": ("mark = [0.2, 0.5]", "mark = [0.5, 1.2]", ":12: queues.mark"),
+    "ramp of one number": ("mark = [0.2, 0.5]", "mark = [0.5]", ":12: queues.mark"),
+    "a curve missing": (", [0.2, 0.5]]", "]", ":13: queues.drop: 1 curves, and 2 drop ranks"),
+    "rank twice": ("rank = 2", "rank = 1", ":15: classes: ranks must be"),
+    "dscp twice": ("[10, 14]", "[10, 38]", ":18: classes.back: dscp 38 is front's already"),
+    "dscp too large": ("[10, 14]", "[10, 64]", ":18: classes.back.dscp: 64 is outside 0..63"),
+    "dscp as text": ("[10, 14]", '[10, "af12"]', ":18: classes.back.dscp: 'af12' is no whole"),
+    "dscp as a truth value": ("[10, 14]", "[10, true]", ":18: classes.back.dscp: True"),
+    "four drop ranks": ("[10, 14]", "[10, 12, 14, 16]", ":18: classes.back.dscp: 4 drop ranks"),
+    "no drop rank": ("[10, 14]", "[]", ":18: classes.back.dscp: 0 drop ranks"),
+    "ecn of another length": (
+        'dscp = [48], ecn = ["ect0"]', 'dscp = [48], ecn = []',
+        ":16: classes.control.ecn: one entry per drop rank",
+    ),
+    "ect1": ('[48], ecn = ["ect0"]', '[48], ecn = ["ect1"]', ":16: classes.control.ecn: 'ect1'"),
+    "shares beyond the whole": ("share = 0.4", "share = 0.9", ":15: classes: shares sum to 1.43"),
+    "share below nothing": ("share = 0.4", "share = -0.4", ":17: classes.front.share"),
+    "share that is no number": ("share = 0.4", "share = nan", ":17: classes.front.share: nan"),
+    "class name of two words": ("front =", '"front row" =', ":17: classes.front row: a class's"),
+    "kept queue that is none": ("queues = [4]", "queues = [8]", ":21: keep.queues: 8 is outside"),
+    "kept queue twice": ("queues = [4]", "queues = [4, 4]", ":21: keep.queues: an entry stands"),
+    "kept code point of a class": ("24 = 3", "34 = 3", ":25: keep.dscp.34: class 'front' sends it"),
+    "kept code point with a zero": ("24 = 3", "024 = 3", ":25: keep.dscp.024: a DSCP is 0..63"),
+    "kept port of a device": (
+        'ports = ["Ethernet[96-100/4]"]', 'ports = ["Ethernet40"]',
+        ":33: device[0].ports: Ethernet40 is to be kept",
+    ),
+    "kept ports of a bad range": (
+        "Ethernet[96-100/4]", "Ethernet[96-", ":22: keep.ports: 'Ethernet[96-': a range",
+    ),
+    "unknown platform": ('"eos"', '"ios"', ":45: device[1].platform: 'ios' is none of sonic"),
+    "device twice": ('"leaf2"', '"leaf1"', ":44: device[1].name: 'leaf1' is there twice"),
+    "device without a name": ('name = "leaf2"\n', "", ":43: device[1]: needs 'name'"),
+    "address with an option": ('"192.0.2.1"', '"-oProxyCommand"', ":30: device[0].address"),
+    "port of another platform": (
+        '"Ethernet40"', '"swp1"', ":34: device[0].ports[0].names: 'swp1' is no port of sonic",
+    ),
+    "port with a line's end": ('"Ethernet40"', '"Ethernet40\\nno shut"', ":34: device[0].ports[0]"),
+    "port twice": ('"Ethernet40"', '"Ethernet4"', ":33: device[0].ports: Ethernet4 stands there"),
+    "range the wrong way round": ("[0-8/4]", "[8-0/4]", ":34: device[0].ports[0].names: 'Ether"),
+    "range without end": ("[0-8/4]", "[0-9999]", ":34: device[0].ports[0].names: 'Ethernet[0-9999"),
+    "range without a step": ("[0-8/4]", "[0-8/0]", ":34: device[0].ports[0].names"),
+    "no port": ('["Ethernet1/1"]', "[]", ":47: device[1].ports: no port is named"),
+    "rate without a unit": ('"25Gbit"', '"25"', ":49: device[1].ports[0].rate"),
+    "rate of nothing": ('"25Gbit"', '"0Gbit"', ":49: device[1].ports[0].rate: 0 is outside"),
+    "group twice": ('group = "UP"\n', "", ":33: device[0].ports: two port groups of one name"),
+    "ports as one table": (
+        '[[device.ports]]\nnames = ["Ethernet1/1"]', '[device.ports]\nnames = ["Ethernet1/1"]',
+        ":47: device[1].ports: write [[ports]] before each",
+    ),
+    "a table that is a number": ("[queues]", "[x]\n[[queues]]", "queues: [{"),
+    "no TOML": ("schema = 1", "schema = ", "Invalid value"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", MUTATIONS)
+def test_what_is_wrong_is_refused_with_file_line_and_field(what: str) -> None:
+    before, after, says = MUTATIONS[what]
+    with pytest.raises(BadIntent) as caught:
+        whole(before, after)
+    assert str(caught.value).startswith(NAME)
+    assert says in str(caught.value)
+
+
+def test_no_device_and_an_unknown_device_are_told_apart() -> None:
+    with pytest.raises(BadIntent, match=r"0 devices, need 1\.\.4096"):
+        parse(WHOLE.partition("[[device]]")[0], NAME)
+    with pytest.raises(BadIntent, match=r"no device 'leaf9' .*known: leaf1, leaf2"):
+        whole().device("leaf9")
+
+
+def test_a_file_that_is_too_large_or_too_deep_is_refused() -> None:
+    with pytest.raises(BadIntent, match="at most"):
+        parse("#" * (MAX_TEXT + 1), NAME)
+    with pytest.raises(BadIntent, match=NAME):
+        parse("x = " + "[" * 5000 + "]" * 5000, NAME)
+
+
+@given(st.text(max_size=60), st.integers(0, len(WHOLE)))
+def test_any_text_in_the_middle_is_an_intent_or_one_error(piece: str, at: int) -> None:
+    try:
+        parse(WHOLE[:at] + piece + WHOLE[at:], NAME)
+    except BadIntent as exc:
+        assert NAME in str(exc)  # noqa: PT017  # other errors must come through

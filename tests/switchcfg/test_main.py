@@ -1,0 +1,82 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from switchcfg.main import CHANGES, FAILED, SAME, main
+from tests.switchcfg.intents import WHOLE
+
+
+@pytest.fixture
+def intent(tmp_path: Path) -> str:
+    file = tmp_path / "intent.toml"
+    file.write_text(WHOLE)
+    return str(file)
+
+
+def test_render_prints_the_configuration_and_says_what_is_degraded(
+    intent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["render", intent, "--device", "leaf1"]) == SAME
+    out, err = capsys.readouterr()
+    assert json.loads(out)["PORT_QOS_MAP"]["Ethernet60"]["dscp_to_tc_map"] == "DLCP_UP"
+    assert err.startswith("leaf1: degraded: ")
+
+
+def test_render_writes_a_file_per_device(intent: str, tmp_path: Path) -> None:
+    assert main(["render", intent, "--out", str(tmp_path / "out")]) == SAME
+    assert sorted(f.name for f in (tmp_path / "out").iterdir()) == ["leaf1.sonic", "leaf2.eos"]
+
+
+def test_plan_tells_changes_by_its_exit_code_and_nothing_the_second_time(
+    intent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    present = tmp_path / "leaf2.txt"
+    present.write_text("hostname leaf2\n")
+    only = [intent, "--device", "leaf2"]
+    assert main(["plan", *only, "--present", str(present), "--out", str(tmp_path)]) == CHANGES
+    assert "+ interface profile Ethernet1/1" in capsys.readouterr().out
+    assert main(["show", str(tmp_path / "leaf2.plan.json")]) == CHANGES
+    assert "\nqos profile DLCP\n" in capsys.readouterr().out
+    main(["render", *only, "--out", str(tmp_path / "now")])
+    assert main(["plan", *only, "--present", str(tmp_path / "now")]) == SAME
+    assert capsys.readouterr().out.endswith("No changes: 1 device as the intent wants.\n")
+    assert (
+        main(["plan", *only, "--present", str(tmp_path / "now"), "--remove", "--json"]) == CHANGES
+    )
+    document = json.loads(capsys.readouterr().out)
+    assert document["plans"][0]["steps"][0]["payload"].startswith("interface Ethernet1/1\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["render", "absent.toml"], "absent.toml: cannot be read"),
+        (["render", "INTENT", "--device", "leaf7"], "no device 'leaf7'"),
+        (["plan", "INTENT", "--present", "absent", "--device", "leaf1"], "absent: cannot be read"),
+        (["plan", "INTENT", "--present", "INTENT"], "one file and several devices"),
+        (["plan", "INTENT", "--present", "FOLDER"], "0 files leaf1.*, need one"),
+        (["show", "INTENT"], "no plan of switchcfg"),
+    ],
+)
+def test_errors_are_one_line_with_a_code_and_exit_1(
+    intent: str, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    folder = str(Path(intent).parent)
+    words = [{"INTENT": intent, "FOLDER": folder}.get(word, word) for word in arguments]
+    assert main(words) == FAILED
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.startswith("switchcfg: ")
+    assert err.count("\n") == 1
+    assert err.rstrip().endswith("]")
+
+
+@pytest.mark.parametrize("arguments", [[], ["plant"], ["plan", "x"], ["render", "x", "--devise"]])
+def test_wrong_usage_exits_1_as_2_means_changes(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == FAILED
+    assert "usage: switchcfg" in capsys.readouterr().err
