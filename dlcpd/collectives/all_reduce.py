@@ -22,7 +22,7 @@ from dlcpd.core.budget import Budget
 from dlcpd.core.datagram import Bytes
 from dlcpd.core.events import Stats
 from dlcpd.core.incoming import Incoming
-from dlcpd.core.layers import Layers
+from dlcpd.core.layers import MILLION, Layers
 from dlcpd.core.magnitude import OperationEnergy, energies
 from dlcpd.core.packetizer import (
     by_tag,
@@ -111,10 +111,15 @@ class AllReduce(Reduction):
         segments = segment_count(chunk.size, self.segment_size)
         # P5: rotate who comes last
         order = rotated_order(segments, short_tail=short, rng=random.Random(seed))  # noqa: S311
+        budget = self._budget(chunk)
         ranks = self._drop_ranks(chunk.index, seed)
+        if budget is None:
+            ranks = _PROTECTED
+        elif isinstance(ranks, np.ndarray):
+            ranks[budget.untouchable] = _PROTECTED
         return self._chunk_sender(
             Kind.PUSH, chunk, order=order, drop_ranks=ranks,
-            weight=self._energy.of(chunk.index), budget=self._budget(chunk),
+            weight=self._energy.of(chunk.index), budget=budget,
         )  # fmt: skip
 
     def _drop_ranks(self, chunk: int, seed: int) -> NDArray[np.uint8] | np.uint8:
@@ -144,7 +149,8 @@ class AllReduce(Reduction):
                 chunk.index: energies(self._bytes(chunk), self.ready.dtype, self.segment_size)
                 for chunk in self._layout.chunks
                 if chunk.owner != rank
-            }
+            },
+            float(self._layer_table.bounds.max()) / MILLION,
         )
 
     # --- data in ------------------------------------------------------------------------

@@ -39,6 +39,12 @@ class Budget:
         none = np.zeros(len(bounds), bool)
         return cls(part.astype(np.uint8), allowed, none if critical is None else critical)
 
+    @property
+    def untouchable(self) -> Bits:
+        """Segments that may not be missing, whatever else is there."""
+        out: Bits = self.critical | (self.allowed == 0)[self.part]
+        return out
+
     def covers(self, missing: Bits) -> bool:
         """Whether the chunk may go without `missing`."""
         if (missing & self.critical).any():

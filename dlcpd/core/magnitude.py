@@ -16,10 +16,10 @@ from dlcpd.core.packetizer import segment_count
 
 Energies = NDArray[np.float32]
 
-# Thirds of an operation's segments by energy: the lightest are dropped first, the heaviest
-# are protected. More steps than AF has drop precedences cannot be said on the wire.
-QUANTILES: Final = (1 / 3, 2 / 3)
-LIGHT, MEDIUM = 2, 1  # drop ranks of the two lower thirds
+# A queue that drops what may not stay missing only makes work. So as many segments are light as
+# the bound lets go, as many more medium, and neither more than a third of an operation.
+MOST: Final = 1 / 3
+LIGHT, MEDIUM = 2, 1  # drop ranks: the lightest are dropped first, the heavy ones protected
 
 
 def energies(chunk: Bytes, dtype: str, segment_size: int) -> Energies:
@@ -45,16 +45,20 @@ def energies(chunk: Bytes, dtype: str, segment_size: int) -> Energies:
 
 
 class OperationEnergy:
-    """Energies of an operation's segments, by chunk, and where its thirds part."""
+    """Energies of an operation's segments, by chunk, and where its drop ranks part.
 
-    def __init__(self, by_chunk: dict[int, Energies]) -> None:
+    `bound`: fraction of the segments that may be given up.
+    """
+
+    def __init__(self, by_chunk: dict[int, Energies], bound: float = 1.0) -> None:
         self._by_chunk = by_chunk
         self._all = np.concatenate([*by_chunk.values(), np.zeros(0, np.float32)])
         self.total = float(self._all.sum(dtype=np.float64))  # infinite with NaN or Inf
         self.spent = 0.0  # of what was given up
-        at = [int(q * max(len(self._all) - 1, 0)) for q in QUANTILES]
-        self._low, self._high = 0.0, 0.0
-        if len(self._all):
+        few = int(min(bound, MOST) * len(self._all))
+        self._low, self._high = -1.0, -1.0  # below any energy
+        if few:
+            at = [few - 1, 2 * few - 1]
             self._low, self._high = np.partition(self._all, at)[at].tolist()
 
     def of(self, chunk: int) -> Energies:

@@ -123,7 +123,7 @@ def test_tags_follow_the_magnitude() -> None:
     net = SimNetwork(2, recorded=[])
     parts = uneven(net, 96, 1)
     kept = [part.copy() for part in parts]
-    net.submit_all(1, parts, max_loss=0.1, name="g")
+    net.submit_all(1, parts, max_loss=0.5, name="g")
     net.run()
     per, chunk = net.segment_size // 4, net.chunk_segments
     pushed = headers(net, Kind.PUSH)
@@ -138,6 +138,31 @@ def test_tags_follow_the_magnitude() -> None:
     for source in range(2):  # each measures its own contribution
         light, medium, heavy = (norms[source, rank] for rank in (LIGHT, MEDIUM, 0))
         assert max(light) <= min(medium) <= max(medium) <= min(heavy)
+
+
+def test_a_queue_may_drop_as_many_as_may_stay_missing_and_as_many_more() -> None:
+    net = SimNetwork(2, recorded=[])
+    net.submit_all(1, uneven(net, 96, 1), max_loss=0.1, name="g")
+    net.run()
+    pushed = headers(net, Kind.PUSH)
+    assert Counter(h.tag % DROP_RANKS for h in pushed) == {0: 80, MEDIUM: 8, LIGHT: 8}
+
+
+def test_what_may_not_stay_missing_is_protected_however_light_it_is() -> None:
+    net = SimNetwork(2, recorded=[])
+    half, end = 48 * net.segment_size, 96 * net.segment_size
+    by_class = [[0, FRONT, 0], [half, BACK, 500_000]]
+    net.submit_all(1, uneven(net, 96, 1), max_loss=0.5, name="g", layers=by_class)
+    net.submit_all(2, uneven(net, 96, 1), max_loss=0.5, name="h", critical=[[half, end]])
+    net.run()
+    drops: dict[tuple[int, bool], set[bool]] = {}  # by operation and half of the tensor
+    for h in headers(net, Kind.PUSH):
+        back = h.chunk * net.chunk_segments + h.segment >= 48
+        drops.setdefault((h.operation, back), set()).add(h.tag % DROP_RANKS > 0)
+    assert drops == {
+        (1, False): {False}, (1, True): {False, True},
+        (2, False): {False, True}, (2, True): {False},
+    }  # fmt: skip
 
 
 def test_exact_operations_and_results_are_protected() -> None:

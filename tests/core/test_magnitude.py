@@ -47,6 +47,16 @@ def test_thirds_of_the_operation_are_drop_ranks() -> None:
     assert energy.total == 45
 
 
+@pytest.mark.parametrize(
+    ("bound", "light", "medium"),
+    [(0.0, 0, 0), (0.009, 0, 0), (0.01, 1, 1), (0.05, 5, 5), (0.3, 30, 30), (0.5, 33, 33)],
+)
+def test_as_many_may_be_dropped_as_may_stay_missing(bound: float, light: int, medium: int) -> None:
+    energy = OperationEnergy({0: np.arange(100, dtype=np.float32)}, bound)
+    ranks = energy.drop_ranks(0).tolist()
+    assert ranks == [LIGHT] * light + [MEDIUM] * medium + [PROTECTED] * (100 - light - medium)
+
+
 def test_ranks_dealt_at_random_are_as_many_of_each() -> None:
     energy = OperationEnergy({0: np.arange(300, dtype=np.float32)})
     dealt, by_weight = energy.shuffled_ranks(0, 1), energy.drop_ranks(0)
