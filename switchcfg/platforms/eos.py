@@ -5,14 +5,14 @@ of an intent but per-packet spraying. Source: Arista's AVD templates and its RoC
 `uc-tx-queue` is the name on Trident, Tomahawk and XP chips.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from switchcfg.intent import QUEUES, Device, Intent, PortGroup
+from switchcfg.intent import QUEUES, Intent, PortGroup
+from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.platform import Rendered, Step
-from switchcfg.queues import Abilities, Layout, Queue, lay_out
-from switchcfg.state import Change, Owns, Place, State, after
+from switchcfg.queues import Abilities, Layout, Queue
+from switchcfg.state import Place
 
 KBYTE: Final = 1000  # bytes; what EOS calls kbytes
 ABLE: Final = Abilities(curves=3, own_mark=True, spray=("hash",))  # it hashes layer 4 by itself
@@ -59,48 +59,14 @@ GRAMMAR: Final = Grammar(
 )
 
 
-class Eos:
-    """EOS 4.30 and later."""
+class Eos(CommandPlatform):
+    """EOS 4.30 and later, which commits a session as a whole."""
 
-    name: Final = "eos"
+    name, able, grammar, mode = "eos", ABLE, GRAMMAR, "configure session"
+    degraded = ("shares of the buffer: thresholds follow them, the limits stay the chip's",)
 
-    def render(self, intent: Intent, device: Device) -> Rendered:
-        state: dict[Place, str] = {}
-        degraded: dict[str, None] = {}
-        for group in device.groups:
-            layout = lay_out(intent, group, ABLE)
-            degraded |= dict.fromkeys(layout.degraded)
-            state |= _maps(intent, layout)
-            state |= _profile(intent, group, layout)
-        degraded["shares of the buffer: thresholds follow them, the limits stay the chip's"] = None
-        return Rendered(state, tuple(degraded))
-
-    def owns(self, intent: Intent) -> Owns:
-        def ours(name: str) -> bool:
-            return name == intent.prefix or name.startswith(f"{intent.prefix}-")
-
-        def owns(place: Place, value: str) -> bool:
-            if place.kind == "interface profile":
-                return ours(value)
-            return place.kind.startswith(("profile", "queue")) and ours(
-                place.name.split(SEPARATOR)[0]
-            )
-
-        return owns
-
-    def write(self, state: State) -> str:
-        return GRAMMAR.write(state)
-
-    def read(self, text: str) -> State:
-        return GRAMMAR.read(text)
-
-    def check(self, state: State, device: Device) -> Sequence[str]:
-        return ()
-
-    def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
-        """One session of configuration: EOS commits it as a whole."""
-        lines = GRAMMAR.commands(changes, after(present, changes))
-        return (Step("configure session", "".join(f"{line}\n" for line in lines)),)
+    def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
+        return dict([*_maps(intent, layout), *_profile(intent, group, layout)])
 
 
 def _maps(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:

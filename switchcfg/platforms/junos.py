@@ -5,14 +5,14 @@ queue's buffer. Only one level is certain to starve those below it (strict-high)
 said as degraded. Source: Junos class-of-service guides for QFX and PTX.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from switchcfg.intent import Device, Intent, PortGroup
+from switchcfg.intent import Intent, PortGroup
+from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.platform import Rendered, Step
-from switchcfg.queues import Abilities, Band, Layout, Queue, lay_out
-from switchcfg.state import Change, Owns, Place, State, after
+from switchcfg.queues import Abilities, Band, Layout, Queue
+from switchcfg.state import Place
 
 ABLE: Final = Abilities(curves=3, own_mark=False, spray=("hash", "packet"))
 LOSS: Final = ("low", "medium-high", "high")  # by drop rank
@@ -64,49 +64,19 @@ GRAMMAR: Final = Grammar(
 )  # fmt: skip
 
 
-class Junos:
-    """Junos 22 and later on QFX, Junos EVO on PTX and QFX."""
+class Junos(CommandPlatform):
+    """Junos 22 and later on QFX, Junos EVO on PTX and QFX: one candidate, committed as a whole."""
 
-    name: Final = "junos"
+    name, able, grammar, mode = "junos", ABLE, GRAMMAR, "configure private"
+    degraded = (
+        "strict order: only the first queue is strict-high; a chip without the levels below it "
+        "shares what is left by buffer size",
+        "thresholds become percents of each queue's buffer",
+    )
 
-    def render(self, intent: Intent, device: Device) -> Rendered:
-        state: dict[Place, str] = {}
-        degraded: dict[str, None] = {}
-        for group in device.groups:
-            layout = lay_out(intent, group, ABLE)
-            degraded |= dict.fromkeys(layout.degraded)
-            state |= _classes(intent, layout)
-            state |= _ports(intent, group, layout)
-        state |= _balance(intent)
-        degraded["strict order: only the first queue is strict-high; a chip without the levels "
-                 "below it shares what is left by buffer size"] = None  # fmt: skip
-        degraded["thresholds become percents of each queue's buffer"] = None
-        return Rendered(state, tuple(degraded))
-
-    def owns(self, intent: Intent) -> Owns:
-        def ours(name: str) -> bool:
-            return name == intent.prefix or name.startswith(f"{intent.prefix}-")
-
-        def owns(place: Place, value: str) -> bool:
-            if place.kind.startswith("interface"):
-                return ours(value)
-            return ours(place.name.split(SEPARATOR)[0])
-
-        return owns
-
-    def write(self, state: State) -> str:
-        return GRAMMAR.write(state)
-
-    def read(self, text: str) -> State:
-        return GRAMMAR.read(text)
-
-    def check(self, state: State, device: Device) -> Sequence[str]:
-        return ()
-
-    def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
-        """One candidate: Junos commits it as a whole."""
-        lines = GRAMMAR.commands(changes, after(present, changes))
-        return (Step("configure private", "".join(f"{line}\n" for line in lines)),)
+    def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
+        classes, ports = _classes(intent, layout), _ports(intent, group, layout)
+        return dict([*classes, *ports, *_balance(intent)])
 
 
 def _class(intent: Intent, queue: int) -> str:

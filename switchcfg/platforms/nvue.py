@@ -4,14 +4,14 @@ One WRED curve per traffic class; ECN without `red` drops by tail alone, so both
 Source: Cumulus Linux 5.x documentation, "Quality of Service".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from switchcfg.intent import QUEUES, Device, Intent, PortGroup
+from switchcfg.intent import QUEUES, Intent, PortGroup
+from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.platform import Rendered, Step
-from switchcfg.queues import Abilities, Layout, lay_out
-from switchcfg.state import Change, Owns, Place, State, after
+from switchcfg.queues import Abilities, Layout
+from switchcfg.state import Change, Place
 
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))  # it hashes layer 4 by itself
 # shared-alpha of a queue by its share of the buffer, the first that is not below it
@@ -55,51 +55,24 @@ GRAMMAR: Final = Grammar(
 )
 
 
-class Nvue:
+class Nvue(CommandPlatform):
     """Cumulus Linux 5.9 and later."""
 
-    name: Final = "nvue"
+    name, able, grammar, mode = "nvue", ABLE, GRAMMAR, "nv set"
+    degraded = ("shares of the buffer become alphas: steps of a factor of two",)
 
-    def render(self, intent: Intent, device: Device) -> Rendered:
-        state: dict[Place, str] = {Place("mapping trust", "", ""): "l3"}
-        degraded: dict[str, None] = {}
-        for group in device.groups:
-            layout = lay_out(intent, group, ABLE)
-            degraded |= dict.fromkeys(layout.degraded)
-            state |= _global(intent, layout)
-            state |= _profile(intent, group, layout)
-        degraded["shares of the buffer become alphas: steps of a factor of two"] = None
-        return Rendered(state, tuple(degraded))
+    def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
+        return dict([*_global(intent, layout), *_profile(intent, group, layout)])
 
-    def owns(self, intent: Intent) -> Owns:
-        def ours(name: str) -> bool:
-            return name == intent.prefix or name.startswith(f"{intent.prefix}-")
-
-        def owns(place: Place, value: str) -> bool:
-            if place.kind == "interface profile":
-                return ours(value)
-            return place.kind.startswith("curve") and ours(place.name.split(SEPARATOR)[0])
-
-        return owns
-
-    def write(self, state: State) -> str:
-        return GRAMMAR.write(state)
-
-    def read(self, text: str) -> State:
-        return GRAMMAR.read(text)
-
-    def check(self, state: State, device: Device) -> Sequence[str]:
+    def disrupts(self, changes: Sequence[Change]) -> tuple[str, ...]:
+        if any(change.place.kind == "buffer alpha" for change in changes):
+            return ("buffers change: forwarding can pause on all ports",)
         return ()
-
-    def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
-        lines = GRAMMAR.commands(changes, after(present, changes))
-        pause = any(change.place.kind == "buffer alpha" for change in changes)
-        disrupts = ("buffers change: forwarding can pause on all ports",) if pause else ()
-        return (Step("nv set", "".join(f"{line}\n" for line in lines), disrupts),)
 
 
 def _global(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
     """Of the whole switch. Switch priority = traffic class = queue."""
+    yield Place("mapping trust", "", ""), "l3"
     for dscp, index in sorted(layout.queue_of(intent).items()):
         yield Place("mapping dscp", str(dscp), ""), str(index)
     for priority in range(QUEUES):

@@ -5,14 +5,14 @@ and adjacent; queuing policies are disruptive. Source: Nexus 9000 QoS guides 10.
 queues but the last may be strict at levels of their own depends on the queuing template.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from switchcfg.intent import QUEUES, Device, Intent, PortGroup
+from switchcfg.intent import QUEUES, Intent, PortGroup
+from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.platform import Rendered, Step
-from switchcfg.queues import Abilities, Layout, Queue, lay_out
-from switchcfg.state import Change, Owns, Place, State, after
+from switchcfg.queues import Abilities, Layout, Queue
+from switchcfg.state import Change, Place
 
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))  # it hashes layer 4 by itself
 
@@ -56,50 +56,20 @@ GRAMMAR: Final = Grammar(
 )
 
 
-class Nxos:
+class Nxos(CommandPlatform):
     """NX-OS 10.2 and later."""
 
-    name: Final = "nxos"
+    name, able, grammar, mode = "nxos", ABLE, GRAMMAR, "configure"
+    degraded = ("more than one strict level needs a queuing template that has them",)
 
-    def render(self, intent: Intent, device: Device) -> Rendered:
-        state: dict[Place, str] = {}
-        degraded: dict[str, None] = {}
-        for group in device.groups:
-            layout = lay_out(intent, group, ABLE)
-            degraded |= dict.fromkeys(layout.degraded)
-            state |= _marking(intent, layout)
-            state |= _queuing(intent, group, layout)
-        degraded["more than one strict level needs a queuing template that has them"] = None
-        return Rendered(state, tuple(degraded))
+    def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
+        return dict([*_marking(intent, layout), *_queuing(intent, group, layout)])
 
-    def owns(self, intent: Intent) -> Owns:
-        def ours(name: str) -> bool:
-            return name == intent.prefix or name.startswith(f"{intent.prefix}-")
-
-        def owns(place: Place, value: str) -> bool:
-            if place.kind.startswith("interface"):
-                return ours(value)
-            return ours(place.name.split(SEPARATOR)[0])
-
-        return owns
-
-    def write(self, state: State) -> str:
-        return GRAMMAR.write(state)
-
-    def read(self, text: str) -> State:
-        return GRAMMAR.read(text)
-
-    def check(self, state: State, device: Device) -> Sequence[str]:
+    def disrupts(self, changes: Sequence[Change]) -> tuple[str, ...]:
+        for change in changes:
+            if change.place.kind == "interface queue":
+                return (f"all ports of the type of {change.place.name} lose packets for a moment",)
         return ()
-
-    def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
-        lines = GRAMMAR.commands(changes, after(present, changes))
-        disrupts = tuple(
-            f"all ports of the type of {change.place.name} lose packets for a moment"
-            for change in changes
-            if change.place.kind == "interface queue"
-        )[:1]
-        return (Step("configure", "".join(f"{line}\n" for line in lines), disrupts),)
 
 
 def _marking(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from switchcfg.errors import BadState
 from switchcfg.intent import Device, Intent, PortGroup
-from switchcfg.platforms.platform import Rendered, Step
+from switchcfg.platforms.platform import Rendered, Step, is_ours
 from switchcfg.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.state import Change, Owns, Place, State, after, objects
 
@@ -64,13 +64,10 @@ class OpenConfig:
         return Rendered(state, tuple(degraded))
 
     def owns(self, intent: Intent) -> Owns:
-        def ours(name: str) -> bool:
-            return name == intent.prefix or name.startswith(f"{intent.prefix}-")
-
         def owns(place: Place, value: str) -> bool:
             if not place.kind.startswith("interface"):
-                return ours(place.name.split(SEPARATOR)[0])
-            return ours(place.name.rpartition(SEPARATOR)[2]) or ours(value)
+                return is_ours(intent, place.name.split(SEPARATOR)[0])
+            return is_ours(intent, place.name.rpartition(SEPARATOR)[2]) or is_ours(intent, value)
 
         return owns
 

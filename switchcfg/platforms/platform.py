@@ -25,6 +25,11 @@ class Step:
     disrupts: tuple[str, ...] = ()  # what traffic notices
 
 
+def is_ours(intent: Intent, name: str) -> bool:
+    """Did switchcfg give this name? Ours are the prefix, alone or before a part of their own."""
+    return name == intent.prefix or name.startswith((f"{intent.prefix}-", f"{intent.prefix}_"))
+
+
 class Platform(Protocol):
     """One kind of switch. Implementations keep no state."""
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from switchcfg.errors import BadState
 from switchcfg.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.platforms.json_patch import patch
-from switchcfg.platforms.platform import Rendered, Step
+from switchcfg.platforms.platform import Rendered, Step, is_ours
 from switchcfg.platforms.sonic_rules import check
 from switchcfg.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.state import Change, Owns, Place, State, after, natural, objects
@@ -53,13 +53,10 @@ class Sonic:
         return Rendered(state, tuple(degraded))
 
     def owns(self, intent: Intent) -> Owns:
-        def ours(name: str) -> bool:
-            return name == intent.prefix or name.startswith(f"{intent.prefix}_")
-
         def owns(place: Place, value: str) -> bool:
             if place.kind in (*MAPS, *PROFILES):
-                return ours(place.name)
-            return place.kind in BINDINGS and ours(value)
+                return is_ours(intent, place.name)
+            return place.kind in BINDINGS and is_ours(intent, value)
 
         return owns
 
