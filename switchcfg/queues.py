@@ -58,6 +58,11 @@ class Layout:
     rest: int  # index of the queue that takes every other DSCP
     degraded: tuple[str, ...]
 
+    def rank_of(self) -> dict[int, int]:
+        """Every DSCP of a class -> its drop rank, as far as the platform tells ranks apart."""
+        bands = [band for queue in self.queues for band in queue.bands]
+        return {dscp: band.rank for band in bands for dscp in band.dscps}
+
     def queue_of(self, intent: Intent) -> dict[int, int]:
         """Every DSCP -> index of its queue."""
         out = dict.fromkeys(range(64), self.rest)

@@ -112,23 +112,22 @@ class AllReduce(Reduction):
         # P5: rotate who comes last
         order = rotated_order(segments, short_tail=short, rng=random.Random(seed))  # noqa: S311
         budget = self._budget(chunk)
-        ranks = self._drop_ranks(chunk.index, seed)
-        if budget is None:
-            ranks = _PROTECTED
-        elif isinstance(ranks, np.ndarray):
-            ranks[budget.untouchable] = _PROTECTED
+        ranks = self._drop_ranks(chunk.index, seed, budget)
         return self._chunk_sender(
             Kind.PUSH, chunk, order=order, drop_ranks=ranks,
             weight=self._energy.of(chunk.index), budget=budget,
         )  # fmt: skip
 
-    def _drop_ranks(self, chunk: int, seed: int) -> NDArray[np.uint8] | np.uint8:
-        match self.spec.drop_ranks:
-            case "magnitude":
-                return self._energy.drop_ranks(chunk)
-            case "chance":
-                return self._energy.shuffled_ranks(chunk, seed)
-        return _PROTECTED
+    def _drop_ranks(
+        self, chunk: int, seed: int, budget: Budget | None
+    ) -> NDArray[np.uint8] | np.uint8:
+        if budget is None or self.spec.drop_ranks == "none":
+            return _PROTECTED
+        by_chance = self.spec.drop_ranks == "chance"
+        energy = self._energy
+        ranks = energy.shuffled_ranks(chunk, seed) if by_chance else energy.drop_ranks(chunk)
+        ranks[budget.untouchable] = _PROTECTED
+        return ranks
 
     def _chunk_sender(
         self, kind: Kind, chunk: Chunk, *, order: Segments | None = None,

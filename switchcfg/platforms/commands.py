@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from switchcfg.intent import Device, Intent, PortGroup
 from switchcfg.platforms.grammar import SEPARATOR, Grammar
-from switchcfg.platforms.platform import Rendered, Step, is_ours
-from switchcfg.queues import Abilities, Layout, lay_out
+from switchcfg.platforms.platform import Rendered, Step, is_ours, render_groups
+from switchcfg.queues import Abilities, Layout
 from switchcfg.state import Change, Owns, Place, State, after
 
 
@@ -28,13 +29,8 @@ class CommandPlatform(ABC):
         return ()
 
     def render(self, intent: Intent, device: Device) -> Rendered:
-        state: dict[Place, str] = {}
-        degraded: dict[str, None] = {}
-        for each in device.groups:
-            layout = lay_out(intent, each, self.able)
-            degraded |= dict.fromkeys(layout.degraded)
-            state |= self.group(intent, each, layout)
-        return Rendered(state, (*degraded, *self.degraded))
+        found = render_groups(intent, device, self.able, self.group)
+        return replace(found, degraded=(*found.degraded, *self.degraded))
 
     def owns(self, intent: Intent) -> Owns:
         def owns(place: Place, value: str) -> bool:

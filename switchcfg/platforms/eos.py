@@ -11,6 +11,7 @@ from typing import Final
 from switchcfg.intent import QUEUES, Intent, PortGroup
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
+from switchcfg.platforms.platform import group_name
 from switchcfg.queues import Abilities, Layout, Queue
 from switchcfg.state import Place
 
@@ -71,9 +72,7 @@ class Eos(CommandPlatform):
 
 def _maps(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
     """Of the whole switch. Traffic class = transmit queue, on every EOS platform of one chip."""
-    colour = {
-        dscp: band.rank for queue in layout.queues for band in queue.bands for dscp in band.dscps
-    }
+    colour = layout.rank_of()
     for dscp, queue in layout.queue_of(intent).items():
         rank = colour.get(dscp, 0)
         yield Place("dscp", str(dscp), ""), f"{queue} {rank}" if rank else str(queue)
@@ -82,7 +81,7 @@ def _maps(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
 
 
 def _profile(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
-    name = "-".join(filter(None, (intent.prefix, group.name)))
+    name = group_name(intent, group)
     yield Place("profile trust", name, ""), "dscp"
     for queue in layout.queues:
         yield from _queue(f"{name}{SEPARATOR}{queue.index}", queue)

@@ -11,6 +11,7 @@ from typing import Final
 from switchcfg.intent import Intent, PortGroup
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
+from switchcfg.platforms.platform import group_name
 from switchcfg.queues import Abilities, Band, Layout, Queue
 from switchcfg.state import Place
 
@@ -85,9 +86,7 @@ def _class(intent: Intent, queue: int) -> str:
 
 def _classes(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
     """Of the whole switch."""
-    colour = {
-        dscp: band.rank for queue in layout.queues for band in queue.bands for dscp in band.dscps
-    }
+    colour = layout.rank_of()
     for dscp, queue in layout.queue_of(intent).items():
         where = (intent.prefix, _class(intent, queue), LOSS[colour.get(dscp, 0)], f"{dscp:06b}")
         yield Place("classifier", SEPARATOR.join(where), ""), ""
@@ -96,7 +95,7 @@ def _classes(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
 
 
 def _ports(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
-    map_ = "-".join(filter(None, (intent.prefix, group.name)))
+    map_ = group_name(intent, group)
     for order, queue in enumerate(layout.queues):
         scheduler = f"{map_}-Q{queue.index}"
         where = f"{map_}{SEPARATOR}{_class(intent, queue.index)}"

@@ -10,6 +10,7 @@ from typing import Final
 from switchcfg.intent import QUEUES, Intent, PortGroup
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
+from switchcfg.platforms.platform import group_name
 from switchcfg.queues import Abilities, Layout
 from switchcfg.state import Change, Place
 
@@ -84,7 +85,7 @@ def _global(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
 
 
 def _profile(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
-    name = "-".join(filter(None, (intent.prefix, group.name)))
+    name = group_name(intent, group)
     for queue in layout.queues:
         if not queue.mark:
             continue

@@ -11,6 +11,7 @@ from typing import Final
 from switchcfg.intent import QUEUES, Intent, PortGroup
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
+from switchcfg.platforms.platform import group_name
 from switchcfg.queues import Abilities, Layout, Queue
 from switchcfg.state import Change, Place
 
@@ -87,7 +88,7 @@ def _marking(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
 
 
 def _queuing(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
-    name = "-".join(filter(None, (intent.prefix, group.name, "OUT")))
+    name = f"{group_name(intent, group)}-OUT"
     for queue in layout.queues:
         yield from _queue(f"{name}{SEPARATOR}{_class(queue.index)}", queue)
     for port in group.ports:

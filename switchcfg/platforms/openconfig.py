@@ -11,14 +11,20 @@ from typing import Any, Final
 
 from switchcfg.errors import BadState
 from switchcfg.intent import Device, Intent, PortGroup
-from switchcfg.platforms.platform import Rendered, Step, is_ours
-from switchcfg.queues import Abilities, Layout, Queue, lay_out
+from switchcfg.platforms.platform import (
+    Rendered,
+    Step,
+    group_name,
+    is_ours,
+    read_json,
+    render_groups,
+)
+from switchcfg.queues import Abilities, Layout, Queue
 from switchcfg.state import Change, Owns, Place, State, after, objects
 
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=())
 ROOT: Final = "openconfig-qos:qos"
 SEPARATOR: Final = "|"  # between the keys of a name
-MAX_TEXT: Final = 1 << 26  # characters of a device's answer
 
 # Kind -> its config container under /qos; {} takes the next part of a name.
 PATHS: Final[Mapping[str, str]] = {
@@ -53,15 +59,12 @@ class OpenConfig:
     name: Final = "openconfig"
 
     def render(self, intent: Intent, device: Device) -> Rendered:
-        state: dict[Place, str] = {}
-        degraded: dict[str, None] = {}
-        for group in device.groups:
-            layout = lay_out(intent, group, ABLE)
-            degraded |= dict.fromkeys(layout.degraded)
-            state |= _global(intent, layout)
-            state |= _group(intent, group, layout)
-        degraded["shares of the buffer: the model's allocation profiles differ by vendor"] = None
-        return Rendered(state, tuple(degraded))
+        def state_of(intent: Intent, group: PortGroup, layout: Layout) -> State:
+            return dict([*_global(intent, layout), *_group(intent, group, layout)])
+
+        found = render_groups(intent, device, ABLE, state_of)
+        buffers = "shares of the buffer: the model's allocation profiles differ by vendor"
+        return Rendered(found.state, (*found.degraded, buffers))
 
     def owns(self, intent: Intent) -> Owns:
         def owns(place: Place, value: str) -> bool:
@@ -75,13 +78,7 @@ class OpenConfig:
         return json.dumps(tree(state), indent=2) + "\n"
 
     def read(self, text: str) -> State:
-        if len(text) > MAX_TEXT:
-            raise BadState(f"answer of {len(text)} characters, at most {MAX_TEXT}")
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as exc:
-            raise BadState(f"the device's answer is no JSON: {exc}") from exc
-        root = document.get(ROOT, {}) if isinstance(document, dict) else None
+        root = read_json(text, "the device's answer").get(ROOT, {})
         out: dict[Place, str] = {}
         for kind, path in PATHS.items():
             for name, config in _find(root, path.split("/"), ()):
@@ -225,7 +222,7 @@ def _global(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
 
 
 def _group(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
-    policy = "-".join(filter(None, (intent.prefix, group.name)))
+    policy = group_name(intent, group)
     yield Place("scheduler-policy", policy, "name"), policy
     for sequence, queue in enumerate(layout.queues, start=1):
         yield from _scheduler(f"{policy}{SEPARATOR}{sequence}", sequence, intent, queue)

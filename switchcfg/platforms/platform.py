@@ -1,11 +1,16 @@
 """What every platform does: intent to state, state to text and back, changes to steps. Pure."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, Protocol
 
-from switchcfg.intent import Device, Intent
-from switchcfg.state import Change, Owns, State
+from switchcfg.errors import BadState
+from switchcfg.intent import Device, Intent, PortGroup
+from switchcfg.queues import Abilities, Layout, lay_out
+from switchcfg.state import Change, Owns, Place, State
+
+MAX_JSON: Final = 1 << 26  # characters; a full configuration of a chassis has a few million
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,43 @@ class Step:
 def is_ours(intent: Intent, name: str) -> bool:
     """Did switchcfg give this name? Ours are the prefix, alone or before a part of their own."""
     return name == intent.prefix or name.startswith((f"{intent.prefix}-", f"{intent.prefix}_"))
+
+
+def group_name(intent: Intent, group: PortGroup) -> str:
+    """What a port group's profiles are called: the prefix, and the group's name if it has one."""
+    return "-".join(filter(None, (intent.prefix, group.name)))
+
+
+def render_groups(
+    intent: Intent,
+    device: Device,
+    able: Abilities,
+    state_of: Callable[[Intent, PortGroup, Layout], Mapping[Place, str]],
+) -> Rendered:
+    """The states of all port groups together, and what their layouts had to give up."""
+    state: dict[Place, str] = {}
+    degraded: dict[str, None] = {}
+    for group in device.groups:
+        layout = lay_out(intent, group, able)
+        degraded |= dict.fromkeys(layout.degraded)
+        state |= state_of(intent, group, layout)
+    return Rendered(state, tuple(degraded))
+
+
+def read_json(text: str, what: str) -> dict[str, Any]:
+    """The JSON object that a device answered with.
+
+    Raises: BadState.
+    """
+    if len(text) > MAX_JSON:
+        raise BadState(f"{what}: {len(text)} characters, at most {MAX_JSON}")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise BadState(f"{what} is no JSON: {exc}") from exc
+    if not isinstance(document, dict):
+        raise BadState(f"{what} is no JSON object")
+    return document
 
 
 class Platform(Protocol):

@@ -12,9 +12,9 @@ from typing import Any, Final
 from switchcfg.errors import BadState
 from switchcfg.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.platforms.json_patch import patch
-from switchcfg.platforms.platform import Rendered, Step, is_ours
+from switchcfg.platforms.platform import Rendered, Step, is_ours, read_json, render_groups
 from switchcfg.platforms.sonic_rules import check
-from switchcfg.queues import Abilities, Layout, Queue, lay_out
+from switchcfg.queues import Abilities, Layout, Queue
 from switchcfg.state import Change, Owns, Place, State, after, natural, objects
 
 MAPS: Final = ("DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP")
@@ -25,7 +25,6 @@ LISTS: Final = ("ecmp_hash", "lag_hash")  # fields that hold a list; in a State 
 HASH: Final = "SRC_IP,DST_IP,IP_PROTOCOL,L4_SRC_PORT,L4_DST_PORT"
 POOL: Final = "egress_lossy_pool"  # what SONiC's own buffer templates call it
 LEAST_ALPHA, MOST_ALPHA = -8, 7  # of dynamic_th: a queue may take 2**th of what is free
-MAX_TEXT: Final = 1 << 26  # characters; a full CONFIG_DB of a chassis has a few million
 
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))
 
@@ -36,21 +35,13 @@ class Sonic:
     name: Final = "sonic"
 
     def render(self, intent: Intent, device: Device) -> Rendered:
-        state: dict[Place, str] = {}
-        degraded: dict[str, None] = {}
-        for group in device.groups:
-            layout = lay_out(intent, group, ABLE)
-            degraded |= dict.fromkeys(layout.degraded)
-            state |= _maps(intent, group, layout)
-            for queue in layout.queues:
-                state |= _profiles(_name(intent, group, queue), queue)
-            for port in group.ports:
-                state |= _bindings(intent, group, layout, port)
+        found = render_groups(intent, device, ABLE, _group)
+        state = dict(found.state)
         state[Place("SCHEDULER", f"{intent.prefix}_STRICT", "type")] = "STRICT"
         if intent.spray == "hash":
             state[Place("SWITCH_HASH", "GLOBAL", "ecmp_hash")] = HASH
-        degraded["shares of the buffer become dynamic thresholds: steps of a factor of two"] = None
-        return Rendered(state, tuple(degraded))
+        buffers = "shares of the buffer become dynamic thresholds: steps of a factor of two"
+        return Rendered(state, (*found.degraded, buffers))
 
     def owns(self, intent: Intent) -> Owns:
         def owns(place: Place, value: str) -> bool:
@@ -91,6 +82,15 @@ def document(state: State) -> dict[str, dict[str, dict[str, Any]]]:
 def _name(intent: Intent, group: PortGroup, queue: Queue | None = None) -> str:
     parts = [intent.prefix, group.name, f"Q{queue.index}" if queue else ""]
     return "_".join(filter(None, parts))
+
+
+def _group(intent: Intent, group: PortGroup, layout: Layout) -> dict[Place, str]:
+    state = dict(_maps(intent, group, layout))
+    for queue in layout.queues:
+        state |= _profiles(_name(intent, group, queue), queue)
+    for port in group.ports:
+        state |= _bindings(intent, group, layout, port)
+    return state
 
 
 def _maps(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
@@ -145,14 +145,7 @@ def _bindings(
 
 
 def _read(text: str) -> dict[Place, str]:
-    if len(text) > MAX_TEXT:
-        raise BadState(f"CONFIG_DB: {len(text)} characters, at most {MAX_TEXT}")
-    try:
-        tables = json.loads(text)
-    except (ValueError, RecursionError) as exc:
-        raise BadState(f"CONFIG_DB is no JSON: {exc}") from exc
-    if not isinstance(tables, dict):
-        raise BadState("CONFIG_DB is no JSON object")
+    tables = read_json(text, "CONFIG_DB")
     out: dict[Place, str] = {}
     for table in READ:
         rows = tables.get(table, {})
