@@ -6,6 +6,7 @@ from typing import Final
 
 from bench.fabric import rules
 from bench.fabric.condition import Condition
+from bench.fabric.early_drop import early_drop_lines
 from bench.fabric.namespaces import command, inside
 from bench.fabric.plan import Plan
 from bench.fabric.queues import queue_lines
@@ -115,6 +116,13 @@ def _ports(plan: Plan, node: str) -> list[Port]:
     return [port for link in links(plan) for port in (link.low, link.high) if port.node == node]
 
 
+def port_lines(plan: Plan, device: str, rate: str) -> Iterator[str]:
+    """The queues of a switch output, and what drops before they are full."""
+    yield from queue_lines(plan, device, rate)
+    if plan.ecn_bytes and plan.early_drop == "bpf":
+        yield from early_drop_lines(plan, device, rate)
+
+
 def _equip(
     namespace: str, plan: Plan, ways: list[Direction], conditions: Mapping[str, Condition]
 ) -> None:
@@ -123,7 +131,7 @@ def _equip(
         line
         for way in ways
         if not way.from_host
-        for line in queue_lines(plan, way.source.device, conditions[way.name].rate)
+        for line in port_lines(plan, way.source.device, conditions[way.name].rate)
     ]
     command("tc", "-n", namespace, "-batch", "-", stdin="\n".join(lines))
     chains = [rules.chain(plan, way, conditions[way.name]) for way in ways]

@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from bench.fabric.build import by_switch
+from bench.fabric.early_drop import drop_class
 from bench.fabric.namespaces import command, inside
 from bench.fabric.plan import Plan
 from bench.fabric.queues import Queue, queues
@@ -70,20 +71,28 @@ def _direction(
         return DirectionStatistics(passed["packets"], passed["bytes"], 0, 0, 0, lost, cut, {})
     each = {
         queue.name: _queue(
-            fifos[way.source.device, queue.classid], f"{name}_{queue.name}", counters
+            fifos[way.source.device, queue.classid],
+            fifos.get((way.source.device, drop_class(number))),
+            f"{name}_{queue.name}",
+            counters,
         )
-        for queue in made
+        for number, queue in enumerate(made)
     }
     columns = zip(*(astuple(queue) for queue in each.values()), strict=True)
     sent, size, dropped, early, marked = map(sum, columns)
     return DirectionStatistics(sent, size, dropped, early, marked, lost, cut, each)
 
 
-def _queue(fifo: Mapping[str, Any], name: str, counters: Mapping[str, Any]) -> QueueStatistics:
+def _queue(
+    fifo: Mapping[str, Any],
+    early: Mapping[str, Any] | None,
+    name: str,
+    counters: Mapping[str, Any],
+) -> QueueStatistics:
     return QueueStatistics(
         fifo["packets"],
         fifo["bytes"],
         fifo["drops"],
-        counters[f"early_{name}"]["packets"],
+        early["drops"] if early else counters[f"early_{name}"]["packets"],
         counters[f"marked_{name}"]["packets"],
     )

@@ -9,10 +9,11 @@ import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from bench.fabric import namespaces, rules
+from bench.fabric import early_drop, namespaces, rules
 from bench.fabric.background import Background, Flow, background
 from bench.fabric.build import SEED, build, route_lines
 from bench.fabric.condition import Condition, Cut, initial
@@ -22,6 +23,7 @@ from bench.fabric.plan import FabricError, Plan
 from bench.fabric.queues import queue_lines, rate_lines
 from bench.fabric.topology import Direction, chosen, host_address, switches
 
+_DROPPERS: Final = {"bpf": "bpf queue count", "nft": "nft virtual queue"}
 GRACE: Final = 2.0  # seconds between SIGTERM and SIGKILL at tear-down
 
 
@@ -38,6 +40,9 @@ class Fabric:
 
     def build(self) -> None:
         """Make it. What a failure leaves is for `tear_down`."""
+        if not self.plan.early_drop:
+            best = "bpf" if self.plan.ecn_bytes and early_drop.available() else "nft"
+            self.plan = replace(self.plan, early_drop=best)
         build(self.name, self.plan, self.conditions)
 
     # Hosts
@@ -87,6 +92,7 @@ class Fabric:
         return {
             "queues": "htb, strict by class" if self.plan.classes else "htb, one fifo",
             "marks": "nft virtual queue" if self.plan.ecn_bytes else "none",
+            "early drops": _DROPPERS[self.plan.early_drop] if self.plan.ecn_bytes else "none",
             "ecmp": f"seed {self.plan.seed}" if seeded else "random seed",
         }
 
@@ -111,6 +117,8 @@ class Fabric:
                 lines = queue_lines(self.plan, device, rate)
             else:
                 lines = rate_lines(self.plan, device, rate)
+                if self.plan.ecn_bytes and self.plan.early_drop == "bpf":
+                    lines = chain(lines, [early_drop.filter_line(self.plan, device, rate)])
             command("tc", "-n", namespace, "-batch", "-", stdin="\n".join(lines))
 
     def cut(self, link: str, *, silent: bool = False) -> None:

@@ -49,6 +49,13 @@ def queues(plan: Plan) -> tuple[Queue, ...]:
     )
 
 
+def thresholds(plan: Plan, queue: Queue) -> tuple[int, int]:
+    """Bytes in a queue above which the last drop rank goes and marks begin, and above which the
+    ranks between go as well."""
+    lower = min(plan.ecn_bytes, queue.limit // 2)  # of a shallow queue half, or it would tail-drop
+    return lower, (lower + queue.limit) // 2
+
+
 def queue_lines(plan: Plan, device: str, rate: str) -> Iterator[str]:
     """Give a device its queues."""
     made = queues(plan)
@@ -61,11 +68,11 @@ def queue_lines(plan: Plan, device: str, rate: str) -> Iterator[str]:
         return
     to = f"filter add dev {device} parent 1: protocol"
     # Address resolution that starves behind data would cut the link.
-    yield f"{to} arp prio 1 u32 match u32 0 0 flowid {made[0].classid}"
+    yield f"{to} arp prio 2 u32 match u32 0 0 flowid {made[0].classid}"
     for queue in made:
         for dscp in queue.dscps:
             match = f"match ip dsfield {dscp << 2:#04x} 0xfc"
-            yield f"{to} ip prio 2 u32 {match} flowid {queue.classid}"
+            yield f"{to} ip prio 3 u32 {match} flowid {queue.classid}"
 
 
 def rate_lines(plan: Plan, device: str, rate: str) -> Iterator[str]:

@@ -1,8 +1,10 @@
 """What an overloaded port does: strict priority, early drops by drop rank, marks."""
 
+from dataclasses import replace
+
 import pytest
 
-from bench.fabric import Fabric, Plan, fabric
+from bench.fabric import Fabric, Plan, early_drop, fabric
 from bench.fabric.background import Udp
 from dlcpd.contract.traffic import Ecn, traffic_classes
 
@@ -32,8 +34,13 @@ def of(counts: dict[tuple[int, int], int], dscp: int) -> int:
     return sum(count for (found, _), count in counts.items() if found == dscp)
 
 
-def test_under_overload_the_droppable_go_first_and_what_may_be_is_marked() -> None:
-    plan = Plan(host_rate=LINK, buffer_bytes=BUFFER, ecn_bytes=MARKS)
+needs_clang = pytest.mark.skipif(not early_drop.available(), reason="no clang for bpf")
+DROPPERS = [pytest.param("bpf", marks=needs_clang), "nft"]
+
+
+@pytest.mark.parametrize("dropper", DROPPERS)
+def test_under_overload_the_droppable_go_first_and_what_may_be_is_marked(dropper: str) -> None:
+    plan = Plan(host_rate=LINK, buffer_bytes=BUFFER, ecn_bytes=MARKS, early_drop=dropper)
     with fabric(plan) as net:
         stream = Udp(0, 1, "40mbit", dscp=BULK, ecn=Ecn.ECT0, seconds=SECONDS)
         counts = sent_through(net, stream)
@@ -44,6 +51,34 @@ def test_under_overload_the_droppable_go_first_and_what_may_be_is_marked() -> No
     assert counts[BULK[0], MARKED] > first / 2
     assert port.early_packets > port.dropped_packets
     assert port.marked_packets >= counts[BULK[0], MARKED]
+
+
+@needs_clang
+@pytest.mark.parametrize("classes", [False, True])
+def test_bursts_of_protected_packets_do_not_reach_the_end_of_the_buffer(classes: bool) -> None:
+    """Two senders in step, each with sixteen of one drop rank in a row, as engines send."""
+    blocks = tuple(dscp for dscp in BULK for _ in range(16))
+    plan = Plan(3, host_rate=LINK, buffer_bytes=BUFFER, ecn_bytes=MARKS, classes=classes)
+    with fabric(plan) as net:
+        stream = Udp(0, 2, LINK, dscp=blocks, ecn=Ecn.ECT0, seconds=SECONDS)
+        counts = sent_through(net, stream, replace(stream, source=1))
+        port = net.statistics()["l0:h2"]
+    assert port.dropped_packets == 0
+    first, middle, last = (of(counts, dscp) for dscp in BULK)
+    assert first > 1.5 * middle
+    assert middle > 4 * last
+
+
+@needs_clang
+def test_a_slower_link_drops_sooner() -> None:
+    plan = Plan(host_rate="100mbit", buffer_bytes=BUFFER, ecn_bytes=MARKS)
+    with fabric(plan) as net:
+        stream = Udp(0, 1, "14mbit", dscp=(BULK[-1],), seconds=1.0)
+        sent_through(net, stream)
+        assert net.statistics()["l0:h1"].early_packets == 0
+        net.limit("l0:h1", "10mbit")
+        sent_through(net, stream)
+        assert net.statistics()["l0:h1"].early_packets > 0
 
 
 def test_what_is_not_capable_of_it_is_never_marked() -> None:

@@ -7,8 +7,9 @@ import pytest
 from bench.fabric import Plan
 from bench.fabric.condition import Condition, Cut
 from bench.fabric.congestion import virtual_queues
+from bench.fabric.early_drop import definitions
 from bench.fabric.plan import FabricError
-from bench.fabric.queues import queue_lines, queues
+from bench.fabric.queues import queue_lines, queues, thresholds
 from bench.fabric.rules import chain, table
 from bench.fabric.topology import directions
 from dlcpd.contract.traffic import traffic_classes
@@ -28,7 +29,7 @@ def test_every_dscp_of_the_table_has_its_class_and_the_rest_the_last() -> None:
         for dscp in each.dscp:
             assert f"match ip dsfield {dscp << 2:#04x} 0xfc flowid 1:1{each.rank}" in lines
     assert "htb default 14" in lines
-    assert "protocol arp prio 1 u32 match u32 0 0 flowid 1:10" in lines
+    assert "protocol arp prio 2 u32 match u32 0 0 flowid 1:10" in lines
 
 
 def test_classes_are_guaranteed_next_to_nothing_and_may_have_everything() -> None:
@@ -70,6 +71,24 @@ def test_a_class_waits_behind_all_that_is_served_before_it() -> None:
     assert "{ 48, 34, 36, 38 }" in front
     bulk = next(line for line in fed if "over_bulk_lower" in line)
     assert "dscp" not in bulk  # whatever there is
+
+
+def test_the_program_of_a_port_knows_each_queue_and_when_each_dscp_is_dropped() -> None:
+    macros = dict(macro.split("=", 1) for macro in definitions(CLASSES, "8mbit"))
+    assert macros["QUEUES"] == str(len(queues(CLASSES)))
+    assert macros["BYTES_PER_SECOND"] == "980000ULL"
+    numbers = list(map(int, re.findall(r"\d+", macros["PROFILES"])))
+    profiles = list(zip(numbers[::2], numbers[1::2], strict=True))
+    assert len(profiles) == 64
+    front = queues(CLASSES)[1]
+    lower, upper = thresholds(CLASSES, front)
+    assert [profiles[dscp] for dscp in front.dscps] == [(1, 0), (1, upper), (1, lower)]
+    assert profiles[0] == (len(queues(CLASSES)) - 1, 0)  # no class of ours: last, never early
+
+
+def test_what_drops_by_rank_is_one_of_two() -> None:
+    with pytest.raises(FabricError, match="early_drop 'red': need bpf, nft or nothing"):
+        Plan(early_drop="red")
 
 
 @pytest.mark.parametrize(("plan", "way"), [(Plan(), DOWN), (CLASSES, UP)])

@@ -8,7 +8,7 @@ from dlcpd.ctl.output import Output
 from dlcpd.ctl.scenarios.claims import Claim, Report
 from dlcpd.ctl.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
 
-RATE: Final = 50e6  # bit/s of each port: two cores can overload it
+RATE: Final = 25e6  # bit/s of each port: all that two cores can overload twofold
 BUFFER: Final = 640 << 10  # bytes per port: 128 KiB for the last of five queues, which has the data
 SIZE: Final = 4 << 20  # bytes
 HOSTS: Final = 3
@@ -51,6 +51,7 @@ def _measure(ranks: str, seed: int, output: Output) -> Result:
     phase = Phase("overload", (Operation(SIZE, bound=BOUND),), ROUNDS, 1, "model")
     network = {**NETWORK, "drop_rank": ranks}
     with on_fabric({**FABRIC, "seed": seed}, network) as (net, hosts):
+        output.progress(f"early drops: {net.features()['early drops']}")
         return run(net, hosts, Job((phase,)), seed=seed, output=output)["overload"][OURS]
 
 
