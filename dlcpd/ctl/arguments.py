@@ -141,6 +141,11 @@ def _add_trainings(operations: Commands) -> None:
     made = _command(operations, "training", training, text, torch=True)
     made.add_argument("--share", type=_scale, default=1.0, metavar="F",
                       help="of the demo's steps (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--one-queue",
+        action="store_true",
+        help="per port: no class goes before another, nor before other traffic",
+    )
     _add_repetition(made)
 
 

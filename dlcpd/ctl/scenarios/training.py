@@ -75,14 +75,15 @@ def training(options: argparse.Namespace, output: Output) -> int:
     beside: list[dict[str, float]] = []
     for seed in range(1, seeds + 1):
         output.progress(f"seed {seed} of {seeds}")
-        beside.append(_seed(seed, part, runs, output))
+        plan = _plan(seed, classes=not options.one_queue)
+        beside.append(_seed(plan, part, runs, output))
     rows = {name: _rows(name, task, beside) for name, task in runs.items()}
     checks = [check for task in runs.values() for check in judge(task)]
-    _print(rows, seeds, part, output)
+    _print(rows, plan, seeds, part, output)
     for line in report(checks):
         output.line(line)
     output.document({
-        "command": "bench training", "version": __version__, "hosts": HOSTS, "plan": _plan(1),
+        "command": "bench training", "version": __version__, "hosts": HOSTS, "plan": plan,
         "background": BURSTS, "tcp_congestion_control": tcp_congestion_control(),
         "seeds": seeds, "share_of_steps": part, "broken": broken(checks),
         "checks": [asdict(check) for check in checks],
@@ -91,14 +92,14 @@ def training(options: argparse.Namespace, output: Output) -> int:
     return 1 if broken(checks) else 0
 
 
-def _plan(seed: int) -> dict[str, Any]:
+def _plan(seed: int, *, classes: bool) -> dict[str, Any]:
     return {
         "hosts": HOSTS, "leaves": 2, "spines": 2, "host_rate": HOST_RATE, "spine_rate": SPINE_RATE,
-        "loss": LOSS, "classes": True, "ecn_bytes": ECN, "seed": seed,
+        "loss": LOSS, "classes": classes, "ecn_bytes": ECN, "seed": seed,
     }  # fmt: skip
 
 
-def _seed(seed: int, part: float, runs: Trainings, output: Output) -> dict[str, float]:
+def _seed(plan: dict[str, Any], part: float, runs: Trainings, output: Output) -> dict[str, float]:
     """All trainings of one seed, on a fabric of their own, into `runs`; the flow's goodput."""
     flows = from_checkout("bench.fabric.background", "bench training")
     others = (
@@ -107,11 +108,11 @@ def _seed(seed: int, part: float, runs: Trainings, output: Output) -> dict[str, 
     )
     work = launch.Work(
         "dlcpd.ctl.scenarios.training_rank",
-        {"seed": seed, "share": part, "transports": TRANSPORTS},
+        {"seed": plan["seed"], "share": part, "transports": TRANSPORTS},
         TIMEOUT,
     )
     network = {"entropy": PATHS, "peer_timeout": PEER_TIMEOUT}
-    with on_fabric(_plan(seed), network) as (net, hosts), net.background(*others) as begun:
+    with on_fabric(plan, network) as (net, hosts), net.background(*others) as begun:
         goodput = Goodput(begun.flows[0])
         ranks = launch.run(
             hosts,
@@ -134,10 +135,13 @@ def _rows(name: str, task: dict[str, Runs], beside: Sequence[dict[str, float]]) 
     return found
 
 
-def _print(rows: dict[str, list[Row]], seeds: int, part: float, output: Output) -> None:
+def _print(
+    rows: dict[str, list[Row]], plan: dict[str, Any], seeds: int, part: float, output: Output
+) -> None:
+    queues = "a queue per traffic class" if plan["classes"] else "one queue per port"
     output.line(
         f"{HOSTS} hosts on 2 leaves and 2 spines, {HOST_RATE} to a host, {SPINE_RATE} to a spine; "
-        f"{show_fraction(LOSS)} random loss per switch output, a queue per traffic class, ECN from "
+        f"{show_fraction(LOSS)} random loss per switch output, {queues}, ECN from "
         f"{ECN // 1024} KiB; beside it a TCP flow that is always full, and bursts of UDP of "
         f"{BURSTS['rate']}"
     )
