@@ -14,6 +14,7 @@ PORT_PATTERNS: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
     "nxos": (re.compile(r"Ethernet\d{1,3}/\d{1,3}(/\d{1,2})?"), "Ethernet1/1"),
     "nvue": (re.compile(r"swp\d{1,3}(s\d{1,2})?"), "swp1"),
     "junos": (re.compile(r"(et|xe|ge)-\d{1,2}/\d{1,2}/\d{1,3}(:\d{1,2})?"), "et-0/0/0"),
+    "linux": (re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,14}"), "eth0"),
     "openconfig": (re.compile(r"[A-Za-z][A-Za-z0-9/:._-]{0,31}"), "Ethernet1"),
 }
 _RANGE: Final = re.compile(r"([^\[\]]*)\[(\d{1,4})-(\d{1,4})(?:/(\d{1,2}))?\]([^\[\]]*)")

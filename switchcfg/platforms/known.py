@@ -5,6 +5,7 @@ from typing import Final
 
 from switchcfg.platforms.eos import Eos
 from switchcfg.platforms.junos import Junos
+from switchcfg.platforms.linux import Linux
 from switchcfg.platforms.nvue import Nvue
 from switchcfg.platforms.nxos import Nxos
 from switchcfg.platforms.openconfig import OpenConfig
@@ -12,5 +13,5 @@ from switchcfg.platforms.platform import Platform
 from switchcfg.platforms.sonic import Sonic
 
 PLATFORMS: Final[Mapping[str, Platform]] = {
-    each.name: each for each in (Eos(), Junos(), Nvue(), Nxos(), OpenConfig(), Sonic())
+    each.name: each for each in (Eos(), Junos(), Linux(), Nvue(), Nxos(), OpenConfig(), Sonic())
 }

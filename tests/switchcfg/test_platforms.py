@@ -13,6 +13,7 @@ from switchcfg.state import State, after, difference
 from tests.switchcfg.cli_device import Lines, run, run_flat
 from tests.switchcfg.golden import DEVICES, file, on_every_platform, rendered
 from tests.switchcfg.intents import EXAMPLES
+from tests.switchcfg.linux_device import LinuxDevice
 
 SEGMENT = re.compile(r"([\w:-]+)(?:\[([\w-]+)=([^\]]+)\])?")
 
@@ -134,6 +135,7 @@ def device_for(platform: str) -> Any:
     return {
         "eos": CommandLines,
         "nxos": CommandLines,
+        "linux": lambda: LinuxDevice(DEVICES["linux"].ports),
         "junos": lambda: FlatLines("set", "delete"),
         "nvue": lambda: FlatLines("nv set", "nv unset"),
         "openconfig": Tree,
@@ -207,7 +209,7 @@ def test_lines_of_others_are_neither_read_nor_touched(platform: str) -> None:
     assert device.says().startswith(others)
 
 
-@pytest.mark.parametrize("platform", ["sonic", "openconfig"])
+@pytest.mark.parametrize("platform", ["sonic", "openconfig", "linux"])
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", "3", '{"QUEUE": [], "openconfig-qos:qos": []}', "[" * 100_000]
 )
