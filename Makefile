@@ -15,7 +15,7 @@ venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,demo,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,demo,dev,ssh]'
 	touch $@
 
 test: cov
@@ -45,17 +45,19 @@ check: lint types contracts test
 
 # The emulated fabric of tests and benchmarks; without it those tests are skipped by name.
 system-deps:
-	@missing=; for tool in ip tc nft ethtool clang; do \
+	@missing=; for tool in ip tc nft ethtool clang sshd; do \
 		command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	[ -e /usr/include/bpf/bpf_helpers.h ] || missing="$$missing libbpf-dev"; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends \
-			clang ethtool iproute2 libbpf-dev nftables || echo "system-deps: apt-get failed"; fi
+			clang ethtool iproute2 libbpf-dev nftables openssh-server || echo "system-deps: apt-get failed"; fi
 	@for tool in ip tc nft ethtool; do command -v $$tool >/dev/null || \
 		echo "system-deps: no $$tool: tests marked 'netns' will be skipped"; done
 	@command -v clang >/dev/null || \
 		echo "system-deps: no clang: fabrics drop early by nft, tests of bpf will be skipped"
+	@command -v sshd >/dev/null || \
+		echo "system-deps: no sshd: tests of switchcfg over SSH will be skipped"
 	@[ "$$(id -u)" = 0 ] || echo "system-deps: not root: tests marked 'netns' will be skipped"
 
 clean:

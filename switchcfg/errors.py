@@ -41,3 +41,27 @@ class Moved(SwitchcfgError):
     """A device is no longer what it was when the plan was made; plan anew."""
 
     code = "moved"
+
+
+class Unreachable(SwitchcfgError):
+    """A device does not answer, or not as it should; the text says what to look at."""
+
+    code = "unreachable"
+
+
+class Busy(SwitchcfgError):
+    """Somebody else's commit is pending on the device."""
+
+    code = "busy"
+
+
+class CommitFailed(SwitchcfgError):
+    """A device refused a step, or did not become what was planned; it was brought back."""
+
+    code = "commit_failed"
+
+
+class NothingPending(SwitchcfgError):
+    """There is nothing to confirm or to revert."""
+
+    code = "nothing_pending"

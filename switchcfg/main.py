@@ -8,11 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from switchcfg import plan_text
+from switchcfg import on_devices, plan_text, records
 from switchcfg.errors import BadIntent, BadPlan, BadState, SwitchcfgError
 from switchcfg.intent import Device, Intent, parse
 from switchcfg.plan import Plan, dump, load, plan, removal
 from switchcfg.platforms.known import PLATFORMS
+from switchcfg.workflow import REVERT_AFTER
 
 SAME: Final = 0
 FAILED: Final = 1  # of usage too: 2 means changes, as `terraform plan -detailed-exitcode` has it
@@ -54,17 +55,78 @@ def _parser() -> argparse.ArgumentParser:
     made = commands.add_parser("plan", help="what devices would be told")
     _common(made)
     made.add_argument(
-        "--present", type=Path, required=True, metavar="PATH",
-        help="what the device says of itself: a file, or a folder with a file DEVICE.* for each",
+        "--present", type=Path, metavar="PATH",
+        help="what the device says of itself, instead of asking it: a file, or a folder with a "
+        "file DEVICE.* for each",
     )  # fmt: skip
     made.add_argument("--remove", action="store_true", help="take away all that switchcfg made")
     made.add_argument("--out", type=Path, metavar="DIR", help="save DEVICE.plan.json here")
     made.add_argument("--json", action="store_true", help="print JSON")
+    on_devices.add_options(made)
     made.set_defaults(run=_plan)
     made = commands.add_parser("show", help="a saved plan, and what the device would be told")
     made.add_argument("file", type=Path, metavar="PLAN")
     made.set_defaults(run=_show)
+    _add_changing(commands)
+    _add_asking(commands)
     return parser
+
+
+def _add_changing(commands: Any) -> None:
+    made = commands.add_parser("apply", help="bring devices to what saved plans want")
+    made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
+    made.add_argument("plans", type=Path, nargs="+", metavar="PLAN", help="files, or folders")
+    made.add_argument("--pending", action="store_true", help="leave it to `confirm` or to time")
+    _add_reverting(made)
+    made.set_defaults(run=_apply)
+    made = commands.add_parser("rollback", help="take back what was last applied from here")
+    made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
+    made.add_argument("--device", action="append", metavar="NAME", required=True)
+    _add_reverting(made)
+    made.set_defaults(run=_rollback)
+    for name, run, text in (
+        ("confirm", on_devices.confirm, "keep what is pending"),
+        ("abort", on_devices.abort, "revert what is pending, now"),
+    ):
+        made = commands.add_parser(name, help=text)
+        _common(made)
+        on_devices.add_options(made)
+        made.set_defaults(run=_on_all, work=run)
+
+
+def _add_reverting(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--revert-after", type=_seconds, default=REVERT_AFTER, metavar="S",
+        help="seconds until a device reverts what was not confirmed (%(default)s)",
+    )  # fmt: skip
+    _add_records(made)
+    on_devices.add_options(made)
+
+
+def _add_records(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--records", type=Path, default=records.default_folder(), metavar="DIR",
+        help="where what was applied is kept (%(default)s)",
+    )  # fmt: skip
+
+
+def _add_asking(commands: Any) -> None:
+    for name, run, text in (
+        ("verify", _verify, "are devices as the intent wants them?"),
+        ("drift", _drift, "are devices as they were last applied from here?"),
+        ("doctor", _doctor, "can devices be configured?"),
+    ):
+        made = commands.add_parser(name, help=text)
+        _common(made)
+        _add_records(made)
+        on_devices.add_options(made)
+        made.set_defaults(run=run, remove=False)
+
+
+def _seconds(text: str) -> int:
+    if not text.isdecimal() or not 5 <= int(text) <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r}: need 5..86400 seconds")
+    return int(text)
 
 
 def _common(made: argparse.ArgumentParser) -> None:
@@ -93,18 +155,67 @@ def _render(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
     devices = _devices(intent, options.device)
-    make = removal if options.remove else plan
-    plans = []
-    for device in devices:
-        platform = PLATFORMS[device.platform]
-        present = platform.read(_present(options.present, device, alone=len(devices) == 1))
-        plans.append(make(intent, device, platform, present))
+    if options.present:
+        plans = [_from_file(intent, device, options, len(devices) == 1) for device in devices]
+    else:
+        plans = on_devices.planned(intent, devices, options)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         for each in plans:
             (options.out / f"{each.device}.plan.json").write_text(dump(each), encoding="utf-8")
     _print(plans, as_json=options.json)
     return CHANGES if any(each.changes for each in plans) else SAME
+
+
+def _from_file(intent: Intent, device: Device, options: argparse.Namespace, alone: bool) -> Plan:
+    platform = PLATFORMS[device.platform]
+    present = platform.read(_present(options.present, device, alone=alone))
+    return (removal if options.remove else plan)(intent, device, platform, present)
+
+
+def _apply(options: argparse.Namespace) -> int:
+    plans = [load(_read(file, BadPlan), str(file)) for file in _plan_files(options.plans)]
+    return SAME if on_devices.apply(_intent(options.intent), plans, options) else FAILED
+
+
+def _rollback(options: argparse.Namespace) -> int:
+    intent = _intent(options.intent)
+    for device in _devices(intent, options.device):
+        on_devices.rollback(intent, device, options)
+    return SAME
+
+
+def _on_all(options: argparse.Namespace) -> int:
+    intent = _intent(options.intent)
+    options.work(intent, _devices(intent, options.device), options)
+    return SAME
+
+
+def _verify(options: argparse.Namespace) -> int:
+    intent = _intent(options.intent)
+    found = on_devices.planned(intent, _devices(intent, options.device), options)
+    _print(found, as_json=False)
+    return CHANGES if any(each.changes for each in found) else SAME
+
+
+def _drift(options: argparse.Namespace) -> int:
+    intent = _intent(options.intent)
+    differs = on_devices.drift(intent, _devices(intent, options.device), options)
+    return CHANGES if differs else SAME
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    intent = _intent(options.intent)
+    return SAME if on_devices.doctor(intent, _devices(intent, options.device), options) else FAILED
+
+
+def _plan_files(paths: Sequence[Path]) -> Iterator[Path]:
+    """Files as they are, and the plans of folders. Raises: BadPlan."""
+    for path in paths:
+        found = sorted(path.glob("*.plan.json")) if path.is_dir() else [path]
+        if not found:
+            raise BadPlan(f"{path}: holds no *.plan.json")
+        yield from found
 
 
 def _show(options: argparse.Namespace) -> int:

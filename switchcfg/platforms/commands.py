@@ -48,6 +48,9 @@ class CommandPlatform(ABC):
     def check(self, state: State, device: Device) -> Sequence[str]:
         return ()
 
+    def restore(self, before: State, changes: Sequence[Change]) -> str:
+        return ""
+
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         """One: these devices take a candidate as a whole, or a script without a gap."""
         lines = self.grammar.commands(changes, after(present, changes))

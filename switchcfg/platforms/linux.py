@@ -46,7 +46,7 @@ KEPT: Final = "keep: a port of Linux has no queues of others: what is kept goes 
 class Linux:
     """Linux 5.16 and later, with tc and nft."""
 
-    name = "linux"
+    name, tools = "linux", ("tc", "nft", "sysctl")
 
     def render(self, intent: Intent, device: Device) -> Rendered:
         found = render_groups(intent, device, ABLE, _group)
@@ -89,6 +89,9 @@ class Linux:
     def snapshot(self, intent: Intent, device: Device) -> str:
         """A shell script that tells of a device what `read` understands."""
         return linux_text.snapshot(intent.prefix, device.ports)
+
+    def restore(self, before: State, changes: Sequence[Change]) -> str:
+        return linux_text.restore(before, changes)
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         """Queues are made before rules point at them, and removed after none does."""

@@ -95,6 +95,18 @@ def rule_commands(changes: Sequence[Change], then: State) -> Iterator[str]:
             yield f"sysctl -qw {row.place.name}={row.after}\n"
 
 
+def restore(before: State, changes: Sequence[Change]) -> str:
+    """A script that makes what was there before, from whatever was reached on the way."""
+    back = [change.reverse() for change in changes]
+    queues = [row.place for row in back if row.place.kind in {ROOT, CLASS, FIFO}]
+    out = []
+    for port in dict.fromkeys(place.name.split(SEPARATOR)[0] for place in queues):
+        out.append(f"tc qdisc del dev {port} root 2>/dev/null || :\n")
+        mine = {place: value for place, value in before.items() if _of_port(place, port)}
+        out.append(batch("tc -batch -", _made(mine)))
+    return "".join([*out, *rule_commands(back, before)])
+
+
 def batch(command: str, lines: Sequence[str]) -> str:
     """A shell command that reads these lines; nothing for none."""
     if not lines:

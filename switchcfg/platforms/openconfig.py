@@ -89,6 +89,9 @@ class OpenConfig:
     def check(self, state: State, device: Device) -> Sequence[str]:
         return ()
 
+    def restore(self, before: State, changes: Sequence[Change]) -> str:
+        return ""
+
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         """One Set, which the device does wholly or not at all: delete comes first in it."""
         then = after(present, changes)

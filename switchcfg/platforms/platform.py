@@ -98,3 +98,7 @@ class Platform(Protocol):
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         """The changes in the device's language, in an order that is safe at every step."""
+
+    def restore(self, before: State, changes: Sequence[Change]) -> str:
+        """A script that undoes the changes, wherever their steps stopped; "" where the device
+        can do so by itself."""

@@ -60,6 +60,9 @@ class Sonic:
     def check(self, state: State, device: Device) -> Sequence[str]:
         return check(state, device)
 
+    def restore(self, before: State, changes: Sequence[Change]) -> str:
+        return ""
+
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         return tuple(_steps(present, changes))
 

@@ -72,7 +72,7 @@ def test_errors_are_one_line_with_a_code_and_exit_1(
     assert err.rstrip().endswith("]")
 
 
-@pytest.mark.parametrize("arguments", [[], ["plant"], ["plan", "x"], ["render", "x", "--devise"]])
+@pytest.mark.parametrize("arguments", [[], ["plant"], ["apply", "x"], ["render", "x", "--devise"]])
 def test_wrong_usage_exits_1_as_2_means_changes(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

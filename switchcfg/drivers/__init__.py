@@ -1,0 +1,1 @@
+"""How devices are reached: one interface, one module per protocol."""

@@ -1,0 +1,110 @@
+"""A commit that reverts by itself, on any device with a POSIX shell. Pure: scripts only.
+
+The device itself waits and restores, so it does not matter what becomes of us or of the network. A
+folder per device in /run is lock and state: what is there goes with a reboot, as do tc and nft.
+Renaming `armed` decides who acts, timer, confirm or abort: rename(2) succeeds once.
+"""
+
+import shlex
+from typing import Final
+
+from switchcfg.errors import Busy, CommitFailed, NothingPending, SwitchcfgError
+
+FOLDER: Final = "/run/switchcfg"
+BUSY, DISARMED, NONE, RESTORING = 75, 76, 77, 78  # exit codes of the scripts below
+_TIMER: Final = (
+    'sleep "$1"; mv "$0/armed" "$0/fired" 2>/dev/null || exit 0; '
+    'sh -eu "$0/restore" >"$0/log" 2>&1 && rm -rf "$0"'
+)
+# A number may be another process's by now; its command line tells. The timer leads its session.
+_ALIVE: Final = """\
+timer=$(cat "$dir/timer" 2>/dev/null || :)
+alive() {
+    [ -n "$timer" ] && tr '\\0' ' ' <"/proc/$timer/cmdline" 2>/dev/null | grep -qF "$dir"
+}
+"""
+_STOP: Final = 'if alive; then kill -- "-$timer" 2>/dev/null || :; fi\n'
+
+
+def arm(device: str, restore: str, seconds: int, who: str) -> str:
+    """Takes the lock and starts the timer. Exit code BUSY: somebody else has it; says who."""
+    end = "RESTORE"
+    while end in restore:  # a line of a script that ends ours would run the rest of it
+        end += "E"
+    return f"""\
+{_here(device)}umask 077
+mkdir -p {FOLDER}
+if ! mkdir "$dir" 2>/dev/null; then
+    cat "$dir/who" 2>/dev/null || echo 'an unknown commit'
+    exit {BUSY}
+fi
+cat >"$dir/restore" <<'{end}'
+{restore}{end}
+echo {shlex.quote(who)} >"$dir/who"
+echo $(($(date +%s) + {seconds})) >"$dir/until"
+: >"$dir/armed"
+setsid sh -c {shlex.quote(_TIMER)} "$dir" {seconds} </dev/null >/dev/null 2>&1 &
+echo $! >"$dir/timer"
+"""
+
+
+def step(device: str, payload: str) -> str:
+    """Does one step while the timer runs. Exit code DISARMED: it does not any more."""
+    return f'{_here(device)}[ -e "$dir/armed" ] || exit {DISARMED}\n{payload}'
+
+
+def confirm(device: str) -> str:
+    """Keeps what was done. Exit code NONE: nothing was pending."""
+    return f"""\
+{_here(device)}mv "$dir/armed" "$dir/confirmed" 2>/dev/null || exit {NONE}
+{_ALIVE}{_STOP}rm -rf "$dir"
+"""
+
+
+def abort(device: str) -> str:
+    """Restores now, or again where the timer could not. Exit code NONE: there is nothing to
+    restore; RESTORING: the timer does so at this moment; else that of the restoring script."""
+    return f"""\
+{_here(device)}{_ALIVE}[ -d "$dir" ] || exit {NONE}
+if ! mv "$dir/armed" "$dir/fired" 2>/dev/null; then
+    if alive; then exit {RESTORING}; fi
+    if [ ! -e "$dir/fired" ]; then
+        rm -rf "$dir"  # not armed: no step was done, or all were confirmed
+        exit {NONE}
+    fi
+fi
+{_STOP}sh -eu "$dir/restore"
+rm -rf "$dir"
+"""
+
+
+def pending(device: str) -> str:
+    """Says who, seconds left and what went wrong, a line each; nothing where nothing is pending."""
+    return f"""\
+{_here(device)}[ -d "$dir" ] || exit 0
+cat "$dir/who" 2>/dev/null || echo 'an unknown commit'
+now=$(date +%s)
+echo $(($(cat "$dir/until" 2>/dev/null || echo "$now") - now))
+cat "$dir/log" 2>/dev/null || :
+"""
+
+
+def refusal(device: str, code: int, said: str) -> SwitchcfgError:
+    """What an exit code of these scripts means; `said` is their output."""
+    text = said.strip()
+    if code == BUSY:
+        return Busy(
+            f"{device}: a commit is pending: {text}; it reverts by itself; `switchcfg confirm` "
+            "keeps it, `switchcfg abort` reverts it now"
+        )
+    if code == DISARMED:
+        return CommitFailed(f"{device}: reverted before all was done: time ran out")
+    if code == NONE:
+        return NothingPending(f"{device}: nothing is pending: never committed, or reverted since")
+    if code == RESTORING:
+        return Busy(f"{device}: is being reverted at this moment; ask again")
+    return CommitFailed(f"{device}: exit code {code}: {text or 'and it said nothing'}")
+
+
+def _here(device: str) -> str:
+    return f"dir={shlex.quote(f'{FOLDER}/{device}')}\n"

@@ -1,0 +1,58 @@
+"""What every driver does, in NAPALM's verbs: a commit reverts by itself unless it is confirmed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from switchcfg.platforms.platform import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A commit that nobody has confirmed yet."""
+
+    who: str  # as its `Commit` says
+    seconds: float  # until it reverts; 0 and less: it should have, see `problem`
+    problem: str = ""  # why it could not revert
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a device shall do, and what brings it back."""
+
+    steps: tuple[Step, ...]
+    restore: str  # a script; "" where the device reverts by itself
+    seconds: int  # until it reverts
+    who: str  # one line, for others who find it pending
+
+
+class Driver(Protocol):
+    """One device. Not for use by two tasks at once.
+
+    Every method raises Unreachable where the device does not answer in time.
+    """
+
+    async def get(self) -> str:
+        """What the device says of itself, in its platform's words."""
+
+    async def commit(self, commit: Commit) -> None:
+        """Do the steps, after the device has been told to revert.
+
+        Raises: Busy where another commit is pending; CommitFailed where a step was refused:
+        then the device has been brought back.
+        """
+
+    async def confirm(self) -> None:
+        """Keep what was committed. Raises: NothingPending, where it has reverted meanwhile."""
+
+    async def abort(self) -> None:
+        """Revert now. Raises: NothingPending; CommitFailed where the device could not."""
+
+    async def pending(self) -> Pending | None:
+        """A commit that is not confirmed, or could not be reverted."""
+
+    async def examine(self) -> Sequence[str]:
+        """What keeps this device from being configured; nothing: it is ready."""
+
+    async def close(self) -> None:
+        """Let go of the connection; what is pending stays so."""

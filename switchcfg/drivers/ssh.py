@@ -1,0 +1,110 @@
+"""Devices with a POSIX shell behind SSH. Needs the extra `ssh` (asyncssh).
+
+Whom to log in as, with which key, through which jump host, on which port: ~/.ssh/config says, as
+for ssh(1), and keys come from the agent or its files. Host keys are checked, always.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import asyncssh
+
+from switchcfg.drivers import dead_man
+from switchcfg.drivers.driver import Commit, Pending
+from switchcfg.errors import SwitchcfgError, Unreachable
+
+CONNECT_TIMEOUT: Final = 15.0  # seconds, login included
+COMMAND_TIMEOUT: Final = 60.0  # seconds; the longest script sets a few hundred queues
+MAX_OUTPUT: Final = 1 << 26  # characters
+# Root does it by itself; others by sudo without a password, or not at all.
+SHELL: Final = 'if [ "$(id -u)" = 0 ]; then exec sh -eu; else exec sudo -n sh -eu; fi'
+_EXAMINE: Final = """\
+for tool in setsid sleep grep tr sed date {tools}; do
+    command -v $tool >/dev/null || echo "$tool is not there"
+done
+mkdir -p {folder} || echo '{folder} cannot be made'
+if loginctl show 2>/dev/null | grep -qx KillUserProcesses=yes && [ -n "${{SUDO_USER:-}}" ]; then
+    echo "logind ends what a login leaves behind (KillUserProcesses=yes): a commit could not revert"
+fi
+"""
+
+
+class SshDriver:
+    """Over one connection, made when it is first needed."""
+
+    def __init__(
+        self, device: str, address: str, *, snapshot: str, tools: Sequence[str], config: Path | None
+    ) -> None:
+        """`snapshot`: the script that tells of the device; `config`: instead of ~/.ssh/config."""
+        self.device, self.address = device, address
+        self._snapshot, self._tools = snapshot, tools
+        self._config = config
+        self._connection: asyncssh.SSHClientConnection | None = None
+
+    async def get(self) -> str:
+        return await self._run(self._snapshot)
+
+    async def commit(self, commit: Commit) -> None:
+        armed = dead_man.arm(self.device, commit.restore, commit.seconds, commit.who)
+        await self._run(armed)
+        for step in commit.steps:
+            try:
+                await self._run(dead_man.step(self.device, step.payload))
+            except Unreachable:
+                raise
+            except SwitchcfgError:
+                await self.abort()
+                raise
+
+    async def confirm(self) -> None:
+        await self._run(dead_man.confirm(self.device))
+
+    async def abort(self) -> None:
+        await self._run(dead_man.abort(self.device))
+
+    async def pending(self) -> Pending | None:
+        lines = (await self._run(dead_man.pending(self.device))).splitlines()
+        if not lines:
+            return None
+        return Pending(lines[0], float(lines[1]), "\n".join(lines[2:]))
+
+    async def examine(self) -> Sequence[str]:
+        script = _EXAMINE.format(tools=" ".join(self._tools), folder=dead_man.FOLDER)
+        return (await self._run(script)).splitlines()
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            await self._connection.wait_closed()
+            self._connection = None
+
+    async def _run(self, script: str) -> str:
+        """What a script says. Raises: Unreachable, or what its exit code means."""
+        try:
+            connection = await self._connect()
+            done = await connection.run(SHELL, input=script, timeout=COMMAND_TIMEOUT)
+        except asyncssh.TimeoutError as exc:
+            raise self._lost(f"no end after {COMMAND_TIMEOUT:.0f} s") from exc
+        except (OSError, asyncssh.Error) as exc:
+            raise self._lost(str(exc) or type(exc).__name__) from exc
+        said, complained = str(done.stdout or ""), str(done.stderr or "")
+        if done.exit_status is None:
+            raise self._lost("the connection broke")
+        if done.exit_status:
+            raise dead_man.refusal(self.device, done.exit_status, complained + said)
+        return said
+
+    async def _connect(self) -> asyncssh.SSHClientConnection:
+        if self._connection is None or self._connection.is_closed():
+            options = {} if self._config is None else {"config": [str(self._config)]}
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                self._connection = await asyncssh.connect(self.address, **options)
+        return self._connection
+
+    def _lost(self, why: str) -> Unreachable:
+        return Unreachable(
+            f"{self.device} ({self.address}): {why}; does `ssh {self.address} true` work? "
+            "What was not confirmed reverts by itself"
+        )

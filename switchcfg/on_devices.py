@@ -1,0 +1,221 @@
+"""The commands that talk to devices."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from switchcfg import plan_text, records, workflow
+from switchcfg.drivers.driver import Driver
+from switchcfg.drivers.known import driver_for
+from switchcfg.errors import BadPlan, SwitchcfgError
+from switchcfg.intent import Device, Intent
+from switchcfg.plan import Plan, plan, refuse, removal, reverse
+from switchcfg.platforms.known import PLATFORMS
+from switchcfg.rollout import Outcome, roll
+from switchcfg.state import after, difference
+
+Work = Callable[[Device, Driver], Awaitable[None]]
+
+
+def add_options(made: argparse.ArgumentParser) -> None:
+    """How devices are reached."""
+    made.add_argument("--ssh-config", type=Path, metavar="FILE", help="instead of ~/.ssh/config")
+    made.add_argument("--at-once", type=int, default=8, metavar="N", choices=range(1, 257),
+                      help="devices of one side at a time (%(default)s)")  # fmt: skip
+
+
+def planned(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> list[Plan]:
+    """A plan for each device, from what it says of itself now."""
+    make = removal if options.remove else plan
+    found: dict[str, Plan] = {}
+
+    async def work(device: Device, driver: Driver) -> None:
+        platform = PLATFORMS[device.platform]
+        found[device.name] = make(
+            intent, device, platform, await workflow.present(driver, platform)
+        )
+
+    _all(intent, devices, options, work)
+    return [found[device.name] for device in devices]
+
+
+def apply(intent: Intent, plans: Sequence[Plan], options: argparse.Namespace) -> bool:
+    """Bring devices to what their plans want. False where one failed."""
+    by_name = {each.device: each for each in plans}
+    devices = [intent.device(name) for name in by_name]
+
+    async def work(device: Device, driver: Driver) -> None:
+        wanted, platform = by_name[device.name], PLATFORMS[device.platform]
+        if wanted.platform != device.platform:
+            raise BadPlan(f"{device.name}: planned as {wanted.platform}, is {device.platform} now")
+        if not wanted.changes:
+            _tell(f"{device.name}: nothing to do")
+            return
+        snapshot = await workflow.apply(
+            driver, platform, wanted,
+            seconds=options.revert_after, confirm=not options.pending, tell=_tell,
+        )  # fmt: skip
+        if not options.pending:
+            records.keep(options.records, wanted, snapshot)
+
+    return _told(asyncio.run(roll(devices, _connected(intent, options, work),
+                                  at_once=options.at_once)))  # fmt: skip
+
+
+def rollback(intent: Intent, device: Device, options: argparse.Namespace) -> None:
+    """Take the last apply back, as carefully as it was done."""
+    record = records.last(options.records, device.name)
+    platform = PLATFORMS[device.platform]
+
+    async def work(device: Device, driver: Driver) -> None:
+        back = reverse(record.plan, platform, await workflow.present(driver, platform))
+        await workflow.apply(
+            driver, platform, back, seconds=options.revert_after, confirm=True, tell=_tell
+        )
+        records.undo(record)
+
+    _all(intent, [device], options, work)
+
+
+def drift(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> bool:
+    """Print where devices are not any more what was last applied from here. True: they differ."""
+    found: list[Plan] = []
+
+    async def work(device: Device, driver: Driver) -> None:
+        platform, record = PLATFORMS[device.platform], records.last(options.records, device.name)
+        owns = platform.owns(intent)
+        wanted = after(platform.read(record.snapshot), record.plan.changes)
+        mine = {place: value for place, value in wanted.items() if owns(place, value)}
+        changes = difference(await workflow.present(driver, platform), mine, owns)
+        found.append(Plan(device.name, device.platform, intent.fabric, "", changes, (), ()))
+
+    _all(intent, devices, options, work)
+    for each in sorted(found, key=lambda each: each.device):
+        sys.stdout.writelines(f"{line}\n" for line in plan_text.lines(each))
+    return any(each.changes for each in found)
+
+
+def confirm(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> None:
+    """Keep what is pending."""
+
+    async def work(device: Device, driver: Driver) -> None:
+        await driver.confirm()
+        _tell(f"{device.name}: confirmed")
+
+    _all(intent, devices, options, work)
+
+
+def abort(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> None:
+    """Revert what is pending, now."""
+
+    async def work(device: Device, driver: Driver) -> None:
+        await driver.abort()
+        _tell(f"{device.name}: reverted")
+
+    _all(intent, devices, options, work)
+
+
+def doctor(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> bool:
+    """Print what keeps each device from being configured. True: nothing does."""
+    well = True
+
+    async def work(device: Device, driver: Driver) -> None:
+        nonlocal well
+        found = [text async for text in _complaints(intent, device, driver)]
+        well = well and not found
+        for text in found or ["ready"]:
+            _tell(f"{device.name}: {text}")
+
+    return _told(_every(intent, devices, options, work), quiet=True) and well
+
+
+async def _complaints(intent: Intent, device: Device, driver: Driver) -> AsyncIterator[str]:
+    for text in await driver.examine():
+        yield text
+    if (pending := await driver.pending()) is not None:
+        left = f"reverts in {pending.seconds:.0f} s" if pending.seconds > 0 else "should be gone"
+        yield f"a commit is pending: {pending.who}; {left} {pending.problem}".rstrip()
+    platform = PLATFORMS[device.platform]
+    try:
+        state = await workflow.present(driver, platform)
+        refuse(platform, device, state)
+        plan(intent, device, platform, state)
+    except SwitchcfgError as exc:
+        yield str(exc)
+
+
+def _all(
+    intent: Intent, devices: Sequence[Device], options: argparse.Namespace, work: Work
+) -> None:
+    """Do it to all devices; raises the first error, after the others have been told."""
+    outcome = _every(intent, devices, options, work)
+    errors = list(outcome.failed.values())
+    for exc in errors[1:]:
+        _tell(f"switchcfg: {exc} [{exc.code}]")
+    if errors:
+        raise errors[0]
+
+
+def _every(
+    intent: Intent, devices: Sequence[Device], options: argparse.Namespace, work: Work
+) -> Outcome:
+    """Do it to all devices, whatever becomes of each: nothing that changes more than one."""
+    do = _connected(intent, options, work)
+
+    async def run() -> Outcome:
+        outcome, room = Outcome(), asyncio.Semaphore(options.at_once)
+
+        async def one(device: Device) -> None:
+            async with room:
+                try:
+                    await do(device)
+                except SwitchcfgError as exc:
+                    outcome.failed[device.name] = exc
+                else:
+                    outcome.done.append(device.name)
+
+        await asyncio.gather(*map(one, devices))
+        return outcome
+
+    return asyncio.run(run())
+
+
+def _connected(
+    intent: Intent, options: argparse.Namespace, work: Work
+) -> Callable[[Device], Awaitable[None]]:
+    async def do(device: Device) -> None:
+        async with _driver(intent, device, options) as driver:
+            await work(device, driver)
+
+    return do
+
+
+@asynccontextmanager
+async def _driver(
+    intent: Intent, device: Device, options: argparse.Namespace
+) -> AsyncIterator[Driver]:
+    driver = driver_for(intent, device, ssh_config=options.ssh_config)
+    try:
+        yield driver
+    finally:
+        await driver.close()
+
+
+def _told(outcome: Outcome, *, quiet: bool = False) -> bool:
+    """Print what became of all. True: all went well."""
+    for exc in outcome.failed.values():
+        _tell(f"switchcfg: {exc} [{exc.code}]")
+    if outcome.left:
+        _tell(f"not begun: {', '.join(outcome.left)}; run it again once this is mended: "
+              "what is done has an empty plan")  # fmt: skip
+    if not quiet:
+        _tell(f"{len(outcome.done)} done, {len(outcome.failed)} failed, "
+              f"{len(outcome.left)} not begun")  # fmt: skip
+    return not outcome.failed
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

@@ -1,0 +1,78 @@
+"""What was applied, kept on the machine that applied it: to roll back, and to tell drift from work.
+
+FOLDER/DEVICE/TIME.json: the plan, what the device was before, and a hash over both.
+"""
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from switchcfg import plan as plans
+from switchcfg.errors import BadPlan
+from switchcfg.plan import Plan
+
+VERSION: Final = 1
+UNDONE: Final = ".undone"  # ending of a record that was rolled back
+
+
+def default_folder() -> Path:
+    """Where XDG wants state."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "switchcfg"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One apply that was confirmed."""
+
+    file: Path
+    plan: Plan
+    snapshot: str  # what the device said of itself before
+
+
+def keep(folder: Path, plan: Plan, snapshot: str) -> Path:
+    """Write a record; other users may not read it. Raises: OSError."""
+    home = folder / plan.device
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    body = {"switchcfg record": VERSION, "plan": plans.dump(plan), "snapshot": snapshot}
+    file = (
+        home / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{time.time_ns() % 10**9:09}.json"
+    )
+    draft = file.with_suffix(".draft")
+    draft.touch(0o600)
+    draft.write_text(json.dumps({**body, "seal": _seal(body)}), encoding="utf-8")
+    draft.replace(file)
+    return file
+
+
+def last(folder: Path, device: str) -> Record:
+    """The last one that was not rolled back. Raises: BadPlan."""
+    found = sorted((folder / device).glob("*.json"))
+    if not found:
+        raise BadPlan(f"{device}: no record in {folder}: nothing was applied from here")
+    return _load(found[-1])
+
+
+def undo(record: Record) -> None:
+    """It was rolled back. Raises: OSError."""
+    record.file.rename(record.file.with_suffix(UNDONE))
+
+
+def _load(file: Path) -> Record:
+    try:
+        body = json.loads(file.read_text(encoding="utf-8"))
+        seal = body.pop("seal")
+        plan, snapshot = body["plan"], body["snapshot"]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as exc:
+        raise BadPlan(f"{file}: no record of switchcfg ({type(exc).__name__})") from exc
+    if seal != _seal(body):
+        raise BadPlan(f"{file}: was edited or damaged since it was written")
+    return Record(file, plans.load(plan, str(file)), snapshot)
+
+
+def _seal(body: dict[str, object]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

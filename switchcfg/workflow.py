@@ -1,0 +1,74 @@
+"""One device, from a plan to a confirmed change: check, commit, read back, confirm."""
+
+import asyncio
+import getpass
+import socket
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from switchcfg.drivers.driver import Commit, Driver
+from switchcfg.errors import CommitFailed, SwitchcfgError
+from switchcfg.plan import Plan
+from switchcfg.platforms.platform import Platform
+from switchcfg.state import Change, State, after
+
+REVERT_AFTER: Final = 120  # seconds; NVUE's and Junos's own default are ten minutes, EOS has none
+SHOWN: Final = 5  # values that an error names
+
+Tell = Callable[[str], None]
+
+
+async def present(driver: Driver, platform: Platform) -> State:
+    """What a device is. Raises: Unreachable, BadState."""
+    return platform.read(await driver.get())
+
+
+async def apply(
+    driver: Driver, platform: Platform, plan: Plan, *, seconds: int, confirm: bool, tell: Tell
+) -> str:
+    """Bring one device to what its plan wants; gives what it said of itself before. Without
+    `confirm` the change stays pending.
+
+    Raises: Moved, where the device is no longer what was planned for, before anything is done;
+    Busy, CommitFailed, Unreachable. Whatever is raised, the device is or will be as before.
+    """
+    snapshot = await driver.get()
+    before = platform.read(snapshot)
+    plan.check(before)
+    who = f"{getpass.getuser()}@{socket.gethostname()}, plan {plan.fingerprint[:8]}"
+    restore = platform.restore(before, plan.changes)
+    tell(f"{plan.device}: {len(plan.changes)} changes; reverts in {seconds} s unless confirmed")
+    await driver.commit(Commit(plan.steps, restore, seconds, who))
+    try:
+        wanted = after(before, plan.changes)
+        if wrong := differing(wanted, await present(driver, platform), plan.changes):
+            raise CommitFailed(f"{plan.device}: not as planned: {'; '.join(wrong)}")
+    except (SwitchcfgError, asyncio.CancelledError):
+        await _abort(driver, plan.device, tell)
+        raise
+    tell(f"{plan.device}: reads back as planned")
+    if confirm:
+        await driver.confirm()
+        tell(f"{plan.device}: confirmed")
+    return snapshot
+
+
+async def _abort(driver: Driver, device: str, tell: Tell) -> None:
+    """What led here is worth more than an error of this; the device reverts by itself anyway."""
+    try:
+        await driver.abort()
+    except SwitchcfgError as exc:
+        tell(f"{device}: not reverted yet, which it does by itself: {exc}")
+    else:
+        tell(f"{device}: reverted")
+
+
+def differing(wanted: State, found: State, changes: Sequence[Change]) -> list[str]:
+    """Where a device is not what the changes were to make of it."""
+    wrong = [
+        f"{place.kind} {place.name} is {found.get(place)!r}, not {wanted.get(place)!r}"
+        for place in (change.place for change in changes)
+        if found.get(place) != wanted.get(place)
+    ]
+    rest = len(wrong) - SHOWN
+    return [*wrong[:SHOWN], *([f"and {rest} more"] if rest > 0 else [])]

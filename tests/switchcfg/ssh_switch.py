@@ -1,0 +1,148 @@
+"""A Linux switch in a namespace behind a real sshd, and an operator in a namespace beside it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+ADDRESS, OPERATOR = "192.0.2.1", "192.0.2.2"
+PORTS = ("p1", "p2")
+INTENT = f"""\
+schema = 1
+[fabric]
+name = "lab"
+[[device]]
+name = "DEVICE"
+platform = "linux"
+[[device.ports]]
+names = {list(PORTS)}
+rate = "20Mbit"
+buffer = "300KiB"
+""".replace("'", '"')
+SSHD = """\
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/key.pub
+ListenAddress {address}
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+SetEnv PATH={folder}/bin:/usr/sbin:/usr/bin:/sbin:/bin
+"""
+CLIENT = """\
+Host {device}
+    HostName {address}
+    User root
+    IdentityFile {folder}/key
+    UserKnownHostsFile {folder}/known_hosts
+"""
+_numbers = count()
+
+
+class SshSwitch:
+    """`folder`/bin comes first on the switch's PATH: a test can put a slow tool there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = f"swcfg{os.getpid()}n{next(_numbers)}"  # also the device's: /run is shared
+        self.switch, self.operator = f"{self.name}-s", f"{self.name}-o"
+        self.sshd: subprocess.Popen[bytes] | None = None
+
+    def begin(self) -> None:
+        (self.folder / "bin").mkdir()
+        for key in ("key", "host_key"):
+            make = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / key)
+            subprocess.run(make, check=True)
+        host_key = (self.folder / "host_key.pub").read_text()
+        (self.folder / "known_hosts").write_text(f"{ADDRESS} {host_key}")
+        names = {"folder": self.folder, "address": ADDRESS, "device": self.name}
+        (self.folder / "sshd_config").write_text(SSHD.format(**names))
+        (self.folder / "ssh_config").write_text(CLIENT.format(**names))
+        (self.folder / "intent.toml").write_text(INTENT.replace("DEVICE", self.name))
+        for namespace in (self.switch, self.operator):
+            ip("netns", "add", namespace)
+        for port in PORTS:
+            ip("-n", self.switch, "link", "add", port, "type", "veth", "peer", "name", f"{port}x")
+            ip("-n", self.switch, "link", "set", port, "up")
+        ip("-n", self.operator, "link", "add", "mgmt", "type", "veth",
+           "peer", "name", "mgmt", "netns", self.switch)  # fmt: skip
+        for namespace, address in ((self.switch, ADDRESS), (self.operator, OPERATOR)):
+            ip("-n", namespace, "address", "add", f"{address}/24", "dev", "mgmt")
+            ip("-n", namespace, "link", "set", "mgmt", "up")
+        Path("/run/sshd").mkdir(exist_ok=True)  # Debian's sshd wants it
+        serve = (shutil.which("sshd") or "sshd", "-D", "-e", "-f", self.folder / "sshd_config")
+        with (self.folder / "sshd.log").open("wb") as log:
+            self.sshd = subprocess.Popen(inside(self.switch, *map(str, serve)), stderr=log)
+        until(lambda: "listening" in (self.folder / "sshd.log").read_text())
+
+    def end(self) -> None:
+        """Nothing of it stays, whatever state a test left it in."""
+        if self.sshd is not None:
+            self.sshd.kill()
+            self.sshd.wait()
+        for namespace in (self.switch, self.operator):
+            found = subprocess.run(("ip", "netns", "pids", namespace), capture_output=True,
+                                   text=True, check=False)  # fmt: skip
+            for pid in map(int, found.stdout.split()):
+                os.kill(pid, signal.SIGKILL)
+            subprocess.run(("ip", "netns", "delete", namespace), check=False, capture_output=True)
+        shutil.rmtree(f"/run/switchcfg/{self.name}", ignore_errors=True)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Run switchcfg on the operator's side. INTENT and the like are filled in."""
+        fill = {"INTENT": str(self.folder / "intent.toml"), "PLANS": str(self.folder / "plans")}
+        options = ["--ssh-config", str(self.folder / "ssh_config")]
+        argv = [sys.executable, "-m", "switchcfg.main", *(fill.get(w, w) for w in words), *options]
+        state = {**os.environ, "XDG_STATE_HOME": str(self.folder / "state")}
+        return subprocess.Popen(inside(self.operator, *argv), env=state, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+    def run(self, *words: str) -> tuple[int, str]:
+        """(exit code, everything it printed)."""
+        child = self.start(*words)
+        out, err = child.communicate(timeout=60)
+        return child.returncode, out + err
+
+    def shell(self, script: str) -> str:
+        """On the switch, past SSH."""
+        return subprocess.run(inside(self.switch, "sh", "-eu"), input=script, text=True,
+                              check=True, capture_output=True).stdout  # fmt: skip
+
+    def queues(self) -> str:
+        """What tc, nft and sysctl say now; equal before and after means equal."""
+        parts = [
+            "tc qdisc show",
+            "nft -s list ruleset",
+            "sysctl net.ipv4.fib_multipath_hash_policy",
+        ]
+        parts += [f"tc class show dev {port} | sort" for port in PORTS]
+        text = self.shell("\n".join(parts))
+        return "\n".join(line.partition(" leaf ")[0] for line in text.splitlines()
+                         if "bfifo" not in line)  # fmt: skip  # handles are the kernel's choice
+
+    def slow(self, tool: str, seconds: float) -> None:
+        """From now on this tool waits first, on the switch."""
+        shim = self.folder / "bin" / tool
+        shim.write_text(f'#!/bin/sh\nsleep {seconds}\nexec {shutil.which(tool)} "$@"\n')
+        shim.chmod(0o755)
+
+
+def ip(*words: str) -> None:
+    subprocess.run(("ip", *words), check=True)
+
+
+def inside(namespace: str, *argv: str) -> tuple[str, ...]:
+    return ("ip", "netns", "exec", namespace, *argv)
+
+
+def until(what: Any, *, seconds: float = 20.0) -> None:
+    """Wait for something to become true."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.05)
