@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+OFFLOADS = ("tx-udp-segmentation", "tso", "gso", "gro")
 ADDRESS, OPERATOR = "192.0.2.1", "192.0.2.2"
 PORTS = ("p1", "p2")
 INTENT = f"""\
@@ -52,6 +53,7 @@ class SshSwitch:
         self.name = f"swcfg{os.getpid()}n{next(_numbers)}"  # also the device's: /run is shared
         self.switch, self.operator = f"{self.name}-s", f"{self.name}-o"
         self.sshd: subprocess.Popen[bytes] | None = None
+        self.hosts: tuple[str, ...] = ()
 
     def begin(self) -> None:
         (self.folder / "bin").mkdir()
@@ -85,13 +87,30 @@ class SshSwitch:
         if self.sshd is not None:
             self.sshd.kill()
             self.sshd.wait()
-        for namespace in (self.switch, self.operator):
+        for namespace in (self.switch, self.operator, *self.hosts):
             found = subprocess.run(("ip", "netns", "pids", namespace), capture_output=True,
                                    text=True, check=False)  # fmt: skip
             for pid in map(int, found.stdout.split()):
                 os.kill(pid, signal.SIGKILL)
             subprocess.run(("ip", "netns", "delete", namespace), check=False, capture_output=True)
         shutil.rmtree(f"/run/switchcfg/{self.name}", ignore_errors=True)
+
+    def attach_hosts(self) -> tuple[str, ...]:
+        """A host on each port: their namespaces. Host n is 10.9.n.2, behind the switch."""
+        made = tuple(f"{self.name}-{number}" for number in range(len(PORTS)))
+        self.hosts = made
+        for number, (host, port) in enumerate(zip(made, PORTS, strict=True)):
+            ip("netns", "add", host)
+            ip("-n", self.switch, "link", "set", f"{port}x", "netns", host, "name", "eth0")
+            for namespace, device, last in ((self.switch, port, 1), (host, "eth0", 2)):
+                ip("-n", namespace, "address", "add", f"10.9.{number}.{last}/24", "dev", device)
+                ip("-n", namespace, "link", "set", device, "up")
+                off = (f"{feature} off" for feature in OFFLOADS)  # or a burst is one packet
+                argv = ("ethtool", "-K", device, *" ".join(off).split())
+                subprocess.run(inside(namespace, *argv), check=True, capture_output=True)
+            ip("-n", host, "route", "add", "default", "via", f"10.9.{number}.1")
+        self.shell("sysctl -qw net.ipv4.ip_forward=1")
+        return made
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Run switchcfg on the operator's side. INTENT and the like are filled in."""

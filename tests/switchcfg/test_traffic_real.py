@@ -1,0 +1,82 @@
+"""What a switch that switchcfg has configured does with traffic: real queues, a real overload."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.switchcfg.intents import EXAMPLES
+from tests.switchcfg.ssh_switch import SshSwitch, inside
+
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.skipif(not shutil.which("sshd"), reason="sshd is not installed"),
+]
+ECT0, CE = 2, 3
+CLASSES = tuple(range(56, -8, -8))  # of the example with eight classes, the most urgent first
+WIRE = 1442 / 1400  # bytes on the wire per byte of payload
+LINK = 20e6 * 0.98  # bit/s that the port is held to
+
+
+@pytest.fixture
+def switch(tmp_path: Path) -> Iterator[SshSwitch]:
+    made = SshSwitch(tmp_path)
+    try:
+        made.begin()
+        intent, _, _ = EXAMPLES["eight_classes"].partition("[[device]]")
+        file = tmp_path / "intent.toml"
+        _, device, ports = file.read_text().partition("[[device]]")
+        file.write_text(intent.replace('"1MiB"', '"300KiB"') + device + ports)
+        made.attach_hosts()
+        yield made
+    finally:
+        made.end()
+
+
+def arrived(switch: SshSwitch, load: float, *, seconds: float = 3.0) -> dict[int, int]:
+    """Datagrams by TOS, of eight classes in turn that offer `load` times the link."""
+    program = (sys.executable, "-m", "bench.fabric.udp")
+    near, far = switch.hosts
+    receiver = subprocess.Popen(inside(far, *program, "receive", "9000"), text=True,
+                                stdout=subprocess.PIPE)  # fmt: skip
+    assert receiver.stdout is not None
+    try:
+        receiver.stdout.readline()  # it is bound
+        rate = str(int(LINK * load / WIRE))
+        tos = [str(dscp << 2 | ECT0) for dscp in CLASSES]
+        send = ("send", "10.9.1.2", "9000", "--rate", rate, "--seconds", str(seconds), "--tos")
+        subprocess.run(inside(near, *program, *send, *tos), check=True)
+    finally:
+        receiver.terminate()
+        said, _ = receiver.communicate()
+    counts = json.loads(said.splitlines()[-1])["datagrams"]
+    return {int(tos): count for tos, count in counts.items()}
+
+
+def kept(counts: dict[int, int], dscp: int) -> int:
+    return sum(count for tos, count in counts.items() if tos >> 2 == dscp)
+
+
+def test_under_overload_the_top_half_keeps_all_and_the_bottom_nothing(switch: SshSwitch) -> None:
+    assert switch.run("plan", "INTENT", "--out", "PLANS")[0] == 2
+    code, said = switch.run("apply", "INTENT", "PLANS")
+    assert code == 0, said
+    counts = arrived(switch, 2.0)
+    sent = max(kept(counts, dscp) for dscp in CLASSES)
+    top, bottom = CLASSES[:4], CLASSES[4:]
+    assert sum(kept(counts, dscp) for dscp in top) >= 0.95 * len(top) * sent
+    assert sum(kept(counts, dscp) for dscp in bottom) <= 0.10 * len(bottom) * sent
+    assert sum(count for tos, count in counts.items() if tos & 3 == CE) > 0
+
+
+def test_without_overload_all_arrives_and_nothing_is_marked(switch: SshSwitch) -> None:
+    assert switch.run("plan", "INTENT", "--out", "PLANS")[0] == 2
+    assert switch.run("apply", "INTENT", "PLANS")[0] == 0
+    counts = arrived(switch, 0.5, seconds=1.5)
+    assert {tos & 3 for tos in counts} == {ECT0}
+    each = [kept(counts, dscp) for dscp in CLASSES]
+    assert max(each) - min(each) <= 2
