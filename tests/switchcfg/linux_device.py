@@ -37,7 +37,10 @@ class LinuxDevice:
     settings: dict[str, str] = field(default_factory=lambda: {HASH: "0"})
 
     def do(self, payload: str) -> None:
-        for command, body in re.findall(r"^(.*) <<'END'\n(.*?)^END\n", payload, re.M | re.S):
+        for port in re.findall(r"^tc qdisc del dev (\S+) root 2>/dev/null \|\| :$", payload, re.M):
+            if port in self.roots:
+                self.tc(f"qdisc del dev {port} root")
+        for command, body in re.findall(r"^([^\n]*) <<'END'\n(.*?)^END\n", payload, re.M | re.S):
             if command == "tc -batch -":
                 for line in body.splitlines():
                     self.tc(line)

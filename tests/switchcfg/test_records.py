@@ -1,0 +1,52 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from switchcfg import records
+from switchcfg.errors import BadPlan
+from switchcfg.plan import Plan
+
+PLAN = Plan("sw", "linux", "lab", "f" * 64, (), (), ())
+
+
+def test_the_last_one_is_found_until_it_is_undone(tmp_path: Path) -> None:
+    records.keep(tmp_path, PLAN, "first")
+    records.keep(tmp_path, PLAN, "second")
+    last = records.last(tmp_path, "sw")
+    assert (last.plan, last.snapshot) == (PLAN, "second")
+    records.undo(last)
+    assert records.last(tmp_path, "sw").snapshot == "first"
+
+
+def test_others_may_not_read_it(tmp_path: Path) -> None:
+    file = records.keep(tmp_path, PLAN, "")
+    assert file.stat().st_mode & 0o077 == 0
+    assert file.parent.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("damage", ["{}", "", "[]", '{"seal": 1, "plan": "", "snapshot": ""}'])
+def test_what_is_no_record_is_one_error(tmp_path: Path, damage: str) -> None:
+    records.keep(tmp_path, PLAN, "").write_text(damage)
+    with pytest.raises(BadPlan):
+        records.last(tmp_path, "sw")
+
+
+def test_an_edited_record_is_refused(tmp_path: Path) -> None:
+    file = records.keep(tmp_path, PLAN, "snapshot")
+    body = json.loads(file.read_text())
+    file.write_text(json.dumps({**body, "snapshot": "another"}))
+    with pytest.raises(BadPlan, match="was edited or damaged"):
+        records.last(tmp_path, "sw")
+
+
+def test_without_a_record_it_says_where_it_looked(tmp_path: Path) -> None:
+    with pytest.raises(BadPlan, match="nothing was applied from here"):
+        records.last(tmp_path, "sw")
+
+
+def test_the_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/somewhere")
+    assert records.default_folder() == Path("/somewhere/switchcfg")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    assert records.default_folder() == Path.home() / ".local/state/switchcfg"

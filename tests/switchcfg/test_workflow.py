@@ -1,0 +1,137 @@
+import asyncio
+
+import pytest
+
+from switchcfg import workflow
+from switchcfg.errors import Busy, CommitFailed, Moved, SwitchcfgError, Unreachable
+from switchcfg.intent import parse
+from switchcfg.plan import Plan, plan
+from switchcfg.platforms.linux import Linux
+from tests.switchcfg.intents import NAME
+from tests.switchcfg.simulated import SimulatedDriver
+from tests.switchcfg.test_linux import TEXT
+
+INTENT = parse(TEXT, NAME)
+[SWITCH] = INTENT.devices
+LINUX = Linux()
+
+
+def planned(driver: SimulatedDriver) -> Plan:
+    return plan(INTENT, SWITCH, LINUX, LINUX.read(driver.device.says()))
+
+
+def applied(driver: SimulatedDriver, what: Plan, *, confirm: bool = True) -> list[str]:
+    said: list[str] = []
+    asyncio.run(workflow.apply(driver, LINUX, what, seconds=60, confirm=confirm, tell=said.append))
+    return said
+
+
+def test_it_is_committed_read_back_and_confirmed_in_that_order() -> None:
+    driver = SimulatedDriver()
+    said = applied(driver, planned(driver))
+    assert driver.calls == ["get", "commit", "get", "confirm"]
+    assert said[-1] == "sw: confirmed"
+    assert not planned(driver).changes
+
+
+def test_without_confirm_it_stays_pending() -> None:
+    driver = SimulatedDriver()
+    applied(driver, planned(driver), confirm=False)
+    assert driver.armed
+    assert "plan" in driver.armed.who
+
+
+@pytest.mark.parametrize(
+    ("trouble", "error"),
+    [
+        ({"refuses": "set rules"}, CommitFailed),
+        ({"forgets": "set rules"}, CommitFailed),
+        ({"forgets": "make queues"}, CommitFailed),
+    ],
+)
+def test_whatever_goes_wrong_the_device_is_as_before(
+    trouble: dict[str, str], error: type[SwitchcfgError]
+) -> None:
+    driver = SimulatedDriver()
+    before, what = driver.device.says(), planned(driver)
+    for name, value in trouble.items():
+        setattr(driver, name, value)
+    with pytest.raises(error):
+        applied(driver, what)
+    assert driver.device.says() == before
+    assert not driver.armed
+
+
+def test_what_is_not_as_planned_is_named() -> None:
+    driver = SimulatedDriver(forgets="set rules")
+    with pytest.raises(CommitFailed, match=r"rule DLCP\|p1\|000 is None, not .*; and \d+ more"):
+        applied(driver, planned(driver))
+
+
+def test_a_device_that_falls_silent_is_left_to_its_own_timer() -> None:
+    driver = SimulatedDriver(silent="abort", forgets="set rules")
+    with pytest.raises(CommitFailed):  # what led there, and not that nobody answered
+        applied(driver, planned(driver))
+    assert driver.armed
+
+
+def test_a_device_that_moved_is_not_touched() -> None:
+    driver = SimulatedDriver()
+    what = planned(driver)
+    driver.device.settings["net.ipv4.fib_multipath_hash_policy"] = "2"
+    with pytest.raises(Moved):
+        applied(driver, what)
+    assert driver.calls == ["get"]
+
+
+def test_a_commit_of_somebody_else_is_not_aborted() -> None:
+    driver = SimulatedDriver()
+    what = planned(driver)
+    applied(driver, what, confirm=False)
+    theirs, driver.device = driver.armed, type(driver.device)(("p1", "p2"))
+    with pytest.raises(Busy):
+        applied(driver, what)
+    assert driver.armed is theirs
+
+
+def test_an_interrupt_while_it_reads_back_reverts() -> None:
+    driver = SimulatedDriver(delay=0.01)
+    before, what = driver.device.says(), planned(driver)
+
+    async def run() -> None:
+        task = asyncio.create_task(
+            workflow.apply(driver, LINUX, what, seconds=60, confirm=True, tell=lambda _: None)
+        )
+        while driver.calls != ["get", "commit", "get"]:  # there is no event for it
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert driver.device.says() == before
+
+
+def test_a_device_that_does_not_answer_at_all_is_an_error() -> None:
+    driver = SimulatedDriver()
+    what = planned(driver)
+    driver.silent = "get"
+    with pytest.raises(Unreachable):
+        applied(driver, what)
+
+
+@pytest.mark.parametrize("stop", ["make queues", "set rules"])
+def test_restore_brings_back_what_was_wherever_it_stopped(stop: str) -> None:
+    """From one configuration towards another, with half of the steps done."""
+    driver = SimulatedDriver()
+    applied(driver, planned(driver))
+    before = LINUX.read(driver.device.says())
+    few = 'one = { rank = 0, dscp = [10], ecn = ["ect0"] }\n'
+    other = parse(TEXT.replace("[[device]]", f"[classes]\n{few}[[device]]", 1), NAME)
+    there = plan(other, other.devices[0], LINUX, before)
+    for step in there.steps:
+        driver.device.do(step.payload)
+        if step.title == stop:
+            break
+    driver.device.do(LINUX.restore(before, there.changes))
+    assert LINUX.read(driver.device.says()) == before
