@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.switchcfg.ssh_switch import SshSwitch, ip, until
+from tests.switches.ssh_switch import SshSwitch, ip, until
 
 pytestmark = [
     pytest.mark.netns,

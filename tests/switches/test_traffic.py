@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.switchcfg.intents import EXAMPLES
-from tests.switchcfg.ssh_switch import SshSwitch, inside
+from tests.switches.ssh_switch import SshSwitch, inside
 
 pytestmark = [
     pytest.mark.netns,

@@ -1,0 +1,167 @@
+"""The commands that talk to devices, with simulated ones behind them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from switchcfg import on_devices
+from switchcfg.errors import Unreachable
+from switchcfg.intent import Device
+from switchcfg.main import CHANGES, FAILED, SAME, main
+from tests.switchcfg.intents import WHOLE
+from tests.switchcfg.simulated import SimulatedDriver
+from tests.switchcfg.test_linux import TEXT
+
+SECOND = """
+[[device]]
+name = "sw2"
+platform = "linux"
+[[device.ports]]
+names = ["p1", "p2"]
+rate = "20Mbit"
+"""
+
+
+@dataclass
+class Lab:
+    """Two switches, and what an operator has on disk."""
+
+    folder: Path
+    drivers: dict[str, SimulatedDriver] = field(
+        default_factory=lambda: {name: SimulatedDriver() for name in ("sw", "sw2")}
+    )
+
+    def run(self, *words: str) -> int:
+        fill = {"INTENT": str(self.folder / "intent.toml"), "PLANS": str(self.folder / "plans")}
+        return main([fill.get(word, word) for word in words])
+
+    def planned(self) -> None:
+        assert self.run("plan", "INTENT", "--out", "PLANS") == CHANGES
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    (tmp_path / "intent.toml").write_text(TEXT + SECOND)
+    made = Lab(tmp_path)
+
+    def driver(_intent: object, device: Device, **_options: object) -> SimulatedDriver:
+        return made.drivers[device.name]
+
+    monkeypatch.setattr(on_devices, "driver_for", driver)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    yield made
+    assert all(d.calls[-1] == "close" for d in made.drivers.values() if d.calls)
+
+
+def test_plan_apply_and_then_nothing(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lab.run("verify", "INTENT") == CHANGES
+    lab.planned()
+    assert lab.run("apply", "INTENT", "PLANS") == SAME
+    assert "2 done, 0 failed, 0 not begun" in capsys.readouterr().err
+    for command in ("verify", "drift", "plan"):
+        assert lab.run(command, "INTENT") == SAME
+    lab.run("plan", "INTENT", "--out", "PLANS")
+    assert lab.run("apply", "INTENT", "PLANS") == SAME
+    assert "sw2: nothing to do" in capsys.readouterr().err
+
+
+def test_a_failure_stops_the_rest_and_is_named(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.planned()
+    lab.drivers["sw"].refuses = "set rules"
+    assert lab.run("apply", "INTENT", "PLANS") == FAILED
+    err = capsys.readouterr().err
+    assert "refused: set rules [commit_failed]" in err
+    assert "not begun: sw2" in err
+    assert "commit" not in lab.drivers["sw2"].calls
+
+
+def test_pending_is_confirmed_or_aborted(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.planned()
+    assert lab.run("apply", "INTENT", "PLANS", "--pending") == SAME
+    assert lab.run("doctor", "INTENT") == FAILED
+    assert "a commit is pending" in capsys.readouterr().err
+    assert lab.run("confirm", "INTENT", "--device", "sw") == SAME
+    assert lab.run("abort", "INTENT", "--device", "sw2") == SAME
+    assert lab.run("verify", "INTENT", "--device", "sw") == SAME
+    assert lab.run("verify", "INTENT", "--device", "sw2") == CHANGES
+    assert lab.run("confirm", "INTENT") == FAILED
+    assert capsys.readouterr().err.count("[nothing_pending]") == 2
+
+
+def test_rollback_takes_back_what_was_applied_and_only_that(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = lab.drivers["sw"].device.says()
+    lab.planned()
+    lab.run("apply", "INTENT", "PLANS")
+    assert lab.run("rollback", "INTENT", "--device", "sw") == SAME
+    assert lab.drivers["sw"].device.says() == before
+    assert lab.run("verify", "INTENT", "--device", "sw2") == SAME
+    assert lab.run("rollback", "INTENT", "--device", "sw") == FAILED
+    assert "nothing was applied from here" in capsys.readouterr().err
+
+
+def test_drift_names_what_changed_behind_our_back(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.planned()
+    lab.run("apply", "INTENT", "PLANS")
+    device = lab.drivers["sw2"].device
+    device.fifos["p1", "17"] = "4242"
+    capsys.readouterr()
+    assert lab.run("drift", "INTENT") == CHANGES
+    out = capsys.readouterr().out
+    assert "p1|17" in out
+    assert "4242" in out
+
+
+def test_the_doctor_says_what_is_wrong_with_each(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lab.run("doctor", "INTENT") == SAME
+    assert capsys.readouterr().err == "sw: ready\nsw2: ready\n"
+    lab.drivers["sw"].silent = "examine"
+    lab.drivers["sw2"].device.ports = ("p1",)
+    assert lab.run("doctor", "INTENT") == FAILED
+    err = capsys.readouterr().err
+    assert "port: p2 is not there" in err
+    assert f"no answer [{Unreachable.code}]" in err
+
+
+def test_a_plan_of_another_platform_is_refused(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.planned()
+    text = (lab.folder / "intent.toml").read_text()
+    eos = text.replace('"linux"', '"eos"').replace('"p1", "p2"', '"Ethernet1"')
+    (lab.folder / "intent.toml").write_text(eos)
+    assert lab.run("apply", "INTENT", "PLANS") == FAILED
+    assert "sw: planned as linux, is eos now [bad_plan]" in capsys.readouterr().err
+    assert not any(driver.calls[-2:-1] == ["commit"] for driver in lab.drivers.values())
+
+
+def test_a_folder_without_plans_is_an_error(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lab.run("apply", "INTENT", str(lab.folder)) == FAILED
+    assert "holds no *.plan.json [bad_plan]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", ["4", "soon", "90000", "-7"])
+def test_the_time_to_revert_is_bounded(
+    lab: Lab, wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        lab.run("apply", "INTENT", "PLANS", f"--revert-after={wrong}")
+    assert "need 5..86400 seconds" in capsys.readouterr().err
+
+
+def test_a_platform_without_a_driver_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "intent.toml"
+    file.write_text(WHOLE)
+    assert main(["verify", str(file), "--device", "leaf1"]) == FAILED
+    assert "no driver for sonic yet; save what it says" in capsys.readouterr().err
