@@ -70,7 +70,10 @@ def reverse(done: Plan, platform: Platform, present: State) -> Plan:
     try:
         after(present, changes)
     except ValueError as exc:
-        raise Moved(f"{done.device}: {exc}; what the plan set has changed since") from exc
+        raise Moved(
+            f"{done.device}: {exc}: what the plan set has changed since; `switchcfg plan` and "
+            "`apply` bring the intent back, then this works"
+        ) from exc
     steps = tuple(platform.steps(present, changes))
     return replace(done, fingerprint=fingerprint(present), changes=changes, steps=steps)
 

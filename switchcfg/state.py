@@ -20,6 +20,9 @@ class Place(NamedTuple):
     name: str  # of the object
     field: str  # "" = the object itself, where it can be there without any field
 
+    def __str__(self) -> str:
+        return " ".join(filter(None, self))
+
 
 State = Mapping[Place, str]
 Owns = Callable[[Place, str], bool]
@@ -64,7 +67,7 @@ def after(present: State, changes: Iterable[Change]) -> dict[Place, str]:
     out = dict(present)
     for change in changes:
         if out.get(change.place) != change.before:
-            raise ValueError(f"{change.place}: {out.get(change.place)!r}, not {change.before!r}")
+            raise ValueError(f"{change.place} is {out.get(change.place)}, not {change.before}")
         if change.after is None:
             del out[change.place]
         else:

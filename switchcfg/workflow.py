@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from switchcfg.drivers.driver import Commit, Driver
+from switchcfg.drivers.driver import Commit, Driver, busy
 from switchcfg.errors import CommitFailed, SwitchcfgError
 from switchcfg.plan import Plan
 from switchcfg.platforms.platform import Platform
@@ -32,12 +32,15 @@ async def apply(
     Raises: Moved, where the device is no longer what was planned for, before anything is done;
     Busy, CommitFailed, Unreachable. Whatever is raised, the device is or will be as before.
     """
+    if (found := await driver.pending()) is not None:
+        raise busy(plan.device, found.who)
     snapshot = await driver.get()
     before = platform.read(snapshot)
     plan.check(before)
     who = f"{getpass.getuser()}@{socket.gethostname()}, plan {plan.fingerprint[:8]}"
     restore = platform.restore(before, plan.changes)
-    tell(f"{plan.device}: {len(plan.changes)} changes; reverts in {seconds} s unless confirmed")
+    count = f"{len(plan.changes)} change{'s'[: len(plan.changes) != 1]}"
+    tell(f"{plan.device}: {count}; reverts in {seconds} s unless confirmed")
     await driver.commit(Commit(plan.steps, restore, seconds, who))
     try:
         wanted = after(before, plan.changes)
@@ -66,7 +69,7 @@ async def _abort(driver: Driver, device: str, tell: Tell) -> None:
 def differing(wanted: State, found: State, changes: Sequence[Change]) -> list[str]:
     """Where a device is not what the changes were to make of it."""
     wrong = [
-        f"{place.kind} {place.name} is {found.get(place)!r}, not {wanted.get(place)!r}"
+        f"{place} is {found.get(place)}, not {wanted.get(place)}"
         for place in (change.place for change in changes)
         if found.get(place) != wanted.get(place)
     ]

@@ -8,6 +8,7 @@ Renaming `armed` decides who acts, timer, confirm or abort: rename(2) succeeds o
 import shlex
 from typing import Final
 
+from switchcfg.drivers.driver import busy
 from switchcfg.errors import Busy, CommitFailed, NothingPending, SwitchcfgError
 
 FOLDER: Final = "/run/switchcfg"
@@ -93,10 +94,7 @@ def refusal(device: str, code: int, said: str) -> SwitchcfgError:
     """What an exit code of these scripts means; `said` is their output."""
     text = said.strip()
     if code == BUSY:
-        return Busy(
-            f"{device}: a commit is pending: {text}; it reverts by itself; `switchcfg confirm` "
-            "keeps it, `switchcfg abort` reverts it now"
-        )
+        return busy(device, text)
     if code == DISARMED:
         return CommitFailed(f"{device}: reverted before all was done: time ran out")
     if code == NONE:

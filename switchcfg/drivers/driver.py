@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from switchcfg.errors import Busy
 from switchcfg.platforms.platform import Step
 
 
@@ -14,6 +15,14 @@ class Pending:
     who: str  # as its `Commit` says
     seconds: float  # until it reverts; 0 and less: it should have, see `problem`
     problem: str = ""  # why it could not revert
+
+
+def busy(device: str, who: str) -> Busy:
+    """The error for a device whose last commit nobody has confirmed."""
+    return Busy(
+        f"{device}: a commit is pending: {who}; it reverts by itself; `switchcfg confirm` keeps "
+        "it, `switchcfg abort` reverts it now"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def applied(driver: SimulatedDriver, what: Plan, *, confirm: bool = True) -> lis
 def test_it_is_committed_read_back_and_confirmed_in_that_order() -> None:
     driver = SimulatedDriver()
     said = applied(driver, planned(driver))
-    assert driver.calls == ["get", "commit", "get", "confirm"]
+    assert driver.calls == ["pending", "get", "commit", "get", "confirm"]
     assert said[-1] == "sw: confirmed"
     assert not planned(driver).changes
 
@@ -81,7 +81,7 @@ def test_a_device_that_moved_is_not_touched() -> None:
     driver.device.settings["net.ipv4.fib_multipath_hash_policy"] = "2"
     with pytest.raises(Moved):
         applied(driver, what)
-    assert driver.calls == ["get"]
+    assert driver.calls == ["pending", "get"]
 
 
 def test_a_commit_of_somebody_else_is_not_aborted() -> None:
@@ -102,7 +102,7 @@ def test_an_interrupt_while_it_reads_back_reverts() -> None:
         task = asyncio.create_task(
             workflow.apply(driver, LINUX, what, seconds=60, confirm=True, tell=lambda _: None)
         )
-        while driver.calls != ["get", "commit", "get"]:  # there is no event for it
+        while driver.calls != ["pending", "get", "commit", "get"]:  # there is no event for it
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
