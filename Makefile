@@ -45,19 +45,21 @@ check: lint types contracts test
 
 # The emulated fabric of tests and benchmarks; without it those tests are skipped by name.
 system-deps:
-	@missing=; for tool in ip tc nft ethtool clang sshd; do \
+	@missing=; for tool in ip tc nft ethtool clang sshd redis-cli; do \
 		command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	[ -e /usr/include/bpf/bpf_helpers.h ] || missing="$$missing libbpf-dev"; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends \
-			clang ethtool iproute2 libbpf-dev nftables openssh-server || echo "system-deps: apt-get failed"; fi
+			clang ethtool iproute2 libbpf-dev nftables openssh-server redis-tools || echo "system-deps: apt-get failed"; fi
 	@for tool in ip tc nft ethtool; do command -v $$tool >/dev/null || \
 		echo "system-deps: no $$tool: tests marked 'netns' will be skipped"; done
 	@command -v clang >/dev/null || \
 		echo "system-deps: no clang: fabrics drop early by nft, tests of bpf will be skipped"
 	@command -v sshd >/dev/null || \
 		echo "system-deps: no sshd: tests of switchcfg over SSH will be skipped"
+	@command -v redis-check-rdb >/dev/null || \
+		echo "system-deps: no redis: tests of switchcfg with SONiC will be skipped"
 	@[ "$$(id -u)" = 0 ] || echo "system-deps: not root: tests marked 'netns' will be skipped"
 
 clean:

@@ -13,10 +13,24 @@ from switchcfg.errors import Busy, CommitFailed, NothingPending, SwitchcfgError
 
 FOLDER: Final = "/run/switchcfg"
 BUSY, DISARMED, NONE, RESTORING = 75, 76, 77, 78  # exit codes of the scripts below
-_TIMER: Final = (
-    'sleep "$1"; mv "$0/armed" "$0/fired" 2>/dev/null || exit 0; '
-    'sh -eu "$0/restore" >"$0/log" 2>&1 && rm -rf "$0"'
-)
+STEP_ENDS: Final = 30  # seconds that restoring waits for a step that is under way, then ends it
+# A step that went on while we restore, or after, would leave a half: both hold the same lock.
+_RESTORE: Final = f"""\
+exec 9>"$dir/lock"
+if ! flock -w {STEP_ENDS} 9; then
+    step=$(cat "$dir/step")
+    kill -9 -- "-$step" 2>/dev/null || kill -9 "$step" 2>/dev/null || :
+fi
+sh -eu "$dir/restore"
+"""
+_TIMER: Final = f"""\
+dir=$0
+sleep "$1"
+mv "$dir/armed" "$dir/fired" 2>/dev/null || exit 0
+exec >"$dir/log" 2>&1
+set -e
+{_RESTORE}rm -rf "$dir"
+"""
 # A number may be another process's by now; its command line tells. The timer leads its session.
 _ALIVE: Final = """\
 timer=$(cat "$dir/timer" 2>/dev/null || :)
@@ -51,7 +65,13 @@ echo $! >"$dir/timer"
 
 def step(device: str, payload: str) -> str:
     """Does one step while the timer runs. Exit code DISARMED: it does not any more."""
-    return f'{_here(device)}[ -e "$dir/armed" ] || exit {DISARMED}\n{payload}'
+    return f"""\
+{_here(device)}[ -e "$dir/armed" ] || exit {DISARMED}
+exec 9>"$dir/lock"
+flock 9
+[ -e "$dir/armed" ] || exit {DISARMED}
+echo $$ >"$dir/step"
+{payload}"""
 
 
 def confirm(device: str) -> str:
@@ -74,8 +94,7 @@ if ! mv "$dir/armed" "$dir/fired" 2>/dev/null; then
         exit {NONE}
     fi
 fi
-{_STOP}sh -eu "$dir/restore"
-rm -rf "$dir"
+{_STOP}{_RESTORE}rm -rf "$dir"
 """
 
 

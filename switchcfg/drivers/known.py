@@ -6,7 +6,7 @@ from switchcfg.drivers.driver import Driver
 from switchcfg.errors import CannotExpress
 from switchcfg.intent import Device, Intent
 from switchcfg.platforms.known import PLATFORMS
-from switchcfg.platforms.linux import Linux
+from switchcfg.platforms.platform import ShellPlatform
 
 
 def driver_for(intent: Intent, device: Device, *, ssh_config: Path | None) -> Driver:
@@ -15,7 +15,7 @@ def driver_for(intent: Intent, device: Device, *, ssh_config: Path | None) -> Dr
     Raises: CannotExpress, where there is none, or its library is not installed.
     """
     platform = PLATFORMS[device.platform]
-    if not isinstance(platform, Linux):
+    if not isinstance(platform, ShellPlatform):
         raise CannotExpress(
             f"{device.name}: no driver for {device.platform} yet; save what it says of itself and "
             "give it with --present"
@@ -27,7 +27,6 @@ def driver_for(intent: Intent, device: Device, *, ssh_config: Path | None) -> Dr
     return SshDriver(
         device.name,
         device.address or device.name,
-        snapshot=platform.snapshot(intent, device),
-        tools=platform.tools,
+        platform.shell(intent, device),
         config=ssh_config,
     )

@@ -14,14 +14,13 @@ import asyncssh
 from switchcfg.drivers import dead_man
 from switchcfg.drivers.driver import Commit, Pending
 from switchcfg.errors import SwitchcfgError, Unreachable
+from switchcfg.platforms.platform import Shell
 
 CONNECT_TIMEOUT: Final = 15.0  # seconds, login included
-COMMAND_TIMEOUT: Final = 60.0  # seconds; the longest script sets a few hundred queues
-MAX_OUTPUT: Final = 1 << 26  # characters
 # Root does it by itself; others by sudo without a password, or not at all.
 SHELL: Final = 'if [ "$(id -u)" = 0 ]; then exec sh -eu; else exec sudo -n sh -eu; fi'
 _EXAMINE: Final = """\
-for tool in setsid sleep grep tr sed date {tools}; do
+for tool in setsid flock sleep grep tr date {tools}; do
     command -v $tool >/dev/null || echo "$tool is not there"
 done
 mkdir -p {folder} || echo '{folder} cannot be made'
@@ -34,29 +33,28 @@ fi
 class SshDriver:
     """Over one connection, made when it is first needed."""
 
-    def __init__(
-        self, device: str, address: str, *, snapshot: str, tools: Sequence[str], config: Path | None
-    ) -> None:
-        """`snapshot`: the script that tells of the device; `config`: instead of ~/.ssh/config."""
+    def __init__(self, device: str, address: str, shell: Shell, *, config: Path | None) -> None:
+        """`config` is read instead of ~/.ssh/config."""
         self.device, self.address = device, address
-        self._snapshot, self._tools = snapshot, tools
+        self._shell = shell
         self._config = config
         self._connection: asyncssh.SSHClientConnection | None = None
 
     async def get(self) -> str:
-        return await self._run(self._snapshot)
+        return await self._run(self._shell.snapshot)
 
     async def commit(self, commit: Commit) -> None:
         armed = dead_man.arm(self.device, commit.restore, commit.seconds, commit.who)
         await self._run(armed)
-        for step in commit.steps:
-            try:
-                await self._run(dead_man.step(self.device, step.payload))
-            except Unreachable:
-                raise
-            except SwitchcfgError:
-                await self.abort()
-                raise
+        try:
+            await self._run(dead_man.step(self.device, self._shell.prepare))
+            for step in commit.steps:
+                await self._run(dead_man.step(self.device, self._shell.script(step)))
+        except Unreachable:
+            raise
+        except SwitchcfgError:
+            await self.abort()
+            raise
 
     async def confirm(self) -> None:
         await self._run(dead_man.confirm(self.device))
@@ -71,7 +69,7 @@ class SshDriver:
         return Pending(lines[0], float(lines[1]), "\n".join(lines[2:]))
 
     async def examine(self) -> Sequence[str]:
-        script = _EXAMINE.format(tools=" ".join(self._tools), folder=dead_man.FOLDER)
+        script = _EXAMINE.format(tools=" ".join(self._shell.tools), folder=dead_man.FOLDER)
         return (await self._run(script)).splitlines()
 
     async def close(self) -> None:
@@ -84,9 +82,9 @@ class SshDriver:
         """What a script says. Raises: Unreachable, or what its exit code means."""
         try:
             connection = await self._connect()
-            done = await connection.run(SHELL, input=script, timeout=COMMAND_TIMEOUT)
+            done = await connection.run(SHELL, input=script, timeout=self._shell.timeout)
         except asyncssh.TimeoutError as exc:
-            raise self._lost(f"no end after {COMMAND_TIMEOUT:.0f} s") from exc
+            raise self._lost(f"no end after {self._shell.timeout:.0f} s") from exc
         except (OSError, asyncssh.Error) as exc:
             raise self._lost(str(exc) or type(exc).__name__) from exc
         said, complained = str(done.stdout or ""), str(done.stderr or "")

@@ -23,7 +23,7 @@ from switchcfg.platforms.linux_text import (
     SETTING,
     TOP,
 )
-from switchcfg.platforms.platform import Rendered, Step, is_ours, render_groups
+from switchcfg.platforms.platform import Rendered, Shell, Step, is_ours, render_groups
 from switchcfg.queues import Abilities, Layout, Queue
 from switchcfg.state import Change, Owns, Place, State, after
 
@@ -46,7 +46,7 @@ KEPT: Final = "keep: a port of Linux has no queues of others: what is kept goes 
 class Linux:
     """Linux 5.16 and later, with tc and nft."""
 
-    name, tools = "linux", ("tc", "nft", "sysctl")
+    name = "linux"
 
     def render(self, intent: Intent, device: Device) -> Rendered:
         found = render_groups(intent, device, ABLE, _group)
@@ -86,9 +86,9 @@ class Linux:
             ),
         ]
 
-    def snapshot(self, intent: Intent, device: Device) -> str:
-        """A shell script that tells of a device what `read` understands."""
-        return linux_text.snapshot(intent.prefix, device.ports)
+    def shell(self, intent: Intent, device: Device) -> Shell:
+        snapshot = linux_text.snapshot(intent.prefix, device.ports)
+        return Shell(snapshot, ("tc", "nft", "sysctl"), lambda step: step.payload)
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
         return linux_text.restore(before, changes)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from switchcfg.errors import BadState
 from switchcfg.intent import Device, Intent, PortGroup
@@ -28,6 +28,17 @@ class Step:
     title: str
     payload: str  # in the device's own language
     disrupts: tuple[str, ...] = ()  # what traffic notices
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """How a device with a POSIX shell is asked and told. All are scripts for `sh -eu`."""
+
+    snapshot: str  # says what `Platform.read` understands
+    tools: tuple[str, ...]  # commands that must be there
+    script: Callable[[Step], str]  # does one step
+    prepare: str = ""  # before the first step, once `restore` is in place
+    timeout: float = 60.0  # seconds that one script may take
 
 
 def is_ours(intent: Intent, name: str) -> bool:
@@ -102,3 +113,11 @@ class Platform(Protocol):
     def restore(self, before: State, changes: Sequence[Change]) -> str:
         """A script that undoes the changes, wherever their steps stopped; "" where the device
         can do so by itself."""
+
+
+@runtime_checkable
+class ShellPlatform(Platform, Protocol):
+    """One that is reached through a shell."""
+
+    def shell(self, intent: Intent, device: Device) -> Shell:
+        """How to ask and tell it."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from switchcfg.errors import BadState
 from switchcfg.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.platforms.json_patch import patch
-from switchcfg.platforms.platform import Rendered, Step, is_ours, read_json, render_groups
+from switchcfg.platforms.platform import Rendered, Shell, Step, is_ours, read_json, render_groups
 from switchcfg.platforms.sonic_rules import check
 from switchcfg.queues import Abilities, Layout, Queue
 from switchcfg.state import Change, Owns, Place, State, after, natural, objects
@@ -24,6 +24,8 @@ READ: Final = (*MAPS, *PROFILES, *BINDINGS, "BUFFER_POOL", "SWITCH_HASH", "PORT"
 LISTS: Final = ("ecmp_hash", "lag_hash")  # fields that hold a list; in a State with commas
 HASH: Final = "SRC_IP,DST_IP,IP_PROTOCOL,L4_SRC_PORT,L4_DST_PORT"
 POOL: Final = "egress_lossy_pool"  # what SONiC's own buffer templates call it
+CHECKPOINT: Final = "switchcfg"
+TIMEOUT: Final = 900.0  # seconds; SONiC's own tests allow a patch as much
 LEAST_ALPHA, MOST_ALPHA = -8, 7  # of dynamic_th: a queue may take 2**th of what is free
 
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))
@@ -61,7 +63,15 @@ class Sonic:
         return check(state, device)
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
-        return ""
+        return f"config rollback {CHECKPOINT}\nconfig delete-checkpoint {CHECKPOINT}\n"
+
+    def shell(self, intent: Intent, device: Device) -> Shell:
+        prepare = (
+            f"config delete-checkpoint {CHECKPOINT} >/dev/null 2>&1 || :\n"
+            f"config checkpoint {CHECKPOINT}\n"
+        )
+        snapshot = "sonic-cfggen -d --print-data\n"
+        return Shell(snapshot, ("config", "sonic-cfggen"), _script, prepare, TIMEOUT)
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         return tuple(_steps(present, changes))
@@ -201,3 +211,12 @@ def _steps(present: State, changes: Sequence[Change]) -> Iterator[Step]:
             payload = json.dumps(patch(document(now), document(then)), indent=2)
             yield Step(title, payload + "\n", disrupts)
             now = then
+
+
+def _script(step: Step) -> str:
+    """Shell commands that apply a patch."""
+    return (
+        "patch=$(mktemp)\ntrap 'rm -f \"$patch\"' EXIT\n"
+        f"cat >\"$patch\" <<'PATCH'\n{step.payload}\nPATCH\n"
+        'config apply-patch "$patch"\n'
+    )

@@ -36,10 +36,8 @@ REFERENCES: Final[Mapping[tuple[str, str], str]] = {
     ("BUFFER_QUEUE", "profile"): "BUFFER_PROFILE",
     ("BUFFER_PROFILE", "pool"): "BUFFER_POOL",
 }
-NAMED: Final = (
-    "DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP", "SCHEDULER", "WRED_PROFILE",
-    "BUFFER_PROFILE",
-)  # fmt: skip
+# Whose names YANG restricts; a scheduler may be, and by default is, called scheduler.0.
+NAMED: Final = ("DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP", "WRED_PROFILE")
 # Table -> (largest key, largest value) of its entries, which are numbers both.
 MAP_RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "DSCP_TO_TC_MAP": (63, 15),

@@ -111,6 +111,24 @@ def test_while_the_timer_restores_an_abort_waits_its_turn(folder: Path) -> None:
     assert device(folder) == "before"
 
 
+def test_a_step_that_outlasts_the_timer_is_waited_for_and_undone(folder: Path) -> None:
+    armed(folder, seconds=1)
+    slow = dead_man.step(NAME, f"sleep 3\necho after >{folder}/device\n")
+    assert sh(slow)[0] == 0
+    until(lambda: not (folder / "run" / NAME).exists())
+    assert device(folder) == "before"
+
+
+def test_a_step_that_hangs_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for script in ("_RESTORE", "_TIMER"):
+        monkeypatch.setattr(dead_man, script, getattr(dead_man, script).replace("-w 30", "-w 1"))
+    armed(folder, seconds=1)
+    hung = dead_man.step(NAME, f"while :; do :; done\necho after >{folder}/device\n")
+    assert sh(hung)[0] != 0
+    until(lambda: not (folder / "run" / NAME).exists())
+    assert device(folder) == "before"
+
+
 def test_one_that_died_before_it_was_armed_keeps_nobody_out_for_ever(folder: Path) -> None:
     (folder / "run" / NAME).mkdir(parents=True)
     assert armed(folder)[0] == dead_man.BUSY

@@ -131,6 +131,6 @@ def test_a_setting_is_never_taken_away_but_put_back() -> None:
 
 
 def test_the_snapshot_asks_for_the_ports_and_all_that_is_ours() -> None:
-    script = LINUX.snapshot(INTENT, SWITCH)
+    script = LINUX.shell(INTENT, SWITCH).snapshot
     assert "case ' p1 p2 ' in" in script
     assert "list table netdev DLCP" in script

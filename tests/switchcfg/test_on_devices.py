@@ -163,5 +163,5 @@ def test_a_platform_without_a_driver_says_what_to_do(
 ) -> None:
     file = tmp_path / "intent.toml"
     file.write_text(WHOLE)
-    assert main(["verify", str(file), "--device", "leaf1"]) == FAILED
-    assert "no driver for sonic yet; save what it says" in capsys.readouterr().err
+    assert main(["verify", str(file), "--device", "leaf2"]) == FAILED
+    assert "no driver for eos yet; save what it says" in capsys.readouterr().err

@@ -70,7 +70,7 @@ SURPRISES: dict[str, tuple[str, str, dict[str, Any] | None]] = {
         {"pool": "egress_lossy_pool", "dynamic_th": "1", "static_th": "1"},
     ),
     "hash-field": ("SWITCH_HASH", "GLOBAL", {"lag_hash": ["SRC_IP", "SRC_IQ"]}),
-    "name: SCHEDULER|": ("SCHEDULER", "x" * 33, {"type": "STRICT"}),
+    "name: TC_TO_QUEUE_MAP|": ("TC_TO_QUEUE_MAP", "x" * 33, {"0": "0"}),
     "name: WRED_PROFILE|a b": ("WRED_PROFILE", "a b", {"ecn": "ecn_none"}),
     "lossless": ("PORT_QOS_MAP", "Ethernet4", {"pfc_enable": "3,6"}),
 }  # fmt: skip

@@ -48,6 +48,8 @@ _numbers = count()
 class SshSwitch:
     """`folder`/bin comes first on the switch's PATH: a test can put a slow tool there."""
 
+    intent = INTENT
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.name = f"swcfg{os.getpid()}n{next(_numbers)}"  # also the device's: /run is shared
@@ -65,7 +67,7 @@ class SshSwitch:
         names = {"folder": self.folder, "address": ADDRESS, "device": self.name}
         (self.folder / "sshd_config").write_text(SSHD.format(**names))
         (self.folder / "ssh_config").write_text(CLIENT.format(**names))
-        (self.folder / "intent.toml").write_text(INTENT.replace("DEVICE", self.name))
+        (self.folder / "intent.toml").write_text(self.intent.replace("DEVICE", self.name))
         for namespace in (self.switch, self.operator):
             ip("netns", "add", namespace)
         for port in PORTS:

@@ -48,7 +48,7 @@ def switch() -> Iterator[Switch]:
 
 def present(switch: Switch, example: str) -> State:
     intent = parse(EXAMPLES[example], NAME)
-    return LINUX.read(switch.do(LINUX.snapshot(intent, intent.device("leaf-linux"))))
+    return LINUX.read(switch.do(LINUX.shell(intent, intent.device("leaf-linux")).snapshot))
 
 
 def planned(switch: Switch, example: str) -> Plan:

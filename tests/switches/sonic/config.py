@@ -1,0 +1,172 @@
+"""`config` and `sonic-cfggen` of a SONiC-like switch, on a CONFIG_DB in a real Redis.
+
+What upstream's generic configuration updater does that has surprised people: it refuses empty
+tables, dangling names and any change of BUFFER_POOL; it takes ports down to bind queues; and
+orchagent drops what it does not know, with a line of syslog, while CONFIG_DB keeps it. Written
+from SONiC's sources and documents, not from switchcfg.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import redis
+
+FOLDER = Path(os.environ["SONIC_FOLDER"])
+CONFIG_DB = 4
+# Fields that name an object of another table.
+NAMES = {
+    ("QUEUE", "scheduler"): "SCHEDULER",
+    ("QUEUE", "wred_profile"): "WRED_PROFILE",
+    ("BUFFER_QUEUE", "profile"): "BUFFER_PROFILE",
+    ("BUFFER_PROFILE", "pool"): "BUFFER_POOL",
+    ("PORT_QOS_MAP", "dscp_to_tc_map"): "DSCP_TO_TC_MAP",
+    ("PORT_QOS_MAP", "tc_to_queue_map"): "TC_TO_QUEUE_MAP",
+    ("PORT_QOS_MAP", "tc_to_pg_map"): "TC_TO_PRIORITY_GROUP_MAP",
+}
+# Changing these takes an admin-up port down and up (patch_sorter.RequiredValueIdentifier).
+FLAPPING = ("QUEUE", "PORT_QOS_MAP", "BUFFER_QUEUE")
+# What orchagent knows of a scheduler; YANG also has a priority, for which it drops the entry.
+SCHEDULER = {"type", "weight", "meter_type", "cir", "pir", "cbs", "pbs"}
+Tables = dict[str, dict[str, dict[str, Any]]]
+
+
+class RefusedError(Exception):
+    pass
+
+
+def database() -> Any:
+    return redis.Redis(unix_socket_path=str(FOLDER / "redis"), db=CONFIG_DB, decode_responses=True)
+
+
+def read() -> Tables:
+    """A field that ends in @ is a list; a lone NULL stands for no field at all."""
+    out: Tables = {}
+    db = database()
+    for full in sorted(db.scan_iter()):
+        table, _, key = full.partition("|")
+        fields: dict[str, Any] = {}
+        for name, value in dict(db.hgetall(full)).items():
+            if name.endswith("@"):
+                fields[name[:-1]] = value.split(",")
+            elif name != "NULL":
+                fields[name] = value
+        out.setdefault(table, {})[key] = fields
+    return out
+
+
+def write(tables: Tables) -> None:
+    with database().pipeline() as pipe:
+        pipe.flushdb()
+        for table, rows in tables.items():
+            for key, fields in rows.items():
+                stored = {
+                    f"{name}@" if isinstance(value, list) else name: ",".join(value)
+                    if isinstance(value, list)
+                    else value
+                    for name, value in fields.items()
+                }
+                pipe.hset(f"{table}|{key}", mapping=stored or {"NULL": "NULL"})
+        pipe.execute()
+
+
+def apply_patch(file: str) -> None:
+    tables = read()
+    before = json.loads(json.dumps(tables))
+    for op in json.loads(Path(file).read_text()):
+        parts = [part.replace("~1", "/").replace("~0", "~") for part in op["path"].split("/")[1:]]
+        if parts[0] == "BUFFER_POOL":
+            raise RefusedError("Modification of BUFFER_POOL table is illegal")
+        at: Any = tables
+        for part in parts[:-1]:
+            at = at[part]
+        if op["op"] == "remove":
+            del at[parts[-1]]
+        else:
+            if op["op"] == "replace" and parts[-1] not in at:
+                raise RefusedError(f"can't replace non-existent {op['path']}")
+            at[parts[-1]] = op["value"]
+    replace(before, tables)
+
+
+def replace(before: Tables, tables: Tables) -> None:
+    for problem in problems(tables):
+        raise RefusedError(problem)
+    note("flaps", sorted(flapping(before, tables)))
+    note("syslog", sorted(dropped(before, tables)))
+    time.sleep(float(os.environ["SONIC_DELAY"]))
+    write(tables)
+
+
+def problems(tables: Tables) -> Iterator[str]:
+    for table, rows in tables.items():
+        if not rows:
+            yield f"Empty table {table}: data is not valid"
+        for key, fields in rows.items():
+            for field, value in fields.items():
+                target = NAMES.get((table, field))
+                if target and value not in tables.get(target, {}):
+                    yield f"{table}|{key}: {field} refers to {value}, which {target} does not have"
+            if table in FLAPPING and key.partition("|")[0] not in tables.get("PORT", {}):
+                yield f"{table}|{key}: no such port"
+
+
+def flapping(before: Tables, after: Tables) -> set[str]:
+    found = set()
+    for table in FLAPPING:
+        old, new = before.get(table, {}), after.get(table, {})
+        for key in old.keys() | new.keys():
+            port = key.partition("|")[0]
+            up = after["PORT"].get(port, {}).get("admin_status") == "up"
+            if up and old.get(key) != new.get(key):
+                found.add(port)
+    return found
+
+
+def dropped(before: Tables, after: Tables) -> Iterator[str]:
+    for key, fields in after.get("SCHEDULER", {}).items():
+        if fields != before.get("SCHEDULER", {}).get(key) and set(fields) - SCHEDULER:
+            yield f"ERR swss#orchagent: Failed to process QOS task, drop it: SCHEDULER|{key}"
+    for key, fields in after.get("WRED_PROFILE", {}).items():
+        low, high = fields.get("green_min_threshold"), fields.get("green_max_threshold")
+        changed = fields != before.get("WRED_PROFILE", {}).get(key)
+        if changed and low and high and int(low) > int(high):
+            yield f"ERR swss#orchagent: Failed to process QOS task, drop it: WRED|{key}"
+
+
+def note(name: str, lines: list[str]) -> None:
+    with (FOLDER / name).open("a") as out:
+        out.writelines(f"{line}\n" for line in lines)
+
+
+def main(words: list[str]) -> int:
+    if os.environ["SONIC_TOOL"] == "sonic-cfggen":
+        assert words == ["-d", "--print-data"]
+        sys.stdout.write(json.dumps(read(), indent=4))
+        return 0
+    command, *rest = words
+    saved = FOLDER / f"{rest[0]}.cp.json" if rest else FOLDER
+    try:
+        if command == "apply-patch":
+            apply_patch(rest[0])
+        elif command == "checkpoint":
+            saved.write_text(json.dumps(read()))
+        elif command == "rollback":
+            replace(read(), json.loads(saved.read_text()))
+        elif command == "delete-checkpoint":
+            saved.unlink()
+        else:
+            raise RefusedError(f"No such command '{command}'")
+    except (RefusedError, FileNotFoundError, KeyError) as exc:
+        sys.stderr.write(f"Error: {exc}\n")
+        return 2
+    sys.stdout.write("Done.\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,119 @@
+"""switchcfg and a SONiC-like switch: real SSH, a real Redis, and upstream's surprises."""
+
+import json
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.switches.sonic_switch import SonicSwitch
+from tests.switches.ssh_switch import until
+
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.skipif(
+        not (shutil.which("sshd") and shutil.which("redis-check-rdb")),
+        reason="sshd or redis is not installed",
+    ),
+]
+HASH = "SWITCH_HASH|GLOBAL"  # ours in part only: put back by a rollback, not by a removal
+
+
+@pytest.fixture
+def switch(tmp_path: Path) -> Iterator[SonicSwitch]:
+    made = SonicSwitch(tmp_path)
+    try:
+        made.begin()
+        yield made
+    finally:
+        made.end()
+
+
+def applied(switch: SonicSwitch, *more: str) -> str:
+    switch.run("plan", "INTENT", "--out", "PLANS")
+    code, said = switch.run("apply", "INTENT", "PLANS", *more)
+    assert code == 0, said
+    return said
+
+
+def test_it_is_applied_verified_and_rolled_back(switch: SonicSwitch) -> None:
+    before = switch.contents()
+    code, said = switch.run("doctor", "INTENT")
+    assert (code, said) == (0, f"{switch.name}: ready\n"), said
+    code, said = switch.run("plan", "INTENT", "--out", "PLANS")
+    assert code == 2, said
+    assert "Ethernet0 goes down and up" in said
+    code, said = switch.run("apply", "INTENT", "PLANS")
+    assert code == 0, said
+    now = switch.contents()
+    assert {key: now[key] for key in before} == before  # what is theirs
+    assert set(switch.noted("flaps")) == {"Ethernet0", "Ethernet4"}
+    assert switch.noted("syslog") == []
+    assert switch.run("verify", "INTENT")[0] == 0
+    assert switch.run("drift", "INTENT")[0] == 0
+    code, said = switch.run("rollback", "INTENT", "--device", switch.name)
+    assert code == 0, said
+    assert switch.contents() == before
+
+
+def test_a_threshold_changes_without_taking_a_port_down(switch: SonicSwitch) -> None:
+    applied(switch)
+    flaps = switch.noted("flaps")
+    intent = switch.folder / "intent.toml"
+    intent.write_text(
+        intent.read_text().replace("[[device]]", "[queues]\nmark = [0.1, 0.3]\n[[device]]", 1)
+    )
+    code, said = switch.run("plan", "INTENT", "--out", "PLANS")
+    assert code == 2
+    assert "disrupts" not in said
+    applied(switch)
+    assert switch.noted("flaps") == flaps
+
+
+def test_what_nobody_confirms_reverts_by_itself(switch: SonicSwitch) -> None:
+    before = switch.contents()
+    applied(switch, "--pending", "--revert-after", "5")
+    assert switch.contents() != before
+    until(lambda: not Path("/run/switchcfg", switch.name).exists())
+    assert switch.contents() == before
+
+
+def test_killed_in_the_middle_it_comes_back(switch: SonicSwitch) -> None:
+    before = switch.contents()
+    assert switch.run("plan", "INTENT", "--out", "PLANS")[0] == 2
+    switch.tool("config", delay=1.0)
+    child = switch.start("apply", "INTENT", "PLANS", "--revert-after", "5")
+    until(lambda: switch.contents() != before)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    until(lambda: not Path("/run/switchcfg", switch.name).exists(), seconds=40)
+    assert switch.contents() == before
+
+
+def test_removed_in_two_phases_nothing_of_ours_is_left(switch: SonicSwitch) -> None:
+    before = switch.contents()
+    applied(switch)
+    assert switch.run("plan", "INTENT", "--remove", "--out", "PLANS")[0] == 2
+    code, said = switch.run("apply", "INTENT", "PLANS")
+    assert code == 0, said
+    after = switch.contents()
+    after.pop(HASH)
+    assert after == before
+
+
+def test_the_target_is_as_particular_as_upstream(switch: SonicSwitch) -> None:
+    """Else the tests above would prove nothing."""
+    for op, says in (
+        ({"op": "add", "path": "/BUFFER_POOL/x", "value": {}}, "BUFFER_POOL table is illegal"),
+        ({"op": "remove", "path": "/QUEUE/Ethernet8|0"}, "Empty table QUEUE"),
+        ({"op": "add", "path": "/QUEUE/Ethernet4|0", "value": {"scheduler": "x"}}, "refers to x"),
+    ):
+        file = switch.folder / "patch.json"
+        file.write_text(json.dumps([op]))
+        said = switch.shell(f"{switch.folder}/bin/config apply-patch {file} 2>&1 || :")
+        assert says in said
+    file.write_text(json.dumps([{"op": "add", "path": "/SCHEDULER/y", "value": {"priority": "1"}}]))
+    switch.shell(f"{switch.folder}/bin/config apply-patch {file}")
+    assert "drop it: SCHEDULER|y" in switch.noted("syslog")[0]
