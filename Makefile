@@ -9,13 +9,13 @@ PURE_TESTS := $(wildcard tests/contract tests/core tests/collectives tests/sim t
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.collectives \
 	--cov=switchcfg --cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov demo lint format types contracts check system-deps clean
+.PHONY: venv test cov e2e-switch demo lint format types contracts check system-deps clean
 
 venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,demo,dev,ssh]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,demo,dev,gnmi,ssh]'
 	touch $@
 
 test: cov
@@ -23,6 +23,10 @@ test: cov
 
 cov: $(STAMP)
 	$(BIN)/pytest $(PURE_COVERAGE) $(PURE_TESTS)
+
+# Real switches, or what comes nearest: Linux behind sshd, SONiC's CONFIG_DB in Redis, gNMI.
+e2e-switch: $(STAMP)
+	$(BIN)/pytest -v tests/switches
 
 demo: $(STAMP)
 	$(BIN)/dlcpctl demo

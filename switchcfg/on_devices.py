@@ -197,7 +197,9 @@ def _connected(
 async def _driver(
     intent: Intent, device: Device, options: argparse.Namespace
 ) -> AsyncIterator[Driver]:
-    driver = driver_for(intent, device, ssh_config=options.ssh_config)
+    driver = driver_for(
+        intent, device, ssh_config=options.ssh_config, state=records.default_folder()
+    )
     try:
         yield driver
     finally:

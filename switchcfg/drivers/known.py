@@ -6,27 +6,32 @@ from switchcfg.drivers.driver import Driver
 from switchcfg.errors import CannotExpress
 from switchcfg.intent import Device, Intent
 from switchcfg.platforms.known import PLATFORMS
+from switchcfg.platforms.openconfig import OpenConfig
 from switchcfg.platforms.platform import ShellPlatform
 
 
-def driver_for(intent: Intent, device: Device, *, ssh_config: Path | None) -> Driver:
-    """A driver that has not connected yet.
+def driver_for(intent: Intent, device: Device, *, ssh_config: Path | None, state: Path) -> Driver:
+    """A driver that has not connected yet. `state`: where this host keeps what is pending.
 
     Raises: CannotExpress, where there is none, or its library is not installed.
     """
-    platform = PLATFORMS[device.platform]
-    if not isinstance(platform, ShellPlatform):
-        raise CannotExpress(
-            f"{device.name}: no driver for {device.platform} yet; save what it says of itself and "
-            "give it with --present"
-        )
+    platform, address = PLATFORMS[device.platform], device.address or device.name
     try:
-        from switchcfg.drivers.ssh import SshDriver  # noqa: PLC0415  # an extra
+        if isinstance(platform, ShellPlatform):
+            from switchcfg.drivers.ssh import SshDriver  # noqa: PLC0415  # an extra
+
+            shell = platform.shell(intent, device)
+            return SshDriver(device.name, address, shell, config=ssh_config)
+        if isinstance(platform, OpenConfig):
+            from switchcfg.drivers import gnmi  # noqa: PLC0415  # an extra
+
+            return gnmi.GnmiDriver(
+                device.name, address, login=gnmi.access(), folder=state / "pending"
+            )
     except ImportError as exc:
-        raise CannotExpress(f"{device.name}: {exc}; `pip install 'dlcpd[ssh]'`") from exc
-    return SshDriver(
-        device.name,
-        device.address or device.name,
-        platform.shell(intent, device),
-        config=ssh_config,
+        extra = "ssh" if isinstance(platform, ShellPlatform) else "gnmi"
+        raise CannotExpress(f"{device.name}: {exc}; `pip install 'dlcpd[{extra}]'`") from exc
+    raise CannotExpress(
+        f"{device.name}: no driver for {device.platform} yet; save what it says of itself and give "
+        "it with --present"
     )

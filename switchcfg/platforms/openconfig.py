@@ -50,6 +50,7 @@ PATHS: Final[Mapping[str, str]] = {
 INTEGERS: Final = ("queue-id", "sequence", "max-drop-probability-percent")
 FLAGS: Final = ("enable-ecn", "drop")
 INTEGER_LISTS: Final = ("dscp-set",)
+REVERT: Final = "revert: gNMI has no commit that reverts; the host that applies does it instead"
 _SEGMENT: Final = re.compile(r"([\w-]+)(?:\[([\w-]+)=(\{\})\])?")
 
 
@@ -64,7 +65,7 @@ class OpenConfig:
 
         found = render_groups(intent, device, ABLE, state_of)
         buffers = "shares of the buffer: the model's allocation profiles differ by vendor"
-        return Rendered(found.state, (*found.degraded, buffers))
+        return Rendered(found.state, (*found.degraded, buffers, REVERT))
 
     def owns(self, intent: Intent) -> Owns:
         def owns(place: Place, value: str) -> bool:
@@ -90,7 +91,9 @@ class OpenConfig:
         return ()
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
-        return ""
+        """A Set: it does no harm where nothing was done yet, as deletes need not find anything."""
+        [back] = self.steps(after(before, changes), [change.reverse() for change in changes])
+        return back.payload
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         """One Set, which the device does wholly or not at all: delete comes first in it."""

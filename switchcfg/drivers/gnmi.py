@@ -1,0 +1,228 @@
+"""Devices that speak gNMI. Needs the extra `gnmi` (pygnmi).
+
+gNMI has no commit that reverts by itself, so the host that applies does it: a process of its own,
+which outlives this one, but not the host or its network. `Set` is one transaction.
+
+Who logs in comes from the environment: SWITCHCFG_GNMI_CA (file, needed: servers are always
+verified), SWITCHCFG_GNMI_CERT and _KEY (files), SWITCHCFG_GNMI_USER and _PASSWORD.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import shlex
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import grpc
+from pygnmi.client import gNMIclient, gNMIException
+
+from switchcfg.drivers import dead_man
+from switchcfg.drivers.driver import Commit, Pending, busy
+from switchcfg.errors import CommitFailed, SwitchcfgError, Unreachable
+
+PORT: Final = 9339  # registered with IANA for gNMI
+TIMEOUT: Final = 10  # seconds for one call
+PATH: Final = "openconfig-qos:qos"
+ENVIRONMENT: Final = "SWITCHCFG_GNMI_"
+T = TypeVar("T")
+logging.getLogger("pygnmi").setLevel(logging.CRITICAL)  # what it logs, it raises as well
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to log in. Files are checked when they are used."""
+
+    ca: str
+    cert: str
+    key: str
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Access(ca={self.ca!r})"  # a password is nothing for a traceback
+
+
+def access(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Access:
+    """From the environment. Raises: Unreachable where what is needed is missing."""
+    found = {
+        name.lower(): environment.get(ENVIRONMENT + name, "")
+        for name in ("CA", "CERT", "KEY", "USER", "PASSWORD")
+    }
+    if not found["ca"]:
+        raise Unreachable(
+            f"{ENVIRONMENT}CA is not set: a file with who signs devices' certificates"
+        )
+    if bool(found["cert"]) != bool(found["key"]):
+        raise Unreachable(f"{ENVIRONMENT}CERT and {ENVIRONMENT}KEY: need both or none")
+    return Access(**found)
+
+
+class GnmiDriver:
+    """One device; a channel per call."""
+
+    def __init__(self, device: str, address: str, *, login: Access, folder: Path) -> None:
+        """`folder`: where pending commits of this host are kept, for as long as it runs."""
+        self.device, self.address = device, address
+        self._login, self._folder = login, folder
+
+    async def get(self) -> str:
+        def ask(client: Any) -> str:
+            try:
+                answer = client.get(path=[PATH], encoding="json_ietf", datatype="config")
+            except gNMIException as exc:
+                if _status(exc) == grpc.StatusCode.NOT_FOUND:
+                    return "{}"  # nothing is configured yet
+                raise
+            return json.dumps(_tree(answer))
+
+        return await self._call(ask)
+
+    async def commit(self, commit: Commit) -> None:
+        restore = self._command(commit.restore)
+        await self._local(dead_man.arm(self.device, restore, commit.seconds, commit.who))
+        try:
+            for step in commit.steps:
+                await self._call(partial(_set, payload=step.payload))
+        except Unreachable:
+            raise
+        except SwitchcfgError:
+            await self.abort()
+            raise
+
+    async def confirm(self) -> None:
+        await self._local(dead_man.confirm(self.device))
+
+    async def abort(self) -> None:
+        await self._local(dead_man.abort(self.device))
+
+    async def pending(self) -> Pending | None:
+        lines = (await self._local(dead_man.pending(self.device))).splitlines()
+        return Pending(lines[0], float(lines[1]), "\n".join(lines[2:])) if lines else None
+
+    async def examine(self) -> Sequence[str]:
+        def ask(client: Any) -> list[str]:
+            answer = client.capabilities()
+            models = {each["name"] for each in answer["supported_models"]}
+            found = [] if "openconfig-qos" in models else ["it does not serve openconfig-qos"]
+            if "json_ietf" not in answer["supported_encodings"]:
+                found.append("it does not speak JSON_IETF")
+            return found
+
+        return await self._call(ask)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def _call(self, what: Callable[[Any], T]) -> T:
+        return await asyncio.to_thread(call, self.device, self.address, self._login, what)
+
+    def _command(self, body: str) -> str:
+        """A script for this host that sends a Set."""
+        words = (sys.executable, "-m", "switchcfg.drivers.gnmi", self.device, self.address)
+        environment = "".join(
+            f"export {name}={shlex.quote(value)}\n"
+            for name, value in (
+                (f"{ENVIRONMENT}CA", self._login.ca),
+                (f"{ENVIRONMENT}CERT", self._login.cert),
+                (f"{ENVIRONMENT}KEY", self._login.key),
+            )
+        )
+        return f"{environment}{shlex.join(words)} <<'BODY'\n{body}\nBODY\n"
+
+    async def _local(self, script: str) -> str:
+        """Run one of the dead man's scripts here. User and password are inherited, not written."""
+        here = script.replace(dead_man.FOLDER, str(self._folder))
+        done = await asyncio.to_thread(
+            subprocess.run, ("sh", "-eu"), input=here, text=True, capture_output=True, check=False
+        )
+        if done.returncode == dead_man.BUSY:
+            raise busy(self.device, done.stdout.strip())
+        if done.returncode:
+            raise dead_man.refusal(self.device, done.returncode, done.stderr + done.stdout)
+        return done.stdout
+
+
+def call(device: str, address: str, login: Access, what: Callable[[Any], T]) -> T:
+    """Do something with a client. Raises: Unreachable; CommitFailed where the device refuses."""
+    host, _, port = address.rpartition(":") if address.count(":") == 1 else (address, "", "")
+    files = (
+        {"path_root": login.ca, "path_cert": login.cert, "path_key": login.key}
+        if login.cert
+        else {"path_cert": login.ca}  # alone it is the root; none at all would trust anybody
+    )
+    target = (host, int(port or PORT))
+    try:
+        _greet(target, login)
+        with gNMIclient(
+            target=target, username=login.user, password=login.password,
+            gnmi_timeout=TIMEOUT, **files,
+        ) as client:  # fmt: skip
+            return what(client)
+    except gNMIException as exc:
+        status = _status(exc)
+        if status in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION,
+                      grpc.StatusCode.ABORTED}:  # fmt: skip
+            raise CommitFailed(f"{device}: refused: {_said(exc)}") from exc
+        raise Unreachable(f"{device} ({address}): {_said(exc)}") from exc
+    except (grpc.RpcError, grpc.FutureTimeoutError, OSError) as exc:
+        why = str(exc) or f"no answer in {TIMEOUT} s"
+        raise Unreachable(f"{device} ({address}): {why}") from exc
+
+
+def _greet(target: tuple[str, int], login: Access) -> None:
+    """One TLS handshake: it says at once, and in words, what gRPC tries for long in silence."""
+    context = ssl.create_default_context(cafile=login.ca)
+    context.set_alpn_protocols(["h2"])
+    if login.cert:
+        context.load_cert_chain(login.cert, login.key)
+    with socket.create_connection(target, TIMEOUT) as plain:
+        context.wrap_socket(plain, server_hostname=target[0]).close()
+
+
+def _set(client: Any, payload: str) -> None:
+    body = json.loads(payload)
+    client.set(delete=body["delete"], update=list(body["update"].items()), encoding="json_ietf")
+
+
+def _tree(answer: dict[str, Any]) -> dict[str, Any]:
+    """{PATH: all of it}: a device may answer with the value of the path, or from above it."""
+    for notification in answer["notification"]:
+        for update in notification.get("update") or ():
+            value = update["val"]
+            return value if isinstance(value, dict) and PATH in value else {PATH: value}
+    return {}
+
+
+def _status(exc: gNMIException) -> Any:
+    code = getattr(exc.orig_exc, "code", None)
+    return code() if callable(code) else None
+
+
+def _said(exc: gNMIException) -> str:
+    details = getattr(exc.orig_exc, "details", None)
+    return str(details() if callable(details) else exc)
+
+
+def main(words: Sequence[str]) -> int:
+    """`python -m switchcfg.drivers.gnmi DEVICE ADDRESS <BODY`: one Set, for the dead man."""
+    device, address = words
+    body = sys.stdin.read()
+    try:
+        call(device, address, access(), lambda client: _set(client, body))
+    except SwitchcfgError as exc:
+        sys.stderr.write(f"{exc}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

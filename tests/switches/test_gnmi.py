@@ -1,0 +1,192 @@
+"""switchcfg and a gNMI target: real gRPC, TLS on both sides."""
+
+import datetime
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.switches.ssh_switch import until
+
+TARGET = Path(__file__).with_name("gnmi_target.py")
+INTENT = """\
+schema = 1
+[fabric]
+name = "lab"
+[[device]]
+name = "leaf1"
+platform = "openconfig"
+address = "127.0.0.1:PORT"
+[[device.ports]]
+names = ["eth1", "eth2"]
+rate = "100Gbit"
+"""
+THEIRS = {"queues": {"queue": [{"name": "theirs", "config": {"name": "theirs", "queue-id": 7}}]}}
+
+
+def certificate(folder: Path, name: str, signer: Any = None) -> Any:
+    """A key and a certificate for 127.0.0.1 as NAME.key and NAME.pem; signed by itself or not."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issuer, signing = signer or (subject, key)
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.BasicConstraints(ca=signer is None, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(signing, hashes.SHA256())
+    )
+    plain = serialization.NoEncryption()
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    pem = serialization.Encoding.PEM
+    (folder / f"{name}.key").write_bytes(key.private_bytes(pem, form, plain))
+    (folder / f"{name}.pem").write_bytes(made.public_bytes(pem))
+    return subject, key
+
+
+class GnmiSwitch:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ca = certificate(folder, "ca")
+        for name in ("server", "client"):
+            certificate(folder, name, ca)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        (folder / "intent.toml").write_text(INTENT.replace("PORT", str(self.port)))
+        (folder / "tree.json").write_text(json.dumps({"qos": THEIRS}))
+        self.delay(0.0)
+        self.child = subprocess.Popen((sys.executable, TARGET, folder, str(self.port)))
+        until((folder / "ready").exists)
+        self.environment = {
+            **os.environ, "XDG_STATE_HOME": str(folder / "state"),
+            "SWITCHCFG_GNMI_CA": str(folder / "ca.pem"),
+            "SWITCHCFG_GNMI_CERT": str(folder / "client.pem"),
+            "SWITCHCFG_GNMI_KEY": str(folder / "client.key"),
+        }  # fmt: skip
+
+    def delay(self, seconds: float) -> None:
+        (self.folder / "delay").write_text(str(seconds))
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        fill = {"INTENT": str(self.folder / "intent.toml"), "PLANS": str(self.folder / "plans")}
+        argv = (sys.executable, "-m", "switchcfg.main", *(fill.get(w, w) for w in words))
+        return subprocess.Popen(argv, env=self.environment, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+    def run(self, *words: str) -> tuple[int, str]:
+        child = self.start(*words)
+        out, err = child.communicate(timeout=60)
+        return child.returncode, out + err
+
+    def tree(self) -> Any:
+        return json.loads((self.folder / "tree.json").read_text())
+
+    @property
+    def pending(self) -> Path:
+        return self.folder / "state" / "switchcfg" / "pending" / "leaf1"
+
+    def end(self) -> None:
+        self.child.kill()
+        self.child.wait()
+        if (self.pending / "timer").exists():
+            os.killpg(int((self.pending / "timer").read_text()), signal.SIGKILL)
+
+
+@pytest.fixture
+def switch(tmp_path: Path) -> Iterator[GnmiSwitch]:
+    made = GnmiSwitch(tmp_path)
+    yield made
+    made.end()
+
+
+def canonical(tree: Any) -> Any:
+    """Lists of entries are sets to a device."""
+    if isinstance(tree, dict):
+        return {name: canonical(value) for name, value in tree.items() if value not in ({}, [])}
+    if isinstance(tree, list):
+        return sorted((canonical(each) for each in tree), key=str)
+    return tree
+
+
+def test_it_is_applied_verified_and_rolled_back(switch: GnmiSwitch) -> None:
+    before = switch.tree()
+    assert switch.run("doctor", "INTENT") == (0, "leaf1: ready\n")
+    code, said = switch.run("plan", "INTENT", "--out", "PLANS")
+    assert code == 2, said
+    assert "degraded: revert: gNMI has no commit that reverts" in said
+    code, said = switch.run("apply", "INTENT", "PLANS")
+    assert code == 0, said
+    assert switch.run("verify", "INTENT")[0] == 0
+    assert switch.run("drift", "INTENT")[0] == 0
+    queues = switch.tree()["qos"]["queues"]["queue"]
+    assert THEIRS["queues"]["queue"][0] in queues
+    code, said = switch.run("rollback", "INTENT", "--device", "leaf1")
+    assert code == 0, said
+    assert canonical(switch.tree()["qos"]["queues"]) == canonical(before["qos"]["queues"])
+    assert "DLCP" not in json.dumps(switch.tree())
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_nobody_confirms_reverts_by_itself(switch: GnmiSwitch, killed: bool) -> None:
+    switch.run("plan", "INTENT", "--out", "PLANS")
+    if killed:
+        switch.delay(1.0)
+        child = switch.start("apply", "INTENT", "PLANS", "--revert-after", "5")
+        until((switch.pending / "armed").exists)
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    else:
+        assert switch.run("apply", "INTENT", "PLANS", "--pending", "--revert-after", "5")[0] == 0
+        assert "DLCP" in json.dumps(switch.tree())
+        code, said = switch.run("apply", "INTENT", "PLANS")
+        assert code == 1
+        assert "[busy]" in said
+    until(lambda: not switch.pending.exists())
+    assert "DLCP" not in json.dumps(switch.tree())
+
+
+def test_a_server_that_the_ca_did_not_sign_is_refused(switch: GnmiSwitch, tmp_path: Path) -> None:
+    certificate(tmp_path, "other")
+    switch.environment |= {"SWITCHCFG_GNMI_CA": str(tmp_path / "other.pem")}
+    code, said = switch.run("verify", "INTENT")
+    assert code == 1
+    assert "CERTIFICATE_VERIFY_FAILED" in said
+    assert "[unreachable]" in said
+    assert "Traceback" not in said
+
+
+def test_without_a_ca_it_says_what_is_missing(switch: GnmiSwitch) -> None:
+    del switch.environment["SWITCHCFG_GNMI_CA"]
+    code, said = switch.run("verify", "INTENT")
+    assert code == 1
+    assert "SWITCHCFG_GNMI_CA is not set" in said
+
+
+def test_a_device_that_is_gone_is_one_error(switch: GnmiSwitch) -> None:
+    switch.child.kill()
+    switch.child.wait()
+    code, said = switch.run("verify", "INTENT")
+    assert code == 1
+    assert said.count("[unreachable]") == 1
+    assert "Traceback" not in said
