@@ -15,7 +15,7 @@ venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,demo,dev,gnmi,ssh]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,demo,dev,gnmi,netconf,ssh]'
 	touch $@
 
 test: cov
@@ -49,13 +49,13 @@ check: lint types contracts test
 
 # The emulated fabric of tests and benchmarks; without it those tests are skipped by name.
 system-deps:
-	@missing=; for tool in ip tc nft ethtool clang sshd redis-cli; do \
+	@missing=; for tool in ip tc nft ethtool clang sshd redis-cli netconfd; do \
 		command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	[ -e /usr/include/bpf/bpf_helpers.h ] || missing="$$missing libbpf-dev"; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends \
-			clang ethtool iproute2 libbpf-dev nftables openssh-server redis-tools || echo "system-deps: apt-get failed"; fi
+			clang ethtool iproute2 libbpf-dev netconfd nftables openssh-server redis-tools || echo "system-deps: apt-get failed"; fi
 	@for tool in ip tc nft ethtool; do command -v $$tool >/dev/null || \
 		echo "system-deps: no $$tool: tests marked 'netns' will be skipped"; done
 	@command -v clang >/dev/null || \

@@ -7,7 +7,7 @@ from switchcfg.errors import CannotExpress
 from switchcfg.intent import Device, Intent
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.openconfig import OpenConfig
-from switchcfg.platforms.platform import ShellPlatform
+from switchcfg.platforms.platform import NetconfPlatform, Platform, ShellPlatform
 
 
 def driver_for(intent: Intent, device: Device, *, ssh_config: Path | None, state: Path) -> Driver:
@@ -28,10 +28,24 @@ def driver_for(intent: Intent, device: Device, *, ssh_config: Path | None, state
             return gnmi.GnmiDriver(
                 device.name, address, login=gnmi.access(), folder=state / "pending"
             )
+        if isinstance(platform, NetconfPlatform):
+            from switchcfg.drivers.netconf import NetconfDriver  # noqa: PLC0415  # an extra
+
+            return NetconfDriver(
+                device.name, address, platform.netconf(), ssh_config=ssh_config,
+                state=state / "pending",
+            )  # fmt: skip
     except ImportError as exc:
-        extra = "ssh" if isinstance(platform, ShellPlatform) else "gnmi"
+        extra = _extra(platform)
         raise CannotExpress(f"{device.name}: {exc}; `pip install 'dlcpd[{extra}]'`") from exc
     raise CannotExpress(
         f"{device.name}: no driver for {device.platform} yet; save what it says of itself and give "
         "it with --present"
     )
+
+
+def _extra(platform: Platform) -> str:
+    """What to install for it."""
+    if isinstance(platform, ShellPlatform):
+        return "ssh"
+    return "netconf" if isinstance(platform, NetconfPlatform) else "gnmi"

@@ -5,13 +5,15 @@ queue's buffer. Only one level is certain to starve those below it (strict-high)
 said as degraded. Source: Junos class-of-service guides for QFX and PTX.
 """
 
+import re
 from collections.abc import Iterator, Mapping
+from html import escape, unescape
 from typing import Final
 
 from switchcfg.intent import Intent, PortGroup
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.platform import group_name
+from switchcfg.platforms.platform import Netconf, group_name
 from switchcfg.queues import Abilities, Band, Layout, Queue
 from switchcfg.state import Place
 
@@ -74,6 +76,17 @@ class Junos(CommandPlatform):
         "shares what is left by buffer size",
         "thresholds become percents of each queue's buffer",
     )
+
+    def netconf(self) -> Netconf:
+        return Netconf(
+            '<get-configuration database="committed" format="set"/>',
+            _lines,
+            lambda step: (
+                '<load-configuration action="set"><configuration-set>'
+                f"{escape(step.payload, quote=False)}</configuration-set></load-configuration>"
+            ),
+            '<load-configuration rollback="1"/>',
+        )
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
         classes, ports = _classes(intent, layout), _ports(intent, group, layout)
@@ -140,3 +153,9 @@ def _balance(intent: Intent) -> Iterator[tuple[Place, str]]:
     yield Place("balance export", policy, ""), ""
     if intent.spray == "packet":
         yield Place("balance mode", "", ""), "per-packet"
+
+
+def _lines(reply: str) -> str:
+    """The `set` lines in a reply to get-configuration."""
+    found = re.search(r"<configuration-set[^>]*>(.*?)</configuration-set>", reply, re.DOTALL)
+    return unescape(found[1]) if found else ""

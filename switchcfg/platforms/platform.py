@@ -41,6 +41,16 @@ class Shell:
     timeout: float = 60.0  # seconds that one script may take
 
 
+@dataclass(frozen=True, slots=True)
+class Netconf:
+    """How a NETCONF device is asked and told: RPCs as XML, without their <rpc>."""
+
+    ask: str
+    said: Callable[[str], str]  # the reply to `ask` -> what `Platform.read` understands
+    load: Callable[[Step], str]  # puts one step into the candidate
+    undo: str = ""  # puts there what was before the last commit; needed before version 1.1
+
+
 def is_ours(intent: Intent, name: str) -> bool:
     """Did switchcfg give this name? Ours are the prefix, alone or before a part of their own."""
     return name == intent.prefix or name.startswith((f"{intent.prefix}-", f"{intent.prefix}_"))
@@ -120,4 +130,12 @@ class ShellPlatform(Platform, Protocol):
     """One that is reached through a shell."""
 
     def shell(self, intent: Intent, device: Device) -> Shell:
+        """How to ask and tell it."""
+
+
+@runtime_checkable
+class NetconfPlatform(Platform, Protocol):
+    """One that is reached over NETCONF."""
+
+    def netconf(self) -> Netconf:
         """How to ask and tell it."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from switchcfg.errors import BadState
 from switchcfg.intent import Device, Intent
 from switchcfg.platforms.known import PLATFORMS
+from switchcfg.platforms.platform import NetconfPlatform, Step
 from switchcfg.state import State, after, difference
 from tests.switchcfg.cli_device import Lines, run, run_flat
 from tests.switchcfg.golden import DEVICES, file, on_every_platform, rendered
@@ -223,6 +224,17 @@ def test_no_value_can_end_a_line() -> None:
     state = {place: f"{value} x\nreload" for place, value in desired("minimal", "eos").items()}
     with pytest.raises(BadState):
         kind.write(state)
+
+
+def test_junos_is_told_and_asked_in_xml() -> None:
+    platform = PLATFORMS["junos"]
+    assert isinstance(platform, NetconfPlatform)
+    spoken = platform.netconf()
+    told = spoken.load(Step("", 'set a "b & c" <d>\n'))
+    assert 'set a "b &amp; c" &lt;d&gt;\n' in told
+    reply = "<rpc-reply><configuration-set>\nset a &quot;b &amp;&quot;\n</configuration-set></rpc-reply>"
+    assert spoken.said(reply) == '\nset a "b &"\n'
+    assert spoken.said("<rpc-reply/>") == ""
 
 
 def test_a_device_of_each_platform_is_rendered() -> None:

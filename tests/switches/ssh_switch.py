@@ -161,9 +161,9 @@ def inside(namespace: str, *argv: str) -> tuple[str, ...]:
     return ("ip", "netns", "exec", namespace, *argv)
 
 
-def until(what: Any, *, seconds: float = 20.0) -> None:
+def until(what: Any, *, seconds: float = 20.0, every: float = 0.05) -> None:
     """Wait for something to become true."""
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, "it did not come true"
-        time.sleep(0.05)
+        time.sleep(every)

@@ -1,0 +1,162 @@
+"""Devices that speak NETCONF (RFC 6241) with a candidate. Needs the extra `netconf` (ncclient).
+
+The device reverts by itself: that is what a confirmed commit is (section 8.4). With version 1.1 of
+it, a commit has a name and another session may confirm it; with 1.0 it lives as long as ours.
+Who logs in, with which key: ~/.ssh/config, as for ssh(1); but the port is of the address. Host keys
+are checked, always.
+"""
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from ncclient import NCClientError, manager
+from ncclient.operations import RPCError
+from ncclient.xml_ import to_ele
+
+from switchcfg.drivers.driver import Commit, Pending, busy
+from switchcfg.errors import CommitFailed, NothingPending, Unreachable
+from switchcfg.platforms.platform import Netconf
+
+TIMEOUT: Final = 60  # seconds for one call; a commit on a full router takes ten
+PORT: Final = 830
+CAPABILITY: Final = "urn:ietf:params:netconf:capability"
+NAMED: Final = f"{CAPABILITY}:confirmed-commit:1.1"
+NEEDED: Final = (f"{CAPABILITY}:candidate:1.0", f"{CAPABILITY}:confirmed-commit:")
+T = TypeVar("T")
+
+
+class NetconfDriver:
+    """Over one session, opened when it is first needed."""
+
+    def __init__(
+        self, device: str, address: str, dialect: Netconf, *, ssh_config: Path | None, state: Path
+    ) -> None:
+        """`state`: a folder for the names of pending commits, which the device does not tell."""
+        self.device, self.address = device, address
+        self._dialect = dialect
+        self._ssh_config = ssh_config or Path.home() / ".ssh" / "config"
+        self._note = state / f"{device}.netconf"
+        self._session: Any = None
+        self._unnamed = False  # a commit of ours is pending that only this session may confirm
+
+    async def get(self) -> str:
+        return await self._call(
+            lambda session: self._dialect.said(session.dispatch(to_ele(self._dialect.ask)).xml)
+        )
+
+    async def commit(self, commit: Commit) -> None:
+        if (found := await self.pending()) is not None:
+            raise busy(self.device, found.who)
+        await self._call(lambda session: self._commit(session, commit))
+
+    def _commit(self, session: Any, commit: Commit) -> None:
+        with session.locked("candidate"):
+            session.discard_changes()
+            try:
+                for step in commit.steps:
+                    session.dispatch(to_ele(self._dialect.load(step)))
+                # Not validated before: netconfd 2.13 then forgets to commit, and says "ok".
+                name = f"switchcfg-{secrets.token_hex(8)}" if self._named(session) else None
+                until = time.time() + commit.seconds
+                if name:  # written first: what is not there after all does no harm
+                    self._note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                    self._note.write_text(json.dumps([name, commit.who, until]), encoding="utf-8")
+                session.commit(confirmed=True, timeout=str(commit.seconds), persist=name)
+                self._unnamed = name is None
+            except RPCError:
+                self._note.unlink(missing_ok=True)
+                session.discard_changes()
+                raise
+
+    async def confirm(self) -> None:
+        name = self._take()
+        try:
+            await self._call(lambda session: session.commit(persist_id=name))
+        except CommitFailed as exc:
+            raise NothingPending(f"{self.device}: reverted meanwhile ({exc})") from exc
+
+    async def abort(self) -> None:
+        name = self._take()
+        await self._call(lambda session: self._abort(session, name))
+
+    def _abort(self, session: Any, name: str | None) -> None:
+        if name or not self._dialect.undo:
+            session.cancel_commit(persist_id=name)
+            return
+        with session.locked("candidate"):
+            session.dispatch(to_ele(self._dialect.undo))
+            session.commit()
+
+    def _take(self) -> str | None:
+        """The name of what is pending, which it is no more. Raises: NothingPending."""
+        if self._unnamed:
+            self._unnamed = False
+            return None
+        try:
+            name, _, until = json.loads(self._note.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise NothingPending(f"{self.device}: nothing is pending from here") from None
+        self._note.unlink()
+        if until < time.time():
+            raise NothingPending(f"{self.device}: has reverted since")
+        return str(name)
+
+    async def pending(self) -> Pending | None:
+        """What this host has committed. Of others the device tells by refusing the lock."""
+        try:
+            _, who, until = json.loads(self._note.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        left = until - time.time()
+        return Pending(str(who), left) if left > 0 else None
+
+    async def examine(self) -> Sequence[str]:
+        def ask(session: Any) -> list[str]:
+            has = list(session.server_capabilities)
+            return [
+                f"it does not have {each.removeprefix(CAPABILITY + ':')}"
+                for each in NEEDED
+                if not any(one.startswith(each) for one in has)
+            ]
+
+        return await self._call(ask)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            session, self._session = self._session, None
+            await asyncio.to_thread(session.close_session)
+
+    @staticmethod
+    def _named(session: Any) -> bool:
+        return NAMED in session.server_capabilities
+
+    async def _call(self, what: Callable[[Any], T]) -> T:
+        return await asyncio.to_thread(self._do, what)
+
+    def _do(self, what: Callable[[Any], T]) -> T:
+        try:
+            if self._session is None or not self._session.connected:
+                self._session = self._connect()
+            return what(self._session)
+        except RPCError as exc:
+            if exc.tag == "lock-denied":
+                raise busy(self.device, f"session {exc.info or 'of somebody else'}") from exc
+            raise CommitFailed(f"{self.device}: refused: {exc.message or exc.tag}") from exc
+        except (NCClientError, OSError, EOFError) as exc:
+            raise Unreachable(
+                f"{self.device} ({self.address}): {exc or type(exc).__name__}"
+            ) from exc
+
+    def _connect(self) -> Any:
+        one = self.address.count(":") == 1
+        host, _, port = self.address.rpartition(":") if one else (self.address, "", "")
+        config = str(self._ssh_config) if self._ssh_config.exists() else None
+        return manager.connect_ssh(
+            host=host, port=int(port or PORT), ssh_config=config, hostkey_verify=True,
+            timeout=TIMEOUT,
+        )  # fmt: skip

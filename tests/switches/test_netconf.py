@@ -1,0 +1,256 @@
+"""The NETCONF driver against netconfd: real SSH, a real candidate, a real confirmed commit."""
+
+import asyncio
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchcfg import workflow
+from switchcfg.drivers.driver import Commit
+from switchcfg.drivers.netconf import NetconfDriver
+from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
+from switchcfg.plan import Plan
+from switchcfg.platforms.platform import Netconf, Step
+from switchcfg.state import Change, Place, State, fingerprint
+from tests.switches.ssh_switch import until
+
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.skipif(
+        not (shutil.which("sshd") and shutil.which("netconfd")),
+        reason="sshd or netconfd is not installed",
+    ),
+]
+MODULE = Path(__file__).with_name("switchcfg-test-qos.yang")
+QOS = "urn:dlcpd:switchcfg-test-qos"
+BASE = "urn:ietf:params:xml:ns:netconf:base:1.0"
+SSHD = """\
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/key.pub
+ListenAddress 127.0.0.1
+Port {port}
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+Subsystem netconf "/usr/sbin/netconf-subsystem --ncxserver-sockname={port}@{folder}/ncx.sock"
+"""
+CLIENT = """\
+Host *
+    User root
+    IdentityFile {folder}/key
+    UserKnownHostsFile {folder}/known_hosts
+"""
+
+
+def queue(number: int, low: int, high: int) -> Step:
+    """A queue's thresholds, as an RPC that puts them into the candidate."""
+    values = f"<id>{number}</id><low>{low}</low><high>{high}</high>"
+    config = f'<config><qos xmlns="{QOS}"><queue>{values}</queue></qos></config>'
+    rpc = f'<edit-config xmlns="{BASE}"><target><candidate/></target>{config}</edit-config>'
+    return Step("a queue", rpc)
+
+
+ASK = (
+    f'<get-config xmlns="{BASE}"><source><running/></source><filter type="subtree">'
+    f'<qos xmlns="{QOS}"/></filter></get-config>'
+)
+DIALECT = Netconf(ASK, lambda reply: " ".join(re.findall(r"<(?:\w+:)?high>(\d+)<", reply)),
+                  lambda step: step.payload)  # fmt: skip
+
+
+class NetconfSwitch:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.children: list[subprocess.Popen[Any]] = []
+
+    def begin(self) -> None:
+        for key in ("key", "host_key"):
+            make = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / key)
+            subprocess.run(make, check=True)
+        host_key = (self.folder / "host_key.pub").read_text()
+        (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {host_key}")
+        names = {"folder": self.folder, "port": self.port}
+        (self.folder / "sshd_config").write_text(SSHD.format(**names))
+        (self.folder / "ssh_config").write_text(CLIENT.format(**names))
+        modules = self.folder / "modules"
+        modules.mkdir()
+        shutil.copy(MODULE, modules)
+        Path("/run/sshd").mkdir(exist_ok=True)  # Debian's sshd wants it
+        self.start(
+            "netconfd", "--no-startup", "--target=candidate", "--access-control=off",
+            "--superuser=root", f"--port={self.port}",
+            f"--ncxserver-sockname={self.folder}/ncx.sock",
+            f"--modpath={modules}:/usr/share/yuma/modules", f"--module={MODULE.stem}",
+        )  # fmt: skip
+        until((self.folder / "ncx.sock").exists)
+        self.start(shutil.which("sshd") or "sshd", "-D", "-f", str(self.folder / "sshd_config"))
+        until(self.answers)
+
+    def start(self, *argv: str) -> None:
+        with (self.folder / f"{Path(argv[0]).name}.log").open("wb") as log:
+            child = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                                     env={**os.environ, "HOME": str(self.folder)})  # fmt: skip
+        self.children.append(child)
+
+    def answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def driver(self, *, state: str = "state") -> NetconfDriver:
+        return NetconfDriver(
+            "leaf1", f"127.0.0.1:{self.port}", DIALECT,
+            ssh_config=self.folder / "ssh_config", state=self.folder / state,
+        )  # fmt: skip
+
+    def end(self) -> None:
+        for child in reversed(self.children):
+            child.kill()
+            child.wait()
+
+
+@pytest.fixture(scope="module")
+def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NetconfSwitch]:
+    made = NetconfSwitch(tmp_path_factory.mktemp("netconf"))
+    try:
+        made.begin()
+        yield made
+    finally:
+        made.end()
+
+
+def drive(switch: NetconfSwitch, what: Callable[[NetconfDriver], Awaitable[Any]],
+          **options: Any) -> Any:  # fmt: skip
+    """Do something in a session of its own."""
+
+    async def run() -> Any:
+        driver = switch.driver(**options)
+        try:
+            return await what(driver)
+        finally:
+            await driver.close()
+
+    return asyncio.run(run())
+
+
+def committed(*steps: Step, seconds: int = 60) -> Commit:
+    return Commit(steps, "", seconds, "me@here")
+
+
+def running(switch: NetconfSwitch) -> str:
+    return str(drive(switch, lambda driver: driver.get()))
+
+
+def test_it_is_ready(switch: NetconfSwitch) -> None:
+    assert drive(switch, lambda driver: driver.examine()) == []
+
+
+def test_confirmed_from_another_session_it_stays(switch: NetconfSwitch) -> None:
+    drive(switch, lambda driver: driver.commit(committed(queue(1, 10, 1001))))
+    assert "1001" in running(switch)
+    found = drive(switch, lambda driver: driver.pending())
+    assert (found.who, 0 < found.seconds <= 60) == ("me@here", True)
+    drive(switch, lambda driver: driver.confirm())
+    assert drive(switch, lambda driver: driver.pending()) is None
+    assert "1001" in running(switch)
+
+
+def test_not_confirmed_it_reverts(switch: NetconfSwitch) -> None:
+    before = running(switch)
+    drive(switch, lambda driver: driver.commit(committed(queue(2, 10, 2002), seconds=3)))
+    assert "2002" in running(switch)
+    until(lambda: running(switch) == before, every=1.0)  # netconfd's clock stops while it is busy
+    with pytest.raises(NothingPending):
+        drive(switch, lambda driver: driver.confirm())
+
+
+def test_aborted_it_reverts_at_once(switch: NetconfSwitch) -> None:
+    before = running(switch)
+    drive(switch, lambda driver: driver.commit(committed(queue(3, 10, 3003))))
+    drive(switch, lambda driver: driver.abort())
+    assert running(switch) == before
+
+
+def test_a_step_that_is_refused_leaves_nothing(switch: NetconfSwitch) -> None:
+    before = running(switch)
+    with pytest.raises(CommitFailed, match="high is below low"):
+        drive(
+            switch,
+            lambda driver: driver.commit(committed(queue(4, 10, 4004), queue(5, 100, 50))),
+        )
+    assert running(switch) == before
+    assert drive(switch, lambda driver: driver.pending()) is None
+    drive(switch, lambda driver: driver.commit(committed(queue(4, 10, 4004))))
+    drive(switch, lambda driver: driver.abort())
+
+
+def test_while_one_is_pending_nobody_else_gets_in(switch: NetconfSwitch) -> None:
+    drive(switch, lambda driver: driver.commit(committed(queue(6, 10, 6006))))
+    try:
+        with pytest.raises(Busy, match="me@here"):
+            drive(switch, lambda driver: driver.commit(committed(queue(7, 10, 7007))))
+    finally:
+        drive(switch, lambda driver: driver.abort())
+
+
+class Highs:
+    """As much of a platform as a workflow needs: the state is which thresholds there are."""
+
+    def read(self, text: str) -> State:
+        return {Place("high", value, ""): "" for value in text.split()}
+
+    def restore(self, before: State, changes: Sequence[Change]) -> str:
+        return ""
+
+
+def planned(switch: NetconfSwitch, value: str, *steps: Step) -> Plan:
+    before = Highs().read(running(switch))
+    changes = (Change(Place("high", value, ""), None, ""),)
+    return Plan("leaf1", "test", "lab", fingerprint(before), changes, steps, ())
+
+
+def applied(switch: NetconfSwitch, plan: Plan) -> None:
+    platform: Any = Highs()
+    drive(
+        switch,
+        lambda driver: workflow.apply(
+            driver, platform, plan, seconds=60, confirm=True, tell=lambda _: None
+        ),
+    )
+
+
+def test_the_workflow_applies_and_confirms(switch: NetconfSwitch) -> None:
+    applied(switch, planned(switch, "1111", queue(1, 10, 1111)))
+    assert "1111" in running(switch)
+    assert drive(switch, lambda driver: driver.pending()) is None
+
+
+def test_a_commit_that_the_device_loses_is_noticed(switch: NetconfSwitch) -> None:
+    """netconfd forgets what it has validated before it commits it, and says "ok" all the same."""
+    validate = f'<validate xmlns="{BASE}"><source><candidate/></source></validate>'
+    plan = planned(switch, "2222", queue(2, 10, 2222), Step("validate", validate))
+    with pytest.raises(CommitFailed, match="not as planned: high 2222 is None"):
+        applied(switch, plan)
+    assert "2222" not in running(switch)
+    applied(switch, planned(switch, "2222", queue(2, 10, 2222)))
+
+
+def test_a_host_key_that_is_not_known_is_refused(switch: NetconfSwitch) -> None:
+    known = switch.folder / "known_hosts"
+    text = known.read_text()
+    known.write_text("")
+    try:
+        with pytest.raises(Unreachable):
+            running(switch)
+    finally:
+        known.write_text(text)
