@@ -232,7 +232,8 @@ def test_junos_is_told_and_asked_in_xml() -> None:
     spoken = platform.netconf()
     told = spoken.load(Step("", 'set a "b & c" <d>\n'))
     assert 'set a "b &amp; c" &lt;d&gt;\n' in told
-    reply = "<rpc-reply><configuration-set>\nset a &quot;b &amp;&quot;\n</configuration-set></rpc-reply>"
+    lines = "<configuration-set>\nset a &quot;b &amp;&quot;\n</configuration-set>"
+    reply = f"<rpc-reply>{lines}</rpc-reply>"
     assert spoken.said(reply) == '\nset a "b &"\n'
     assert spoken.said("<rpc-reply/>") == ""
 
