@@ -22,7 +22,7 @@ test: cov
 	$(BIN)/pytest $(addprefix --ignore=,$(PURE_TESTS))
 
 cov: $(STAMP)
-	$(BIN)/pytest $(PURE_COVERAGE) $(PURE_TESTS)
+	$(BIN)/pytest -n auto $(PURE_COVERAGE) $(PURE_TESTS)
 
 # Real switches, or what comes nearest: Linux behind sshd, SONiC's CONFIG_DB in Redis, gNMI.
 e2e-switch: $(STAMP)

@@ -13,6 +13,7 @@ from switchcfg.errors import BadIntent, BadPlan, BadState, SwitchcfgError
 from switchcfg.intent import Device, Intent, parse
 from switchcfg.plan import Plan, dump, load, plan, removal
 from switchcfg.platforms.known import PLATFORMS
+from switchcfg.table import bits_per_second
 from switchcfg.workflow import REVERT_AFTER
 
 SAME: Final = 0
@@ -121,6 +122,27 @@ def _add_asking(commands: Any) -> None:
         _add_records(made)
         on_devices.add_options(made)
         made.set_defaults(run=run, remove=False)
+        if name == "verify":
+            _add_traffic(made)
+
+
+def _add_traffic(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--traffic", nargs=3, metavar=("SENDER", "RECEIVER", "ADDRESS"),
+        help="ask the network and not the devices: two hosts by their SSH names, and the second "
+        "one's IPv4 address on the fabric",
+    )  # fmt: skip
+    made.add_argument(
+        "--load", type=_rate, default=0, metavar="RATE",
+        help="with --traffic: also overload the way, with more than it carries",
+    )  # fmt: skip
+
+
+def _rate(text: str) -> int:
+    try:
+        return bits_per_second(text)
+    except ValueError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from None
 
 
 def _seconds(text: str) -> int:
@@ -193,6 +215,8 @@ def _on_all(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
+    if options.traffic:
+        return SAME if on_devices.traffic(intent, options) else CHANGES
     found = on_devices.planned(intent, _devices(intent, options.device), options)
     _print(found, as_json=False)
     return CHANGES if any(each.changes for each in found) else SAME

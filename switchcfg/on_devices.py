@@ -10,12 +10,13 @@ from pathlib import Path
 from switchcfg import plan_text, records, workflow
 from switchcfg.drivers.driver import Driver
 from switchcfg.drivers.known import driver_for
-from switchcfg.errors import BadPlan, SwitchcfgError
+from switchcfg.errors import BadPlan, CannotExpress, SwitchcfgError
 from switchcfg.intent import Device, Intent
 from switchcfg.plan import Plan, plan, refuse, removal, reverse
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.rollout import Outcome, roll
 from switchcfg.state import after, difference
+from switchcfg.traffic import lines
 
 Work = Callable[[Device, Driver], Awaitable[None]]
 
@@ -221,3 +222,19 @@ def _told(outcome: Outcome, *, quiet: bool = False) -> bool:
 
 def _tell(line: str) -> None:
     sys.stderr.write(f"{line}\n")
+
+
+def traffic(intent: Intent, options: argparse.Namespace) -> bool:
+    """Print what the network does to each code point. True: all that is asked of it.
+
+    Raises: CannotExpress, Unreachable, CommitFailed.
+    """
+    try:
+        from switchcfg.drivers import probing  # noqa: PLC0415  # an extra
+    except ImportError as exc:
+        raise CannotExpress(f"{exc}; `pip install 'dlcpd[ssh]'`") from exc
+    sender, receiver, address = options.traffic
+    between = probing.Between(sender, receiver, address, options.load)
+    found = asyncio.run(probing.verdict(intent.classes, between, config=options.ssh_config))
+    sys.stdout.writelines(f"{line}\n" for line in lines(found))
+    return found.passes

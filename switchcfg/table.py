@@ -30,6 +30,14 @@ class Source:
         return BadIntent(f"{self.name}:{line_at(self.lines, path)}: {where.lstrip('.')}: {why}")
 
 
+def bits_per_second(value: Any) -> int:
+    """Of "25Gbit". Raises: ValueError."""
+    found = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if not found:
+        raise ValueError(f'{_show(value)} is no rate; write "25Gbit" or "800Mbit"')
+    return int(found[1]) * _RATES[found[2].lower()]
+
+
 @dataclass(slots=True)
 class Table:
     """Values with their path. Each method reads one key; call `done` last."""
@@ -122,10 +130,7 @@ class Table:
         """Bit/s: "100Gbit"; units are powers of 1000."""
 
         def read(value: Any) -> int:
-            found = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
-            if not found:
-                raise ValueError(f'{_show(value)} is no rate; write "25Gbit" or "800Mbit"')
-            return _integer(int(found[1]) * _RATES[found[2].lower()], low, high)
+            return _integer(bits_per_second(value), low, high)
 
         return int(self._checked(key, default, read))
 

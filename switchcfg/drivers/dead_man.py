@@ -6,6 +6,7 @@ Renaming `armed` decides who acts, timer, confirm or abort: rename(2) succeeds o
 """
 
 import shlex
+from dataclasses import dataclass
 from typing import Final
 
 from switchcfg.drivers.driver import busy
@@ -41,14 +42,21 @@ alive() {
 _STOP: Final = 'if alive; then kill -- "-$timer" 2>/dev/null || :; fi\n'
 
 
-def arm(device: str, restore: str, seconds: int, who: str) -> str:
-    """Takes the lock and starts the timer. Exit code BUSY: somebody else has it; says who."""
-    end = "RESTORE"
-    while end in restore:  # a line of a script that ends ours would run the rest of it
-        end += "E"
-    return f"""\
-{_here(device)}umask 077
-mkdir -p {FOLDER}
+@dataclass(frozen=True, slots=True)
+class DeadMan:
+    """The scripts for one device."""
+
+    device: str
+    folder: str = FOLDER  # of the host that waits: the device's, or one of ours
+
+    def arm(self, restore: str, seconds: int, who: str) -> str:
+        """Takes the lock and starts the timer. Exit code BUSY: somebody else has it; says who."""
+        end = "RESTORE"
+        while end in restore:  # a line of a script that ends ours would run the rest of it
+            end += "E"
+        return f"""\
+{self._here}umask 077
+mkdir -p {shlex.quote(self.folder)}
 if ! mkdir "$dir" 2>/dev/null; then
     cat "$dir/who" 2>/dev/null || echo 'an unknown commit'
     exit {BUSY}
@@ -62,31 +70,28 @@ setsid sh -c {shlex.quote(_TIMER)} "$dir" {seconds} </dev/null >/dev/null 2>&1 &
 echo $! >"$dir/timer"
 """
 
-
-def step(device: str, payload: str) -> str:
-    """Does one step while the timer runs. Exit code DISARMED: it does not any more."""
-    return f"""\
-{_here(device)}[ -e "$dir/armed" ] || exit {DISARMED}
+    def step(self, payload: str) -> str:
+        """Does one step while the timer runs. Exit code DISARMED: it does not any more."""
+        return f"""\
+{self._here}[ -e "$dir/armed" ] || exit {DISARMED}
 exec 9>"$dir/lock"
 flock 9
 [ -e "$dir/armed" ] || exit {DISARMED}
 echo $$ >"$dir/step"
 {payload}"""
 
-
-def confirm(device: str) -> str:
-    """Keeps what was done. Exit code NONE: nothing was pending."""
-    return f"""\
-{_here(device)}mv "$dir/armed" "$dir/confirmed" 2>/dev/null || exit {NONE}
+    def confirm(self) -> str:
+        """Keeps what was done. Exit code NONE: nothing was pending."""
+        return f"""\
+{self._here}mv "$dir/armed" "$dir/confirmed" 2>/dev/null || exit {NONE}
 {_ALIVE}{_STOP}rm -rf "$dir"
 """
 
-
-def abort(device: str) -> str:
-    """Restores now, or again where the timer could not. Exit code NONE: there is nothing to
-    restore; RESTORING: the timer does so at this moment; else that of the restoring script."""
-    return f"""\
-{_here(device)}{_ALIVE}[ -d "$dir" ] || exit {NONE}
+    def abort(self) -> str:
+        """Restores now, or again where the timer could not. Exit code NONE: there is nothing to
+        restore; RESTORING: the timer does so at this moment; else that of the restoring script."""
+        return f"""\
+{self._here}{_ALIVE}[ -d "$dir" ] || exit {NONE}
 if ! mv "$dir/armed" "$dir/fired" 2>/dev/null; then
     if alive; then exit {RESTORING}; fi
     if [ ! -e "$dir/fired" ]; then
@@ -97,16 +102,19 @@ fi
 {_STOP}{_RESTORE}rm -rf "$dir"
 """
 
-
-def pending(device: str) -> str:
-    """Says who, seconds left and what went wrong, a line each; nothing where nothing is pending."""
-    return f"""\
-{_here(device)}[ -d "$dir" ] || exit 0
+    def pending(self) -> str:
+        """Says who, seconds left, and what went wrong: a line each. Nothing: none is pending."""
+        return f"""\
+{self._here}[ -d "$dir" ] || exit 0
 cat "$dir/who" 2>/dev/null || echo 'an unknown commit'
 now=$(date +%s)
 echo $(($(cat "$dir/until" 2>/dev/null || echo "$now") - now))
 cat "$dir/log" 2>/dev/null || :
 """
+
+    @property
+    def _here(self) -> str:
+        return f"dir={shlex.quote(f'{self.folder}/{self.device}')}\n"
 
 
 def refusal(device: str, code: int, said: str) -> SwitchcfgError:
@@ -121,7 +129,3 @@ def refusal(device: str, code: int, said: str) -> SwitchcfgError:
     if code == RESTORING:
         return Busy(f"{device}: is being reverted at this moment; ask again")
     return CommitFailed(f"{device}: exit code {code}: {text or 'and it said nothing'}")
-
-
-def _here(device: str) -> str:
-    return f"dir={shlex.quote(f'{FOLDER}/{device}')}\n"

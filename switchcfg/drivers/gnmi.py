@@ -25,8 +25,8 @@ from typing import Any, Final, TypeVar
 import grpc
 from pygnmi.client import gNMIclient, gNMIException
 
-from switchcfg.drivers import dead_man
-from switchcfg.drivers.driver import Commit, Pending, busy
+from switchcfg.drivers.dead_man import DeadMan, refusal
+from switchcfg.drivers.driver import Commit, Pending
 from switchcfg.errors import CommitFailed, SwitchcfgError, Unreachable
 
 PORT: Final = 9339  # registered with IANA for gNMI
@@ -72,7 +72,8 @@ class GnmiDriver:
     def __init__(self, device: str, address: str, *, login: Access, folder: Path) -> None:
         """`folder`: where pending commits of this host are kept, for as long as it runs."""
         self.device, self.address = device, address
-        self._login, self._folder = login, folder
+        self._login = login
+        self._dead_man = DeadMan(device, str(folder))
 
     async def get(self) -> str:
         def ask(client: Any) -> str:
@@ -88,7 +89,7 @@ class GnmiDriver:
 
     async def commit(self, commit: Commit) -> None:
         restore = self._command(commit.restore)
-        await self._local(dead_man.arm(self.device, restore, commit.seconds, commit.who))
+        await self._local(self._dead_man.arm(restore, commit.seconds, commit.who))
         try:
             for step in commit.steps:
                 await self._call(partial(_set, payload=step.payload))
@@ -99,13 +100,13 @@ class GnmiDriver:
             raise
 
     async def confirm(self) -> None:
-        await self._local(dead_man.confirm(self.device))
+        await self._local(self._dead_man.confirm())
 
     async def abort(self) -> None:
-        await self._local(dead_man.abort(self.device))
+        await self._local(self._dead_man.abort())
 
     async def pending(self) -> Pending | None:
-        lines = (await self._local(dead_man.pending(self.device))).splitlines()
+        lines = (await self._local(self._dead_man.pending())).splitlines()
         return Pending(lines[0], float(lines[1]), "\n".join(lines[2:])) if lines else None
 
     async def examine(self) -> Sequence[str]:
@@ -140,14 +141,11 @@ class GnmiDriver:
 
     async def _local(self, script: str) -> str:
         """Run one of the dead man's scripts here. User and password are inherited, not written."""
-        here = script.replace(dead_man.FOLDER, str(self._folder))
         done = await asyncio.to_thread(
-            subprocess.run, ("sh", "-eu"), input=here, text=True, capture_output=True, check=False
+            subprocess.run, ("sh", "-eu"), input=script, text=True, capture_output=True, check=False
         )
-        if done.returncode == dead_man.BUSY:
-            raise busy(self.device, done.stdout.strip())
         if done.returncode:
-            raise dead_man.refusal(self.device, done.returncode, done.stderr + done.stdout)
+            raise refusal(self.device, done.returncode, done.stderr + done.stdout)
         return done.stdout
 
 

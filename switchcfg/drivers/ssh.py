@@ -11,7 +11,7 @@ from typing import Final
 
 import asyncssh
 
-from switchcfg.drivers import dead_man
+from switchcfg.drivers.dead_man import FOLDER, DeadMan, refusal
 from switchcfg.drivers.driver import Commit, Pending
 from switchcfg.errors import SwitchcfgError, Unreachable
 from switchcfg.platforms.platform import Shell
@@ -30,6 +30,13 @@ fi
 """
 
 
+async def connect(name: str, config: Path | None) -> asyncssh.SSHClientConnection:
+    """Log in. Raises: OSError, asyncssh.Error."""
+    options = {} if config is None else {"config": [str(config)]}
+    async with asyncio.timeout(CONNECT_TIMEOUT):
+        return await asyncssh.connect(name, **options)
+
+
 class SshDriver:
     """Over one connection, made when it is first needed."""
 
@@ -37,6 +44,7 @@ class SshDriver:
         """`config` is read instead of ~/.ssh/config."""
         self.device, self.address = device, address
         self._shell = shell
+        self._dead_man = DeadMan(device)
         self._config = config
         self._connection: asyncssh.SSHClientConnection | None = None
 
@@ -44,12 +52,12 @@ class SshDriver:
         return await self._run(self._shell.snapshot)
 
     async def commit(self, commit: Commit) -> None:
-        armed = dead_man.arm(self.device, commit.restore, commit.seconds, commit.who)
+        armed = self._dead_man.arm(commit.restore, commit.seconds, commit.who)
         await self._run(armed)
         try:
-            await self._run(dead_man.step(self.device, self._shell.prepare))
+            await self._run(self._dead_man.step(self._shell.prepare))
             for step in commit.steps:
-                await self._run(dead_man.step(self.device, self._shell.script(step)))
+                await self._run(self._dead_man.step(self._shell.script(step)))
         except Unreachable:
             raise
         except SwitchcfgError:
@@ -57,19 +65,19 @@ class SshDriver:
             raise
 
     async def confirm(self) -> None:
-        await self._run(dead_man.confirm(self.device))
+        await self._run(self._dead_man.confirm())
 
     async def abort(self) -> None:
-        await self._run(dead_man.abort(self.device))
+        await self._run(self._dead_man.abort())
 
     async def pending(self) -> Pending | None:
-        lines = (await self._run(dead_man.pending(self.device))).splitlines()
+        lines = (await self._run(self._dead_man.pending())).splitlines()
         if not lines:
             return None
         return Pending(lines[0], float(lines[1]), "\n".join(lines[2:]))
 
     async def examine(self) -> Sequence[str]:
-        script = _EXAMINE.format(tools=" ".join(self._shell.tools), folder=dead_man.FOLDER)
+        script = _EXAMINE.format(tools=" ".join(self._shell.tools), folder=FOLDER)
         return (await self._run(script)).splitlines()
 
     async def close(self) -> None:
@@ -82,7 +90,9 @@ class SshDriver:
         """What a script says. Raises: Unreachable, or what its exit code means."""
         try:
             connection = await self._connect()
-            done = await connection.run(SHELL, input=script, timeout=self._shell.timeout)
+            # As a function: a shell whose input ends early then runs nothing, instead of a part.
+            whole = f"main() {{\n{script}\n}}\nmain\n"
+            done = await connection.run(SHELL, input=whole, timeout=self._shell.timeout)
         except asyncssh.TimeoutError as exc:
             raise self._lost(f"no end after {self._shell.timeout:.0f} s") from exc
         except (OSError, asyncssh.Error) as exc:
@@ -91,14 +101,12 @@ class SshDriver:
         if done.exit_status is None:
             raise self._lost("the connection broke")
         if done.exit_status:
-            raise dead_man.refusal(self.device, done.exit_status, complained + said)
+            raise refusal(self.device, done.exit_status, complained + said)
         return said
 
     async def _connect(self) -> asyncssh.SSHClientConnection:
         if self._connection is None or self._connection.is_closed():
-            options = {} if self._config is None else {"config": [str(self._config)]}
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                self._connection = await asyncssh.connect(self.address, **options)
+            self._connection = await connect(self.address, self._config)
         return self._connection
 
     def _lost(self, why: str) -> Unreachable:

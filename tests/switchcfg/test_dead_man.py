@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from switchcfg.drivers import dead_man
+from switchcfg.drivers.dead_man import DeadMan
 from switchcfg.errors import Busy, CommitFailed, NothingPending
 
 NAME = "sw"
@@ -17,13 +18,16 @@ LONG = 600
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(dead_man, "FOLDER", str(tmp_path / "run"))
+def folder(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "device").write_text("before\n")
     yield tmp_path
     timer = tmp_path / "run" / NAME / "timer"
     if timer.exists():
         os.killpg(int(timer.read_text()), signal.SIGKILL)
+
+
+def the(folder: Path) -> DeadMan:
+    return DeadMan(NAME, str(folder / "run"))
 
 
 def sh(script: str) -> tuple[int, str]:
@@ -33,11 +37,11 @@ def sh(script: str) -> tuple[int, str]:
 
 def armed(folder: Path, *, seconds: int = LONG, restore: str = "") -> tuple[int, str]:
     restore = restore or f"echo before >{folder}/device\n"
-    return sh(dead_man.arm(NAME, restore, seconds, "me@here, plan 'x'"))
+    return sh(the(folder).arm(restore, seconds, "me@here, plan 'x'"))
 
 
 def stepped(folder: Path) -> int:
-    return sh(dead_man.step(NAME, f"echo after >{folder}/device\n"))[0]
+    return sh(the(folder).step(f"echo after >{folder}/device\n"))[0]
 
 
 def device(folder: Path) -> str:
@@ -55,7 +59,7 @@ def test_confirmed_stays_and_the_timer_is_gone(folder: Path) -> None:
     assert armed(folder)[0] == 0
     assert stepped(folder) == 0
     timer = int((folder / "run" / NAME / "timer").read_text())
-    assert sh(dead_man.confirm(NAME))[0] == 0
+    assert sh(the(folder).confirm())[0] == 0
     assert device(folder) == "after"
     assert not (folder / "run" / NAME).exists()
     until(lambda: not Path("/proc", str(timer)).exists())
@@ -68,22 +72,22 @@ def test_not_confirmed_reverts(folder: Path) -> None:
     assert device(folder) == "before"
     assert stepped(folder) == dead_man.DISARMED  # a straggler does nothing any more
     assert device(folder) == "before"
-    assert sh(dead_man.confirm(NAME))[0] == dead_man.NONE
+    assert sh(the(folder).confirm())[0] == dead_man.NONE
 
 
 def test_aborted_reverts_at_once(folder: Path) -> None:
     armed(folder)
     stepped(folder)
-    assert sh(dead_man.abort(NAME))[0] == 0
+    assert sh(the(folder).abort())[0] == 0
     assert device(folder) == "before"
-    assert sh(dead_man.abort(NAME))[0] == dead_man.NONE
+    assert sh(the(folder).abort())[0] == dead_man.NONE
 
 
 def test_a_second_one_is_told_who_was_first(folder: Path) -> None:
     armed(folder)
     code, said = armed(folder)
     assert (code, said) == (dead_man.BUSY, "me@here, plan 'x'\n")
-    code, said = sh(dead_man.pending(NAME))
+    code, said = sh(the(folder).pending())
     who, left = said.splitlines()
     assert who == "me@here, plan 'x'"
     assert LONG - 30 < int(left) <= LONG
@@ -94,11 +98,11 @@ def test_what_could_not_be_restored_says_why_and_can_be_tried_again(folder: Path
     script = f"[ ! -e {folder}/stuck ] || {{ echo tc is busy >&2; exit 1; }}\n"
     armed(folder, seconds=1, restore=f"{script}echo before >{folder}/device\n")
     stepped(folder)
-    until(lambda: "tc is busy" in sh(dead_man.pending(NAME))[1])
+    until(lambda: "tc is busy" in sh(the(folder).pending())[1])
     assert device(folder) == "after"
-    assert sh(dead_man.abort(NAME))[0] == 1
+    assert sh(the(folder).abort())[0] == 1
     (folder / "stuck").unlink()
-    assert sh(dead_man.abort(NAME))[0] == 0
+    assert sh(the(folder).abort())[0] == 0
     assert device(folder) == "before"
 
 
@@ -106,14 +110,14 @@ def test_while_the_timer_restores_an_abort_waits_its_turn(folder: Path) -> None:
     armed(folder, seconds=1, restore=f"sleep 2\necho before >{folder}/device\n")
     stepped(folder)
     until((folder / "run" / NAME / "fired").exists)
-    assert sh(dead_man.abort(NAME))[0] == dead_man.RESTORING
+    assert sh(the(folder).abort())[0] == dead_man.RESTORING
     until(lambda: not (folder / "run" / NAME).exists())
     assert device(folder) == "before"
 
 
 def test_a_step_that_outlasts_the_timer_is_waited_for_and_undone(folder: Path) -> None:
     armed(folder, seconds=1)
-    slow = dead_man.step(NAME, f"sleep 3\necho after >{folder}/device\n")
+    slow = the(folder).step(f"sleep 3\necho after >{folder}/device\n")
     assert sh(slow)[0] == 0
     until(lambda: not (folder / "run" / NAME).exists())
     assert device(folder) == "before"
@@ -123,7 +127,7 @@ def test_a_step_that_hangs_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatc
     for script in ("_RESTORE", "_TIMER"):
         monkeypatch.setattr(dead_man, script, getattr(dead_man, script).replace("-w 30", "-w 1"))
     armed(folder, seconds=1)
-    hung = dead_man.step(NAME, f"while :; do :; done\necho after >{folder}/device\n")
+    hung = the(folder).step(f"while :; do :; done\necho after >{folder}/device\n")
     assert sh(hung)[0] != 0
     until(lambda: not (folder / "run" / NAME).exists())
     assert device(folder) == "before"
@@ -132,7 +136,7 @@ def test_a_step_that_hangs_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatc
 def test_one_that_died_before_it_was_armed_keeps_nobody_out_for_ever(folder: Path) -> None:
     (folder / "run" / NAME).mkdir(parents=True)
     assert armed(folder)[0] == dead_man.BUSY
-    assert sh(dead_man.abort(NAME))[0] == dead_man.NONE
+    assert sh(the(folder).abort())[0] == dead_man.NONE
     assert armed(folder)[0] == 0
 
 
@@ -140,7 +144,7 @@ def test_a_restoring_script_cannot_end_ours(folder: Path) -> None:
     restore = f"cat >/dev/null <<'RESTORE'\ntext\nRESTORE\necho before >{folder}/device\n"
     assert armed(folder, restore=restore)[0] == 0
     stepped(folder)
-    assert sh(dead_man.abort(NAME))[0] == 0
+    assert sh(the(folder).abort())[0] == 0
     assert device(folder) == "before"
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -54,7 +55,7 @@ class SshSwitch:
         self.folder = folder
         self.name = f"swcfg{os.getpid()}n{next(_numbers)}"  # also the device's: /run is shared
         self.switch, self.operator = f"{self.name}-s", f"{self.name}-o"
-        self.sshd: subprocess.Popen[bytes] | None = None
+        self.sshds: list[subprocess.Popen[bytes]] = []  # of the switch, then of the hosts
         self.hosts: tuple[str, ...] = ()
 
     def begin(self) -> None:
@@ -65,7 +66,6 @@ class SshSwitch:
         host_key = (self.folder / "host_key.pub").read_text()
         (self.folder / "known_hosts").write_text(f"{ADDRESS} {host_key}")
         names = {"folder": self.folder, "address": ADDRESS, "device": self.name}
-        (self.folder / "sshd_config").write_text(SSHD.format(**names))
         (self.folder / "ssh_config").write_text(CLIENT.format(**names))
         (self.folder / "intent.toml").write_text(self.intent.replace("DEVICE", self.name))
         for namespace in (self.switch, self.operator):
@@ -79,16 +79,13 @@ class SshSwitch:
             ip("-n", namespace, "address", "add", f"{address}/24", "dev", "mgmt")
             ip("-n", namespace, "link", "set", "mgmt", "up")
         Path("/run/sshd").mkdir(exist_ok=True)  # Debian's sshd wants it
-        serve = (shutil.which("sshd") or "sshd", "-D", "-e", "-f", self.folder / "sshd_config")
-        with (self.folder / "sshd.log").open("wb") as log:
-            self.sshd = subprocess.Popen(inside(self.switch, *map(str, serve)), stderr=log)
-        until(lambda: "listening" in (self.folder / "sshd.log").read_text())
+        self.serve(self.switch, ADDRESS)
 
     def end(self) -> None:
         """Nothing of it stays, whatever state a test left it in."""
-        if self.sshd is not None:
-            self.sshd.kill()
-            self.sshd.wait()
+        for child in self.sshds:
+            child.kill()
+            child.wait()
         for namespace in (self.switch, self.operator, *self.hosts):
             found = subprocess.run(("ip", "netns", "pids", namespace), capture_output=True,
                                    text=True, check=False)  # fmt: skip
@@ -112,7 +109,45 @@ class SshSwitch:
                 subprocess.run(inside(namespace, *argv), check=True, capture_output=True)
             ip("-n", host, "route", "add", "default", "via", f"10.9.{number}.1")
         self.shell("sysctl -qw net.ipv4.ip_forward=1")
+        ip("-n", self.operator, "route", "add", "10.9.0.0/16", "via", ADDRESS)
+        names = {"folder": self.folder, "host_key": (self.folder / "host_key.pub").read_text()}
+        for number, host in enumerate(made):
+            address = f"10.9.{number}.2"
+            self.serve(host, address)
+            with (self.folder / "ssh_config").open("a") as config:
+                config.write(CLIENT.format(**names, device=f"host{number}", address=address))
+            with (self.folder / "known_hosts").open("a") as known:
+                known.write(f"{address} {names['host_key']}")
         return made
+
+    def on_loopback(self) -> None:
+        """A door to the switch on this host: what comes in runs in its namespace."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        file, log = self.folder / "sshd_door", self.folder / "sshd_door.log"
+        enter = f'ip netns exec {self.switch} sh -c "$SSH_ORIGINAL_COMMAND"'
+        text = SSHD.format(folder=self.folder, address="127.0.0.1")
+        file.write_text(f"{text}Port {port}\nForceCommand {enter}\n")
+        with log.open("wb") as out:
+            argv = (shutil.which("sshd") or "sshd", "-D", "-e", "-f", str(file))
+            self.sshds.append(subprocess.Popen(argv, stderr=out))
+        until(lambda: "listening" in log.read_text())
+        host_key = (self.folder / "host_key.pub").read_text()
+        with (self.folder / "known_hosts").open("a") as known:
+            known.write(f"[127.0.0.1]:{port} {host_key}")
+        door = CLIENT.format(folder=self.folder, device="door", address="127.0.0.1")
+        with (self.folder / "ssh_config").open("a") as config:
+            config.write(f"{door}    Port {port}\n")
+
+    def serve(self, namespace: str, address: str) -> None:
+        """Run an sshd there."""
+        file, log = (self.folder / f"sshd_{namespace}{end}" for end in ("", ".log"))
+        file.write_text(SSHD.format(folder=self.folder, address=address))
+        argv = (shutil.which("sshd") or "sshd", "-D", "-e", "-f", str(file))
+        with log.open("wb") as out:
+            self.sshds.append(subprocess.Popen(inside(namespace, *argv), stderr=out))
+        until(lambda: "listening" in log.read_text())
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Run switchcfg on the operator's side. INTENT and the like are filled in."""

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from switchcfg import workflow
-from switchcfg.drivers.driver import Commit
 from switchcfg.drivers.netconf import NetconfDriver
-from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
+from switchcfg.errors import CommitFailed, Unreachable
 from switchcfg.plan import Plan
 from switchcfg.platforms.platform import Netconf, Step
 from switchcfg.state import Change, Place, State, fingerprint
@@ -143,64 +142,8 @@ def drive(switch: NetconfSwitch, what: Callable[[NetconfDriver], Awaitable[Any]]
     return asyncio.run(run())
 
 
-def committed(*steps: Step, seconds: int = 60) -> Commit:
-    return Commit(steps, "", seconds, "me@here")
-
-
 def running(switch: NetconfSwitch) -> str:
     return str(drive(switch, lambda driver: driver.get()))
-
-
-def test_it_is_ready(switch: NetconfSwitch) -> None:
-    assert drive(switch, lambda driver: driver.examine()) == []
-
-
-def test_confirmed_from_another_session_it_stays(switch: NetconfSwitch) -> None:
-    drive(switch, lambda driver: driver.commit(committed(queue(1, 10, 1001))))
-    assert "1001" in running(switch)
-    found = drive(switch, lambda driver: driver.pending())
-    assert (found.who, 0 < found.seconds <= 60) == ("me@here", True)
-    drive(switch, lambda driver: driver.confirm())
-    assert drive(switch, lambda driver: driver.pending()) is None
-    assert "1001" in running(switch)
-
-
-def test_not_confirmed_it_reverts(switch: NetconfSwitch) -> None:
-    before = running(switch)
-    drive(switch, lambda driver: driver.commit(committed(queue(2, 10, 2002), seconds=3)))
-    assert "2002" in running(switch)
-    until(lambda: running(switch) == before, every=1.0)  # netconfd's clock stops while it is busy
-    with pytest.raises(NothingPending):
-        drive(switch, lambda driver: driver.confirm())
-
-
-def test_aborted_it_reverts_at_once(switch: NetconfSwitch) -> None:
-    before = running(switch)
-    drive(switch, lambda driver: driver.commit(committed(queue(3, 10, 3003))))
-    drive(switch, lambda driver: driver.abort())
-    assert running(switch) == before
-
-
-def test_a_step_that_is_refused_leaves_nothing(switch: NetconfSwitch) -> None:
-    before = running(switch)
-    with pytest.raises(CommitFailed, match="high is below low"):
-        drive(
-            switch,
-            lambda driver: driver.commit(committed(queue(4, 10, 4004), queue(5, 100, 50))),
-        )
-    assert running(switch) == before
-    assert drive(switch, lambda driver: driver.pending()) is None
-    drive(switch, lambda driver: driver.commit(committed(queue(4, 10, 4004))))
-    drive(switch, lambda driver: driver.abort())
-
-
-def test_while_one_is_pending_nobody_else_gets_in(switch: NetconfSwitch) -> None:
-    drive(switch, lambda driver: driver.commit(committed(queue(6, 10, 6006))))
-    try:
-        with pytest.raises(Busy, match="me@here"):
-            drive(switch, lambda driver: driver.commit(committed(queue(7, 10, 7007))))
-    finally:
-        drive(switch, lambda driver: driver.abort())
 
 
 class Highs:

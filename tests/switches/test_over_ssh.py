@@ -145,9 +145,8 @@ def test_a_host_key_that_is_not_known_is_refused(switch: SshSwitch) -> None:
 
 
 def test_a_device_that_does_not_answer_is_one_error(switch: SshSwitch) -> None:
-    assert switch.sshd is not None
-    switch.sshd.kill()
-    switch.sshd.wait()
+    switch.sshds[0].kill()
+    switch.sshds[0].wait()
     code, said = switch.run("verify", "INTENT")
     assert code == 1
     assert said.count("[unreachable]") == 1

@@ -80,3 +80,50 @@ def test_without_overload_all_arrives_and_nothing_is_marked(switch: SshSwitch) -
     assert {tos & 3 for tos in counts} == {ECT0}
     each = [kept(counts, dscp) for dscp in CLASSES]
     assert max(each) - min(each) <= 2
+
+
+def test_verify_traffic_tells_what_the_network_does_to_each_tag(switch: SshSwitch) -> None:
+    ask = ("verify", "INTENT", "--traffic", "host0", "host1", "10.9.1.2")
+    load = ("--load", "39Mbit")
+    assert switch.run("plan", "INTENT", "--out", "PLANS")[0] == 2
+    assert switch.run("apply", "INTENT", "PLANS")[0] == 0
+    code, said = switch.run(*ask, *load)
+    assert code == 0, said
+    assert said.count("honoured  survives") == len(CLASSES)
+    assert "under load: in order" in said
+    assert "paths that source ports reach: 1" in said
+
+
+def test_verify_traffic_finds_a_tag_that_is_bleached_and_one_that_is_rewritten(
+    switch: SshSwitch,
+) -> None:
+    switch.shell("""nft -f - <<'END'
+table ip theirs {
+    chain post {
+        type filter hook postrouting priority mangle;
+        oifname "p2" ip dscp 56 ip dscp set 0
+        oifname "p2" ip dscp 48 ip dscp set 46
+        oifname "p2" ip dscp 40 ip ecn set not-ect
+    }
+}
+END
+""")
+    code, said = switch.run("verify", "INTENT", "--traffic", "host0", "host1", "10.9.1.2")
+    assert code == 2
+    rows = {line.split()[1]: line for line in said.splitlines() if line[:1] == "c"}
+    assert "bleached" in rows["56"]
+    assert "rewritten to 46" in rows["48"]
+    assert "cleared" in rows["40"]
+    assert all(rows[dscp].endswith("FAIL") for dscp in ("56", "48", "40"))
+    assert rows["32"].endswith("pass")
+
+
+def test_without_queues_of_its_own_the_first_class_is_found_to_lose(switch: SshSwitch) -> None:
+    switch.shell("tc qdisc add dev p2 root tbf rate 20mbit burst 4kb limit 40kb")
+    ask = ("verify", "INTENT", "--traffic", "host0", "host1", "10.9.1.2")
+    code, said = switch.run(*ask, "--load", "39Mbit")
+    assert code == 2
+    assert "under load: c0 is served first and keeps only" in said
+    code, said = switch.run(*ask, "--load", "2Mbit")
+    assert code == 2
+    assert "too small to tell" in said

@@ -1,0 +1,207 @@
+"""What every driver promises, asked of each with a real protocol and the nearest to a device."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchcfg.drivers.driver import Commit, Driver
+from switchcfg.drivers.gnmi import Access, GnmiDriver
+from switchcfg.drivers.ssh import SshDriver
+from switchcfg.errors import Busy, CommitFailed, NothingPending
+from switchcfg.intent import parse
+from switchcfg.platforms.linux import Linux
+from switchcfg.platforms.platform import ShellPlatform, Step
+from switchcfg.platforms.sonic import Sonic
+from tests.switches.sonic_switch import SonicSwitch
+from tests.switches.ssh_switch import SshSwitch, until
+from tests.switches.test_gnmi import GnmiSwitch
+from tests.switches.test_netconf import NetconfSwitch, queue
+
+NEEDS = {
+    "linux": ("sshd",),
+    "sonic": ("sshd", "redis-check-rdb"),
+    "gnmi": (),
+    "netconf": ("sshd", "netconfd"),
+}
+pytestmark = pytest.mark.netns
+WHO = "me@here"
+
+
+@dataclass
+class Endpoint:
+    """A device, and what may be done to it."""
+
+    driver: Callable[[], Driver]  # a new one: another process would have another
+    state: Callable[[], object]  # what the device is, past the driver
+    good: tuple[Step, ...]  # changes the state
+    bad: tuple[Step, ...]  # changes it as well, and then is refused
+    restore: str
+    end: Callable[[], None]
+
+
+def shell(switch: SshSwitch, platform: ShellPlatform) -> Callable[[], Driver]:
+    intent = parse((switch.folder / "intent.toml").read_text(), "intent")
+    [device] = intent.devices
+    spoken = platform.shell(intent, device)
+    config = switch.folder / "ssh_config"
+    return lambda: SshDriver(device.name, "door", spoken, config=config)
+
+
+def linux(folder: Path) -> Endpoint:
+    switch = SshSwitch(folder)
+    switch.begin()
+    switch.on_loopback()
+    good = Step("a queue", "tc qdisc add dev p1 root bfifo limit 5000\n")
+    return Endpoint(
+        shell(switch, Linux()), switch.queues, (good,), (good, Step("none", "tc qdisc nonsense\n")),
+        "tc qdisc del dev p1 root 2>/dev/null || :\n", switch.end,
+    )  # fmt: skip
+
+
+def sonic(folder: Path) -> Endpoint:
+    switch = SonicSwitch(folder)
+    switch.begin()
+    switch.on_loopback()
+    add = [{"op": "add", "path": "/SCHEDULER/ours", "value": {"type": "STRICT"}}]
+    pool = [{"op": "add", "path": "/BUFFER_POOL/ours", "value": {"size": "1"}}]
+    good, bad = Step("a scheduler", json.dumps(add)), Step("a pool", json.dumps(pool))
+    restore = Sonic().restore({}, ())
+    return Endpoint(
+        shell(switch, Sonic()), switch.contents, (good,), (good, bad), restore, switch.end
+    )
+
+
+def gnmi(folder: Path) -> Endpoint:
+    switch = GnmiSwitch(folder)
+    where = "openconfig-qos:qos/queue-management-profiles/queue-management-profile[name=OURS]"
+    leaf = "max-drop-probability-percent"
+
+    def put(percent: int) -> Step:
+        body = {"delete": [], "update": {f"{where}/wred/uniform/config": {leaf: percent}}}
+        return Step("a curve", json.dumps(body))
+
+    address = f"127.0.0.1:{switch.port}"
+    ca, cert, key = (str(folder / name) for name in ("ca.pem", "client.pem", "client.key"))
+    login = Access(ca, cert, key, user="", password="")
+    return Endpoint(
+        lambda: GnmiDriver("leaf1", address, login=login, folder=folder / "pending"),
+        switch.tree, (put(50),), (put(60), put(500)),
+        json.dumps({"delete": ["openconfig-qos:qos/queue-management-profiles"], "update": {}}),
+        switch.end,
+    )  # fmt: skip
+
+
+def netconf(folder: Path) -> Endpoint:
+    switch = NetconfSwitch(folder)
+    switch.begin()
+    ask = switch.driver
+
+    def state() -> object:
+        return asyncio.run(_closed(ask(), lambda driver: driver.get()))
+
+    return Endpoint(ask, state, (queue(1, 10, 1001),),
+                    (queue(2, 10, 2002), queue(3, 100, 50)), "", switch.end)  # fmt: skip
+
+
+MADE = {"linux": linux, "sonic": sonic, "gnmi": gnmi, "netconf": netconf}
+# pygnmi leaves the files that it reads to the collector.
+LEAKY = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+
+@pytest.fixture(
+    scope="module", params=["linux", "sonic", pytest.param("gnmi", marks=LEAKY), "netconf"]
+)
+def endpoint(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Endpoint]:
+    name = str(request.param)
+    absent = [tool for tool in NEEDS[name] if not shutil.which(tool)]
+    if absent:
+        pytest.skip(f"{', '.join(absent)} not installed")
+    made = MADE[name](tmp_path_factory.mktemp(name))
+    yield made
+    made.end()
+
+
+async def _closed(driver: Driver, what: Callable[[Driver], Awaitable[Any]]) -> Any:
+    try:
+        return await what(driver)
+    finally:
+        await driver.close()
+
+
+def do(endpoint: Endpoint, what: Callable[[Driver], Awaitable[Any]]) -> Any:
+    """With a driver of its own, as a process of its own would have."""
+    return asyncio.run(_closed(endpoint.driver(), what))
+
+
+def commit(endpoint: Endpoint, *, seconds: int = 60, bad: bool = False) -> None:
+    steps = endpoint.bad if bad else endpoint.good
+    wanted = Commit(steps, endpoint.restore, seconds, WHO)
+    do(endpoint, lambda driver: driver.commit(wanted))
+
+
+def test_it_is_ready_and_tells_the_same_twice(endpoint: Endpoint) -> None:
+    assert not do(endpoint, lambda driver: driver.examine())
+    first, second = (do(endpoint, lambda driver: driver.get()) for _ in range(2))
+    assert first == second
+    assert do(endpoint, lambda driver: driver.pending()) is None
+
+
+def test_not_confirmed_it_reverts(endpoint: Endpoint) -> None:
+    before = endpoint.state()
+    commit(endpoint, seconds=3)
+    assert endpoint.state() != before
+    until(lambda: endpoint.state() == before, every=1.0)
+    until(lambda: do(endpoint, lambda driver: driver.pending()) is None)
+    with pytest.raises(NothingPending):
+        do(endpoint, lambda driver: driver.confirm())
+
+
+def test_aborted_it_reverts_at_once_and_only_once(endpoint: Endpoint) -> None:
+    before = endpoint.state()
+    commit(endpoint)
+    found = do(endpoint, lambda driver: driver.pending())
+    assert found.who == WHO
+    assert 0 < found.seconds <= 60
+    do(endpoint, lambda driver: driver.abort())
+    assert endpoint.state() == before
+    with pytest.raises(NothingPending):
+        do(endpoint, lambda driver: driver.abort())
+
+
+def test_a_refused_step_leaves_nothing(endpoint: Endpoint) -> None:
+    before = endpoint.state()
+    with pytest.raises(CommitFailed):
+        commit(endpoint, bad=True)
+    assert endpoint.state() == before
+    assert do(endpoint, lambda driver: driver.pending()) is None
+
+
+def test_while_one_is_pending_another_is_told_whose_it_is(endpoint: Endpoint) -> None:
+    before = endpoint.state()
+    commit(endpoint)
+    with pytest.raises(Busy, match=WHO):
+        commit(endpoint)
+    do(endpoint, lambda driver: driver.abort())
+    assert endpoint.state() == before
+
+
+def test_confirmed_it_stays(endpoint: Endpoint) -> None:
+    """The last one: nothing takes it back."""
+    commit(endpoint, seconds=3)
+    do(endpoint, lambda driver: driver.confirm())
+    after = endpoint.state()
+    assert do(endpoint, lambda driver: driver.pending()) is None
+    with pytest.raises(NothingPending):
+        do(endpoint, lambda driver: driver.confirm())
+    asyncio.run(asyncio.sleep(4))
+    assert endpoint.state() == after
