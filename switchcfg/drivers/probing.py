@@ -47,7 +47,7 @@ async def verdict(
             found = await _measure(classes, between, sender, counting)
         finally:
             counting.cancel()
-    return found  # noqa: RET504  # for mypy: the block above might swallow an error
+    return found
 
 
 async def _login(host: str, config: Path | None) -> asyncssh.SSHClientConnection:
