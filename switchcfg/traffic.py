@@ -78,19 +78,19 @@ def _row(name: str, dscp: int, sent: Mapping[int, int], counts: Counts) -> Row:
 def _order(classes: Sequence[TrafficClass], rows: Sequence[Row]) -> str:
     """A class keeps no less than those after it, and a drop rank no less than the next one."""
     kept = {row.dscp: row.kept or 0.0 for row in rows}
+    if min(kept.values()) > 1.0 - SLACK:
+        return "nothing was lost: the load is too small to tell"
+    best = kept[classes[0].dscp[0]]
+    if best < 1.0 - SLACK:
+        return f"{classes[0].name} is served first and keeps only {best:.0%}"
     for each in classes:
         for high, low in pairwise(each.dscp):
             if kept[low] > kept[high] + SLACK:
                 return f"{each.name}: DSCP {low} keeps more than {high}"
-    if min(kept.values()) > 1.0 - SLACK:
-        return "nothing was lost: the load is too small to tell"
     means = [(each.name, sum(kept[d] for d in each.dscp) / len(each.dscp)) for each in classes]
     for (before, more), (behind, less) in pairwise(means):
         if less > more + SLACK:
             return f"{behind} keeps more than {before}"
-    best = kept[classes[0].dscp[0]]
-    if best < 1.0 - SLACK:
-        return f"{classes[0].name} is served first and keeps only {best:.0%}"
     return "in order"
 
 

@@ -19,7 +19,7 @@ from switchcfg.traffic import ECT0, LOAD, NOT_ECT, TAGS, Verdict, judge, points
 PORT: Final = 33_700  # of UDP; above what traceroute uses
 TAG_SECONDS: Final = 1.0
 TAG_RATE: Final = 500_000  # bit/s of small datagrams: nobody's queue
-SPARE: Final = 10.0  # seconds that the receiver listens beyond all phases
+SPARE: Final = 5.0  # seconds that the receiver listens beyond all phases
 SOURCE_PORTS: Final = 32
 SCRIPT: Final = Path(traffic_probe.__file__).read_text(encoding="utf-8")
 

@@ -98,8 +98,11 @@ class NetconfSwitch:
 
     def start(self, *argv: str) -> None:
         with (self.folder / f"{Path(argv[0]).name}.log").open("wb") as log:
-            child = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                                     env={**os.environ, "HOME": str(self.folder)})  # fmt: skip
+            # In its own folder: netconfd leaves a backup where it stands.
+            child = subprocess.Popen(
+                argv, cwd=self.folder, env={**os.environ, "HOME": str(self.folder)},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
         self.children.append(child)
 
     def answers(self) -> bool:

@@ -30,7 +30,7 @@ def switch(tmp_path: Path) -> Iterator[SshSwitch]:
         intent, _, _ = EXAMPLES["eight_classes"].partition("[[device]]")
         file = tmp_path / "intent.toml"
         _, device, ports = file.read_text().partition("[[device]]")
-        file.write_text(intent.replace('"1MiB"', '"300KiB"') + device + ports)
+        file.write_text(intent.replace('"1MiB"', '"640KiB"') + device + ports)
         made.attach_hosts()
         yield made
     finally:
@@ -76,7 +76,7 @@ def test_under_overload_the_top_half_keeps_all_and_the_bottom_nothing(switch: Ss
 def test_without_overload_all_arrives_and_nothing_is_marked(switch: SshSwitch) -> None:
     assert switch.run("plan", "INTENT", "--out", "PLANS")[0] == 2
     assert switch.run("apply", "INTENT", "PLANS")[0] == 0
-    counts = arrived(switch, 0.5, seconds=1.5)
+    counts = arrived(switch, 0.3, seconds=1.5)
     assert {tos & 3 for tos in counts} == {ECT0}
     each = [kept(counts, dscp) for dscp in CLASSES]
     assert max(each) - min(each) <= 2
