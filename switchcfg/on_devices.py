@@ -14,7 +14,7 @@ from switchcfg.errors import BadPlan, CannotExpress, SwitchcfgError
 from switchcfg.intent import Device, Intent
 from switchcfg.plan import Plan, plan, refuse, removal, reverse
 from switchcfg.platforms.known import PLATFORMS
-from switchcfg.rollout import Outcome, roll
+from switchcfg.rollout import Outcome, every, roll
 from switchcfg.state import after, difference
 from switchcfg.traffic import lines
 
@@ -163,25 +163,9 @@ def _all(
 def _every(
     intent: Intent, devices: Sequence[Device], options: argparse.Namespace, work: Work
 ) -> Outcome:
-    """Do it to all devices, whatever becomes of each: nothing that changes more than one."""
+    """Do it to all devices, whatever becomes of each."""
     do = _connected(intent, options, work)
-
-    async def run() -> Outcome:
-        outcome, room = Outcome(), asyncio.Semaphore(options.at_once)
-
-        async def one(device: Device) -> None:
-            async with room:
-                try:
-                    await do(device)
-                except SwitchcfgError as exc:
-                    outcome.failed[device.name] = exc
-                else:
-                    outcome.done.append(device.name)
-
-        await asyncio.gather(*map(one, devices))
-        return outcome
-
-    return asyncio.run(run())
+    return asyncio.run(every(devices, do, at_once=options.at_once))
 
 
 def _connected(

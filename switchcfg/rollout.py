@@ -48,13 +48,30 @@ async def roll(devices: Sequence[Device], do: Do, *, at_once: int = AT_ONCE) -> 
             if outcome.failed:
                 outcome.left.append(device.name)
                 return
-            try:
-                await do(device)
-            except SwitchcfgError as exc:
-                outcome.failed[device.name] = exc
-            else:
-                outcome.done.append(device.name)
+            await _attempt(device, do, outcome)
 
     for wave in waves(devices):
         await asyncio.gather(*map(one, wave))
     return outcome
+
+
+async def every(devices: Sequence[Device], do: Do, *, at_once: int = AT_ONCE) -> Outcome:
+    """Do it to all, whatever becomes of each: for what does not put the fabric at risk."""
+    outcome = Outcome()
+    room = asyncio.Semaphore(at_once)
+
+    async def one(device: Device) -> None:
+        async with room:
+            await _attempt(device, do, outcome)
+
+    await asyncio.gather(*map(one, devices))
+    return outcome
+
+
+async def _attempt(device: Device, do: Do, outcome: Outcome) -> None:
+    try:
+        await do(device)
+    except SwitchcfgError as exc:
+        outcome.failed[device.name] = exc
+    else:
+        outcome.done.append(device.name)
