@@ -63,7 +63,9 @@ def test_bursts_of_protected_packets_do_not_reach_the_end_of_the_buffer(classes:
         stream = Udp(0, 2, LINK, dscp=blocks, ecn=Ecn.ECT0, seconds=SECONDS)
         counts = sent_through(net, stream, replace(stream, source=1))
         port = net.statistics()["l0:h2"]
-    assert port.dropped_packets == 0
+    # None, on a machine that never stops. After a stop htb catches up less than time went by, so
+    # the count runs ahead of the queue for a moment. What forgets (nft) loses 5 % and more.
+    assert port.dropped_packets < port.early_packets / 50
     first, middle, last = (of(counts, dscp) for dscp in BULK)
     assert first > 1.5 * middle
     assert middle > 4 * last
