@@ -28,7 +28,9 @@ QUICK: Final = 0.35  # of the steps, with --quick
 # Another order of addition changes the last bit of each gradient; training amplifies that.
 EXACT_TOLERANCE: Final = 0.02  # relative, of the loss at each mark
 LEARNING_TOLERANCE: Final = 0.10  # relative, of the last mark: bounded loss must not cost learning
-LEARNING_FLOOR: Final = 0.01  # losses this small are noise
+# Losses this small are noise: the digits end at 0.004 to 0.018 by six seeds without any loss, and
+# at 0.006 to 0.023 of one seed when every gradient is 0.1 % off at random.
+LEARNING_FLOOR: Final = 0.02
 COUNTS: Final = ("sent", "lost", "repaired", "given_up", "returned")
 
 

@@ -25,9 +25,10 @@ from typing import Any, Final, TypeVar
 import grpc
 from pygnmi.client import gNMIclient, gNMIException
 
+from switchcfg.drivers.by_dead_man import ByDeadMan
 from switchcfg.drivers.dead_man import DeadMan, refusal
-from switchcfg.drivers.driver import Commit, Pending
 from switchcfg.errors import CommitFailed, SwitchcfgError, Unreachable
+from switchcfg.platforms.platform import Step
 
 PORT: Final = 9339  # registered with IANA for gNMI
 TIMEOUT: Final = 10  # seconds for one call
@@ -66,14 +67,14 @@ def access(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Acc
     return Access(**found)
 
 
-class GnmiDriver:
+class GnmiDriver(ByDeadMan):
     """One device; a channel per call."""
 
     def __init__(self, device: str, address: str, *, login: Access, folder: Path) -> None:
         """`folder`: where pending commits of this host are kept, for as long as it runs."""
+        super().__init__(DeadMan(device, str(folder)))
         self.device, self.address = device, address
         self._login = login
-        self._dead_man = DeadMan(device, str(folder))
 
     async def get(self) -> str:
         def ask(client: Any) -> str:
@@ -86,28 +87,6 @@ class GnmiDriver:
             return json.dumps(_tree(answer))
 
         return await self._call(ask)
-
-    async def commit(self, commit: Commit) -> None:
-        restore = self._command(commit.restore)
-        await self._local(self._dead_man.arm(restore, commit.seconds, commit.who))
-        try:
-            for step in commit.steps:
-                await self._call(partial(_set, payload=step.payload))
-        except Unreachable:
-            raise
-        except SwitchcfgError:
-            await self.abort()
-            raise
-
-    async def confirm(self) -> None:
-        await self._local(self._dead_man.confirm())
-
-    async def abort(self) -> None:
-        await self._local(self._dead_man.abort())
-
-    async def pending(self) -> Pending | None:
-        lines = (await self._local(self._dead_man.pending())).splitlines()
-        return Pending(lines[0], float(lines[1]), "\n".join(lines[2:])) if lines else None
 
     async def examine(self) -> Sequence[str]:
         def ask(client: Any) -> list[str]:
@@ -126,7 +105,11 @@ class GnmiDriver:
     async def _call(self, what: Callable[[Any], T]) -> T:
         return await asyncio.to_thread(call, self.device, self.address, self._login, what)
 
-    def _command(self, body: str) -> str:
+    async def _carry_out(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            await self._call(partial(_set, payload=step.payload))
+
+    def _restoring(self, restore: str) -> str:
         """A script for this host that sends a Set."""
         words = (sys.executable, "-m", "switchcfg.drivers.gnmi", self.device, self.address)
         environment = "".join(
@@ -137,9 +120,9 @@ class GnmiDriver:
                 (f"{ENVIRONMENT}KEY", self._login.key),
             )
         )
-        return f"{environment}{shlex.join(words)} <<'BODY'\n{body}\nBODY\n"
+        return f"{environment}{shlex.join(words)} <<'BODY'\n{restore}\nBODY\n"
 
-    async def _local(self, script: str) -> str:
+    async def _run(self, script: str) -> str:
         """Run one of the dead man's scripts here. User and password are inherited, not written."""
         done = await asyncio.to_thread(
             subprocess.run, ("sh", "-eu"), input=script, text=True, capture_output=True, check=False

@@ -11,10 +11,10 @@ from typing import Final
 
 import asyncssh
 
+from switchcfg.drivers.by_dead_man import ByDeadMan
 from switchcfg.drivers.dead_man import FOLDER, DeadMan, refusal
-from switchcfg.drivers.driver import Commit, Pending
-from switchcfg.errors import SwitchcfgError, Unreachable
-from switchcfg.platforms.platform import Shell
+from switchcfg.errors import Unreachable
+from switchcfg.platforms.platform import Shell, Step
 
 CONNECT_TIMEOUT: Final = 15.0  # seconds, login included
 # Root does it by itself; others by sudo without a password, or not at all.
@@ -37,44 +37,19 @@ async def connect(name: str, config: Path | None) -> asyncssh.SSHClientConnectio
         return await asyncssh.connect(name, **options)
 
 
-class SshDriver:
+class SshDriver(ByDeadMan):
     """Over one connection, made when it is first needed."""
 
     def __init__(self, device: str, address: str, shell: Shell, *, config: Path | None) -> None:
         """`config` is read instead of ~/.ssh/config."""
+        super().__init__(DeadMan(device))
         self.device, self.address = device, address
         self._shell = shell
-        self._dead_man = DeadMan(device)
         self._config = config
         self._connection: asyncssh.SSHClientConnection | None = None
 
     async def get(self) -> str:
         return await self._run(self._shell.snapshot)
-
-    async def commit(self, commit: Commit) -> None:
-        armed = self._dead_man.arm(commit.restore, commit.seconds, commit.who)
-        await self._run(armed)
-        try:
-            await self._run(self._dead_man.step(self._shell.prepare))
-            for step in commit.steps:
-                await self._run(self._dead_man.step(self._shell.script(step)))
-        except Unreachable:
-            raise
-        except SwitchcfgError:
-            await self.abort()
-            raise
-
-    async def confirm(self) -> None:
-        await self._run(self._dead_man.confirm())
-
-    async def abort(self) -> None:
-        await self._run(self._dead_man.abort())
-
-    async def pending(self) -> Pending | None:
-        lines = (await self._run(self._dead_man.pending())).splitlines()
-        if not lines:
-            return None
-        return Pending(lines[0], float(lines[1]), "\n".join(lines[2:]))
 
     async def examine(self) -> Sequence[str]:
         script = _EXAMINE.format(tools=" ".join(self._shell.tools), folder=FOLDER)
@@ -85,6 +60,10 @@ class SshDriver:
             self._connection.close()
             await self._connection.wait_closed()
             self._connection = None
+
+    async def _carry_out(self, steps: Sequence[Step]) -> None:
+        for script in (self._shell.prepare, *map(self._shell.script, steps)):
+            await self._run(self._dead_man.step(script))
 
     async def _run(self, script: str) -> str:
         """What a script says. Raises: Unreachable, or what its exit code means."""

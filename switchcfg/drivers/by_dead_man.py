@@ -1,0 +1,49 @@
+"""Drivers of devices that cannot revert by themselves: the dead man does it, wherever he runs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from switchcfg.drivers.dead_man import DeadMan
+from switchcfg.drivers.driver import Commit, Pending
+from switchcfg.errors import SwitchcfgError, Unreachable
+from switchcfg.platforms.platform import Step
+
+
+class ByDeadMan(ABC):
+    """Commit, confirm, abort and pending of `Driver`."""
+
+    def __init__(self, dead_man: DeadMan) -> None:
+        self._dead_man = dead_man
+
+    async def commit(self, commit: Commit) -> None:
+        restore = self._restoring(commit.restore)
+        await self._run(self._dead_man.arm(restore, commit.seconds, commit.who))
+        try:
+            await self._carry_out(commit.steps)
+        except Unreachable:
+            raise  # it reverts, or we could not say so anyway
+        except SwitchcfgError:
+            await self.abort()
+            raise
+
+    async def confirm(self) -> None:
+        await self._run(self._dead_man.confirm())
+
+    async def abort(self) -> None:
+        await self._run(self._dead_man.abort())
+
+    async def pending(self) -> Pending | None:
+        lines = (await self._run(self._dead_man.pending())).splitlines()
+        return Pending(lines[0], float(lines[1]), "\n".join(lines[2:])) if lines else None
+
+    @abstractmethod
+    async def _run(self, script: str) -> str:
+        """One of the dead man's scripts, where he is. Raises: what its exit code means."""
+
+    @abstractmethod
+    async def _carry_out(self, steps: Sequence[Step]) -> None:
+        """On the device, one after the other; the dead man is armed."""
+
+    def _restoring(self, restore: str) -> str:
+        """A platform's restoring script, as the dead man's host runs it."""
+        return restore
