@@ -16,10 +16,15 @@ ERROR = struct.Struct("=IBBBBII")  # linux/errqueue.h: errno, origin, type, code
 TICK = 0.001  # seconds of traffic at a time
 HOP_WAIT = 0.3  # seconds for an answer of a router
 MOST_HOPS = 8
+END = 255  # the phase that ends counting
+AFTER_END = 0.5  # seconds for what is still on its way
 
 
 def receive(port: int, seconds: float) -> dict[str, int]:
-    """Count until time is up: "PHASE SENT ARRIVED" -> datagrams, the last two TOS bytes."""
+    """Count until the sender ends, or time is up.
+
+    "PHASE SENT ARRIVED" -> datagrams, the last two TOS bytes.
+    """
     counts: dict[str, int] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
         door.setsockopt(socket.IPPROTO_IP, IP_RECVTOS, 1)
@@ -35,6 +40,9 @@ def receive(port: int, seconds: float) -> dict[str, int]:
                 break
             if data.startswith(MAGIC) and ancillary:
                 phase, sent = data[len(MAGIC) : len(MAGIC) + 2]
+                if phase == END:
+                    end = min(end, time.monotonic() + AFTER_END)
+                    continue
                 key = f"{phase} {sent} {ancillary[0][2][0]}"
                 counts[key] = counts.get(key, 0) + 1
     return counts
@@ -44,7 +52,7 @@ def send(
     to: tuple[str, int], phase: int, rate: float, seconds: float, tos: list[int]
 ) -> dict[str, int]:
     """Datagrams with these TOS bytes by turns, at `rate` bit/s in all; how many of each."""
-    size = 1400 if phase else 64  # load, and what must not be a load
+    size = 1400 if phase == 1 else 64  # load, and what must not be a load
     sockets = []
     for value in tos:
         door = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

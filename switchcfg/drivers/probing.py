@@ -19,7 +19,8 @@ from switchcfg.traffic import ECT0, LOAD, NOT_ECT, TAGS, Verdict, judge, points
 PORT: Final = 33_700  # of UDP; above what traceroute uses
 TAG_SECONDS: Final = 1.0
 TAG_RATE: Final = 500_000  # bit/s of small datagrams: nobody's queue
-SPARE: Final = 5.0  # seconds that the receiver listens beyond all phases
+SPARE: Final = 20.0  # seconds that the receiver listens beyond all phases, unless it hears the end
+END_SECONDS: Final = 0.2
 SOURCE_PORTS: Final = 32
 SCRIPT: Final = Path(traffic_probe.__file__).read_text(encoding="utf-8")
 
@@ -78,6 +79,7 @@ async def _measure(
         load = (LOAD, between.load, between.seconds)
         found = await _probe(sender, between.sender, *to, *load, *tos)
         sent = {int(tos): count for tos, count in found.items()}
+    await _probe(sender, between.sender, *to, traffic_probe.END, TAG_RATE, END_SECONDS, *both)
     routes = await _probe(sender, between.sender, "trace", between.address, PORT + 1, SOURCE_PORTS)
     counts = {}
     for key, count in (await counting).items():

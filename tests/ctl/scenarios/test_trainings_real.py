@@ -12,14 +12,12 @@ from dlcpd.ctl.scenarios.training_rows import TRANSPORTS
 @pytest.mark.netns
 def test_bench_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "result.json"
-    line = f"bench step --models vgg16,transformer --quick --mode exact --json {file}"
+    line = f"bench step --models vgg16 --quick --mode exact --json {file}"
     assert main(line.split()) == 0
     document = json.loads(file.read_text())
-    assert {(row["network"], row["system"]) for row in document["rows"]} == {
-        (network, system)
-        for network in ("vgg16", "transformer")
-        for system in ("gloo", "hook", "cross-step")
-    }
+    assert [(row["network"], row["system"]) for row in document["rows"]] == [
+        ("vgg16", system) for system in ("gloo", "hook", "cross-step")
+    ]
     assert {check["verdict"] for check in document["checks"]} == {"held"}
     assert document["at_best"]["vgg16"] == pytest.approx(1.22, abs=0.01)
     assert "Gloo over TCP" in capsys.readouterr().out
