@@ -108,7 +108,8 @@ class SshSwitch:
                 argv = ("ethtool", "-K", device, *" ".join(off).split())
                 subprocess.run(inside(namespace, *argv), check=True, capture_output=True)
             ip("-n", host, "route", "add", "default", "via", f"10.9.{number}.1")
-            quiet = inside(host, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")  # or routes take long
+            # Or finding routes takes long.
+            quiet = inside(host, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
             subprocess.run(quiet, check=True)
         self.shell("sysctl -qw net.ipv4.ip_forward=1 net.ipv4.icmp_ratelimit=0")
         ip("-n", self.operator, "route", "add", "10.9.0.0/16", "via", ADDRESS)
