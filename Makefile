@@ -16,7 +16,7 @@ venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,demo,dev,gnmi,netconf,ssh]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,demo,dev,eos,gnmi,netconf,ssh]'
 	touch $@
 
 test: cov e2e-switch

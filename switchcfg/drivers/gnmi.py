@@ -3,21 +3,18 @@
 gNMI has no commit that reverts by itself, so the host that applies does it: a process of its own,
 which outlives this one, but not the host or its network. `Set` is one transaction.
 
-Who logs in comes from the environment: SWITCHCFG_GNMI_CA (file, needed: servers are always
-verified), SWITCHCFG_GNMI_CERT and _KEY (files), SWITCHCFG_GNMI_USER and _PASSWORD.
+Who logs in comes from the environment: see `switchcfg.drivers.login`, kind GNMI.
 """
 
 import asyncio
 import json
 import logging
-import os
 import shlex
 import socket
 import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -27,50 +24,23 @@ from pygnmi.client import gNMIclient, gNMIException
 
 from switchcfg.drivers.by_dead_man import ByDeadMan
 from switchcfg.drivers.dead_man import DeadMan, refusal
+from switchcfg.drivers.login import Login, prefix
+from switchcfg.drivers.login import login as login_of
 from switchcfg.errors import CommitFailed, SwitchcfgError, Unreachable
 from switchcfg.platforms.platform import Step
 
 PORT: Final = 9339  # registered with IANA for gNMI
 TIMEOUT: Final = 10  # seconds for one call
 PATH: Final = "openconfig-qos:qos"
-ENVIRONMENT: Final = "SWITCHCFG_GNMI_"
+KIND: Final = "GNMI"  # of login
 T = TypeVar("T")
 logging.getLogger("pygnmi").setLevel(logging.CRITICAL)  # what it logs, it raises as well
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How to log in. Files are checked when they are used."""
-
-    ca: str
-    cert: str
-    key: str
-    user: str
-    password: str
-
-    def __repr__(self) -> str:
-        return f"Access(ca={self.ca!r})"  # a password is nothing for a traceback
-
-
-def access(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Access:
-    """From the environment. Raises: Unreachable where what is needed is missing."""
-    found = {
-        name.lower(): environment.get(ENVIRONMENT + name, "")
-        for name in ("CA", "CERT", "KEY", "USER", "PASSWORD")
-    }
-    if not found["ca"]:
-        raise Unreachable(
-            f"{ENVIRONMENT}CA is not set: a file with who signs devices' certificates"
-        )
-    if bool(found["cert"]) != bool(found["key"]):
-        raise Unreachable(f"{ENVIRONMENT}CERT and {ENVIRONMENT}KEY: need both or none")
-    return Access(**found)
 
 
 class GnmiDriver(ByDeadMan):
     """One device; a channel per call."""
 
-    def __init__(self, device: str, address: str, *, login: Access, folder: Path) -> None:
+    def __init__(self, device: str, address: str, *, login: Login, folder: Path) -> None:
         """`folder`: where pending commits of this host are kept, for as long as it runs."""
         super().__init__(DeadMan(device, str(folder)))
         self.device, self.address = device, address
@@ -112,13 +82,9 @@ class GnmiDriver(ByDeadMan):
     def _restoring(self, restore: str) -> str:
         """A script for this host that sends a Set."""
         words = (sys.executable, "-m", "switchcfg.drivers.gnmi", self.device, self.address)
+        files = {"CA": self._login.ca, "CERT": self._login.cert, "KEY": self._login.key}
         environment = "".join(
-            f"export {name}={shlex.quote(value)}\n"
-            for name, value in (
-                (f"{ENVIRONMENT}CA", self._login.ca),
-                (f"{ENVIRONMENT}CERT", self._login.cert),
-                (f"{ENVIRONMENT}KEY", self._login.key),
-            )
+            f"export {prefix(KIND)}{name}={shlex.quote(value)}\n" for name, value in files.items()
         )
         return f"{environment}{shlex.join(words)} <<'BODY'\n{restore}\nBODY\n"
 
@@ -132,7 +98,7 @@ class GnmiDriver(ByDeadMan):
         return done.stdout
 
 
-def call(device: str, address: str, login: Access, what: Callable[[Any], T]) -> T:
+def call(device: str, address: str, login: Login, what: Callable[[Any], T]) -> T:
     """Do something with a client. Raises: Unreachable; CommitFailed where the device refuses."""
     host, _, port = address.rpartition(":") if address.count(":") == 1 else (address, "", "")
     files = (
@@ -159,7 +125,7 @@ def call(device: str, address: str, login: Access, what: Callable[[Any], T]) -> 
         raise Unreachable(f"{device} ({address}): {why}") from exc
 
 
-def _greet(target: tuple[str, int], login: Access) -> None:
+def _greet(target: tuple[str, int], login: Login) -> None:
     """One TLS handshake: it says at once, and in words, what gRPC tries for long in silence."""
     context = ssl.create_default_context(cafile=login.ca)
     context.set_alpn_protocols(["h2"])
@@ -198,7 +164,7 @@ def main(words: Sequence[str]) -> int:
     device, address = words
     body = sys.stdin.read()
     try:
-        call(device, address, access(), lambda client: _set(client, body))
+        call(device, address, login_of(KIND), lambda client: _set(client, body))
     except SwitchcfgError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1

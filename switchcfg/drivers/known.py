@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from switchcfg.drivers.driver import Driver
+from switchcfg.drivers.login import login
 from switchcfg.errors import CannotExpress
 from switchcfg.intent import Device, Intent
+from switchcfg.platforms.eos import Eos
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.openconfig import OpenConfig
 from switchcfg.platforms.platform import NetconfPlatform, Platform, ShellPlatform
@@ -26,8 +28,12 @@ def driver_for(intent: Intent, device: Device, *, ssh_config: Path | None, state
             from switchcfg.drivers import gnmi  # noqa: PLC0415  # an extra
 
             return gnmi.GnmiDriver(
-                device.name, address, login=gnmi.access(), folder=state / "pending"
+                device.name, address, login=login(gnmi.KIND), folder=state / "pending"
             )
+        if isinstance(platform, Eos):
+            from switchcfg.drivers.eos import EosDriver  # noqa: PLC0415  # an extra
+
+            return EosDriver(device.name, address, login=login("EOS"), state=state / "pending")
         if isinstance(platform, NetconfPlatform):
             from switchcfg.drivers.netconf import NetconfDriver  # noqa: PLC0415  # an extra
 
@@ -48,4 +54,6 @@ def _extra(platform: Platform) -> str:
     """What to install for it."""
     if isinstance(platform, ShellPlatform):
         return "ssh"
-    return "netconf" if isinstance(platform, NetconfPlatform) else "gnmi"
+    if isinstance(platform, NetconfPlatform):
+        return "netconf"
+    return "gnmi" if isinstance(platform, OpenConfig) else "eos"

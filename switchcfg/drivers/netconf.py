@@ -7,9 +7,7 @@ are checked, always.
 """
 
 import asyncio
-import json
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -19,6 +17,7 @@ from ncclient.operations import RPCError
 from ncclient.xml_ import to_ele
 
 from switchcfg.drivers.driver import Commit, Pending, busy
+from switchcfg.drivers.note import Note
 from switchcfg.errors import CommitFailed, NothingPending, Unreachable
 from switchcfg.platforms.platform import Netconf
 
@@ -40,7 +39,7 @@ class NetconfDriver:
         self.device, self.address = device, address
         self._dialect = dialect
         self._ssh_config = ssh_config or Path.home() / ".ssh" / "config"
-        self._note = state / f"{device}.netconf"
+        self._note = Note(state / f"{device}.netconf")
         self._session: Any = None
         self._unnamed = False  # a commit of ours is pending that only this session may confirm
 
@@ -62,14 +61,12 @@ class NetconfDriver:
                     session.dispatch(to_ele(self._dialect.load(step)))
                 # Not validated before: netconfd 2.13 then forgets to commit, and says "ok".
                 name = f"switchcfg-{secrets.token_hex(8)}" if self._named(session) else None
-                until = time.time() + commit.seconds
-                if name:  # written first: what is not there after all does no harm
-                    self._note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                    self._note.write_text(json.dumps([name, commit.who, until]), encoding="utf-8")
+                if name:
+                    self._note.write(name, commit.who, commit.seconds)
                 session.commit(confirmed=True, timeout=str(commit.seconds), persist=name)
                 self._unnamed = name is None
             except RPCError:
-                self._note.unlink(missing_ok=True)
+                self._note.drop()
                 session.discard_changes()
                 raise
 
@@ -97,23 +94,19 @@ class NetconfDriver:
         if self._unnamed:
             self._unnamed = False
             return None
-        try:
-            name, _, until = json.loads(self._note.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise NothingPending(f"{self.device}: nothing is pending from here") from None
-        self._note.unlink()
-        if until < time.time():
+        noted = self._note.read()
+        if noted is None:
+            raise NothingPending(f"{self.device}: nothing is pending from here")
+        self._note.drop()
+        name, pending = noted
+        if pending.seconds < 0:
             raise NothingPending(f"{self.device}: has reverted since")
-        return str(name)
+        return name
 
     async def pending(self) -> Pending | None:
         """What this host has committed. Of others the device tells by refusing the lock."""
-        try:
-            _, who, until = json.loads(self._note.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        left = until - time.time()
-        return Pending(str(who), left) if left > 0 else None
+        noted = self._note.read()
+        return noted[1] if noted is not None and noted[1].seconds > 0 else None
 
     async def examine(self) -> Sequence[str]:
         def ask(session: Any) -> list[str]:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from switchcfg.drivers.driver import Commit, Driver
-from switchcfg.drivers.gnmi import Access, GnmiDriver
+from switchcfg.drivers.eos import EosDriver
+from switchcfg.drivers.gnmi import GnmiDriver
+from switchcfg.drivers.login import Login
 from switchcfg.drivers.ssh import SshDriver
 from switchcfg.errors import Busy, CommitFailed, NothingPending
 from switchcfg.intent import parse
@@ -20,6 +22,7 @@ from switchcfg.platforms.platform import ShellPlatform, Step
 from switchcfg.platforms.sonic import Sonic
 from tests.switches.sonic_switch import SonicSwitch
 from tests.switches.ssh_switch import SshSwitch, until
+from tests.switches.test_eos import EosSwitch
 from tests.switches.test_gnmi import GnmiSwitch
 from tests.switches.test_netconf import NetconfSwitch, queue
 
@@ -28,6 +31,7 @@ NEEDS = {
     "sonic": ("sshd", "redis-check-rdb"),
     "gnmi": (),
     "netconf": ("sshd", "netconfd"),
+    "eos": (),
 }
 pytestmark = pytest.mark.netns
 WHO = "me@here"
@@ -88,7 +92,7 @@ def gnmi(folder: Path) -> Endpoint:
 
     address = f"127.0.0.1:{switch.port}"
     ca, cert, key = (str(folder / name) for name in ("ca.pem", "client.pem", "client.key"))
-    login = Access(ca, cert, key, user="", password="")
+    login = Login(ca, cert, key, user="", password="")
     return Endpoint(
         lambda: GnmiDriver("leaf1", address, login=login, folder=folder / "pending"),
         switch.tree, (put(50),), (put(60), put(500)),
@@ -109,7 +113,22 @@ def netconf(folder: Path) -> Endpoint:
                     (queue(2, 10, 2002), queue(3, 100, 50)), "", switch.end)  # fmt: skip
 
 
-MADE = {"linux": linux, "sonic": sonic, "gnmi": gnmi, "netconf": netconf}
+def eos(folder: Path) -> Endpoint:
+    switch = EosSwitch(folder)
+
+    def mapped(dscp: int) -> Step:
+        return Step("a map", f"qos map dscp {dscp} to traffic-class 6\n")
+
+    return Endpoint(
+        lambda: EosDriver(
+            "leaf1", f"127.0.0.1:{switch.port}", login=switch.login, state=folder / "pending"
+        ),
+        switch.running, (mapped(1),), (mapped(2), Step("none", "qos map dscp 3 to nonsense\n")),
+        "", switch.end,
+    )  # fmt: skip
+
+
+MADE = {"linux": linux, "sonic": sonic, "gnmi": gnmi, "netconf": netconf, "eos": eos}
 # pygnmi leaves the files that it reads to the collector.
 LEAKY = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
@@ -117,7 +136,8 @@ LEAKY = pytest.mark.filterwarnings(
 
 
 @pytest.fixture(
-    scope="module", params=["linux", "sonic", pytest.param("gnmi", marks=LEAKY), "netconf"]
+    scope="module",
+    params=["linux", "sonic", pytest.param("gnmi", marks=LEAKY), "netconf", "eos"],
 )
 def endpoint(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

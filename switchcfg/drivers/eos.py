@@ -1,0 +1,139 @@
+"""Arista EOS over eAPI, by NAPALM. Needs the extra `eos` (napalm).
+
+A configuration session is a candidate, and commits with a timer: EOS reverts by itself. Confirming
+also writes the startup configuration, all of it: that is NAPALM's way, and outlasts a restart.
+Who logs in comes from the environment: see `switchcfg.drivers.login`, kind EOS.
+"""
+
+import asyncio
+import logging
+import secrets
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from napalm import get_network_driver
+from napalm.base.exceptions import (
+    CommitError,
+    ConnectionException,
+    MergeConfigException,
+    SessionLockedException,
+    UnsupportedVersion,
+)
+from pyeapi.eapilib import CommandError, EapiError
+
+from switchcfg.drivers.driver import Commit, Pending, busy
+from switchcfg.drivers.login import Login
+from switchcfg.drivers.note import Note
+from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
+
+TIMEOUT: Final = 60  # seconds for one call
+PORT: Final = 443
+LONGEST: Final = 86_399  # seconds; NAPALM writes the timer as a time of day
+T = TypeVar("T")
+logging.getLogger("pyeapi").setLevel(logging.CRITICAL)  # what it logs, it raises as well
+
+
+class EosDriver:
+    """eAPI keeps no connection; a session on the switch has a name, which others may use."""
+
+    def __init__(self, device: str, address: str, *, login: Login, state: Path) -> None:
+        """`state`: a folder for notes of who committed, which the switch does not keep."""
+        self.device, self.address = device, address
+        self._login = login
+        self._note = Note(state / f"{device}.eos")
+        self._opened: Any = None
+
+    async def get(self) -> str:
+        return await self._call(lambda switch: str(switch.get_config("running")["running"]))
+
+    async def commit(self, commit: Commit) -> None:
+        await self._call(lambda switch: self._commit(switch, commit))
+
+    def _commit(self, switch: Any, commit: Commit) -> None:
+        if found := self._pending(switch):
+            raise busy(self.device, found.who)
+        name = f"switchcfg_{secrets.token_hex(8)}"
+        switch.config_session = name
+        switch.load_merge_candidate(config="".join(step.payload for step in commit.steps))
+        try:
+            self._note.write(name, commit.who, commit.seconds)
+            switch.commit_config(revert_in=min(commit.seconds, LONGEST))
+        except (CommitError, CommandError):
+            self._note.drop()
+            switch.discard_config()
+            raise
+
+    async def confirm(self) -> None:
+        await self._call(lambda switch: self._end(switch, switch.confirm_commit))
+
+    async def abort(self) -> None:
+        await self._call(lambda switch: self._end(switch, switch.rollback))
+
+    def _end(self, switch: Any, how: Callable[[], None]) -> None:
+        noted = self._note.read()
+        self._note.drop()
+        if noted is None or noted[0] not in _timers(switch):
+            raise NothingPending(f"{self.device}: nothing is pending from here, or reverted since")
+        switch.config_session = noted[0]
+        how()
+
+    async def pending(self) -> Pending | None:
+        return await self._call(self._pending)
+
+    def _pending(self, switch: Any) -> Pending | None:
+        noted = self._note.read()
+        for name, seconds in _timers(switch).items():
+            if noted is not None and noted[0] == name:
+                return noted[1]
+            return Pending(f"session {name}", seconds)
+        return None
+
+    async def examine(self) -> Sequence[str]:
+        try:
+            await self.pending()
+        except CommitFailed as exc:
+            return [str(exc)]
+        return []
+
+    async def close(self) -> None:
+        if self._opened is not None:
+            self._opened.config_session = None  # or closing takes back what is pending
+            switch, self._opened = self._opened, None
+            await asyncio.to_thread(switch.close)
+
+    async def _call(self, what: Callable[[Any], T]) -> T:
+        return await asyncio.to_thread(self._do, what)
+
+    def _do(self, what: Callable[[Any], T]) -> T:
+        try:
+            if self._opened is None:
+                switch = self._switch()
+                switch.open()
+                self._opened = switch
+            return what(self._opened)
+        except SessionLockedException as exc:
+            raise Busy(f"{self.device}: somebody has a configuration session open") from exc
+        except (MergeConfigException, CommitError, CommandError) as exc:
+            raise CommitFailed(f"{self.device}: refused: {exc}") from exc
+        except UnsupportedVersion as exc:
+            raise CommitFailed(f"{self.device}: EOS {exc}: need 4.23 or later") from exc
+        except (ConnectionException, EapiError, OSError) as exc:
+            raise Unreachable(f"{self.device} ({self.address}): {exc}") from exc
+
+    def _switch(self) -> Any:
+        one = self.address.count(":") == 1
+        host, _, port = self.address.rpartition(":") if one else (self.address, "", "")
+        trust = ssl.create_default_context(cafile=self._login.ca)
+        if self._login.cert:
+            trust.load_cert_chain(self._login.cert, self._login.key)
+        more = {"transport": "https", "port": int(port or PORT), "context": trust}
+        kind = get_network_driver("eos")
+        return kind(host, self._login.user, self._login.password, TIMEOUT, optional_args=more)
+
+
+def _timers(switch: Any) -> dict[str, float]:
+    """Session -> seconds until it reverts; -1: unknown."""
+    found: dict[str, float] = switch._get_pending_commits()  # noqa: SLF001  # tells no other way
+    return found

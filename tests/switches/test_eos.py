@@ -1,0 +1,174 @@
+"""switchcfg and a switch that speaks eAPI: NAPALM, real HTTP and TLS, sessions with a timer."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from switchcfg.drivers.login import Login
+from tests.switches.certificates import certificate
+from tests.switches.eos_target import PASSWORD, USER
+from tests.switches.ssh_switch import until
+
+INTENT = """\
+schema = 1
+[fabric]
+name = "lab"
+[[device]]
+name = "leaf1"
+platform = "eos"
+address = "127.0.0.1:PORT"
+[[device.ports]]
+names = ["Ethernet1", "Ethernet2"]
+rate = "100Gbit"
+"""
+THEIRS = """\
+qos map dscp 46 to traffic-class 5
+interface Ethernet1
+   description theirs
+interface Ethernet2
+qos profile theirs
+   qos trust cos
+"""
+
+
+class EosSwitch:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        certificate(folder, "server", certificate(folder, "ca"))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        (folder / "intent.toml").write_text(INTENT.replace("PORT", str(self.port)))
+        (folder / "running").write_text(THEIRS)
+        self.delay(0.0)
+        argv = (sys.executable, "-m", "tests.switches.eos_target", folder, str(self.port))
+        self.child = subprocess.Popen(argv)
+        until((folder / "ready").exists)
+        self.environment = {
+            **os.environ, "XDG_STATE_HOME": str(folder / "state"),
+            "SWITCHCFG_EOS_CA": str(folder / "ca.pem"),
+            "SWITCHCFG_EOS_USER": USER, "SWITCHCFG_EOS_PASSWORD": PASSWORD,
+        }  # fmt: skip
+
+    @property
+    def login(self) -> Login:
+        return Login(str(self.folder / "ca.pem"), "", "", USER, PASSWORD)
+
+    def delay(self, seconds: float) -> None:
+        (self.folder / "delay").write_text(str(seconds))
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        fill = {"INTENT": str(self.folder / "intent.toml"), "PLANS": str(self.folder / "plans")}
+        argv = (sys.executable, "-m", "switchcfg.main", *(fill.get(w, w) for w in words))
+        return subprocess.Popen(argv, env=self.environment, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+    def run(self, *words: str) -> tuple[int, str]:
+        child = self.start(*words)
+        out, err = child.communicate(timeout=60)
+        return child.returncode, out + err
+
+    def running(self) -> str:
+        return (self.folder / "running").read_text()
+
+    def end(self) -> None:
+        self.child.kill()
+        self.child.wait()
+
+
+@pytest.fixture
+def switch(tmp_path: Path) -> Iterator[EosSwitch]:
+    made = EosSwitch(tmp_path)
+    yield made
+    made.end()
+
+
+def planned(switch: EosSwitch) -> None:
+    code, said = switch.run("plan", "INTENT", "--out", "PLANS")
+    assert code == 2, said
+
+
+def canonical(text: str) -> set[tuple[str, ...]]:
+    """Lines with their sections; a switch says sections in any order."""
+    found: set[tuple[str, ...]] = set()
+    above: list[str] = []
+    for line in text.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 3
+        above[depth:] = [line.strip()]
+        found.add(tuple(above))
+    return found
+
+
+def test_it_is_applied_verified_saved_and_rolled_back(switch: EosSwitch) -> None:
+    before = switch.running()
+    assert switch.run("doctor", "INTENT") == (0, "leaf1: ready\n")
+    planned(switch)
+    code, said = switch.run("apply", "INTENT", "PLANS")
+    assert code == 0, said
+    assert switch.run("verify", "INTENT")[0] == 0
+    assert switch.run("drift", "INTENT")[0] == 0
+    assert "qos profile theirs\n   qos trust cos" in switch.running()
+    assert "service-profile DLCP" in switch.running()
+    assert (switch.folder / "startup").read_text() == switch.running()
+    code, said = switch.run("rollback", "INTENT", "--device", "leaf1")
+    assert code == 0, said
+    assert canonical(switch.running()) == canonical(before)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_nobody_confirms_reverts_by_itself(switch: EosSwitch, killed: bool) -> None:
+    before = switch.running()
+    planned(switch)
+    if killed:
+        switch.delay(1.0)
+        child = switch.start("apply", "INTENT", "PLANS", "--revert-after", "5")
+        until(lambda: switch.running() != before)
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    else:
+        assert switch.run("apply", "INTENT", "PLANS", "--pending", "--revert-after", "5")[0] == 0
+        assert switch.running() != before
+        code, said = switch.run("apply", "INTENT", "PLANS")
+        assert code == 1
+        assert "[busy]" in said
+    until(lambda: switch.running() == before)
+    assert not (switch.folder / "startup").exists()
+
+
+def test_another_hosts_commit_is_left_alone(switch: EosSwitch) -> None:
+    planned(switch)
+    assert switch.run("apply", "INTENT", "PLANS", "--pending")[0] == 0
+    applied = switch.running()
+    switch.environment |= {"XDG_STATE_HOME": str(switch.folder / "elsewhere")}
+    code, said = switch.run("doctor", "INTENT")
+    assert code == 1
+    assert "a commit is pending: session switchcfg_" in said
+    code, said = switch.run("abort", "INTENT")
+    assert code == 1
+    assert "[nothing_pending]" in said
+    assert switch.running() == applied
+
+
+def test_a_wrong_password_is_one_error_that_does_not_tell_it(switch: EosSwitch) -> None:
+    switch.environment |= {"SWITCHCFG_EOS_PASSWORD": "a guess"}
+    code, said = switch.run("verify", "INTENT")
+    assert code == 1
+    assert said.count("[unreachable]") == 1
+    assert "Traceback" not in said
+    assert "a guess" not in said
+
+
+def test_a_server_that_the_ca_did_not_sign_is_refused(switch: EosSwitch, tmp_path: Path) -> None:
+    certificate(tmp_path, "other")
+    switch.environment |= {"SWITCHCFG_EOS_CA": str(tmp_path / "other.pem")}
+    code, said = switch.run("verify", "INTENT")
+    assert code == 1
+    assert "CERTIFICATE_VERIFY_FAILED" in said
+    assert "[unreachable]" in said
+    assert "Traceback" not in said
