@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 
 # Pure packages are measured by their own tests: the rest of the suite must not hide a gap in them.
 PURE_TESTS := $(wildcard tests/contract tests/core tests/collectives tests/sim tests/switchcfg)
-TRAFFIC_TESTS := tests/switches/test_traffic.py
+TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.collectives \
 	--cov=switchcfg --cov-branch --cov-report=term --cov-fail-under=95
 
@@ -16,7 +16,7 @@ venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,demo,dev,eos,gnmi,netconf,ssh]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,demo,dev,eos,gnmi,netconf,ssh,yang]'
 	touch $@
 
 test: cov e2e-switch
@@ -52,13 +52,13 @@ check: lint types contracts test
 
 # The emulated fabric of tests and benchmarks; without it those tests are skipped by name.
 system-deps:
-	@missing=; for tool in ip tc nft ethtool clang sshd redis-cli netconfd; do \
+	@missing=; for tool in ip tc nft ethtool clang sshd redis-cli netconfd yanglint; do \
 		command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	[ -e /usr/include/bpf/bpf_helpers.h ] || missing="$$missing libbpf-dev"; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends \
-			clang ethtool iproute2 libbpf-dev netconfd nftables openssh-server redis-tools || echo "system-deps: apt-get failed"; fi
+			clang ethtool iproute2 libbpf-dev libyang2-tools netconfd nftables openssh-server redis-tools || echo "system-deps: apt-get failed"; fi
 	@for tool in ip tc nft ethtool; do command -v $$tool >/dev/null || \
 		echo "system-deps: no $$tool: tests marked 'netns' will be skipped"; done
 	@command -v clang >/dev/null || \
@@ -67,6 +67,8 @@ system-deps:
 		echo "system-deps: no sshd: tests of switchcfg over SSH will be skipped"
 	@command -v redis-check-rdb >/dev/null || \
 		echo "system-deps: no redis: tests of switchcfg with SONiC will be skipped"
+	@command -v yanglint >/dev/null || \
+		echo "system-deps: no yanglint: tests of SONiC's YANG models will be skipped"
 	@[ "$$(id -u)" = 0 ] || echo "system-deps: not root: tests marked 'netns' will be skipped"
 
 clean:

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 from switchcfg import on_devices, plan_text, records
 from switchcfg.errors import BadIntent, BadPlan, BadState, SwitchcfgError
 from switchcfg.intent import Device, Intent, parse
-from switchcfg.plan import Plan, dump, load, plan, removal
+from switchcfg.plan import Plan, dump, load
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.table import bits_per_second
 from switchcfg.workflow import REVERT_AFTER
@@ -62,7 +62,11 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     made.add_argument("--remove", action="store_true", help="take away all that switchcfg made")
     made.add_argument("--out", type=Path, metavar="DIR", help="save DEVICE.plan.json here")
-    made.add_argument("--json", action="store_true", help="print JSON")
+    made.add_argument(
+        "--yang", type=Path, metavar="DIR",
+        help="check SONiC switches against the YANG models in this folder too, such as a "
+        "switch's own /usr/local/yang-models",
+    )  # fmt: skip
     on_devices.add_options(made)
     made.set_defaults(run=_plan)
     made = commands.add_parser("show", help="a saved plan, and what the device would be told")
@@ -78,11 +82,13 @@ def _add_changing(commands: Any) -> None:
     made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
     made.add_argument("plans", type=Path, nargs="+", metavar="PLAN", help="files, or folders")
     made.add_argument("--pending", action="store_true", help="leave it to `confirm` or to time")
+    _add_save(made)
     _add_reverting(made)
     made.set_defaults(run=_apply)
     made = commands.add_parser("rollback", help="take back what was last applied from here")
     made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
     made.add_argument("--device", action="append", metavar="NAME", required=True)
+    _add_save(made)
     _add_reverting(made)
     made.set_defaults(run=_rollback)
     for name, run, text in (
@@ -91,6 +97,9 @@ def _add_changing(commands: Any) -> None:
     ):
         made = commands.add_parser(name, help=text)
         _common(made)
+        _add_records(made)
+        if name == "confirm":
+            _add_save(made)
         on_devices.add_options(made)
         made.set_defaults(run=_on_all, work=run)
 
@@ -102,6 +111,13 @@ def _add_reverting(made: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     _add_records(made)
     on_devices.add_options(made)
+
+
+def _add_save(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--save", action="store_true",
+        help="then have the device save all that it runs, so that a restart keeps it",
+    )  # fmt: skip
 
 
 def _add_records(made: argparse.ArgumentParser) -> None:
@@ -121,7 +137,7 @@ def _add_asking(commands: Any) -> None:
         _common(made)
         _add_records(made)
         on_devices.add_options(made)
-        made.set_defaults(run=run, remove=False)
+        made.set_defaults(run=run, remove=False, yang=None)
         if name == "verify":
             _add_traffic(made)
 
@@ -192,10 +208,12 @@ def _plan(options: argparse.Namespace) -> int:
 def _from_file(intent: Intent, device: Device, options: argparse.Namespace, alone: bool) -> Plan:
     platform = PLATFORMS[device.platform]
     present = platform.read(_present(options.present, device, alone=alone))
-    return (removal if options.remove else plan)(intent, device, platform, present)
+    return on_devices.planner(options)(intent, device, platform, present)
 
 
 def _apply(options: argparse.Namespace) -> int:
+    if options.pending and options.save:
+        raise BadPlan("--save: what is pending may revert; save with `switchcfg confirm --save`")
     plans = [load(_read(file, BadPlan), str(file)) for file in _plan_files(options.plans)]
     return SAME if on_devices.apply(_intent(options.intent), plans, options) else FAILED
 
@@ -218,14 +236,15 @@ def _verify(options: argparse.Namespace) -> int:
     if options.traffic:
         return SAME if on_devices.traffic(intent, options) else CHANGES
     found = on_devices.planned(intent, _devices(intent, options.device), options)
-    _print(found, as_json=False)
+    _print(found, as_json=options.json)
     return CHANGES if any(each.changes for each in found) else SAME
 
 
 def _drift(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
-    differs = on_devices.drift(intent, _devices(intent, options.device), options)
-    return CHANGES if differs else SAME
+    found = on_devices.drift(intent, _devices(intent, options.device), options)
+    _print(found, as_json=options.json, total=False)
+    return CHANGES if any(each.changes for each in found) else SAME
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -250,7 +269,7 @@ def _show(options: argparse.Namespace) -> int:
     return CHANGES if found.changes else SAME
 
 
-def _print(plans: Sequence[Plan], *, as_json: bool) -> None:
+def _print(plans: Sequence[Plan], *, as_json: bool, total: bool = True) -> None:
     if as_json:
         document: dict[str, Any] = {
             "summary": plan_text.summary(plans),
@@ -260,7 +279,8 @@ def _print(plans: Sequence[Plan], *, as_json: bool) -> None:
         return
     for each in plans:
         sys.stdout.writelines(f"{line}\n" for line in plan_text.lines(each))
-    sys.stdout.write(plan_text.summary(plans) + "\n")
+    if total:
+        sys.stdout.write(plan_text.summary(plans) + "\n")
 
 
 def _intent(file: Path) -> Intent:

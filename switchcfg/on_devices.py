@@ -2,20 +2,24 @@
 
 import argparse
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 
-from switchcfg import plan_text, records, workflow
+from switchcfg import records, sonic_yang, workflow
 from switchcfg.drivers.driver import Driver
 from switchcfg.drivers.known import driver_for
 from switchcfg.errors import BadPlan, CannotExpress, SwitchcfgError
 from switchcfg.intent import Device, Intent
-from switchcfg.plan import Plan, plan, refuse, removal, reverse
+from switchcfg.plan import Plan, plan, refuse, refused, removal, reverse
 from switchcfg.platforms.known import PLATFORMS
+from switchcfg.platforms.platform import Platform
+from switchcfg.platforms.sonic import Sonic, document
 from switchcfg.rollout import Outcome, every, roll
-from switchcfg.state import after, difference
+from switchcfg.state import State, after, difference
 from switchcfg.traffic import lines
 
 Work = Callable[[Device, Driver], Awaitable[None]]
@@ -26,11 +30,12 @@ def add_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("--ssh-config", type=Path, metavar="FILE", help="instead of ~/.ssh/config")
     made.add_argument("--at-once", type=int, default=8, metavar="N", choices=range(1, 257),
                       help="devices of one side at a time (%(default)s)")  # fmt: skip
+    made.add_argument("--json", action="store_true", help="print JSON")
 
 
 def planned(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> list[Plan]:
     """A plan for each device, from what it says of itself now."""
-    make = removal if options.remove else plan
+    make = planner(options)
     found: dict[str, Plan] = {}
 
     async def work(device: Device, driver: Driver) -> None:
@@ -39,8 +44,25 @@ def planned(intent: Intent, devices: Sequence[Device], options: argparse.Namespa
             intent, device, platform, await workflow.present(driver, platform)
         )
 
-    _all(intent, devices, options, work)
+    _raise(_every(intent, devices, options, work))
     return [found[device.name] for device in devices]
+
+
+def planner(options: argparse.Namespace) -> Callable[[Intent, Device, Platform, State], Plan]:
+    """`plan` or `removal`, with the checks that were asked for."""
+    make = removal if options.remove else plan
+    if options.yang is None:
+        return make
+
+    def checked(intent: Intent, device: Device, platform: Platform, present: State) -> Plan:
+        made = make(intent, device, platform, present)
+        if platform.name == Sonic.name:
+            problems = sonic_yang.check(document(after(present, made.changes)), options.yang)
+            if problems:
+                raise refused(f"{device.name}: the models in {options.yang}", problems)
+        return made
+
+    return checked
 
 
 def apply(intent: Intent, plans: Sequence[Plan], options: argparse.Namespace) -> bool:
@@ -59,11 +81,22 @@ def apply(intent: Intent, plans: Sequence[Plan], options: argparse.Namespace) ->
             driver, platform, wanted,
             seconds=options.revert_after, confirm=not options.pending, tell=_tell,
         )  # fmt: skip
-        if not options.pending:
-            records.keep(options.records, wanted, snapshot)
+        records.keep(options.records, wanted, snapshot, pending=options.pending)
+        await _save(device, driver, options)
 
-    return _told(asyncio.run(roll(devices, _connected(intent, options, work),
-                                  at_once=options.at_once)))  # fmt: skip
+    def ended(outcome: Outcome) -> None:
+        if len(devices) > 1:
+            _tell(f"{len(outcome.done) + len(outcome.failed)} of {len(devices)} devices")
+
+    do = _connected(intent, options, work)
+    outcome = asyncio.run(roll(devices, do, at_once=options.at_once, ended=ended))
+    _tell_failures(outcome)
+    if outcome.left:
+        _tell(f"not begun: {', '.join(outcome.left)}; run it again once this is mended: "
+              "what is done has an empty plan")  # fmt: skip
+    _tell(f"{len(outcome.done)} done, {len(outcome.failed)} failed, {len(outcome.left)} not begun")
+    _document(outcome, options)
+    return not outcome.failed
 
 
 def rollback(intent: Intent, device: Device, options: argparse.Namespace) -> None:
@@ -77,12 +110,14 @@ def rollback(intent: Intent, device: Device, options: argparse.Namespace) -> Non
             driver, platform, back, seconds=options.revert_after, confirm=True, tell=_tell
         )
         records.undo(record)
+        await _save(device, driver, options)
 
-    _all(intent, [device], options, work)
+    _document(outcome := _every(intent, [device], options, work), options)
+    _raise(outcome)
 
 
-def drift(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> bool:
-    """Print where devices are not any more what was last applied from here. True: they differ."""
+def drift(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> list[Plan]:
+    """What would bring devices back to what was last applied from here."""
     found: list[Plan] = []
 
     async def work(device: Device, driver: Driver) -> None:
@@ -93,10 +128,8 @@ def drift(intent: Intent, devices: Sequence[Device], options: argparse.Namespace
         changes = difference(await workflow.present(driver, platform), mine, owns)
         found.append(Plan(device.name, device.platform, intent.fabric, "", changes, (), ()))
 
-    _all(intent, devices, options, work)
-    for each in sorted(found, key=lambda each: each.device):
-        sys.stdout.writelines(f"{line}\n" for line in plan_text.lines(each))
-    return any(each.changes for each in found)
+    _raise(_every(intent, devices, options, work))
+    return sorted(found, key=lambda each: each.device)
 
 
 def confirm(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> None:
@@ -104,9 +137,12 @@ def confirm(intent: Intent, devices: Sequence[Device], options: argparse.Namespa
 
     async def work(device: Device, driver: Driver) -> None:
         await driver.confirm()
+        records.settle(options.records, device.name, confirmed=True)
         _tell(f"{device.name}: confirmed")
+        await _save(device, driver, options)
 
-    _all(intent, devices, options, work)
+    _document(outcome := _every(intent, devices, options, work), options)
+    _raise(outcome)
 
 
 def abort(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> None:
@@ -114,23 +150,27 @@ def abort(intent: Intent, devices: Sequence[Device], options: argparse.Namespace
 
     async def work(device: Device, driver: Driver) -> None:
         await driver.abort()
+        records.settle(options.records, device.name, confirmed=False)
         _tell(f"{device.name}: reverted")
 
-    _all(intent, devices, options, work)
+    _document(outcome := _every(intent, devices, options, work), options)
+    _raise(outcome)
 
 
 def doctor(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> bool:
     """Print what keeps each device from being configured. True: nothing does."""
-    well = True
+    complaints: dict[str, list[str]] = {}
 
     async def work(device: Device, driver: Driver) -> None:
-        nonlocal well
         found = [text async for text in _complaints(intent, device, driver)]
-        well = well and not found
+        complaints[device.name] = found
         for text in found or ["ready"]:
             _tell(f"{device.name}: {text}")
 
-    return _told(_every(intent, devices, options, work), quiet=True) and well
+    outcome = _every(intent, devices, options, work)
+    _tell_failures(outcome)
+    _document(outcome, options, complaints=complaints)
+    return not outcome.failed and not any(complaints.values())
 
 
 async def _complaints(intent: Intent, device: Device, driver: Driver) -> AsyncIterator[str]:
@@ -148,16 +188,9 @@ async def _complaints(intent: Intent, device: Device, driver: Driver) -> AsyncIt
         yield str(exc)
 
 
-def _all(
-    intent: Intent, devices: Sequence[Device], options: argparse.Namespace, work: Work
-) -> None:
-    """Do it to all devices; raises the first error, after the others have been told."""
-    outcome = _every(intent, devices, options, work)
-    errors = list(outcome.failed.values())
-    for exc in errors[1:]:
-        _tell(f"switchcfg: {exc} [{exc.code}]")
-    if errors:
-        raise errors[0]
+async def _save(device: Device, driver: Driver, options: argparse.Namespace) -> None:
+    if options.save:
+        _tell(f"{device.name}: {await driver.save() or 'saved'}")
 
 
 def _every(
@@ -191,17 +224,27 @@ async def _driver(
         await driver.close()
 
 
-def _told(outcome: Outcome, *, quiet: bool = False) -> bool:
-    """Print what became of all. True: all went well."""
+def _raise(outcome: Outcome) -> None:
+    """Raises: the first error, after the others have been told."""
+    errors = list(outcome.failed.values())
+    for exc in errors[1:]:
+        _tell(f"switchcfg: {exc} [{exc.code}]")
+    if errors:
+        raise errors[0]
+
+
+def _tell_failures(outcome: Outcome) -> None:
     for exc in outcome.failed.values():
         _tell(f"switchcfg: {exc} [{exc.code}]")
-    if outcome.left:
-        _tell(f"not begun: {', '.join(outcome.left)}; run it again once this is mended: "
-              "what is done has an empty plan")  # fmt: skip
-    if not quiet:
-        _tell(f"{len(outcome.done)} done, {len(outcome.failed)} failed, "
-              f"{len(outcome.left)} not begun")  # fmt: skip
-    return not outcome.failed
+
+
+def _document(outcome: Outcome, options: argparse.Namespace, **more: object) -> None:
+    """What became of each, as JSON on standard output, where that was asked for."""
+    if not options.json:
+        return
+    failed = {name: {"error": str(exc), "code": exc.code} for name, exc in outcome.failed.items()}
+    document = {"done": outcome.done, "failed": failed, "not_begun": outcome.left, **more}
+    sys.stdout.write(json.dumps(document, indent=1) + "\n")
 
 
 def _tell(line: str) -> None:
@@ -220,5 +263,8 @@ def traffic(intent: Intent, options: argparse.Namespace) -> bool:
     sender, receiver, address = options.traffic
     between = probing.Between(sender, receiver, address, options.load)
     found = asyncio.run(probing.verdict(intent.classes, between, config=options.ssh_config))
-    sys.stdout.writelines(f"{line}\n" for line in lines(found))
+    if options.json:
+        sys.stdout.write(json.dumps({**asdict(found), "passes": found.passes}, indent=1) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in lines(found))
     return found.passes

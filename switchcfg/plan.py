@@ -6,7 +6,7 @@ accident or an edit, not an attacker, who could write another plan as well.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -82,9 +82,14 @@ def refuse(platform: Platform, device: Device, state: State) -> None:
     """Raises: Refused."""
     found = platform.check(state, device)
     if found:
-        rest = len(found) - MAX_SHOWN
-        more = [f"... and {rest} more"] if rest > 0 else []
-        raise Refused("\n  ".join([f"{device.name}: refused", *found[:MAX_SHOWN], *more]))
+        raise refused(f"{device.name}: refused", found)
+
+
+def refused(title: str, found: Sequence[str]) -> Refused:
+    """The error that names them, or the first of many."""
+    rest = len(found) - MAX_SHOWN
+    more = [f"... and {rest} more"] if rest > 0 else []
+    return Refused("\n  ".join([title, *found[:MAX_SHOWN], *more]))
 
 
 def _plan(

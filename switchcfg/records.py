@@ -1,6 +1,7 @@
 """What was applied, kept on the machine that applied it: to roll back, and to tell drift from work.
 
-FOLDER/DEVICE/TIME.json: the plan, what the device was before, and a hash over both.
+FOLDER/DEVICE/TIME.json: the plan, what the device was before, and a hash over both. While nobody
+has confirmed it, TIME.pending: it may revert.
 """
 
 import hashlib
@@ -16,7 +17,8 @@ from switchcfg.errors import BadPlan
 from switchcfg.plan import Plan
 
 VERSION: Final = 1
-UNDONE: Final = ".undone"  # ending of a record that was rolled back
+ENDING: Final = ".json"
+UNDONE, PENDING = ".undone", ".pending"  # of a record that was rolled back; not confirmed yet
 
 
 def default_folder() -> Path:
@@ -34,14 +36,14 @@ class Record:
     snapshot: str  # what the device said of itself before
 
 
-def keep(folder: Path, plan: Plan, snapshot: str) -> Path:
+def keep(folder: Path, plan: Plan, snapshot: str, *, pending: bool = False) -> Path:
     """Write a record; other users may not read it. Raises: OSError."""
+    settle(folder, plan.device, confirmed=False)  # one that was pending before has reverted
     home = folder / plan.device
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     body = {"switchcfg record": VERSION, "plan": plans.dump(plan), "snapshot": snapshot}
-    file = (
-        home / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{time.time_ns() % 10**9:09}.json"
-    )
+    now = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{time.time_ns() % 10**9:09}"
+    file = home / f"{now}{PENDING if pending else ENDING}"
     draft = file.with_suffix(".draft")
     draft.touch(0o600)
     draft.write_text(json.dumps({**body, "seal": _seal(body)}), encoding="utf-8")
@@ -49,9 +51,18 @@ def keep(folder: Path, plan: Plan, snapshot: str) -> Path:
     return file
 
 
+def settle(folder: Path, device: str, *, confirmed: bool) -> None:
+    """What was pending was confirmed, or it is gone. Raises: OSError."""
+    for file in (folder / device).glob(f"*{PENDING}"):
+        if confirmed:
+            file.rename(file.with_suffix(ENDING))
+        else:
+            file.unlink()
+
+
 def last(folder: Path, device: str) -> Record:
     """The last one that was not rolled back. Raises: BadPlan."""
-    found = sorted((folder / device).glob("*.json"))
+    found = sorted((folder / device).glob(f"*{ENDING}"))
     if not found:
         raise BadPlan(f"{device}: no record in {folder}: nothing was applied from here")
     return _load(found[-1])

@@ -11,6 +11,7 @@ from switchcfg.intent import Device
 AT_ONCE: Final = 8  # devices of one side
 
 Do = Callable[[Device], Awaitable[None]]
+Ended = Callable[["Outcome"], None]
 
 
 @dataclass(slots=True)
@@ -38,8 +39,11 @@ def waves(devices: Sequence[Device]) -> list[list[Device]]:
     return [*out, *sorted(sides.values(), key=lambda wave: wave[0].side != canary.side)]
 
 
-async def roll(devices: Sequence[Device], do: Do, *, at_once: int = AT_ONCE) -> Outcome:
-    """Do it to all, wave by wave. After a failure nobody is begun; who is begun is finished."""
+async def roll(
+    devices: Sequence[Device], do: Do, *, at_once: int = AT_ONCE, ended: Ended = lambda _: None
+) -> Outcome:
+    """Do it to all, wave by wave. After a failure nobody is begun; who is begun is finished.
+    `ended` is told after each."""
     outcome = Outcome()
     room = asyncio.Semaphore(at_once)
 
@@ -49,6 +53,7 @@ async def roll(devices: Sequence[Device], do: Do, *, at_once: int = AT_ONCE) -> 
                 outcome.left.append(device.name)
                 return
             await _attempt(device, do, outcome)
+            ended(outcome)
 
     for wave in waves(devices):
         await asyncio.gather(*map(one, wave))

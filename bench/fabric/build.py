@@ -130,7 +130,7 @@ def _equip(
     lines = [
         line
         for way in ways
-        if not way.from_host
+        if not way.from_host and not plan.bare
         for line in port_lines(plan, way.source.device, conditions[way.name].rate)
     ]
     command("tc", "-n", namespace, "-batch", "-", stdin="\n".join(lines))

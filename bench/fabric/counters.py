@@ -36,7 +36,7 @@ class DirectionStatistics:
     marked_packets: int
     lost_packets: int  # by random loss, single or in bursts
     cut_packets: int  # by a silent cut
-    queues: Mapping[str, QueueStatistics]  # by class; empty where a host sends
+    queues: Mapping[str, QueueStatistics]  # by class; empty where a host sends, or others made them
 
 
 def statistics(name: str, plan: Plan) -> dict[str, DirectionStatistics]:
@@ -66,7 +66,7 @@ def _direction(
 ) -> DirectionStatistics:
     name = chain_name(way)
     lost, cut = (counters[f"{kind}_{name}"]["packets"] for kind in ("lost", "cut"))
-    if way.from_host:
+    if way.from_host or not made:
         passed = counters[f"passed_{name}"]
         return DirectionStatistics(passed["packets"], passed["bytes"], 0, 0, 0, lost, cut, {})
     each = {

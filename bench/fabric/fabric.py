@@ -90,7 +90,7 @@ class Fabric:
         """How this fabric does what can be done in more than one way."""
         seeded = Path("/proc/sys/net/ipv4", SEED).exists()
         return {
-            "queues": "htb, strict by class" if self.plan.classes else "htb, one fifo",
+            "queues": _queues(self.plan),
             "marks": "nft virtual queue" if self.plan.ecn_bytes else "none",
             "early drops": _DROPPERS[self.plan.early_drop] if self.plan.ecn_bytes else "none",
             "ecmp": f"seed {self.plan.seed}" if seeded else "random seed",
@@ -109,6 +109,8 @@ class Fabric:
 
     def limit(self, link: str, rate: str) -> None:
         """Change the rate of a link, both ways, or of one direction (`l0:s1`)."""
+        if self.plan.bare:
+            raise FabricError(f"limit {link}: a bare fabric has no rates; configure its switches")
         for way in self._change(link, rate=rate):
             namespace, device = self.namespace(way.source.node), way.source.device
             if way.from_host:  # it has no queue before its first limit
@@ -195,6 +197,12 @@ class Fabric:
         """End all programs of the hosts and remove every trace."""
         self.end(self._children)
         namespaces.remove(namespaces.namespaces(self.name))
+
+
+def _queues(plan: Plan) -> str:
+    if plan.bare:
+        return "none"
+    return "htb, strict by class" if plan.classes else "htb, one fifo"
 
 
 @contextmanager

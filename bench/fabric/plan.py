@@ -41,6 +41,7 @@ class Plan:
     classes: bool = False  # one strict priority queue per traffic class
     ecn_bytes: int = 0  # backlog above which ECT packets are marked, droppable ones dropped; 0: off
     early_drop: str = ""  # what drops by drop rank: "bpf", "nft"; "" is the best there is
+    bare: bool = False  # switch ports have no queues and no rates: switchcfg shall give them
     seed: int = 1  # of the ECMP hash
 
     def __post_init__(self) -> None:
@@ -53,6 +54,8 @@ class Plan:
         _within("buffer_bytes", self.buffer_bytes, MIN_BUFFER, 1 << 30)
         _within("ecn_bytes", self.ecn_bytes, 0, self.buffer_bytes)
         _within("seed", self.seed, 1, 1 << 30)
+        if self.bare and (self.classes or self.ecn_bytes):
+            raise FabricError("bare: no classes and no marks, who configures the switches has them")
         if self.early_drop not in {"", "bpf", "nft"}:
             raise FabricError(f"early_drop {self.early_drop!r}: need bpf, nft or nothing")
         for rate in (self.host_rate, self.spine_rate):

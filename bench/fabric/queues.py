@@ -33,7 +33,9 @@ class Queue:
 
 
 def queues(plan: Plan) -> tuple[Queue, ...]:
-    """The FIFOs of every port, the first served first."""
+    """The FIFOs of every port, the first served first; none where others make them."""
+    if plan.bare:
+        return ()
     known = tuple(traffic_classes().values())
     if not plan.classes:
         return (_queue(ONLY, "1:1", plan.buffer_bytes, known),)

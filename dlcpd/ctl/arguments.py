@@ -253,6 +253,7 @@ def _add_lab_up(made: argparse.ArgumentParser) -> None:
     made.add_argument("--classes", action="store_true", help="a queue per traffic class")
     made.add_argument("--ecn", dest="ecn_bytes", type=size, default=0, metavar="BYTES",
                       help="mark and drop early above this backlog")  # fmt: skip
+    made.add_argument("--bare", action="store_true", help="switches without queues and rates")
     made.add_argument("--seed", type=whole(1, 1 << 30), default=1, help="of the ECMP hash")
 
 

@@ -28,7 +28,7 @@ COUNTERS: Final = {
 def up(options: argparse.Namespace, output: Output) -> int:
     """Make a lab."""
     fields = ("hosts", "leaves", "spines", "rails", "buffer_bytes", "loss", "burst_loss",
-              "burst_length", "classes", "ecn_bytes", "seed")  # fmt: skip
+              "burst_length", "classes", "ecn_bytes", "bare", "seed")  # fmt: skip
     wishes = {field: getattr(options, field) for field in fields}
     rates = {"host_rate": options.rate, "spine_rate": options.spine_rate or options.rate}
     with _labs() as labs:

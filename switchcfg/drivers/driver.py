@@ -57,6 +57,12 @@ class Driver(Protocol):
     async def abort(self) -> None:
         """Revert now. Raises: NothingPending; CommitFailed where the device could not."""
 
+    async def save(self) -> str:
+        """Make what is confirmed outlast a restart, with all else that the device runs.
+
+        Gives why it will not; "": it will. Raises: CommitFailed.
+        """
+
     async def pending(self) -> Pending | None:
         """A commit that is not confirmed, or could not be reverted."""
 

@@ -79,6 +79,9 @@ class EosDriver:
         switch.config_session = noted[0]
         how()
 
+    async def save(self) -> str:
+        return ""  # NAPALM has, with `confirm`
+
     async def pending(self) -> Pending | None:
         return await self._call(self._pending)
 

@@ -69,6 +69,9 @@ class GnmiDriver(ByDeadMan):
 
         return await self._call(ask)
 
+    async def save(self) -> str:
+        return "gNMI cannot ask for it: whether it outlasts a restart is up to the device"
+
     async def close(self) -> None:
         """Nothing is held."""
 

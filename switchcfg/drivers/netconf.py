@@ -25,6 +25,7 @@ TIMEOUT: Final = 60  # seconds for one call; a commit on a full router takes ten
 PORT: Final = 830
 CAPABILITY: Final = "urn:ietf:params:netconf:capability"
 NAMED: Final = f"{CAPABILITY}:confirmed-commit:1.1"
+STARTUP: Final = f"{CAPABILITY}:startup:1.0"
 NEEDED: Final = (f"{CAPABILITY}:candidate:1.0", f"{CAPABILITY}:confirmed-commit:")
 T = TypeVar("T")
 
@@ -102,6 +103,14 @@ class NetconfDriver:
         if pending.seconds < 0:
             raise NothingPending(f"{self.device}: has reverted since")
         return name
+
+    async def save(self) -> str:
+        def copy(session: Any) -> str:
+            if STARTUP in session.server_capabilities:  # else what runs is what it starts with
+                session.copy_config(source="running", target="startup")
+            return ""
+
+        return await self._call(copy)
 
     async def pending(self) -> Pending | None:
         """What this host has committed. Of others the device tells by refusing the lock."""

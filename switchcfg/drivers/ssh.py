@@ -61,6 +61,12 @@ class SshDriver(ByDeadMan):
             await self._connection.wait_closed()
             self._connection = None
 
+    async def save(self) -> str:
+        if not self._shell.save:
+            return "it forgets when it restarts: `switchcfg render` makes a start-up script"
+        await self._run(self._shell.save)
+        return ""
+
     async def _carry_out(self, steps: Sequence[Step]) -> None:
         for script in (self._shell.prepare, *map(self._shell.script, steps)):
             await self._run(self._dead_man.step(script))

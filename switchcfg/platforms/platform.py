@@ -39,6 +39,7 @@ class Shell:
     script: Callable[[Step], str]  # does one step
     prepare: str = ""  # before the first step, once `restore` is in place
     timeout: float = 60.0  # seconds that one script may take
+    save: str = ""  # makes what runs outlast a restart; "" where nothing does
 
 
 @dataclass(frozen=True, slots=True)

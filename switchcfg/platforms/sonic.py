@@ -71,7 +71,8 @@ class Sonic:
             f"config checkpoint {CHECKPOINT}\n"
         )
         snapshot = "sonic-cfggen -d --print-data\n"
-        return Shell(snapshot, ("config", "sonic-cfggen"), _script, prepare, TIMEOUT)
+        tools = ("config", "sonic-cfggen")
+        return Shell(snapshot, tools, _script, prepare, TIMEOUT, "config save -y >/dev/null\n")
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         return tuple(_steps(present, changes))

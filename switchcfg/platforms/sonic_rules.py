@@ -24,7 +24,7 @@ HASH_FIELDS: Final = (
     "IN_PORT", "DST_MAC", "SRC_MAC", "ETHERTYPE", "VLAN_ID", "IP_PROTOCOL", "DST_IP", "SRC_IP",
     "L4_DST_PORT", "L4_SRC_PORT", "INNER_DST_MAC", "INNER_SRC_MAC", "INNER_ETHERTYPE",
     "INNER_IP_PROTOCOL", "INNER_DST_IP", "INNER_SRC_IP", "INNER_L4_DST_PORT",
-    "INNER_L4_SRC_PORT", "IPV6_FLOW_LABEL",
+    "INNER_L4_SRC_PORT", "IPV6_FLOW_LABEL", "RDMA_BTH_OPCODE", "RDMA_BTH_DEST_QP",
 )  # fmt: skip
 # Field of a binding or profile -> table that its value must be in.
 REFERENCES: Final[Mapping[tuple[str, str], str]] = {
@@ -107,6 +107,8 @@ def _wred(key: str, fields: Mapping[str, str]) -> Iterator[str]:
         enable, probability = f"wred_{colour}_enable", f"{colour}_drop_probability"
         low, high = f"{colour}_min_threshold", f"{colour}_max_threshold"
         known |= {enable, probability, low, high}
+        # Thresholds of ECN alone, since 2026-06; we set none, others may have.
+        known |= {f"ecn_{low}", f"ecn_{high}", f"ecn_{colour}_mark_probability"}
         if fields.get(enable, "false") not in ("true", "false"):
             yield f"boolean: WRED_PROFILE|{key} {enable}: write true or false, in small letters"
         if (low in fields) != (high in fields):

@@ -32,6 +32,8 @@ LEAF_SPINE = Plan(hosts=4, leaves=2, spines=2)
         ({"loss": 1.0}, "loss 1.0: need 0 <= loss < 1"),
         ({"burst_length": 0.5}, "burst_length 0.5"),
         ({"seed": 0}, "seed 0"),
+        ({"bare": True, "classes": True}, "bare: no classes"),
+        ({"bare": True, "ecn_bytes": 9000}, "bare: no classes"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(wrong: dict[str, Any], says: str) -> None:

@@ -48,6 +48,10 @@ class SimulatedDriver:
         self.device.do(self.armed.restore)
         self.armed = None
 
+    async def save(self) -> str:
+        await self._called("save")
+        return ""
+
     async def pending(self) -> Pending | None:
         await self._called("pending")
         return Pending(self.armed.who, self.armed.seconds) if self.armed else None

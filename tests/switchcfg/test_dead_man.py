@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     timer = tmp_path / "run" / NAME / "timer"
     if timer.exists():
-        os.killpg(int(timer.read_text()), signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(int(timer.read_text()), signal.SIGKILL)
 
 
 def the(folder: Path) -> DeadMan:

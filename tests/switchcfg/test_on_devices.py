@@ -1,8 +1,10 @@
 """The commands that talk to devices, with simulated ones behind them."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,6 +164,60 @@ def test_a_platform_without_a_driver_says_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "intent.toml"
-    file.write_text(WHOLE)
+    file.write_text(WHOLE.replace('"eos"', '"nxos"'))
     assert main(["verify", str(file), "--device", "leaf2"]) == FAILED
-    assert "no driver for eos yet; save what it says" in capsys.readouterr().err
+    assert "no driver for nxos yet; save what it says" in capsys.readouterr().err
+
+
+def test_all_is_told_in_json_where_that_is_asked_for(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*words: str, code: int) -> Any:
+        assert lab.run(*words, "--json") == code
+        return json.loads(capsys.readouterr().out)
+
+    assert told("doctor", "INTENT", code=SAME)["complaints"] == {"sw": [], "sw2": []}
+    lab.planned()
+    lab.drivers["sw2"].refuses = "set rules"
+    capsys.readouterr()
+    found = told("apply", "INTENT", "PLANS", code=FAILED)
+    assert found["done"] == ["sw"]
+    assert found["failed"]["sw2"]["code"] == "commit_failed"
+    plans = told("verify", "INTENT", code=CHANGES)["plans"]
+    assert [bool(each["changes"]) for each in plans] == [False, True]
+    assert told("drift", "INTENT", "--device", "sw", code=SAME)["plans"][0]["changes"] == []
+    assert told("rollback", "INTENT", "--device", "sw", code=SAME)["done"] == ["sw"]
+    assert told("confirm", "INTENT", "--device", "sw", code=FAILED)["failed"]["sw"]["code"]
+
+
+def test_progress_is_told_where_there_is_more_than_one(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.planned()
+    lab.run("apply", "INTENT", "PLANS")
+    assert "1 of 2 devices\n" in (err := capsys.readouterr().err)
+    assert "2 of 2 devices\n" in err
+
+
+def test_it_is_saved_where_that_is_asked_for(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.planned()
+    assert lab.run("apply", "INTENT", "PLANS", "--pending", "--save") == FAILED
+    assert "may revert" in capsys.readouterr().err
+    assert lab.run("apply", "INTENT", "PLANS") == SAME
+    assert "save" not in lab.drivers["sw"].calls
+    assert lab.run("rollback", "INTENT", "--device", "sw", "--save") == SAME
+    assert lab.drivers["sw"].calls[-2:] == ["save", "close"]
+    assert "sw: saved" in capsys.readouterr().err
+
+
+def test_what_was_confirmed_later_can_be_rolled_back(lab: Lab) -> None:
+    before = lab.drivers["sw"].device.says()
+    lab.planned()
+    lab.run("apply", "INTENT", "PLANS", "--pending")
+    assert lab.run("drift", "INTENT", "--device", "sw") == FAILED  # it may yet revert
+    assert lab.run("confirm", "INTENT", "--device", "sw") == SAME
+    assert lab.run("drift", "INTENT", "--device", "sw") == SAME
+    assert lab.run("rollback", "INTENT", "--device", "sw") == SAME
+    assert lab.drivers["sw"].device.says() == before
+    assert lab.run("abort", "INTENT", "--device", "sw2") == SAME
+    assert lab.run("drift", "INTENT", "--device", "sw2") == FAILED

@@ -13,7 +13,8 @@ SWITCH: dict[str, Any] = {
     "PORT": {f"Ethernet{port}": {"admin_status": "up"} for port in (0, 4, 8, 40, 60)},
     "BUFFER_POOL": {"egress_lossy_pool": {"type": "egress", "mode": "dynamic", "size": "1"}},
     "SCHEDULER": {"other": {"type": "DWRR", "weight": "10"}},
-    "WRED_PROFILE": {"other": {"ecn": "ecn_all"}},
+    # Thresholds of ECN alone: of a release after ours, and none of our business.
+    "WRED_PROFILE": {"other": {"ecn": "ecn_all", "ecn_green_min_threshold": "1000"}},
     "TC_TO_QUEUE_MAP": {"AZURE": {"0": "0", "3": "3"}},
     "DSCP_TO_TC_MAP": {"AZURE": {"0": "0", "24": "3"}},
     "PORT_QOS_MAP": {"Ethernet96": {"dscp_to_tc_map": "AZURE", "tc_to_queue_map": "AZURE"}},

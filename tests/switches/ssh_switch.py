@@ -60,9 +60,7 @@ class SshSwitch:
 
     def begin(self) -> None:
         (self.folder / "bin").mkdir()
-        for key in ("key", "host_key"):
-            make = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / key)
-            subprocess.run(make, check=True)
+        make_keys(self.folder)
         host_key = (self.folder / "host_key.pub").read_text()
         (self.folder / "known_hosts").write_text(f"{ADDRESS} {host_key}")
         names = {"folder": self.folder, "address": ADDRESS, "device": self.name}
@@ -78,7 +76,6 @@ class SshSwitch:
         for namespace, address in ((self.switch, ADDRESS), (self.operator, OPERATOR)):
             ip("-n", namespace, "address", "add", f"{address}/24", "dev", "mgmt")
             ip("-n", namespace, "link", "set", "mgmt", "up")
-        Path("/run/sshd").mkdir(exist_ok=True)  # Debian's sshd wants it
         self.serve(self.switch, ADDRESS)
 
     def end(self) -> None:
@@ -124,33 +121,13 @@ class SshSwitch:
         return made
 
     def on_loopback(self) -> None:
-        """A door to the switch on this host: what comes in runs in its namespace."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        file, log = self.folder / "sshd_door", self.folder / "sshd_door.log"
-        enter = f'ip netns exec {self.switch} sh -c "$SSH_ORIGINAL_COMMAND"'
-        text = SSHD.format(folder=self.folder, address="127.0.0.1")
-        file.write_text(f"{text}Port {port}\nForceCommand {enter}\n")
-        with log.open("wb") as out:
-            argv = (shutil.which("sshd") or "sshd", "-D", "-e", "-f", str(file))
-            self.sshds.append(subprocess.Popen(argv, stderr=out))
-        until(lambda: "listening" in log.read_text())
-        host_key = (self.folder / "host_key.pub").read_text()
-        with (self.folder / "known_hosts").open("a") as known:
-            known.write(f"[127.0.0.1]:{port} {host_key}")
-        door = CLIENT.format(folder=self.folder, device="door", address="127.0.0.1")
-        with (self.folder / "ssh_config").open("a") as config:
-            config.write(f"{door}    Port {port}\n")
+        """A door to the switch on this host."""
+        self.sshds.append(open_door(self.folder, self.switch, "door"))
 
     def serve(self, namespace: str, address: str) -> None:
         """Run an sshd there."""
-        file, log = (self.folder / f"sshd_{namespace}{end}" for end in ("", ".log"))
-        file.write_text(SSHD.format(folder=self.folder, address=address))
-        argv = (shutil.which("sshd") or "sshd", "-D", "-e", "-f", str(file))
-        with log.open("wb") as out:
-            self.sshds.append(subprocess.Popen(inside(namespace, *argv), stderr=out))
-        until(lambda: "listening" in log.read_text())
+        text = SSHD.format(folder=self.folder, address=address)
+        self.sshds.append(start_sshd(self.folder / f"sshd_{namespace}", text, namespace))
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Run switchcfg on the operator's side. INTENT and the like are filled in."""
@@ -189,6 +166,42 @@ class SshSwitch:
         shim = self.folder / "bin" / tool
         shim.write_text(f'#!/bin/sh\nsleep {seconds}\nexec {shutil.which(tool)} "$@"\n')
         shim.chmod(0o755)
+
+
+def make_keys(folder: Path) -> None:
+    """Of a host, and of who logs in."""
+    for key in ("key", "host_key"):
+        make = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key)
+        subprocess.run(make, check=True)
+
+
+def open_door(folder: Path, namespace: str, device: str) -> "subprocess.Popen[bytes]":
+    """An sshd on this host; what comes in runs in the namespace. ~/.ssh/config knows it as
+    `device`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    enter = f'ip netns exec {namespace} sh -c "$SSH_ORIGINAL_COMMAND"'
+    text = SSHD.format(folder=folder, address="127.0.0.1")
+    child = start_sshd(folder / f"sshd_{device}", f"{text}Port {port}\nForceCommand {enter}\n")
+    with (folder / "known_hosts").open("a") as known:
+        known.write(f"[127.0.0.1]:{port} {(folder / 'host_key.pub').read_text()}")
+    door = CLIENT.format(folder=folder, device=device, address="127.0.0.1")
+    with (folder / "ssh_config").open("a") as config:
+        config.write(f"{door}    Port {port}\n")
+    return child
+
+
+def start_sshd(file: Path, text: str, namespace: str = "") -> "subprocess.Popen[bytes]":
+    """With this configuration; it listens by the time this returns."""
+    Path("/run/sshd").mkdir(exist_ok=True)  # Debian's sshd wants it
+    file.write_text(text)
+    log = file.with_suffix(".log")
+    argv: tuple[str, ...] = (shutil.which("sshd") or "sshd", "-D", "-e", "-f", str(file))
+    with log.open("wb") as out:
+        child = subprocess.Popen(inside(namespace, *argv) if namespace else argv, stderr=out)
+    until(lambda: "listening" in log.read_text())
+    return child
 
 
 def ip(*words: str) -> None:

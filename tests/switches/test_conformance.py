@@ -225,3 +225,5 @@ def test_confirmed_it_stays(endpoint: Endpoint) -> None:
         do(endpoint, lambda driver: driver.confirm())
     asyncio.run(asyncio.sleep(4))
     assert endpoint.state() == after
+    do(endpoint, lambda driver: driver.save())
+    assert endpoint.state() == after

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,8 @@ class GnmiSwitch:
         self.child.kill()
         self.child.wait()
         if (self.pending / "timer").exists():
-            os.killpg(int((self.pending / "timer").read_text()), signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(int((self.pending / "timer").read_text()), signal.SIGKILL)
 
 
 @pytest.fixture

@@ -45,8 +45,10 @@ def test_it_is_applied_verified_and_rolled_back(switch: SonicSwitch) -> None:
     code, said = switch.run("plan", "INTENT", "--out", "PLANS")
     assert code == 2, said
     assert "Ethernet0 goes down and up" in said
-    code, said = switch.run("apply", "INTENT", "PLANS")
+    code, said = switch.run("apply", "INTENT", "PLANS", "--save")
     assert code == 0, said
+    assert f"{switch.name}: saved\n" in said
+    assert "DLCP_STRICT" in (switch.folder / "config_db.json").read_text()
     now = switch.contents()
     assert {key: now[key] for key in before} == before  # what is theirs
     assert set(switch.noted("flaps")) == {"Ethernet0", "Ethernet4"}

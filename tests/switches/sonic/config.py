@@ -157,6 +157,8 @@ def main(words: list[str]) -> int:
             saved.write_text(json.dumps(read()))
         elif command == "rollback":
             replace(read(), json.loads(saved.read_text()))
+        elif command == "save":
+            (FOLDER / "config_db.json").write_text(json.dumps(read()))
         elif command == "delete-checkpoint":
             saved.unlink()
         else:

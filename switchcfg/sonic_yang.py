@@ -1,0 +1,146 @@
+"""Checks what a SONiC switch would be against SONiC's YANG models. Needs pyang and yanglint.
+
+The models are the user's: a switch has those of its own release in /usr/local/yang-models. pyang
+reads from them which table is which list and what its keys are; yanglint judges: it is libyang's,
+which SONiC itself uses.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+from xml.sax.saxutils import escape
+
+from switchcfg.errors import CannotExpress
+
+TIMEOUT: Final = 120  # seconds; a hundred models take a few
+MAX_MODELS: Final = 1 << 26  # characters of all files together
+Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+def check(tables: Tables, models: Path) -> list[str]:
+    """What the models say against these tables of CONFIG_DB; tables without a model are named.
+
+    Raises: CannotExpress where the tools or the models are not there, or are no models.
+    """
+    lint = shutil.which("yanglint")
+    if lint is None:
+        raise CannotExpress("--yang: yanglint not found; install Debian's libyang2-tools, or such")
+    found = _containers(models, tables)
+    problems = [f"{table}: no model has this table" for table in tables if table not in found]
+    text = ""
+    for name, container in found.items():
+        lines, wrong = _table(container, tables[name])
+        problems += wrong
+        module = container.i_module
+        space = escape(module.search_one("namespace").arg, {'"': "&quot;"})
+        text += f'<{module.arg} xmlns="{space}">\n{lines}</{module.arg}>\n'
+    files = sorted({str(each.i_module.pos.ref) for each in found.values()})
+    return problems + (_linted(lint, models, files, text) if files else [])
+
+
+def _containers(models: Path, tables: Tables) -> dict[str, Any]:
+    """Table -> its container, with all groupings in place."""
+    try:
+        from pyang import context, repository  # noqa: PLC0415  # an extra
+    except ImportError as exc:
+        raise CannotExpress(f"--yang: {exc}; `pip install 'dlcpd[yang]'`") from exc
+    every = _read(models)
+    world = context.Context(repository.FileRepository(str(models), use_env=False))
+    modules = [
+        world.add_module(name, text)
+        for name, text in every.items()
+        if any(re.search(rf"\bcontainer\s+{re.escape(table)}\s*\{{", text) for table in tables)
+    ]
+    world.validate()
+    found: dict[str, Any] = {}
+    for module in filter(None, modules):
+        top = module.search_one("container", module.arg)
+        for child in getattr(top, "i_children", ()):
+            if child.keyword == "container" and child.arg in tables:
+                found[child.arg] = child
+    return found
+
+
+def _read(models: Path) -> dict[str, str]:
+    try:
+        every = {str(file): file.read_text("utf-8") for file in sorted(models.glob("*.yang"))}
+    except (OSError, UnicodeDecodeError) as exc:
+        raise CannotExpress(f"--yang {models}: cannot be read: {exc}") from exc
+    size = sum(map(len, every.values()))
+    if not 0 < size <= MAX_MODELS:
+        raise CannotExpress(f"--yang {models}: {len(every)} files *.yang of {size} characters")
+    return every
+
+
+def _table(container: Any, rows: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[str]]:
+    """A table as XML, and what has no place in it."""
+    out, problems = "", []
+    for key, fields in rows.items():
+        where = _place(container, key)
+        if where is None:
+            problems.append(f"{container.arg}|{key}: the model has no such key")
+            continue
+        node, keys = where
+        try:
+            inner = [*keys, *(line for item in fields.items() for line in _field(node, *item))]
+        except KeyError as exc:
+            problems.append(f"{container.arg}|{key}: the model has no field {exc}")
+            continue
+        out += f"<{node.arg}>{''.join(inner)}</{node.arg}>\n"
+    return f"<{container.arg}>\n{out}</{container.arg}>\n", problems
+
+
+def _place(container: Any, key: str) -> tuple[Any, list[str]] | None:
+    """The container or list entry that a key of CONFIG_DB stands for, and its key leaves."""
+    parts = key.split("|")
+    for child in container.i_children:
+        if child.keyword == "container" and child.arg == key:
+            return child, []
+        if child.keyword == "list" and len(child.i_key) == len(parts):
+            leaves = zip(child.i_key, parts, strict=True)
+            return child, [_leaf(leaf.arg, part) for leaf, part in leaves]
+    return None
+
+
+def _field(node: Any, name: str, value: Any) -> Iterator[str]:
+    """A field as leaves. Raises: KeyError."""
+    for child in node.i_children:
+        if child.arg == name and child.keyword in {"leaf", "leaf-list"}:
+            listed = child.keyword == "leaf-list"
+            values = value if isinstance(value, list) else value.split(",") if listed else [value]
+            yield from (_leaf(name, each) for each in values)
+            return
+    # In maps the fields are entries: DSCP_TO_TC_MAP|name has a field for each code point.
+    for child in node.i_children:
+        if child.keyword == "list" and len(child.i_key) == 1:
+            [key] = child.i_key
+            [other] = [leaf for leaf in child.i_children if leaf is not key]
+            yield f"<{child.arg}>{_leaf(key.arg, name)}{_leaf(other.arg, value)}</{child.arg}>"
+            return
+    raise KeyError(name)
+
+
+def _leaf(name: str, value: str) -> str:
+    return f"<{name}>{escape(str(value))}</{name}>"
+
+
+def _linted(lint: str, models: Path, files: Sequence[str], text: str) -> list[str]:
+    with TemporaryDirectory(prefix="switchcfg-") as folder:
+        data = Path(folder, "config.xml")
+        data.write_text(text, encoding="utf-8")
+        argv = (lint, "-t", "config", "-p", str(models), *files, str(data))
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, timeout=TIMEOUT, check=False
+            )
+        except subprocess.TimeoutExpired as exc:
+            raise CannotExpress(f"--yang: yanglint did not end in {TIMEOUT} s") from exc
+    if done.returncode == 0:
+        return []
+    said = (done.stderr + done.stdout).splitlines()
+    errors = [re.sub(r"^libyang err *: *", "", line) for line in said if "err" in line.lower()]
+    return errors or [f"yanglint: exit code {done.returncode}"]
