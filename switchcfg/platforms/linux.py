@@ -1,12 +1,18 @@
-"""A Linux switch: htb with a FIFO per class, classified and marked by nftables. Pure.
+"""A Linux switch: htb with a FIFO per class; nftables classifies, marks and drops early. Pure.
 
 Every kernel since 5.16 has these parts; `prio`, `ets` and `red` many builds leave out. htb is
 strict where a class is guaranteed next to nothing, may borrow all, and has a priority of its own.
 Queues have no names, so ours are told by the handle of the root; rules are in a table of our own.
+
+Every queue has virtual queues, one per threshold: a token bucket that drains a little slower than
+the link, and is as full as the queue its packets wait in. While one is full its port is in a set,
+and stays there for some packets in the mean: ECT packets are marked, those of a drop rank
+dropped. The lower ones drain more slowly and forget later, so that the last drop rank does not
+take what the dropping of others has freed. How it was measured: docs/decisions.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from switchcfg.intent import QUEUES, Device, Intent, PortGroup
@@ -27,18 +33,19 @@ from switchcfg.platforms.platform import Rendered, Shell, Step, is_ours, render_
 from switchcfg.queues import Abilities, Layout, Queue
 from switchcfg.state import Change, Owns, Place, State, after
 
-ABLE: Final = Abilities(curves=1, own_mark=True, spray=("hash",))
+ABLE: Final = Abilities(curves=3, own_mark=True, spray=("hash",))
 SHAPED: Final = 0.98  # of the port's rate; at 1.0 the driver's own queue fills instead
-MARKED: Final = 0.94  # of the port's rate: where a queue that marks is taken to drain
+DRAIN: Final = (0.94, 0.98)  # of the port's rate: of the lowest virtual queue, and the highest
 GUARANTEED: Final = 8000  # bit/s: what a class is guaranteed is served before any priority
 HASH: Final = "net.ipv4.fib_multipath_hash_policy"
 PACKET: Final = 1514  # bytes; nft's byte buckets hold a second at least, so it counts packets
 SMALL: Final = 300  # bytes; acknowledgements are not what fills a queue
-RELEASE: Final = 32  # packets in the mean until a full queue's mark is taken back
+RELEASE: Final = (32, 16)  # packets in the mean until a full one is forgotten; the same order
 FINE, COARSE = 8_000, 1_000_000  # bit/s; tc shows rates from 1 Gbit/s on as whole megabits
 DEGRADED: Final = (
     f"rate: ports are shaped to {SHAPED:.0%} of theirs, so that the queue is here",
-    "marks: all at once, in the middle of the ramp, and counted in packets of 1514 bytes",
+    "marks and early drops: all at once, in the middle of the ramp, counted in packets of "
+    f"{PACKET} bytes",
 )
 KEPT: Final = "keep: a port of Linux has no queues of others: what is kept goes where the rest goes"
 
@@ -146,24 +153,65 @@ def _rules(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[str]:
     before: list[str] = []
     for queue in layout.queues:
         before.append(_classid(queue.index))
-        if queue.mark:
-            yield from _marks(intent, group, queue, _set(sorted(before)))
+        yield from _congestion(intent, group, queue, _set(sorted(before)))
 
 
-def _marks(intent: Intent, group: PortGroup, queue: Queue, fed: str) -> Iterator[str]:
-    """A token bucket that is as full as the queue is; while it is, ECT packets are marked."""
-    assert queue.mark is not None  # noqa: S101  # the caller asked
-    over = f"@{intent.prefix}-{_minor(queue.index)}-{group.name or 'over'}"
-    rate = max(int(group.rate * MARKED / 8 / PACKET), 1)
-    burst = max(sum(queue.mark) // 2 // PACKET, 2)
-    yield f"meta priority {fed} numgen random mod {RELEASE} < 1 delete {over} {{ oif }}"
-    yield (
-        f"meta priority {fed} meta length > {SMALL} limit rate over {rate}/second "
-        f"burst {burst} packets update {over} {{ oif }}"
-    )
-    for family in ("ip", "ip6"):
-        mine = f"meta priority {_classid(queue.index)} {family} ecn {{ 1, 2 }}"
-        yield f"{mine} oif {over} {family} ecn set 3 counter"
+@dataclass(frozen=True, slots=True)
+class VirtualQueue:
+    """One threshold of a queue, and what happens above it."""
+
+    size: int  # packets
+    marks: bool
+    drops: tuple[int, ...]  # DSCPs
+
+
+def virtual_queues(queue: Queue) -> list[VirtualQueue]:
+    """The lowest first. Ramps are cut in their middle; those that are equal then are one."""
+    marks = _packets(*queue.mark) if queue.mark else 0
+    drops: dict[int, tuple[int, ...]] = {}
+    for band in queue.bands:
+        if band.begin < queue.limit:  # else a full queue drops it without being told
+            size = _packets(band.begin, band.certain)
+            drops[size] = drops.get(size, ()) + band.dscps
+    sizes = sorted({*drops, *([marks] if marks else [])})
+    return [VirtualQueue(size, size == marks, drops.get(size, ())) for size in sizes]
+
+
+def _packets(begin: int, certain: int) -> int:
+    return max((begin + certain) // 2 // PACKET, 2)
+
+
+def _congestion(intent: Intent, group: PortGroup, queue: Queue, fed: str) -> Iterator[str]:
+    """Rules of a queue, for its own packets and for those that it waits behind (`fed`)."""
+    found = virtual_queues(queue)
+    before = f"@{intent.prefix}-{_minor(queue.index)}"
+    names = [f"{before}{'abcd'[n]}-{group.name or 'over'}" for n in range(len(found))]
+    mine = f"meta priority {_classid(queue.index)}"
+    for number, name in enumerate(names):
+        # While a higher one is full, so is this.
+        unless = f" oif != {names[number + 1]}" if number + 1 < len(names) else ""
+        mod = round(_between(RELEASE, number, len(names)))
+        yield f"meta priority {fed}{unless} numgen random mod {mod} < 1 delete {name} {{ oif }}"
+    # Before the buckets: what is dropped must not fill them.
+    for virtual, name in zip(found, names, strict=True):
+        if virtual.drops:
+            for family in ("ip", "ip6"):
+                yield f"{mine} {family} dscp {_set(sorted(virtual.drops))} oif {name} counter drop"
+    for number, (virtual, name) in enumerate(zip(found, names, strict=True)):
+        rate = max(int(group.rate * _between(DRAIN, number, len(names)) / 8 / PACKET), 1)
+        yield (
+            f"meta priority {fed} meta length > {SMALL} limit rate over {rate}/second "
+            f"burst {virtual.size} packets update {name} {{ oif }}"
+        )
+        if virtual.marks:
+            for family in ("ip", "ip6"):
+                yield f"{mine} {family} ecn {{ 1, 2 }} oif {name} {family} ecn set 3 counter"
+
+
+def _between(ends: tuple[float, float], number: int, count: int) -> float:
+    """The first end for the first of so many, the second for the last."""
+    first, last = ends
+    return first + (last - first) * number / max(count - 1, 1)
 
 
 def _minor(index: int) -> str:

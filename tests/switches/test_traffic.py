@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,14 @@ pytestmark = [
 ]
 ECT0, CE = 2, 3
 CLASSES = tuple(range(56, -8, -8))  # of the example with eight classes, the most urgent first
+RANKS = (10, 12, 14)
+ONE_CLASS = """\
+schema = 1
+[fabric]
+name = "lab"
+[classes]
+bulk = { rank = 0, dscp = [10, 12, 14], ecn = ["ect0", "ect0", "not-ect"] }
+"""
 WIRE = 1442 / 1400  # bytes on the wire per byte of payload
 LINK = 20e6 * 0.98  # bit/s that the port is held to
 
@@ -37,8 +45,10 @@ def switch(tmp_path: Path) -> Iterator[SshSwitch]:
         made.end()
 
 
-def arrived(switch: SshSwitch, load: float, *, seconds: float = 3.0) -> dict[int, int]:
-    """Datagrams by TOS, of eight classes in turn that offer `load` times the link."""
+def arrived(
+    switch: SshSwitch, load: float, *, seconds: float = 3.0, dscps: Sequence[int] = CLASSES
+) -> dict[int, int]:
+    """Datagrams by TOS, of these code points in turn that offer `load` times the link."""
     program = (sys.executable, "-m", "bench.fabric.udp")
     near, far = switch.hosts
     receiver = subprocess.Popen(inside(far, *program, "receive", "9000"), text=True,
@@ -47,7 +57,7 @@ def arrived(switch: SshSwitch, load: float, *, seconds: float = 3.0) -> dict[int
     try:
         receiver.stdout.readline()  # it is bound
         rate = str(int(LINK * load / WIRE))
-        tos = [str(dscp << 2 | ECT0) for dscp in CLASSES]
+        tos = [str(dscp << 2 | ECT0) for dscp in dscps]
         send = ("send", "10.9.1.2", "9000", "--rate", rate, "--seconds", str(seconds), "--tos")
         subprocess.run(inside(near, *program, *send, *tos), check=True)
     finally:
@@ -71,6 +81,20 @@ def test_under_overload_the_top_half_keeps_all_and_the_bottom_nothing(switch: Ss
     assert sum(kept(counts, dscp) for dscp in top) >= 0.95 * len(top) * sent
     assert sum(kept(counts, dscp) for dscp in bottom) <= 0.10 * len(bottom) * sent
     assert sum(count for tos, count in counts.items() if tos & 3 == CE) > 0
+
+
+def test_drop_ranks_of_one_queue_go_in_their_order(switch: SshSwitch) -> None:
+    file = switch.folder / "intent.toml"
+    _, device, ports = file.read_text().partition("[[device]]")
+    file.write_text(ONE_CLASS + device + ports)
+    assert switch.run("plan", "INTENT", "--out", "PLANS")[0] == 2
+    assert switch.run("apply", "INTENT", "PLANS")[0] == 0
+    counts = arrived(switch, 2.0, dscps=RANKS)
+    sent = LINK * 2.0 / WIRE / 8 / 1400 * 3.0 / len(RANKS)  # of each
+    first, middle, last = (kept(counts, dscp) / sent for dscp in RANKS)
+    assert first > 0.9
+    assert 0.3 < middle < 0.7
+    assert last < 0.2
 
 
 def test_without_overload_all_arrives_and_nothing_is_marked(switch: SshSwitch) -> None:
