@@ -83,6 +83,11 @@ def _add_changing(commands: Any) -> None:
     made.add_argument("plans", type=Path, nargs="+", metavar="PLAN", help="files, or folders")
     made.add_argument("--pending", action="store_true", help="leave it to `confirm` or to time")
     _add_save(made)
+    _add_traffic(
+        made,
+        "before a change is kept, ask the network too: two hosts by their SSH names, and the "
+        "second one's IPv4 address on the fabric",
+    )
     _add_reverting(made)
     made.set_defaults(run=_apply)
     made = commands.add_parser("rollback", help="take back what was last applied from here")
@@ -139,15 +144,15 @@ def _add_asking(commands: Any) -> None:
         on_devices.add_options(made)
         made.set_defaults(run=run, remove=False, yang=None)
         if name == "verify":
-            _add_traffic(made)
+            _add_traffic(
+                made,
+                "ask the network and not the devices: two hosts by their SSH names, and the "
+                "second one's IPv4 address on the fabric",
+            )
 
 
-def _add_traffic(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
-        "--traffic", nargs=3, metavar=("SENDER", "RECEIVER", "ADDRESS"),
-        help="ask the network and not the devices: two hosts by their SSH names, and the second "
-        "one's IPv4 address on the fabric",
-    )  # fmt: skip
+def _add_traffic(made: argparse.ArgumentParser, text: str) -> None:
+    made.add_argument("--traffic", nargs=3, metavar=("SENDER", "RECEIVER", "ADDRESS"), help=text)
     made.add_argument(
         "--load", type=_rate, default=0, metavar="RATE",
         help="with --traffic: also overload the way, with more than it carries",

@@ -20,7 +20,7 @@ from switchcfg.platforms.platform import Platform
 from switchcfg.platforms.sonic import Sonic, document
 from switchcfg.rollout import Outcome, every, roll
 from switchcfg.state import State, after, difference
-from switchcfg.traffic import lines
+from switchcfg.traffic import Verdict, lines
 
 Work = Callable[[Device, Driver], Awaitable[None]]
 
@@ -69,6 +69,11 @@ def apply(intent: Intent, plans: Sequence[Plan], options: argparse.Namespace) ->
     """Bring devices to what their plans want. False where one failed."""
     by_name = {each.device: each for each in plans}
     devices = [intent.device(name) for name in by_name]
+    one_at_a_time = asyncio.Lock()  # or probes would count each other's datagrams
+
+    async def probe() -> Sequence[str]:
+        async with one_at_a_time:
+            return (await _traffic(intent, options)).problems
 
     async def work(device: Device, driver: Driver) -> None:
         wanted, platform = by_name[device.name], PLATFORMS[device.platform]
@@ -79,8 +84,10 @@ def apply(intent: Intent, plans: Sequence[Plan], options: argparse.Namespace) ->
             return
         snapshot = await workflow.apply(
             driver, platform, wanted,
-            seconds=options.revert_after, confirm=not options.pending, tell=_tell,
+            seconds=options.revert_after, tell=_tell, probe=probe if options.traffic else None,
         )  # fmt: skip
+        if not options.pending:
+            await workflow.confirm(driver, device.name, _tell)
         records.keep(options.records, wanted, snapshot, pending=options.pending)
         await _save(device, driver, options)
 
@@ -106,9 +113,8 @@ def rollback(intent: Intent, device: Device, options: argparse.Namespace) -> Non
 
     async def work(device: Device, driver: Driver) -> None:
         back = reverse(record.plan, platform, await workflow.present(driver, platform))
-        await workflow.apply(
-            driver, platform, back, seconds=options.revert_after, confirm=True, tell=_tell
-        )
+        await workflow.apply(driver, platform, back, seconds=options.revert_after, tell=_tell)
+        await workflow.confirm(driver, device.name, _tell)
         records.undo(record)
         await _save(device, driver, options)
 
@@ -136,9 +142,8 @@ def confirm(intent: Intent, devices: Sequence[Device], options: argparse.Namespa
     """Keep what is pending."""
 
     async def work(device: Device, driver: Driver) -> None:
-        await driver.confirm()
+        await workflow.confirm(driver, device.name, _tell)
         records.settle(options.records, device.name, confirmed=True)
-        _tell(f"{device.name}: confirmed")
         await _save(device, driver, options)
 
     _document(outcome := _every(intent, devices, options, work), options)
@@ -256,15 +261,19 @@ def traffic(intent: Intent, options: argparse.Namespace) -> bool:
 
     Raises: CannotExpress, Unreachable, CommitFailed.
     """
+    found = asyncio.run(_traffic(intent, options))
+    if options.json:
+        sys.stdout.write(json.dumps({**asdict(found), "passes": found.passes}, indent=1) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in lines(found))
+    return found.passes
+
+
+async def _traffic(intent: Intent, options: argparse.Namespace) -> Verdict:
     try:
         from switchcfg.drivers import probing  # noqa: PLC0415  # an extra
     except ImportError as exc:
         raise CannotExpress(f"{exc}; `pip install 'dlcpd[ssh]'`") from exc
     sender, receiver, address = options.traffic
     between = probing.Between(sender, receiver, address, options.load)
-    found = asyncio.run(probing.verdict(intent.classes, between, config=options.ssh_config))
-    if options.json:
-        sys.stdout.write(json.dumps({**asdict(found), "passes": found.passes}, indent=1) + "\n")
-    else:
-        sys.stdout.writelines(f"{line}\n" for line in lines(found))
-    return found.passes
+    return await probing.verdict(intent.classes, between, config=options.ssh_config)

@@ -35,7 +35,17 @@ class Verdict:
 
     @property
     def passes(self) -> bool:
-        return all(row.passes for row in self.rows) and self.order in {"", "in order"}
+        return not self.problems
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is not as it should be."""
+        rows = tuple(
+            f"{row.name} (DSCP {row.dscp}): tag {row.tag}, ECN {row.ecn}"
+            for row in self.rows
+            if not row.passes
+        )
+        return rows if self.order in {"", "in order"} else (*rows, f"under load: {self.order}")
 
 
 def points(classes: Sequence[TrafficClass]) -> list[tuple[str, int]]:

@@ -3,7 +3,7 @@
 import asyncio
 import getpass
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from switchcfg.drivers.driver import Commit, Driver, busy
@@ -16,6 +16,7 @@ REVERT_AFTER: Final = 120  # seconds; NVUE's and Junos's own default are ten min
 SHOWN: Final = 5  # values that an error names
 
 Tell = Callable[[str], None]
+Probe = Callable[[], Awaitable[Sequence[str]]]
 
 
 async def present(driver: Driver, platform: Platform) -> State:
@@ -24,10 +25,16 @@ async def present(driver: Driver, platform: Platform) -> State:
 
 
 async def apply(
-    driver: Driver, platform: Platform, plan: Plan, *, seconds: int, confirm: bool, tell: Tell
+    driver: Driver,
+    platform: Platform,
+    plan: Plan,
+    *,
+    seconds: int,
+    tell: Tell,
+    probe: Probe | None = None,
 ) -> str:
-    """Bring one device to what its plan wants; gives what it said of itself before. Without
-    `confirm` the change stays pending.
+    """Bring one device to what its plan wants, until `confirm` or for so many seconds; gives what
+    it said of itself before. `probe` asks the network what is wrong with it now.
 
     Raises: Moved, where the device is no longer what was planned for, before anything is done;
     Busy, CommitFailed, Unreachable. Whatever is raised, the device is or will be as before.
@@ -46,14 +53,21 @@ async def apply(
         wanted = after(before, plan.changes)
         if wrong := differing(wanted, await present(driver, platform), plan.changes):
             raise CommitFailed(f"{plan.device}: not as planned: {'; '.join(wrong)}")
+        tell(f"{plan.device}: reads back as planned")
+        if probe is not None:
+            if problems := await probe():
+                raise CommitFailed(f"{plan.device}: traffic suffers: {'; '.join(problems)}")
+            tell(f"{plan.device}: traffic passes")
     except (SwitchcfgError, asyncio.CancelledError):
         await _abort(driver, plan.device, tell)
         raise
-    tell(f"{plan.device}: reads back as planned")
-    if confirm:
-        await driver.confirm()
-        tell(f"{plan.device}: confirmed")
     return snapshot
+
+
+async def confirm(driver: Driver, device: str, tell: Tell) -> None:
+    """Keep what is pending. Raises: NothingPending, Unreachable."""
+    await driver.confirm()
+    tell(f"{device}: confirmed")
 
 
 async def _abort(driver: Driver, device: str, tell: Tell) -> None:

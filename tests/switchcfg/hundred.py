@@ -49,10 +49,9 @@ async def both(devices: list[Device]) -> tuple[float, float, int]:
         plans[device.name] = plan(INTENT, device, linux, state)
 
     async def do(device: Device) -> None:
-        what = plans[device.name]
-        await apply(
-            drivers[device.name], linux, what, seconds=60, confirm=True, tell=lambda _: None
-        )
+        driver = drivers[device.name]
+        await apply(driver, linux, plans[device.name], seconds=60, tell=lambda _: None)
+        await driver.confirm()
 
     begin = time.perf_counter()
     assert not (await every(devices, look)).failed

@@ -79,7 +79,8 @@ def test_a_hundred_devices_are_planned_and_applied_in_bounded_memory() -> None:
         driver = drivers[device.name]
         what = plan(INTENT, device, linux, await present(driver, linux))
         if what.changes:
-            await apply(driver, linux, what, seconds=60, confirm=True, tell=lambda _: None)
+            await apply(driver, linux, what, seconds=60, tell=lambda _: None)
+            await driver.confirm()
 
     tracemalloc.start()
     first = asyncio.run(roll(fabric, do))

@@ -22,7 +22,13 @@ def planned(driver: SimulatedDriver) -> Plan:
 
 def applied(driver: SimulatedDriver, what: Plan, *, confirm: bool = True) -> list[str]:
     said: list[str] = []
-    asyncio.run(workflow.apply(driver, LINUX, what, seconds=60, confirm=confirm, tell=said.append))
+
+    async def both() -> None:
+        await workflow.apply(driver, LINUX, what, seconds=60, tell=said.append)
+        if confirm:
+            await workflow.confirm(driver, "sw", said.append)
+
+    asyncio.run(both())
     return said
 
 
@@ -100,7 +106,7 @@ def test_an_interrupt_while_it_reads_back_reverts() -> None:
 
     async def run() -> None:
         task = asyncio.create_task(
-            workflow.apply(driver, LINUX, what, seconds=60, confirm=True, tell=lambda _: None)
+            workflow.apply(driver, LINUX, what, seconds=60, tell=lambda _: None)
         )
         while driver.calls != ["pending", "get", "commit", "get"]:  # there is no event for it
             await asyncio.sleep(0)
@@ -135,3 +141,23 @@ def test_restore_brings_back_what_was_wherever_it_stopped(stop: str) -> None:
             break
     driver.device.do(LINUX.restore(before, there.changes))
     assert LINUX.read(driver.device.says()) == before
+
+
+@pytest.mark.parametrize("problems", [(), ("front is lost",)])
+def test_what_traffic_suffers_from_is_taken_back(problems: tuple[str, ...]) -> None:
+    driver = SimulatedDriver()
+    before, what, said = driver.device.says(), planned(driver), list[str]()
+
+    async def probe() -> tuple[str, ...]:
+        assert driver.armed
+        return problems
+
+    work = workflow.apply(driver, LINUX, what, seconds=60, tell=said.append, probe=probe)
+    if problems:
+        with pytest.raises(CommitFailed, match="sw: traffic suffers: front is lost"):
+            asyncio.run(work)
+        assert (driver.armed, driver.device.says()) == (None, before)
+    else:
+        asyncio.run(work)
+        assert driver.armed
+        assert said[-1] == "sw: traffic passes"

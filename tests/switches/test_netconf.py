@@ -167,12 +167,12 @@ def planned(switch: NetconfSwitch, value: str, *steps: Step) -> Plan:
 
 def applied(switch: NetconfSwitch, plan: Plan) -> None:
     platform: Any = Highs()
-    drive(
-        switch,
-        lambda driver: workflow.apply(
-            driver, platform, plan, seconds=60, confirm=True, tell=lambda _: None
-        ),
-    )
+
+    async def both(driver: NetconfDriver) -> None:
+        await workflow.apply(driver, platform, plan, seconds=60, tell=lambda _: None)
+        await driver.confirm()
+
+    drive(switch, both)
 
 
 def test_the_workflow_applies_and_confirms(switch: NetconfSwitch) -> None:

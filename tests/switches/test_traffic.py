@@ -118,6 +118,30 @@ def test_verify_traffic_tells_what_the_network_does_to_each_tag(switch: SshSwitc
     assert "paths that source ports reach: 1" in said
 
 
+def test_a_change_that_traffic_suffers_from_is_taken_back(switch: SshSwitch) -> None:
+    before = switch.queues()
+    assert switch.run("plan", "INTENT", "--out", "PLANS")[0] == 2
+    ask = ("apply", "INTENT", "PLANS", "--traffic", "host0", "host1", "10.9.1.2")
+    switch.shell("""nft -f - <<'END'
+table ip theirs {
+    chain post {
+        type filter hook postrouting priority mangle;
+        oifname "p2" ip dscp 56 ip dscp set 0
+    }
+}
+END
+""")
+    code, said = switch.run(*ask)
+    assert code == 1
+    assert "traffic suffers: c0 (DSCP 56): tag bleached" in said
+    assert "reverted" in said
+    switch.shell("nft delete table ip theirs")
+    assert switch.queues() == before
+    code, said = switch.run(*ask)
+    assert code == 0, said
+    assert f"{switch.name}: traffic passes\n" in said
+
+
 def test_verify_traffic_finds_a_tag_that_is_bleached_and_one_that_is_rewritten(
     switch: SshSwitch,
 ) -> None:
