@@ -1,7 +1,7 @@
 """A switch that speaks eAPI over TLS: JSON-RPC, configuration sessions, commits with a timer.
 
-`python eos_target.py FOLDER PORT`: FOLDER has server.pem and server.key, and delay (seconds that
-a commit takes); what it runs is kept in FOLDER/running, and FOLDER/startup once it is saved. It
+`python eos_target.py FOLDER PORT`: FOLDER has server.pem and server.key, and delay (seconds until
+a commit is answered); what it runs is kept in FOLDER/running, and FOLDER/startup once it is saved. It
 refuses lines that it does not know, where they do not belong or say too much: a session of which
 one line is refused is none of the others either.
 """
@@ -128,12 +128,12 @@ class Eos:
 
     def commit(self, name: str, seconds: int) -> Any:
         session = self.sessions[name]
-        time.sleep(float((self.folder / "delay").read_text()))
         session.before, self.running = self.running, tree(self.running, session.script)
         session.until = time.monotonic() + seconds
         session.timer = threading.Timer(seconds, self.one, (f"configure session {name} abort",))
         session.timer.daemon = True
         session.timer.start()
+        time.sleep(float((self.folder / "delay").read_text()))
         return {"output": ""}
 
     def ended(self, name: str, *, keep: bool) -> Any:
