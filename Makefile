@@ -23,7 +23,8 @@ test: cov e2e-switch
 	$(BIN)/pytest $(addprefix --ignore=,$(PURE_TESTS) tests/switches)
 
 cov: $(STAMP)
-	$(BIN)/pytest -n auto $(PURE_COVERAGE) $(PURE_TESTS)
+	$(BIN)/pytest -n auto -m "not heavy" $(PURE_COVERAGE) $(PURE_TESTS)
+	$(BIN)/pytest -n auto -m heavy $(PURE_TESTS)
 
 # Real switches, or what comes nearest: Linux behind sshd, SONiC's CONFIG_DB in Redis, gNMI.
 # They mostly wait, so several at once; but what measures traffic has the machine for itself.

@@ -5,6 +5,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pytest
 
 from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.magnitude import LIGHT, MEDIUM
@@ -189,6 +190,7 @@ def residuals(net: SimNetwork, part: np.ndarray) -> list[Hole]:
     return [hole for session in net.sessions for hole in session.residuals.take(key)]
 
 
+@pytest.mark.heavy
 def test_little_energy_is_lost_when_the_network_drops_by_rank() -> None:
     lost = {True: 0.0, False: 0.0}
     for ranks, seed in product((True, False), range(1, 4)):
