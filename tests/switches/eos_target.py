@@ -1,9 +1,9 @@
 """A switch that speaks eAPI over TLS: JSON-RPC, configuration sessions, commits with a timer.
 
 `python eos_target.py FOLDER PORT`: FOLDER has server.pem and server.key, and delay (seconds until
-a commit is answered); what it runs is kept in FOLDER/running, and FOLDER/startup once it is saved. It
-refuses lines that it does not know, where they do not belong or say too much: a session of which
-one line is refused is none of the others either.
+a commit is answered); what it runs is kept in FOLDER/running, and in FOLDER/startup once it is
+saved. It refuses lines that it does not know, where they do not belong or say too much: a session
+of which one line is refused is none of the others either.
 """
 
 import base64
