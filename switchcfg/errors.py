@@ -61,6 +61,12 @@ class CommitFailed(SwitchcfgError):
     code = "commit_failed"
 
 
+class NotKept(SwitchcfgError):
+    """What was done to a device cannot be written down here."""
+
+    code = "not_kept"
+
+
 class NothingPending(SwitchcfgError):
     """There is nothing to confirm or to revert."""
 

@@ -35,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `switchcfg plan ... | head`
         sys.stderr.close()  # or the interpreter complains when it flushes at its end
         return FAILED
+    except OSError as exc:  # such as a folder that cannot be written
+        sys.stderr.write(f"switchcfg: {exc} [os_error]\n")
+        return FAILED
     return code
 
 

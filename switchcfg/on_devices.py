@@ -82,6 +82,7 @@ def apply(intent: Intent, plans: Sequence[Plan], options: argparse.Namespace) ->
         if not wanted.changes:
             _tell(f"{device.name}: nothing to do")
             return
+        records.prepare(options.records, device.name)
         snapshot = await workflow.apply(
             driver, platform, wanted,
             seconds=options.revert_after, tell=_tell, probe=probe if options.traffic else None,

@@ -8,12 +8,14 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from switchcfg import plan as plans
-from switchcfg.errors import BadPlan
+from switchcfg.errors import BadPlan, NotKept
 from switchcfg.plan import Plan
 
 VERSION: Final = 1
@@ -36,28 +38,39 @@ class Record:
     snapshot: str  # what the device said of itself before
 
 
+def prepare(folder: Path, device: str) -> None:
+    """Before a device is touched: can it be written down? Raises: NotKept."""
+    with _writing(folder):
+        (folder / device).mkdir(parents=True, exist_ok=True, mode=0o700)
+        probe = folder / device / ".draft"
+        probe.touch(0o600)
+        probe.unlink()
+
+
 def keep(folder: Path, plan: Plan, snapshot: str, *, pending: bool = False) -> Path:
-    """Write a record; other users may not read it. Raises: OSError."""
+    """Write a record; other users may not read it. Raises: NotKept."""
     settle(folder, plan.device, confirmed=False)  # one that was pending before has reverted
     home = folder / plan.device
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
     body = {"switchcfg record": VERSION, "plan": plans.dump(plan), "snapshot": snapshot}
     now = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{time.time_ns() % 10**9:09}"
     file = home / f"{now}{PENDING if pending else ENDING}"
     draft = file.with_suffix(".draft")
-    draft.touch(0o600)
-    draft.write_text(json.dumps({**body, "seal": _seal(body)}), encoding="utf-8")
-    draft.replace(file)
+    with _writing(folder):
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft.touch(0o600)
+        draft.write_text(json.dumps({**body, "seal": _seal(body)}), encoding="utf-8")
+        draft.replace(file)
     return file
 
 
 def settle(folder: Path, device: str, *, confirmed: bool) -> None:
-    """What was pending was confirmed, or it is gone. Raises: OSError."""
-    for file in (folder / device).glob(f"*{PENDING}"):
-        if confirmed:
-            file.rename(file.with_suffix(ENDING))
-        else:
-            file.unlink()
+    """What was pending was confirmed, or it is gone. Raises: NotKept."""
+    with _writing(folder):
+        for file in (folder / device).glob(f"*{PENDING}"):
+            if confirmed:
+                file.rename(file.with_suffix(ENDING))
+            else:
+                file.unlink()
 
 
 def last(folder: Path, device: str) -> Record:
@@ -69,8 +82,17 @@ def last(folder: Path, device: str) -> Record:
 
 
 def undo(record: Record) -> None:
-    """It was rolled back. Raises: OSError."""
-    record.file.rename(record.file.with_suffix(UNDONE))
+    """It was rolled back. Raises: NotKept."""
+    with _writing(record.file.parent):
+        record.file.rename(record.file.with_suffix(UNDONE))
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise NotKept(f"{folder}: records cannot be written: {exc}; see --records") from exc
 
 
 def _load(file: Path) -> Record:

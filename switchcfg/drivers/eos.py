@@ -86,12 +86,10 @@ class EosDriver:
         return await self._call(self._pending)
 
     def _pending(self, switch: Any) -> Pending | None:
-        noted = self._note.read()
-        for name, seconds in _timers(switch).items():
-            if noted is not None and noted[0] == name:
-                return noted[1]
-            return Pending(f"session {name}", seconds)
-        return None
+        noted, found = self._note.read(), _timers(switch)
+        if noted is not None and noted[0] in found:
+            return noted[1]
+        return next((Pending(f"session {name}", left) for name, left in found.items()), None)
 
     async def examine(self) -> Sequence[str]:
         try:

@@ -1,7 +1,7 @@
 """A Linux switch: htb with a FIFO per class; nftables classifies, marks and drops early. Pure.
 
-Every kernel since 5.16 has these parts; `prio`, `ets` and `red` many builds leave out. htb is
-strict where a class is guaranteed next to nothing, may borrow all, and has a priority of its own.
+Every kernel since 5.16 has these parts (why not ets and red: docs/decisions.md). htb is strict
+where a class is guaranteed next to nothing, may borrow all, and has a priority of its own.
 Queues have no names, so ours are told by the handle of the root; rules are in a table of our own.
 
 Every queue has virtual queues, one per threshold: a token bucket that drains a little slower than

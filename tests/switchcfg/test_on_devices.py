@@ -210,6 +210,18 @@ def test_it_is_saved_where_that_is_asked_for(lab: Lab, capsys: pytest.CaptureFix
     assert "sw: saved" in capsys.readouterr().err
 
 
+def test_what_cannot_be_written_down_is_not_done(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.planned()
+    file = str(lab.folder / "intent.toml")
+    assert lab.run("apply", "INTENT", "PLANS", "--records", file) == FAILED
+    assert "[not_kept]" in capsys.readouterr().err
+    assert "commit" not in lab.drivers["sw"].calls
+    assert lab.run("plan", "INTENT", "--out", file) == FAILED
+    assert "[os_error]" in capsys.readouterr().err
+
+
 def test_what_was_confirmed_later_can_be_rolled_back(lab: Lab) -> None:
     before = lab.drivers["sw"].device.says()
     lab.planned()

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from switchcfg import records
-from switchcfg.errors import BadPlan
+from switchcfg.errors import BadPlan, NotKept
 from switchcfg.plan import Plan
 
 PLAN = Plan("sw", "linux", "lab", "f" * 64, (), (), ())
@@ -50,3 +50,23 @@ def test_the_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
     assert records.default_folder() == Path("/somewhere/switchcfg")
     monkeypatch.delenv("XDG_STATE_HOME")
     assert records.default_folder() == Path.home() / ".local/state/switchcfg"
+
+
+def test_where_nothing_can_be_written_it_says_so_before_and_after(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotKept, match="see --records"):
+        records.prepare(tmp_path / "file", "sw")
+    with pytest.raises(NotKept):
+        records.keep(tmp_path / "file", PLAN, "")
+    records.prepare(tmp_path, "sw")
+    assert list((tmp_path / "sw").iterdir()) == []
+
+
+def test_a_pending_one_is_none_until_it_is_confirmed(tmp_path: Path) -> None:
+    records.keep(tmp_path, PLAN, "reverted", pending=True)
+    records.keep(tmp_path, PLAN, "kept", pending=True)
+    with pytest.raises(BadPlan):
+        records.last(tmp_path, "sw")
+    records.settle(tmp_path, "sw", confirmed=True)
+    assert records.last(tmp_path, "sw").snapshot == "kept"
+    assert len(list((tmp_path / "sw").iterdir())) == 1

@@ -1,10 +1,6 @@
 """switchcfg and a switch that speaks eAPI: NAPALM, real HTTP and TLS, sessions with a timer."""
 
-import os
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +10,7 @@ from switchcfg.drivers.login import Login
 from tests.switches.certificates import certificate
 from tests.switches.eos_target import PASSWORD, USER
 from tests.switches.ssh_switch import until
+from tests.switches.tls_switch import TlsSwitch
 
 INTENT = """\
 schema = 1
@@ -37,49 +34,18 @@ qos profile theirs
 """
 
 
-class EosSwitch:
+class EosSwitch(TlsSwitch):
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        certificate(folder, "server", certificate(folder, "ca"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        (folder / "intent.toml").write_text(INTENT.replace("PORT", str(self.port)))
         (folder / "running").write_text(THEIRS)
-        self.delay(0.0)
-        argv = (sys.executable, "-m", "tests.switches.eos_target", folder, str(self.port))
-        self.child = subprocess.Popen(argv)
-        until((folder / "ready").exists)
-        self.environment = {
-            **os.environ, "XDG_STATE_HOME": str(folder / "state"),
-            "SWITCHCFG_EOS_CA": str(folder / "ca.pem"),
-            "SWITCHCFG_EOS_USER": USER, "SWITCHCFG_EOS_PASSWORD": PASSWORD,
-        }  # fmt: skip
+        super().__init__(folder, INTENT, ("-m", "tests.switches.eos_target"), "EOS")
+        self.environment |= {"SWITCHCFG_EOS_USER": USER, "SWITCHCFG_EOS_PASSWORD": PASSWORD}
 
     @property
     def login(self) -> Login:
         return Login(str(self.folder / "ca.pem"), "", "", USER, PASSWORD)
 
-    def delay(self, seconds: float) -> None:
-        (self.folder / "delay").write_text(str(seconds))
-
-    def start(self, *words: str) -> "subprocess.Popen[str]":
-        fill = {"INTENT": str(self.folder / "intent.toml"), "PLANS": str(self.folder / "plans")}
-        argv = (sys.executable, "-m", "switchcfg.main", *(fill.get(w, w) for w in words))
-        return subprocess.Popen(argv, env=self.environment, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
-
-    def run(self, *words: str) -> tuple[int, str]:
-        child = self.start(*words)
-        out, err = child.communicate(timeout=60)
-        return child.returncode, out + err
-
     def running(self) -> str:
         return (self.folder / "running").read_text()
-
-    def end(self) -> None:
-        self.child.kill()
-        self.child.wait()
 
 
 @pytest.fixture

@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +12,7 @@ import pytest
 
 from tests.switches.certificates import certificate
 from tests.switches.ssh_switch import until
+from tests.switches.tls_switch import TlsSwitch
 
 TARGET = Path(__file__).with_name("gnmi_target.py")
 INTENT = """\
@@ -32,40 +30,12 @@ rate = "100Gbit"
 THEIRS = {"queues": {"queue": [{"name": "theirs", "config": {"name": "theirs", "queue-id": 7}}]}}
 
 
-class GnmiSwitch:
+class GnmiSwitch(TlsSwitch):
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        ca = certificate(folder, "ca")
-        for name in ("server", "client"):
-            certificate(folder, name, ca)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        (folder / "intent.toml").write_text(INTENT.replace("PORT", str(self.port)))
         (folder / "tree.json").write_text(json.dumps({"qos": THEIRS}))
-        self.delay(0.0)
-        self.child = subprocess.Popen((sys.executable, TARGET, folder, str(self.port)))
-        until((folder / "ready").exists)
-        self.environment = {
-            **os.environ, "XDG_STATE_HOME": str(folder / "state"),
-            "SWITCHCFG_GNMI_CA": str(folder / "ca.pem"),
-            "SWITCHCFG_GNMI_CERT": str(folder / "client.pem"),
-            "SWITCHCFG_GNMI_KEY": str(folder / "client.key"),
-        }  # fmt: skip
-
-    def delay(self, seconds: float) -> None:
-        (self.folder / "delay").write_text(str(seconds))
-
-    def start(self, *words: str) -> "subprocess.Popen[str]":
-        fill = {"INTENT": str(self.folder / "intent.toml"), "PLANS": str(self.folder / "plans")}
-        argv = (sys.executable, "-m", "switchcfg.main", *(fill.get(w, w) for w in words))
-        return subprocess.Popen(argv, env=self.environment, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
-
-    def run(self, *words: str) -> tuple[int, str]:
-        child = self.start(*words)
-        out, err = child.communicate(timeout=60)
-        return child.returncode, out + err
+        super().__init__(folder, INTENT, (str(TARGET),), "GNMI")
+        for name, file in (("CERT", "client.pem"), ("KEY", "client.key")):
+            self.environment[f"SWITCHCFG_GNMI_{name}"] = str(folder / file)
 
     def tree(self) -> Any:
         return json.loads((self.folder / "tree.json").read_text())
@@ -75,8 +45,7 @@ class GnmiSwitch:
         return self.folder / "state" / "switchcfg" / "pending" / "leaf1"
 
     def end(self) -> None:
-        self.child.kill()
-        self.child.wait()
+        super().end()
         if (self.pending / "timer").exists():
             with suppress(ProcessLookupError):  # it has ended by itself
                 os.killpg(int((self.pending / "timer").read_text()), signal.SIGKILL)

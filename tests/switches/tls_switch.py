@@ -1,0 +1,54 @@
+"""A device on this host that speaks TLS, and its operator."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.switches.certificates import certificate
+from tests.switches.ssh_switch import until
+
+
+class TlsSwitch:
+    """`target` is a program FOLDER PORT that creates FOLDER/ready once it listens. `kind` is what
+    the environment variables of who logs in are called after."""
+
+    def __init__(self, folder: Path, intent: str, target: tuple[str, ...], kind: str) -> None:
+        self.folder = folder
+        ca = certificate(folder, "ca")
+        for name in ("server", "client"):
+            certificate(folder, name, ca)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        (folder / "intent.toml").write_text(intent.replace("PORT", str(self.port)))
+        self.delay(0.0)
+        argv = (sys.executable, *target, str(folder), str(self.port))
+        self.child = subprocess.Popen(argv, cwd=Path(__file__).parents[2])
+        until((folder / "ready").exists)
+        self.environment = {
+            **os.environ, "XDG_STATE_HOME": str(folder / "state"),
+            f"SWITCHCFG_{kind}_CA": str(folder / "ca.pem"),
+        }  # fmt: skip
+
+    def delay(self, seconds: float) -> None:
+        """What a change takes from now on."""
+        (self.folder / "delay").write_text(str(seconds))
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        """Run switchcfg. INTENT and the like are filled in."""
+        fill = {"INTENT": str(self.folder / "intent.toml"), "PLANS": str(self.folder / "plans")}
+        argv = (sys.executable, "-m", "switchcfg.main", *(fill.get(w, w) for w in words))
+        return subprocess.Popen(argv, env=self.environment, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+    def run(self, *words: str) -> tuple[int, str]:
+        """(exit code, everything it printed)."""
+        child = self.start(*words)
+        out, err = child.communicate(timeout=60)
+        return child.returncode, out + err
+
+    def end(self) -> None:
+        self.child.kill()
+        self.child.wait()
