@@ -6,26 +6,25 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from switchcfg import on_devices, plan_text, records
+from switchcfg import on_devices, plan_text
+from switchcfg.arguments import parser
 from switchcfg.errors import BadIntent, BadPlan, BadState, SwitchcfgError
 from switchcfg.intent import Device, Intent, parse
 from switchcfg.plan import Plan, dump, load
 from switchcfg.platforms.known import PLATFORMS
-from switchcfg.table import bits_per_second
-from switchcfg.workflow import REVERT_AFTER
 
 SAME: Final = 0
-FAILED: Final = 1  # of usage too: 2 means changes, as `terraform plan -detailed-exitcode` has it
-CHANGES: Final = 2
+FAILED: Final = 1
+CHANGES: Final = 2  # as `terraform plan -detailed-exitcode` has it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
-    options = _parser().parse_args(arguments)
+    options = parser(__doc__).parse_args(arguments)
     try:
-        code: int = options.run(options)
+        return COMMANDS[options.command](options)
     except SwitchcfgError as exc:
         sys.stderr.write(f"switchcfg: {exc} [{exc.code}]\n")
         return FAILED
@@ -38,148 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as exc:  # such as a folder that cannot be written
         sys.stderr.write(f"switchcfg: {exc} [os_error]\n")
         return FAILED
-    return code
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse, but wrong usage is an error like others: 2 has a meaning of its own."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(FAILED, f"{self.prog}: error: {message}\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="switchcfg", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    made = commands.add_parser("render", help="what devices shall be, in their own language")
-    _common(made)
-    made.add_argument("--out", type=Path, metavar="DIR", help="a file per device, not stdout")
-    made.set_defaults(run=_render)
-    made = commands.add_parser("plan", help="what devices would be told")
-    _common(made)
-    made.add_argument(
-        "--present", type=Path, metavar="PATH",
-        help="what the device says of itself, instead of asking it: a file, or a folder with a "
-        "file DEVICE.* for each",
-    )  # fmt: skip
-    made.add_argument("--remove", action="store_true", help="take away all that switchcfg made")
-    made.add_argument("--out", type=Path, metavar="DIR", help="save DEVICE.plan.json here")
-    made.add_argument(
-        "--yang", type=Path, metavar="DIR",
-        help="check SONiC switches against the YANG models in this folder too, such as a "
-        "switch's own /usr/local/yang-models",
-    )  # fmt: skip
-    on_devices.add_options(made)
-    made.set_defaults(run=_plan)
-    made = commands.add_parser("show", help="a saved plan, and what the device would be told")
-    made.add_argument("file", type=Path, metavar="PLAN")
-    made.set_defaults(run=_show)
-    _add_changing(commands)
-    _add_asking(commands)
-    return parser
-
-
-def _add_changing(commands: Any) -> None:
-    made = commands.add_parser("apply", help="bring devices to what saved plans want")
-    made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
-    made.add_argument("plans", type=Path, nargs="+", metavar="PLAN", help="files, or folders")
-    made.add_argument("--pending", action="store_true", help="leave it to `confirm` or to time")
-    _add_save(made)
-    _add_traffic(
-        made,
-        "before a change is kept, ask the network too: two hosts by their SSH names, and the "
-        "second one's IPv4 address on the fabric",
-    )
-    _add_reverting(made)
-    made.set_defaults(run=_apply)
-    made = commands.add_parser("rollback", help="take back what was last applied from here")
-    made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
-    made.add_argument("--device", action="append", metavar="NAME", required=True)
-    _add_save(made)
-    _add_reverting(made)
-    made.set_defaults(run=_rollback)
-    for name, run, text in (
-        ("confirm", on_devices.confirm, "keep what is pending"),
-        ("abort", on_devices.abort, "revert what is pending, now"),
-    ):
-        made = commands.add_parser(name, help=text)
-        _common(made)
-        _add_records(made)
-        if name == "confirm":
-            _add_save(made)
-        on_devices.add_options(made)
-        made.set_defaults(run=_on_all, work=run)
-
-
-def _add_reverting(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
-        "--revert-after", type=_seconds, default=REVERT_AFTER, metavar="S",
-        help="seconds until a device reverts what was not confirmed (%(default)s)",
-    )  # fmt: skip
-    _add_records(made)
-    on_devices.add_options(made)
-
-
-def _add_save(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
-        "--save", action="store_true",
-        help="then have the device save all that it runs, so that a restart keeps it",
-    )  # fmt: skip
-
-
-def _add_records(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
-        "--records", type=Path, default=records.default_folder(), metavar="DIR",
-        help="where what was applied is kept (%(default)s)",
-    )  # fmt: skip
-
-
-def _add_asking(commands: Any) -> None:
-    for name, run, text in (
-        ("verify", _verify, "are devices as the intent wants them?"),
-        ("drift", _drift, "are devices as they were last applied from here?"),
-        ("doctor", _doctor, "can devices be configured?"),
-    ):
-        made = commands.add_parser(name, help=text)
-        _common(made)
-        _add_records(made)
-        on_devices.add_options(made)
-        made.set_defaults(run=run, remove=False, yang=None)
-        if name == "verify":
-            _add_traffic(
-                made,
-                "ask the network and not the devices: two hosts by their SSH names, and the "
-                "second one's IPv4 address on the fabric",
-            )
-
-
-def _add_traffic(made: argparse.ArgumentParser, text: str) -> None:
-    made.add_argument("--traffic", nargs=3, metavar=("SENDER", "RECEIVER", "ADDRESS"), help=text)
-    made.add_argument(
-        "--load", type=_rate, default=0, metavar="RATE",
-        help="with --traffic: also overload the way, with more than it carries",
-    )  # fmt: skip
-
-
-def _rate(text: str) -> int:
-    try:
-        return bits_per_second(text)
-    except ValueError as exc:
-        raise argparse.ArgumentTypeError(str(exc)) from None
-
-
-def _seconds(text: str) -> int:
-    if not text.isdecimal() or not 5 <= int(text) <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r}: need 5..86400 seconds")
-    return int(text)
-
-
-def _common(made: argparse.ArgumentParser) -> None:
-    made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
-    made.add_argument(
-        "--device", action="append", metavar="NAME", help="only this one; may be repeated"
-    )
 
 
 def _render(options: argparse.Namespace) -> int:
@@ -235,7 +92,8 @@ def _rollback(options: argparse.Namespace) -> int:
 
 def _on_all(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
-    options.work(intent, _devices(intent, options.device), options)
+    work = on_devices.confirm if options.command == "confirm" else on_devices.abort
+    work(intent, _devices(intent, options.device), options)
     return SAME
 
 
@@ -325,6 +183,12 @@ def _read(file: Path, error: type[SwitchcfgError]) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         raise error(f"{file}: cannot be read: {exc}") from exc
+
+
+COMMANDS: Final = {
+    "render": _render, "plan": _plan, "show": _show, "apply": _apply, "rollback": _rollback,
+    "confirm": _on_all, "abort": _on_all, "verify": _verify, "drift": _drift, "doctor": _doctor,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from pathlib import Path
 
 from switchcfg import records, sonic_yang, workflow
 from switchcfg.drivers.driver import Driver
@@ -23,14 +22,6 @@ from switchcfg.state import State, after, difference
 from switchcfg.traffic import Verdict, lines
 
 Work = Callable[[Device, Driver], Awaitable[None]]
-
-
-def add_options(made: argparse.ArgumentParser) -> None:
-    """How devices are reached."""
-    made.add_argument("--ssh-config", type=Path, metavar="FILE", help="instead of ~/.ssh/config")
-    made.add_argument("--at-once", type=int, default=8, metavar="N", choices=range(1, 257),
-                      help="devices of one side at a time (%(default)s)")  # fmt: skip
-    made.add_argument("--json", action="store_true", help="print JSON")
 
 
 def planned(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> list[Plan]:
