@@ -56,9 +56,12 @@ def test_under_overload_the_droppable_go_first_and_what_may_be_is_marked(dropper
 @needs_clang
 @pytest.mark.parametrize("classes", [False, True])
 def test_bursts_of_protected_packets_do_not_reach_the_end_of_the_buffer(classes: bool) -> None:
-    """Two senders in step, each with sixteen of one drop rank in a row, as engines send."""
+    """Two senders, each with sixteen of one drop rank in a row, as engines send."""
     blocks = tuple(dscp for dscp in BULK for _ in range(16))
-    plan = Plan(3, host_rate=LINK, buffer_bytes=BUFFER, ecn_bytes=MARKS, classes=classes)
+    # Bulk, the last of the classes, has the smallest part: two blocks that meet must fit above the
+    # thresholds, however the senders fall in step.
+    buffer = BUFFER * (len(traffic_classes()) if classes else 1)
+    plan = Plan(3, host_rate=LINK, buffer_bytes=buffer, ecn_bytes=MARKS, classes=classes)
     with fabric(plan) as net:
         stream = Udp(0, 2, LINK, dscp=blocks, ecn=Ecn.ECT0, seconds=SECONDS)
         counts = sent_through(net, stream, replace(stream, source=1))
