@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 
@@ -89,7 +89,7 @@ def apply(intent: Intent, plans: Sequence[Plan], options: argparse.Namespace) ->
 
     do = _connected(intent, options, work)
     outcome = asyncio.run(roll(devices, do, at_once=options.at_once, ended=ended))
-    _tell_failures(outcome)
+    _tell_errors(outcome.failed.values())
     if outcome.left:
         _tell(f"not begun: {', '.join(outcome.left)}; run it again once this is mended: "
               "what is done has an empty plan")  # fmt: skip
@@ -110,8 +110,7 @@ def rollback(intent: Intent, device: Device, options: argparse.Namespace) -> Non
         records.undo(record)
         await _save(device, driver, options)
 
-    _document(outcome := _every(intent, [device], options, work), options)
-    _raise(outcome)
+    _change(intent, [device], options, work)
 
 
 def drift(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> list[Plan]:
@@ -138,8 +137,7 @@ def confirm(intent: Intent, devices: Sequence[Device], options: argparse.Namespa
         records.settle(options.records, device.name, confirmed=True)
         await _save(device, driver, options)
 
-    _document(outcome := _every(intent, devices, options, work), options)
-    _raise(outcome)
+    _change(intent, devices, options, work)
 
 
 def abort(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> None:
@@ -150,8 +148,7 @@ def abort(intent: Intent, devices: Sequence[Device], options: argparse.Namespace
         records.settle(options.records, device.name, confirmed=False)
         _tell(f"{device.name}: reverted")
 
-    _document(outcome := _every(intent, devices, options, work), options)
-    _raise(outcome)
+    _change(intent, devices, options, work)
 
 
 def doctor(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> bool:
@@ -165,7 +162,7 @@ def doctor(intent: Intent, devices: Sequence[Device], options: argparse.Namespac
             _tell(f"{device.name}: {text}")
 
     outcome = _every(intent, devices, options, work)
-    _tell_failures(outcome)
+    _tell_errors(outcome.failed.values())
     _document(outcome, options, complaints=complaints)
     return not outcome.failed and not any(complaints.values())
 
@@ -188,6 +185,15 @@ async def _complaints(intent: Intent, device: Device, driver: Driver) -> AsyncIt
 async def _save(device: Device, driver: Driver, options: argparse.Namespace) -> None:
     if options.save:
         _tell(f"{device.name}: {await driver.save() or 'saved'}")
+
+
+def _change(
+    intent: Intent, devices: Sequence[Device], options: argparse.Namespace, work: Work
+) -> None:
+    """Do it to all devices and say what became of each. Raises: the first error."""
+    outcome = _every(intent, devices, options, work)
+    _document(outcome, options)
+    _raise(outcome)
 
 
 def _every(
@@ -224,14 +230,13 @@ async def _driver(
 def _raise(outcome: Outcome) -> None:
     """Raises: the first error, after the others have been told."""
     errors = list(outcome.failed.values())
-    for exc in errors[1:]:
-        _tell(f"switchcfg: {exc} [{exc.code}]")
+    _tell_errors(errors[1:])
     if errors:
         raise errors[0]
 
 
-def _tell_failures(outcome: Outcome) -> None:
-    for exc in outcome.failed.values():
+def _tell_errors(errors: Iterable[SwitchcfgError]) -> None:
+    for exc in errors:
         _tell(f"switchcfg: {exc} [{exc.code}]")
 
 

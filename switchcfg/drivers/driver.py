@@ -25,6 +25,12 @@ def busy(device: str, who: str) -> Busy:
     )
 
 
+def host_and_port(address: str, default: int) -> tuple[str, int]:
+    """HOST, or HOST:PORT; an IPv6 address, with its many colons, is a host."""
+    host, colon, port = address.rpartition(":")
+    return (host, int(port or default)) if colon and ":" not in host else (address, default)
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """What a device shall do, and what brings it back."""

@@ -23,7 +23,7 @@ from napalm.base.exceptions import (
 )
 from pyeapi.eapilib import CommandError, EapiError
 
-from switchcfg.drivers.driver import Commit, Pending, busy
+from switchcfg.drivers.driver import Commit, Pending, busy, host_and_port
 from switchcfg.drivers.login import Login
 from switchcfg.drivers.note import Note
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
@@ -124,12 +124,11 @@ class EosDriver:
             raise Unreachable(f"{self.device} ({self.address}): {exc}") from exc
 
     def _switch(self) -> Any:
-        one = self.address.count(":") == 1
-        host, _, port = self.address.rpartition(":") if one else (self.address, "", "")
+        host, port = host_and_port(self.address, PORT)
         trust = ssl.create_default_context(cafile=self._login.ca)
         if self._login.cert:
             trust.load_cert_chain(self._login.cert, self._login.key)
-        more = {"transport": "https", "port": int(port or PORT), "context": trust}
+        more = {"transport": "https", "port": port, "context": trust}
         kind = get_network_driver("eos")
         return kind(host, self._login.user, self._login.password, TIMEOUT, optional_args=more)
 

@@ -24,6 +24,7 @@ from pygnmi.client import gNMIclient, gNMIException
 
 from switchcfg.drivers.by_dead_man import ByDeadMan
 from switchcfg.drivers.dead_man import DeadMan, refusal
+from switchcfg.drivers.driver import host_and_port
 from switchcfg.drivers.login import Login, prefix
 from switchcfg.drivers.login import login as login_of
 from switchcfg.errors import CommitFailed, SwitchcfgError, Unreachable
@@ -103,13 +104,12 @@ class GnmiDriver(ByDeadMan):
 
 def call(device: str, address: str, login: Login, what: Callable[[Any], T]) -> T:
     """Do something with a client. Raises: Unreachable; CommitFailed where the device refuses."""
-    host, _, port = address.rpartition(":") if address.count(":") == 1 else (address, "", "")
     files = (
         {"path_root": login.ca, "path_cert": login.cert, "path_key": login.key}
         if login.cert
         else {"path_cert": login.ca}  # alone it is the root; none at all would trust anybody
     )
-    target = (host, int(port or PORT))
+    target = host_and_port(address, PORT)
     try:
         _greet(target, login)
         with gNMIclient(

@@ -16,7 +16,7 @@ from ncclient import NCClientError, manager
 from ncclient.operations import RPCError
 from ncclient.xml_ import to_ele
 
-from switchcfg.drivers.driver import Commit, Pending, busy
+from switchcfg.drivers.driver import Commit, Pending, busy, host_and_port
 from switchcfg.drivers.note import Note
 from switchcfg.errors import CommitFailed, NothingPending, Unreachable
 from switchcfg.platforms.platform import Netconf
@@ -155,10 +155,9 @@ class NetconfDriver:
             ) from exc
 
     def _connect(self) -> Any:
-        one = self.address.count(":") == 1
-        host, _, port = self.address.rpartition(":") if one else (self.address, "", "")
+        host, port = host_and_port(self.address, PORT)
         config = str(self._ssh_config) if self._ssh_config.exists() else None
         return manager.connect_ssh(
-            host=host, port=int(port or PORT), ssh_config=config, hostkey_verify=True,
+            host=host, port=port, ssh_config=config, hostkey_verify=True,
             timeout=TIMEOUT,
         )  # fmt: skip

@@ -12,18 +12,6 @@ from tests.switches.eos_target import PASSWORD, USER
 from tests.switches.ssh_switch import until
 from tests.switches.tls_switch import TlsSwitch
 
-INTENT = """\
-schema = 1
-[fabric]
-name = "lab"
-[[device]]
-name = "leaf1"
-platform = "eos"
-address = "127.0.0.1:PORT"
-[[device.ports]]
-names = ["Ethernet1", "Ethernet2"]
-rate = "100Gbit"
-"""
 THEIRS = """\
 qos map dscp 46 to traffic-class 5
 interface Ethernet1
@@ -35,9 +23,11 @@ qos profile theirs
 
 
 class EosSwitch(TlsSwitch):
+    platform, ports, kind = "eos", "Ethernet", "EOS"
+
     def __init__(self, folder: Path) -> None:
         (folder / "running").write_text(THEIRS)
-        super().__init__(folder, INTENT, ("-m", "tests.switches.eos_target"), "EOS")
+        super().__init__(folder, ("-m", "tests.switches.eos_target"))
         self.environment |= {"SWITCHCFG_EOS_USER": USER, "SWITCHCFG_EOS_PASSWORD": PASSWORD}
 
     @property

@@ -15,25 +15,15 @@ from tests.switches.ssh_switch import until
 from tests.switches.tls_switch import TlsSwitch
 
 TARGET = Path(__file__).with_name("gnmi_target.py")
-INTENT = """\
-schema = 1
-[fabric]
-name = "lab"
-[[device]]
-name = "leaf1"
-platform = "openconfig"
-address = "127.0.0.1:PORT"
-[[device.ports]]
-names = ["eth1", "eth2"]
-rate = "100Gbit"
-"""
 THEIRS = {"queues": {"queue": [{"name": "theirs", "config": {"name": "theirs", "queue-id": 7}}]}}
 
 
 class GnmiSwitch(TlsSwitch):
+    platform, ports, kind = "openconfig", "eth", "GNMI"
+
     def __init__(self, folder: Path) -> None:
         (folder / "tree.json").write_text(json.dumps({"qos": THEIRS}))
-        super().__init__(folder, INTENT, (str(TARGET),), "GNMI")
+        super().__init__(folder, (str(TARGET),))
         for name, file in (("CERT", "client.pem"), ("KEY", "client.key")):
             self.environment[f"SWITCHCFG_GNMI_{name}"] = str(folder / file)
 

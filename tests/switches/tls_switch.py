@@ -9,12 +9,32 @@ from pathlib import Path
 from tests.switches.certificates import certificate
 from tests.switches.ssh_switch import until
 
+INTENT = """\
+schema = 1
+[fabric]
+name = "lab"
+[[device]]
+name = "leaf1"
+platform = "PLATFORM"
+address = "127.0.0.1:PORT"
+[[device.ports]]
+names = ["PREFIX1", "PREFIX2"]
+rate = "100Gbit"
+"""
+
 
 class TlsSwitch:
-    """`target` is a program FOLDER PORT that creates FOLDER/ready once it listens. `kind` is what
-    the environment variables of who logs in are called after."""
+    """`target` is a program FOLDER PORT that creates FOLDER/ready once it listens.
 
-    def __init__(self, folder: Path, intent: str, target: tuple[str, ...], kind: str) -> None:
+    Of each kind: what its platform is called, its ports begin with, and the environment variables
+    of who logs in are called after.
+    """
+
+    platform: str
+    ports: str
+    kind: str
+
+    def __init__(self, folder: Path, target: tuple[str, ...]) -> None:
         self.folder = folder
         ca = certificate(folder, "ca")
         for name in ("server", "client"):
@@ -22,14 +42,15 @@ class TlsSwitch:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        (folder / "intent.toml").write_text(intent.replace("PORT", str(self.port)))
+        text = INTENT.replace("PLATFORM", self.platform).replace("PREFIX", self.ports)
+        (folder / "intent.toml").write_text(text.replace("PORT", str(self.port)))
         self.delay(0.0)
         argv = (sys.executable, *target, str(folder), str(self.port))
         self.child = subprocess.Popen(argv, cwd=Path(__file__).parents[2])
         until((folder / "ready").exists)
         self.environment = {
             **os.environ, "XDG_STATE_HOME": str(folder / "state"),
-            f"SWITCHCFG_{kind}_CA": str(folder / "ca.pem"),
+            f"SWITCHCFG_{self.kind}_CA": str(folder / "ca.pem"),
         }  # fmt: skip
 
     def delay(self, seconds: float) -> None:
