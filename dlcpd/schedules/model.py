@@ -1,0 +1,119 @@
+"""What a schedule is: for every rank a program of steps, as plain values.
+
+A step sends a span of bytes to one rank, receives one, or reduces spans that are here.
+Builders (`direct`, `ring`, ...) produce programs, the executor in `dlcpd.collectives` runs
+them over the transport, and `interpreter` computes in numpy what they must give. No step
+knows which collective it belongs to.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+NOT_REPLICATED: Final = -1  # `piece` of a step whose target differs from rank to rank
+
+
+class Buffer(IntEnum):
+    """Buffers that every program has; scratch buffers are numbered from SCRATCH on."""
+
+    INPUT = 0  # what the caller contributes; read only, unless the caller's output is the same
+    OUTPUT = 1  # what the caller gets
+    SCRATCH = 2  # the first of `Program.scratch`
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes [start, start + size) of one buffer of one rank."""
+
+    buffer: int  # a Buffer, or SCRATCH + n
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """This rank owes `peer` the bytes of `span`. Done when the peer has them."""
+
+    peer: int
+    index: int  # counts the transfers from this rank to that peer in this operation, from 0
+    span: Span
+    after: tuple[int, ...] = ()  # steps of this rank that must be done before it begins
+    lossy: bool = False  # a bounded part may stay missing; only where its span is in INPUT
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """`peer` owes this rank the bytes of `span`. Done when they are here.
+
+    `implies` lists sends to the same peer which that peer must have received before it can
+    have sent this: its arrival stands for their acknowledgement.
+    """
+
+    peer: int
+    index: int  # equals that of the peer's Send
+    span: Span
+    after: tuple[int, ...] = ()  # steps that must be done before `span` may be written
+    lossy: bool = False  # equals that of the peer's Send
+    implies: tuple[int, ...] = ()
+    piece: int = NOT_REPLICATED  # number of this part of a result that is equal on all ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """target = operands[0] + operands[1] + ..., in this order, by the operation's reduction.
+
+    With one operand it copies. The target may be one of the operands. `last`: a result that
+    is final, which "avg" divides by the number of ranks.
+    """
+
+    target: Span
+    operands: tuple[Span, ...]
+    after: tuple[int, ...] = ()
+    last: bool = False
+    piece: int = NOT_REPLICATED
+
+
+Step = Send | Receive | Reduce
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """All steps of one rank. `after` and `implies` hold positions in `steps`.
+
+    `steps` is ordered such that every position in an `after` is smaller than its own: where
+    several steps may run, the one that comes first does. `peers` are the ranks to meet before
+    data flows: all that something is exchanged with, and more where the collective wants it.
+    """
+
+    steps: tuple[Step, ...]
+    peers: frozenset[int]
+    scratch: tuple[int, ...] = ()  # sizes of the scratch buffers, bytes
+    followers: tuple[tuple[int, ...], ...] = field(init=False)  # by step: those that wait for it
+    sends: dict[tuple[int, int], int] = field(init=False)  # (peer, index) -> position
+    receives: dict[tuple[int, int], int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        followers: list[list[int]] = [[] for _ in self.steps]
+        for position, step in enumerate(self.steps):
+            for earlier in step.after:
+                followers[earlier].append(position)
+        object.__setattr__(self, "followers", tuple(tuple(f) for f in followers))
+        object.__setattr__(self, "sends", _transfers(self.steps, Send))
+        object.__setattr__(self, "receives", _transfers(self.steps, Receive))
+
+    def bytes_to(self, peer: int) -> int:
+        """What this rank owes `peer`, bytes."""
+        return _total(self.steps[at] for (rank, _), at in self.sends.items() if rank == peer)
+
+    def bytes_from(self, peer: int) -> int:
+        """What `peer` owes this rank, bytes."""
+        return _total(self.steps[at] for (rank, _), at in self.receives.items() if rank == peer)
+
+
+def _transfers(steps: tuple[Step, ...], kind: type[Send | Receive]) -> dict[tuple[int, int], int]:
+    return {(s.peer, s.index): at for at, s in enumerate(steps) if isinstance(s, kind)}
+
+
+def _total(steps: Iterable[Step]) -> int:
+    return sum(step.span.size for step in steps if not isinstance(step, Reduce))
