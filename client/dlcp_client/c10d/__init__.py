@@ -1,0 +1,1 @@
+"""The c10d backend: `dist.init_process_group("dlcp")`."""
