@@ -29,6 +29,12 @@ class BadPolicy(LocalError):
     code = "bad_policy"
 
 
+class BadOperation(LocalError):
+    """An operation's arguments (ranks, tag, reduction, sizes) do not fit it or its group."""
+
+    code = "bad_operation"
+
+
 class BadConfig(LocalError):
     """A configuration file or option is wrong."""
 

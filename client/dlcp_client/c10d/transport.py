@@ -75,7 +75,7 @@ class Group(Protocol):
     def all_gather(
         self,
         output: torch.Tensor,
-        input: torch.Tensor,  # noqa: A002  # torch's own name
+        input: torch.Tensor,  # torch's own name
         sizes: Sequence[int] | None,
         *,
         deadline: float,
@@ -89,7 +89,7 @@ class Group(Protocol):
     def gather(
         self,
         output: torch.Tensor | None,
-        input: torch.Tensor,  # noqa: A002
+        input: torch.Tensor,
         root: int,
         *,
         deadline: float,
@@ -99,17 +99,17 @@ class Group(Protocol):
     def scatter(
         self,
         output: torch.Tensor,
-        input: torch.Tensor | None,  # noqa: A002
+        input: torch.Tensor | None,
         root: int,
         *,
         deadline: float,
     ) -> Work:
         """Give each rank its part, of one size, of the root's `input`, which others lack."""
 
-    def reduce_scatter(
+    def reduce_scatter(  # noqa: PLR0913  # all but four by keyword
         self,
         output: torch.Tensor,
-        input: torch.Tensor,  # noqa: A002
+        input: torch.Tensor,
         op: str,
         sizes: Sequence[int] | None,
         *,
@@ -127,7 +127,7 @@ class Group(Protocol):
     def all_to_all(
         self,
         output: torch.Tensor,
-        input: torch.Tensor,  # noqa: A002
+        input: torch.Tensor,
         output_splits: Sequence[int] | None,
         input_splits: Sequence[int] | None,
         *,

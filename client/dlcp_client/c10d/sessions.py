@@ -1,0 +1,92 @@
+"""Which transport serves which process groups: one for all groups of the job, while one is open."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .solo import Solo
+from .transport import Group, Transport
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+Connect = Callable[["Store", int, int, timedelta], Transport]  # store, rank, size, timeout
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """This process's place in a new process group."""
+
+    store: "Store"  # of the group
+    name: str  # of the group, the same on all members
+    ranks: tuple[int, ...]  # global, in the group's order
+    rank: int  # in the group
+    timeout: timedelta
+    whole: bool  # whether the group is that of the whole job
+
+
+@dataclass(slots=True)
+class Lease:
+    """A transport that some groups share."""
+
+    transport: Transport
+    ranks: tuple[int, ...]  # global; the transport knows a rank by its position here
+    whole: bool
+    open: int = 0  # groups
+    uses: dict[str, int] = field(default_factory=dict)  # by name of a group
+
+    def serves(self, member: Member) -> bool:
+        """Whether all members of a group find this lease, whatever else each of them opened."""
+        return self.whole or self.ranks == member.ranks
+
+    def group(self, name: str, ranks: Sequence[int]) -> Group:
+        """A new group. PyTorch may use the name of a destroyed one again, the transport may not."""
+        self.uses[name] = self.uses.get(name, 0) + 1
+        positions = [self.ranks.index(rank) for rank in ranks]
+        return self.transport.group(f"{name}#{self.uses[name]}", positions)
+
+
+class Sessions:
+    """The transports of this process.
+
+    The job's own group brings one that all its groups use. Where that group has another
+    backend, groups of the same ranks in the same order share one.
+    """
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._leases: list[Lease] = []
+        os.register_at_fork(after_in_child=self._leases.clear)  # they are the parent's
+
+    def open(self, member: Member) -> tuple[Group, Callable[[], None]]:
+        """A group, and what to call when it is closed. Connects when it must.
+
+        Raises: what connecting raises.
+        """
+        if len(member.ranks) == 1:
+            return Solo(), lambda: None
+        lease = next((lease for lease in self._leases if lease.serves(member)), None)
+        lease = lease or self._connected(member)
+        lease.open += 1
+        release = partial(self._release, lease)
+        try:
+            return lease.group(member.name, member.ranks), release
+        except BaseException:
+            release()
+            raise
+
+    def _connected(self, member: Member) -> Lease:
+        transport = self._connect(member.store, member.rank, len(member.ranks), member.timeout)
+        lease = Lease(transport, member.ranks, member.whole)
+        self._leases.append(lease)
+        return lease
+
+    def _release(self, lease: Lease) -> None:
+        lease.open -= 1
+        if not lease.open:
+            if lease in self._leases:
+                self._leases.remove(lease)
+            lease.transport.close()
