@@ -10,7 +10,7 @@ TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.collectives \
 	--cov=switchcfg --cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov e2e-switch demo lint format types contracts check system-deps clean
+.PHONY: venv test cov e2e-switch conformance demo lint format types contracts check system-deps clean
 
 venv: $(STAMP)
 
@@ -31,6 +31,11 @@ cov: $(STAMP)
 e2e-switch: $(STAMP)
 	$(BIN)/pytest -v -n auto --dist worksteal tests/switches $(addprefix --ignore=,$(TRAFFIC_TESTS))
 	$(BIN)/pytest -v $(TRAFFIC_TESTS)
+
+# PyTorch's own distributed suite over the c10d backend; pytest runs some of it as well.
+conformance: $(STAMP)
+	$(BIN)/python -m tests.conformance.run --ranks 2
+	$(BIN)/python -m tests.conformance.run --ranks 3
 
 demo: $(STAMP)
 	$(BIN)/dlcpctl demo

@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
 from torch.futures import Future
 
 from dlcpd.contract.errors import DeadlineExceeded, PeerLost, SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
 
-OPS = {
+OPS: dict[str, Any] = {
     "sum": dist.ReduceOp.SUM,
     "avg": dist.ReduceOp.SUM,
     "product": dist.ReduceOp.PRODUCT,
@@ -90,7 +91,7 @@ class GlooGroup:
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-        self._gloo = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=60))
+        self._gloo: Any = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=60))
         self._open = True
 
     def all_reduce(self, tensor: torch.Tensor, op: str, *, deadline: float) -> GlooWork:
@@ -115,7 +116,7 @@ class GlooGroup:
         *,
         deadline: float,
     ) -> GlooWork:
-        parts = output.split(list(sizes or self._even(output)))
+        parts = torch.split(output, list(sizes or self._even(output)))
         parts[self.rank].copy_(input)
         works = []
         for root, part in enumerate(parts):
@@ -154,7 +155,7 @@ class GlooGroup:
     ) -> GlooWork:
         total = input.clone()
         work = self.all_reduce(total, op, deadline=deadline)
-        mine = total.split(list(sizes or self._even(input)))[self.rank]
+        mine = torch.split(total, list(sizes or self._even(input)))[self.rank]
 
         def finish() -> None:
             work.wait()
@@ -212,7 +213,7 @@ class GlooTransport:
         self._store, self._rank, self.open = store, rank, True
 
     def group(self, name: str, ranks: Sequence[int]) -> GlooGroup:
-        store = dist.PrefixStore(f"gloo/{name}", self._store)
+        store = PrefixStore(f"gloo/{name}", self._store)
         return GlooGroup(store, list(ranks).index(self._rank), len(ranks))
 
     def close(self) -> None:

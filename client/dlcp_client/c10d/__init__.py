@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
 
 from dlcp_client.joining import connect
 
@@ -30,7 +31,7 @@ def register(connect: Connect = connect_session) -> None:
 
     def opened(member: Member) -> ProcessGroup:
         def split(name: str, ranks: list[int], timeout: timedelta) -> ProcessGroup:
-            store = dist.PrefixStore(f"{name}/", member.store)
+            store = PrefixStore(f"{name}/", member.store)
             chosen = tuple(member.ranks[rank] for rank in ranks)
             rank = ranks.index(member.rank)
             return opened(Member(store, name, chosen, rank, timeout, whole=False))

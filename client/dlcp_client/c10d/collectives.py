@@ -46,7 +46,7 @@ def operation(method: Callable[Concatenate[G, P], Work]) -> Callable[Concatenate
     """A method that PyTorch calls: only on an open group, with errors that PyTorch expects."""
 
     @wraps(method)
-    def call(self: G, *args: P.args, **kwargs: P.kwargs) -> Work:
+    def call(self: G, /, *args: P.args, **kwargs: P.kwargs) -> Work:
         with torch_errors():
             self.begin()
             work = method(self, *args, **kwargs)
@@ -160,7 +160,7 @@ class Collectives(Calls):
             source = lent(inputs[0], BYTES)
             self._check_parts(source, target.sizes[0])
         part = self.group.scatter(
-            target.flat, source and source.flat, root, deadline=self.deadline(opts)
+            target.flat, None if source is None else source.flat, root, deadline=self.deadline(opts)
         )
         return Work([part], outputs, target.copy_back)
 

@@ -1,8 +1,9 @@
 """Errors as PyTorch's callers expect them: each is a DlcpError and a DistBackendError in one."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import cast
 
 import torch.distributed as dist
 
@@ -10,18 +11,22 @@ from dlcpd.contract.errors import DeadlineExceeded, DlcpError
 
 
 @cache
-def _twin(kind: type[DlcpError]) -> type[DlcpError]:
-    """`kind`, which `except RuntimeError` and `except dist.DistBackendError` catch as well."""
-    return type(kind.__name__, (kind, dist.DistBackendError), {"__doc__": kind.__doc__})
+def _twin(kind: Hashable) -> type[DlcpError]:
+    """The class `kind`, as one that `except RuntimeError` and DistBackendError catch as well."""
+    base = cast("type[DlcpError]", kind)
+    return type(base.__name__, (base, dist.DistBackendError), {"__doc__": base.__doc__})
 
 
 def as_torch(error: Exception) -> DlcpError:
     """`error` as one that is both; a TimeoutError becomes DeadlineExceeded."""
+    if isinstance(error, DlcpError) and isinstance(error, dist.DistBackendError):
+        return error
     kind = type(error) if isinstance(error, DlcpError) else DeadlineExceeded
-    if issubclass(kind, dist.DistBackendError):
-        kind = kind.__bases__[0]
-    made = DlcpError.__new__(_twin(kind))
-    Exception.__init__(made, str(error))
+    text = str(error)
+    if kind is DeadlineExceeded:
+        text += "; the timeout of the process group or of this call is over: see timeout= there"
+    made = DlcpError.__new__(_twin(cast("Hashable", kind)))
+    Exception.__init__(made, text)
     return made
 
 

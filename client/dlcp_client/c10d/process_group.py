@@ -25,7 +25,7 @@ USER_TAGS: Final = transport.MAX_TAG  # tags from here on are the group's own
 Split = Callable[[str, list[int], timedelta], "ProcessGroup"]
 
 
-class ProcessGroup(Collectives, dist.ProcessGroup):
+class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # overloads
     """A c10d process group over a group of the transport.
 
     Thread-safe as the transport is. After `shutdown` or `abort` every call raises SessionClosed.
@@ -42,7 +42,7 @@ class ProcessGroup(Collectives, dist.ProcessGroup):
     ) -> None:
         """`split` makes a group of some of these ranks; `closed` hears of the end, once."""
         # The constructor with a store makes no object that Python methods can override.
-        dist.ProcessGroup.__init__(self, group.rank, group.size)
+        dist.ProcessGroup.__init__(self, group.rank, group.size)  # type: ignore[call-arg]
         self.group, self._store = group, store
         self._timeout, self._split, self._closed = timeout, split, closed
         self._open, self._splits = True, 0

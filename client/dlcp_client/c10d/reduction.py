@@ -10,8 +10,8 @@ from dlcpd.contract.errors import BadOperation, BadTensor
 
 from .transport import REDUCED
 
-_OP: Final = dist.ReduceOp.RedOpType
-_NAMES: Final = {
+_OP: Any = dist.ReduceOp.RedOpType  # torch's stubs leave out its members
+_NAMES: Final[dict[Any, str]] = {
     _OP.SUM: "sum",
     _OP.AVG: "avg",
     _OP.PRODUCT: "product",

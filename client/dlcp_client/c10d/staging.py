@@ -34,7 +34,9 @@ class Buffer:
         if self.shared:
             return
         with torch.no_grad():
-            for part, tensor in zip(self.flat.split(self.sizes), self.tensors, strict=True):
+            for part, tensor in zip(
+                torch.split(self.flat, list(self.sizes)), self.tensors, strict=True
+            ):
                 tensor.copy_(_decoded(part, tensor))
 
 

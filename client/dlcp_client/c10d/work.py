@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import torch
-import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 from torch.futures import Future
 
 from dlcpd.contract.errors import DlcpError
@@ -18,7 +18,7 @@ from .errors import torch_errors
 _NO_LIMIT: Final = timedelta(0)  # what PyTorch passes for "wait until the end"
 
 
-class Work(dist._Work):  # noqa: SLF001  # the only name of torch's Work that Python may subclass
+class Work(c10d.Work):
     """One call of a process group. Its results stand in `outputs` after `wait()`.
 
     C++ sees `wait` and `get_future` alone; the rest is for Python callers.
