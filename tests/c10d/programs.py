@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -136,10 +136,10 @@ def checkpoint(rank: int, size: int, folder: str) -> Arrays:
     mesh = init_device_mesh("cpu", (size,))
     net = sharded(mesh)
     trained = train(net, rank)
-    dcp.save(get_model_state_dict(net), checkpoint_id=folder)
+    state_dict_saver.save(get_model_state_dict(net), checkpoint_id=folder)
     fresh = sharded(mesh)
     state = get_model_state_dict(fresh)
-    dcp.load(state, checkpoint_id=folder)
+    state_dict_loader.load(state, checkpoint_id=folder)
     set_model_state_dict(fresh, state)
     loaded = parameters(fresh)
     assert all(np.array_equal(trained[name], loaded[name]) for name in trained)
@@ -157,7 +157,7 @@ def dtensor(rank: int, size: int) -> Arrays:
     rows = distribute_tensor(left, mesh, [Shard(0)])
     columns = distribute_tensor(left, mesh, [Shard(1)])
     inner = distribute_tensor(right, mesh, [Shard(0)])
-    product = torch.matmul(columns, inner)  # a sum that is still owed, by rank
+    product: Any = torch.matmul(columns, inner)  # a sum that is still owed, by rank
     return {
         "rows": whole(rows),
         "product": whole(product),

@@ -23,7 +23,7 @@ TIMEOUT: Final = timedelta(seconds=30)  # of process groups, unless a program se
 # Ranks fork from a server that has imported everything and run nothing: a fork of pytest itself
 # would copy locks of threads that it does not copy.
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.c10d.worlds", "tests.c10d.programs"])
+_CONTEXT.set_forkserver_preload(["tests.c10d.collectives", "tests.c10d.programs"])
 
 Program = Callable[..., Any]
 

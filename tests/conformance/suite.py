@@ -14,6 +14,9 @@ from dlcp_client import c10d
 NAME: Final = c10d.NAME
 TEST_TIMEOUT: Final = 150  # seconds; longer than the 60 s of the suite's own group timeout
 
+# These tests take a model for CPU or CUDA by the backend's name, and have none for other names.
+CHOOSES_MODEL_BY_NAME: Final = "test_accumulate_gradients_no_sync"
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -73,6 +76,12 @@ def suite_class(ranks: int, guise: str) -> type[unittest.TestCase]:
             super().setUp()  # type: ignore[no-untyped-call]
             # Forked, not spawned as the suite does: importing takes longer than a test.
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+        def run_test(self, test_name: str, parent_pipe: Any) -> None:
+            assert torch.distributed.get_backend() == NAME
+            if test_name.startswith(CHOOSES_MODEL_BY_NAME):
+                theirs.BACKEND = guise
+            super().run_test(test_name, parent_pipe)
 
     return Conformance
 
