@@ -6,6 +6,7 @@ third-party backend can pass of PyTorch's own suite.
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -36,12 +37,13 @@ class GlooWork:
     def __init__(
         self,
         works: Sequence[Any],
-        deadline: float,
+        policy: LossPolicy,
         finish: Callable[[], object] | None = None,
         *,
         receives: bool = False,
     ) -> None:
-        self.works, self._deadline, self._finish = works, deadline, finish
+        self.works, self._finish = works, finish
+        self._deadline = time.monotonic() + policy.deadline
         self._lock, self._receives = threading.Lock(), receives
         self.source = -1
 
@@ -59,7 +61,7 @@ class GlooWork:
     def done(self) -> bool:
         return all(work.is_completed() for work in self.works)
 
-    def future(self) -> "Future[Any]":
+    def get_future(self) -> "Future[Any]":
         base: Future[None] = Future()
         made = base.then(lambda _: self.wait())
 
@@ -94,19 +96,19 @@ class GlooGroup:
         self._gloo: Any = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=60))
         self._open = True
 
-    def all_reduce(self, tensor: torch.Tensor, op: str, *, deadline: float) -> GlooWork:
+    def all_reduce(self, tensor: torch.Tensor, op: str, *, policy: LossPolicy) -> GlooWork:
         opts = dist.AllreduceOptions()
-        opts.reduceOp, opts.timeout = OPS[op], self._left(deadline)
+        opts.reduceOp, opts.timeout = OPS[op], self._left(policy)
         average = (lambda: tensor.div_(self.size)) if op == "avg" else None
-        return GlooWork([self._gloo.allreduce([tensor], opts)], deadline, average)
+        return GlooWork([self._gloo.allreduce([tensor], opts)], policy, average)
 
-    def reduce(self, tensor: torch.Tensor, root: int, op: str, *, deadline: float) -> GlooWork:
-        return self.all_reduce(tensor, op, deadline=deadline)
+    def reduce(self, tensor: torch.Tensor, root: int, op: str, *, policy: LossPolicy) -> GlooWork:
+        return self.all_reduce(tensor, op, policy=policy)
 
-    def broadcast(self, tensor: torch.Tensor, root: int, *, deadline: float) -> GlooWork:
+    def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy) -> GlooWork:
         opts = dist.BroadcastOptions()
-        opts.rootRank, opts.timeout = root, self._left(deadline)
-        return GlooWork([self._gloo.broadcast([tensor], opts)], deadline)
+        opts.rootRank, opts.timeout = root, self._left(policy)
+        return GlooWork([self._gloo.broadcast([tensor], opts)], policy)
 
     def all_gather(
         self,
@@ -114,32 +116,32 @@ class GlooGroup:
         input: torch.Tensor,
         sizes: Sequence[int] | None,
         *,
-        deadline: float,
+        policy: LossPolicy,
     ) -> GlooWork:
         parts = torch.split(output, list(sizes or self._even(output)))
         parts[self.rank].copy_(input)
         works = []
         for root, part in enumerate(parts):
             opts = dist.BroadcastOptions()
-            opts.rootRank, opts.timeout = root, self._left(deadline)
+            opts.rootRank, opts.timeout = root, self._left(policy)
             works.append(self._gloo.broadcast([part], opts))
-        return GlooWork(works, deadline)
+        return GlooWork(works, policy)
 
     def gather(
-        self, output: torch.Tensor | None, input: torch.Tensor, root: int, *, deadline: float
+        self, output: torch.Tensor | None, input: torch.Tensor, root: int, *, policy: LossPolicy
     ) -> GlooWork:
         opts = dist.GatherOptions()
-        opts.rootRank, opts.timeout = root, self._left(deadline)
+        opts.rootRank, opts.timeout = root, self._left(policy)
         outputs = [list(output.chunk(self.size))] if output is not None else []
-        return GlooWork([self._gloo.gather(outputs, [input], opts)], deadline)
+        return GlooWork([self._gloo.gather(outputs, [input], opts)], policy)
 
     def scatter(
-        self, output: torch.Tensor, input: torch.Tensor | None, root: int, *, deadline: float
+        self, output: torch.Tensor, input: torch.Tensor | None, root: int, *, policy: LossPolicy
     ) -> GlooWork:
         opts = dist.ScatterOptions()
-        opts.rootRank, opts.timeout = root, self._left(deadline)
+        opts.rootRank, opts.timeout = root, self._left(policy)
         inputs = [list(input.chunk(self.size))] if input is not None else []
-        return GlooWork([self._gloo.scatter([output], inputs, opts)], deadline)
+        return GlooWork([self._gloo.scatter([output], inputs, opts)], policy)
 
     def reduce_scatter(
         self,
@@ -148,20 +150,19 @@ class GlooGroup:
         op: str,
         sizes: Sequence[int] | None,
         *,
-        deadline: float,
         policy: LossPolicy = EXACT,
         name: str | None = None,
         layers: Iterable[Any] = (),
     ) -> GlooWork:
         total = input.clone()
-        work = self.all_reduce(total, op, deadline=deadline)
+        work = self.all_reduce(total, op, policy=policy)
         mine = torch.split(total, list(sizes or self._even(input)))[self.rank]
 
         def finish() -> None:
             work.wait()
             output.copy_(mine)
 
-        return GlooWork(work.works, deadline, finish)
+        return GlooWork(work.works, policy, finish)
 
     def all_to_all(
         self,
@@ -170,29 +171,29 @@ class GlooGroup:
         output_splits: Sequence[int] | None,
         input_splits: Sequence[int] | None,
         *,
-        deadline: float,
+        policy: LossPolicy,
     ) -> GlooWork:
         opts = dist.AllToAllOptions()
-        opts.timeout = self._left(deadline)
+        opts.timeout = self._left(policy)
         splits = [list(output_splits or []), list(input_splits or [])]
-        return GlooWork([self._gloo.alltoall_base(output, input, *splits, opts)], deadline)
+        return GlooWork([self._gloo.alltoall_base(output, input, *splits, opts)], policy)
 
-    def send(self, tensor: torch.Tensor, peer: int, tag: int, *, deadline: float) -> GlooWork:
-        self._left(deadline)
-        return GlooWork([self._gloo.send([tensor], peer, tag)], deadline)
+    def send(self, tensor: torch.Tensor, peer: int, tag: int, *, policy: LossPolicy) -> GlooWork:
+        self._left(policy)
+        return GlooWork([self._gloo.send([tensor], peer, tag)], policy)
 
     def receive(
-        self, tensor: torch.Tensor, peer: int | None, tag: int, *, deadline: float
+        self, tensor: torch.Tensor, peer: int | None, tag: int, *, policy: LossPolicy
     ) -> GlooWork:
-        self._left(deadline)
+        self._left(policy)
         if peer is None:
-            return GlooWork([self._gloo.recv_anysource([tensor], tag)], deadline, receives=True)
-        return GlooWork([self._gloo.recv([tensor], peer, tag)], deadline)
+            return GlooWork([self._gloo.recv_anysource([tensor], tag)], policy, receives=True)
+        return GlooWork([self._gloo.recv([tensor], peer, tag)], policy)
 
-    def barrier(self, *, deadline: float) -> GlooWork:
+    def barrier(self, *, policy: LossPolicy) -> GlooWork:
         opts = dist.BarrierOptions()
-        opts.timeout = self._left(deadline)
-        return GlooWork([self._gloo.barrier(opts)], deadline)
+        opts.timeout = self._left(policy)
+        return GlooWork([self._gloo.barrier(opts)], policy)
 
     def close(self) -> None:
         self._open = False
@@ -200,24 +201,25 @@ class GlooGroup:
     def _even(self, tensor: torch.Tensor) -> list[int]:
         return [tensor.numel() // self.size] * self.size
 
-    def _left(self, deadline: float) -> timedelta:
+    def _left(self, policy: LossPolicy) -> timedelta:
         if not self._open:
             raise SessionClosed("closed")
-        return timedelta(seconds=max(0.001, deadline - time.monotonic()))
+        return timedelta(seconds=policy.deadline)
 
 
 class GlooTransport:
     """A transport.Transport."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        self._store, self._rank, self.open = store, rank, True
+        self._store, self._rank, self._groups = store, rank, Counter[str]()
 
-    def group(self, name: str, ranks: Sequence[int]) -> GlooGroup:
-        store = PrefixStore(f"gloo/{name}", self._store)
+    def group(self, ranks: Sequence[int], name: str, *, timeout: float) -> GlooGroup:
+        self._groups[name] += 1  # PyTorch may give the name of a destroyed group to another
+        store = PrefixStore(f"gloo/{name}/{self._groups[name]}", self._store)
         return GlooGroup(store, list(ranks).index(self._rank), len(ranks))
 
     def close(self) -> None:
-        self.open = False
+        """Gloo ends with its last object."""
 
 
 def _quietly(run: Callable[[], None]) -> Callable[[], None]:

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 
 from dlcpd.contract.errors import BadOperation, BadTensor
+from dlcpd.contract.policy import LossPolicy
 
 from . import transport
 from .errors import torch_errors
@@ -29,8 +30,8 @@ class Calls:
 
     group: transport.Group
 
-    def deadline(self, opts: Any = None) -> float:
-        """When an operation that begins now with `opts` has failed, in monotonic time."""
+    def policy(self, opts: Any = None) -> LossPolicy:
+        """That of an operation with `opts`: exact, with its timeout."""
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -80,7 +81,7 @@ class Collectives(Calls):
         stage = lent if root == self.group.rank else copied
         buffer = stage(tensors, asked.carried)
         asked.scale(buffer.flat)
-        part = self.group.reduce(buffer.flat, root, asked.op, deadline=self.deadline(opts))
+        part = self.group.reduce(buffer.flat, root, asked.op, policy=self.policy(opts))
         return Work([part], tensors, buffer.copy_back if root == self.group.rank else None)
 
     @operation
@@ -109,7 +110,7 @@ class Collectives(Calls):
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         buffer = lent(tensors, BYTES)
         root = self._peer(opts.rootRank)
-        part = self.group.broadcast(buffer.flat, root, deadline=self.deadline(opts))
+        part = self.group.broadcast(buffer.flat, root, policy=self.policy(opts))
         return Work([part], tensors, buffer.copy_back)
 
     @operation
@@ -143,12 +144,12 @@ class Collectives(Calls):
     @operation
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
         root = self._peer(opts.rootRank)
-        source, deadline = lent(inputs, BYTES), self.deadline(opts)
+        source, policy = lent(inputs, BYTES), self.policy(opts)
         if root != self.group.rank:
-            return Work([self.group.gather(None, source.flat, root, deadline=deadline)], [])
+            return Work([self.group.gather(None, source.flat, root, policy=policy)], [])
         target = room(outputs[0], BYTES)
         self._check_parts(target, source.sizes[0])
-        part = self.group.gather(target.flat, source.flat, root, deadline=deadline)
+        part = self.group.gather(target.flat, source.flat, root, policy=policy)
         return Work([part], outputs[0], target.copy_back)
 
     @operation
@@ -160,7 +161,7 @@ class Collectives(Calls):
             source = lent(inputs[0], BYTES)
             self._check_parts(source, target.sizes[0])
         part = self.group.scatter(
-            target.flat, None if source is None else source.flat, root, deadline=self.deadline(opts)
+            target.flat, None if source is None else source.flat, root, policy=self.policy(opts)
         )
         return Work([part], outputs, target.copy_back)
 
@@ -203,7 +204,7 @@ class Collectives(Calls):
         asked = Reduction.of(_op(opts), tensors[0].dtype)
         buffer = lent(tensors, asked.carried)
         asked.scale(buffer.flat)
-        part = self.group.all_reduce(buffer.flat, asked.op, deadline=self.deadline(opts))
+        part = self.group.all_reduce(buffer.flat, asked.op, policy=self.policy(opts))
         return Work([part], tensors, buffer.copy_back)
 
     def _all_gather(self, outputs: Tensors, given: torch.Tensor, opts: Any) -> Work:
@@ -214,7 +215,7 @@ class Collectives(Calls):
             _check_same(target.sizes[self.group.rank], source.sizes[0])
         else:
             _check_same(target.flat.numel(), source.flat.numel() * self.group.size)
-        part = self.group.all_gather(target.flat, source.flat, sizes, deadline=self.deadline(opts))
+        part = self.group.all_gather(target.flat, source.flat, sizes, policy=self.policy(opts))
         return Work([part], outputs, target.copy_back)
 
     def _reduce_scatter(self, output: torch.Tensor, inputs: Tensors, opts: Any) -> Work:
@@ -229,7 +230,7 @@ class Collectives(Calls):
             _check_same(source.flat.numel(), target.flat.numel() * self.group.size)
         asked.scale(source.flat)
         part = self.group.reduce_scatter(
-            target.flat, source.flat, asked.op, sizes, deadline=self.deadline(opts)
+            target.flat, source.flat, asked.op, sizes, policy=self.policy(opts)
         )
         return Work([part], [output], target.copy_back)
 
@@ -242,7 +243,7 @@ class Collectives(Calls):
         opts: Any,
     ) -> Work:
         part = self.group.all_to_all(
-            target.flat, source.flat, output_sizes, input_sizes, deadline=self.deadline(opts)
+            target.flat, source.flat, output_sizes, input_sizes, policy=self.policy(opts)
         )
         return Work([part], list(target.tensors), target.copy_back)
 

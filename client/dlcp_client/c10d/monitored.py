@@ -6,10 +6,12 @@ from typing import Final
 import torch
 
 from dlcpd.contract.errors import DeadlineExceeded, DlcpError, PeerLost
+from dlcpd.contract.policy import LossPolicy, exact
 
 from .transport import MAX_TAG, Group, Work
 
 TAG: Final = MAX_TAG  # no caller's message carries it
+MIN_LEFT: Final = 0.01  # seconds; a deadline that is over already is no policy
 ANSWER: Final = 1  # byte; any other is a bug
 
 
@@ -63,10 +65,14 @@ def _ended(work: Work, deadline: float) -> bool:
         return False
 
 
+def _until(deadline: float) -> LossPolicy:
+    return exact(deadline=max(MIN_LEFT, deadline - time.monotonic()))
+
+
 def _send(group: Group, peer: int, deadline: float) -> Work:
     token = torch.full((1,), ANSWER, dtype=torch.uint8)
-    return group.send(token, peer, TAG, deadline=deadline)
+    return group.send(token, peer, TAG, policy=_until(deadline))
 
 
 def _receive(group: Group, peer: int, deadline: float) -> Work:
-    return group.receive(torch.empty(1, dtype=torch.uint8), peer, TAG, deadline=deadline)
+    return group.receive(torch.empty(1, dtype=torch.uint8), peer, TAG, policy=_until(deadline))

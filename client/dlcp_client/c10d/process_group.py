@@ -1,6 +1,5 @@
 """The process group that PyTorch sees: its names, point-to-point, barriers and its end."""
 
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -9,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from dlcpd.contract.errors import BadOperation, SessionClosed
+from dlcpd.contract.policy import MAX_DEADLINE, LossPolicy, exact
 
 from . import transport
 from .collectives import Collectives, Tensors, operation
@@ -77,10 +77,10 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
 
     # --- operations -------------------------------------------------------------------
 
-    def deadline(self, opts: Any = None) -> float:
+    def policy(self, opts: Any = None) -> LossPolicy:
         given = getattr(opts, "timeout", None)
         timeout = given if given is not None and given > timedelta(0) else self._timeout
-        return time.monotonic() + timeout.total_seconds()
+        return exact(deadline=min(timeout.total_seconds(), MAX_DEADLINE))
 
     def begin(self) -> None:
         if not self._open:
@@ -94,7 +94,7 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
     def send(self, tensors: Tensors, peer: int, tag: int) -> Work:
         self._check_peer(peer, tag)
         buffer = lent(tensors, BYTES)
-        return Work([self.group.send(buffer.flat, peer, tag, deadline=self.deadline())], [])
+        return Work([self.group.send(buffer.flat, peer, tag, policy=self.policy())], [])
 
     @operation
     def recv(self, tensors: Tensors, peer: int, tag: int) -> Work:
@@ -107,7 +107,7 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
 
     @operation
     def barrier(self, opts: Any = None) -> Work:
-        return Work([self.group.barrier(deadline=self.deadline(opts))], [])
+        return Work([self.group.barrier(policy=self.policy(opts))], [])
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
@@ -162,7 +162,7 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
 
     def _receive(self, tensors: Tensors, peer: int | None, tag: int) -> Work:
         buffer = room(tensors, BYTES)
-        part = self.group.receive(buffer.flat, peer, tag, deadline=self.deadline())
+        part = self.group.receive(buffer.flat, peer, tag, policy=self.policy())
         return Work([part], tensors, buffer.copy_back)
 
     def _check_peer(self, peer: int, tag: int) -> None:

@@ -1,8 +1,8 @@
 """Which transport serves which process groups: one for all groups of the job, while one is open."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -36,17 +36,16 @@ class Lease:
     ranks: tuple[int, ...]  # global; the transport knows a rank by its position here
     whole: bool
     open: int = 0  # groups
-    uses: dict[str, int] = field(default_factory=dict)  # by name of a group
 
     def serves(self, member: Member) -> bool:
         """Whether all members of a group find this lease, whatever else each of them opened."""
         return self.whole or self.ranks == member.ranks
 
-    def group(self, name: str, ranks: Sequence[int]) -> Group:
-        """A new group. PyTorch may use the name of a destroyed one again, the transport may not."""
-        self.uses[name] = self.uses.get(name, 0) + 1
-        positions = [self.ranks.index(rank) for rank in ranks]
-        return self.transport.group(f"{name}#{self.uses[name]}", positions)
+    def group(self, member: Member) -> Group:
+        """A new group; all its members ask for it in the same order."""
+        positions = [self.ranks.index(rank) for rank in member.ranks]
+        timeout = member.timeout.total_seconds()
+        return self.transport.group(positions, member.name, timeout=timeout)
 
 
 class Sessions:
@@ -73,7 +72,7 @@ class Sessions:
         lease.open += 1
         release = partial(self._release, lease)
         try:
-            return lease.group(member.name, member.ranks), release
+            return lease.group(member), release
         except BaseException:
             release()
             raise

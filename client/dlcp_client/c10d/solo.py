@@ -23,7 +23,7 @@ class Done:
     def done(self) -> bool:
         return True
 
-    def future(self) -> "Future[Any]":
+    def get_future(self) -> "Future[Any]":
         made: Future[Any] = Future()
         made.set_result(None)
         return made
@@ -34,13 +34,13 @@ class Solo:
 
     rank, size = 0, 1
 
-    def all_reduce(self, tensor: torch.Tensor, op: str, *, deadline: float) -> Work:
+    def all_reduce(self, tensor: torch.Tensor, op: str, *, policy: LossPolicy) -> Work:
         return Done()
 
-    def reduce(self, tensor: torch.Tensor, root: int, op: str, *, deadline: float) -> Work:
+    def reduce(self, tensor: torch.Tensor, root: int, op: str, *, policy: LossPolicy) -> Work:
         return Done()
 
-    def broadcast(self, tensor: torch.Tensor, root: int, *, deadline: float) -> Work:
+    def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy) -> Work:
         return Done()
 
     def all_gather(
@@ -49,17 +49,17 @@ class Solo:
         input: torch.Tensor,
         sizes: Sequence[int] | None,
         *,
-        deadline: float,
+        policy: LossPolicy,
     ) -> Work:
         return _copied(output, input)
 
     def gather(
-        self, output: torch.Tensor | None, input: torch.Tensor, root: int, *, deadline: float
+        self, output: torch.Tensor | None, input: torch.Tensor, root: int, *, policy: LossPolicy
     ) -> Work:
         return _copied(output, input)
 
     def scatter(
-        self, output: torch.Tensor, input: torch.Tensor | None, root: int, *, deadline: float
+        self, output: torch.Tensor, input: torch.Tensor | None, root: int, *, policy: LossPolicy
     ) -> Work:
         return _copied(output, input)
 
@@ -70,7 +70,6 @@ class Solo:
         op: str,
         sizes: Sequence[int] | None,
         *,
-        deadline: float,
         policy: LossPolicy = EXACT,
         name: str | None = None,
         layers: Iterable[Any] = (),
@@ -84,17 +83,19 @@ class Solo:
         output_splits: Sequence[int] | None,
         input_splits: Sequence[int] | None,
         *,
-        deadline: float,
+        policy: LossPolicy,
     ) -> Work:
         return _copied(output, input)
 
-    def send(self, tensor: torch.Tensor, peer: int, tag: int, *, deadline: float) -> Work:
+    def send(self, tensor: torch.Tensor, peer: int, tag: int, *, policy: LossPolicy) -> Work:
         self._refuse()
 
-    def receive(self, tensor: torch.Tensor, peer: int | None, tag: int, *, deadline: float) -> Work:
+    def receive(
+        self, tensor: torch.Tensor, peer: int | None, tag: int, *, policy: LossPolicy
+    ) -> Work:
         self._refuse()
 
-    def barrier(self, *, deadline: float) -> Work:
+    def barrier(self, *, policy: LossPolicy) -> Work:
         return Done()
 
     def close(self) -> None:

@@ -5,11 +5,11 @@ Rules that hold for every operation:
 - Tensors are 1-D, contiguous and on the CPU. Operations that reduce get one of REDUCED dtypes;
   all others get uint8, whatever the caller's dtype, so that elements are bytes there.
 - An operation returns before its end. Its tensors are left alone until the work is done.
-- Operations are exact. Only `reduce_scatter` of the gradient hooks passes a loss policy.
+- Operations are exact: the policy says until when, and only gradient hooks pass a bounded one.
 - Collectives of one group are called in the same order on all its ranks; `send` and `receive`
   are matched by peers and tag, in order, and never wait for a collective or for each other.
-- `deadline` is monotonic time (time.monotonic()). An operation that has not ended by then fails
-  with DeadlineExceeded on every rank that waits.
+- `policy.deadline` is seconds from the call: an operation that has not ended by then fails with
+  DeadlineExceeded on every rank that waits.
 - A refused call raises, and a failed operation's work raises, a DlcpError.
 """
 
@@ -50,7 +50,7 @@ class Work(Protocol):
     def done(self) -> bool:
         """Whether it ended, also by a failure, without waiting."""
 
-    def future(self) -> "Future[Any]":
+    def get_future(self) -> "Future[Any]":
         """A Future that is complete after the end, on a thread whose callbacks may wait.
 
         After a failure its wait() raises. `Future.set_exception` is never called on it.
@@ -63,13 +63,13 @@ class Group(Protocol):
     rank: int  # of this process in the group
     size: int
 
-    def all_reduce(self, tensor: torch.Tensor, op: str, *, deadline: float) -> Work:
+    def all_reduce(self, tensor: torch.Tensor, op: str, *, policy: LossPolicy) -> Work:
         """Reduce over all ranks, in place."""
 
-    def reduce(self, tensor: torch.Tensor, root: int, op: str, *, deadline: float) -> Work:
+    def reduce(self, tensor: torch.Tensor, root: int, op: str, *, policy: LossPolicy) -> Work:
         """Reduce over all ranks to `tensor` of `root`. That of other ranks may hold anything."""
 
-    def broadcast(self, tensor: torch.Tensor, root: int, *, deadline: float) -> Work:
+    def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy) -> Work:
         """Copy the root's tensor to that of all ranks."""
 
     def all_gather(
@@ -78,7 +78,7 @@ class Group(Protocol):
         input: torch.Tensor,  # torch's own name
         sizes: Sequence[int] | None,
         *,
-        deadline: float,
+        policy: LossPolicy,
     ) -> Work:
         """Put the inputs of all ranks into `output`, in rank order.
 
@@ -92,7 +92,7 @@ class Group(Protocol):
         input: torch.Tensor,
         root: int,
         *,
-        deadline: float,
+        policy: LossPolicy,
     ) -> Work:
         """Put the inputs, of one size, into the root's `output`, which others lack."""
 
@@ -102,7 +102,7 @@ class Group(Protocol):
         input: torch.Tensor | None,
         root: int,
         *,
-        deadline: float,
+        policy: LossPolicy,
     ) -> Work:
         """Give each rank its part, of one size, of the root's `input`, which others lack."""
 
@@ -113,7 +113,6 @@ class Group(Protocol):
         op: str,
         sizes: Sequence[int] | None,
         *,
-        deadline: float,
         policy: LossPolicy = EXACT,
         name: str | None = None,
         layers: Iterable[Any] = (),
@@ -121,7 +120,7 @@ class Group(Protocol):
         """Reduce the inputs and give each rank its part.
 
         `sizes`: elements by rank; None = the same for all. `output` may be this rank's part
-        of `input`. `policy`, `name` and `layers`: as of Session.all_reduce.
+        of `input`. `name` and `layers`: as of Session.all_reduce.
         """
 
     def all_to_all(
@@ -131,20 +130,22 @@ class Group(Protocol):
         output_splits: Sequence[int] | None,
         input_splits: Sequence[int] | None,
         *,
-        deadline: float,
+        policy: LossPolicy,
     ) -> Work:
         """Part i of `input` goes to rank i; part i of `output` comes from rank i.
 
         Splits are elements by rank; None = the same for all.
         """
 
-    def send(self, tensor: torch.Tensor, peer: int, tag: int, *, deadline: float) -> Work:
+    def send(self, tensor: torch.Tensor, peer: int, tag: int, *, policy: LossPolicy) -> Work:
         """Send to one rank. Done when the peer has it, or when `tensor` may be changed."""
 
-    def receive(self, tensor: torch.Tensor, peer: int | None, tag: int, *, deadline: float) -> Work:
+    def receive(
+        self, tensor: torch.Tensor, peer: int | None, tag: int, *, policy: LossPolicy
+    ) -> Work:
         """Receive from one rank; None = from whichever sends first, which Work.source tells."""
 
-    def barrier(self, *, deadline: float) -> Work:
+    def barrier(self, *, policy: LossPolicy) -> Work:
         """Done when all ranks have called it."""
 
     def close(self) -> None:
@@ -154,10 +155,10 @@ class Group(Protocol):
 class Transport(Protocol):
     """What groups are made from: a session."""
 
-    def group(self, name: str, ranks: Sequence[int]) -> Group:
+    def group(self, ranks: Sequence[int], name: str, *, timeout: float) -> Group:
         """The group of `ranks` of this transport, in this order; every member calls it.
 
-        `name` is the same on all members and is not used twice.
+        `name` is the same on all members. `timeout`: seconds for them to come.
         """
 
     def close(self) -> None:

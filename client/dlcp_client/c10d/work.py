@@ -121,9 +121,9 @@ def joined(works: Sequence[Work]) -> Work:
 
 def _all_of(parts: Sequence[transport.Work]) -> "Future[Any]":
     if len(parts) == 1:
-        return parts[0].future()
+        return parts[0].get_future()
     if parts:
-        return torch.futures.collect_all([part.future() for part in parts])
+        return torch.futures.collect_all([part.get_future() for part in parts])
     nothing: Future[None] = Future()
     nothing.set_result(None)
     return nothing
