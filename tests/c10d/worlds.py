@@ -23,7 +23,9 @@ TIMEOUT: Final = timedelta(seconds=30)  # of process groups, unless a program se
 # Ranks fork from a server that has imported everything and run nothing: a fork of pytest itself
 # would copy locks of threads that it does not copy.
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.c10d.collectives", "tests.c10d.programs"])
+_CONTEXT.set_forkserver_preload(
+    ["tests.c10d.collectives", "tests.c10d.failures", "tests.c10d.programs"]
+)
 
 Program = Callable[..., Any]
 
@@ -45,8 +47,12 @@ def job(backend: str, store: str, rank: int, size: int, **options: Any) -> Itera
         dist.destroy_process_group()
 
 
-def on_each_rank(program: Program, size: int, *arguments: Any) -> list[Any]:
+def on_each_rank(
+    program: Program, size: int, *arguments: Any, dying: frozenset[int] = frozenset()
+) -> list[Any]:
     """program(rank, size, *arguments) in a process per rank; what they return, by rank.
+
+    `dying`: ranks that are to end without returning.
 
     Raises: AssertionError with the ranks' tracebacks, or naming those that did not end.
     """
@@ -65,15 +71,22 @@ def on_each_rank(program: Program, size: int, *arguments: Any) -> list[Any]:
         for process in ranks:
             process.kill()
             process.join()
-    failed = {rank: said for rank, (fine, said) in enumerate(results) if not fine}
+    failed = {rank: said for rank, (fine, said) in enumerate(results) if fine == (rank in dying)}
     assert not failed, "\n".join(f"rank {rank}: {said}" for rank, said in failed.items())
     return [value for _, value in results]
 
 
-def over(backend: str, program: Program, size: int, folder: Path, *arguments: Any) -> list[Any]:
-    """The program in a job over one backend, by rank. Every argument after rank and size is its."""
+def over(
+    backend: str,
+    program: Program,
+    size: int,
+    folder: Path,
+    *arguments: Any,
+    dying: frozenset[int] = frozenset(),
+) -> list[Any]:
+    """program(rank, size, *arguments) in a job over one backend; what the ranks return."""
     store = str(folder / f"store-{backend}")
-    return on_each_rank(_in_job, size, backend, store, program, *arguments)
+    return on_each_rank(_in_job, size, backend, store, program, *arguments, dying=dying)
 
 
 def _in_job(

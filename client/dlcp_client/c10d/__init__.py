@@ -36,8 +36,8 @@ def register(connect: Connect = connect_session) -> None:
             rank = ranks.index(member.rank)
             return opened(Member(store, name, chosen, rank, timeout, whole=False))
 
-        group, closed = sessions.open(member)
-        return ProcessGroup(member.store, group, member.timeout, split=split, closed=closed)
+        group, end = sessions.open(member)
+        return ProcessGroup(member.store, group, member.timeout, split=split, end=end)
 
     def create(asked: Any, _options: Any) -> ProcessGroup:
         ranks = asked.global_ranks_in_group

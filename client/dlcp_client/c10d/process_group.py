@@ -13,6 +13,7 @@ from dlcpd.contract.policy import MAX_DEADLINE, LossPolicy, exact
 from . import transport
 from .collectives import Collectives, Tensors, operation
 from .monitored import await_ranks
+from .sessions import End
 from .staging import BYTES, lent, room
 from .work import Work, joined
 
@@ -38,13 +39,13 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
         timeout: timedelta,
         *,
         split: Split,
-        closed: Callable[[], None],
+        end: End,
     ) -> None:
-        """`split` makes a group of some of these ranks; `closed` hears of the end, once."""
+        """`split` makes a group of some of these ranks; `end` is called once, last."""
         # The constructor with a store makes no object that Python methods can override.
         dist.ProcessGroup.__init__(self, group.rank, group.size)  # type: ignore[call-arg]
         self.group, self._store = group, store
-        self._timeout, self._split, self._closed = timeout, split, closed
+        self._timeout, self._split, self._end = timeout, split, end
         self._open, self._splits = True, 0
         self._coalesced: list[Work] | None = None
         self._name, self._description = "", ""
@@ -152,13 +153,20 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
         return made
 
     def shutdown(self) -> None:
-        """End the group; operations without an outcome fail. Twice is fine."""
+        """End the group; operations without an outcome fail. Twice is fine.
+
+        The job's last group first waits a while for the other ranks to end theirs.
+        """
+        self._finish(politely=True)
+
+    def abort(self) -> None:
+        """As `shutdown`, without waiting for anyone."""
+        self._finish(politely=False)
+
+    def _finish(self, *, politely: bool) -> None:
         if self._open:
             self._open = False
-            self.group.close()
-            self._closed()
-
-    abort = shutdown
+            self._end(politely)
 
     def _receive(self, tensors: Tensors, peer: int | None, tag: int) -> Work:
         buffer = room(tensors, BYTES)

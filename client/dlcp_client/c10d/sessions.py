@@ -2,10 +2,14 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from dlcpd.contract.errors import DlcpError
+from dlcpd.contract.policy import exact
 
 from .solo import Solo
 from .transport import Group, Transport
@@ -13,7 +17,12 @@ from .transport import Group, Transport
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
+# Seconds for the other ranks to leave too. A rank that is through with its last collective may
+# be the source of what others have not asked for yet, and its departure ends the job for them.
+FAREWELL: Final = 30.0
+
 Connect = Callable[["Store", int, int, timedelta], Transport]  # store, rank, size, timeout
+End = Callable[[bool], None]  # of a group; True: wait for the others where it is the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +69,22 @@ class Sessions:
         self._leases: list[Lease] = []
         os.register_at_fork(after_in_child=self._leases.clear)  # they are the parent's
 
-    def open(self, member: Member) -> tuple[Group, Callable[[], None]]:
-        """A group, and what to call when it is closed. Connects when it must.
+    def open(self, member: Member) -> tuple[Group, End]:
+        """A group, and what ends it. Connects when it must.
 
         Raises: what connecting raises.
         """
         if len(member.ranks) == 1:
-            return Solo(), lambda: None
+            return Solo(), lambda politely: None
         lease = next((lease for lease in self._leases if lease.serves(member)), None)
         lease = lease or self._connected(member)
         lease.open += 1
-        release = partial(self._release, lease)
         try:
-            return lease.group(member), release
+            group = lease.group(member)
         except BaseException:
-            release()
+            self._release(lease)
             raise
+        return group, partial(self._end, lease, group)
 
     def _connected(self, member: Member) -> Lease:
         transport = self._connect(member.store, member.rank, len(member.ranks), member.timeout)
@@ -83,9 +92,21 @@ class Sessions:
         self._leases.append(lease)
         return lease
 
+    def _end(self, lease: Lease, group: Group, politely: bool) -> None:
+        if politely and lease.open == 1 and group.size == len(lease.ranks):
+            _farewell(group)
+        group.close()
+        self._release(lease)
+
     def _release(self, lease: Lease) -> None:
         lease.open -= 1
         if not lease.open:
             if lease in self._leases:
                 self._leases.remove(lease)
             lease.transport.close()
+
+
+def _farewell(group: Group) -> None:
+    """Wait until all ranks are about to leave, or one cannot be waited for any more."""
+    with suppress(DlcpError):
+        group.barrier(policy=exact(deadline=FAREWELL)).wait()
