@@ -95,7 +95,8 @@ class Sessions:
     def _end(self, lease: Lease, group: Group, politely: bool) -> None:
         if politely and lease.open == 1 and group.size == len(lease.ranks):
             _farewell(group)
-        group.close()
+        with suppress(DlcpError):  # of a session that is over already
+            group.close()
         self._release(lease)
 
     def _release(self, lease: Lease) -> None:

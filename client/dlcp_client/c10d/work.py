@@ -28,7 +28,7 @@ class Work(c10d.Work):
         self,
         parts: Sequence[transport.Work],
         outputs: Any,
-        finish: Callable[[], None] | None = None,
+        finish: Callable[[], object] | None = None,
     ) -> None:
         """`finish` puts results where the caller wants them. It runs once, after all parts."""
         super().__init__()
