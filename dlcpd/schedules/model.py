@@ -40,6 +40,7 @@ class Send:
     span: Span
     after: tuple[int, ...] = ()  # steps of this rank that must be done before it begins
     lossy: bool = False  # a bounded part may stay missing; only where its span is in INPUT
+    origin: int = 0  # where in the operation's tensor these bytes lie: its layers and bounds apply
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Receive:
     span: Span
     after: tuple[int, ...] = ()  # steps that must be done before `span` may be written
     lossy: bool = False  # equals that of the peer's Send
+    origin: int = 0  # likewise
     implies: tuple[int, ...] = ()
     piece: int = NOT_REPLICATED  # number of this part of a result that is equal on all ranks
 
