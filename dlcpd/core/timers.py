@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
 from enum import Enum, auto
+from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 SLACK: Final = 256  # dead heap entries beyond twice the live ones before they are swept out:

@@ -49,20 +49,6 @@ class Flag(IntFlag):
 
 
 KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.LATE | Flag.ASK)
-_KINDS: Final = frozenset({Kind.PUSH, Kind.PULL})
-
-
-class Flag(IntFlag):
-    """Bits of the flags byte."""
-
-    NONE = 0
-    ENDING = 1  # in the last burst of a pass: what is still missing soon after may be lost
-    PULL_STAGE = 2  # control about a PULL chunk (else PUSH)
-    LATE = 8  # of READY: yours came before I submitted; what you pushed with it was not taken
-    ASK = 4  # a quarter of the sender's window has gone out since it last asked: credit now
-
-
-KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.PULL_STAGE | Flag.ASK | Flag.LATE)
 _KINDS: Final = {int(kind): kind for kind in Kind}
 
 
