@@ -36,10 +36,10 @@ from dlcpd.core.flow import Flow
 from dlcpd.core.health import PathState
 from dlcpd.core.incoming import Incoming
 from dlcpd.core.paths import CONTROL
-from dlcpd.core.residual import ResidualStore
 from dlcpd.core.sender import ChunkSender, Key
 from dlcpd.core.timers import TimerTable
 from dlcpd.core.wire import MAX_ROUND, Flag, Header, Kind
+from dlcpd.numerics.residual import ResidualStore
 
 MAX_AHEAD: Final = 1024  # operations a peer may be ahead of us; its READYs are remembered
 MAX_OPEN: Final = 1024  # operations in flight of one session
