@@ -14,7 +14,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.collectives.layout import Chunk, Layout, layout
 from dlcpd.collectives.reduction import SMALL, Reduction, listed
 from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
 from dlcpd.core.bitmap import Bits, Segments
@@ -23,7 +22,6 @@ from dlcpd.core.datagram import Bytes
 from dlcpd.core.events import Stats
 from dlcpd.core.incoming import Incoming
 from dlcpd.core.layers import MILLION, Layers
-from dlcpd.core.magnitude import OperationEnergy, energies
 from dlcpd.core.packetizer import (
     by_tag,
     critical_segments,
@@ -32,11 +30,13 @@ from dlcpd.core.packetizer import (
     segment_count,
 )
 from dlcpd.core.receiver import ChunkReceiver
-from dlcpd.core.reduce import reduce_in_rank_order
-from dlcpd.core.residual import Hole, cut
 from dlcpd.core.sender import ChunkSender, Key
 from dlcpd.core.session import LedgerRow, Session
 from dlcpd.core.wire import Kind
+from dlcpd.numerics.magnitude import OperationEnergy, energies
+from dlcpd.numerics.reduce import reduce_in_rank_order
+from dlcpd.numerics.residual import Hole, cut
+from dlcpd.schedules.layout import Chunk, Layout, layout
 
 _PROTECTED: Final = np.uint8(PROTECTED)
 

@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from dlcpd.collectives.layout import Chunk
 from dlcpd.collectives.reduction import SMALL, Reduction, listed
 from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
 from dlcpd.core.bitmap import Segments
@@ -21,10 +20,11 @@ from dlcpd.core.incoming import Incoming
 from dlcpd.core.layers import MILLION
 from dlcpd.core.packetizer import natural_order, segment_count
 from dlcpd.core.receiver import ChunkReceiver
-from dlcpd.core.reduce import reduce_in_rank_order
 from dlcpd.core.sender import ChunkSender, Key
 from dlcpd.core.session import Session
 from dlcpd.core.wire import Kind
+from dlcpd.numerics.reduce import reduce_in_rank_order
+from dlcpd.schedules.layout import Chunk
 
 MAX_FAN_IN: Final = 64 << 10  # bytes that the others send one rank at once: a port holds more
 

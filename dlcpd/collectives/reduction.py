@@ -3,15 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from dlcpd.collectives.layout import Chunk
 from dlcpd.core.control import Ready
 from dlcpd.core.datagram import Bytes
 from dlcpd.core.digests import digest_bytes
 from dlcpd.core.events import Stats
 from dlcpd.core.layers import Layers
-from dlcpd.core.residual import Hole, add_back
 from dlcpd.core.sender import ChunkSender
 from dlcpd.core.session import Session
+from dlcpd.numerics.residual import Hole, add_back
+from dlcpd.schedules.layout import Chunk
 
 SMALL: Final = 16 << 10  # bytes; under the smallest congestion window, so it leaves at once
 

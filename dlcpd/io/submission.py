@@ -13,9 +13,9 @@ from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.control import Ready
 from dlcpd.core.datagram import Bytes
 from dlcpd.core.layers import MILLION
-from dlcpd.core.numbers import INTEGERS, STORAGE
 from dlcpd.core.session import Session
 from dlcpd.io.config import EngineConfig
+from dlcpd.numerics.elements import INTEGERS, STORAGE
 
 _BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop ranks, by setting
 

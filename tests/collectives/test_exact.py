@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcpd.contract.messages import DTYPES, REDUCE_OPS
-from dlcpd.core.numbers import INTEGERS, STORAGE
+from dlcpd.numerics.elements import INTEGERS, STORAGE
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, rank_ordered
 

@@ -18,10 +18,10 @@ from dlcpd.core.control import Ready
 from dlcpd.core.datagram import Bytes, Received, Transmit
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.events import Event, OperationDone, OperationFailed, OperationReleased
-from dlcpd.core.numbers import STORAGE
 from dlcpd.core.pacing import Pacer
 from dlcpd.core.session import Session
 from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE
+from dlcpd.numerics.elements import STORAGE
 from tests.sim.port import Port
 
 MAX_BATCH = 64  # datagrams handed over in one receive call

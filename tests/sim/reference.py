@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.core.numbers import INTEGERS, NARROW, STORAGE, narrow, widen
+from dlcpd.numerics.elements import INTEGERS, NARROW, STORAGE, narrow, widen
 
 Tensor = NDArray[Any]
 COMBINE = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximum}

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from dlcpd.core.datagram import Bytes
-from dlcpd.core.numbers import NARROW, Array, narrow, view, widen
+from dlcpd.numerics.elements import NARROW, Array, narrow, view, widen
 
 _COMBINE: Final = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximum}
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.traffic import PROTECTED
-from dlcpd.core.magnitude import LIGHT, MEDIUM, OperationEnergy, energies
-from dlcpd.core.numbers import STORAGE, narrow, view, widen
+from dlcpd.numerics.elements import STORAGE, narrow, view, widen
+from dlcpd.numerics.magnitude import LIGHT, MEDIUM, OperationEnergy, energies
 
 SEGMENT = 64
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from dlcpd.contract.traffic import PROTECTED
 from dlcpd.core.bitmap import Segments
 from dlcpd.core.datagram import Bytes
-from dlcpd.core.numbers import INTEGERS, view, widen
 from dlcpd.core.packetizer import segment_count
+from dlcpd.numerics.elements import INTEGERS, view, widen
 
 Energies = NDArray[np.float32]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.contract.messages import DTYPES
-from dlcpd.core.numbers import INTEGERS, NARROW, STORAGE, narrow, view, widen
+from dlcpd.numerics.elements import INTEGERS, NARROW, STORAGE, narrow, view, widen
 
 ALL = np.arange(1 << 16, dtype=np.uint16)
 CANONICAL_NAN = 0x7FC0

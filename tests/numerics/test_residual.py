@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.contract.messages import DTYPES
-from dlcpd.core.numbers import INTEGERS, NARROW, STORAGE, narrow, widen
-from dlcpd.core.residual import MAX_NAMES, Hole, ResidualStore, add_back, cut
+from dlcpd.numerics.elements import INTEGERS, NARROW, STORAGE, narrow, widen
+from dlcpd.numerics.residual import MAX_NAMES, Hole, ResidualStore, add_back, cut
 
 SEGMENT = 64
 KEY = ("layer", "float32", 100)
