@@ -1,52 +1,124 @@
-"""Rank-ordered reduction of one chunk.
+"""Reduction in a stated order, of bytes in memory that others may still need.
 
-The order of addition is the order of ranks, whoever computes it and whenever the
-parts arrived, so a result depends on the parts alone (P1, P2). 16-bit floats
-accumulate in float32 and are rounded once.
+The order of operands is the order of addition, so a result depends on the operands alone
+(P1, P2), not on who computes it, nor on when they arrived. 16-bit floats accumulate in
+float32 and are rounded once.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from dlcpd.core.datagram import Bytes
-from dlcpd.numerics.elements import NARROW, Array, narrow, view, widen
+from dlcpd.numerics.elements import COMPLEX, INTEGERS, NARROW, STORAGE, Array, narrow, view, widen
 
-_COMBINE: Final = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximum}
+BLOCK: Final = 256 << 10  # bytes of a temporary, which stays in a core's second-level cache
+_COMBINE: Final[dict[str, np.ufunc]] = {
+    "sum": np.add,  # of bool: or
+    "avg": np.add,
+    "product": np.multiply,  # of bool: and
+    "min": np.minimum,
+    "max": np.maximum,
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
+}
+OPERATIONS: Final = tuple(_COMBINE)
+_BITWISE: Final = frozenset({"band", "bor", "bxor"})
+
+
+def supports(dtype: str, op: str) -> bool:
+    """Whether elements of `dtype` can be reduced by `op`.
+
+    Not the bits of floats, nor the order of complex numbers, nor an average that would round.
+    """
+    if dtype not in STORAGE or op not in _COMBINE:
+        return False
+    if dtype in INTEGERS or dtype == "bool":
+        return op != "avg"
+    return op not in _BITWISE and not (dtype in COMPLEX and op in ("min", "max"))
+
+
+def reduce_in_order(
+    target: Bytes, operands: Sequence[Bytes], dtype: str, op: str, *, divide_by: int = 1
+) -> None:
+    """target = operands[0] op operands[1] op ..., in this order, divided by `divide_by`.
+
+    All are of equal size, whole elements of `dtype`, which need not be aligned; `op` is one
+    that `supports` allows, and "avg" is a sum: its caller says what to divide it by, in the
+    precision it was summed in. The target may be one of the operands; nothing else is
+    written, and temporary memory is at most a few blocks. One operand is copied, bit by bit.
+    Overflow and NaN follow IEEE 754 and never warn; integers wrap; sums of bool are "or",
+    products "and".
+    """
+    if len(operands) == 1 and divide_by == 1:
+        _copy(target, operands[0])
+        return
+    with np.errstate(all="ignore"):
+        if dtype in NARROW:
+            _reduce_narrow(target, operands, dtype, op, divide_by)
+        else:
+            _reduce_wide(target, operands, dtype, op, divide_by)
 
 
 def reduce_in_rank_order(parts: list[Bytes], rank: int, dtype: str, op: str) -> None:
-    """Reduce `parts` (one per rank, in rank order) into `parts[rank]`.
-
-    The other parts are scratch and may be overwritten. "avg" divides the sum by the
-    number of parts, in the precision it was summed in. Overflow and NaN follow
-    IEEE 754 and never warn; integers wrap.
-    """
-    with np.errstate(all="ignore"):
-        if dtype in NARROW:
-            _reduce_narrow(parts, rank, dtype, op)
-        else:
-            _reduce_wide([view(part, dtype) for part in parts], rank, op)
+    """Reduce `parts` (one per rank, in rank order) into `parts[rank]`; "avg" divides by all."""
+    divide_by = len(parts) if op == "avg" else 1
+    reduce_in_order(parts[rank], parts, dtype, op, divide_by=divide_by)
 
 
-def _reduce_wide(parts: list[Array], rank: int, op: str) -> None:
-    combine = _COMBINE[op]
-    own = parts[rank]
-    total = parts[0]
+def _copy(target: Bytes, source: Bytes) -> None:
+    if not np.may_share_memory(target, source):
+        np.copyto(target, source)
+
+
+def _reduce_wide(
+    target: Bytes, operands: Sequence[Bytes], dtype: str, op: str, divide_by: int
+) -> None:
+    result, parts = view(target, dtype), [view(operand, dtype) for operand in operands]
+    # an operand that the target would overwrite must stay until its turn
+    late = [at for at, part in enumerate(parts) if at > 1 and np.may_share_memory(part, result)]
+    safe_from = late[-1] if late else 1
+    step = (BLOCK if late else 4 * BLOCK) // result.itemsize
+    scratch = np.empty(min(step, len(result)), result.dtype) if late else result
+    for start in range(0, len(result), step):
+        stop = start + step
+        out = result[start:stop]
+        early = scratch[: len(out)] if late else out
+        _reduce_block(out, early, [part[start:stop] for part in parts], safe_from, op)
+        if divide_by != 1:
+            _divide(out, dtype, divide_by)
+
+
+def _reduce_block(out: Array, early: Array, parts: list[Array], safe_from: int, op: str) -> None:
+    """`early` takes what is reduced before operand `safe_from`, and `out` the rest."""
+    combine, total = _COMBINE[op], parts[0]
     for index in range(1, len(parts)):
-        # own must stay intact until its turn; from then on the total lives in it
-        target = own if index >= rank else total
-        combine(total, parts[index], out=target)
-        total = target
-    if op == "avg":
-        np.divide(own, len(parts), out=own)
+        into = out if index >= safe_from else early
+        combine(total, parts[index], out=into)
+        total = into
+    if total is not out:
+        np.copyto(out, total)
 
 
-def _reduce_narrow(parts: list[Bytes], rank: int, dtype: str, op: str) -> None:
-    combine = _COMBINE[op]
-    total = widen(view(parts[0], dtype), dtype)
-    for part in parts[1:]:
-        combine(total, widen(view(part, dtype), dtype), out=total)
-    if op == "avg":
-        np.divide(total, len(parts), out=total)
-    view(parts[rank], dtype)[:] = narrow(total, dtype)
+def _divide(numbers: Array, dtype: str, divide_by: int) -> None:
+    """In place; of complex numbers both parts."""
+    parts = numbers.view(STORAGE[COMPLEX[dtype]]) if dtype in COMPLEX else numbers
+    np.divide(parts, divide_by, out=parts)
+
+
+def _reduce_narrow(
+    target: Bytes, operands: Sequence[Bytes], dtype: str, op: str, divide_by: int
+) -> None:
+    combine, result = _COMBINE[op], view(target, dtype)
+    parts = [view(operand, dtype) for operand in operands]
+    step = BLOCK // 4  # elements, as float32
+    for start in range(0, len(result), step):
+        stop = start + step
+        total = widen(parts[0][start:stop], dtype)
+        for part in parts[1:]:
+            combine(total, widen(part[start:stop], dtype), out=total)
+        if divide_by != 1:
+            np.divide(total, divide_by, out=total)
+        result[start:stop] = narrow(total, dtype)
