@@ -6,6 +6,7 @@ not free; a reduction runs at once.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -55,6 +56,7 @@ class Execution:
     memory: tuple[Bytes, Bytes]
     scratch: ScratchPool
     accounts: Accounts
+    receiving: Callable[[int], Program] | None = None  # of a message: the program, by its sender
     id: OperationId = (0, 0, 0)
     ready_ranks: set[int] = field(default_factory=set)  # in the session, like all ranks here
     done: bool = False  # the result stands
@@ -74,6 +76,9 @@ class Execution:
     _digest: int = 0
 
     def __post_init__(self) -> None:
+        self._prepare()
+
+    def _prepare(self) -> None:
         steps = self.program.steps
         self.peers = frozenset(self.order.group.members[peer] for peer in self.program.peers)
         self._waits = [len(step.after) for step in steps]
@@ -107,6 +112,12 @@ class Execution:
         )  # fmt: skip
 
     # --- life --------------------------------------------------------------------------------
+
+    def meet(self, rank: int) -> None:
+        """The message to be received is that of `rank`."""
+        if self.receiving is not None:
+            self.program = self.receiving(self.order.group.index[rank])
+            self._prepare()
 
     def start(self, session: Session, now: float) -> None:
         """Bring back what was given up before, and do what waits for nobody."""

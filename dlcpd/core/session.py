@@ -41,7 +41,6 @@ from dlcpd.core.mailbox import ANY, Announced, Mailbox, Wanted
 from dlcpd.core.sender import TransferSender
 from dlcpd.core.stream import (
     EVERYBODY,
-    MAX_GROUPS,
     MESSAGES,
     OperationId,
     Stream,
@@ -74,6 +73,7 @@ class Operation(Protocol):
     def deadline(self) -> float: ...  # absolute
 
     def ready_for(self, rank: int) -> Ready: ...
+    def meet(self, rank: int) -> None: ...  # whose message a receiver has got
     def start(self, session: "Session", now: float) -> None: ...
     def on_peer_ready(self, rank: int, ready: Ready, now: float, *, late: bool) -> None: ...
     def on_known(self, rank: int) -> None: ...
@@ -197,8 +197,8 @@ class Session:
 
     def _receive(self, operation: Operation, message: Announced) -> None:
         """A receiver and its message have met."""
-        stream = self.stream(message.stream, message.rank)
-        self._begin(operation, stream, message.number)
+        operation.meet(message.rank)
+        self._begin(operation, self.stream(message.stream, message.rank), message.number)
 
     def _match(self, flow: Flow, operation: Operation, theirs: Ready, *, late: bool) -> None:
         ours = operation.ready_for(flow.rank)
@@ -212,6 +212,11 @@ class Session:
             return
         operation.on_peer_ready(flow.rank, theirs, self._now, late=late)
         flow.replay_early(operation.id[0], operation.id[2], self._now)
+
+    @property
+    def begun(self) -> int:
+        """Operations that began here, of all groups."""
+        return sum(stream.begun for stream in self.streams.values())
 
     # --- from the network -----------------------------------------------------------
 
@@ -513,7 +518,3 @@ class Session:
         for flow in self.flows.values():
             flow.heard(now)
 
-
-def is_group(number: int) -> bool:
-    """Whether a group can have this number."""
-    return 0 <= number < MAX_GROUPS

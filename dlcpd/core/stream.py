@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dlcpd.contract.errors import DlcpError
+from dlcpd.contract.messages import MAX_GROUPS
 from dlcpd.core.control import Ready
 from dlcpd.core.digests import DigestBook
 
 MAX_AHEAD: Final = 1024  # operations a peer may be ahead of us; its READYs are remembered
-MAX_GROUPS: Final = 1 << 14  # of one session, over its life; the rest of the u16 tells the kinds
-UPWARD: Final = 1 << 14  # messages from the lower of two ranks to the higher
-DOWNWARD: Final = 2 << 14
+UPWARD: Final = MAX_GROUPS  # messages from the lower of two ranks to the higher
+DOWNWARD: Final = 2 * MAX_GROUPS
 MESSAGES: Final = UPWARD | DOWNWARD
 EVERYBODY: Final = -1  # peer of a stream of collectives
 
