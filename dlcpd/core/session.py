@@ -517,4 +517,3 @@ class Session:
         """We ourselves were asleep: nobody's silence counts."""
         for flow in self.flows.values():
             flow.heard(now)
-

@@ -295,7 +295,11 @@ class Engine:
                 if session := self.endpoint.sessions.get(number):
                     session.abort(rank, stream, operation, error_for("operation_aborted", text))
             case commands.ReportRequest(ledger):
-                self._emit(commands.Report(bounded_report(self.endpoint, self.paths, self._accounts(), ledger)))
+                self._emit(
+                    commands.Report(
+                        bounded_report(self.endpoint, self.paths, self._accounts(), ledger)
+                    )
+                )
             case commands.Stop(drain):
                 self.stop_at = now + drain
 
