@@ -60,6 +60,7 @@ class Execution:
     id: OperationId = (0, 0, 0)
     ready_ranks: set[int] = field(default_factory=set)  # in the session, like all ranks here
     done: bool = False  # the result stands
+    released: bool = False  # no peer needs the memory
     peers: frozenset[int] = field(init=False)
     _session: Session = field(init=False)
     _sizes_in: dict[int, int] = field(default_factory=dict)  # segment size by sender
@@ -174,11 +175,8 @@ class Execution:
 
     def _done(self, position: int) -> None:
         """A transfer is done."""
-        self._advance_after(position)
-        self._finish_if_done()
-
-    def _advance_after(self, position: int) -> None:
         self._advance(self._close(position))
+        self._finish_if_done()
 
     def _close(self, position: int) -> list[int]:
         """Book a step as done. Returns the steps that now wait for no other."""
@@ -313,17 +311,12 @@ class Execution:
 
     def on_known(self, rank: int) -> None:
         """`rank` has our READY."""
-        self._release_if_unused()
+        self._end_if_unused()
 
     def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
         """A peer has a transfer of ours."""
         peer = self.order.group.index[rank]
-        position = self.program.sends[peer, sender.key.transfer]
-        if self.done:
-            self._advance_after(position)
-            self._release_if_unused()
-        else:
-            self._done(position)
+        self._done(self.program.sends[peer, sender.key.transfer])
 
     def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
         """A peer would go without some segments. Returns those that it must not."""
@@ -338,23 +331,30 @@ class Execution:
     # --- ends --------------------------------------------------------------------------------
 
     def _finish_if_done(self) -> None:
-        if self.done or self._results or (self.order.exclusive and self._open):
+        if self.done:
+            self._end_if_unused()
+            return
+        if self._results or (self.order.exclusive and self._open):
             return
         if not self.program.steps and self.ready_ranks < self.peers:
             return  # who has nothing to exchange has met all others
-        self.done = True
+        self.done, self.released = True, not self._open
         if self._loss is not None:
             self._loss.keep()
         digest = self._digest if self.order.digest_every else None
         source = next(iter(self.program.peers)) if self.id[0] & MESSAGES else -1
-        self._session.done(
-            self, released=self._unused, stats=self._stats(), digest=digest, source=source
-        )
+        self._session.done(self, stats=self._stats(), digest=digest, source=source)
+        self._end_if_unused()
 
-    @property
-    def _unused(self) -> bool:
-        """Whether no peer needs anything of this operation any more, its READY included."""
-        return not self._open and all(self._session.knows(rank, self) for rank in self._strangers)
+    def _end_if_unused(self) -> None:
+        """A done operation is over when no peer needs anything of it, its READY included."""
+        if not self.done or self._open or self.id not in self._session.operations:
+            return
+        if not self.released:
+            self.released = True
+            self._session.released(self)
+        if all(self._session.knows(rank, self) for rank in self._strangers):
+            self._session.over(self)
 
     @property
     def _strangers(self) -> list[int]:
@@ -362,10 +362,6 @@ class Execution:
         program = self.program
         known = program.outgoing.keys() | program.incoming.keys()
         return [self.order.group.members[peer] for peer in program.peers - known]
-
-    def _release_if_unused(self) -> None:
-        if self.done and self.id in self._session.operations and self._unused:
-            self._session.released(self)
 
     def _stats(self) -> Stats:
         senders, loss = self._senders.values(), self._loss

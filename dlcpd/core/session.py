@@ -62,6 +62,7 @@ class Operation(Protocol):
     id: OperationId  # set by the session when it begins
     ready_ranks: set[int]  # peers whose READY is in
     done: bool  # its result stands, though peers may still fetch parts of it
+    released: bool  # they do not: its memory is free
 
     @property
     def ticket(self) -> int: ...  # the client's number for it
@@ -342,16 +343,14 @@ class Session:
         return not self._announcements.unknown(rank, operation.id)
 
     def done(
-        self, operation: Operation, *, released: bool, stats: Stats, digest: int | None,
-        source: int = -1,
-    ) -> None:  # fmt: skip
+        self, operation: Operation, *, stats: Stats, digest: int | None, source: int = -1
+    ) -> None:
         """The result of an operation stands."""
-        self.events.append(OperationDone(self.number, operation.ticket, released, stats, source))
-        wire, peer, number = operation.id
-        if released:
-            self._close(operation)
-            self._say_farewell()
+        self.events.append(
+            OperationDone(self.number, operation.ticket, operation.released, stats, source)
+        )
         if digest is not None:
+            wire, peer, number = operation.id
             book = self.streams[wire, peer].digests
             rank = book.add(number, digest, operation.peers)
             if rank is not None:
@@ -360,6 +359,9 @@ class Session:
     def released(self, operation: Operation) -> None:
         """Nobody needs the memory of a done operation."""
         self.events.append(OperationReleased(self.number, operation.ticket))
+
+    def over(self, operation: Operation) -> None:
+        """No peer needs anything of a done operation any more."""
         self._close(operation)
         self._say_farewell()
 
@@ -390,7 +392,9 @@ class Session:
         for rank in operation.peers:
             self.flows[rank].forget(wire, number)
         if operation.done:
-            self.released(operation)
+            if not operation.released:
+                self.released(operation)
+            self.over(operation)
             return
         operation.on_failed()
         self._close(operation)

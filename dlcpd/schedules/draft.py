@@ -45,21 +45,26 @@ class Draft:
         return Span(Buffer.SCRATCH + len(self._scratch) - 1, 0, size)
 
     def send(self, peer: int, span: Span, *, after: Steps = (), lossy: bool = False) -> Steps:
+        """The span's place in INPUT or OUTPUT is its place in the operation's tensor."""
         if not span.size:
             return ()
         index = self._sent.get(peer, 0)
         self._sent[peer] = index + 1
-        return self._add(Send(peer, index, span, after, lossy))
+        origin = span.start if span.buffer < Buffer.SCRATCH else 0
+        return self._add(Send(peer, index, span, after, lossy, origin))
 
     def receive(
         self, peer: int, span: Span, *, after: Steps = (), lossy: bool = False,
-        implies: Steps = (), piece: int = NOT_REPLICATED,
+        origin: int | None = None, implies: Steps = (), piece: int = NOT_REPLICATED,
     ) -> Steps:  # fmt: skip
+        """`origin`: the place in the operation's tensor, where the span does not say it."""
         if not span.size:
             return ()
         index = self._received.get(peer, 0)
         self._received[peer] = index + 1
-        return self._add(Receive(peer, index, span, after, lossy, implies, piece))
+        if origin is None:
+            origin = span.start if span.buffer < Buffer.SCRATCH else 0
+        return self._add(Receive(peer, index, span, after, lossy, origin, implies, piece))
 
     def reduce(
         self, target: Span, operands: tuple[Span, ...], *, after: Steps = (), last: bool = False,
@@ -84,7 +89,7 @@ class Draft:
         """
         parts = {peer: self.scratch(own.size) for peer in self.others} | {self.rank: own}
         for peer in reversed(self.others):  # the rank before sends to this one first
-            after += self.receive(peer, parts[peer], lossy=lossy)
+            after += self.receive(peer, parts[peer], lossy=lossy, origin=own.start)
         operands = tuple(parts[rank] for rank in range(self.world))
         return self.reduce(target, operands, after=after, last=True, piece=piece)
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from dlcpd.numerics.elements import COMPLEX, INTEGERS, NARROW, STORAGE, narrow, widen
 from dlcpd.numerics.reduce import BLOCK, OPERATIONS, reduce_in_order, supports
+from tests.sim.reference import product
 
 CASES = [(dtype, op) for dtype in STORAGE for op in OPERATIONS if supports(dtype, op)]
 EACH = pytest.mark.parametrize(("dtype", "op"), CASES)
 PLAIN = {
-    "sum": np.add, "avg": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum,
+    "sum": np.add, "avg": np.add, "product": product, "min": np.minimum, "max": np.maximum,
     "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor,
 }  # fmt: skip
 LONG = 3 * BLOCK // 4 + 5  # elements: several blocks, the last one short
