@@ -33,7 +33,8 @@ def draw_exact(dtype: str, count: int, seed: int) -> np.ndarray:
     """Stored elements whose sums and products over nine ranks are exact in any order."""
     small = np.random.default_rng(seed).choice([1, 2] if dtype == "uint8" else [-1, 1, 2], count)
     if dtype == "bool":
-        return small == 1
+        ones: np.ndarray = small == 1
+        return ones
     if dtype in ("float16", "bfloat16"):
         return narrow(small.astype(np.float32), dtype)
     return small.astype(STORAGE[dtype])
