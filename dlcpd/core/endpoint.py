@@ -52,6 +52,7 @@ class Endpoint:
     segment_size: int
     grant: int  # bytes that all peers together may have in flight towards us
     pacer: Pacer
+    host: str = "localhost"  # name of this one
     max_window: int = 1 << 30  # bytes one peer may have in flight towards us
     congestion_control: bool = True
     alarm_loss: float = ALARM_LOSS  # fraction that makes a path gray
@@ -72,7 +73,9 @@ class Endpoint:
         self, number: int, rank: int, peers: list[PeerSpec], *, peer_timeout: float
     ) -> Session:
         """A session and a flow to every peer; `flow.index` is for io's address table."""
-        session = Session(number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout)
+        session = Session(
+            number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout, self.host
+        )
         for peer in peers:
             flow = self._open_flow(session, peer)
             session.flows[peer.rank] = flow

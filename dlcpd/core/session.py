@@ -97,6 +97,7 @@ class Session:
     timers: TimerTable
     counters: Counter[str]
     peer_timeout: float = 1.0  # seconds
+    host: str = ""  # name of this one, as that of a flow is its peer's
     flows: dict[int, Flow] = field(default_factory=dict)
     operations: dict[OperationId, Operation] = field(default_factory=dict)
     streams: dict[StreamId, Stream] = field(default_factory=dict)

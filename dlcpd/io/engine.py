@@ -63,6 +63,7 @@ class Engine:
             UdpPath(index, config, self.endpoint.counters) for index in range(len(config.paths))
         ]
         self.endpoint.grant = sum(path.receive_buffer for path in self.paths)
+        self.endpoint.host = config.host
         self.endpoint.max_window = config.window
         self.endpoint.congestion_control = config.congestion_control
         self.endpoint.alarm_loss = config.alarm_loss

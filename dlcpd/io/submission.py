@@ -16,9 +16,10 @@ from dlcpd.core.datagram import Bytes
 from dlcpd.core.layers import MILLION, Layers
 from dlcpd.core.session import Session
 from dlcpd.io.config import EngineConfig
-from dlcpd.io.programs import Choice, choice
+from dlcpd.io.programs import chosen
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.numerics.reduce import supports
+from dlcpd.schedules.choose import Choice
 
 ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
 REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
@@ -45,12 +46,13 @@ class Submissions:
         _check_policy(ask)
         _check_critical(ask, len(memory[0]))
         _check_layers(ask, len(memory[0]))
-        chosen = choice(ask, group, session, self.config)
-        order = self._order(ask, group, chosen, session, now)
-        return Execution(order, chosen.program, memory, self.scratch, accounts, chosen.receiving)
+        found = chosen(ask, group, session, self.config)
+        order = self._order(ask, group, found.choice, session, now)
+        program = found.choice.program
+        return Execution(order, program, memory, self.scratch, accounts, found.receiving)
 
     def _order(
-        self, ask: Submit, group: Group, chosen: Choice, session: Session, now: float
+        self, ask: Submit, group: Group, choice: Choice, session: Session, now: float
     ) -> Order:
         config = self.config
         loss = Loss(
@@ -59,7 +61,7 @@ class Submissions:
             _BASIS.get(config.drop_rank, "magnitude"), config.bounded_loss,
         )  # fmt: skip
         return Order(
-            ask.operation, group, _terms(ask, chosen), _fingerprint(ask, chosen),
+            ask.operation, group, _terms(ask, choice), _fingerprint(ask, choice),
             now + ask.deadline, ask.dtype, ask.reduce, self._layers(ask), loss, ask.tag,
             ask.in_place, config.digest_every, seed=session.number,
         )  # fmt: skip
@@ -83,7 +85,7 @@ def _memory(ask: Submit, arena: Bytes, which: str) -> Bytes:
     return arena[start : start + size]
 
 
-def _terms(ask: Submit, chosen: Choice) -> str:
+def _terms(ask: Submit, choice: Choice) -> str:
     """What both ends of a transfer must have submitted, in words."""
     if ask.collective in ("send", "receive"):
         return f"message of {ask.dtype}"
@@ -93,13 +95,13 @@ def _terms(ask: Submit, chosen: Choice) -> str:
     loss = f"max_loss {ask.max_loss:g}, fill {ask.fill}" if ask.max_loss else "exact"
     return (
         f"{ask.collective} {what}{ask.dtype}{count}{root}, {loss}, class {ask.traffic_class}, "
-        f"schedule {chosen.schedule}"
+        f"schedule {choice.name}"
     )
 
 
-def _fingerprint(ask: Submit, chosen: Choice) -> int:
+def _fingerprint(ask: Submit, choice: Choice) -> int:
     """Of what the words leave out: name, critical ranges, layers, schedule in full."""
-    text = repr((ask.name, ask.critical, ask.layers, chosen.fingerprint))
+    text = repr((ask.name, ask.critical, ask.layers, choice.fingerprint))
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 

@@ -44,13 +44,15 @@ _BITWISE: Final = frozenset({"band", "bor", "bxor"})
 def supports(dtype: str, op: str) -> bool:
     """Whether elements of `dtype` can be reduced by `op`.
 
-    Not the bits of floats, nor the order of complex numbers, nor an average that would round.
+    Not the bits of floats, nor an average that would round. Complex numbers can only be
+    added: they have no order, and numpy's product of two differs in the last bit by where
+    they lie in memory.
     """
     if dtype not in STORAGE or op not in _COMBINE:
         return False
     if dtype in INTEGERS or dtype == "bool":
         return op != "avg"
-    return op not in _BITWISE and not (dtype in COMPLEX and op in ("min", "max"))
+    return op in ("sum", "avg") if dtype in COMPLEX else op not in _BITWISE
 
 
 def reduce_in_order(

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Span
 
@@ -19,15 +19,20 @@ class Access:
 
 
 def accesses(program: Program, input_at: int | None) -> list[Access]:
-    """All of them, by memory and start. `input_at`: where INPUT lies in OUTPUT; None: apart."""
-    out = []
+    """All of them, by memory and start. `input_at`: where INPUT lies in OUTPUT; None: apart.
+
+    A copy of bytes to where they are touches nothing.
+    """
+    out: list[Access] = []
     for position, step in enumerate(program.steps):
-        if isinstance(step, Reduce):
-            out += [place(span, input_at, position) for span in step.operands]
-            out.append(place(step.target, input_at, position, writes=True))
-        else:
+        if not isinstance(step, Reduce):
             writes = isinstance(step, Receive)
             out.append(place(step.span, input_at, position, writes=writes))
+            continue
+        reads = [place(span, input_at, position) for span in step.operands]
+        target = place(step.target, input_at, position, writes=True)
+        if step.last or reads != [replace(target, writes=False)]:
+            out += [*reads, target]
     return sorted(out)
 
 

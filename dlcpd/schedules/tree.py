@@ -1,10 +1,10 @@
-"""All-reduce by a binomial tree: up to rank 0, and down again."""
+"""Binomial trees, and the all-reduce that goes up such a tree and down again."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 
 from dlcpd.schedules.draft import CACHED, Draft, Steps, cut, of_input, of_output
-from dlcpd.schedules.model import Program, Span
+from dlcpd.schedules.model import NOT_REPLICATED, Program, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +35,28 @@ def tree(rank: int, world: int, size: int, chunk_bytes: int) -> Program:
     added = dict[int, Steps]()
     for piece in range(len(chunks) + 1):
         if piece < len(chunks):
-            added[piece] = _up(draft, family, chunks[piece], piece)
+            added[piece] = climb(draft, family, chunks[piece], piece=piece)
         if piece:
             _down(draft, family, chunks[piece - 1], piece - 1, added[piece - 1])
     return draft.program()
 
 
-def _up(draft: Draft, family: Family, own: Span, piece: int) -> Steps:
-    """Returns what must be done before the result may come down: the sum, or its Send."""
-    result = of_output(own.start, own.size)
+def climb(draft: Draft, family: Family, own: Span, *, piece: int = NOT_REPLICATED) -> Steps:
+    """Add a chunk of INPUT to those of the children; the root's sum is OUTPUT's.
+
+    Returns what comes last of it: the sum, or its Send to the parent.
+    """
     parts = tuple(draft.scratch(own.size) for _ in family.children)
     known: Steps = ()
     for child, part in zip(family.children, parts, strict=True):
         known += draft.receive(child, part)
     if family.parent is None:
+        result = of_output(own.start, own.size)
         return draft.reduce(result, (own, *parts), after=known, last=True, piece=piece)
     if not parts:
         return draft.send(family.parent, own)
-    known = draft.reduce(result, (own, *parts), after=known)
-    return draft.send(family.parent, result, after=known)
+    added = draft.reduce(parts[0], (own, *parts), after=known)
+    return draft.send(family.parent, parts[0], after=added)
 
 
 def _down(draft: Draft, family: Family, own: Span, piece: int, known: Steps) -> None:
