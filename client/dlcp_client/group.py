@@ -1,7 +1,6 @@
 """A group of ranks and its collectives. All of them exact but those that reduce gradients."""
 
 import threading
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dlcpd.contract.errors import BadTensor, SessionClosed
-from dlcpd.contract.messages import CloseGroup, Submit
+from dlcpd.contract.messages import CloseGroup
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 from .layers import Layer

@@ -244,7 +244,7 @@ class Session:
         with self._submitting:
             self._lane.send(encode(message), time.monotonic() + SAY_TIMEOUT)
 
-    def run(  # noqa: PLR0913, PLR0917  # what a group's methods have in common
+    def run(  # what a group's methods have in common
         self, group: int, call: Call, output: torch.Tensor, input: torch.Tensor, asked: Request,
         *, result_only: bool = False,
     ) -> Work:  # fmt: skip

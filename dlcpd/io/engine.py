@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, error_for
 from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.scratch import ScratchPool
+from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, error_for
 from dlcpd.contract.messages import Completed, Failed, Released, Submit
 from dlcpd.core.endpoint import MAX_FLOWS, Endpoint, PeerSpec
 from dlcpd.core.events import (

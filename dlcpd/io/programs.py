@@ -101,7 +101,7 @@ def _counts(ask: Submit, group: Group) -> tuple[tuple[int, ...], tuple[int, ...]
     return (given // world,) * world, (wanted // world,) * world
 
 
-def _wrong(  # noqa: PLR0911  # a list of refusals
+def _wrong(  # a list of refusals
     ask: Submit, group: Group, counts: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> str:
     """What does not fit: every part of a tensor must lie within it."""

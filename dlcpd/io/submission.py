@@ -13,7 +13,7 @@ from dlcpd.contract.errors import BadMessage, BadPolicy
 from dlcpd.contract.messages import Submit
 from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.datagram import Bytes
-from dlcpd.core.layers import MILLION, Layers
+from dlcpd.core.layers import Layers
 from dlcpd.core.session import Session
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.programs import chosen

@@ -56,7 +56,7 @@ class Draft:
             steps += self._add(Send(peer, index, part, after, lossy, origin))
         return steps
 
-    def receive(
+    def receive(  # noqa: PLR0913  # all but two by keyword
         self, peer: int, span: Span, *, after: Steps = (), lossy: bool = False,
         origin: int | None = None, implies: Steps = (), piece: int = NOT_REPLICATED,
     ) -> Steps:  # fmt: skip
