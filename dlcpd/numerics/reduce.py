@@ -80,28 +80,34 @@ def _reduce_wide(
 ) -> None:
     result, parts = view(target, dtype), [view(operand, dtype) for operand in operands]
     # an operand that the target would overwrite must stay until its turn
-    late = [at for at, part in enumerate(parts) if at > 1 and np.may_share_memory(part, result)]
-    safe_from = late[-1] if late else 1
-    step = (BLOCK if late else 4 * BLOCK) // result.itemsize
-    scratch = np.empty(min(step, len(result)), result.dtype) if late else result
-    for start in range(0, len(result), step):
-        stop = start + step
-        out = result[start:stop]
-        early = scratch[: len(out)] if late else out
-        _reduce_block(out, early, [part[start:stop] for part in parts], safe_from, op)
-        if divide_by != 1:
-            _divide(out, dtype, divide_by)
+    late = [at for at in range(2, len(parts)) if np.may_share_memory(parts[at], result)]
+    if late:
+        _reduce_late(result, parts, late[-1], _COMBINE[op])
+    else:
+        _reduce_block(result, parts, _COMBINE[op])
+    if divide_by != 1:
+        _divide(result, dtype, divide_by)
 
 
-def _reduce_block(out: Array, early: Array, parts: list[Array], safe_from: int, op: str) -> None:
-    """`early` takes what is reduced before operand `safe_from`, and `out` the rest."""
-    combine, total = _COMBINE[op], parts[0]
-    for index in range(1, len(parts)):
-        into = out if index >= safe_from else early
-        combine(total, parts[index], out=into)
-        total = into
+def _reduce_block(out: Array, parts: list[Array], combine: np.ufunc) -> None:
+    total = parts[0]
+    for part in parts[1:]:
+        combine(total, part, out=out)
+        total = out
     if total is not out:
         np.copyto(out, total)
+
+
+def _reduce_late(out: Array, parts: list[Array], turn: int, combine: np.ufunc) -> None:
+    """`out` may be written from operand `turn` on; what comes before goes to a temporary."""
+    step = BLOCK // out.itemsize
+    early = np.empty(min(step, len(out)), out.dtype)
+    for start in range(0, len(out), step):
+        block = [part[start : start + step] for part in parts]
+        into = out[start : start + step]
+        total = early[: len(into)]
+        _reduce_block(total, block[:turn], combine)
+        _reduce_block(into, [total, *block[turn:]], combine)
 
 
 def _divide(numbers: Array, dtype: str, divide_by: int) -> None:
