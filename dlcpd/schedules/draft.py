@@ -15,6 +15,7 @@ from dlcpd.schedules.model import (
 )
 
 Steps = tuple[int, ...]  # positions in the program; none for a step without bytes
+LONGEST: Final = 2 << 20  # bytes of one transfer: its bitmap has a bit for each of its segments
 CACHED: Final = 256  # programs that a builder keeps: as many sizes as a model has buckets
 
 
@@ -45,21 +46,32 @@ class Draft:
         return Span(Buffer.SCRATCH + len(self._scratch) - 1, 0, size)
 
     def send(self, peer: int, span: Span, *, after: Steps = (), lossy: bool = False) -> Steps:
-        if not span.size:
-            return ()
-        index = self._sent.get(peer, 0)
-        self._sent[peer] = index + 1
-        return self._add(Send(peer, index, span, after, lossy))
+        """As many transfers as the span is long. Its place in INPUT or OUTPUT is that in the
+        operation's tensor."""
+        steps: Steps = ()
+        for part in cut(span, LONGEST):
+            index = self._sent.get(peer, 0)
+            self._sent[peer] = index + 1
+            origin = part.start if part.buffer < Buffer.SCRATCH else 0
+            steps += self._add(Send(peer, index, part, after, lossy, origin))
+        return steps
 
-    def receive(
+    def receive(  # noqa: PLR0913  # all but two by keyword
         self, peer: int, span: Span, *, after: Steps = (), lossy: bool = False,
-        implies: Steps = (), piece: int = NOT_REPLICATED,
+        origin: int | None = None, implies: Steps = (), piece: int = NOT_REPLICATED,
     ) -> Steps:  # fmt: skip
-        if not span.size:
-            return ()
-        index = self._received.get(peer, 0)
-        self._received[peer] = index + 1
-        return self._add(Receive(peer, index, span, after, lossy, implies, piece))
+        """`origin`: the place in the operation's tensor, where the span does not say it. Only a
+        span of one transfer is a `piece`."""
+        if origin is None:
+            origin = span.start if span.buffer < Buffer.SCRATCH else 0
+        steps: Steps = ()
+        for part in cut(span, LONGEST):
+            index = self._received.get(peer, 0)
+            self._received[peer] = index + 1
+            at = origin + part.start - span.start
+            number = piece if part == span else NOT_REPLICATED
+            steps += self._add(Receive(peer, index, part, after, lossy, at, implies, number))
+        return steps
 
     def reduce(
         self, target: Span, operands: tuple[Span, ...], *, after: Steps = (), last: bool = False,
@@ -84,7 +96,7 @@ class Draft:
         """
         parts = {peer: self.scratch(own.size) for peer in self.others} | {self.rank: own}
         for peer in reversed(self.others):  # the rank before sends to this one first
-            after += self.receive(peer, parts[peer], lossy=lossy)
+            after += self.receive(peer, parts[peer], lossy=lossy, origin=own.start)
         operands = tuple(parts[rank] for rank in range(self.world))
         return self.reduce(target, operands, after=after, last=True, piece=piece)
 

