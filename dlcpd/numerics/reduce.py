@@ -17,17 +17,25 @@ BLOCK: Final = 256 << 10  # bytes of a temporary, which stays in a core's second
 
 
 def multiply(a: Array, b: Array, *, out: Array) -> None:
-    """out = a * b. Of complex numbers part by part: numpy's own product rounds otherwise in the
-    vector unit than at the end of an array, and so depends on where an array is cut."""
+    """out = a * b; `out` may be one of them.
+
+    Of complex numbers part by part: numpy's own product rounds otherwise in the vector unit
+    than at the end of an array, and so depends on where an array is cut.
+    """
     if not np.iscomplexobj(a):
         np.multiply(a, b, out=out)
         return
-    real = a.real * b.real - a.imag * b.imag
-    out.imag = a.real * b.imag + a.imag * b.real
-    out.real = real
+    step = BLOCK // out.itemsize
+    for start in range(0, len(out), step):
+        block = slice(start, start + step)
+        x, y = a[block], b[block]
+        real = x.real * y.real - x.imag * y.imag
+        out[block].imag = x.real * y.imag + x.imag * y.real
+        out[block].real = real
 
 
-_COMBINE: Final[dict[str, Callable[..., Any]]] = {
+Combine = Callable[..., Any]  # of two arrays, into `out`
+_COMBINE: Final[dict[str, Combine]] = {
     "sum": np.add,  # of bool: or
     "avg": np.add,
     "product": multiply,  # of bool: and
@@ -44,15 +52,13 @@ _BITWISE: Final = frozenset({"band", "bor", "bxor"})
 def supports(dtype: str, op: str) -> bool:
     """Whether elements of `dtype` can be reduced by `op`.
 
-    Not the bits of floats, nor an average that would round. Complex numbers can only be
-    added: they have no order, and numpy's product of two differs in the last bit by where
-    they lie in memory.
+    Not the bits of floats, the order of complex numbers, or an average that would round.
     """
     if dtype not in STORAGE or op not in _COMBINE:
         return False
     if dtype in INTEGERS or dtype == "bool":
         return op != "avg"
-    return op in ("sum", "avg") if dtype in COMPLEX else op not in _BITWISE
+    return op not in _BITWISE and not (dtype in COMPLEX and op in ("min", "max"))
 
 
 def reduce_in_order(
@@ -102,7 +108,7 @@ def _reduce_wide(
         _divide(result, dtype, divide_by)
 
 
-def _reduce_block(out: Array, parts: list[Array], combine: np.ufunc) -> None:
+def _reduce_block(out: Array, parts: list[Array], combine: Combine) -> None:
     total = parts[0]
     for part in parts[1:]:
         combine(total, part, out=out)
@@ -111,7 +117,7 @@ def _reduce_block(out: Array, parts: list[Array], combine: np.ufunc) -> None:
         np.copyto(out, total)
 
 
-def _reduce_late(out: Array, parts: list[Array], turn: int, combine: np.ufunc) -> None:
+def _reduce_late(out: Array, parts: list[Array], turn: int, combine: Combine) -> None:
     """`out` may be written from operand `turn` on; what comes before goes to a temporary."""
     step = BLOCK // out.itemsize
     early = np.empty(min(step, len(out)), out.dtype)

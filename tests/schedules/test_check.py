@@ -77,6 +77,12 @@ def test_a_wrong_transfer_is_refused(rank: int, fields: dict[str, Any], why: str
     refused(change(pair(), rank, 0, **fields), why)
 
 
+def test_both_ends_of_what_is_lossy_are_of_the_same_place_in_the_tensor() -> None:
+    lossy = change(change(pair(), 0, 0, lossy=True), 1, 0, lossy=True)
+    accepted(lossy)
+    refused(change(lossy, 1, 0, origin=64), "bounds are those of byte 0, and of 64")
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_both_ends_are_needed(rank: int) -> None:
     programs = pair()
