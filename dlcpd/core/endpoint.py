@@ -81,6 +81,9 @@ class Endpoint:
             session.flows[peer.rank] = flow
             self._by_token[peer.token_in] = flow
             self.flows[flow.index] = flow
+            twin = self._by_token.get(peer.token_out)
+            if twin is not None:  # both ranks are here: what they exchange stays in memory
+                flow.twin, twin.twin = twin, flow
         self.sessions[number] = session
         self._share_grant()
         return session
@@ -103,6 +106,9 @@ class Endpoint:
         self._by_token = {t: f for t, f in self._by_token.items() if id(f) not in gone}
         self.flows = {i: f for i, f in self.flows.items() if id(f) not in gone}
         self._touched -= set(session.flows.values())
+        for flow in self.flows.values():
+            if flow.twin is not None and id(flow.twin) in gone:
+                flow.twin = None
         self.timers.discard(lambda key: key[0] is session or id(key[0]) in gone)
         self._share_grant()
 
@@ -241,6 +247,23 @@ class Endpoint:
         if isinstance(owner, Flow):
             self._touched.add(owner)
         owner.handle_timer(timer, subject, now)
+
+    # --- within this process -------------------------------------------------------------
+
+    def exchange(self, now: float) -> None:
+        """Pass on what ranks of this process have for each other, until nothing moves any more.
+
+        Call it before `transmit`: it may set free what goes to other hosts.
+        """
+        local = [flow for flow in self.flows.values() if flow.twin is not None]
+        moved = bool(local)
+        while moved:
+            moved = False
+            for flow in local:
+                moved |= flow.deliver(now)
+                for datagram in flow.flush(now):
+                    moved = True
+                    self._control(datagram.data, now, now)
 
     # --- datagrams out -----------------------------------------------------------------
 

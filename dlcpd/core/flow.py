@@ -60,6 +60,8 @@ class Flow:
     _probe_acked: int | None = None  # acked at the last look; None: nothing is awaited
     _probe_attempt: int = 0
     _check_at: float = 0.0  # not before
+    twin: "Flow | None" = None  # the peer's flow to us, where its session is in this process too
+    _local: list[TransferSender] = field(default_factory=list)  # for the twin, in order
 
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.index, self.token_out, self.paths)
@@ -69,11 +71,14 @@ class Flow:
     def send(self, sender: TransferSender) -> None:
         """Queue a transfer."""
         self._senders[sender.key] = sender
-        self._queue(sender)
+        if self.twin is not None:
+            self._local.append(sender)
+        else:
+            self._queue(sender)
 
     def resend(self, sender: TransferSender) -> None:
         """Queue a transfer once more from its start, unless the peer is content by now."""
-        if sender.state is not State.DONE:
+        if sender.state is not State.DONE and sender not in self._local:
             sender.restart()
             self.host.cancel_timer((self, Timer.END, sender.key))
             self._queue(sender)
@@ -173,6 +178,33 @@ class Flow:
             row = number - first
             words[max(row - marks, 0) : row, 0] |= ASK
             space.asked = number
+
+    # --- within one process -----------------------------------------------------------
+
+    def deliver(self, now: float) -> bool:
+        """Copy what waits for the twin straight to its place. True: something has moved.
+
+        What the twin cannot take yet waits on: it will when its READY comes.
+        """
+        waiting, self._local = self._local, []
+        for sender in waiting:
+            if sender.state is not State.DONE and not self._deliver(sender, now):
+                self._local.append(sender)
+        return len(self._local) < len(waiting)
+
+    def _deliver(self, sender: TransferSender, now: float) -> bool:
+        twin = self.twin
+        opened: Incoming | str = "early"
+        if twin is not None:
+            opened = twin.host.open_incoming(twin.rank, sender.key)
+        if opened in ("early", "unready"):
+            return False
+        if twin is not None and isinstance(opened, Incoming):
+            opened.buffer[:] = sender.payload
+            opened.receiver.fill(now)
+            twin.host.on_received(opened, now)
+        self.acknowledge(sender.key, now)  # what it refuses for good, it has or has given up
+        return True
 
     # --- data in ------------------------------------------------------------------
 

@@ -106,6 +106,7 @@ class Engine:
 
     def _pump(self, now: float) -> None:
         """Everything that wants to leave: control first, then data, then answers to clients."""
+        self.endpoint.exchange(now)
         blocked = any(path.backlog for path in self.paths)
         batches = iter(()) if blocked else self.endpoint.transmit(now)
         batch = next(batches, None)

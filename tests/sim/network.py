@@ -76,6 +76,7 @@ class SimNetwork:
     peer_timeout: float = 1.0
     detour: dict[int, float] = field(default_factory=dict)  # path -> seconds beyond link.delay
     one_shot: bool = False  # small operations go in one step, as in the engine
+    hosts: tuple[tuple[int, ...], ...] = ()  # ranks that share an endpoint; empty: each has its own
     life: int = 0  # tells the tokens of one network's sessions from another's
     now: float = 1000.0
     cut: set[int] = field(default_factory=set)  # ranks that hear and say nothing
@@ -95,15 +96,17 @@ class SimNetwork:
     def __post_init__(self) -> None:
         self._rng = random.Random(self.seed)
         n = self.world_size
-        self.endpoints = [
-            Endpoint(self.segment_size, self.grant, Pacer(self.rate_bps)) for _ in range(n)
-        ]
+        self.hosts = self.hosts or tuple((rank,) for rank in range(n))
+        made = [Endpoint(self.segment_size, self.grant, Pacer(self.rate_bps)) for _ in self.hosts]
+        of = {rank: made[at] for at, ranks in enumerate(self.hosts) for rank in ranks}
+        self.endpoints = [of[rank] for rank in range(n)]
         self.scratch = [ScratchPool(self.segment_size * self.chunk_segments) for _ in range(n)]
         self.accounts = [Accounts() for _ in range(n)]
         self.sessions, self.events = [], [[] for _ in range(n)]
         self.where: dict[tuple[int, int], int] = {}  # (rank, flow index) -> peer rank
         for rank in range(n):
-            self.sessions.append(self.open_session(rank, 1))
+            here = next(ranks for ranks in self.hosts if rank in ranks)
+            self.sessions.append(self.open_session(rank, 1 + here.index(rank)))
 
     def open_session(self, rank: int, number: int) -> Session:
         peers = [
@@ -115,7 +118,8 @@ class SimNetwork:
             number, rank, peers, peer_timeout=self.peer_timeout
         )
         for peer, flow in session.flows.items():
-            self.where[rank, flow.index] = peer
+            for neighbour in next(ranks for ranks in self.hosts if rank in ranks):
+                self.where[neighbour, flow.index] = peer
         return session
 
     def token(self, receiver: int, sender: int) -> int:
@@ -217,13 +221,14 @@ class SimNetwork:
 
     def _drain(self) -> None:
         for rank, endpoint in enumerate(self.endpoints):
+            endpoint.exchange(self.now)
             for control in endpoint.controls(self.now):
                 self._carry(rank, self.where[rank, control.peer], control.path, control.data)
             for batch in endpoint.transmit(self.now):
                 for data in datagrams(batch):
                     self._carry(rank, self.where[rank, batch.peer], batch.path, data)
             for session in endpoint.sessions.values():
-                self.events[rank] += session.events
+                self.events[session.rank] += session.events
                 session.events.clear()
 
     def _carry(self, source: int, target: int, path: int, data: bytes) -> None:
