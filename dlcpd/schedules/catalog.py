@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dlcpd.schedules import (
+from dlcpd.schedules.builders import (
     all_reduce,
     all_to_all,
     barrier,
@@ -14,13 +14,13 @@ from dlcpd.schedules import (
     reduce,
     reduce_scatter,
 )
+from dlcpd.schedules.builders.exchange import exchange
+from dlcpd.schedules.builders.hierarchical import Hosts, hierarchical
+from dlcpd.schedules.builders.ring import ring
+from dlcpd.schedules.builders.tree import tree
 from dlcpd.schedules.draft import LONGEST
-from dlcpd.schedules.exchange import exchange
-from dlcpd.schedules.hierarchical import Hosts, hierarchical
 from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import Program
-from dlcpd.schedules.ring import ring
-from dlcpd.schedules.tree import tree
 
 OVERLAP: Final = 4  # chunks of a shard at least, where they are no smaller than LEAST_CHUNK
 LEAST_CHUNK: Final = 256 << 10  # bytes; some 200 segments: below, what a batch costs counts

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlcpd.schedules import (
+from dlcpd.schedules.builders import (
     all_reduce,
     all_to_all,
     barrier,
@@ -15,11 +15,11 @@ from dlcpd.schedules import (
     reduce,
     reduce_scatter,
 )
-from dlcpd.schedules.exchange import exchange
-from dlcpd.schedules.hierarchical import Hosts, hierarchical
+from dlcpd.schedules.builders.exchange import exchange
+from dlcpd.schedules.builders.hierarchical import Hosts, hierarchical
+from dlcpd.schedules.builders.ring import ring
+from dlcpd.schedules.builders.tree import tree
 from dlcpd.schedules.model import Program
-from dlcpd.schedules.ring import ring
-from dlcpd.schedules.tree import tree
 from tests.numerics.plain import plain
 
 CHUNK = 256  # bytes

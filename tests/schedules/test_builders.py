@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.numerics.reduce import OPERATIONS, supports
-from dlcpd.schedules.check import check
 from dlcpd.schedules.draft import LONGEST
-from dlcpd.schedules.interpreter import interpret
 from dlcpd.schedules.model import NOT_REPLICATED, Buffer, Receive, Reduce, Send
+from dlcpd.schedules.proof.check import check
+from dlcpd.schedules.proof.interpreter import interpret
 from tests.numerics.plain import canonical, draw, draw_exact
 from tests.schedules.collectives import (
     CHUNK,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from dlcpd.schedules.all_reduce import direct
-from dlcpd.schedules.check import check
+from dlcpd.schedules.builders.all_reduce import direct
 from dlcpd.schedules.errors import BadSchedule, Stuck
 from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Send, Span, Step
+from dlcpd.schedules.proof.check import check
 
 SIZE = 512  # bytes of every rank's INPUT and OUTPUT
 IN, OUT, SCRATCH = Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.schedules.catalog import CATALOG, LEAST_CHUNK, Place, Task
-from dlcpd.schedules.check import check
 from dlcpd.schedules.choose import FEW, MAX_FAN_IN, SMALL, choose
 from dlcpd.schedules.draft import LONGEST
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Reduce, Send
+from dlcpd.schedules.proof.check import check
 from tests.schedules.collectives import hosts_of
 
 CHUNK = 1 << 20
