@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from dlcpd.schedules.all_reduce import direct
-from dlcpd.schedules.check import check
+from dlcpd.schedules.builders.all_reduce import direct
 from dlcpd.schedules.errors import BadSchedule, Stuck
 from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Send, Span, Step
+from dlcpd.schedules.proof.check import check
 
 SIZE = 512  # bytes of every rank's INPUT and OUTPUT
 IN, OUT, SCRATCH = Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH
@@ -75,6 +75,12 @@ def test_a_transfer_is_accepted() -> None:
 )
 def test_a_wrong_transfer_is_refused(rank: int, fields: dict[str, Any], why: str) -> None:
     refused(change(pair(), rank, 0, **fields), why)
+
+
+def test_both_ends_of_what_is_lossy_are_of_the_same_place_in_the_tensor() -> None:
+    lossy = change(change(pair(), 0, 0, lossy=True), 1, 0, lossy=True)
+    accepted(lossy)
+    refused(change(lossy, 1, 0, origin=64), "bounds are those of byte 0, and of 64")
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -24,7 +24,7 @@ from dlcpd.core.session import Session
 from dlcpd.core.stream import EVERYBODY
 from dlcpd.core.wire import HEADER_SIZE, Kind
 from dlcpd.numerics.elements import STORAGE
-from dlcpd.schedules.all_reduce import direct, one_shot
+from dlcpd.schedules.builders.all_reduce import direct, one_shot
 from dlcpd.schedules.model import Program
 from tests.sim.port import Port
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from dlcpd.schedules.draft import CACHED, Draft, Steps, of_input, of_output
 from dlcpd.schedules.layout import Chunk, layout
-from dlcpd.schedules.model import Program
+from dlcpd.schedules.model import NOT_REPLICATED, Program
 
 Hosts = tuple[tuple[int, ...], ...]  # the ranks of each host; all ranks, each once
 
@@ -72,12 +72,12 @@ class _Writer:
         parts = {rank: draft.scratch(chunk.size) for rank in ranks if rank != collector}
         arrived: Steps = ()
         for rank, part in parts.items():
-            arrived += draft.receive(rank, part)
+            arrived += draft.receive(rank, part, origin=chunk.start)
         operands = tuple(parts.get(rank, own) for rank in ranks)
         alone = len(self.hosts) == 1
         self._ready[chunk] = draft.reduce(
             of_output(chunk.start, chunk.size), operands, after=arrived, last=alone,
-            piece=chunk.index if alone else -1,
+            piece=chunk.index if alone else NOT_REPLICATED,
         )  # fmt: skip
 
     def reduce_between(self, chunk: Chunk) -> None:
@@ -93,7 +93,7 @@ class _Writer:
         parts = {rank: draft.scratch(chunk.size) for rank in collectors if rank != owner}
         known = self._ready[chunk]
         for rank, part in parts.items():
-            known += draft.receive(rank, part)
+            known += draft.receive(rank, part, origin=chunk.start)
         operands = tuple(parts.get(rank, here) for rank in collectors)
         self._ready[chunk] = draft.reduce(here, operands, after=known, last=True, piece=chunk.index)
 

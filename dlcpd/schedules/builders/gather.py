@@ -1,8 +1,9 @@
 """All-gather, gather and scatter: parts of all ranks, one behind the other, uneven or not."""
 
 from functools import lru_cache
+from itertools import accumulate
 
-from dlcpd.schedules.draft import CACHED, Draft, of_input, of_output
+from dlcpd.schedules.draft import CACHED, LONGEST, Draft, cut, of_input, of_output
 from dlcpd.schedules.model import Program, Span
 
 Sizes = tuple[int, ...]  # bytes of each rank's part
@@ -11,13 +12,17 @@ Sizes = tuple[int, ...]  # bytes of each rank's part
 @lru_cache(maxsize=CACHED)
 def all_gather(rank: int, sizes: Sizes) -> Program:
     """INPUT is this rank's part, OUTPUT all of them. In place, INPUT lies there in OUTPUT."""
-    draft, parts = Draft(rank, len(sizes)), in_a_row(sizes)
-    own = of_input(0, sizes[rank])
+    draft = Draft(rank, len(sizes))
+    pieces = [cut(part, LONGEST) for part in in_a_row(sizes)]
+    first = [0, *accumulate(map(len, pieces))]  # number of the first piece of a rank
     for peer in draft.others:
-        draft.send(peer, own)
-    draft.copy(parts[rank], own, piece=rank)
+        draft.send(peer, of_input(0, sizes[rank]))
+    for at, piece in enumerate(pieces[rank]):
+        own = of_input(piece.start - pieces[rank][0].start, piece.size)
+        draft.copy(piece, own, piece=first[rank] + at)
     for peer in reversed(draft.others):
-        draft.receive(peer, parts[peer], piece=peer)
+        for at, piece in enumerate(pieces[peer]):
+            draft.receive(peer, piece, piece=first[peer] + at)
     return draft.program(*draft.others)
 
 

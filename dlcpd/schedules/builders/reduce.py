@@ -2,9 +2,9 @@
 
 from functools import lru_cache
 
+from dlcpd.schedules.builders.tree import binomial, climb
 from dlcpd.schedules.draft import CACHED, Draft, cut, of_input, of_output
 from dlcpd.schedules.model import Program
-from dlcpd.schedules.tree import binomial, climb
 
 
 @lru_cache(maxsize=CACHED)

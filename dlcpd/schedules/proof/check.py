@@ -5,7 +5,9 @@ Builders are tested with it; an executor need not check what it built itself.
 
 from collections.abc import Sequence
 
-from dlcpd.schedules.accesses import (
+from dlcpd.schedules.errors import BadSchedule, Stuck
+from dlcpd.schedules.model import Buffer, Program, Receive
+from dlcpd.schedules.proof.accesses import (
     Access,
     accesses,
     by_memory,
@@ -13,10 +15,8 @@ from dlcpd.schedules.accesses import (
     overlap_in_part,
     uncovered,
 )
-from dlcpd.schedules.errors import BadSchedule, Stuck
-from dlcpd.schedules.model import Buffer, Program, Receive
-from dlcpd.schedules.order import Order
-from dlcpd.schedules.structure import check_structure
+from dlcpd.schedules.proof.order import Order
+from dlcpd.schedules.proof.structure import check_structure
 
 
 def check(

@@ -2,8 +2,8 @@
 
 from functools import lru_cache
 
+from dlcpd.schedules.builders.gather import Sizes, in_a_row
 from dlcpd.schedules.draft import CACHED, Draft, of_input
-from dlcpd.schedules.gather import Sizes, in_a_row
 from dlcpd.schedules.model import Program
 
 

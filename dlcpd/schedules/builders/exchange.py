@@ -2,8 +2,8 @@
 
 from functools import lru_cache
 
-from dlcpd.schedules.draft import CACHED, Draft, Steps, of_input, of_output
-from dlcpd.schedules.model import Program, Span
+from dlcpd.schedules.draft import CACHED, LONGEST, Draft, Steps, of_input, of_output
+from dlcpd.schedules.model import NOT_REPLICATED, Program, Span
 
 
 @lru_cache(maxsize=CACHED)
@@ -18,10 +18,10 @@ def exchange(rank: int, world: int, size: int) -> Program:
     twos = world - (1 << world.bit_length() - 1)  # pairs that go together
     if rank < 2 * twos and rank % 2:
         sent = draft.send(rank - 1, of_input(0, size))
-        draft.receive(rank - 1, of_output(0, size), implies=sent, piece=0)
+        draft.receive(rank - 1, of_output(0, size), implies=sent, piece=_piece(size))
         return draft.program()
     if world == 1:
-        draft.reduce(of_output(0, size), (of_input(0, size),), last=True, piece=0)
+        draft.reduce(of_output(0, size), (of_input(0, size),), last=True, piece=_piece(size))
         return draft.program()
     known = _rounds(draft, twos, size)
     if rank < 2 * twos:
@@ -45,7 +45,7 @@ def _rounds(draft: Draft, twos: int, size: int) -> Steps:
         distance *= 2
         last = distance == taking_part
         mine = of_output(0, size) if last else draft.scratch(size)
-        piece = 0 if last else -1
+        piece = _piece(size) if last else NOT_REPLICATED
         known = draft.reduce(mine, operands, after=known, last=last, piece=piece)
     return known
 
@@ -58,3 +58,8 @@ def _beginning(draft: Draft, twos: int, size: int) -> tuple[Span, Steps]:
     theirs = draft.scratch(size)
     arrived = draft.receive(draft.rank + 1, theirs)
     return begun, draft.reduce(begun, (own, theirs), after=arrived)
+
+
+def _piece(size: int) -> int:
+    """A result of several transfers is no piece of one."""
+    return 0 if size <= LONGEST else NOT_REPLICATED

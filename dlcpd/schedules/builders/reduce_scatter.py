@@ -2,8 +2,8 @@
 
 from functools import lru_cache
 
+from dlcpd.schedules.builders.gather import Sizes
 from dlcpd.schedules.draft import CACHED, Draft, cut, of_input, of_output
-from dlcpd.schedules.gather import Sizes
 from dlcpd.schedules.model import Program
 
 

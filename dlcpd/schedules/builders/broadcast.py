@@ -2,9 +2,9 @@
 
 from functools import lru_cache
 
+from dlcpd.schedules.builders.tree import Family, binomial
 from dlcpd.schedules.draft import CACHED, Draft, Steps, cut, of_input, of_output
 from dlcpd.schedules.model import Program
-from dlcpd.schedules.tree import Family, binomial
 
 
 @lru_cache(maxsize=CACHED)

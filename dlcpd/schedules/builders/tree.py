@@ -49,14 +49,14 @@ def climb(draft: Draft, family: Family, own: Span, *, piece: int = NOT_REPLICATE
     parts = tuple(draft.scratch(own.size) for _ in family.children)
     known: Steps = ()
     for child, part in zip(family.children, parts, strict=True):
-        known += draft.receive(child, part)
+        known += draft.receive(child, part, origin=own.start)
     if family.parent is None:
         result = of_output(own.start, own.size)
         return draft.reduce(result, (own, *parts), after=known, last=True, piece=piece)
     if not parts:
         return draft.send(family.parent, own)
     added = draft.reduce(parts[0], (own, *parts), after=known)
-    return draft.send(family.parent, parts[0], after=added)
+    return draft.send(family.parent, parts[0], after=added, origin=own.start)
 
 
 def _down(draft: Draft, family: Family, own: Span, piece: int, known: Steps) -> None:

@@ -36,14 +36,14 @@ def _gather(draft: Draft, chunk: Chunk, hop: int, sent: dict[Chunk, Steps]) -> N
         sent[chunk] = draft.send(behind, own)
     else:
         partial = draft.scratch(chunk.size)
-        arrived = draft.receive(before, partial)
+        arrived = draft.receive(before, partial, origin=chunk.start)
         if hop == draft.world - 1:
             operands = (partial, own)
             added = draft.reduce(result, operands, after=arrived, last=True, piece=chunk.index)
             draft.send(behind, result, after=added)
         else:
             added = draft.reduce(partial, (partial, own), after=arrived)
-            draft.send(behind, partial, after=added)
+            draft.send(behind, partial, after=added, origin=chunk.start)
 
 
 def _return(draft: Draft, chunk: Chunk, sent: Steps) -> None:

@@ -60,6 +60,8 @@ def _wrong_transfer(rank: int, step: Send | Receive, programs: Sequence[Program]
     assert not isinstance(other, Reduce)  # noqa: S101  # `ends` holds none
     if other.span.size != step.span.size or other.lossy != step.lossy:
         return f"its other end is {other}"
+    if step.lossy and other.origin != step.origin:
+        return f"its bounds are those of byte {step.origin}, and of {other.origin} at its other end"
     if isinstance(step, Send):
         inside = step.span.buffer == Buffer.INPUT
         return "only what lies in INPUT may be lossy" if step.lossy and not inside else ""
