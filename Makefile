@@ -5,10 +5,12 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 # Pure packages are measured by their own tests: the rest of the suite must not hide a gap in them.
-PURE_TESTS := $(wildcard tests/contract tests/core tests/collectives tests/sim tests/switchcfg)
+PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
+	tests/sim tests/switchcfg)
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
-PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.collectives \
-	--cov=switchcfg --cov-branch --cov-report=term --cov-fail-under=95
+PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
+	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
+	--cov-branch --cov-report=term --cov-fail-under=95
 
 .PHONY: venv test cov e2e-switch conformance demo lint format types contracts check system-deps clean
 

@@ -80,7 +80,8 @@ def _join(  # noqa: PLR0917  # a step of connect, with its variables
     name, peers = roster(meeting.gather(deadline))
     wish = Join(name, place.rank, place.world_size, arena_bytes, _left(deadline), peers)
     size, arena, lane = door.join(wish)
-    return Session(Seat(name, place.rank, place.world_size, door, lane, arena, size, daemon))
+    seat = Seat(name, place.rank, place.world_size, door, lane, arena, size, daemon, place.store)
+    return Session(seat)
 
 
 def _place(store: "Store | None", rank: int | None, world_size: int | None, group: Any) -> Place:

@@ -4,6 +4,7 @@ No sockets here. Everything is guarded by `changed`, a condition that is notifie
 whenever something ended.
 """
 
+import logging
 import threading
 import time
 import weakref
@@ -19,6 +20,10 @@ from .ledger import Ledger
 from .memory import Region
 from .work import Work
 
+Memory = tuple[torch.Tensor | Region, ...]  # that the engine may touch
+
+log = logging.getLogger("dlcp_client")
+
 MARGIN: Final = 2.0  # seconds after its deadline in which the engine must have answered
 
 
@@ -33,7 +38,7 @@ class Operations:
         self.releases = 0  # grows with each region the engine gave back
         self._last = 0
         self._waiting: dict[int, Work] = {}
-        self._held: dict[int, torch.Tensor | Region] = {}  # the engine may touch their memory
+        self._held: dict[int, Memory] = {}  # the engine may touch their memory
         self._uncopied: weakref.WeakValueDictionary[int, Work] = weakref.WeakValueDictionary()
 
     @property
@@ -51,7 +56,7 @@ class Operations:
         """Whether every operation with an outcome is released, so that no peer needs it here."""
         return self._held.keys() <= self._waiting.keys()
 
-    def begin(self, work: Work, memory: torch.Tensor | Region) -> int:
+    def begin(self, work: Work, memory: Memory) -> int:
         """Enter an operation that is about to be submitted; its number.
 
         Raises: what ended the session; TooMany when the numbers are used up.
@@ -99,6 +104,8 @@ class Operations:
             case Failed(operation=0, code=code, text=text):
                 self.fail(error_for(code, text))
             case Failed(operation=number, code=code, text=text):
+                if number in self._held and number not in self._waiting:
+                    log.warning("a message that was sent could not be delivered: %s", text)
                 self._settle_locked(number, error_for(code, text))
                 self._release_locked(number)
             case _:

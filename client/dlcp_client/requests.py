@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from dlcpd.contract.errors import BadPolicy, BadTensor
-from dlcpd.contract.messages import MAX_CRITICAL, REDUCE_OPS, Submit
+from dlcpd.contract.messages import MAX_CRITICAL, REDUCE_OPS
 from dlcpd.contract.policy import LossPolicy
 from dlcpd.contract.traffic import traffic_classes
 
@@ -23,7 +23,7 @@ _OPS: Final[dict[Hashable, str]] = {getattr(dist.ReduceOp, op.upper()): op for o
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Everything about an all-reduce but where its bytes are."""
+    """Everything about an operation but who takes part and where its bytes are."""
 
     count: int
     dtype: str
@@ -33,25 +33,21 @@ class Request:
     critical: list[list[int]]
     layers: list[list[int]]
 
-    def submit(self, operation: int, *, offset: int, in_place: bool) -> Submit:
-        """The message to the engine."""
+    def fields(self) -> dict[str, Any]:
+        """Those of Submit."""
         policy = self.policy
         own_bound = policy.max_loss_of(policy.traffic_class)
-        return Submit(
-            operation=operation,
-            offset=offset,
-            count=self.count,
-            dtype=self.dtype,
-            reduce=self.reduce,
-            max_loss=policy.max_loss if self.layers else own_bound,
-            fill=policy.fill,
-            traffic_class=traffic_classes()[policy.traffic_class].rank,
-            deadline=policy.deadline,
-            in_place=in_place,
-            name=self.name,
-            critical=self.critical,
-            layers=self.layers,
-        )
+        return {
+            "dtype": self.dtype,
+            "reduce": self.reduce,
+            "max_loss": policy.max_loss if self.layers else own_bound,
+            "fill": policy.fill,
+            "traffic_class": traffic_classes()[policy.traffic_class].rank,
+            "deadline": policy.deadline,
+            "name": self.name,
+            "critical": self.critical,
+            "layers": self.layers,
+        }
 
 
 def request(
@@ -59,11 +55,11 @@ def request(
     op: Any,
     policy: LossPolicy,
     *,
-    name: str | None,
-    critical: Iterable[Range],
+    name: str | None = None,
+    critical: Iterable[Range] = (),
     layers: Iterable[Layer] = (),
 ) -> Request:
-    """Check an all-reduce.
+    """Check what is to be done with `tensor`.
 
     Raises: BadTensor or BadPolicy, saying what to do.
     """
@@ -124,8 +120,8 @@ def _check_policy(policy: Any, reduce: str, name: str | None) -> None:
         raise BadPolicy(f"a name of {len(name)} characters, at most {MAX_NAME}")
     if policy.mode == "exact":
         return
-    if reduce in ("min", "max"):
-        raise BadPolicy(f"{reduce} cannot be bounded: a lost extreme never comes back; use exact()")
+    if reduce not in ("sum", "avg"):
+        raise BadPolicy(f"{reduce} cannot be bounded: what is lost never comes back; use exact()")
     if not name:
         raise BadPolicy(
             "a bounded operation needs name=...: what was lost is added to the next operation "

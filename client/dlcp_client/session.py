@@ -8,31 +8,37 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import torch
 
-from dlcpd.contract.errors import ArenaFull, DlcpError, SessionClosed
-from dlcpd.contract.messages import Submit
+from dlcpd.contract.errors import ArenaFull, BadConfig, DlcpError, SessionClosed
+from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 from . import lifetimes
 from .completion import Completion
 from .embedded import Embedded
+from .group import Call, Group
+from .group_numbers import GroupNumbers
 from .handshake import Door
 from .lane import Lane
 from .layers import Layer
 from .ledger import Ledger
 from .memory import Region, SharedArena
-from .operations import MARGIN, Operations
+from .operations import MARGIN, Memory, Operations
 from .packets import encode
-from .requests import Range, request
-from .tensors import copy_bytes
+from .requests import Range, Request
+from .tensors import check, copy_bytes
 from .work import Work
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 T = TypeVar("T")
 
 MAX_HELD: Final = 512  # operations whose memory is held; half of what the engine takes
+SAY_TIMEOUT: Final = 10.0  # seconds in which the engine takes a message about a group
 DRAIN_TIMEOUT: Final = 5.0  # seconds in which peers fetch what close() would take away
 
 
@@ -48,6 +54,17 @@ class Seat:
     arena: int  # descriptor
     arena_bytes: int
     daemon: Embedded | None  # when it is ours
+    store: "Store | None" = None  # by which groups agree on their numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A tensor as the engine sees it."""
+
+    offset: int  # bytes, in the arena
+    memory: torch.Tensor | Region  # what holds it
+    region: Region | None = None  # the copy that the engine works on
+    direct: bool = False  # the engine works on the caller's own memory
 
 
 class Session:
@@ -71,6 +88,8 @@ class Session:
             lane.close()
             raise
         self._lane = Lane(lane, seat.door.socket, self._table, seat.door.obituary)
+        self._numbers = GroupNumbers(seat.store, seat.job, seat.rank)
+        self.world = Group(self, 0, range(seat.world_size), "")
         self._open = True
         lifetimes.opened(self)
 
@@ -83,6 +102,7 @@ class Session:
         name: str | None = None,
         critical: Iterable[Range] = (),
         layers: Iterable[Layer] = (),
+        schedule: str = "",
         result_only: bool = False,
     ) -> Work:
         """Reduce `tensor` over all ranks, in place. Returns before the end.
@@ -99,32 +119,35 @@ class Session:
             layers: (first byte, traffic class), ascending from 0: what lies from there on is
                 served in that class, within the policy's bound for it. By default all of
                 the tensor is in the policy's own class.
+            schedule: by which the bytes travel (docs/collectives.md); empty: the daemon
+                chooses by size, ranks and hosts.
             result_only: the caller will only read the tensor (one from `empty`) after the
                 end, then drop it. Done sooner: peers may still fetch parts of it.
 
         Raises: BadTensor, BadPolicy, ArenaFull, DeadlineExceeded, or what ended the session.
         """
-        asked = request(tensor, op, policy, name=name, critical=critical, layers=layers)
-        self._lane.pump()  # outcomes of operations that nobody waits for must not pile up
-        self._table.raise_if_over()
-        if not tensor.numel():
-            return Work.over(self, tensor)
-        deadline = time.monotonic() + policy.deadline
-        in_place = self._arena.can_reduce(tensor)
-        region = None if in_place else self._staged(tensor, deadline)
-        if self._table.held >= MAX_HELD:
-            self._wait_for(lambda: self._table.held < MAX_HELD, deadline)
-        work = Work(
-            self,
-            tensor=tensor,
-            region=region,
-            expires=time.monotonic() + policy.deadline + MARGIN,
-            label=f"{asked.reduce} of {asked.count} {asked.dtype} {asked.name}".rstrip(),
-        )
-        offset = self._arena.offset_of(tensor) if region is None else region.offset
-        packet_of = partial(asked.submit, offset=offset, in_place=in_place and not result_only)
-        self._submit(work, tensor if region is None else region, packet_of)
-        return work
+        return self.world.all_reduce(
+            tensor, op, policy=policy, name=name, critical=critical, layers=layers,
+            schedule=schedule, result_only=result_only,
+        )  # fmt: skip
+
+    def group(self, ranks: Sequence[int], name: str = "", *, timeout: float = 60.0) -> Group:
+        """Some ranks of the session as a group of their own, in the order of `ranks`.
+
+        All members call it, with the same ranks and name, in the same order as their other calls
+        for these ranks; nobody else does. `timeout`: seconds for the first of them to come.
+
+        Raises: BadConfig, PeerLost.
+        """
+        if sorted(set(ranks)) != sorted(ranks) or not set(ranks) <= set(range(self.world_size)):
+            raise BadConfig(
+                f"group of ranks {list(ranks)}: different ones of 0..{self.world_size - 1}"
+            )
+        if self.rank not in ranks:
+            raise BadConfig(f"group of ranks {list(ranks)}: rank {self.rank} is no member")
+        number = self._numbers.number(ranks, name, timeout)
+        self.say(OpenGroup(number, name, [[rank] for rank in ranks]))
+        return Group(self, number, ranks, name)
 
     def empty(
         self,
@@ -215,13 +238,60 @@ class Session:
 
     # --- submitting -------------------------------------------------------------------
 
-    def _submit(
-        self, work: Work, memory: torch.Tensor | Region, message: Callable[[int], Submit]
-    ) -> None:
+    def say(self, message: OpenGroup | CloseGroup) -> None:
+        """Tell the engine of a group. Raises: what ended the session."""
+        self._table.raise_if_over()
+        with self._submitting:
+            self._lane.send(encode(message), time.monotonic() + SAY_TIMEOUT)
+
+    def run(  # what a group's methods have in common
+        self, group: int, call: Call, output: torch.Tensor, input: torch.Tensor, asked: Request,
+        *, result_only: bool = False,
+    ) -> Work:  # fmt: skip
+        """Submit an operation of a group. `output` is `input` where it works in place."""
+        for tensor in (output, input):
+            check(tensor)
+        self._lane.pump()  # outcomes of operations that nobody waits for must not pile up
+        self._table.raise_if_over()
+        if call.collective == "all_reduce" and not input.numel():
+            return Work.over(self, output)
+        deadline = time.monotonic() + asked.policy.deadline
+        send = call.collective == "send"
+        source = place = self._place(input, deadline, stage=send, fill=call.reads)
+        if output is not input:
+            place = self._place(output, deadline, stage=False, fill=False)
+        if self._table.held >= MAX_HELD:
+            self._wait_for(lambda: self._table.held < MAX_HELD, deadline)
+        work = Work(
+            self,
+            tensor=output,
+            region=place.region,
+            expires=time.monotonic() + asked.policy.deadline + MARGIN,
+            label=f"{call.collective} of {asked.count} {asked.dtype} {asked.name}".rstrip(),
+        )
+        message = partial(
+            Submit,
+            group=group,
+            collective=call.collective,
+            schedule=call.schedule,
+            peer=call.peer,
+            tag=call.tag,
+            sizes=[list(row) for row in call.sizes],
+            input=source.offset,
+            input_count=input.numel(),
+            output=place.offset,
+            output_count=output.numel(),
+            in_place=(source.direct or place.direct) and not result_only,
+            **asked.fields(),
+        )
+        self._submit(work, (source.memory, place.memory), message)
+        return work
+
+    def _submit(self, work: Work, memory: Memory, message: Callable[..., Submit]) -> None:
         with self._submitting:
             number = self._table.begin(work, memory)
             try:
-                packet = encode(message(number))
+                packet = encode(message(operation=number))
                 self._lane.send(packet, work.expires - MARGIN)
             except DlcpError:
                 self._table.forget(number)  # nothing was sent
@@ -235,11 +305,17 @@ class Session:
                 )
                 raise
 
-    def _staged(self, tensor: torch.Tensor, deadline: float) -> Region:
-        """A copy of `tensor` in the arena."""
+    def _place(self, tensor: torch.Tensor, deadline: float, *, stage: bool, fill: bool) -> Placed:
+        """A tensor as the engine sees it: where it is in the arena, unless it is to be staged;
+        else a region for it, filled with its bytes where they matter."""
+        if not tensor.numel():
+            return Placed(0, tensor)
+        if self._arena.can_reduce(tensor) and not stage:
+            return Placed(self._arena.offset_of(tensor), tensor, direct=True)
         region = self._room(partial(self._arena.region, tensor.nbytes), deadline)
-        copy_bytes(region.address, tensor.data_ptr(), tensor.nbytes)
-        return region
+        if fill:
+            copy_bytes(region.address, tensor.data_ptr(), tensor.nbytes)
+        return Placed(region.offset, region, region)
 
     def _room(self, allocate: Callable[[], T], deadline: float) -> T:
         """What `allocate` yields; waits for operations in flight when there is no room.

@@ -20,7 +20,7 @@ LATE: Final = 1.0  # seconds in which a wait after the deadline finds answers th
 
 _NOTHING: Final = Completed(
     operation=1, released=True, sent=0, repaired=0, given_up=0, returned=0, lost=0, energy=0.0,
-    also_released=[],
+    source=-1, also_released=[],
 )  # fmt: skip
 
 
@@ -41,7 +41,7 @@ class Progress(Protocol):
 
 
 class Work:
-    """One all-reduce. `tensor` holds the result after `wait()`, or after `done()` said True."""
+    """One operation. `tensor` holds the result after `wait()`, or after `done()` said True."""
 
     def __init__(
         self,
@@ -78,6 +78,11 @@ class Work:
     def stats(self) -> Completed | None:
         """What the operation cost; None before its end and after a failure."""
         return self._outcome if isinstance(self._outcome, Completed) else None
+
+    @property
+    def source(self) -> int:
+        """Rank in the group whose message was received; -1 before, and where there is none."""
+        return -1 if self.stats is None else self.stats.source
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until the result stands in `tensor`; True, as torch's own Work.

@@ -1,1 +1,1 @@
-"""Collectives over the transport, pure: which chunk goes where, and what becomes of it."""
+"""Runs schedules over the transport, pure: what goes where, and what becomes of what is lost."""

@@ -25,18 +25,26 @@ from dlcpd.contract.schema import (
     string,
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
 MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight
 MAX_CRITICAL: Final = 4096  # critical ranges of one operation; ~ parameters of one bucket
 MAX_LAYERS: Final = 4096  # rows of an operation; likewise
 MAX_ELEMENTS: Final = 1 << 30  # of one operation
+MAX_GROUPS: Final = 1 << 14  # of one session, over its life; 14 bits on the wire
 MAX_OPERATION: Final = (1 << 32) - 1  # u32 on the wire; a session ends before it wraps
 MAX_ARENA: Final = 1 << 36  # 64 GiB of address space, committed only as it is used
 
-DTYPES: Final = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
-REDUCE_OPS: Final = ("sum", "avg", "min", "max")
+DTYPES: Final = (
+    "float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64",
+    "bool", "complex64", "complex128",
+)  # fmt: skip
+REDUCE_OPS: Final = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+COLLECTIVES: Final = (
+    "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter",
+    "all_to_all", "barrier", "send", "receive",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +108,53 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Submit:
-    """All-reduce `count` elements at `offset` in the arena, in place.
+class OpenGroup:
+    """Operations of a group may follow. Group 0, all ranks in order, is open from the start.
 
-    Every rank submits the same operations in the same order; `operation` counts
-    them from 1. `name` keys the error-feedback residual and must be given in
-    bounded mode. `critical` rows are [start, stop) byte ranges, sorted, within the
-    tensor, whose segments are never given up. `layers` rows are [start byte, traffic
-    class, bound in millionths], sorted, the first at 0: class and bound of what lies from
-    there to the next row; without rows `traffic_class` and `max_loss` hold throughout.
+    `ranks` has a row of one number for each member: its rank in the session, by rank in the
+    group, this rank among them. All members must give the same number the same ranks.
+    """
+
+    group: int = integer(1, MAX_GROUPS - 1)
+    name: str = string(128)  # for errors
+    ranks: list[list[int]] = rows(MAX_WORLD, int)
+
+
+@dataclass(frozen=True, slots=True)
+class CloseGroup:
+    """No operation of a group follows; those that are open fail."""
+
+    group: int = integer(1, MAX_GROUPS - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """An operation of a group on `input_count` elements at byte `input` of the arena, with
+    `output_count` at byte `output`; both the same where it works in place.
+
+    Every rank submits the same collectives of a group in the same order; `operation` is this
+    session's own number of it. `peer` is a rank in the group: the root of a collective, the
+    receiver of "send", the sender of "receive"; -1 where there is none, or any. `sizes` has a
+    row [elements for that rank, elements from it] for each rank where they are not all equal.
+
+    `name` keys the error-feedback residual and must be given in bounded mode. `critical` rows
+    are [start, stop) byte ranges, sorted, within the input, whose segments are never given up.
+    `layers` rows are [start byte, traffic class, bound in millionths], sorted, the first at 0:
+    class and bound of what lies from there to the next row; without rows `traffic_class` and
+    `max_loss` hold throughout. Only what is reduced may be lossy.
     """
 
     operation: int = integer(1, MAX_OPERATION)
-    offset: int = integer(0, MAX_ARENA)
-    count: int = integer(1, MAX_ELEMENTS)
+    group: int = integer(0, MAX_GROUPS - 1)
+    collective: str = one_of(*COLLECTIVES)
+    schedule: str = string(32)  # empty: the daemon chooses
+    peer: int = integer(-1, MAX_WORLD - 1)
+    tag: int = integer(0, (1 << 32) - 1)
+    input: int = integer(0, MAX_ARENA)
+    input_count: int = integer(0, MAX_ELEMENTS)
+    output: int = integer(0, MAX_ARENA)
+    output_count: int = integer(0, MAX_ELEMENTS)
+    sizes: list[list[int]] = rows(MAX_WORLD, int, int)
     dtype: str = one_of(*DTYPES)
     reduce: str = one_of(*REDUCE_OPS)
     max_loss: float = real(0.0, 0.5)
@@ -133,7 +174,8 @@ class Completed:
     Counts are segments: `sent` of this rank's own contribution, `repaired` sent
     again, `given_up` of it that owners went without, `returned` residual segments
     added to it, `lost` that this rank as an owner went without; `energy` is the fraction of
-    the contribution's sum of squares that `given_up` held. `also_released`
+    the contribution's sum of squares that `given_up` held; `source` is the rank in the group
+    that sent the message of "receive", else -1. `also_released`
     are rows of one number each: earlier operations, as if each had its Released.
     """
 
@@ -145,6 +187,7 @@ class Completed:
     returned: int = integer(0, 1 << 53)
     lost: int = integer(0, 1 << 53)
     energy: float = real(0.0, 1.0)
+    source: int = integer(-1, MAX_WORLD - 1)
     also_released: list[list[int]] = rows(MAX_RELEASED, int)
 
 
@@ -166,12 +209,12 @@ class Failed:
 
 Message = (
     Hello | Welcome | Join | Joined | StatusRequest | Status | Refused
-    | Submit | Completed | Released | Failed
+    | OpenGroup | CloseGroup | Submit | Completed | Released | Failed
 )  # fmt: skip
 
 KINDS: Final[tuple[type[Message], ...]] = (
     Hello, Welcome, Join, Joined, StatusRequest, Status, Refused,
-    Submit, Completed, Released, Failed,
+    OpenGroup, CloseGroup, Submit, Completed, Released, Failed,
 )  # fmt: skip
 _NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
 _FIELDS: Final = {kind: specification(kind) for kind in KINDS}

@@ -11,14 +11,14 @@ from typing import Final
 import numpy as np
 
 from dlcpd.contract.errors import MalformedDatagram
-from dlcpd.contract.messages import DTYPES, REDUCE_OPS
 from dlcpd.contract.traffic import MAX_CLASSES
 from dlcpd.core.bitmap import Bits
 from dlcpd.core.wire import HEADER_SIZE, MAX_PATHS, Header
 
-MAX_CHUNKS_LISTED: Final = 256  # per COMPLETE datagram: 1 KiB of body
-FILLS: Final = ("residual", "zero")
-_READY: Final = struct.Struct("<BBBBQdQIIQ")
+MAX_LISTED: Final = 512  # transfers of one COMPLETE datagram: 1 KiB of body
+MAX_TEXT: Final = 256  # characters of READY
+SEGMENT_UNIT: Final = 64  # bytes; segments are multiples: of a cache line, and of every element
+_READY: Final = struct.Struct("<IHIQQQIQ")
 _CREDIT: Final = struct.Struct("<BxxxI")
 _CREDIT_ROW: Final = struct.Struct("<BBHIIIII")
 MAX_CREDIT_ROWS: Final = 48  # of one CREDIT datagram: 1,160 bytes, within every MTU
@@ -26,48 +26,47 @@ MAX_CREDIT_ROWS: Final = 48  # of one CREDIT datagram: 1,160 bytes, within every
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What a rank submitted under an operation number, and how far it checked replicas."""
+    """What a rank submitted as an operation, as one of its peers is told; and, beside that, its
+    window and how far it has checked replicas."""
 
-    dtype: str
-    reduce: str
-    fill: str
-    traffic_class: int
-    count: int  # elements
-    max_loss: float
-    fingerprint: int  # u64 over name and critical ranges
+    text: str  # what both must have submitted, in words: compared, and quoted in errors
+    fingerprint: int  # u64, of what the text does not spell out
+    segment_size: int  # payload bytes of the datagrams that this rank will send for it
+    tag: int = 0  # u32: which messages a receiver takes
+    outgoing: int = 0  # bytes that this rank owes the peer
+    incoming: int = 0  # bytes that the peer owes this rank
     window: int = 0  # bytes this rank may be sent before it credits more
-    checked: int = 0  # newest operation whose replica digest follows; 0 = none
+    checked: int = 0  # an earlier operation of the stream whose replica digest follows; 0 = none
     digest: int = 0  # u64
 
     def pack(self) -> bytes:
-        return _READY.pack(
-            DTYPES.index(self.dtype), REDUCE_OPS.index(self.reduce), FILLS.index(self.fill),
-            self.traffic_class, self.count, self.max_loss, self.fingerprint,
-            self.window, self.checked, self.digest,
+        head = _READY.pack(
+            self.window, self.segment_size, self.tag, self.outgoing, self.incoming,
+            self.fingerprint, self.checked, self.digest,
         )  # fmt: skip
+        return head + self.text.encode("ascii")
 
     def told(self, window: int, checked: int, digest: int) -> "Ready":
-        """This operation, with what one peer is told along with it."""
+        """This operation, with what the peer is told along with it."""
         return Ready(
-            self.dtype, self.reduce, self.fill, self.traffic_class, self.count, self.max_loss,
-            self.fingerprint, window, checked, digest,
+            self.text, self.fingerprint, self.segment_size, self.tag, self.outgoing,
+            self.incoming, window, checked, digest,
         )  # fmt: skip
 
     def agrees_with(self, other: "Ready") -> bool:
-        """Whether both ranks submitted the same operation."""
-        return self.operation() == other.operation()
-
-    def operation(self) -> tuple[object, ...]:
-        """What ranks must agree on."""
-        return (self.dtype, self.reduce, self.fill, self.traffic_class, self.count,
-                self.max_loss, self.fingerprint)  # fmt: skip
+        """Whether both ranks submitted the same operation, and owe what the other awaits."""
+        return (
+            self.text == other.text
+            and self.fingerprint == other.fingerprint
+            and self.tag == other.tag
+            and (self.outgoing, self.incoming) == (other.incoming, other.outgoing)
+        )
 
     def describe(self) -> str:
         """For an error text; the fingerprint tells apart what the rest cannot."""
-        loss = f"max_loss {self.max_loss:g}" if self.max_loss else "exact"
         return (
-            f"{self.reduce} of {self.dtype}[{self.count}], {loss}, fill {self.fill}, "
-            f"class {self.traffic_class}, name and critical ranges {self.fingerprint:016x}"
+            f"{self.text} (sends {self.outgoing} B to its peer, awaits {self.incoming} B; "
+            f"the rest as {self.fingerprint:016x})"
         )
 
 
@@ -92,17 +91,15 @@ def body_untrusted(data: bytes) -> bytes:
 
 def unpack_ready_untrusted(body: bytes) -> Ready:
     """Raises MalformedDatagram."""
-    if len(body) != _READY.size:
+    if not _READY.size <= len(body) <= _READY.size + MAX_TEXT:
         raise MalformedDatagram("length", f"READY body of {len(body)} bytes")
-    dtype, reduce, fill, traffic_class, count, loss, mark, window, checked, digest = _READY.unpack(
-        body
-    )
-    if dtype >= len(DTYPES) or reduce >= len(REDUCE_OPS) or fill >= len(FILLS):
-        raise MalformedDatagram("body", f"READY names {dtype}, {reduce}, {fill}")
-    return Ready(
-        DTYPES[dtype], REDUCE_OPS[reduce], FILLS[fill], traffic_class, count, loss, mark,
-        window, checked, digest,
-    )  # fmt: skip
+    window, segment_size, tag, outgoing, incoming, mark, checked, digest = _READY.unpack_from(body)
+    raw = body[_READY.size :]
+    if not raw.isascii() or not (text := raw.decode("ascii")).isprintable():
+        raise MalformedDatagram("body", "READY text")
+    if not segment_size or segment_size % SEGMENT_UNIT:
+        raise MalformedDatagram("body", f"READY segment size {segment_size}")
+    return Ready(text, mark, segment_size, tag, outgoing, incoming, window, checked, digest)
 
 
 def pack_credit(window: int, rows: list[SpaceCredit]) -> bytes:
@@ -137,26 +134,26 @@ def unpack_credit_untrusted(body: bytes) -> tuple[int, list[SpaceCredit]]:
     return window, credits
 
 
-def unpack_chunks_untrusted(body: bytes) -> list[int]:
-    """Chunk indices of COMPLETE. Raises MalformedDatagram."""
-    if len(body) % 4 or len(body) > 4 * MAX_CHUNKS_LISTED:
+def unpack_transfers_untrusted(body: bytes) -> list[int]:
+    """Transfers that COMPLETE names. Raises MalformedDatagram."""
+    if len(body) % 2 or len(body) > 2 * MAX_LISTED:
         raise MalformedDatagram("length", f"COMPLETE body of {len(body)} bytes")
-    chunks: list[int] = np.frombuffer(body, "<u4").tolist()
-    return chunks
+    transfers: list[int] = np.frombuffer(body, "<u2").tolist()
+    return transfers
 
 
-def pack_chunks(chunks: list[int]) -> bytes:
-    """Inverse of `unpack_chunks_untrusted`."""
-    return np.asarray(chunks, "<u4").tobytes()
+def pack_transfers(transfers: list[int]) -> bytes:
+    """Inverse of `unpack_transfers_untrusted`."""
+    return np.asarray(transfers, "<u2").tobytes()
 
 
 def unpack_bits_untrusted(body: bytes, segments: int) -> Bits:
-    """Bitmap of NACK and FINAL: one bit per segment of the chunk. Raises MalformedDatagram."""
+    """Bitmap of NACK and FINAL: one bit per segment of the transfer. Raises MalformedDatagram."""
     if len(body) != -(-segments // 8):
         raise MalformedDatagram("length", f"bitmap of {len(body)} bytes for {segments} segments")
     bits = np.unpackbits(np.frombuffer(body, np.uint8), bitorder="little").view(bool)
     if bits[segments:].any():
-        raise MalformedDatagram("body", "bitmap names segments beyond the chunk")
+        raise MalformedDatagram("body", "bitmap names segments beyond the transfer")
     return bits[:segments]
 
 

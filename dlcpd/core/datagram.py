@@ -15,10 +15,10 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(slots=True)
 class Transmit:
-    """Data datagrams of one chunk, for one path, all of one traffic class.
+    """Data datagrams of one transfer, for one path, all of one traffic class.
 
     Datagram i is `headers[i]` followed by segment `segments[i]` of `payload`:
-    bytes [s * segment_size, (s + 1) * segment_size), shorter for the chunk's last
+    bytes [s * segment_size, (s + 1) * segment_size), shorter for the last
     segment, which is then the last row; its tag is `tags[i]`. `payload` is a view of the
     arena: io points into it and copies nothing.
     """
@@ -44,7 +44,7 @@ class Control:
 
 @dataclass(slots=True)
 class Group:
-    """Data datagrams of one flow, path, chunk and round, out of a Received.
+    """Data datagrams of one flow, path, transfer and round, out of a Received.
 
     `words` are their headers, which agree with `header`, the first of them, in all but
     segment, flags, drop rank, packet number and time. The rest is as in Received.

@@ -31,13 +31,9 @@ def digest_bytes(data: Bytes, chunk: int) -> int:
 class DigestBook:
     """Own digests by operation, those to tell, and those peers sent before we had ours."""
 
-    ranks: Iterable[int]  # the peers
     _own: OrderedDict[int, int] = field(default_factory=OrderedDict)
     _early: OrderedDict[tuple[int, int], int] = field(default_factory=OrderedDict)
-    _untold: dict[int, deque[int]] = field(init=False)  # by rank: operations, oldest first
-
-    def __post_init__(self) -> None:
-        self._untold = {rank: deque(maxlen=REMEMBERED) for rank in self.ranks}
+    _untold: dict[int, deque[int]] = field(default_factory=dict)  # by rank: operations in order
 
     def next_for(self, rank: int) -> tuple[int, int]:
         """(operation, digest) that `rank` has not been told; (0, 0) when there is none.
@@ -45,15 +41,15 @@ class DigestBook:
         One READY carries one digest, and there are as many READYs as results: all of
         them get told, however many operations are in flight.
         """
-        untold = self._untold[rank]
+        untold = self._untold.get(rank)
         operation = untold.popleft() if untold else 0
         return operation, self._own.get(operation, 0)
 
-    def add(self, operation: int, digest: int) -> int | None:
-        """Our digest. Returns a rank that disagrees, if one is known to."""
+    def add(self, operation: int, digest: int, ranks: Iterable[int]) -> int | None:
+        """Our digest, for `ranks`. Returns a rank that disagrees, if one is known to."""
         self._own[operation] = digest
-        for untold in self._untold.values():
-            untold.append(operation)
+        for rank in ranks:
+            self._untold.setdefault(rank, deque(maxlen=REMEMBERED)).append(operation)
         if len(self._own) > REMEMBERED:
             self._own.popitem(last=False)
         for (rank, number), theirs in list(self._early.items()):

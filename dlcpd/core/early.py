@@ -9,6 +9,7 @@ from dlcpd.core.datagram import Group
 
 MAX_EARLY: Final = 256 << 10  # bytes; sixteen of the largest contributions that come unasked
 MAX_CUT: Final = 1024  # operations remembered
+Operation = tuple[int, int]  # stream, number
 
 
 @dataclass(slots=True)
@@ -21,17 +22,18 @@ class EarlyData:
 
     limit: int = MAX_EARLY
     size: int = 0  # bytes
-    _announced: set[int] = field(default_factory=set)  # operations
-    _groups: dict[int, list[Group]] = field(default_factory=dict)
-    _cut: set[int] = field(default_factory=set)  # operations
+    _announced: set[Operation] = field(default_factory=set)
+    _groups: dict[Operation, list[Group]] = field(default_factory=dict)
+    _cut: set[Operation] = field(default_factory=set)
 
-    def announce(self, operation: int) -> None:
+    def announce(self, operation: Operation) -> None:
         """The peer has submitted `operation`; we have not."""
         self._announced.add(operation)
 
     def keep(self, group: Group) -> bool:
         """Copy `group` out of io's buffer; False when there is no room for it."""
-        operation, rows = group.header.operation, group.rows[group.index]
+        header, rows = group.header, group.rows[group.index]
+        operation = (header.stream, header.operation)
         if operation not in self._announced or self.size + rows.nbytes > self.limit:
             self._note_cut(operation)
             return False
@@ -43,7 +45,7 @@ class EarlyData:
         self._groups.setdefault(operation, []).append(kept)
         return True
 
-    def take(self, operation: int) -> list[Group]:
+    def take(self, operation: Operation) -> list[Group]:
         """Remove and return what came for `operation`, in order of arrival."""
         self._announced.discard(operation)
         self._cut.discard(operation)
@@ -51,11 +53,11 @@ class EarlyData:
         self.size -= sum(group.rows.nbytes for group in groups)
         return groups
 
-    def was_cut(self, operation: int) -> bool:
+    def was_cut(self, operation: Operation) -> bool:
         """Whether data of `operation` came that is not kept."""
         return operation in self._cut
 
-    def _note_cut(self, operation: int) -> None:
+    def _note_cut(self, operation: Operation) -> None:
         # An entry outlives its use only where a peer sends what nobody submits; forgetting
         # all of them costs a repair timer, not data.
         if len(self._cut) >= MAX_CUT:

@@ -22,8 +22,8 @@ from dlcpd.core.incast import ArrivalRate
 from dlcpd.core.pacing import Pacer
 from dlcpd.core.paths import Paths
 from dlcpd.core.session import Session
-from dlcpd.core.timers import TimerTable
-from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE, Header, Kind
+from dlcpd.core.timers import Timer, TimerTable
+from dlcpd.core.wire import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire_batch import NUMBER
 
 TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
@@ -52,6 +52,7 @@ class Endpoint:
     segment_size: int
     grant: int  # bytes that all peers together may have in flight towards us
     pacer: Pacer
+    host: str = "localhost"  # name of this one
     max_window: int = 1 << 30  # bytes one peer may have in flight towards us
     congestion_control: bool = True
     alarm_loss: float = ALARM_LOSS  # fraction that makes a path gray
@@ -72,12 +73,17 @@ class Endpoint:
         self, number: int, rank: int, peers: list[PeerSpec], *, peer_timeout: float
     ) -> Session:
         """A session and a flow to every peer; `flow.index` is for io's address table."""
-        session = Session(number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout)
+        session = Session(
+            number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout, self.host
+        )
         for peer in peers:
             flow = self._open_flow(session, peer)
             session.flows[peer.rank] = flow
             self._by_token[peer.token_in] = flow
             self.flows[flow.index] = flow
+            twin = self._by_token.get(peer.token_out)
+            if twin is not None:  # both ranks are here: what they exchange stays in memory
+                flow.twin, twin.twin = twin, flow
         self.sessions[number] = session
         self._share_grant()
         return session
@@ -100,6 +106,9 @@ class Endpoint:
         self._by_token = {t: f for t, f in self._by_token.items() if id(f) not in gone}
         self.flows = {i: f for i, f in self.flows.items() if id(f) not in gone}
         self._touched -= set(session.flows.values())
+        for flow in self.flows.values():
+            if flow.twin is not None and id(flow.twin) in gone:
+                flow.twin = None
         self.timers.discard(lambda key: key[0] is session or id(key[0]) in gone)
         self._share_grant()
 
@@ -152,7 +161,7 @@ class Endpoint:
 
     def _group(self, group: Group, batch: Received, now: float) -> None:
         header, count = group.header, len(group.index)
-        if header.kind not in DATA_KINDS:
+        if header.kind is not Kind.DATA:
             for row, length in zip(group.index.tolist(), group.lengths.tolist(), strict=True):
                 arrived_at = batch.arrivals[row // batch.burst]
                 self._control(group.rows[row, :length].tobytes(), arrived_at, now)
@@ -187,7 +196,7 @@ class Endpoint:
     def _control(self, data: bytes, arrived_at: float, now: float) -> None:
         try:
             header = Header.unpack_untrusted(data)
-            if header.kind in DATA_KINDS:
+            if header.kind is Kind.DATA:
                 self._stray_data(header, data, arrived_at, now)
                 return
             flow = self._by_token.get(header.token)
@@ -202,7 +211,7 @@ class Endpoint:
                 session.on_ready(flow, header, body, now)
             elif header.kind is Kind.READY_ACK:
                 flow.heard(now)
-                session.on_ready_ack(flow, header.operation)
+                session.on_ready_ack(flow, header)
             else:
                 flow.on_control(header, body, arrived_at, now)
         except MalformedDatagram as exc:
@@ -234,12 +243,27 @@ class Endpoint:
             self._expire(key, now)
 
     def _expire(self, key: Any, now: float) -> None:
-        owner, what, *rest = key
+        owner, timer, subject = key
         if isinstance(owner, Flow):
             self._touched.add(owner)
-            owner.handle_timer(what, rest[0], now)
-        else:
-            owner.handle_timer(what, tuple(rest), now)
+        owner.handle_timer(timer, subject, now)
+
+    # --- within this process -------------------------------------------------------------
+
+    def exchange(self, now: float) -> None:
+        """Pass on what ranks of this process have for each other, until nothing moves any more.
+
+        Call it before `transmit`: it may set free what goes to other hosts.
+        """
+        local = [flow for flow in self.flows.values() if flow.twin is not None]
+        moved = bool(local)
+        while moved:
+            moved = False
+            for flow in local:
+                moved |= flow.deliver(now)
+                for datagram in flow.flush(now):
+                    moved = True
+                    self._control(datagram.data, now, now)
 
     # --- datagrams out -----------------------------------------------------------------
 
@@ -275,10 +299,10 @@ class Endpoint:
         """When the pacer has saved a burst; if it has, it is not what the flows wait for."""
         at = self.pacer.ready_at(PACED_BURST * self.segment_size, now)
         if at > now:
-            self.timers.set((self, "pace"), at)
+            self.timers.set((self, Timer.PACE, None), at)
 
-    def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
-        """The pacer's wake-up: `transmit`, which follows, is all that it is for."""
+    def handle_timer(self, timer: Timer, subject: Any, now: float) -> None:
+        """The pacer lets datagrams out again: `transmit` follows every timer, and sends them."""
 
     def last_words(self, number: int, now: float) -> list[Control]:
         """What the peers of a session that is about to close still wait to hear."""

@@ -19,12 +19,16 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class OperationDone:
-    """The result is in place. `released`: nobody needs the memory any more."""
+    """The result is in place. `released`: nobody needs the memory any more.
+
+    `ticket` is the number that the client gave the operation, here and below.
+    """
 
     session: int
-    operation: int
+    ticket: int
     released: bool
     stats: Stats
+    source: int = -1  # rank in the group whose message was received; -1: no message
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +36,21 @@ class OperationReleased:
     """The memory of a done operation is free."""
 
     session: int
-    operation: int
+    ticket: int
 
 
 @dataclass(frozen=True, slots=True)
 class OperationFailed:
-    """The operation ended without a result."""
+    """The operation ended without a result, here. `ranks` may wait for it in vain; to them it
+    is operation `number` of `stream`."""
 
     session: int
-    operation: int
+    ticket: int
     code: str
     text: str
+    stream: int = 0
+    number: int = 0
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ It owns the order of things and no rule: passes are `sender`'s, the stop rule is
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,9 +21,10 @@ from dlcpd.core.outbox import Outbox
 from dlcpd.core.pass_time import PassTime
 from dlcpd.core.paths import CONTROL, Paths
 from dlcpd.core.receiver import Answer
-from dlcpd.core.sender import ChunkSender, Key, State
+from dlcpd.core.sender import State, TransferSender
 from dlcpd.core.space import SpaceSender, microseconds
-from dlcpd.core.wire import HEADER_SIZE, Flag, Header, Kind
+from dlcpd.core.timers import Timer
+from dlcpd.core.wire import HEADER_SIZE, Flag, Header, Key, Kind
 from dlcpd.core.wire_batch import SEGMENT, SENT_AT, Words, build
 
 MAX_BATCH: Final = 1440  # datagrams of one system call: 32 GSO bursts, 2 MB
@@ -43,7 +44,7 @@ class Flow:
     rank: int  # of the peer
     name: str  # of the peer's host, for errors
     token_out: int
-    segment_size: int
+    segment_size: int  # payload bytes of a datagram to the peer; new operations take it over
     window: int  # bytes the peer lets us have in flight
     grant: int  # bytes we let the peer have in flight
     paths: Paths
@@ -53,31 +54,36 @@ class Flow:
     outbox: Outbox = field(init=False)
     heard_at: float = 0.0
     unanswered: int = 0  # pings since the peer was last heard
-    _queues: dict[int, deque[ChunkSender]] = field(default_factory=dict)  # by traffic class
-    _senders: dict[Key, ChunkSender] = field(default_factory=dict)
+    _queues: dict[int, deque[TransferSender]] = field(default_factory=dict)  # by traffic class
+    _senders: dict[Key, TransferSender] = field(default_factory=dict)
     _incoming: dict[Key, Incoming] = field(default_factory=dict)
     _probe_acked: int | None = None  # acked at the last look; None: nothing is awaited
     _probe_attempt: int = 0
     _check_at: float = 0.0  # not before
+    twin: "Flow | None" = None  # the peer's flow to us, where its session is in this process too
+    _local: list[TransferSender] = field(default_factory=list)  # for the twin, in order
 
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.index, self.token_out, self.paths)
 
     # --- sending ------------------------------------------------------------------
 
-    def send(self, sender: ChunkSender) -> None:
-        """Queue a chunk."""
+    def send(self, sender: TransferSender) -> None:
+        """Queue a transfer."""
         self._senders[sender.key] = sender
-        self._queue(sender)
-
-    def resend(self, sender: ChunkSender) -> None:
-        """Queue a chunk once more from its start, unless the peer is content by now."""
-        if sender.state is not State.DONE:
-            sender.restart()
-            self.host.cancel_timer((self, "end", sender.key))
+        if self.twin is not None:
+            self._local.append(sender)
+        else:
             self._queue(sender)
 
-    def _queue(self, sender: ChunkSender, *, first: bool = False) -> None:
+    def resend(self, sender: TransferSender) -> None:
+        """Queue a transfer once more from its start, unless the peer is content by now."""
+        if sender.state is not State.DONE and sender not in self._local:
+            sender.restart()
+            self.host.cancel_timer((self, Timer.END, sender.key))
+            self._queue(sender)
+
+    def _queue(self, sender: TransferSender, *, first: bool = False) -> None:
         queue = self._queues.setdefault(sender.traffic_class, deque())
         queue.insert(0 if first else len(queue), sender)
 
@@ -87,8 +93,8 @@ class Flow:
         head = self._head()
         return None if head is None else head.traffic_class
 
-    def _head(self) -> ChunkSender | None:
-        """The chunk whose turn it is: the first of the most urgent class that has any."""
+    def _head(self) -> TransferSender | None:
+        """The transfer whose turn it is: the first of the most urgent class that has any."""
         while self._queues:
             traffic_class = min(self._queues)
             queue = self._queues[traffic_class]
@@ -124,7 +130,7 @@ class Flow:
             space = self.paths.space(index, traffic_class)
             sender.tail = (index, space.sent, space.acked)
             at = now + self.paths.timeout(traffic_class)
-            self.host.set_timer((self, "end", sender.key), at)
+            self.host.set_timer((self, Timer.END, sender.key), at)
         elif sender.traffic_class != traffic_class:
             self._queue(sender)
         return batch
@@ -133,18 +139,18 @@ class Flow:
         """Where the pace is what holds us up, go on when it lets go."""
         at = self.paths.paced_until(traffic_class)
         if at is not None and at > now:
-            self.host.set_timer((self, "pace", None), at)
+            self.host.set_timer((self, Timer.PACE, None), at)
 
     @property
     def _width(self) -> int:
         return HEADER_SIZE + self.segment_size
 
-    def _batch(self, sender: ChunkSender, index: int, limit: int, now: float) -> Transmit:
+    def _batch(self, sender: TransferSender, index: int, limit: int, now: float) -> Transmit:
         path = self.paths.space(index, sender.traffic_class)
         segments, tags, ending = sender.take(limit, index)
-        operation, kind, chunk = sender.key
+        stream, operation, transfer = sender.key
         first = Header(
-            kind, self.token_out, operation, chunk, 0, sender.round, path=index,
+            Kind.DATA, self.token_out, operation, stream, transfer, 0, sender.round, path=index,
             packet_number=(path.sent + 1) & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
         )  # fmt: skip
         words = build(first, segments, tags)
@@ -159,7 +165,7 @@ class Flow:
             words[-ASKING:, 0] |= ASK
         self._ask(path, words)
         return Transmit(
-            self.index, index, words, sender.payload, segments, self.segment_size, tags,
+            self.index, index, words, sender.payload, segments, sender.segment_size, tags,
         )  # fmt: skip
 
     def _ask(self, space: SpaceSender, words: Words) -> None:
@@ -173,6 +179,33 @@ class Flow:
             words[max(row - marks, 0) : row, 0] |= ASK
             space.asked = number
 
+    # --- within one process -----------------------------------------------------------
+
+    def deliver(self, now: float) -> bool:
+        """Copy what waits for the twin straight to its place. True: something has moved.
+
+        What the twin cannot take yet waits on: it will when its READY comes.
+        """
+        waiting, self._local = self._local, []
+        for sender in waiting:
+            if sender.state is not State.DONE and not self._deliver(sender, now):
+                self._local.append(sender)
+        return len(self._local) < len(waiting)
+
+    def _deliver(self, sender: TransferSender, now: float) -> bool:
+        twin = self.twin
+        opened: Incoming | str = "early"
+        if twin is not None:
+            opened = twin.host.open_incoming(twin.rank, sender.key)
+        if opened in ("early", "unready"):
+            return False
+        if twin is not None and isinstance(opened, Incoming):
+            opened.buffer[:] = sender.payload
+            opened.receiver.fill(now)
+            twin.host.on_received(opened, now)
+        self.acknowledge(sender.key, now)  # what it refuses for good, it has or has given up
+        return True
+
     # --- data in ------------------------------------------------------------------
 
     def heard(self, now: float) -> None:
@@ -185,9 +218,9 @@ class Flow:
         return bool(self._incoming)
 
     def on_data(self, group: Group, now: float) -> None:
-        """Datagrams of one chunk and round."""
+        """Datagrams of one transfer and round."""
         header, words = group.header, group.words
-        key = (header.operation, header.kind, header.chunk)
+        key = header.key
         ending = bool(int(words[-1, 0]) & _ENDING)
         incoming = self._incoming.get(key)
         if incoming is None:
@@ -209,7 +242,7 @@ class Flow:
             self._finish(incoming, now)
         elif receiver.ended:
             quiet = self.paths.reordering(receiver.traffic_class)
-            self.host.set_timer((self, "chunk", key), now + quiet)
+            self.host.set_timer((self, Timer.VERDICT, key), now + quiet)
 
     def _limit_wait(self, incoming: Incoming, now: float) -> None:
         """From when on the end of the first pass is not waited for."""
@@ -218,11 +251,11 @@ class Flow:
         wait = self.pass_time.allowance(receiver.segments)
         if receiver.budget and wait < float("inf"):
             receiver.deadline = now + wait
-            self.host.set_timer((self, "chunk", incoming.key), receiver.deadline)
+            self.host.set_timer((self, Timer.VERDICT, incoming.key), receiver.deadline)
 
-    def replay_early(self, operation: int, now: float) -> None:
-        """Take in what came before the peer and we had agreed on `operation`."""
-        for group in self.early.take(operation):
+    def replay_early(self, stream: int, operation: int, now: float) -> None:
+        """Take in what came before the peer and we had agreed on an operation."""
+        for group in self.early.take((stream, operation)):
             self.on_data(group, now)
 
     def _open(
@@ -241,7 +274,7 @@ class Flow:
 
     def _finish(self, incoming: Incoming, now: float) -> None:
         del self._incoming[incoming.key]
-        self.host.cancel_timer((self, "chunk", incoming.key))
+        self.host.cancel_timer((self, Timer.VERDICT, incoming.key))
         self.outbox.complete.append(incoming.key)
         self.host.on_received(incoming, now)
 
@@ -250,7 +283,7 @@ class Flow:
     def on_control(self, header: Header, body: bytes, arrived_at: float, now: float) -> None:
         """One control datagram of this flow. Raises MalformedDatagram; nothing changed."""
         self.heard(now)
-        key = (header.operation, _stage(header), header.chunk)
+        key = header.key
         match header.kind:
             case Kind.CREDIT:
                 self._on_credit(body, now)
@@ -268,8 +301,8 @@ class Flow:
                 if incoming and incoming.receiver.on_ack(header.round):
                     self._finish(incoming, now)
             case Kind.COMPLETE:
-                for chunk in control.unpack_chunks_untrusted(body):
-                    self.acknowledge((key[0], key[1], chunk), now)
+                for transfer in control.unpack_transfers_untrusted(body):
+                    self.acknowledge(key._replace(transfer=transfer), now)
 
     def _on_ping(self, header: Header, arrived_at: float) -> None:
         self.outbox.pinged = True
@@ -287,7 +320,7 @@ class Flow:
         if incoming is not None:
             incoming.receiver.on_end(round_)  # it may have overtaken data, as anything may
             quiet = self.paths.reordering(incoming.receiver.traffic_class)
-            self.host.set_timer((self, "chunk", key), now + quiet)
+            self.host.set_timer((self, Timer.VERDICT, key), now + quiet)
 
     def _on_nack(self, key: Key, body: bytes, round_: int) -> None:
         sender = self._senders.get(key)
@@ -310,52 +343,54 @@ class Flow:
             return
         self.outbox.put_about(Kind.ACK, key, round_=header.round, path=header.path)
 
-    def _repair(self, sender: ChunkSender) -> None:
-        """Queue a chunk before the others of its class."""
-        self.host.cancel_timer((self, "end", sender.key))
+    def _repair(self, sender: TransferSender) -> None:
+        """Queue a transfer before the others of its class."""
+        self.host.cancel_timer((self, Timer.END, sender.key))
         self._queue(sender, first=True)
 
     def acknowledge(self, key: Key, now: float) -> None:
-        """The peer has this chunk, as a COMPLETE or its consequences show."""
+        """The peer has this transfer, as a COMPLETE or its consequences show."""
         sender = self._senders.pop(key, None)
         if sender is not None and sender.on_done():
-            self.host.cancel_timer((self, "end", key))
+            self.host.cancel_timer((self, Timer.END, key))
             self.host.on_acknowledged(self.rank, sender, now)
 
-    def acknowledge_all(self, operation: int, now: float) -> None:
+    def acknowledge_all(self, stream: int, operation: int, now: float) -> None:
         """The peer has all it wants of this operation: it is done, or has left."""
-        for key in [key for key in self._senders if key[0] == operation]:
+        for key in [key for key in self._senders if key[:2] == (stream, operation)]:
             self.acknowledge(key, now)
 
     # --- time ---------------------------------------------------------------------
 
-    def handle_timer(self, what: str, key: Key, now: float) -> None:
-        """A timer set for ("end" | "chunk" | "answer" | "credit awaited" | "pace", key) expired."""
-        if what == "answer":
-            self.answer(now)
-            return
-        if what == "credit awaited":
-            self._check_credit(now)
-            return
-        if what == "pace":
-            return  # `transmit`, which follows, is all that it is for
-        if what == "chunk":
-            incoming = self._incoming.get(key)
-            if incoming is not None:
-                self._evaluate(incoming, now)
-            return
-        sender = self._senders.get(key)
-        if sender is not None and sender.state is State.AWAITING:
-            self._probe(sender, now)
+    def handle_timer(self, timer: Timer, key: Any, now: float) -> None:
+        """A timer of this flow expired; `key` is the transfer of END and VERDICT.
+
+        PACE has no effect of its own: `transmit`, which follows every timer, is what it is for.
+        """
+        match timer:
+            case Timer.ANSWER:
+                self.answer(now)
+            case Timer.CREDIT:
+                self._check_credit(now)
+            case Timer.VERDICT:
+                if incoming := self._incoming.get(key):
+                    self._evaluate(incoming, now)
+            case Timer.END:
+                sender = self._senders.get(key)
+                if sender is not None and sender.state is State.AWAITING:
+                    self._probe(sender, now)
 
     def _await_credit(self, now: float, attempt: int = 0) -> None:
         self._probe_acked, self._probe_attempt = self.paths.acked, attempt
         at = now + self.paths.timeout(CONTROL, attempt)
-        self.host.set_timer((self, "credit awaited", None), at)
+        self.host.set_timer((self, Timer.CREDIT, None), at)
 
     def _check_credit(self, now: float) -> None:
         """What is in flight should be credited within a round trip: where it is not, its end
-        or the credit was lost, and the window would stay shut. Ask."""
+        or the credit was lost, and the window would stay shut. Ask. A path among others that
+        has died is found here as well: the look that Liveness takes now and then is too late."""
+        if len(self.paths) > 1:
+            self.check_paths(now)
         if not self.paths.in_flight() or not self._senders:
             self._probe_acked = None
         elif self.paths.acked != self._probe_acked:
@@ -364,18 +399,17 @@ class Flow:
             self.ping(now)
             self._await_credit(now, self._probe_attempt + 1)
 
-    def _probe(self, sender: ChunkSender, now: float) -> None:
-        """No verdict on a chunk yet. While the path still delivers, its turn will come."""
+    def _probe(self, sender: TransferSender, now: float) -> None:
+        """No verdict on a transfer yet. While the path still delivers, its turn will come."""
         path, number, acked = sender.tail
         traffic_class = sender.traffic_class
         space = self.paths.space(path, traffic_class)
         if acked == space.acked or acked >= number:
-            via = (path + sender.probes) % len(self.paths)
+            via = path if not sender.probes else self.paths.for_control(sender.probes - 1)
             sender.probes += 1
-            operation, stage, chunk = sender.key
-            flags = Flag.PULL_STAGE if stage is Kind.PULL else Flag.NONE
+            stream, operation, transfer = sender.key
             header = Header(
-                Kind.END, self.token_out, operation, chunk, round=sender.round, flags=flags,
+                Kind.END, self.token_out, operation, stream, transfer, round=sender.round,
                 path=via, tag=traffic_class * DROP_RANKS,
                 packet_number=self.paths.space(via, traffic_class).sent & 0xFFFFFFFF,
                 sent_at=microseconds(now) or 1,
@@ -383,7 +417,7 @@ class Flow:
             self.outbox.put(header, path=via)  # in the queue of the data: it must not overtake them
         sender.tail = (path, number, space.acked)
         at = now + self.paths.timeout(traffic_class, sender.probes)
-        self.host.set_timer((self, "end", sender.key), at)
+        self.host.set_timer((self, Timer.END, sender.key), at)
 
     def _evaluate(self, incoming: Incoming, now: float) -> None:
         receiver = incoming.receiver
@@ -397,7 +431,7 @@ class Flow:
             )  # fmt: skip
             wait = self.paths.timeout(receiver.traffic_class, receiver.attempts)
         if receiver.missing:
-            self.host.set_timer((self, "chunk", incoming.key), now + wait)
+            self.host.set_timer((self, Timer.VERDICT, incoming.key), now + wait)
 
     # --- paths --------------------------------------------------------------------
 
@@ -437,25 +471,21 @@ class Flow:
         """Control datagrams to send now."""
         out = self.outbox.take(now, self.grant)
         if self.outbox.answer_at is None:
-            self.host.cancel_timer((self, "answer", None))
+            self.host.cancel_timer((self, Timer.ANSWER, None))
         else:
-            self.host.set_timer((self, "answer", None), self.outbox.answer_at)
+            self.host.set_timer((self, Timer.ANSWER, None), self.outbox.answer_at)
         return out
 
     def answer(self, now: float) -> None:
         """Queue all that the peer may wait to hear."""
         self.outbox.answer(now, self.grant)
 
-    def forget(self, operation: int) -> None:
+    def forget(self, stream: int, operation: int) -> None:
         """The operation failed: drop everything of it."""
-        self.early.take(operation)
-        for key in [k for k in self._senders if k[0] == operation]:
+        self.early.take((stream, operation))
+        for key in [k for k in self._senders if k[:2] == (stream, operation)]:
             self._senders.pop(key).on_done()
-            self.host.cancel_timer((self, "end", key))
-        for key in [k for k in self._incoming if k[0] == operation]:
+            self.host.cancel_timer((self, Timer.END, key))
+        for key in [k for k in self._incoming if k[:2] == (stream, operation)]:
             del self._incoming[key]
-            self.host.cancel_timer((self, "chunk", key))
-
-
-def _stage(header: Header) -> Kind:
-    return Kind.PULL if header.flags & Flag.PULL_STAGE else Kind.PUSH
+            self.host.cancel_timer((self, Timer.VERDICT, key))

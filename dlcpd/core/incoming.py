@@ -1,4 +1,4 @@
-"""A chunk on its way in: where its segments belong, and whether they may go there."""
+"""A transfer on its way in: where its segments belong, and whether they may go there."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,18 +10,18 @@ from dlcpd.core.bitmap import Segments
 from dlcpd.core.datagram import Bytes
 from dlcpd.core.health import PathState
 from dlcpd.core.packetizer import natural_order
-from dlcpd.core.receiver import ChunkReceiver
-from dlcpd.core.sender import ChunkSender, Key
-from dlcpd.core.wire import HEADER_SIZE
+from dlcpd.core.receiver import TransferReceiver
+from dlcpd.core.sender import TransferSender
+from dlcpd.core.wire import HEADER_SIZE, Key
 
 
 @dataclass(slots=True, eq=False)
 class Incoming:
-    """One chunk from one peer; `buffer` is exactly its size."""
+    """One transfer from one peer; `buffer` is exactly its size."""
 
     key: Key
     rank: int  # of the sender
-    receiver: ChunkReceiver
+    receiver: TransferReceiver
     buffer: Bytes
     segment_size: int
     _grid: Bytes = field(init=False)  # whole segments, one a row
@@ -38,7 +38,7 @@ class Incoming:
         """Copy payloads to their places; returns the segments that were well-formed.
 
         `rows[index[i]]` holds datagram i of `lengths[i]` bytes for `segments[i]`. A
-        datagram whose length is not its segment's, or whose segment the chunk has not,
+        datagram whose length is not its segment's, or whose segment the transfer has not,
         is left out: nothing is ever written outside `buffer` (P7).
         """
         whole, stop = len(self._grid), HEADER_SIZE + self.segment_size
@@ -88,15 +88,15 @@ class Host(Protocol):
     """What a flow needs to know of the operations it carries: a session implements it."""
 
     def open_incoming(self, rank: int, key: Key) -> Incoming | str:
-        """The chunk to receive into, or the reason to discard ("duplicate", "stale", ...)."""
+        """Where a transfer goes, or the reason to discard ("duplicate", "stale", ...)."""
 
     def on_received(self, incoming: Incoming, now: float) -> None:
         """`incoming` is complete."""
 
-    def on_acknowledged(self, rank: int, sender: ChunkSender, now: float) -> None:
-        """The peer is content with `sender`'s chunk."""
+    def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
+        """The peer has what `sender` sends."""
 
-    def on_given_up(self, rank: int, sender: ChunkSender, missing: Segments) -> Segments:
+    def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
         """The peer would go without `missing`. Keep them as residual and return an empty
         array, or return those that must not be given up."""
 

@@ -11,8 +11,7 @@ from typing import Final
 from dlcpd.core import control
 from dlcpd.core.datagram import Control
 from dlcpd.core.paths import Paths
-from dlcpd.core.sender import Key
-from dlcpd.core.wire import Flag, Header, Kind
+from dlcpd.core.wire import Header, Key, Kind
 
 ANSWER_DELAY: Final = 2e-3  # seconds CREDIT and COMPLETE wait for an ASK; half the least RTO
 COMPANY: Final = 1e-3  # seconds after which they go along with whatever leaves
@@ -25,8 +24,8 @@ class Outbox:
     flow: int  # index of the flow, as io knows it
     token_out: int
     paths: Paths
-    complete: list[Key] = field(default_factory=list)  # chunks to tell of, soon
-    heard_ready: set[int] = field(default_factory=set)  # operations; likewise
+    complete: list[Key] = field(default_factory=list)  # transfers to tell of, soon
+    heard_ready: set[tuple[int, int]] = field(default_factory=set)  # stream, operation; likewise
     pinged: bool = False  # the peer has asked by itself, and may hear us on some routes only
     answer_at: float | None = None
     waiting: list[Control] = field(default_factory=list)
@@ -46,10 +45,9 @@ class Outbox:
         self, kind: Kind, key: Key, body: bytes = b"", *, round_: int = 0,
         path: int | None = None, attempt: int = 0,
     ) -> None:  # fmt: skip
-        """Queue one that speaks of a chunk."""
-        operation, stage, chunk = key
-        flags = Flag.PULL_STAGE if stage is Kind.PULL else Flag.NONE
-        header = Header(kind, self.token_out, operation, chunk, round=round_, flags=flags)
+        """Queue one that speaks of a transfer."""
+        stream, operation, transfer = key
+        header = Header(kind, self.token_out, operation, stream, transfer, round=round_)
         self.put(header, body, path=path, attempt=attempt)
 
     def put_everywhere(self, header: Header, body: bytes) -> None:
@@ -64,9 +62,9 @@ class Outbox:
         data = control.datagram(header._replace(path=path), body)
         self.waiting.append(Control(self.flow, path, data, header.tag))
 
-    def imply_complete(self, operation: int) -> None:
-        """A READY that leaves now says that all of `operation` is complete."""
-        self.complete = [key for key in self.complete if key[0] != operation]
+    def imply_complete(self, stream: int, operation: int) -> None:
+        """A READY that leaves now says that all of an operation is complete."""
+        self.complete = [key for key in self.complete if key[:2] != (stream, operation)]
 
     # --- out ----------------------------------------------------------------------------
 
@@ -92,8 +90,8 @@ class Outbox:
                 self.put(Header(Kind.CREDIT, self.token_out), body, path=path)
         self._report_complete()
         self.pinged = False
-        for operation in sorted(self.heard_ready):
-            self.put(Header(Kind.READY_ACK, self.token_out, operation))
+        for stream, operation in sorted(self.heard_ready):
+            self.put(Header(Kind.READY_ACK, self.token_out, operation, stream))
         self.heard_ready.clear()
 
     def _answer_paths(self) -> list[int]:
@@ -102,9 +100,9 @@ class Outbox:
 
     def _report_complete(self) -> None:
         told, self.complete = self.complete, []
-        for operation, stage in sorted({key[:2] for key in told}):
-            chunks = [key[2] for key in told if key[:2] == (operation, stage)]
-            for at in range(0, len(chunks), control.MAX_CHUNKS_LISTED):
-                body = control.pack_chunks(chunks[at : at + control.MAX_CHUNKS_LISTED])
+        for stream, operation in sorted({key[:2] for key in told}):
+            transfers = [key.transfer for key in told if key[:2] == (stream, operation)]
+            for at in range(0, len(transfers), control.MAX_LISTED):
+                body = control.pack_transfers(transfers[at : at + control.MAX_LISTED])
                 for path in self._answer_paths():
-                    self.put_about(Kind.COMPLETE, (operation, stage, 0), body, path=path)
+                    self.put_about(Kind.COMPLETE, Key(stream, operation, 0), body, path=path)

@@ -1,6 +1,7 @@
 """How a chunk falls into segments, and in which order they are sent."""
 
 import random
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -55,7 +56,7 @@ def by_tag(order: Segments, tags: NDArray[np.uint8]) -> Segments:
 
 
 def critical_segments(
-    ranges: list[list[int]], start: int, size: int, segment_size: int
+    ranges: Sequence[tuple[int, int]], start: int, size: int, segment_size: int
 ) -> Bits | None:
     """Which segments of the chunk at byte `start` touch a critical byte range.
 

@@ -1,12 +1,12 @@
-"""Receives one chunk from one sender and applies the stop rule.
+"""Receives one transfer and applies the stop rule.
 
-A chunk is complete when every segment is in; or when no critical segment is missing, the
+A transfer is complete when every segment is in; or when no critical segment is missing, the
 missing ones are within the sender's budget, its pass has ended (or the deadline passed)
 and nothing arrives any more, **and** the sender has agreed to take those back as residual.
 So nothing is given up that its sender does not keep (P3, P4), and never while data flows (P5).
 
 An offer binds: what arrives after it is ignored, because the sender may have taken it back
-already and would add it a second time. Only a sender that vetoes re-opens the chunk, by
+already and would add it a second time. Only a sender that vetoes re-opens the transfer, by
 sending in a later round.
 """
 
@@ -22,7 +22,7 @@ from dlcpd.core.wire import MAX_ROUND
 
 
 class State(Enum):
-    """Of one chunk from one sender."""
+    """Of one transfer."""
 
     RECEIVING = auto()
     OFFERED = auto()  # would go without the rest; the sender must agree
@@ -58,8 +58,8 @@ class Answer(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class ChunkReceiver:
-    """Bitmap, round and state of one (chunk, sender)."""
+class TransferReceiver:
+    """Bitmap, round and state of one transfer."""
 
     segments: int
     traffic_class: int = 0  # of what is sent last: repairs and verdicts wait in its queue
@@ -70,7 +70,7 @@ class ChunkReceiver:
     round: int = 0  # the pass that is awaited
     ended: bool = False  # the end of that pass was seen
     offer: int = 0  # number of the present offer, u8 on the wire
-    attempts: int = 0  # answers since the sender was last heard about this chunk
+    attempts: int = 0  # answers since the sender was last heard about it
     began: float = 0.0  # first arrival, seconds
     last_arrival: float = 0.0
     deadline: float = float("inf")  # after it, the end of the pass is not waited for
@@ -94,6 +94,11 @@ class ChunkReceiver:
             self._step(Input.MORE if missing else Input.FILLED)
         self.ended |= ending and round_ == self.round
         return fresh
+
+    def fill(self, now: float) -> None:
+        """All segments are in."""
+        self.received[:] = True
+        self.missing, self.last_arrival, self.state = 0, now, State.COMPLETE
 
     def on_end(self, round_: int) -> None:
         """The sender says that pass `round_` is over."""

@@ -1,4 +1,4 @@
-"""Sends one chunk to one peer: a pass, then whatever the peer asks for, until it is content.
+"""Sends one transfer: a pass, then whatever the peer asks for, until it is content.
 
 A pass goes by traffic class, most urgent first: runs of segments of one class.
 """
@@ -14,15 +14,14 @@ from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
 from dlcpd.core.bitmap import Bits, Segments, indices
 from dlcpd.core.budget import Budget
 from dlcpd.core.datagram import Bytes
-from dlcpd.core.wire import MAX_ROUND, Kind
+from dlcpd.core.wire import MAX_ROUND, Key
 
 ENDING_RUN: Final = 32  # datagrams flagged ENDING: the mark survives the loss of most of them
-Key = tuple[int, Kind, int]  # operation, PUSH or PULL, chunk
 Tags = NDArray[np.uint8]  # by segment: traffic class and drop rank
 
 
 class State(Enum):
-    """Of one chunk to one peer."""
+    """Of one transfer."""
 
     SENDING = auto()  # segments of the present round are still to be sent
     AWAITING = auto()  # the pass ended; the peer's verdict is out
@@ -30,8 +29,8 @@ class State(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class ChunkSender:
-    """One chunk, one direction. `payload` stays untouched until DONE.
+class TransferSender:
+    """One transfer. `payload` stays untouched until DONE.
 
     `first_order` has segments of one class side by side. A short last segment comes last of
     its class: only the last datagram of a burst may be shorter than the others.
@@ -39,7 +38,7 @@ class ChunkSender:
 
     key: Key
     payload: Bytes
-    start: int  # byte offset of the chunk in its tensor
+    origin: int  # byte offset of the payload in its tensor
     segment_size: int
     tags: Tags
     first_order: Segments

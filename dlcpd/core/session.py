@@ -4,7 +4,7 @@ Rendezvous before data: an operation's data flows to a peer only after that peer
 so nothing arrives that has no place, and ranks that disagree are told so by name.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -13,6 +13,7 @@ import numpy as np
 from dlcpd.contract.errors import (
     DeadlineExceeded,
     DlcpError,
+    MalformedDatagram,
     PeerLost,
     RanksDisagree,
     ReplicaDivergence,
@@ -20,9 +21,9 @@ from dlcpd.contract.errors import (
     error_for,
 )
 from dlcpd.core import control
+from dlcpd.core.announcing import Announcements, Telling
 from dlcpd.core.bitmap import Segments
 from dlcpd.core.control import Ready
-from dlcpd.core.digests import DigestBook
 from dlcpd.core.events import (
     Event,
     OperationDone,
@@ -35,65 +36,55 @@ from dlcpd.core.events import (
 from dlcpd.core.flow import Flow
 from dlcpd.core.health import PathState
 from dlcpd.core.incoming import Incoming
-from dlcpd.core.paths import CONTROL
-from dlcpd.core.residual import ResidualStore
-from dlcpd.core.sender import ChunkSender, Key
-from dlcpd.core.timers import TimerTable
-from dlcpd.core.wire import MAX_ROUND, Flag, Header, Kind
+from dlcpd.core.liveness import Liveness
+from dlcpd.core.mailbox import ANY, Announced, Mailbox, Wanted
+from dlcpd.core.sender import TransferSender
+from dlcpd.core.stream import (
+    EVERYBODY,
+    MESSAGES,
+    OperationId,
+    Stream,
+    StreamId,
+    is_known,
+    messages,
+    stream_id,
+)
+from dlcpd.core.timers import Timer, TimerTable
+from dlcpd.core.wire import Flag, Header, Key
 
-MAX_AHEAD: Final = 1024  # operations a peer may be ahead of us; its READYs are remembered
 MAX_OPEN: Final = 1024  # operations in flight of one session
-MAX_LEDGER: Final = 4096  # rows kept for reports
-PINGS_BEFORE_LOST: Final = 8  # silence alone may be our own sleep, and pings are lost like data:
-# at 20 % each way three in a row go unanswered once in twenty times, eight once in thousands
-ALIKE_PINGS: Final = 3  # before they come twice, three times ... as often: some 100 in all, since
-# loss that goes by packets and not by time is outlasted by nothing else
+MAX_STREAMS: Final = 4096  # that peers can make a session remember, messages included
 
 
 class Operation(Protocol):
-    """A collective in flight, as the session sees it."""
+    """An operation in flight, as the session sees it."""
 
+    id: OperationId  # set by the session when it begins
     ready_ranks: set[int]  # peers whose READY is in
     done: bool  # its result stands, though peers may still fetch parts of it
+    released: bool  # they do not: its memory is free
 
     @property
-    def number(self) -> int: ...
+    def ticket(self) -> int: ...  # the client's number for it
     @property
-    def ready(self) -> Ready: ...
+    def label(self) -> str: ...  # in words, for errors
+    @property
+    def peers(self) -> frozenset[int]: ...  # ranks that it meets before data flows
     @property
     def deadline(self) -> float: ...  # absolute
 
+    def ready_for(self, rank: int) -> Ready: ...
+    def meet(self, rank: int) -> None: ...  # whose message a receiver has got
     def start(self, session: "Session", now: float) -> None: ...
-    def on_peer_ready(self, rank: int, now: float, *, late: bool) -> None: ...
+    def on_peer_ready(self, rank: int, ready: Ready, now: float, *, late: bool) -> None: ...
+    def on_known(self, rank: int) -> None: ...
     def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str: ...
     def on_received(self, incoming: Incoming, now: float) -> None: ...
-    def on_acknowledged(self, rank: int, sender: ChunkSender, now: float) -> None: ...
-    def on_given_up(self, rank: int, sender: ChunkSender, missing: Segments) -> Segments: ...
+    def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None: ...
+    def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments: ...
     def on_failed(self) -> None: ...
     def needs(self, rank: int) -> bool: ...
     def waiting_for(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerRow:
-    """Segments of one chunk that went missing for good in one operation (P9)."""
-
-    operation: int
-    name: str  # of the tensor
-    sender: int  # rank
-    owner: int  # rank
-    chunk: int
-    segments: int
-    paths: dict[int, int]  # path -> segments; known to the sender only
-
-
-@dataclass(slots=True)
-class Telling:
-    """Our READY towards one peer, while it may not have arrived."""
-
-    checked: int  # operation whose replica digest it carries
-    digest: int
-    attempt: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -106,146 +97,228 @@ class Session:
     timers: TimerTable
     counters: Counter[str]
     peer_timeout: float = 1.0  # seconds
+    host: str = ""  # name of this one, as that of a flow is its peer's
     flows: dict[int, Flow] = field(default_factory=dict)
-    operations: dict[int, Operation] = field(default_factory=dict)
-    residuals: ResidualStore = field(default_factory=ResidualStore)
-    digests: DigestBook = field(init=False)
+    operations: dict[OperationId, Operation] = field(default_factory=dict)
+    streams: dict[StreamId, Stream] = field(default_factory=dict)
+    mailbox: Mailbox[Operation] = field(default_factory=Mailbox)
     events: list[Event] = field(default_factory=list)
-    ledger: list[LedgerRow] = field(default_factory=list)
     broken: tuple[str, str] | None = None  # code, text
-    submitted: int = 0  # newest operation number
+    liveness: Liveness = field(init=False)
+    _announcements: Announcements = field(init=False)
     _now: float = 0.0
-    _ready: dict[int, dict[int, Ready]] = field(default_factory=dict)  # rank -> operation -> it
-    _telling: dict[tuple[int, int], Telling] = field(default_factory=dict)  # rank, operation
-    _late: set[tuple[int, int]] = field(default_factory=set)  # (rank, operation) whose data we cut
     _farewell: SessionBroken | None = None  # of a peer that left while operations went on
-    _failed: OrderedDict[int, None] = field(default_factory=OrderedDict)
-    _doomed: dict[int, DlcpError] = field(default_factory=dict)  # failed before we submitted it
 
     def __post_init__(self) -> None:
-        self.digests = DigestBook(r for r in range(self.world_size) if r != self.rank)
+        self.liveness = Liveness(self.peer_timeout)
+        self._announcements = Announcements(self, self.timers)
 
     # --- from the client ----------------------------------------------------------
 
-    def submit(self, operation: Operation, now: float) -> None:
-        """Begin an operation.
+    def submit(self, operation: Operation, group: int, now: float) -> None:
+        """Begin the next collective of a group.
 
         Raises: the error that broke the session; TooMany. Nothing changed then.
         """
+        self._begin_next(operation, self.stream(group, EVERYBODY), now)
+
+    def submit_send(self, operation: Operation, group: int, rank: int, now: float) -> None:
+        """Offer a message to `rank`. Raises as `submit`."""
+        self._begin_next(operation, self.stream(messages(group, self.rank, rank), rank), now)
+
+    def submit_receive(
+        self, operation: Operation, group: int, rank: int, tag: int, now: float
+    ) -> None:
+        """Take the next message of a tag from `rank` or ANY. Raises as `submit`."""
+        self._check_room(now)
+        wanted = Wanted(group, rank, tag, operation)
+        message = self.mailbox.on_receiver(wanted)
+        if message is not None:
+            self._receive(operation, message)
+            return
+        self.timers.set((self, Timer.DEADLINE, operation), operation.deadline)
+        for flow in self.flows.values():
+            if rank in (ANY, flow.rank):
+                self._watch(flow)
+
+    def refuse(self, ticket: int, group: int, error: DlcpError) -> None:
+        """The next collective of a group cannot begin here. It takes its number all the same,
+        because the peers count it; its failure is told like any other's."""
+        stream = self.stream(group, EVERYBODY)
+        number = stream.next_number()
+        stream.begin(number)
+        for rank, flow in self.flows.items():
+            stream.take(rank, number)
+            flow.forget(group, number)
+        stream.fail(number)
+        failed = OperationFailed(
+            self.number, ticket, error.code, str(error), group, number, tuple(self.flows)
+        )
+        self.events.append(failed)
+
+    def stream(self, wire: int, peer: int) -> Stream:
+        """The sequence of operations that is called `wire` on the wire."""
+        return self.streams.setdefault((wire, peer), Stream(wire, peer))
+
+    def _check_room(self, now: float) -> None:
         self._now = now
         if self.broken is not None:
             raise error_for(*self.broken)
-        if len(self.operations) >= MAX_OPEN:
+        if len(self.operations) + len(self.mailbox.receivers) >= MAX_OPEN:
             raise TooMany(f"{MAX_OPEN} operations in flight; wait for some before submitting more")
-        number = operation.number
-        self.submitted = max(self.submitted, number)
-        self.operations[number] = operation
-        self.set_timer((self, "deadline", number), operation.deadline)
+
+    def _begin_next(self, operation: Operation, stream: Stream, now: float) -> None:
+        self._check_room(now)
+        self._begin(operation, stream, stream.next_number())
+
+    def _begin(self, operation: Operation, stream: Stream, number: int) -> None:
+        now = self._now
+        stream.begin(number)
+        operation.id = id_ = (stream.wire, stream.peer, number)
+        self.operations[id_] = operation
+        self.timers.set((self, Timer.DEADLINE, operation), operation.deadline)
         operation.start(self, now)
-        self._late |= {(r, number) for r, flow in self.flows.items() if flow.early.was_cut(number)}
-        for flow in self.flows.values():  # all, before any can fail it: nobody is left waiting
+        flows = [self.flows[rank] for rank in operation.peers]
+        for flow in flows:  # all, before any can fail it: nobody is left waiting
             flow.look_after_paths(now)
-            told = Telling(*self.digests.next_for(flow.rank))
-            self._telling[flow.rank, number] = told
-            flow.outbox.imply_complete(told.checked)
-            self._tell_ready(flow, operation)
-            self._watch(flow)
-        if number in self._doomed:
-            self.fail(number, self._doomed.pop(number))
-        for rank in self.flows:
-            theirs = self._ready.get(rank, {}).pop(number, None)
-            if theirs is not None and number in self.operations:
-                self._match(rank, operation, theirs, late=False)
-
-    def _tell_ready(self, flow: Flow, operation: Operation) -> None:
-        number, told = operation.number, self._telling[flow.rank, operation.number]
-        ready = operation.ready.told(flow.opening, told.checked, told.digest)
-        flags = Flag.LATE if (flow.rank, number) in self._late else Flag.NONE
-        again = min(told.attempt, MAX_ROUND)
-        header = Header(Kind.READY, flow.token_out, number, round=again, flags=flags)
-        flow.outbox.put_everywhere(
-            header, ready.pack()
-        )  # what follows on a path must find it there
-        at = self._now + flow.paths.timeout(CONTROL, told.attempt)
-        self.set_timer((self, "ready", flow.rank, number), at)
-
-    def _knows_us_ready(self, rank: int, number: int) -> None:
-        """No need to repeat our READY to `rank`."""
-        if self._telling.pop((rank, number), None) is not None:
-            self.cancel_timer((self, "ready", rank, number))
-
-    def _match(self, rank: int, operation: Operation, theirs: Ready, *, late: bool) -> None:
-        if not operation.ready.agrees_with(theirs):
-            flow = self.flows[rank]
-            text = (
-                f"operation {operation.number}: rank {rank} on {flow.name} submitted "
-                f"{theirs.describe()}; rank {self.rank} here submitted "
-                f"{operation.ready.describe()}. All ranks must submit the same operations in "
-                f"the same order"
+            late = flow.early.was_cut((stream.wire, number))
+            told = Telling(
+                operation.ready_for(flow.rank), *stream.digests.next_for(flow.rank), late
             )
-            self.fail(operation.number, RanksDisagree(text))
+            self._announcements.begin(flow, id_, told, now)
+            self._watch(flow)
+        if (error := stream.doomed(number)) is not None:
+            self.fail(operation, error)
+        for flow in flows:
+            theirs = stream.take(flow.rank, number)
+            if theirs is not None and id_ in self.operations:
+                self._match(flow, operation, theirs, late=False)
+        for rank in [r for r, early in stream.announced.items() if number in early]:
+            if id_ in self.operations:
+                self._unexpected(self.flows[rank], operation)
+
+    def _receive(self, operation: Operation, message: Announced) -> None:
+        """A receiver and its message have met."""
+        operation.meet(message.rank)
+        self._begin(operation, self.stream(message.stream, message.rank), message.number)
+
+    def _match(self, flow: Flow, operation: Operation, theirs: Ready, *, late: bool) -> None:
+        ours = operation.ready_for(flow.rank)
+        if not ours.agrees_with(theirs):
+            text = (
+                f"{operation.label}: rank {flow.rank} on {flow.name} submitted "
+                f"{theirs.describe()}; rank {self.rank} here submitted {ours.describe()}. "
+                f"All ranks must submit the same operations of a group in the same order"
+            )
+            self.fail(operation, RanksDisagree(text))
             return
-        operation.on_peer_ready(rank, self._now, late=late)
-        self.flows[rank].replay_early(operation.number, self._now)
+        operation.on_peer_ready(flow.rank, theirs, self._now, late=late)
+        flow.replay_early(operation.id[0], operation.id[2], self._now)
+
+    @property
+    def begun(self) -> int:
+        """Operations that began here, of all groups."""
+        return sum(stream.begun for stream in self.streams.values())
 
     # --- from the network -----------------------------------------------------------
 
     def on_ready(self, flow: Flow, header: Header, body: bytes, now: float) -> None:
         """A peer's READY. Raises MalformedDatagram."""
-        number = header.operation
+        wire, number = header.stream, header.operation
         self._now = now
         ready = control.unpack_ready_untrusted(body)
+        stream = self._stream_of_peer(wire, flow.rank)
         flow.window = ready.window
-        if not self.digests.check(flow.rank, ready.checked, ready.digest):
+        if not stream.digests.check(flow.rank, ready.checked, ready.digest):
             self._diverged(flow.rank, ready.checked)
             return
-        flow.acknowledge_all(ready.checked, now)  # it has the result: it has all of our part
-        operation = self.operations.get(number)
+        flow.acknowledge_all(wire, ready.checked, now)  # it has the result: so it has our part
+        operation = self.operations.get((wire, stream.peer, number))
         if operation is not None:
-            if flow.rank in operation.ready_ranks:
-                if header.round:  # repeated: it does not know yet that we have heard
-                    flow.outbox.heard_ready.add(number)
-            else:
-                self._match(flow.rank, operation, ready, late=bool(header.flags & Flag.LATE))
+            self._on_ready_of_open(flow, operation, header, ready)
             return
-        if number > self.submitted + MAX_AHEAD:
+        if stream.near(number):
+            self._on_announcement(flow, stream, number, ready)
+        elif not stream.has_begun(number):
             return  # no room to remember it: without an answer it will be told again
-        if number > self.submitted:
-            self._ready.setdefault(flow.rank, {})[number] = ready
-            flow.early.announce(number)
-        flow.outbox.heard_ready.add(number)
+        flow.outbox.heard_ready.add((wire, number))
 
-    def on_ready_ack(self, flow: Flow, number: int) -> None:
+    def _stream_of_peer(self, wire: int, rank: int) -> Stream:
+        """The stream that a peer speaks of. Raises MalformedDatagram."""
+        known = self.streams.get(stream_id(wire, rank))
+        if known is None and (not is_known(wire) or len(self.streams) >= MAX_STREAMS):
+            raise MalformedDatagram("stream", str(wire))
+        return known or self.stream(*stream_id(wire, rank))
+
+    def _on_ready_of_open(
+        self, flow: Flow, operation: Operation, header: Header, ready: Ready
+    ) -> None:
+        if flow.rank not in operation.peers:
+            self._unexpected(flow, operation)
+        elif flow.rank not in operation.ready_ranks:
+            self._match(flow, operation, ready, late=bool(header.flags & Flag.LATE))
+        elif header.round:  # repeated: it does not know yet that we have heard
+            flow.outbox.heard_ready.add((header.stream, header.operation))
+
+    def _unexpected(self, flow: Flow, operation: Operation) -> None:
+        text = (
+            f"{operation.label}: rank {flow.rank} on {flow.name} takes part in it, which rank "
+            f"{self.rank} here does not expect: the ranks of a group must be the same on all of "
+            f"them, and so must root and schedule"
+        )
+        self.fail(operation, RanksDisagree(text))
+
+    def _on_announcement(self, flow: Flow, stream: Stream, number: int, ready: Ready) -> None:
+        """A peer is ahead of us, or offers a message."""
+        again = number in stream.announced.get(flow.rank, {})
+        stream.announce(flow.rank, number, ready)
+        flow.early.announce((stream.wire, number))
+        if again or stream.wire != messages(stream.wire & ~MESSAGES, flow.rank, self.rank):
+            return
+        group = stream.wire & ~MESSAGES
+        message = Announced(flow.rank, stream.wire, number, group, ready.tag)
+        receiver = self.mailbox.on_message(message)
+        if receiver is not None:
+            self._receive(receiver, message)
+
+    def on_ready_ack(self, flow: Flow, header: Header) -> None:
         """The peer knows that we are ready."""
-        self._knows_us_ready(flow.rank, number)
+        self._knows_us_ready(flow.rank, self._id_of(header, flow.rank))
+
+    def _id_of(self, name: Header | Key, rank: int) -> OperationId:
+        wire, peer = stream_id(name.stream, rank)
+        return wire, peer, name.operation
+
+    def _knows_us_ready(self, rank: int, operation: OperationId) -> None:
+        self._announcements.known(rank, operation)
+        if (known := self.operations.get(operation)) is not None:
+            known.on_known(rank)
 
     # --- what flows ask (Host) --------------------------------------------------------
 
     def open_incoming(self, rank: int, key: Key) -> Incoming | str:
-        number = key[0]
-        operation = self.operations.get(number)
-        if operation is None:
-            if number in self._failed:
-                return "failed"
-            return "stale" if number <= self.submitted else "early"
-        return operation.open_incoming(rank, key, self._now)
+        operation = self.operations.get(self._id_of(key, rank))
+        if operation is not None:
+            return operation.open_incoming(rank, key, self._now)
+        stream = self.streams.get(stream_id(key.stream, rank))
+        return "early" if stream is None else stream.refusal(key.operation)
 
     def on_received(self, incoming: Incoming, now: float) -> None:
         self._now = now
-        operation = self.operations.get(incoming.key[0])
+        operation = self.operations.get(self._id_of(incoming.key, incoming.rank))
         if operation is not None:
             operation.on_received(incoming, now)
 
-    def on_acknowledged(self, rank: int, sender: ChunkSender, now: float) -> None:
+    def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
         self._now = now
-        if sender.key[1] is Kind.PUSH:
-            self._knows_us_ready(rank, sender.key[0])  # it took our part: it has our READY
-        operation = self.operations.get(sender.key[0])
+        id_ = self._id_of(sender.key, rank)
+        self._knows_us_ready(rank, id_)  # it took our part: it has our READY
+        operation = self.operations.get(id_)
         if operation is not None:
             operation.on_acknowledged(rank, sender, now)
 
-    def on_given_up(self, rank: int, sender: ChunkSender, missing: Segments) -> Segments:
-        operation = self.operations.get(sender.key[0])
+    def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
+        operation = self.operations.get(self._id_of(sender.key, rank))
         if operation is None:
             return np.empty(0, np.intp)
         return operation.on_given_up(rank, sender, missing)
@@ -266,87 +339,87 @@ class Session:
 
     # --- from operations ---------------------------------------------------------------
 
-    def send(self, rank: int, sender: ChunkSender) -> None:
-        """Queue a chunk towards `rank`."""
-        self.flows[rank].send(sender)
+    def knows(self, rank: int, operation: Operation) -> bool:
+        """Whether `rank` has our READY of an operation."""
+        return not self._announcements.unknown(rank, operation.id)
 
-    def resend(self, rank: int, sender: ChunkSender) -> None:
-        """Queue a chunk towards `rank` once more from its start."""
-        self.flows[rank].resend(sender)
-
-    def acknowledge(self, rank: int, key: Key, now: float) -> None:
-        """What arrived from `rank` shows that it has our chunk `key`."""
-        self.flows[rank].acknowledge(key, now)
-
-    def done(self, number: int, *, released: bool, stats: Stats, digest: int | None) -> None:
+    def done(
+        self, operation: Operation, *, stats: Stats, digest: int | None, source: int = -1
+    ) -> None:
         """The result of an operation stands."""
-        self.events.append(OperationDone(self.number, number, released, stats))
-        if released:
-            self._close(number)
-            self._say_farewell()
+        self.events.append(
+            OperationDone(self.number, operation.ticket, operation.released, stats, source)
+        )
         if digest is not None:
-            rank = self.digests.add(number, digest)
+            wire, peer, number = operation.id
+            book = self.streams[wire, peer].digests
+            rank = book.add(number, digest, operation.peers)
             if rank is not None:
                 self._diverged(rank, number)
 
-    def released(self, number: int) -> None:
+    def released(self, operation: Operation) -> None:
         """Nobody needs the memory of a done operation."""
-        self.events.append(OperationReleased(self.number, number))
-        self._close(number)
+        self.events.append(OperationReleased(self.number, operation.ticket))
+
+    def over(self, operation: Operation) -> None:
+        """No peer needs anything of a done operation any more."""
+        self._close(operation)
         self._say_farewell()
 
-    def record(self, row: LedgerRow) -> None:
-        """Book a loss."""
-        self.ledger.append(row)
-        if len(self.ledger) > MAX_LEDGER:
-            del self.ledger[: MAX_LEDGER // 2]
-
-    def _close(self, number: int) -> None:
-        self.operations.pop(number, None)
-        self.cancel_timer((self, "deadline", number))
-        for rank in self.flows:
-            self._knows_us_ready(rank, number)
-            self._late.discard((rank, number))
+    def _close(self, operation: Operation) -> None:
+        self.operations.pop(operation.id, None)
+        self.timers.cancel((self, Timer.DEADLINE, operation))
+        for rank in operation.peers:
+            self._announcements.known(rank, operation.id)
 
     # --- failure ------------------------------------------------------------------------
 
-    def fail(self, number: int, error: DlcpError) -> None:
-        """End an operation without a result; a no-op when it is over.
+    def abort(self, rank: int, wire: int, number: int, error: DlcpError) -> None:
+        """`rank` gave an operation up. One that has not begun here fails as soon as it does."""
+        id_ = (*stream_id(wire, rank), number)
+        if (operation := self.operations.get(id_)) is not None:
+            self.fail(operation, error)
+        elif is_known(wire) and len(self.streams) < MAX_STREAMS:
+            stream = self.stream(*id_[:2])
+            if wire & MESSAGES:
+                self.mailbox.withdraw(rank, wire, number)
+            elif stream.near(number):
+                stream.doom(number, error)
 
-        One that is not submitted yet fails as soon as it is: its peers have given it up. One
-        that is done already is released: whoever misses parts of it says so himself.
-        """
-        operation = self.operations.get(number)
-        if operation is None:
-            if self.submitted < number <= self.submitted + MAX_AHEAD:
-                self._doomed[number] = error
-            return
-        for flow in self.flows.values():
-            flow.forget(number)
+    def fail(self, operation: Operation, error: DlcpError) -> None:
+        """End an open operation without a result. One that is done already is released: a peer
+        that lacks parts of it reports a failure of its own."""
+        wire, peer, number = operation.id
+        for rank in operation.peers:
+            self.flows[rank].forget(wire, number)
         if operation.done:
-            self.released(number)
+            if not operation.released:
+                self.released(operation)
+            self.over(operation)
             return
         operation.on_failed()
-        self._close(number)
-        self._remember_failed(number)
-        self.events.append(OperationFailed(self.number, number, error.code, str(error)))
+        self._close(operation)
+        self.streams[wire, peer].fail(number)
+        self.events.append(
+            OperationFailed(
+                self.number, operation.ticket, error.code, str(error), wire, number,
+                tuple(operation.peers),
+            )
+        )  # fmt: skip
         self._say_farewell()
 
-    def refuse(self, number: int, error: DlcpError) -> None:
-        """The next operation cannot begin here. It takes its number all the same, because the
-        peers count it; its failure is told like any other's."""
-        self.submitted = number
-        for readies in self._ready.values():
-            readies.pop(number, None)
-        for flow in self.flows.values():
-            flow.forget(number)
-        self._remember_failed(number)
-        self.events.append(OperationFailed(self.number, number, error.code, str(error)))
+    def fail_group(self, group: int, error: DlcpError) -> None:
+        """End what is open of one group; the others go on."""
+        for operation in [op for id_, op in self.operations.items() if id_[0] & ~MESSAGES == group]:
+            self.fail(operation, error)
+        for wanted in [w for w in self.mailbox.receivers if w.group == group]:
+            self._fail_receiver(wanted.receiver, error)
 
-    def _remember_failed(self, number: int) -> None:
-        self._failed[number] = None
-        while len(self._failed) > MAX_AHEAD:
-            self._failed.popitem(last=False)
+    def _fail_receiver(self, operation: Operation, error: DlcpError) -> None:
+        """A receiver that met no message."""
+        self.mailbox.cancel(operation)
+        self.timers.cancel((self, Timer.DEADLINE, operation))
+        self.events.append(OperationFailed(self.number, operation.ticket, error.code, str(error)))
 
     def fail_all(self, rank: int, error: DlcpError) -> None:
         """Break the session: every open operation fails, none can be submitted.
@@ -358,8 +431,10 @@ class Session:
             return
         first = self.broken is None
         self.broken = self.broken or (error.code, str(error))
-        for number in list(self.operations):
-            self.fail(number, error)
+        for operation in list(self.operations.values()):
+            self.fail(operation, error)
+        for wanted in list(self.mailbox.receivers):
+            self._fail_receiver(wanted.receiver, error)
         if first:
             self.events.append(SessionBroken(self.number, rank, error.code, str(error)))
 
@@ -373,12 +448,17 @@ class Session:
             return
         self.broken = (error.code, str(error))
         self._farewell = SessionBroken(self.number, rank, error.code, str(error))
-        flow = self.flows.get(rank)
-        for number, operation in list(self.operations.items()):
-            if flow is None or operation.needs(rank):
-                self.fail(number, error)
+        for wanted in list(self.mailbox.receivers):
+            self._fail_receiver(wanted.receiver, error)
+        for id_, operation in list(self.operations.items()):
+            if rank not in operation.peers:
+                continue
+            if operation.needs(rank):
+                self.fail(operation, error)
             else:
-                flow.acknowledge_all(number, self._now)
+                self._announcements.known(rank, id_)
+                self.flows[rank].acknowledge_all(id_[0], id_[2], self._now)
+                operation.on_known(rank)
         self._say_farewell()
 
     def _say_farewell(self) -> None:
@@ -397,51 +477,46 @@ class Session:
 
     # --- time -----------------------------------------------------------------------------
 
-    def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
+    def handle_timer(self, timer: Timer, subject: Any, now: float) -> None:
         """A timer of this session expired."""
         self._now = now
-        if what == "deadline":
-            self._deadline(rest[0], now)
-        elif what == "ready":
-            rank, number = rest
-            if (rank, number) in self._telling:
-                self._telling[rank, number].attempt += 1
-                self._tell_ready(self.flows[rank], self.operations[number])
-        elif what == "alive" and self.operations:
-            self._check_alive(self.flows[rest[0]], now)
+        match timer:
+            case Timer.DEADLINE:
+                self._on_deadline(subject)
+            case Timer.READY:
+                rank, operation = subject
+                self._announcements.repeat(self.flows[rank], operation, now)
+            case Timer.ALIVE:
+                self._check_alive(self.flows[subject], now)
 
-    def _deadline(self, number: int, now: float) -> None:
-        operation = self.operations.get(number)
-        if operation is not None:
-            text = f"operation {number} missed its deadline; waiting for {operation.waiting_for()}"
-            self.fail(number, DeadlineExceeded(text))
+    def _on_deadline(self, operation: Operation) -> None:
+        text = f"{operation.label} missed its deadline; waiting for {operation.waiting_for()}"
+        if any(wanted.receiver is operation for wanted in self.mailbox.receivers):
+            self._fail_receiver(operation, DeadlineExceeded(text))
+        else:
+            self.fail(operation, DeadlineExceeded(text))
 
     def _watch(self, flow: Flow) -> None:
-        key = (self, "alive", flow.rank)
+        key = (self, Timer.ALIVE, flow.rank)
         if not self.timers.pending(key):
             flow.heard(self._now)
-            self.set_timer(key, self._now + self.peer_timeout / 4)
+            self.timers.set(key, self._now + self.liveness.interval)
 
     def _check_alive(self, flow: Flow, now: float) -> None:
-        silent = now - flow.heard_at
-        if silent >= self.peer_timeout and flow.unanswered >= PINGS_BEFORE_LOST:
-            waiting = "; ".join(op.waiting_for() for op in list(self.operations.values())[:3])
+        """Look after a peer for as long as anything here waits for it."""
+        waiting = [op for op in self.operations.values() if flow.rank in op.peers]
+        waiting += [w.receiver for w in self.mailbox.receivers if w.rank in (ANY, flow.rank)]
+        if not waiting:
+            return
+        if self.liveness.is_lost(flow, now):
             text = (
-                f"rank {flow.rank} on {flow.name} has not answered for {silent:.1f} s "
-                f"({flow.unanswered} pings on {len(flow.paths)} paths); waiting for {waiting}"
+                f"rank {flow.rank} on {flow.name} has not answered for "
+                f"{now - flow.heard_at:.1f} s ({flow.unanswered} pings on {len(flow.paths)} "
+                f"paths); waiting for {'; '.join(op.waiting_for() for op in waiting[:3])}"
             )
             self.fail_all(flow.rank, PeerLost(text))
             return
-        interval = self.peer_timeout / 4
-        owing = len(flow.paths) > 1 and flow.check_paths(now)
-        if flow.paths.in_flight() or owing:
-            interval = min(flow.paths.timeout(CONTROL, flow.unanswered) * 2, interval)
-        if silent >= 0.9 * interval:
-            flow.ping(now)
-        if flow.unanswered:  # so that there are enough of them within the peer timeout
-            often = 1 + flow.unanswered // ALIKE_PINGS
-            interval = min(interval, self.peer_timeout / (2 * PINGS_BEFORE_LOST * often))
-        self.set_timer((self, "alive", flow.rank), now + interval)
+        self.timers.set((self, Timer.ALIVE, flow.rank), self.liveness.look(flow, now))
 
     def excuse_silence(self, now: float) -> None:
         """We ourselves were asleep: nobody's silence counts."""

@@ -2,11 +2,26 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 SLACK: Final = 256  # dead heap entries beyond twice the live ones before they are swept out:
 # a deadline an hour away is set and cancelled with every operation of a fast job
+
+
+class Timer(Enum):
+    """What a timer is for. Its key in the table is (owner, Timer, subject)."""
+
+    END = auto()  # flow, transfer: no verdict on a pass: ask
+    VERDICT = auto()  # flow, transfer: quiet for long enough to judge what is missing
+    ANSWER = auto()  # flow: what the peer waits to hear has waited long enough
+    CREDIT = auto()  # flow: what is in flight should have been credited
+    PACE = auto()  # flow, endpoint: the pace lets datagrams out again
+    DEADLINE = auto()  # session, ticket: the operation has failed
+    READY = auto()  # session, (peer, operation): repeat READY
+    ALIVE = auto()  # session, peer: look after it
+    RELEASED = auto()  # engine, session: tell the client what was released
 
 
 @dataclass(slots=True)

@@ -12,33 +12,31 @@ from typing import Final, NamedTuple
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.traffic import DROP_RANKS, MAX_CLASSES
 
-VERSION: Final = 0xD2  # high nibble: "this is dlcpd", low nibble: version
+VERSION: Final = 0xD3  # high nibble: "this is dlcpd", low nibble: version
 HEADER_SIZE: Final = 32
-MAX_SEGMENTS: Final = 4096  # per chunk; bounds every bitmap a peer can make us look at
+MAX_SEGMENTS: Final = 4096  # per transfer; bounds every bitmap a peer can make us look at
+MAX_TRANSFERS: Final = 1 << 16  # from one rank to another in one operation; u16
+MAX_STREAMS: Final = 1 << 16  # u16
 MAX_PATHS: Final = 16
 MAX_TAGS: Final = MAX_CLASSES * DROP_RANKS
 MAX_ROUND: Final = 255  # of repair; u8
-_LAYOUT: Final = struct.Struct("<BBBBIQIHBBII")
+_LAYOUT: Final = struct.Struct("<BBBBIQHHHBBII")
 assert _LAYOUT.size == HEADER_SIZE  # noqa: S101  # our own arithmetic
 
 
 class Kind(IntEnum):
     """What a datagram is for. Bodies of the control kinds are in `control`."""
 
-    PUSH = 1  # data, reduce stage: contribution to the shard's owner (bounded loss)
-    PULL = 2  # data, gather stage: reduced shard from its owner (complete)
-    READY = 3  # rendezvous: the sender has submitted this operation
-    READY_ACK = 4  # READY arrived, though the receiver may not be ready itself
-    CREDIT = 5  # what arrived on each path; opens the window; answers PING
-    END = 6  # a pass over a chunk has ended: what is missing?
-    NACK = 7  # bitmap of missing segments, asks for the next round
-    COMPLETE = 8  # list of chunks that are complete at the receiver
-    FINAL = 9  # bitmap of segments the receiver would go without
-    ACK = 10  # the sender agrees to FINAL and keeps those segments as residual
-    PING = 11  # are you alive, and what have you got?
-
-
-DATA_KINDS: Final = frozenset({Kind.PUSH, Kind.PULL})
+    DATA = 1  # one segment of a transfer
+    READY = 2  # rendezvous: the sender has submitted this operation
+    READY_ACK = 3  # READY arrived, though the receiver may not be ready itself
+    CREDIT = 4  # what arrived on each path; opens the window; answers PING
+    END = 5  # a pass over a transfer has ended: what is missing?
+    NACK = 6  # bitmap of missing segments, asks for the next round
+    COMPLETE = 7  # list of transfers that are complete at the receiver
+    FINAL = 8  # bitmap of segments the receiver would go without
+    ACK = 9  # the sender agrees to FINAL and keeps those segments as residual
+    PING = 10  # are you alive, and what have you got?
 
 
 class Flag(IntFlag):
@@ -46,29 +44,38 @@ class Flag(IntFlag):
 
     NONE = 0
     ENDING = 1  # in the last burst of a pass: what is still missing soon after may be lost
-    PULL_STAGE = 2  # control about a PULL chunk (else PUSH)
-    LATE = 8  # of READY: yours came before I submitted; what you pushed with it was not taken
+    LATE = 2  # of READY: yours came before I submitted; what you sent with it was not taken
     ASK = 4  # a quarter of the sender's window has gone out since it last asked: credit now
 
 
-KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.PULL_STAGE | Flag.ASK | Flag.LATE)
+KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.LATE | Flag.ASK)
 _KINDS: Final = {int(kind): kind for kind in Kind}
+
+
+class Key(NamedTuple):
+    """A transfer in one direction of a flow. The kind of a datagram tells the direction: DATA,
+    END and ACK speak of what their sender sends, NACK, FINAL and COMPLETE of what it receives."""
+
+    stream: int
+    operation: int
+    transfer: int
 
 
 class Header(NamedTuple):
     """First 32 bytes of every datagram.
 
-    offset  0        1     2      3     4..7       8..15   16..19  20..21   22     23
-            version  kind  flags  path  operation  token   chunk   segment  round  tag
+    offset  0        1     2      3     4..7       8..15   16..17  18..19    20..21   22     23
+            version  kind  flags  path  operation  token   stream  transfer  segment  round  tag
     offset  24..27         28..31
             packet_number  sent_at (microseconds of the sender's clock, wraps)
     """
 
     kind: Kind
     token: int  # u64, chosen by the receiver for this sender in this session
-    operation: int = 0  # u32, counts a session's operations from 1
-    chunk: int = 0  # u32, index in the operation
-    segment: int = 0  # u16, index in the chunk, < MAX_SEGMENTS
+    operation: int = 0  # u32, counts the operations of a stream from 1
+    stream: int = 0  # u16: a sequence of operations (core.stream)
+    transfer: int = 0  # u16, counts what one rank owes another in an operation from 0
+    segment: int = 0  # u16, index in the transfer, < MAX_SEGMENTS
     round: int = 0  # u8; 0 = first pass, n = n-th repair
     tag: int = 0  # u8, < MAX_TAGS: traffic class and drop rank (contract.traffic)
     flags: int = 0  # Flag bits
@@ -76,11 +83,16 @@ class Header(NamedTuple):
     packet_number: int = 0  # u32, per (flow, path), never reused; 0 for control
     sent_at: int = 0  # u32, microseconds
 
+    @property
+    def key(self) -> Key:
+        """The transfer that it belongs to or speaks of."""
+        return Key(self.stream, self.operation, self.transfer)
+
     def pack(self) -> bytes:
         """32 bytes."""
         return _LAYOUT.pack(
             VERSION, self.kind, self.flags, self.path, self.operation, self.token,
-            self.chunk, self.segment, self.round, self.tag,
+            self.stream, self.transfer, self.segment, self.round, self.tag,
             self.packet_number, self.sent_at,
         )  # fmt: skip
 
@@ -92,7 +104,7 @@ class Header(NamedTuple):
         """
         if len(data) < HEADER_SIZE:
             raise MalformedDatagram("short", f"{len(data)} bytes")
-        (version, kind, flags, path, operation, token, chunk, segment, round_,
+        (version, kind, flags, path, operation, token, stream, transfer, segment, round_,
          tag, packet_number, sent_at) = _LAYOUT.unpack_from(data)  # fmt: skip
         if version != VERSION:
             raise MalformedDatagram("version", f"{version:#x}")
@@ -107,6 +119,6 @@ class Header(NamedTuple):
         if tag >= MAX_TAGS:
             raise MalformedDatagram("tag", str(tag))
         return cls(
-            _KINDS[kind], token, operation, chunk, segment, round_, tag,
+            _KINDS[kind], token, operation, stream, transfer, segment, round_, tag,
             flags, path, packet_number, sent_at,
         )  # fmt: skip

@@ -15,15 +15,16 @@ from dlcpd.core.wire import HEADER_SIZE, KNOWN_FLAGS, MAX_SEGMENTS, MAX_TAGS, He
 WORDS: Final = HEADER_SIZE // 4
 Words = NDArray[np.uint32]  # shape (n, 8)
 # word 0: version | kind << 8 | flags << 16 | path << 24
+# word 4: stream | transfer << 16
 # word 5: segment | round << 16 | tag << 24
-OPERATION, TOKEN_LOW, TOKEN_HIGH, CHUNK, SEGMENT, NUMBER, SENT_AT = 1, 2, 3, 4, 5, 6, 7
+OPERATION, TOKEN_LOW, TOKEN_HIGH, TRANSFER, SEGMENT, NUMBER, SENT_AT = 1, 2, 3, 4, 5, 6, 7
 
 _COUNTING: Final = np.arange(MAX_SEGMENTS, dtype=np.uint32)
 
 assert MAX_SEGMENTS & (MAX_SEGMENTS - 1) == 0  # noqa: S101  # our own numbers
 assert MAX_TAGS & (MAX_TAGS - 1) == DROP_RANKS & (DROP_RANKS - 1) == 0  # noqa: S101
 _MAY_DIFFER: Final = KNOWN_FLAGS << 16, (MAX_SEGMENTS - 1 | (DROP_RANKS - 1) << 24) << 32
-# bits of the pairs (word 0, operation), (token), (chunk, word 5) that vary within a group
+# bits of the pairs (word 0, operation), (token), (word 4, word 5) that vary within a group
 _EQUAL: Final = np.array(
     [~_MAY_DIFFER[0] & (1 << 64) - 1, (1 << 64) - 1, ~_MAY_DIFFER[1] & (1 << 64) - 1], np.uint64
 )
@@ -35,7 +36,7 @@ def parse(rows: NDArray[np.uint8]) -> Words:
 
 
 def group_starts(words: Words) -> list[int]:
-    """Start of each run of rows with equal kind, path, operation, token, chunk, round and class.
+    """Start of each run of rows of one kind, path, token, transfer, round and class.
 
     Ends with len(words). Rows of a group differ only where every value is well-formed
     (known flags, segments and drop ranks within their limits), so the scalar codec's verdict

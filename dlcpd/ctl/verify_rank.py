@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 import dlcp_client
-from dlcpd.collectives.layout import layout
 from dlcpd.contract.policy import LossPolicy
 from dlcpd.ctl import digits, reference
 from dlcpd.ctl.cases import Case, cases
 from dlcpd.ctl.ranks import Conductor
 from dlcpd.ctl.status import query
 from dlcpd.ctl.tensors import TORCH, as_stored, as_tensor, join_file_store
+from dlcpd.schedules.layout import layout
 
 IN_FLIGHT: Final = 16  # operations of the sweep at once
 ARENA: Final = 1 << 30  # bytes of address space

@@ -71,10 +71,10 @@ class Dispatch:
             case LaneClosed(number):
                 if session := self._sessions.numbered(number):
                     self._sessions.abandon(session, SessionClosed(LANE_CLOSED))
-            case OperationFailed(number, operation, code, text):
+            case OperationFailed(number, code=code):
                 session = self._sessions.numbered(number)
                 if session and code != OperationAborted.code:  # else every abort echoes for ever
-                    self._operation_failed(session, operation, code, text)
+                    self._operation_failed(session, event)
             case SessionBroken(number, rank, code, text):
                 if session := self._sessions.numbered(number):
                     _severity(session, rank, code)(
@@ -89,9 +89,12 @@ class Dispatch:
             case _:
                 log.error("engine_event_unknown", event_kind=type(event).__name__)
 
-    def _operation_failed(self, session: Session, operation: int, code: str, text: str) -> None:
-        log.warning("operation_failed", session=session, operation=operation, code=code, text=text)
-        self._sessions.abort(session, operation, code=code, text=f"{session}: {text}")
+    def _operation_failed(self, session: Session, event: OperationFailed) -> None:
+        log.warning(
+            "operation_failed", session=session, stream=event.stream, operation=event.operation,
+            code=event.code, text=event.text,
+        )  # fmt: skip
+        self._sessions.abort(session, event)
 
     def _hello(self, session: Session, link: Link, hello: PeerHello) -> None:
         membership = session.membership
@@ -122,7 +125,9 @@ class Dispatch:
         if not session.joined_at or not session.membership.concerns(link, abort):
             self._counters["peer_stale"] += 1
             return
-        command = AbortOperation(session.number, abort.operation, link.rank, abort.text)
+        command = AbortOperation(
+            session.number, abort.stream, abort.operation, link.rank, abort.text
+        )
         self._engine.send(command)
 
     def _gone(self, session: Session, link: Link, text: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from dlcpd.contract.errors import PeerLost, RanksDisagree
 from dlcpd.daemon.peer_messages import MAX_REASON, PEER_VERSION, Abort, Goodbye, PeerHello
+from dlcpd.io.commands import OperationFailed
 
 MAX_NAMED: Final = 8  # ranks listed in one error; the number of the rest follows
 
@@ -118,11 +119,11 @@ class Membership:
             self.job, self.rank, link.rank, self.session, link.session, code, text[:MAX_REASON]
         )
 
-    def abort_to(self, link: Link, operation: int, code: str, text: str) -> Abort:
-        """Tell `link` that this rank gave `operation` up."""
+    def abort_to(self, link: Link, failed: OperationFailed, text: str) -> Abort:
+        """Tell `link` that this rank gave an operation up."""
         return Abort(
             self.job, self.rank, link.rank, self.session, link.session,
-            operation, code, text[:MAX_REASON],
+            failed.stream, failed.operation, failed.code, text[:MAX_REASON],
         )  # fmt: skip
 
     def joining_hello(self, link: Link, hello: PeerHello) -> None:

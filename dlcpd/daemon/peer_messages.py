@@ -18,7 +18,7 @@ from dlcpd.contract.schema import flag, integer, problem, rows, specification, s
 from dlcpd.core.wire import MAX_PATHS
 from dlcpd.io.seqpacket import unpack_untrusted
 
-PEER_VERSION: Final = 1
+PEER_VERSION: Final = 2
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
@@ -84,6 +84,7 @@ class Abort:
     to_rank: int = integer(0, MAX_WORLD - 1)
     session: int = integer(1, MAX_SESSION)
     echo: int = integer(0, MAX_SESSION)
+    stream: int = integer(0, (1 << 16) - 1)
     operation: int = integer(1, MAX_OPERATION)
     code: str = string(64)
     text: str = string(MAX_REASON)

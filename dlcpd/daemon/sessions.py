@@ -22,7 +22,7 @@ from dlcpd.daemon.session import (
     open_command,
     resources,
 )
-from dlcpd.io.commands import MAX_COMMAND, CloseSession, Command, pack
+from dlcpd.io.commands import MAX_COMMAND, CloseSession, Command, OperationFailed, pack
 
 RETRY_FIRST: Final = 0.05  # seconds until a hello is repeated; doubled up to RETRY_MAX
 RETRY_MAX: Final = 0.5
@@ -152,11 +152,11 @@ class Sessions:
                 goodbye = session.membership.goodbye_to(link, code, text)
                 self._peers.send(address_of(link), goodbye)
 
-    def abort(self, session: Session, operation: int, *, code: str, text: str) -> None:
-        """Tell the peers that this rank gave `operation` up."""
+    def abort(self, session: Session, failed: OperationFailed) -> None:
+        """Tell the peers that wait for an operation that this rank gave it up."""
         for link in session.membership.links.values():
-            if link.state is LinkState.UP:
-                message = session.membership.abort_to(link, operation, code, text)
+            if link.state is LinkState.UP and link.rank in failed.ranks:
+                message = session.membership.abort_to(link, failed, f"{session}: {failed.text}")
                 self._peers.send(address_of(link), message)
 
     def _check(self, request: Join) -> None:

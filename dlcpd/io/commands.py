@@ -50,6 +50,7 @@ class AbortOperation:
     """A peer gave an operation up."""
 
     session: int
+    stream: int  # on the wire
     operation: int
     rank: int
     text: str
@@ -94,10 +95,12 @@ class LaneClosed:
 
 @dataclass(frozen=True, slots=True)
 class OperationFailed:
-    """Tell the peers' daemons, so that nobody waits."""
+    """Tell the daemons of `ranks`, so that nobody waits."""
 
     session: int
+    stream: int  # on the wire
     operation: int
+    ranks: list[int]
     code: str
     text: str
 

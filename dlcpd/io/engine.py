@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, error_for
 from dlcpd.contract.messages import Completed, Failed, Released, Submit
 from dlcpd.core.endpoint import MAX_FLOWS, Endpoint, PeerSpec
@@ -30,12 +32,14 @@ from dlcpd.core.events import (
 )
 from dlcpd.core.health import PathState
 from dlcpd.core.pacing import Pacer
+from dlcpd.core.timers import Timer
 from dlcpd.io import commands
+from dlcpd.io.client import Client
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.discovery import Discovery
 from dlcpd.io.lane import Lane
 from dlcpd.io.report import bounded_report
-from dlcpd.io.submission import Workshop
+from dlcpd.io.submission import Submissions
 from dlcpd.io.udp import UdpPath
 
 BATCHES_PER_WAKE: Final = 4  # receive calls per socket before others get their turn
@@ -59,12 +63,14 @@ class Engine:
             UdpPath(index, config, self.endpoint.counters) for index in range(len(config.paths))
         ]
         self.endpoint.grant = sum(path.receive_buffer for path in self.paths)
+        self.endpoint.host = config.host
         self.endpoint.max_window = config.window
         self.endpoint.congestion_control = config.congestion_control
         self.endpoint.alarm_loss = config.alarm_loss
-        self._workshop = Workshop(config)
+        scratch = ScratchPool(config.chunk_segments * config.segment_size)
+        self._submissions = Submissions(config, scratch)
         self.discovery = Discovery(self.endpoint, self.paths)
-        self.lanes: dict[int, Lane] = {}
+        self.clients: dict[int, Client] = {}
         self.stop_at: float | None = None
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int, float], None]] = {}
@@ -100,6 +106,7 @@ class Engine:
 
     def _pump(self, now: float) -> None:
         """Everything that wants to leave: control first, then data, then answers to clients."""
+        self.endpoint.exchange(now)
         blocked = any(path.backlog for path in self.paths)
         batches = iter(()) if blocked else self.endpoint.transmit(now)
         batch = next(batches, None)
@@ -153,7 +160,9 @@ class Engine:
 
     # --- clients -------------------------------------------------------------------------
 
-    def _lane_handler(self, lane: Lane) -> Callable[[int, float], None]:
+    def _lane_handler(self, client: Client) -> Callable[[int, float], None]:
+        lane = client.lane
+
         def handle(mask: int, now: float) -> None:
             if mask & select.EPOLLOUT:
                 lane.flush()
@@ -163,7 +172,7 @@ class Engine:
                     message = lane.receive()
                     if message is None:
                         return
-                    self._on_submit(lane, message, now)
+                    self._on_message(client, message, now)
                 except BadMessage as exc:
                     self.endpoint.counters["bad_message"] += 1
                     self._send(lane, Failed(0, exc.code, str(exc)))
@@ -174,43 +183,41 @@ class Engine:
 
         return handle
 
-    def _on_submit(self, lane: Lane, message: Any, now: float) -> None:
-        if not isinstance(message, Submit):
-            raise BadMessage(f"{type(message).__name__} does not belong on a lane")
-        session = self.endpoint.sessions[lane.session]
-        try:
-            if session.broken is not None:
-                raise error_for(*session.broken)
-            if self.stop_at is not None:
-                raise SessionClosed("the daemon is shutting down")
-            session.submit(self._workshop.make(message, lane.memory, session, now), now)
-        except DlcpError as exc:
-            if message.operation == session.submitted + 1 and session.broken is None:
-                session.refuse(message.operation, exc)  # its event tells client and control
-            else:
-                self._send(lane, Failed(message.operation, exc.code, str(exc)))
+    def _on_message(self, client: Client, message: Any, now: float) -> None:
+        if isinstance(message, Submit) and self.stop_at is not None:
+            error: DlcpError | None = SessionClosed("the daemon is shutting down")
+        else:
+            error = client.handle(message, now)
+        if error is not None:
+            self._send(client.lane, Failed(message.operation, error.code, str(error)))
 
     def _tell(self, event: Event) -> None:
         """A session's event, to the client and where it matters to control."""
-        lane = self.lanes.get(event.session)
-        if lane is None:
+        client = self.clients.get(event.session)
+        if client is None:
             return
+        lane = client.lane
         match event:
-            case OperationDone(_, number, released, stats):
+            case OperationDone(_, number, released, stats, source):
                 also = [[earlier] for earlier in lane.take_released()]
                 self._send(
                     lane,
                     Completed(number, released, stats.sent, stats.repaired, stats.given_up,
-                              stats.returned, stats.lost, min(stats.energy, 1.0), also),
+                              stats.returned, stats.lost, min(stats.energy, 1.0), source, also),
                 )  # fmt: skip
             case OperationReleased(_, number):
                 if not lane.released:  # not at once: waking the client costs more than the news
                     at = time.monotonic() + LANE_DELAY
-                    self.endpoint.timers.set((self, "lane", lane.session), at)
+                    self.endpoint.timers.set((self, Timer.RELEASED, lane.session), at)
                 lane.released.append(number)
-            case OperationFailed(_, number, code, text):
-                self._send(lane, Failed(number, code, text))
-                self._emit(commands.OperationFailed(lane.session, number, code, text))
+            case OperationFailed(_, ticket, code, text, stream, number, ranks):
+                self._send(lane, Failed(ticket, code, text))
+                if ranks:
+                    self._emit(
+                        commands.OperationFailed(
+                            lane.session, stream, number, list(ranks), code, text
+                        )
+                    )
             case PathNews(_, rank, path, state, loss):
                 self._emit(commands.PathChanged(lane.session, rank, path, state.value, loss))
                 if state is PathState.UP:
@@ -227,12 +234,12 @@ class Engine:
         elif lane.backlog:
             self._watch_backlog(lane)
 
-    def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
+    def handle_timer(self, timer: Timer, subject: int, now: float) -> None:
         """What was released has waited long enough for an outcome that goes to its client."""
-        lane = self.lanes.get(rest[0])
-        if lane is not None:
-            for number in lane.take_released():
-                self._send(lane, Released(number))
+        client = self.clients.get(subject)
+        if client is not None:
+            for number in client.lane.take_released():
+                self._send(client.lane, Released(number))
 
     def _watch_backlog(self, lane: Lane) -> None:
         if lane.fileno() in self._handlers:
@@ -254,10 +261,10 @@ class Engine:
             for path in self.paths:
                 path.disconnect(flow.index)
         self.endpoint.close_session(number)
-        lane = self.lanes.pop(number, None)
-        if lane is not None:
-            self._unwatch(lane)
-            lane.close()
+        client = self.clients.pop(number, None)
+        if client is not None:
+            self._unwatch(client.lane)
+            client.lane.close()
 
     # --- control ----------------------------------------------------------------------------
 
@@ -286,11 +293,15 @@ class Engine:
             case commands.PeerGone(number, rank, text):
                 if session := self.endpoint.sessions.get(number):
                     session.peer_gone(rank, error_for("peer_lost", text))
-            case commands.AbortOperation(number, operation, _, text):
+            case commands.AbortOperation(number, stream, operation, rank, text):
                 if session := self.endpoint.sessions.get(number):
-                    session.fail(operation, error_for("operation_aborted", text))
+                    session.abort(rank, stream, operation, error_for("operation_aborted", text))
             case commands.ReportRequest(ledger):
-                self._emit(commands.Report(bounded_report(self.endpoint, self.paths, ledger)))
+                self._emit(
+                    commands.Report(
+                        bounded_report(self.endpoint, self.paths, self._accounts(), ledger)
+                    )
+                )
             case commands.Stop(drain):
                 self.stop_at = now + drain
 
@@ -314,8 +325,11 @@ class Engine:
             flow = session.flows[peer["rank"]]
             endpoints = [(host, port) for host, port in peer["endpoints"]]
             self.discovery.begin(flow, endpoints, time.monotonic())
-        self.lanes[ask.session] = lane
-        self._watch(lane, self._lane_handler(lane))
+        client = self.clients[ask.session] = Client(lane, session, self._submissions)
+        self._watch(lane, self._lane_handler(client))
+
+    def _accounts(self) -> dict[int, Accounts]:
+        return {number: client.lane.accounts for number, client in self.clients.items()}
 
     def _emit(self, event: commands.Event) -> None:
         self.control.send(commands.pack(event))

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
+from dlcpd.collectives.accounts import Accounts
 from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.messages import MAX_FRAME, Message, from_frame_untrusted, to_frame
 from dlcpd.core.datagram import Bytes
@@ -27,6 +28,7 @@ class Lane:
         self.socket.setblocking(False)
         self.backlog: deque[bytes] = deque()
         self.released: list[int] = []  # operations the client has yet to hear of
+        self.accounts = Accounts()
         try:
             mapped = mmap.mmap(arena, arena_bytes)
         finally:

@@ -86,7 +86,7 @@ class ReceiveRing:
         self._note_tos(batch, self._seconds[:count])
         lengths = self._sizes[:count].astype(np.intp)
         lengths += self._flags[:count] & socket.MSG_TRUNC != 0  # longer than a row, and shown so
-        control = (self._rows[:count, 1] > Kind.PULL) | (lengths > self.width)
+        control = (self._rows[:count, 1] != Kind.DATA) | (lengths > self.width)
         if not control.any():
             batch.index, batch.lengths = self._numbers[:count], lengths
             return
@@ -121,7 +121,7 @@ class ReceiveRing:
             elif joined and seconds[message] != width:
                 strays += self._split(message, size, seconds[message])
                 continue
-            elif size <= width and (size < 2 or self._flat[first * width + 1] > Kind.PULL):
+            elif size <= width and (size < 2 or self._flat[first * width + 1] != Kind.DATA):
                 strays.append(bytes(self._flat[first * width : first * width + size]))
                 continue
             elif size <= width or joined:

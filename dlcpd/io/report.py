@@ -4,11 +4,12 @@ from typing import Any, Final
 
 import msgpack
 
+from dlcpd.collectives.accounts import Accounts, LedgerRow
 from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.flow import Flow
 from dlcpd.core.path import PathReceiver, PathSender
-from dlcpd.core.session import LedgerRow, Session
+from dlcpd.core.session import Session
 from dlcpd.core.space import SpaceSender
 from dlcpd.io.commands import MAX_COMMAND
 from dlcpd.io.udp import UdpPath
@@ -16,7 +17,9 @@ from dlcpd.io.udp import UdpPath
 MAX_REPORT: Final = MAX_COMMAND - 1024  # bytes; the frame around it is small
 
 
-def report(endpoint: Endpoint, paths: list[UdpPath], ledger: int) -> dict[str, Any]:
+def report(
+    endpoint: Endpoint, paths: list[UdpPath], accounts: dict[int, Accounts], ledger: int
+) -> dict[str, Any]:
     """Counters, paths, sessions and the newest `ledger` rows of each session."""
     return {
         "counters": dict(endpoint.counters),
@@ -30,15 +33,18 @@ def report(endpoint: Endpoint, paths: list[UdpPath], ledger: int) -> dict[str, A
             for path in paths
         ],
         "sessions": {
-            str(number): _session(session, ledger) for number, session in endpoint.sessions.items()
+            str(number): _session(session, accounts.get(number, Accounts()), ledger)
+            for number, session in endpoint.sessions.items()
         },
     }
 
 
-def bounded_report(endpoint: Endpoint, paths: list[UdpPath], ledger: int) -> dict[str, Any]:
+def bounded_report(
+    endpoint: Endpoint, paths: list[UdpPath], accounts: dict[int, Accounts], ledger: int
+) -> dict[str, Any]:
     """A report that fits one frame: fewer ledger rows, then no peers, rather than none at all."""
     while True:
-        whole = report(endpoint, paths, ledger)
+        whole = report(endpoint, paths, accounts, ledger)
         if len(msgpack.packb(whole)) <= MAX_REPORT:
             return whole
         if not ledger:
@@ -49,16 +55,16 @@ def bounded_report(endpoint: Endpoint, paths: list[UdpPath], ledger: int) -> dic
     return whole | {"truncated": True}
 
 
-def _session(session: Session, ledger: int) -> dict[str, Any]:
+def _session(session: Session, accounts: Accounts, ledger: int) -> dict[str, Any]:
     return {
         "rank": session.rank,
-        "submitted": session.submitted,
+        "submitted": session.begun,
         "open": len(session.operations),
-        "residual_bytes": session.residuals.size,
-        "residual_evicted": session.residuals.evicted,
+        "residual_bytes": accounts.residuals.size,
+        "residual_evicted": accounts.residuals.evicted,
         "broken": session.broken[1] if session.broken else "",
         "peers": [_peer(flow) for flow in session.flows.values()],
-        "ledger": [_ledger_row(row) for row in session.ledger[-ledger:]] if ledger else [],
+        "ledger": [_ledger_row(row) for row in accounts.ledger[-ledger:]] if ledger else [],
     }
 
 
@@ -110,6 +116,6 @@ def _space(space: SpaceSender) -> dict[str, Any]:
 def _ledger_row(row: LedgerRow) -> dict[str, Any]:
     return {
         "operation": row.operation, "name": row.name, "sender": row.sender, "owner": row.owner,
-        "chunk": row.chunk, "segments": row.segments,
+        "transfer": row.transfer, "segments": row.segments,
         "paths": {str(path): count for path, count in row.paths.items()},
     }  # fmt: skip

@@ -1,84 +1,129 @@
 """What a client submits: checked against the arena and the rules, and made into an operation."""
 
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Final
 
-from dlcpd.collectives.all_reduce import AllReduce, ScratchPool
-from dlcpd.collectives.one_shot import OneShot
-from dlcpd.collectives.reduction import Spec
+from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.execution import Execution
+from dlcpd.collectives.order import Group, Loss, Order
+from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, BadPolicy
 from dlcpd.contract.messages import Submit
 from dlcpd.contract.traffic import traffic_classes
-from dlcpd.core.control import Ready
 from dlcpd.core.datagram import Bytes
-from dlcpd.core.layers import MILLION
-from dlcpd.core.numbers import INTEGERS, STORAGE
+from dlcpd.core.layers import Layers
 from dlcpd.core.session import Session
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.programs import chosen
+from dlcpd.numerics.elements import STORAGE
+from dlcpd.numerics.reduce import supports
+from dlcpd.schedules.choose import Choice
 
+ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
+REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop ranks, by setting
 
 
-class Workshop:
+@dataclass(frozen=True, slots=True)
+class Submissions:
     """Makes the operations of one engine, which share its scratch memory."""
 
-    def __init__(self, config: EngineConfig) -> None:
-        self._config = config
-        self._scratch = ScratchPool(config.chunk_segments * config.segment_size)
+    config: EngineConfig
+    scratch: ScratchPool
 
-    def make(self, ask: Submit, arena: Bytes, session: Session, now: float) -> OneShot | AllReduce:
+    def make(  # noqa: PLR0917  # who asks, for what, and where
+        self, ask: Submit, group: Group, session: Session, arena: Bytes, accounts: Accounts,
+        now: float,
+    ) -> Execution:  # fmt: skip
         """The operation that `ask` describes; its memory is part of `arena`.
 
         Raises: BadMessage, BadPolicy.
         """
-        size = ask.count * STORAGE[ask.dtype].itemsize
-        if ask.offset % 64 or ask.offset + size > len(arena):
-            raise BadMessage(
-                f"operation {ask.operation} is not in the arena: {size} B at {ask.offset}"
-            )
-        if ask.operation != session.submitted + 1:
-            raise BadMessage(f"operation {ask.operation} after {session.submitted}")
+        memory = _memory(ask, arena, "input"), _memory(ask, arena, "output")
+        _check_peers(ask, group)
         _check_policy(ask)
-        _check_critical(ask, size)
-        _check_layers(ask, size)
-        config = self._config
-        spec = Spec(
-            ask.operation, ask.name, _ready(ask), now + ask.deadline, ask.in_place, ask.critical,
-            config.digest_every, seed=session.number, layers=self._layers(ask),
-            drop_ranks=_BASIS.get(config.drop_rank, "magnitude"), give_up=config.bounded_loss,
+        _check_critical(ask, len(memory[0]))
+        _check_layers(ask, len(memory[0]))
+        found = chosen(ask, group, session, self.config)
+        order = self._order(ask, group, found.choice, session, now)
+        program = found.choice.program
+        return Execution(order, program, memory, self.scratch, accounts, found.receiving)
+
+    def _order(
+        self, ask: Submit, group: Group, choice: Choice, session: Session, now: float
+    ) -> Order:
+        config = self.config
+        loss = Loss(
+            ask.max_loss, ask.name, ask.fill == "residual",
+            tuple((start, stop) for start, stop in ask.critical),
+            _BASIS.get(config.drop_rank, "magnitude"), config.bounded_loss,
         )  # fmt: skip
-        memory = arena[ask.offset : ask.offset + size]
-        segment_size = self._config.segment_size
-        if OneShot.suits(size, ask.max_loss, session.world_size, segment_size):
-            return OneShot(spec, memory, segment_size)
-        return AllReduce(spec, memory, segment_size, scratch=self._scratch)
+        return Order(
+            ask.operation, group, _terms(ask, choice), _fingerprint(ask, choice),
+            now + ask.deadline, ask.dtype, ask.reduce, self._layers(ask), loss, ask.tag,
+            ask.in_place, config.digest_every, seed=session.number,
+        )  # fmt: skip
 
-    def _layers(self, ask: Submit) -> list[list[int]]:
-        rows = ask.layers or [[0, ask.traffic_class, round(ask.max_loss * MILLION)]]
-        if self._config.layer_priority:
-            return rows
-        last = len(traffic_classes()) - 1
-        return [[start, last, bound] for start, _, bound in rows]
+    def _layers(self, ask: Submit) -> Layers:
+        rows, last = ask.layers, len(traffic_classes()) - 1
+        traffic_class = ask.traffic_class if self.config.layer_priority else last
+        if not self.config.layer_priority:
+            rows = [[start, last, bound] for start, _, bound in rows]
+        return Layers.new(rows, traffic_class, ask.max_loss)
 
 
-def _ready(ask: Submit) -> Ready:
-    """What all ranks must have submitted alike."""
-    text = repr((ask.name, ask.critical, ask.layers))
-    mark = blake2b(text.encode(), digest_size=8).digest()
-    return Ready(
-        ask.dtype, ask.reduce, ask.fill, ask.traffic_class, ask.count, ask.max_loss,
-        int.from_bytes(mark, "little"),
-    )  # fmt: skip
+def _memory(ask: Submit, arena: Bytes, which: str) -> Bytes:
+    start, count = getattr(ask, which), getattr(ask, f"{which}_count")
+    size = count * STORAGE[ask.dtype].itemsize
+    if start % ALIGNMENT or start + size > len(arena):
+        raise BadMessage(
+            f"operation {ask.operation}: {which} of {size} B at {start} is not in the arena, or "
+            f"not at a multiple of {ALIGNMENT}"
+        )
+    return arena[start : start + size]
+
+
+def _terms(ask: Submit, choice: Choice) -> str:
+    """What both ends of a transfer must have submitted, in words."""
+    if ask.collective in ("send", "receive"):
+        return f"message of {ask.dtype}"
+    what = f"{ask.reduce} of " if ask.collective in REDUCING else ""
+    root = f" root {ask.peer}" if ask.peer >= 0 else ""
+    count = f"[{ask.input_count}]" if ask.collective in ("all_reduce", "reduce") else ""
+    loss = f"max_loss {ask.max_loss:g}, fill {ask.fill}" if ask.max_loss else "exact"
+    return (
+        f"{ask.collective} {what}{ask.dtype}{count}{root}, {loss}, class {ask.traffic_class}, "
+        f"schedule {choice.name}"
+    )
+
+
+def _fingerprint(ask: Submit, choice: Choice) -> int:
+    """Of what the words leave out: name, critical ranges, layers, schedule in full."""
+    text = repr((ask.name, ask.critical, ask.layers, choice.fingerprint))
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _check_peers(ask: Submit, group: Group) -> None:
+    if ask.peer >= group.size:
+        raise BadMessage(f"{ask.collective} names rank {ask.peer} of a group of {group.size}")
+    if ask.sizes and len(ask.sizes) != group.size:
+        raise BadMessage(f"{len(ask.sizes)} rows of sizes for a group of {group.size}")
+    if any(amount < 0 for row in ask.sizes for amount in row):
+        raise BadMessage("sizes are counts of elements, not negative")
 
 
 def _check_policy(ask: Submit) -> None:
+    if ask.max_loss and ask.collective not in ("all_reduce", "reduce_scatter"):
+        raise BadPolicy(f"{ask.collective} is always exact: only gradients may lose anything")
     if ask.max_loss and ask.reduce not in ("sum", "avg"):
         raise BadPolicy(f"{ask.reduce} cannot lose anything: use an exact policy")
     if ask.max_loss and not ask.name:
         raise BadPolicy("a bounded operation needs a name, which keys its residual")
-    if ask.reduce == "avg" and ask.dtype in INTEGERS:
-        raise BadPolicy(f"avg of {ask.dtype} would round: use sum and divide")
+    if ask.collective in REDUCING and not supports(ask.dtype, ask.reduce):
+        hint = ": use sum and divide" if ask.reduce == "avg" else ""
+        raise BadPolicy(f"{ask.reduce} of {ask.dtype} is not defined{hint}")
 
 
 def _check_critical(ask: Submit, size: int) -> None:

@@ -6,7 +6,7 @@ them over the transport, and `interpreter` computes in numpy what they must give
 knows which collective it belongs to.
 """
 
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
@@ -40,6 +40,7 @@ class Send:
     span: Span
     after: tuple[int, ...] = ()  # steps of this rank that must be done before it begins
     lossy: bool = False  # a bounded part may stay missing; only where its span is in INPUT
+    origin: int = 0  # where in the operation's tensor these bytes lie: its layers and bounds apply
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Receive:
     span: Span
     after: tuple[int, ...] = ()  # steps that must be done before `span` may be written
     lossy: bool = False  # equals that of the peer's Send
+    origin: int = 0  # likewise
     implies: tuple[int, ...] = ()
     piece: int = NOT_REPLICATED  # number of this part of a result that is equal on all ranks
 
@@ -90,30 +92,52 @@ class Program:
     peers: frozenset[int]
     scratch: tuple[int, ...] = ()  # sizes of the scratch buffers, bytes
     followers: tuple[tuple[int, ...], ...] = field(init=False)  # by step: those that wait for it
+    uses: tuple[int, ...] = field(init=False)  # by scratch buffer: steps that touch it
     sends: dict[tuple[int, int], int] = field(init=False)  # (peer, index) -> position
     receives: dict[tuple[int, int], int] = field(init=False)
+    outgoing: dict[int, int] = field(init=False)  # peer -> bytes that this rank owes it
+    incoming: dict[int, int] = field(init=False)  # peer -> bytes that it owes this rank
 
     def __post_init__(self) -> None:
-        followers: list[list[int]] = [[] for _ in self.steps]
-        for position, step in enumerate(self.steps):
-            for earlier in step.after:
-                followers[earlier].append(position)
-        object.__setattr__(self, "followers", tuple(tuple(f) for f in followers))
-        object.__setattr__(self, "sends", _transfers(self.steps, Send))
-        object.__setattr__(self, "receives", _transfers(self.steps, Receive))
+        derived = {
+            "followers": _followers(self.steps),
+            "uses": _uses(self.steps, len(self.scratch)),
+            "sends": _transfers(self.steps, Send),
+            "receives": _transfers(self.steps, Receive),
+            "outgoing": _totals(self.steps, Send),
+            "incoming": _totals(self.steps, Receive),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
-    def bytes_to(self, peer: int) -> int:
-        """What this rank owes `peer`, bytes."""
-        return _total(self.steps[at] for (rank, _), at in self.sends.items() if rank == peer)
 
-    def bytes_from(self, peer: int) -> int:
-        """What `peer` owes this rank, bytes."""
-        return _total(self.steps[at] for (rank, _), at in self.receives.items() if rank == peer)
+def _followers(steps: tuple[Step, ...]) -> tuple[tuple[int, ...], ...]:
+    followers: list[list[int]] = [[] for _ in steps]
+    for position, step in enumerate(steps):
+        for earlier in step.after:
+            followers[earlier].append(position)
+    return tuple(tuple(later) for later in followers)
+
+
+def touched(step: Step) -> set[int]:
+    """Buffers that a step reads or writes."""
+    if isinstance(step, Reduce):
+        return {span.buffer for span in (step.target, *step.operands)}
+    return {step.span.buffer}
+
+
+def _uses(steps: tuple[Step, ...], scratch: int) -> tuple[int, ...]:
+    uses = Counter(buffer for step in steps for buffer in touched(step))
+    return tuple(uses[Buffer.SCRATCH + n] for n in range(scratch))
 
 
 def _transfers(steps: tuple[Step, ...], kind: type[Send | Receive]) -> dict[tuple[int, int], int]:
     return {(s.peer, s.index): at for at, s in enumerate(steps) if isinstance(s, kind)}
 
 
-def _total(steps: Iterable[Step]) -> int:
-    return sum(step.span.size for step in steps if not isinstance(step, Reduce))
+def _totals(steps: tuple[Step, ...], kind: type[Send | Receive]) -> dict[int, int]:
+    totals: Counter[int] = Counter()
+    for step in steps:
+        if isinstance(step, kind):
+            totals[step.peer] += step.span.size
+    return dict(totals)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from dlcpd.core.numbers import STORAGE, narrow, widen
 from dlcpd.core.wire import HEADER_SIZE, Header, Kind
+from dlcpd.numerics.elements import STORAGE, narrow, widen
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, draw_whole, rank_ordered
 

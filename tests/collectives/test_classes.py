@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.traffic import DROP_RANKS
-from dlcpd.core.magnitude import LIGHT, MEDIUM
-from dlcpd.core.residual import Hole
 from dlcpd.core.wire import DATA_KINDS, Header, Kind
+from dlcpd.numerics.magnitude import LIGHT, MEDIUM
+from dlcpd.numerics.residual import Hole
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw, rank_ordered
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcpd.contract.messages import DTYPES, REDUCE_OPS
-from dlcpd.core.numbers import INTEGERS, STORAGE
+from dlcpd.numerics.elements import STORAGE
+from dlcpd.numerics.reduce import supports
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, rank_ordered
 
@@ -27,7 +28,7 @@ def awkward_sizes(world: int, itemsize: int) -> list[int]:
 
 
 def ops_of(dtype: str) -> list[str]:
-    return [op for op in REDUCE_OPS if op != "avg" or dtype not in INTEGERS]
+    return [op for op in REDUCE_OPS if supports(dtype, op)]
 
 
 def check(net: SimNetwork, cases: list[tuple[str, str, int]], seed: int) -> None:
@@ -61,7 +62,7 @@ def test_every_size_and_type(world: int, loss: float, paths: int, one_shot: bool
         chunk_segments=CHUNK_SEGMENTS, paths=paths, one_shot=one_shot,
     )  # fmt: skip
     cases = []
-    for index, dtype in zip(range(8), cycle(DTYPES), strict=False):
+    for index, dtype in zip(range(len(DTYPES)), cycle(DTYPES), strict=False):
         size = awkward_sizes(world, STORAGE[dtype].itemsize)[(index + world + paths) % 10]
         ops = ops_of(dtype)
         cases.append((dtype, ops[index % len(ops)], size))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcpd.core.incoming import Incoming
-from dlcpd.core.receiver import ChunkReceiver
+from dlcpd.core.receiver import TransferReceiver
 from dlcpd.core.wire import HEADER_SIZE, Kind
 
 SEGMENT = 64
@@ -22,7 +22,9 @@ class Place:
         self.chunk = self.memory[MARGIN : MARGIN + size]
         self.chunk[:] = 0
         segments = -(-size // SEGMENT)
-        self.incoming = Incoming((1, Kind.PUSH, 0), 1, ChunkReceiver(segments), self.chunk, SEGMENT)
+        self.incoming = Incoming(
+            (1, Kind.PUSH, 0), 1, TransferReceiver(segments), self.chunk, SEGMENT
+        )
 
     def put(self, index: list[int], lengths: list[int], segments: list[int]) -> list[int]:
         rows = np.arange(1, 200, dtype=np.uint8)[:, None].repeat(WIDTH, axis=1)  # row i holds i + 1

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.core.budget import Budget
-from dlcpd.core.receiver import TRANSITIONS, Answer, ChunkReceiver, Input, State
+from dlcpd.core.receiver import TRANSITIONS, Answer, TransferReceiver, Input, State
 from dlcpd.core.wire import MAX_ROUND
 
 SEGMENTS = 20
@@ -17,7 +17,7 @@ SOON, LATER, DEADLINE = 1.0, 2.0, 10.0  # seconds; LATER is quiet after SOON
 
 
 def arrive(
-    receiver: ChunkReceiver, segments: range | list[int], now: float = SOON, **how: int
+    receiver: TransferReceiver, segments: range | list[int], now: float = SOON, **how: int
 ) -> int:
     ending, round_ = bool(how.get("ending", 0)), how.get("round_", 0)
     return receiver.on_segments(
@@ -25,18 +25,18 @@ def arrive(
     )
 
 
-def receiver(budget: int = 2, critical: list[int] | None = None) -> ChunkReceiver:
+def receiver(budget: int = 2, critical: list[int] | None = None) -> TransferReceiver:
     bits = np.zeros(SEGMENTS, bool)
     bits[critical or []] = True
     may = Budget(np.zeros(SEGMENTS, np.uint8), np.array([budget], np.intp), bits)
-    return ChunkReceiver(SEGMENTS, budget=may if budget else None, deadline=DEADLINE)
+    return TransferReceiver(SEGMENTS, budget=may if budget else None, deadline=DEADLINE)
 
 
-def receiving() -> ChunkReceiver:
+def receiving() -> TransferReceiver:
     return receiver()
 
 
-def offered() -> ChunkReceiver:
+def offered() -> TransferReceiver:
     """Lacks segments 18 and 19, and has said that it would go without."""
     made = receiver()
     arrive(made, range(18), ending=1)
@@ -44,20 +44,20 @@ def offered() -> ChunkReceiver:
     return made
 
 
-def complete() -> ChunkReceiver:
+def complete() -> TransferReceiver:
     made = receiver()
     arrive(made, range(SEGMENTS))
     return made
 
 
-IN: dict[State, Callable[[], ChunkReceiver]] = {
+IN: dict[State, Callable[[], TransferReceiver]] = {
     State.RECEIVING: receiving,
     State.OFFERED: offered,
     State.COMPLETE: complete,
 }
 
 
-def apply(made: ChunkReceiver, event: Input) -> None:
+def apply(made: TransferReceiver, event: Input) -> None:
     """Bring `event` about by what happens on the wire."""
     match event:
         case Input.FILLED:
@@ -202,7 +202,7 @@ def test_a_wholly_silent_sender_is_never_gone_without(now: float) -> None:
 
 
 def test_exact_never_offers() -> None:
-    made = ChunkReceiver(SEGMENTS)
+    made = TransferReceiver(SEGMENTS)
     arrive(made, range(19), ending=1)
     for now in (LATER, DEADLINE, 1e9):
         assert made.evaluate(now, QUIET) is Answer.NACK
@@ -251,7 +251,7 @@ def test_offers_wrap_in_their_byte() -> None:
 # --- rounds -------------------------------------------------------------------------------
 
 
-def nacked() -> ChunkReceiver:
+def nacked() -> TransferReceiver:
     made = receiver(budget=0)
     arrive(made, range(10), ending=1)
     assert made.evaluate(LATER, QUIET) is Answer.NACK

@@ -9,7 +9,7 @@ import pytest
 from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.budget import Budget
 from dlcpd.core.packetizer import BLOCK, by_tag
-from dlcpd.core.sender import ENDING_RUN, ChunkSender, State
+from dlcpd.core.sender import ENDING_RUN, TransferSender, State
 from dlcpd.core.wire import MAX_ROUND, Kind
 
 SEGMENTS = 100
@@ -18,10 +18,10 @@ SEGMENTS = 100
 TAG = 16  # class 4, protected
 
 
-def chunk(order: list[int] | None = None) -> ChunkSender:
+def chunk(order: list[int] | None = None) -> TransferSender:
     segments = np.arange(SEGMENTS) if order is None else np.array(order, np.intp)
     payload, tags = np.zeros(SEGMENTS * 64, np.uint8), np.full(SEGMENTS, TAG, np.uint8)
-    return ChunkSender((1, Kind.PUSH, 0), payload, 0, 64, tags, segments)
+    return TransferSender((1, Kind.PUSH, 0), payload, 0, 64, tags, segments)
 
 
 def missing(*segments: int) -> np.ndarray:
@@ -30,19 +30,19 @@ def missing(*segments: int) -> np.ndarray:
     return bits
 
 
-def sending() -> ChunkSender:
+def sending() -> TransferSender:
     sender = chunk()
     sender.take(10, 0)
     return sender
 
 
-def awaiting() -> ChunkSender:
+def awaiting() -> TransferSender:
     sender = chunk()
     sender.take(SEGMENTS, 0)
     return sender
 
 
-def done() -> ChunkSender:
+def done() -> TransferSender:
     sender = awaiting()
     sender.on_done()
     return sender
@@ -114,7 +114,7 @@ def test_a_nack_may_skip_rounds_whose_nacks_were_lost() -> None:
     ],
 )
 def test_a_nack_that_asks_for_nothing_changes_nothing(
-    make: Callable[[], ChunkSender], bits: np.ndarray, round_: int
+    make: Callable[[], TransferSender], bits: np.ndarray, round_: int
 ) -> None:
     sender = make()
     before = (sender.state, sender.round, sender.remaining, sender.repaired)
@@ -181,11 +181,11 @@ def test_a_restart_sends_the_first_pass_again() -> None:
 FRONT, BACK, LIGHT = 4, 12, 14  # tags: class 1; class 3; class 3 and dropped first
 
 
-def mixed(**options: Any) -> ChunkSender:
+def mixed(**options: Any) -> TransferSender:
     """Segments 0..9 are BACK, the even ones LIGHT; 10..14 are FRONT."""
     tags = np.array([LIGHT, BACK] * 5 + [FRONT] * 5, np.uint8)
     order = by_tag(np.roll(np.arange(15), 2), tags)
-    return ChunkSender((1, Kind.PUSH, 0), np.zeros(960, np.uint8), 0, 64, tags, order, **options)
+    return TransferSender((1, Kind.PUSH, 0), np.zeros(960, np.uint8), 0, 64, tags, order, **options)
 
 
 def test_a_pass_goes_by_class_and_a_batch_has_one() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 
 from dlcpd.contract.errors import BadPolicy, OperationAborted
 from dlcpd.core.events import Stats
-from dlcpd.core.sender import ChunkSender
+from dlcpd.core.sender import TransferSender
 from dlcpd.core.session import MAX_AHEAD, MAX_LEDGER, LedgerRow
 from dlcpd.core.wire import Kind
 from tests.sim.network import SimNetwork
@@ -50,7 +50,7 @@ def test_a_refused_operation_takes_its_number() -> None:
 
 def test_consent_for_an_operation_that_is_over_keeps_nothing() -> None:
     session = SimNetwork(2).sessions[0]
-    sender = ChunkSender(
+    sender = TransferSender(
         (9, Kind.PUSH, 0), np.zeros(64, np.uint8), 0, 64, np.zeros(1, np.uint8), np.arange(1)
     )
     assert not len(session.on_given_up(1, sender, np.arange(1)))

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.contract.messages import Failed, Message, Submit, from_frame_untrusted, to_frame
-from dlcpd.core.numbers import STORAGE
 from dlcpd.io import commands
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.memory import create_arena
+from dlcpd.numerics.elements import STORAGE
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 20.0  # seconds after which a test gives up; never waited for when all is well

@@ -9,23 +9,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.collectives.all_reduce import AllReduce, ScratchPool
-from dlcpd.collectives.one_shot import OneShot
-from dlcpd.collectives.reduction import Spec
+from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.execution import Execution
+from dlcpd.collectives.order import Group, Loss, Order
+from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import DlcpError
 from dlcpd.contract.traffic import Ecn
-from dlcpd.core.control import Ready
 from dlcpd.core.datagram import Bytes, Received, Transmit
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.events import Event, OperationDone, OperationFailed, OperationReleased
-from dlcpd.core.numbers import STORAGE
+from dlcpd.core.layers import Layers
 from dlcpd.core.pacing import Pacer
 from dlcpd.core.session import Session
-from dlcpd.core.wire import DATA_KINDS, HEADER_SIZE
+from dlcpd.core.stream import EVERYBODY
+from dlcpd.core.wire import HEADER_SIZE, Kind
+from dlcpd.numerics.elements import STORAGE
+from dlcpd.schedules.builders.all_reduce import direct, one_shot
+from dlcpd.schedules.model import Program
 from tests.sim.port import Port
 
 MAX_BATCH = 64  # datagrams handed over in one receive call
 KIND = 1  # offset of the kind in a datagram
+
+SMALL, MAX_FAN_IN = 16 << 10, 64 << 10  # bytes: below them one step does it (schedules.choose)
 
 Tamper = Callable[[int, int, bytes], Iterable[bytes]]  # source, target, datagram -> what arrives
 
@@ -70,6 +76,7 @@ class SimNetwork:
     peer_timeout: float = 1.0
     detour: dict[int, float] = field(default_factory=dict)  # path -> seconds beyond link.delay
     one_shot: bool = False  # small operations go in one step, as in the engine
+    hosts: tuple[tuple[int, ...], ...] = ()  # ranks that share an endpoint; empty: each has its own
     life: int = 0  # tells the tokens of one network's sessions from another's
     now: float = 1000.0
     cut: set[int] = field(default_factory=set)  # ranks that hear and say nothing
@@ -78,6 +85,7 @@ class SimNetwork:
     endpoints: list[Endpoint] = field(init=False)
     sessions: list[Session] = field(init=False)
     events: list[list[Event]] = field(init=False)
+    accounts: list[Accounts] = field(init=False)  # by rank
     carried: int = 0
     dropped: int = 0  # by full queues
     ports: dict[tuple[int, int], Port] = field(default_factory=dict)  # by target and path
@@ -88,14 +96,17 @@ class SimNetwork:
     def __post_init__(self) -> None:
         self._rng = random.Random(self.seed)
         n = self.world_size
-        self.endpoints = [
-            Endpoint(self.segment_size, self.grant, Pacer(self.rate_bps)) for _ in range(n)
-        ]
+        self.hosts = self.hosts or tuple((rank,) for rank in range(n))
+        made = [Endpoint(self.segment_size, self.grant, Pacer(self.rate_bps)) for _ in self.hosts]
+        of = {rank: made[at] for at, ranks in enumerate(self.hosts) for rank in ranks}
+        self.endpoints = [of[rank] for rank in range(n)]
         self.scratch = [ScratchPool(self.segment_size * self.chunk_segments) for _ in range(n)]
+        self.accounts = [Accounts() for _ in range(n)]
         self.sessions, self.events = [], [[] for _ in range(n)]
         self.where: dict[tuple[int, int], int] = {}  # (rank, flow index) -> peer rank
         for rank in range(n):
-            self.sessions.append(self.open_session(rank, 1))
+            here = next(ranks for ranks in self.hosts if rank in ranks)
+            self.sessions.append(self.open_session(rank, 1 + here.index(rank)))
 
     def open_session(self, rank: int, number: int) -> Session:
         peers = [
@@ -107,7 +118,8 @@ class SimNetwork:
             number, rank, peers, peer_timeout=self.peer_timeout
         )
         for peer, flow in session.flows.items():
-            self.where[rank, flow.index] = peer
+            for neighbour in next(ranks for ranks in self.hosts if rank in ranks):
+                self.where[neighbour, flow.index] = peer
         return session
 
     def token(self, receiver: int, sender: int) -> int:
@@ -119,8 +131,8 @@ class SimNetwork:
     def submit(self, rank: int, number: int, data: NDArray[Any], **options: Any) -> Bytes:
         """All-reduce `data` (kept as the result's memory) on one rank."""
         operation = self.operation(rank, number, data, **options)
-        self.sessions[rank].submit(operation, self.now)
-        return operation.memory
+        self.sessions[rank].submit(operation, operation.order.group.number, self.now)
+        return operation.memory[1]
 
     def submit_all(self, number: int, parts: list[NDArray[Any]], **options: Any) -> None:
         """Every rank its part, which becomes the result."""
@@ -132,37 +144,57 @@ class SimNetwork:
         op: str = "sum", max_loss: float = 0.0, name: str = "", fill: str = "residual",
         deadline: float = 60.0, in_place: bool = True, critical: list[list[int]] | None = None,
         fingerprint: int = 0, digest_every: int = 1, traffic_class: int = 4,
-        layers: list[list[int]] | None = None,
-    ) -> OneShot | AllReduce:  # fmt: skip
-        ready = Ready(dtype, op, fill, traffic_class, data.size, max_loss, fingerprint)
-        spec = Spec(
-            number, name, ready, self.now + deadline, in_place, critical or [], digest_every,
-            seed=self.seed, layers=layers or [],
-        )  # fmt: skip
+        layers: list[list[int]] | None = None, program: Program | None = None,
+        output: NDArray[Any] | None = None, group: Group | None = None, tag: int = 0,
+    ) -> Execution:  # fmt: skip
+        """`number` is the ticket, which equals the number where there is one group only."""
+        group = group or Group(0, tuple(range(self.world_size)), rank)
         assert data.dtype == STORAGE[dtype]
-        memory, segment_size = data.reshape(-1).view(np.uint8), self.segment_size
-        if self.one_shot and OneShot.suits(memory.size, max_loss, self.world_size, segment_size):
-            return OneShot(spec, memory, segment_size)
-        return AllReduce(spec, memory, segment_size, scratch=self.scratch[rank])
+        memory = data.reshape(-1).view(np.uint8)
+        written = memory if output is None else output.reshape(-1).view(np.uint8)
+        terms = f"{op} of {dtype}[{data.size}], max_loss {max_loss:g}, fill {fill}"
+        loss = Loss(max_loss, name, fill == "residual", tuple((a, b) for a, b in critical or []))
+        order = Order(
+            number, group, terms, fingerprint, self.now + deadline, dtype, op,
+            Layers.new(layers or [], traffic_class, max_loss), loss, tag, in_place, digest_every,
+            self.seed,
+        )  # fmt: skip
+        if program is None:
+            program = self.program(group, memory.size, max_loss)
+        return Execution(order, program, (memory, written), self.scratch[rank], self.accounts[rank])
 
-    def abort(self, rank: int, number: int, error: DlcpError) -> None:
+    def program(self, group: Group, size: int, max_loss: float) -> Program:
+        """Of an all-reduce."""
+        world = group.size
+        small = size <= SMALL and round(max_loss * 1e6) * -(-size // self.segment_size) < 1_000_000
+        if self.one_shot and small and size * (world - 1) <= MAX_FAN_IN:
+            return one_shot(group.rank, world, size)
+        return direct(group.rank, world, size, self.segment_size * self.chunk_segments)
+
+    def abort(self, rank: int, number: int, error: DlcpError, source: int = 0) -> None:
         """What control does when another rank gave the operation up."""
-        self.sessions[rank].fail(number, error)
+        self.sessions[rank].abort(source, 0, number, error)
         self._drain()
 
+    def open(self, rank: int, number: int) -> Execution:
+        """An operation that is open on a rank."""
+        operation = self.sessions[rank].operations[0, EVERYBODY, number]
+        assert isinstance(operation, Execution)
+        return operation
+
     def done(self, rank: int) -> dict[int, OperationDone]:
-        return {e.operation: e for e in self.events[rank] if isinstance(e, OperationDone)}
+        return {e.ticket: e for e in self.events[rank] if isinstance(e, OperationDone)}
 
     def released(self, rank: int) -> set[int]:
         """Operations whose memory no peer needs any more."""
         return {
-            e.operation
+            e.ticket
             for e in self.events[rank]
             if isinstance(e, OperationReleased) or (isinstance(e, OperationDone) and e.released)
         }
 
     def failed(self, rank: int) -> dict[int, OperationFailed]:
-        return {e.operation: e for e in self.events[rank] if isinstance(e, OperationFailed)}
+        return {e.ticket: e for e in self.events[rank] if isinstance(e, OperationFailed)}
 
     def counted(self, reason: str) -> int:
         """Datagrams counted under `reason`, all ranks together."""
@@ -173,29 +205,33 @@ class SimNetwork:
     def run(self, until: float = 30.0, max_steps: int = 200_000) -> None:
         """Until nothing is due before `until` seconds from now."""
         stop = self.now + until
+        awake = set(range(self.world_size))  # ranks whose endpoints may have something to send
         for _ in range(max_steps):
-            self._drain()
+            self._drain(awake)
             wakes = [t for e in self.endpoints if (t := e.next_timeout()) is not None]
             wakes += [self._queue[0][0]] if self._queue else []
             if not wakes or min(wakes) > stop:
                 return
             self.now = max(self.now, min(wakes))
-            self._deliver()
-            for endpoint in self.endpoints:
+            awake = self._deliver()
+            for rank, endpoint in enumerate(self.endpoints):
                 due = endpoint.next_timeout()
                 if due is not None and due <= self.now:
                     endpoint.handle_timeout(self.now)
+                    awake.add(rank)
         raise AssertionError(f"livelock: {max_steps} steps, now={self.now}")
 
-    def _drain(self) -> None:
-        for rank, endpoint in enumerate(self.endpoints):
+    def _drain(self, ranks: Iterable[int] | None = None) -> None:
+        for rank in sorted(range(self.world_size) if ranks is None else ranks):
+            endpoint = self.endpoints[rank]
+            endpoint.exchange(self.now)
             for control in endpoint.controls(self.now):
                 self._carry(rank, self.where[rank, control.peer], control.path, control.data)
             for batch in endpoint.transmit(self.now):
                 for data in datagrams(batch):
                     self._carry(rank, self.where[rank, batch.peer], batch.path, data)
             for session in endpoint.sessions.values():
-                self.events[rank] += session.events
+                self.events[session.rank] += session.events
                 session.events.clear()
 
     def _carry(self, source: int, target: int, path: int, data: bytes) -> None:
@@ -252,7 +288,8 @@ class SimNetwork:
             self._on_the_way(leave, target, path, served[0], marked=served[1])
             self._event(leave, target, path, None, False)
 
-    def _deliver(self) -> None:
+    def _deliver(self) -> set[int]:
+        """Hand over what has arrived; returns the ranks that got something."""
         due: dict[tuple[int, int, bool], list[bytes]] = {}
         while self._queue and self._queue[0][0] <= self.now:
             _, _, target, path, data, marked = heapq.heappop(self._queue)
@@ -267,6 +304,7 @@ class SimNetwork:
                     received.congested = True
                     received.tos = np.full(1, Ecn.CE, np.int32)
                 self.endpoints[target].receive(received, self.now)
+        return {target for target, _, _ in due}
 
 
 def datagrams(batch: Transmit) -> list[bytes]:
@@ -300,4 +338,4 @@ def as_received(batch: list[bytes], path: int, net: SimNetwork) -> Received:
 
 
 def _is_data(data: bytes) -> bool:
-    return len(data) > KIND and data[KIND] in DATA_KINDS
+    return len(data) > KIND and data[KIND] == Kind.DATA

@@ -16,15 +16,22 @@ STORAGE: Final[dict[str, np.dtype[Any]]] = {
     "float64": np.dtype("<f8"),
     "float16": np.dtype("<f2"),
     "bfloat16": np.dtype("<u2"),
+    "int8": np.dtype("i1"),
+    "uint8": np.dtype("u1"),
+    "int16": np.dtype("<i2"),
     "int32": np.dtype("<i4"),
     "int64": np.dtype("<i8"),
+    "bool": np.dtype("?"),
+    "complex64": np.dtype("<c8"),
+    "complex128": np.dtype("<c16"),
 }
 NARROW: Final = frozenset({"float16", "bfloat16"})  # accumulate these in float32
-INTEGERS: Final = frozenset({"int32", "int64"})
+INTEGERS: Final = frozenset({"int8", "uint8", "int16", "int32", "int64"})
+COMPLEX: Final = {"complex64": "float32", "complex128": "float64"}  # type of their two parts
 
 
 def view(raw: Bytes, dtype: str) -> Array:
-    """`raw` as stored elements; no copy."""
+    """`raw` as stored elements; no copy. It need not be aligned."""
     return raw.view(STORAGE[dtype])
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.traffic import PROTECTED
-from dlcpd.core.magnitude import LIGHT, MEDIUM, OperationEnergy, energies
-from dlcpd.core.numbers import STORAGE, narrow, view, widen
+from dlcpd.numerics.elements import STORAGE, narrow, view, widen
+from dlcpd.numerics.magnitude import LIGHT, MEDIUM, OperationEnergy, energies
 
 SEGMENT = 64
 
@@ -33,8 +33,14 @@ def test_what_is_not_finite_is_never_light(bad: float) -> None:
     assert energy.tolist() == [0, 0, np.inf, 0]
 
 
-def test_integers_have_no_small_ones() -> None:
-    assert np.isinf(energies(np.zeros(100, np.uint8), "int32", SEGMENT)).all()
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "bool"])
+def test_integers_have_no_small_ones(dtype: str) -> None:
+    assert np.isinf(energies(np.zeros(100, np.uint8), dtype, SEGMENT)).all()
+
+
+def test_both_parts_of_a_complex_number_count() -> None:
+    numbers = np.array([3 + 4j] * 10, np.complex64)
+    assert energies(numbers.view(np.uint8), "complex64", SEGMENT).tolist() == [200, 50]
 
 
 def test_thirds_of_the_operation_are_drop_ranks() -> None:

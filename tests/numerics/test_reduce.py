@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlcpd.contract.messages import DTYPES, REDUCE_OPS
-from dlcpd.core.numbers import INTEGERS, NARROW, STORAGE, narrow, widen
-from dlcpd.core.reduce import reduce_in_rank_order
+from dlcpd.numerics.elements import INTEGERS, NARROW, STORAGE, narrow, widen
+from dlcpd.numerics.reduce import reduce_in_rank_order
 
 WORLDS = (2, 3, 7)
 SPECIAL = (0.0, -0.0, 1.0, -1.5, 3e38, -3e38, 65504.0, 6e-8, 1e-40, math.inf, -math.inf, math.nan)
-CASES = [(d, op) for d in DTYPES for op in REDUCE_OPS if (op != "avg" or d not in INTEGERS)]
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
+OPS = ("sum", "avg", "min", "max")
+CASES = [(d, op) for d in DTYPES for op in OPS if (op != "avg" or d not in INTEGERS)]
 EACH = pytest.mark.parametrize(("dtype", "op"), CASES)
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from dlcpd.contract.traffic import PROTECTED
 from dlcpd.core.bitmap import Segments
 from dlcpd.core.datagram import Bytes
-from dlcpd.core.numbers import INTEGERS, view, widen
 from dlcpd.core.packetizer import segment_count
+from dlcpd.numerics.elements import COMPLEX, INTEGERS, view, widen
 
 Energies = NDArray[np.float32]
 
@@ -25,11 +25,13 @@ LIGHT, MEDIUM = 2, 1  # drop ranks: the lightest are dropped first, the heavy on
 def energies(chunk: Bytes, dtype: str, segment_size: int) -> Energies:
     """Sum of squares of each segment of `chunk`; the last may be shorter. One pass.
 
-    NaN and Inf become infinity: they must arrive (loss scalers look for them).
+    Of complex numbers both parts count. Integers and bool are infinite: none is small. NaN
+    and Inf become infinity: they must arrive (loss scalers look for them).
     """
     count = segment_count(len(chunk), segment_size)
-    if dtype in INTEGERS:
+    if dtype in INTEGERS or dtype == "bool":
         return np.full(count, np.inf, np.float32)
+    dtype = COMPLEX.get(dtype, dtype)
     whole = len(chunk) // segment_size
     out = np.empty(count, np.float32)
     with np.errstate(all="ignore"):

@@ -14,7 +14,7 @@ import numpy as np
 
 from dlcpd.core.bitmap import Segments
 from dlcpd.core.datagram import Bytes
-from dlcpd.core.numbers import NARROW, narrow, view, widen
+from dlcpd.numerics.elements import NARROW, narrow, view, widen
 
 MAX_NAMES: Final = 4096  # buckets of one session: far above any model's bucket count
 

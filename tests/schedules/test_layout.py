@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.collectives.layout import ALIGNMENT, layout
+from dlcpd.schedules.layout import ALIGNMENT, layout
 
 
 @given(st.integers(1, 20_000), st.integers(2, 16), st.integers(1, 30))

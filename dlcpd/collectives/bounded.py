@@ -1,0 +1,189 @@
+"""Bounded loss of one operation on one rank: who may miss what, and who keeps it instead.
+
+The sender marks which segments weigh least, agrees to what a receiver would go without, and
+keeps those as a residual for the next operation of the same name (P3, P4).
+"""
+
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.collectives.accounts import Accounts, LedgerRow
+from dlcpd.collectives.order import Order
+from dlcpd.contract.traffic import PROTECTED
+from dlcpd.core.bitmap import Bits, Segments
+from dlcpd.core.budget import Budget
+from dlcpd.core.datagram import Bytes
+from dlcpd.core.incoming import Incoming
+from dlcpd.core.layers import MILLION
+from dlcpd.core.packetizer import critical_segments, rotated_order, segment_count
+from dlcpd.core.sender import TransferSender
+from dlcpd.numerics.magnitude import Energies, OperationEnergy, energies
+from dlcpd.numerics.residual import Hole, Key, add_back, cut
+
+NOTHING: Final = np.empty(0, np.intp)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """How the segments of a transfer are sent where some may be lost."""
+
+    order: Segments
+    drop_ranks: NDArray[np.uint8] | np.uint8
+    weight: Energies
+    budget: Budget | None
+
+
+@dataclass(slots=True, eq=False)
+class Bounded:
+    """Of one operation; `tensor` is what this rank contributes."""
+
+    order: Order
+    tensor: Bytes
+    accounts: Accounts
+    lost: int = 0  # segments that this rank went without
+    vetoed: int = 0  # segments that were asked for and held too much of the energy
+    _energy: OperationEnergy = field(init=False)
+    _holes: dict[tuple[int, int], Hole] = field(default_factory=dict)  # by rank, transfer
+    _returned: list[Hole] = field(init=False)
+
+    def __post_init__(self) -> None:
+        loss = self.order.loss
+        self._returned = []
+        if loss.feedback and loss.name:
+            self._returned = self.accounts.residuals.take(self._key)
+            add_back(self.tensor, self._returned, self.order.dtype)
+
+    @property
+    def _key(self) -> Key:
+        dtype = self.order.dtype
+        return (self.order.loss.name, dtype, len(self.tensor))
+
+    @property
+    def returned(self) -> int:
+        """Segments of earlier operations that this one brings back."""
+        return sum(len(hole.segments) for hole in self._returned)
+
+    @property
+    def given_up(self) -> int:
+        """Segments of this rank's contribution that others went without."""
+        return sum(len(hole.segments) for hole in self._holes.values())
+
+    @property
+    def energy(self) -> float:
+        """Fraction of the contribution's sum of squares that was given up."""
+        return self._energy.spent_share
+
+    # --- what may be lost ----------------------------------------------------------------
+
+    def measure(self, spans: dict[int, tuple[int, int, int]]) -> None:
+        """Look at what will be sent: by transfer position (start, size, segment size), bytes."""
+        parts = {
+            position: energies(self.tensor[start : start + size], self.order.dtype, segment_size)
+            for position, (start, size, segment_size) in spans.items()
+        }
+        self._energy = OperationEnergy(parts, float(self.order.layers.bounds.max()) / MILLION)
+
+    def budget(self, origin: int, size: int, segment_size: int) -> Budget | None:
+        """What may be missing of the transfer of `size` bytes at `origin` of the tensor."""
+        loss, layers = self.order.loss, self.order.layers
+        if layers.lossless or not loss.give_up:
+            return None
+        rows = layers.of_segments(origin, size, segment_size)
+        keys = layers.classes[rows].astype(np.int64) << 32 | layers.bounds[rows]
+        critical = critical_segments(loss.critical, origin, size, segment_size)
+        return Budget.new(keys, critical)
+
+    def marks(self, position: int, origin: int, size: int, segment_size: int) -> Marks:
+        """How to send the transfer at `position`."""
+        seed = self.order.seed ^ self.order.ticket << 20 ^ position
+        # P5: rotate who comes last
+        turned = rotated_order(
+            segment_count(size, segment_size), short_tail=bool(size % segment_size),
+            rng=random.Random(seed),  # noqa: S311  # guards nothing
+        )  # fmt: skip
+        budget = self.budget(origin, size, segment_size)
+        ranks = self._drop_ranks(position, seed, budget)
+        return Marks(turned, ranks, self._energy.of(position), budget)
+
+    def _drop_ranks(
+        self, position: int, seed: int, budget: Budget | None
+    ) -> NDArray[np.uint8] | np.uint8:
+        basis = self.order.loss.drop_ranks
+        if budget is None or basis == "none":
+            return np.uint8(PROTECTED)
+        energy = self._energy
+        ranks = (
+            energy.shuffled_ranks(position, seed) if basis == "chance"
+            else energy.drop_ranks(position)
+        )  # fmt: skip
+        ranks[budget.untouchable] = PROTECTED
+        return ranks
+
+    # --- what is lost ------------------------------------------------------------------------
+
+    def on_given_up(
+        self, number: int, rank: int, sender: TransferSender, missing: Segments
+    ) -> Segments:
+        """`rank` would go without `missing`: keep them and return nothing; or return those that
+        are beyond the bound, of segments or of energy, or hold NaN or Inf.
+
+        Those must arrive, so that every rank's loss scaler sees the overflow; kept as
+        residual they would poison the next step instead.
+        """
+        if sender.budget is None or not sender.budget.covers(_bits(missing, sender.segments)):
+            return missing  # no more than the bound, whatever a peer asks
+        place = rank, sender.key.transfer
+        known = self._holes.get(place)
+        if not len(missing) or (known and np.array_equal(known.segments, missing)):
+            return NOTHING  # our ACK was lost: agree again, book once
+        assert sender.weight is not None  # noqa: S101  # what may lose anything was measured
+        too_much = self._energy.beyond(missing, sender.weight, self.order.loss.bound)
+        if len(too_much):
+            self.vetoed += len(too_much)
+            return too_much
+        self._energy.spend(sender.weight[missing])
+        self._holes[place] = cut(sender.payload, sender.origin, missing, sender.segment_size)
+        paths = np.unique(sender.path_of[missing], return_counts=True)
+        here = self.order.group.members[self.order.group.rank]
+        self._record(number, here, rank, sender.key.transfer, len(missing),
+                     dict(zip(*(x.tolist() for x in paths), strict=True)))  # fmt: skip
+        return NOTHING
+
+    def book(self, number: int, incoming: Incoming) -> None:
+        """The sender keeps what is missing: here it counts as zero."""
+        size = incoming.segment_size
+        missing = np.flatnonzero(~incoming.receiver.received)
+        for segment in missing.tolist():
+            incoming.buffer[segment * size : (segment + 1) * size] = 0
+        self.lost += len(missing)
+        here = self.order.group.members[self.order.group.rank]
+        self._record(number, incoming.rank, here, incoming.key.transfer, len(missing), {})
+
+    def _record(  # noqa: PLR0917  # the fields of a row
+        self, number: int, sender: int, owner: int, transfer: int, segments: int,
+        paths: dict[int, int],
+    ) -> None:  # fmt: skip
+        name = self.order.loss.name
+        self.accounts.record(LedgerRow(number, name, sender, owner, transfer, segments, paths))
+
+    # --- ends ------------------------------------------------------------------------------
+
+    def keep(self) -> None:
+        """The result stands: what was given up waits for the next operation of this name."""
+        if self.order.loss.feedback:
+            self.accounts.residuals.put(self._key, list(self._holes.values()))
+
+    def put_back(self) -> None:
+        """The operation failed: what it brought back is not lost."""
+        if self._returned:
+            self.accounts.residuals.put(self._key, self._returned)
+
+
+def _bits(segments: Segments, count: int) -> Bits:
+    bits = np.zeros(count, bool)
+    bits[segments] = True
+    return bits

@@ -1,0 +1,449 @@
+"""Runs one rank's program over the transport. The only executor: every collective is a program.
+
+A step begins when all steps that it waits for are done. A send goes out once its peer's READY
+agreed; what arrives goes straight to its place, or waits in scratch memory while the place is
+not free; a reduction runs at once.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.bounded import Bounded, Marks
+from dlcpd.collectives.order import Order
+from dlcpd.collectives.scratch import ScratchPool
+from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
+from dlcpd.core.bitmap import Segments
+from dlcpd.core.control import Ready
+from dlcpd.core.datagram import Bytes
+from dlcpd.core.digests import digest_bytes
+from dlcpd.core.events import Stats
+from dlcpd.core.incoming import Incoming
+from dlcpd.core.packetizer import by_tag, natural_order, segment_count
+from dlcpd.core.receiver import TransferReceiver
+from dlcpd.core.sender import TransferSender
+from dlcpd.core.session import Session
+from dlcpd.core.stream import MESSAGES, OperationId
+from dlcpd.core.wire import Key
+from dlcpd.numerics.reduce import reduce_in_order
+from dlcpd.schedules.model import (
+    NOT_REPLICATED,
+    Buffer,
+    Program,
+    Receive,
+    Reduce,
+    Send,
+    Span,
+    Step,
+    touched,
+)
+
+SMALL: Final = 16 << 10  # bytes to one peer that go out with READY: under the smallest window
+MASK: Final = (1 << 64) - 1
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """One operation on one rank: `program` over `memory` (INPUT and OUTPUT; one and the same
+    where it is in place)."""
+
+    order: Order
+    program: Program
+    memory: tuple[Bytes, Bytes]
+    scratch: ScratchPool
+    accounts: Accounts
+    receiving: Callable[[int], Program] | None = None  # of a message: the program, by its sender
+    id: OperationId = (0, 0, 0)
+    ready_ranks: set[int] = field(default_factory=set)  # in the session, like all ranks here
+    done: bool = False  # the result stands
+    released: bool = False  # no peer needs the memory
+    peers: frozenset[int] = field(init=False)
+    _session: Session = field(init=False)
+    _sizes_in: dict[int, int] = field(default_factory=dict)  # segment size by sender
+    _sizes_out: dict[int, int] = field(default_factory=dict)  # by receiver
+    _waits: list[int] = field(init=False)  # by step: steps it waits for
+    _open: set[int] = field(init=False)  # steps that are not done
+    _results: int = field(init=False)  # of those, receives and reductions
+    _blocked: dict[int, list[int]] = field(default_factory=dict)  # by rank: sends before READY
+    _senders: dict[int, TransferSender] = field(default_factory=dict)  # by step
+    _staged: dict[int, Incoming] = field(default_factory=dict)  # by step: here, its place is not
+    _buffers: dict[int, Bytes] = field(default_factory=dict)  # scratch in use
+    _uses: list[int] = field(init=False)  # by scratch buffer: open steps that touch it
+    _loss: Bounded | None = None
+    _digest: int = 0
+
+    def __post_init__(self) -> None:
+        self._prepare()
+
+    def _prepare(self) -> None:
+        steps = self.program.steps
+        self.peers = frozenset(self.order.group.members[peer] for peer in self.program.peers)
+        self._waits = [len(step.after) for step in steps]
+        self._open = set(range(len(steps)))
+        self._results = sum(not isinstance(step, Send) for step in steps)
+        self._uses = list(self.program.uses)
+
+    # --- what the session asks -------------------------------------------------------------
+
+    @property
+    def ticket(self) -> int:
+        return self.order.ticket
+
+    @property
+    def deadline(self) -> float:
+        return self.order.deadline
+
+    @property
+    def label(self) -> str:
+        """For errors: the number that all ranks give it, and the group."""
+        kind = "message" if self.id[0] & MESSAGES else "operation"
+        number = f"{kind} {self.id[2]}" if self.id[2] else self.order.terms
+        return f"{number} of group {self.order.group.name}" if self.order.group.name else number
+
+    def ready_for(self, rank: int) -> Ready:
+        """What `rank` must have submitted likewise."""
+        order, peer = self.order, self.order.group.index[rank]
+        return Ready(
+            order.terms, order.fingerprint, self._sizes_out[rank], order.tag,
+            self.program.outgoing.get(peer, 0), self.program.incoming.get(peer, 0),
+        )  # fmt: skip
+
+    # --- life --------------------------------------------------------------------------------
+
+    def meet(self, rank: int) -> None:
+        """The message to be received is that of `rank`."""
+        if self.receiving is not None:
+            self.program = self.receiving(self.order.group.index[rank])
+            self._prepare()
+
+    def start(self, session: Session, now: float) -> None:
+        """Bring back what was given up before, and do what waits for nobody."""
+        self._session = session
+        self._sizes_out = {rank: session.flows[rank].segment_size for rank in self.peers}
+        if self.order.loss.bound:
+            self._loss = Bounded(self.order, self.memory[Buffer.INPUT], self.accounts)
+            if not self.order.layers.lossless:
+                self._measure(self._loss)
+        self._advance([at for at, waits in enumerate(self._waits) if not waits])
+        self._finish_if_done()
+
+    def _measure(self, loss: Bounded) -> None:
+        sends = [(at, s) for at, s in enumerate(self.program.steps) if isinstance(s, Send)]
+        loss.measure(
+            {
+                at: (step.origin, step.span.size, self._sizes_out[self._rank(step)])
+                for at, step in sends
+                if step.lossy
+            }
+        )
+
+    def on_peer_ready(self, rank: int, ready: Ready, now: float, *, late: bool) -> None:
+        """Send `rank` what it is owed; again if that came too early."""
+        self.ready_ranks.add(rank)
+        self._sizes_in[rank] = ready.segment_size
+        if rank in self._strangers:  # nothing else will show it that we know
+            self._session.flows[rank].outbox.heard_ready.add((self.id[0], self.id[2]))
+        if late:
+            for sender in [s for at, s in self._senders.items() if self._rank_of(at) == rank]:
+                self._session.flows[rank].resend(sender)
+        for position in self._blocked.pop(rank, []):
+            self._send(position)
+        self._finish_if_done()
+
+    def _advance(self, ready: list[int]) -> None:
+        """Begin steps, and all that follows from those that are done at once."""
+        steps = deque(ready)
+        while steps:
+            position = steps.popleft()
+            if self._begin(position):
+                steps.extend(self._close(position))
+
+    def _begin(self, position: int) -> bool:
+        """Begin a step that waits for no other. True: it is done."""
+        step = self.program.steps[position]
+        if isinstance(step, Send):
+            self._send_when_ready(position, step)
+            return False
+        if isinstance(step, Receive):
+            return self._unstage(position, step)
+        self._reduce(step)
+        return True
+
+    def _done(self, position: int) -> None:
+        """A transfer is done."""
+        self._advance(self._close(position))
+        self._finish_if_done()
+
+    def _close(self, position: int) -> list[int]:
+        """Book a step as done. Returns the steps that now wait for no other."""
+        step = self.program.steps[position]
+        self._open.remove(position)
+        self._release_scratch(step)
+        if not isinstance(step, Send):
+            self._results -= 1
+            if step.piece != NOT_REPLICATED:
+                self._add_digest(step)
+        ready = []
+        for follower in self.program.followers[position]:
+            self._waits[follower] -= 1
+            if not self._waits[follower]:
+                ready.append(follower)
+        return ready
+
+    # --- steps -------------------------------------------------------------------------------
+
+    def _send_when_ready(self, position: int, step: Send) -> None:
+        """What is small goes out with READY: in step, as ranks of a job mostly are, the peer can
+        take it. One that cannot keeps it, or says by a LATE READY that it did not."""
+        rank = self._rank(step)
+        early = not step.after and self.program.outgoing[step.peer] <= SMALL
+        if early or rank in self.ready_ranks:
+            self._send(position)
+        else:
+            self._blocked.setdefault(rank, []).append(position)
+
+    def _send(self, position: int) -> None:
+        step = self.program.steps[position]
+        assert isinstance(step, Send)  # noqa: S101  # callers know
+        rank = self._rank(step)
+        sender = self._senders[position] = self._sender(position, step, self._sizes_out[rank])
+        self._session.flows[rank].send(sender)
+
+    def _sender(self, position: int, step: Send, segment_size: int) -> TransferSender:
+        marks, options = self._marks(position, step, segment_size), dict[str, Any]()
+        tags = self._classes(step, segment_size) * np.uint8(DROP_RANKS)
+        order = natural_order(len(tags))
+        if marks is not None:
+            tags, order = tags + marks.drop_ranks, marks.order
+            options = {"weight": marks.weight, "budget": marks.budget}
+        else:
+            tags += np.uint8(PROTECTED)
+        urgent = self.order.exclusive and step.span.buffer == Buffer.OUTPUT
+        return TransferSender(
+            self._key(step), self._bytes(step.span), step.origin, segment_size, tags,
+            by_tag(order, tags), urgent=urgent, **options,
+        )  # fmt: skip
+
+    def _marks(self, position: int, step: Send, segment_size: int) -> Marks | None:
+        if not step.lossy or self._loss is None or self.order.layers.lossless:
+            return None
+        return self._loss.marks(position, step.origin, step.span.size, segment_size)
+
+    def _classes(self, step: Send | Receive, segment_size: int) -> Any:
+        return self.order.layers.classes_of(step.origin, step.span.size, segment_size)
+
+    def _reduce(self, step: Reduce) -> None:
+        reduce_in_order(
+            self._bytes(step.target), [self._bytes(span) for span in step.operands],
+            self.order.dtype, self.order.reduce,
+            divide_by=self.order.group.size if step.last and self.order.reduce == "avg" else 1,
+        )  # fmt: skip
+
+    def _unstage(self, position: int, step: Receive) -> bool:
+        """The place of a transfer is free now. True: what was waiting for it has moved there."""
+        incoming = self._staged.pop(position, None)
+        if incoming is None:
+            return False
+        self._bytes(step.span)[:] = incoming.buffer
+        self.scratch.give(incoming.buffer)
+        return True
+
+    # --- data in ------------------------------------------------------------------------------
+
+    def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str:
+        """Where a transfer from `rank` goes; a reason to discard when it may not come."""
+        position = self.program.receives.get((self.order.group.index[rank], key.transfer))
+        if position is None:
+            return "transfer"
+        if rank not in self.ready_ranks:
+            return "unready"  # nothing counts before both have agreed on what it is
+        if position not in self._open or position in self._staged:
+            return "duplicate"
+        step = self.program.steps[position]
+        assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
+        self._settle_implied(rank, step, now)
+        size = step.span.size
+        buffer = self.scratch.take(size) if self._waits[position] else self._bytes(step.span)
+        return Incoming(key, rank, self._receiver(rank, step), buffer, self._sizes_in[rank])
+
+    def _settle_implied(self, rank: int, step: Receive, now: float) -> None:
+        """The peer cannot have sent this before it had what it `implies`."""
+        for position in step.implies:
+            if position in self._open:
+                implied = self.program.steps[position]
+                assert isinstance(implied, Send)  # noqa: S101  # the model says so
+                self._session.flows[rank].acknowledge(self._key(implied), now)
+
+    def _receiver(self, rank: int, step: Receive) -> TransferReceiver:
+        size, segment_size = step.span.size, self._sizes_in[rank]
+        last_class = self.order.layers.last_class(step.origin, size, segment_size)
+        budget = None
+        if step.lossy and self._loss is not None:
+            budget = self._loss.budget(step.origin, size, segment_size)
+        return TransferReceiver(segment_count(size, segment_size), last_class, budget)
+
+    def on_received(self, incoming: Incoming, now: float) -> None:
+        """A transfer is here, or as much of it as will come."""
+        peer = self.order.group.index[incoming.rank]
+        position = self.program.receives[peer, incoming.key.transfer]
+        if incoming.receiver.missing and self._loss is not None:
+            self._loss.book(self.id[2], incoming)
+        if self._waits[position]:
+            self._staged[position] = incoming
+        else:
+            self._place_staged(position, incoming)
+            self._done(position)
+
+    def _place_staged(self, position: int, incoming: Incoming) -> None:
+        """Its place may have become free while a transfer came in beside it."""
+        step = self.program.steps[position]
+        assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
+        place = self._bytes(step.span)
+        if not np.may_share_memory(place, incoming.buffer):
+            place[:] = incoming.buffer
+            self.scratch.give(incoming.buffer)
+
+    # --- verdicts of peers ----------------------------------------------------------------------
+
+    def on_known(self, rank: int) -> None:
+        """`rank` has our READY."""
+        self._end_if_unused()
+
+    def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
+        """A peer has a transfer of ours."""
+        peer = self.order.group.index[rank]
+        self._done(self.program.sends[peer, sender.key.transfer])
+
+    def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
+        """A peer would go without some segments. Returns those that it must not."""
+        if self._loss is None:
+            return missing  # nothing may be, whatever a peer asks
+        before = self._loss.vetoed
+        refused = self._loss.on_given_up(self.id[2], rank, sender, missing)
+        if self._loss.vetoed > before:
+            self._session.count("energy_veto", self._loss.vetoed - before)
+        return refused
+
+    # --- ends --------------------------------------------------------------------------------
+
+    def _finish_if_done(self) -> None:
+        if self.done:
+            self._end_if_unused()
+            return
+        if self._results or (self.order.exclusive and self._open):
+            return
+        if not self.program.steps and self.ready_ranks < self.peers:
+            return  # who has nothing to exchange has met all others
+        self.done, self.released = True, not self._open
+        if self._loss is not None:
+            self._loss.keep()
+        digest = self._digest if self.order.digest_every else None
+        source = next(iter(self.program.peers)) if self.id[0] & MESSAGES else -1
+        self._session.done(self, stats=self._stats(), digest=digest, source=source)
+        self._end_if_unused()
+
+    def _end_if_unused(self) -> None:
+        """A done operation is over when no peer needs anything of it, its READY included."""
+        if not self.done or self._open or self.id not in self._session.operations:
+            return
+        if not self.released:
+            self.released = True
+            self._session.released(self)
+        if all(self._session.knows(rank, self) for rank in self._strangers):
+            self._session.over(self)
+
+    @property
+    def _strangers(self) -> list[int]:
+        """Ranks that exchange no data with this one: none of it shows that they know of us."""
+        program = self.program
+        known = program.outgoing.keys() | program.incoming.keys()
+        return [self.order.group.members[peer] for peer in program.peers - known]
+
+    def _stats(self) -> Stats:
+        senders, loss = self._senders.values(), self._loss
+        contributed = [s for at, s in self._senders.items() if self._contributes(at)]
+        bounded = loss is not None and not self.order.layers.lossless
+        return Stats(
+            sent=sum(s.segments for s in contributed),
+            repaired=sum(s.repaired for s in senders),
+            given_up=loss.given_up if loss is not None else 0,
+            returned=loss.returned if loss is not None else 0,
+            lost=loss.lost if loss is not None else 0,
+            energy=loss.energy if loss is not None and bounded else 0.0,
+        )
+
+    def _contributes(self, position: int) -> bool:
+        """Whether a send carries what this rank put in, and not a result."""
+        step = self.program.steps[position]
+        return isinstance(step, Send) and (step.lossy or step.span.buffer != Buffer.OUTPUT)
+
+    def on_failed(self) -> None:
+        """Nothing is lost for ever."""
+        if self._loss is not None:
+            self._loss.put_back()
+
+    def needs(self, rank: int) -> bool:
+        """Whether this operation cannot end without `rank`."""
+        if rank not in self.ready_ranks:
+            return True
+        steps = [self.program.steps[position] for position in self._open]
+        return any(
+            isinstance(step, Reduce) or (isinstance(step, Receive) and self._rank(step) == rank)
+            for step in steps
+        )
+
+    def waiting_for(self) -> str:
+        """For errors: which ranks owe what."""
+        if missing := self.peers - self.ready_ranks:
+            return f"rank(s) {_listed(missing)} to submit {self.label}"
+        steps = [self.program.steps[position] for position in self._open]
+        owing = {self._rank(step) for step in steps if isinstance(step, Receive)}
+        if owing:
+            return f"data of rank(s) {_listed(owing)} for {self.label}"
+        taking = {self._rank(step) for step in steps if isinstance(step, Send)}
+        return f"rank(s) {_listed(taking)} to take their data of {self.label}"
+
+    # --- places ------------------------------------------------------------------------------
+
+    def _rank(self, step: Send | Receive) -> int:
+        return self.order.group.members[step.peer]
+
+    def _rank_of(self, position: int) -> int:
+        step = self.program.steps[position]
+        assert not isinstance(step, Reduce)  # noqa: S101  # callers know
+        return self._rank(step)
+
+    def _key(self, step: Send) -> Key:
+        return Key(self.id[0], self.id[2], step.index)
+
+    def _bytes(self, span: Span) -> Bytes:
+        stop = span.start + span.size
+        if span.buffer < Buffer.SCRATCH:
+            return self.memory[span.buffer][span.start : stop]
+        number = span.buffer - Buffer.SCRATCH
+        buffer = self._buffers.get(number)
+        if buffer is None:
+            size = self.program.scratch[number]
+            buffer = self._buffers[number] = self.scratch.take(size)
+        return buffer[span.start : stop]
+
+    def _release_scratch(self, step: Step) -> None:
+        """Give scratch buffers back that no open step touches."""
+        for number in [b - Buffer.SCRATCH for b in touched(step) if b >= Buffer.SCRATCH]:
+            self._uses[number] -= 1
+            if not self._uses[number] and number in self._buffers:
+                self.scratch.give(self._buffers.pop(number))
+
+    def _add_digest(self, step: Receive | Reduce) -> None:
+        every = self.order.digest_every
+        if every and (step.piece + self.id[2]) % every == 0:
+            span = step.target if isinstance(step, Reduce) else step.span
+            self._digest = self._digest + digest_bytes(self._bytes(span), step.piece) & MASK
+
+
+def _listed(ranks: "set[int] | frozenset[int]") -> str:
+    return ", ".join(str(rank) for rank in sorted(ranks))

@@ -1,0 +1,151 @@
+"""Reduction in a stated order, of bytes in memory that others may still need.
+
+The order of operands is the order of addition, so a result depends on the operands alone
+(P1, P2), not on who computes it, nor on when they arrived. 16-bit floats accumulate in
+float32 and are rounded once.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from dlcpd.core.datagram import Bytes
+from dlcpd.numerics.elements import COMPLEX, INTEGERS, NARROW, STORAGE, Array, narrow, view, widen
+
+BLOCK: Final = 256 << 10  # bytes of a temporary, which stays in a core's second-level cache
+
+
+def multiply(a: Array, b: Array, *, out: Array) -> None:
+    """out = a * b; `out` may be one of them.
+
+    Of complex numbers part by part: numpy's own product rounds otherwise in the vector unit
+    than at the end of an array, and so depends on where an array is cut.
+    """
+    if not np.iscomplexobj(a):
+        np.multiply(a, b, out=out)
+        return
+    step = BLOCK // out.itemsize
+    for start in range(0, len(out), step):
+        block = slice(start, start + step)
+        x, y = a[block], b[block]
+        real = x.real * y.real - x.imag * y.imag
+        out[block].imag = x.real * y.imag + x.imag * y.real
+        out[block].real = real
+
+
+Combine = Callable[..., Any]  # of two arrays, into `out`
+_COMBINE: Final[dict[str, Combine]] = {
+    "sum": np.add,  # of bool: or
+    "avg": np.add,
+    "product": multiply,  # of bool: and
+    "min": np.minimum,
+    "max": np.maximum,
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
+}
+OPERATIONS: Final = tuple(_COMBINE)
+_BITWISE: Final = frozenset({"band", "bor", "bxor"})
+
+
+def supports(dtype: str, op: str) -> bool:
+    """Whether elements of `dtype` can be reduced by `op`.
+
+    Not the bits of floats, the order of complex numbers, or an average that would round.
+    """
+    if dtype not in STORAGE or op not in _COMBINE:
+        return False
+    if dtype in INTEGERS or dtype == "bool":
+        return op != "avg"
+    return op not in _BITWISE and not (dtype in COMPLEX and op in ("min", "max"))
+
+
+def reduce_in_order(
+    target: Bytes, operands: Sequence[Bytes], dtype: str, op: str, *, divide_by: int = 1
+) -> None:
+    """target = operands[0] op operands[1] op ..., in this order, divided by `divide_by`.
+
+    All are of equal size, whole elements of `dtype`, which need not be aligned; `op` is one
+    that `supports` allows, and "avg" is a sum: its caller says what to divide it by, in the
+    precision it was summed in. The target may be one of the operands; nothing else is
+    written, and temporary memory is at most a few blocks. One operand is copied, bit by bit.
+    Overflow and NaN follow IEEE 754 and never warn; integers wrap; sums of bool are "or",
+    products "and".
+    """
+    if len(operands) == 1 and divide_by == 1:
+        _copy(target, operands[0])
+        return
+    with np.errstate(all="ignore"):
+        if dtype in NARROW:
+            _reduce_narrow(target, operands, dtype, op, divide_by)
+        else:
+            _reduce_wide(target, operands, dtype, op, divide_by)
+
+
+def reduce_in_rank_order(parts: list[Bytes], rank: int, dtype: str, op: str) -> None:
+    """Reduce `parts` (one per rank, in rank order) into `parts[rank]`; "avg" divides by all."""
+    divide_by = len(parts) if op == "avg" else 1
+    reduce_in_order(parts[rank], parts, dtype, op, divide_by=divide_by)
+
+
+def _copy(target: Bytes, source: Bytes) -> None:
+    if not np.may_share_memory(target, source):
+        np.copyto(target, source)
+
+
+def _reduce_wide(
+    target: Bytes, operands: Sequence[Bytes], dtype: str, op: str, divide_by: int
+) -> None:
+    result, parts = view(target, dtype), [view(operand, dtype) for operand in operands]
+    # an operand that the target would overwrite must stay until its turn
+    late = [at for at in range(2, len(parts)) if np.may_share_memory(parts[at], result)]
+    if late:
+        _reduce_late(result, parts, late[-1], _COMBINE[op])
+    else:
+        _reduce_block(result, parts, _COMBINE[op])
+    if divide_by != 1:
+        _divide(result, dtype, divide_by)
+
+
+def _reduce_block(out: Array, parts: list[Array], combine: Combine) -> None:
+    total = parts[0]
+    for part in parts[1:]:
+        combine(total, part, out=out)
+        total = out
+    if total is not out:
+        np.copyto(out, total)
+
+
+def _reduce_late(out: Array, parts: list[Array], turn: int, combine: Combine) -> None:
+    """`out` may be written from operand `turn` on; what comes before goes to a temporary."""
+    step = BLOCK // out.itemsize
+    early = np.empty(min(step, len(out)), out.dtype)
+    for start in range(0, len(out), step):
+        block = [part[start : start + step] for part in parts]
+        into = out[start : start + step]
+        total = early[: len(into)]
+        _reduce_block(total, block[:turn], combine)
+        _reduce_block(into, [total, *block[turn:]], combine)
+
+
+def _divide(numbers: Array, dtype: str, divide_by: int) -> None:
+    """In place; of complex numbers both parts."""
+    parts = numbers.view(STORAGE[COMPLEX[dtype]]) if dtype in COMPLEX else numbers
+    np.divide(parts, divide_by, out=parts)
+
+
+def _reduce_narrow(
+    target: Bytes, operands: Sequence[Bytes], dtype: str, op: str, divide_by: int
+) -> None:
+    combine, result = _COMBINE[op], view(target, dtype)
+    parts = [view(operand, dtype) for operand in operands]
+    step = BLOCK // 4  # elements, as float32
+    for start in range(0, len(result), step):
+        stop = start + step
+        total = widen(parts[0][start:stop], dtype)
+        for part in parts[1:]:
+            combine(total, widen(part[start:stop], dtype), out=total)
+        if divide_by != 1:
+            np.divide(total, divide_by, out=total)
+        result[start:stop] = narrow(total, dtype)

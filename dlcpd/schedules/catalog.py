@@ -1,0 +1,141 @@
+"""All schedules by collective and name, and how each is built from a task."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dlcpd.schedules.builders import (
+    all_reduce,
+    all_to_all,
+    barrier,
+    broadcast,
+    gather,
+    point_to_point,
+    reduce,
+    reduce_scatter,
+)
+from dlcpd.schedules.builders.exchange import exchange
+from dlcpd.schedules.builders.hierarchical import Hosts, hierarchical
+from dlcpd.schedules.builders.ring import ring
+from dlcpd.schedules.builders.tree import tree
+from dlcpd.schedules.draft import LONGEST
+from dlcpd.schedules.layout import ALIGNMENT
+from dlcpd.schedules.model import Program
+
+OVERLAP: Final = 4  # chunks of a shard at least, where they are no smaller than LEAST_CHUNK
+LEAST_CHUNK: Final = 256 << 10  # bytes; some 200 segments: below, what a batch costs counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A collective as it was asked for. What is not this rank's own, all ranks must ask alike."""
+
+    collective: str  # a key of CATALOG
+    size: int = 0  # bytes, where all ranks have as many
+    sizes: tuple[int, ...] = ()  # bytes of each rank's part, where they may differ
+    root: int = 0
+    lossy: bool = False  # whether the policy lets at least one segment go missing
+    peer: int = 0  # this rank's own, of "send" and "receive"
+    sends: tuple[int, ...] = ()  # this rank's own, of "all_to_all": bytes for each rank
+    receives: tuple[int, ...] = ()  # this rank's own: bytes from each
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rank stands, and the unit that its tensors are cut into."""
+
+    rank: int
+    hosts: Hosts  # the ranks of every host: all ranks of the group, each once
+    chunk_bytes: int  # at most; a multiple of 64
+
+    @property
+    def world(self) -> int:
+        return sum(map(len, self.hosts))
+
+
+Arguments = Callable[[Task, Place], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a schedule is built: `build(rank, *arguments)`."""
+
+    build: Callable[..., Program]
+    arguments: Arguments
+    common: Arguments | None = None  # what all ranks have in common, where not the arguments
+    pair: str = ""  # name for both, where two collectives are the ends of one
+
+
+def chunk(most: int, shard: int) -> int:
+    """Bytes of a chunk: so few of a small shard that one can travel while the next is added."""
+    wanted = -(-shard // OVERLAP // ALIGNMENT) * ALIGNMENT
+    return min(max(wanted, LEAST_CHUNK), most, LONGEST)
+
+
+def _sized(task: Task, place: Place) -> tuple[Any, ...]:
+    return place.world, task.size
+
+
+def _chunked(task: Task, place: Place) -> tuple[Any, ...]:
+    shard = task.size // place.world
+    return place.world, task.size, chunk(place.chunk_bytes, shard)
+
+
+def _whole_chunked(task: Task, place: Place) -> tuple[Any, ...]:
+    return place.world, task.size, chunk(place.chunk_bytes, task.size)
+
+
+def _by_host(task: Task, place: Place) -> tuple[Any, ...]:
+    shards = len(place.hosts) * min(map(len, place.hosts))
+    return place.hosts, task.size, chunk(place.chunk_bytes, task.size // shards)
+
+
+def _rooted(task: Task, place: Place) -> tuple[Any, ...]:
+    return place.world, task.size, task.root, chunk(place.chunk_bytes, task.size)
+
+
+def _parts(task: Task, place: Place) -> tuple[Any, ...]:
+    return task.sizes, task.root
+
+
+def _one_pair(task: Task, place: Place) -> tuple[Any, ...]:
+    return task.peer, task.size
+
+
+def _size(task: Task, place: Place) -> tuple[Any, ...]:
+    return (task.size,)
+
+
+def _world(task: Task, place: Place) -> tuple[Any, ...]:
+    return (place.world,)
+
+
+CATALOG: Final[dict[str, dict[str, Recipe]]] = {
+    "all_reduce": {
+        "direct": Recipe(all_reduce.direct, _chunked),
+        "one_shot": Recipe(all_reduce.one_shot, _sized),
+        "ring": Recipe(ring, _chunked),
+        "tree": Recipe(tree, _whole_chunked),
+        "exchange": Recipe(exchange, _sized),
+        "hierarchical": Recipe(hierarchical, _by_host),
+    },
+    "broadcast": {
+        "direct": Recipe(broadcast.direct, _rooted),
+        "tree": Recipe(broadcast.tree, _rooted),
+    },
+    "reduce": {"direct": Recipe(reduce.direct, _rooted), "tree": Recipe(reduce.tree, _rooted)},
+    "all_gather": {"direct": Recipe(gather.all_gather, lambda t, p: (t.sizes,))},
+    "gather": {"direct": Recipe(gather.gather, _parts)},
+    "scatter": {"direct": Recipe(gather.scatter, _parts)},
+    "reduce_scatter": {
+        "direct": Recipe(
+            reduce_scatter.reduce_scatter, lambda t, p: (t.sizes, min(p.chunk_bytes, LONGEST))
+        )
+    },
+    "all_to_all": {
+        "direct": Recipe(all_to_all.all_to_all, lambda t, p: (t.sends, t.receives), _world)
+    },
+    "barrier": {"direct": Recipe(barrier.barrier, _world)},
+    "send": {"direct": Recipe(point_to_point.send, _one_pair, _size, "point_to_point")},
+    "receive": {"direct": Recipe(point_to_point.receive, _one_pair, _size, "point_to_point")},
+}

@@ -1,0 +1,72 @@
+"""Which schedule does a collective: the one place that decides, and says why.
+
+All ranks must come to the same, so only what they ask alike decides.
+"""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from dlcpd.schedules.catalog import CATALOG, Place, Task
+from dlcpd.schedules.errors import UnknownSchedule
+from dlcpd.schedules.model import Program
+
+SMALL: Final = 16 << 10  # bytes; under the smallest congestion window, so they leave at once
+MAX_FAN_IN: Final = 64 << 10  # bytes that the others send one rank at once: a port holds more
+FEW: Final = 4  # ranks: among them a tree saves the root one copy of three at most
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A schedule for one rank."""
+
+    program: Program
+    fingerprint: int  # u64; equal on all ranks that run the same schedule over the same sizes
+    name: str
+    why: str
+
+
+def choose(task: Task, place: Place, schedule: str | None = None) -> Choice:
+    """The program of `place.rank` for `task`. `schedule` overrides the choice by name.
+
+    Raises: UnknownSchedule.
+    """
+    recipes = CATALOG.get(task.collective)
+    if recipes is None:
+        raise UnknownSchedule(f"no collective {task.collective!r}: one of {', '.join(CATALOG)}")
+    name, why = (schedule, "asked for by name") if schedule else suits(task, place)
+    recipe = recipes.get(name)
+    if recipe is None:
+        names = ", ".join(recipes)
+        raise UnknownSchedule(f"no schedule {name!r} for {task.collective}: one of {names}")
+    program = recipe.build(place.rank, *recipe.arguments(task, place))
+    common = (recipe.common or recipe.arguments)(task, place)
+    text = repr((recipe.pair or task.collective, name, common))
+    mark = blake2b(text.encode(), digest_size=8).digest()
+    return Choice(program, int.from_bytes(mark, "little"), name, why)
+
+
+def suits(task: Task, place: Place) -> tuple[str, str]:
+    """Name of the schedule for a task, and why."""
+    if task.collective == "all_reduce":
+        return _all_reduce(task, place)
+    if task.collective in ("broadcast", "reduce"):
+        return _at_a_root(task, place)
+    return "direct", "there is one schedule only"
+
+
+def _all_reduce(task: Task, place: Place) -> tuple[str, str]:
+    fan_in = task.size * (place.world - 1)
+    if task.size <= SMALL and fan_in <= MAX_FAN_IN and not task.lossy:
+        return "one_shot", f"{task.size} B are too few to be worth a second network step"
+    if len(place.hosts) > 1 and min(map(len, place.hosts)) > 1:
+        return "hierarchical", f"{place.world} ranks share {len(place.hosts)} hosts"
+    return "direct", "each byte crosses the network twice, whatever the number of ranks"
+
+
+def _at_a_root(task: Task, place: Place) -> tuple[str, str]:
+    if place.world <= FEW:
+        return "direct", f"{place.world} ranks: a tree would save the root little"
+    if task.size * (place.world - 1) <= MAX_FAN_IN:
+        return "direct", f"{task.size} B: one network step is faster than a tree's"
+    return "tree", f"{place.world} ranks and {task.size} B: the root's link would be the limit"

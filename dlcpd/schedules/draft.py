@@ -1,0 +1,135 @@
+"""A program while it is written: numbers transfers per peer, and leaves out empty ones."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.schedules.model import (
+    NOT_REPLICATED,
+    Buffer,
+    Program,
+    Receive,
+    Reduce,
+    Send,
+    Span,
+    Step,
+)
+
+Steps = tuple[int, ...]  # positions in the program; none for a step without bytes
+LONGEST: Final = 2 << 20  # bytes of one transfer: its bitmap has a bit for each of its segments
+CACHED: Final = 256  # programs that a builder keeps: as many sizes as a model has buckets
+
+
+@dataclass(slots=True)
+class Draft:
+    """Steps of one rank. Both ranks of a pair must write their transfers in the same order.
+
+    Every method that adds a step returns where it stands, as others name it in `after`.
+    """
+
+    rank: int
+    world: int
+    _steps: list[Step] = field(default_factory=list)
+    _scratch: list[int] = field(default_factory=list)
+    _sent: dict[int, int] = field(default_factory=dict)  # transfers so far, by peer
+    _received: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """All other ranks, the next one first: no receiver is hit by all at once."""
+        return tuple((self.rank + k) % self.world for k in range(1, self.world))
+
+    def scratch(self, size: int) -> Span:
+        """All of a new scratch buffer. One without bytes stands for no buffer."""
+        if not size:
+            return Span(Buffer.SCRATCH, 0, 0)
+        self._scratch.append(size)
+        return Span(Buffer.SCRATCH + len(self._scratch) - 1, 0, size)
+
+    def send(
+        self, peer: int, span: Span, *, after: Steps = (), lossy: bool = False,
+        origin: int | None = None,
+    ) -> Steps:  # fmt: skip
+        """As many transfers as the span is long. `origin`: its place in the operation's tensor,
+        where that is not its place in INPUT or OUTPUT."""
+        steps: Steps = ()
+        for part in cut(span, LONGEST):
+            index = self._sent.get(peer, 0)
+            self._sent[peer] = index + 1
+            at = _origin(span, origin) + part.start - span.start
+            steps += self._add(Send(peer, index, part, after, lossy, at))
+        return steps
+
+    def receive(  # noqa: PLR0913  # all but two by keyword
+        self, peer: int, span: Span, *, after: Steps = (), lossy: bool = False,
+        origin: int | None = None, implies: Steps = (), piece: int = NOT_REPLICATED,
+    ) -> Steps:  # fmt: skip
+        """The other end of `send`. Only a span of one transfer is a `piece`."""
+        steps: Steps = ()
+        for part in cut(span, LONGEST):
+            index = self._received.get(peer, 0)
+            self._received[peer] = index + 1
+            at = _origin(span, origin) + part.start - span.start
+            number = piece if part == span else NOT_REPLICATED
+            steps += self._add(Receive(peer, index, part, after, lossy, at, implies, number))
+        return steps
+
+    def reduce(
+        self, target: Span, operands: tuple[Span, ...], *, after: Steps = (), last: bool = False,
+        piece: int = NOT_REPLICATED,
+    ) -> Steps:  # fmt: skip
+        if not target.size:
+            return ()
+        return self._add(Reduce(target, operands, after, last, piece))
+
+    def copy(
+        self, target: Span, source: Span, *, after: Steps = (), piece: int = NOT_REPLICATED
+    ) -> Steps:
+        return self.reduce(target, (source,), after=after, piece=piece)
+
+    def reduce_from_all(
+        self, target: Span, own: Span, *, after: Steps = (), lossy: bool = False,
+        piece: int = NOT_REPLICATED,
+    ) -> Steps:  # fmt: skip
+        """Receive what every other rank contributes, and reduce all in the order of ranks.
+
+        `after`: when `own` may be read and `target` written.
+        """
+        parts = {peer: self.scratch(own.size) for peer in self.others} | {self.rank: own}
+        for peer in reversed(self.others):  # the rank before sends to this one first
+            after += self.receive(peer, parts[peer], lossy=lossy, origin=own.start)
+        operands = tuple(parts[rank] for rank in range(self.world))
+        return self.reduce(target, operands, after=after, last=True, piece=piece)
+
+    def program(self, *also: int) -> Program:
+        """What was written. Its peers are those of its transfers, and `also`."""
+        peers = frozenset({*self._sent, *self._received, *also})
+        return Program(tuple(self._steps), peers, tuple(self._scratch))
+
+    def _add(self, step: Step) -> Steps:
+        self._steps.append(step)
+        return (len(self._steps) - 1,)
+
+
+def _origin(span: Span, origin: int | None) -> int:
+    if origin is not None:
+        return origin
+    return span.start if span.buffer < Buffer.SCRATCH else 0
+
+
+def of_input(start: int, size: int) -> Span:
+    """Bytes of what the caller contributes."""
+    return Span(Buffer.INPUT, start, size)
+
+
+def of_output(start: int, size: int) -> Span:
+    """Bytes of what the caller gets."""
+    return Span(Buffer.OUTPUT, start, size)
+
+
+def cut(span: Span, chunk_bytes: int) -> tuple[Span, ...]:
+    """A span in chunks, of which the last may be shorter; none where it is empty."""
+    stop = span.start + span.size
+    return tuple(
+        Span(span.buffer, start, min(chunk_bytes, stop - start))
+        for start in range(span.start, stop, chunk_bytes)
+    )

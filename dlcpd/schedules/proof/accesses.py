@@ -1,0 +1,78 @@
+"""Which bytes the steps of one rank read and write, and which of them meet."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Span
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Access:
+    """Bytes [start, stop) of a memory, as a step reads or writes them."""
+
+    memory: int  # a Buffer; OUTPUT for INPUT as well where they share memory
+    start: int
+    stop: int
+    position: int
+    writes: bool
+
+
+def accesses(program: Program, input_at: int | None) -> list[Access]:
+    """All of them, by memory and start. `input_at`: where INPUT lies in OUTPUT; None: apart.
+
+    A copy of bytes to where they are touches nothing.
+    """
+    out: list[Access] = []
+    for position, step in enumerate(program.steps):
+        if not isinstance(step, Reduce):
+            writes = isinstance(step, Receive)
+            out.append(place(step.span, input_at, position, writes=writes))
+            continue
+        reads = [place(span, input_at, position) for span in step.operands]
+        target = place(step.target, input_at, position, writes=True)
+        if step.last or reads != [replace(target, writes=False)]:
+            out += [*reads, target]
+    return sorted(out)
+
+
+def place(span: Span, input_at: int | None, position: int, *, writes: bool = False) -> Access:
+    """Where a span lies in memory."""
+    memory, start = span.buffer, span.start
+    if memory == Buffer.INPUT and input_at is not None:
+        memory, start = Buffer.OUTPUT, start + input_at
+    return Access(memory, start, start + span.size, position, writes)
+
+
+def conflicts(found: list[Access]) -> Iterator[tuple[Access, Access]]:
+    """Pairs that meet in at least one byte, which one of them writes."""
+    open_: list[Access] = []
+    for access in found:
+        open_ = [o for o in open_ if o.memory == access.memory and o.stop > access.start]
+        for other in open_:
+            if other.writes or access.writes:
+                yield other, access
+        if access.stop > access.start:
+            open_.append(access)
+
+
+def overlap_in_part(one: Access, two: Access) -> bool:
+    """Of two that overlap: whether they are not the same bytes."""
+    return (one.start, one.stop) != (two.start, two.stop)
+
+
+def uncovered(read: Access, written: list[Access]) -> int | None:
+    """The first byte of `read` that none of `written` wrote; None if there is none."""
+    at = read.start
+    for access in sorted(written):
+        if access.start <= at < access.stop:
+            at = access.stop
+    return at if at < read.stop else None
+
+
+def by_memory(found: list[Access]) -> defaultdict[int, list[Access]]:
+    """Sorted apart, in their order."""
+    out = defaultdict(list)
+    for access in found:
+        out[access.memory].append(access)
+    return out

@@ -1,0 +1,144 @@
+"""The reference: what a schedule must give, computed in numpy, one step at a time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.numerics.reduce import reduce_in_order
+from dlcpd.schedules.errors import Stuck
+from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Send, Span
+
+Bytes = NDArray[np.uint8]
+
+
+def interpret(  # noqa: PLR0913  # all but two by name
+    programs: Sequence[Program],
+    inputs: Sequence[Bytes],
+    *,
+    outputs: Sequence[int],
+    dtype: str,
+    op: str,
+    input_at: Sequence[int] | None = None,
+    seed: int = 0,
+) -> list[Bytes]:
+    """The bytes of every rank's OUTPUT after all `programs` have run.
+
+    `inputs` are the bytes of every rank's INPUT, which are not written; `outputs` the sizes of
+    their OUTPUT, in bytes. `input_at` is as in `check`. Among the steps that may run, chance
+    by `seed` takes the next one, and memory that nobody wrote holds random bytes: a
+    well-formed schedule gives the same for every seed. "avg" divides by the number of ranks.
+
+    Raises: Stuck.
+    """
+    rng = np.random.default_rng(seed)
+    ranks = []
+    for rank, program in enumerate(programs):
+        at = None if input_at is None else input_at[rank]
+        buffers = _buffers(program, inputs[rank], outputs[rank], at, rng)
+        ranks.append(_Rank(program, buffers))
+    run = _Run(ranks, dtype, op)
+    while run.ready:
+        run.step(int(rng.integers(len(run.ready))))
+    for rank, state in enumerate(ranks):
+        for position, done in enumerate(state.done):
+            if not done:
+                step = state.program.steps[position]
+                raise Stuck(rank, position, step, "never comes to its end")
+    return [state.buffers[Buffer.OUTPUT] for state in ranks]
+
+
+@dataclass(slots=True)
+class _Rank:
+    """One rank on its way."""
+
+    program: Program
+    buffers: list[Bytes]
+    waits: list[int] = field(init=False)  # by step: for so many others
+    done: list[bool] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.waits = [len(set(step.after)) for step in self.program.steps]
+        self.done = [False] * len(self.waits)
+
+    def bytes(self, span: Span) -> Bytes:
+        return self.buffers[span.buffer][span.start : span.start + span.size]
+
+
+@dataclass(slots=True)
+class _Run:
+    """All ranks. `ready` holds reductions that may run, and receptions both of whose ends may."""
+
+    ranks: list[_Rank]
+    dtype: str
+    op: str
+    ready: list[tuple[int, int]] = field(default_factory=list)  # rank, position
+    _begun: set[tuple[int, int, int]] = field(default_factory=set)  # source, destination, index
+
+    def __post_init__(self) -> None:
+        for rank, state in enumerate(self.ranks):
+            for position, waits in enumerate(state.waits):
+                if not waits:
+                    self._may_run(rank, position)
+
+    def step(self, which: int) -> None:
+        """Run one of `ready`."""
+        self.ready[which], self.ready[-1] = self.ready[-1], self.ready[which]
+        rank, position = self.ready.pop()
+        state = self.ranks[rank]
+        step = state.program.steps[position]
+        if isinstance(step, Reduce):
+            divide_by = len(self.ranks) if step.last and self.op == "avg" else 1
+            operands = [state.bytes(operand) for operand in step.operands]
+            reduce_in_order(
+                state.bytes(step.target), operands, self.dtype, self.op, divide_by=divide_by
+            )
+        elif isinstance(step, Receive):
+            source = self.ranks[step.peer]
+            sent = source.program.sends[rank, step.index]
+            send = source.program.steps[sent]
+            assert isinstance(send, Send)  # noqa: S101  # `sends` holds nothing else
+            state.bytes(step.span)[:] = source.bytes(send.span)
+            self._done(step.peer, sent)
+        self._done(rank, position)
+
+    def _done(self, rank: int, position: int) -> None:
+        state = self.ranks[rank]
+        state.done[position] = True
+        for follower in set(state.program.followers[position]):
+            state.waits[follower] -= 1
+            if not state.waits[follower]:
+                self._may_run(rank, follower)
+
+    def _may_run(self, rank: int, position: int) -> None:
+        step = self.ranks[rank].program.steps[position]
+        if isinstance(step, Reduce):
+            self.ready.append((rank, position))
+            return
+        sends = isinstance(step, Send)
+        ends = (rank, step.peer) if sends else (step.peer, rank)
+        transfer = (*ends, step.index)
+        if transfer not in self._begun:
+            self._begun.add(transfer)
+            return
+        receives = self.ranks[ends[1]].program.receives
+        self.ready.append((ends[1], receives[ends[0], step.index]))
+
+
+def _buffers(
+    program: Program, given: Bytes, output: int, input_at: int | None, rng: np.random.Generator
+) -> list[Bytes]:
+    """INPUT, OUTPUT and scratch of one rank."""
+    scratch = [_noise(size, rng) for size in program.scratch]
+    if input_at is None:
+        return [given, _noise(output, rng), *scratch]
+    low, high = min(0, input_at), max(output, input_at + len(given))
+    memory = _noise(high - low, rng)
+    shared = memory[input_at - low : input_at - low + len(given)]
+    shared[:] = given
+    return [shared, memory[-low : output - low], *scratch]
+
+
+def _noise(size: int, rng: np.random.Generator) -> Bytes:
+    return rng.integers(0, 256, size, np.uint8)
