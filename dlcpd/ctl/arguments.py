@@ -4,28 +4,28 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from dlcp_lab.bench.all_reduce import bench
+from dlcp_lab.bench.training import training
+from dlcp_lab.demo.command import demo
+from dlcp_lab.lab import command as lab
+from dlcp_lab.ranks.hosts import MAX_HOSTS
+from dlcp_lab.replay.architectures import NETWORKS
+from dlcp_lab.replay.step import step
+from dlcp_lab.report.amounts import fraction, size, sizes, some_of, whole
+from dlcp_lab.scenarios.ablation import ablation
+from dlcp_lab.scenarios.drop import drop
+from dlcp_lab.scenarios.fairness import fairness
+from dlcp_lab.scenarios.incast import incast
+from dlcp_lab.scenarios.loss import loss
+from dlcp_lab.scenarios.priority import priority
+from dlcp_lab.scenarios.spray import spray
+from dlcp_lab.verify.command import verify
+from dlcp_lab.verify.digits import MAX_RANKS
 from dlcpd import __version__
 from dlcpd.contract.messages import DTYPES, REDUCE_OPS
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS, MAX_LOSS_LIMIT
 from dlcpd.core.wire import MAX_PATHS
-from dlcpd.ctl import lab
-from dlcpd.ctl.amounts import fraction, size, sizes, some_of, whole
-from dlcpd.ctl.bench import bench
-from dlcpd.ctl.demo import demo
-from dlcpd.ctl.digits import MAX_RANKS
-from dlcpd.ctl.hosts import MAX_HOSTS
-from dlcpd.ctl.scenarios.ablation import ablation
-from dlcpd.ctl.scenarios.architectures import NETWORKS
-from dlcpd.ctl.scenarios.drop import drop
-from dlcpd.ctl.scenarios.fairness import fairness
-from dlcpd.ctl.scenarios.incast import incast
-from dlcpd.ctl.scenarios.loss import loss
-from dlcpd.ctl.scenarios.priority import priority
-from dlcpd.ctl.scenarios.spray import spray
-from dlcpd.ctl.scenarios.step import step
-from dlcpd.ctl.scenarios.training import training
 from dlcpd.ctl.status import peers, status
-from dlcpd.ctl.verify import verify
 from dlcpd.daemon.config import DaemonTable
 
 MAX_LEDGER: Final = 1000  # rows; what a daemon gives out at once

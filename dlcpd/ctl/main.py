@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Final
 
+from dlcp_lab.ranks.processes import has_torch
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.ctl.arguments import parser
 from dlcpd.ctl.output import Output
-from dlcpd.ctl.processes import has_torch
 
 OK: Final = 0
 FAILED: Final = 1
