@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from dlcp_lab.ranks import launch
-from dlcp_lab.ranks.hosts import HostPlan, apart, on_loopback, running
+from dlcp_lab.ranks.hosts import HostPlan, apart, network_table, on_loopback, running
 from dlcp_lab.ranks.switched import in_namespaces, switched
 from dlcp_lab.report.amounts import show_fraction, show_size
 from dlcp_lab.report.machine import tcp_congestion_control
@@ -18,7 +18,6 @@ from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
-from dlcpd.daemon.config import NetworkTable, parse
 
 OURS: Final = "dlcpd"
 THEIRS: Final = "gloo"
@@ -106,14 +105,6 @@ def _places(options: argparse.Namespace) -> Iterator[list[HostPlan]]:
     else:
         yield on_loopback(options.hosts, options.paths, network=network, loss=options.loss,
                           seed=options.seed)  # fmt: skip
-
-
-def network_table(settings: Sequence[str]) -> NetworkTable:
-    """[network] of the hosts, from KEY=VALUE as in a configuration file.
-
-    Raises: BadConfig.
-    """
-    return parse("\n".join(["[network]", *settings]), "--set").network
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:

@@ -25,9 +25,9 @@ from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import Host, on_loopback, running
 from dlcp_lab.ranks.launch import Rank
 from dlcp_lab.ranks.rank import Conductor
-from dlcp_lab.report.amounts import whole
 from dlcpd.contract.errors import DlcpError
 from dlcpd.ctl import table
+from dlcpd.ctl.grammar import whole
 from dlcpd.ctl.output import Output
 
 MB: Final = 10**6

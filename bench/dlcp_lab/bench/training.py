@@ -20,6 +20,7 @@ from dlcp_lab.bench.training_rows import (
     row,
     speed,
 )
+from dlcp_lab.emulation.traffic.background import Tcp, Udp
 from dlcp_lab.ranks import launch
 from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import broken, report
@@ -27,7 +28,6 @@ from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.scenarios.job import on_fabric
 from dlcpd import __version__
 from dlcpd.ctl import table
-from dlcpd.ctl.checkout import from_checkout
 from dlcpd.ctl.output import Output
 
 HOSTS: Final = 4
@@ -38,9 +38,9 @@ LOSS: Final = 0.005  # at random, of every switch output
 ECN: Final = 64 * 1024  # bytes of backlog: a quarter of a port's buffer
 PATHS: Final = 8  # source ports: two spines, found by chance
 PEER_TIMEOUT: Final = 2.0  # seconds; eight processes share these cores, and starved is not dead
-BURSTS: Final = {"rate": "24mbit", "on": 0.05, "off": 0.45}  # a tenth of the time
 QUICK: Final = 0.02  # of the steps, with --quick: all of them exact
 TIMEOUT: Final = 3600.0  # seconds for one seed, which takes about twelve minutes on two cores
+BURSTS: Final = Udp(3, 0, "24mbit", on=0.05, off=0.45, seconds=TIMEOUT)  # a tenth of the time
 
 Trainings = dict[str, dict[str, Runs]]  # task -> transport -> runs, one per seed
 
@@ -85,7 +85,7 @@ def training(options: argparse.Namespace, output: Output) -> int:
         output.line(line)
     output.document({
         "command": "bench training", "version": __version__, "hosts": HOSTS, "plan": plan,
-        "background": BURSTS, "tcp_congestion_control": tcp_congestion_control(),
+        "background": asdict(BURSTS), "tcp_congestion_control": tcp_congestion_control(),
         "seeds": seeds, "share_of_steps": part, "broken": broken(checks),
         "checks": [asdict(check) for check in checks],
         "rows": [asdict(one) for task in rows.values() for one in task],
@@ -102,10 +102,9 @@ def _plan(seed: int, *, classes: bool) -> dict[str, Any]:
 
 def _seed(plan: dict[str, Any], part: float, runs: Trainings, output: Output) -> dict[str, float]:
     """All trainings of one seed, on a fabric of their own, into `runs`; the flow's goodput."""
-    flows = from_checkout("dlcp_lab.emulation.traffic.background", "bench training")
     others = (
-        flows.Tcp(2, 1, seconds=TIMEOUT),
-        flows.Udp(3, 0, **BURSTS, seconds=TIMEOUT),
+        Tcp(2, 1, seconds=TIMEOUT),
+        BURSTS,
     )
     work = launch.Work(
         "dlcp_lab.bench.training_rank",
@@ -144,7 +143,7 @@ def _print(
         f"{HOSTS} hosts on 2 leaves and 2 spines, {HOST_RATE} to a host, {SPINE_RATE} to a spine; "
         f"{show_fraction(LOSS)} random loss per switch output, {queues}, ECN from "
         f"{ECN // 1024} KiB; beside it a TCP flow that is always full, and bursts of UDP of "
-        f"{BURSTS['rate']}"
+        f"{BURSTS.rate}"
     )
     output.line(
         f"Gloo over TCP {tcp_congestion_control()}; dlcpd with {PATHS} source ports per path; "

@@ -7,6 +7,7 @@ from typing import Final
 MAX_HOSTS: Final = 250  # one /24 of each rail's 10.x.0.0/16; the last six are the switches'
 MAX_RAILS: Final = 8  # as many as a large training host has network cards
 MAX_PAIRS: Final = 256  # leaf-spine links per rail: two addresses each out of a /23
+SHALLOW_BUFFER: Final = 256 * 1024  # bytes
 MIN_BUFFER: Final = 2 * 1514  # bytes; a queue that holds no full packet carries none
 
 _RATE: Final = re.compile(r"(\d{1,9})(k|m|g|)bit")
@@ -34,7 +35,7 @@ class Plan:
     rails: int = 1
     host_rate: str = "1gbit"  # leaf to host, in the notation of tc
     spine_rate: str = "1gbit"  # leaf to spine and back
-    buffer_bytes: int = 256 * 1024  # per switch port: a shallow one
+    buffer_bytes: int = SHALLOW_BUFFER  # per switch port
     loss: float = 0.0  # fraction taken at random by every switch output
     burst_loss: float = 0.0  # fraction taken in bursts by every switch output
     burst_length: float = 8.0  # mean packets per such burst

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
+from dlcp_lab.emulation import Fabric, FabricError, Plan
+from dlcp_lab.lab import labs, ranks
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import table
-from dlcpd.ctl.checkout import from_checkout
 from dlcpd.ctl.output import Output
 
 COUNTERS: Final = {
@@ -31,9 +32,8 @@ def up(options: argparse.Namespace, output: Output) -> int:
               "burst_length", "classes", "ecn_bytes", "bare", "seed")  # fmt: skip
     wishes = {field: getattr(options, field) for field in fields}
     rates = {"host_rate": options.rate, "spine_rate": options.spine_rate or options.rate}
-    with _labs() as labs:
-        plan = from_checkout("dlcp_lab.emulation", "lab").Plan(**wishes, **rates)
-        lab = labs.up(options.name, plan)
+    with _refusals():
+        lab = labs.up(options.name, Plan(**wishes, **rates))
         _show_hosts(lab, output)
         output.document(_description(options.name, lab))
     return 0
@@ -41,8 +41,8 @@ def up(options: argparse.Namespace, output: Output) -> int:
 
 def status(options: argparse.Namespace, output: Output) -> int:
     """Show the labs that are up, or the one that was named, with the counters of its links."""
-    with _labs() as labs:
-        found = {name: labs.load(name) for name in _chosen(labs, options)}
+    with _refusals():
+        found = {name: labs.load(name) for name in _chosen(options)}
         documents = [_description(name, lab) for name, lab in found.items()]
         for lab, document in zip(found.values(), documents, strict=True):
             _show_hosts(lab, output)
@@ -57,11 +57,10 @@ def run(options: argparse.Namespace, output: Output) -> int:
     """Run a program on one host, or on all as ranks of a job; gives its exit status."""
     if not options.argv:
         raise BadConfig("lab run: give a program after --, such as: dlcpctl lab run -- ip address")
-    with _labs() as labs:
+    with _refusals():
         lab = labs.load(options.name)
-        ranks = from_checkout("dlcp_lab.lab.ranks", "lab")
         if options.host is None:
-            code: int = ranks.run_ranks(lab, options.argv, timeout=options.timeout)
+            code = ranks.run_ranks(lab, options.argv, timeout=options.timeout)
         else:
             code = ranks.run_on(lab, options.host, options.argv, timeout=options.timeout)
     output.document({"status": code})
@@ -70,7 +69,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 def down(options: argparse.Namespace, output: Output) -> int:
     """Take labs down, with everything that runs in them."""
-    with _labs() as labs:
+    with _refusals():
         names = labs.names() if options.all else [options.name]
         removed = [namespace for name in names for namespace in labs.down(name)]
     output.line(f"{len(removed)} namespaces removed")
@@ -80,7 +79,7 @@ def down(options: argparse.Namespace, output: Output) -> int:
 
 def change(options: argparse.Namespace, output: Output) -> int:
     """Cut, restore, limit or thin out a link, a direction of it, or all links."""
-    with _labs() as labs, labs.changing(options.name) as lab:
+    with _refusals(), labs.changing(options.name) as lab:
         if options.change == "cut":
             lab.cut(options.link, silent=options.silent)
         elif options.change == "restore":
@@ -96,21 +95,19 @@ def change(options: argparse.Namespace, output: Output) -> int:
 
 
 @contextmanager
-def _labs() -> Iterator[Any]:
-    """dlcp_lab.lab.labs. Raises: BadConfig, also in place of its errors."""
-    labs = from_checkout("dlcp_lab.lab.labs", "lab")
+def _refusals() -> Iterator[None]:
+    """Raises: BadConfig in place of FabricError."""
     try:
-        yield labs
-    except from_checkout("dlcp_lab.emulation", "lab").FabricError as exc:
+        yield
+    except FabricError as exc:
         raise BadConfig(f"lab: {exc}") from exc
 
 
-def _chosen(labs: Any, options: argparse.Namespace) -> list[str]:
-    names: list[str] = [options.name] if options.name else labs.names()
-    return names
+def _chosen(options: argparse.Namespace) -> list[str]:
+    return [options.name] if options.name else labs.names()
 
 
-def _description(name: str, lab: Any) -> dict[str, Any]:
+def _description(name: str, lab: Fabric) -> dict[str, Any]:
     counters = lab.statistics()
     return {
         "name": name,
@@ -131,7 +128,7 @@ def _description(name: str, lab: Any) -> dict[str, Any]:
     }
 
 
-def _show_hosts(lab: Any, output: Output) -> None:
+def _show_hosts(lab: Fabric, output: Output) -> None:
     rows = [
         [host, lab.host_namespace(host),
          " ".join(lab.address(host, rail) for rail in range(lab.plan.rails))]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dlcp_lab.ranks.processes import ANYWHERE, Child, Place, environment, start
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.daemon.config import ChecksTable, Config, DaemonTable, InjectTable, LocalPath
+from dlcpd.daemon.config import ChecksTable, Config, DaemonTable, InjectTable, LocalPath, parse
 from dlcpd.daemon.config import NetworkTable as NetworkTable  # noqa: PLC0414  # re-exported
 from dlcpd.daemon.effective import to_toml
 
@@ -69,6 +69,14 @@ def on_loopback(hosts: int, paths: int = 1, **settings: Any) -> list[HostPlan]:
         )
         for host in range(hosts)
     ]
+
+
+def network_table(settings: Sequence[str]) -> NetworkTable:
+    """[network] of the hosts, from KEY=VALUE as in a configuration file.
+
+    Raises: BadConfig.
+    """
+    return parse("\n".join(["[network]", *settings]), "--set").network
 
 
 def apart(plans: Sequence[HostPlan]) -> list[HostPlan]:

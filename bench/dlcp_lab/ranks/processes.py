@@ -89,8 +89,3 @@ def environment() -> dict[str, str]:
     homes = [str(Path(spec.origin).parents[1]) for spec in found if spec and spec.origin]
     path = [*dict.fromkeys(homes), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-
-
-def has_torch() -> bool:
-    """Whether torch can be imported, without importing it."""
-    return importlib.util.find_spec("torch") is not None

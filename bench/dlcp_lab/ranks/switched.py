@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from dlcp_lab.emulation import FabricError, Plan, fabric
 from dlcp_lab.ranks.hosts import HostPlan
 from dlcp_lab.ranks.processes import Place
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl.checkout import from_checkout
 
 _PLACE: Final = re.compile(r"([\w.-]+)=([0-9a-fA-F.:]+)(?:%([\w.-]+))?")
 
@@ -21,10 +21,9 @@ def switched(
 
     Raises: BadConfig when this machine cannot make one.
     """
-    emulation = from_checkout("dlcp_lab.emulation", "--switch")
     try:
-        plan = emulation.Plan(hosts=hosts, host_rate=rate, loss=loss, buffer_bytes=buffer_bytes)
-        with emulation.fabric(plan) as net:
+        plan = Plan(hosts=hosts, host_rate=rate, loss=loss, buffer_bytes=buffer_bytes)
+        with fabric(plan) as net:
             yield [
                 HostPlan(
                     f"host{host}",
@@ -35,7 +34,7 @@ def switched(
                 )
                 for host in range(hosts)
             ]
-    except emulation.FabricError as exc:
+    except FabricError as exc:
         raise BadConfig(f"--switch {rate}: {exc}") from exc
 
 

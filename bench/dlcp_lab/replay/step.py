@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from dlcp_lab.bench.all_reduce import network_table
+from dlcp_lab.emulation.plan import FabricError, bits_per_second
 from dlcp_lab.ranks import launch
+from dlcp_lab.ranks.hosts import network_table
 from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.pace import on_the_line, paces
 from dlcp_lab.replay.shapes import scaled
@@ -31,7 +32,6 @@ from dlcp_lab.scenarios.job import on_fabric
 from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import table
-from dlcpd.ctl.checkout import from_checkout
 from dlcpd.ctl.output import Output
 
 HOSTS: Final = 2  # as many as cores here; engines that share a core measure the scheduler
@@ -94,10 +94,9 @@ def _setting(options: argparse.Namespace) -> dict[str, Any]:
 
 def _case(name: str, setting: dict[str, Any], rate: str) -> Case:
     """Raises: BadConfig for a rate that is none."""
-    plan = from_checkout("dlcp_lab.emulation.plan", "bench step")
     try:
-        bits = plan.bits_per_second(rate)
-    except plan.FabricError as exc:
+        bits = bits_per_second(rate)
+    except FabricError as exc:
         raise BadConfig(f"--rate: {exc}") from exc
     network = scaled(NETWORKS[name](), setting["scale"])
     line = on_the_line(network, bits_per_second=bits, hosts=HOSTS)

@@ -5,6 +5,8 @@ import re
 from collections.abc import Collection
 from typing import Final
 
+from dlcpd.contract.policy import MAX_LOSS_LIMIT
+
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZE: Final = re.compile(r"(\d{1,12})([KMG]?)(?:i?B)?", re.IGNORECASE)
 
@@ -42,21 +44,6 @@ def fraction(text: str) -> float:
     return value
 
 
-def whole(low: int, high: int) -> "type[int]":
-    """An argparse type: an integer within low..high."""
-
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number {low}..{high}")
-        return value
-
-    return parse  # type: ignore[return-value]  # argparse calls it, and wants nothing more
-
-
 def some_of(known: Collection[str]) -> "type[list[str]]":
     """An argparse type: names from `known`, with commas between them."""
 
@@ -68,6 +55,53 @@ def some_of(known: Collection[str]) -> "type[list[str]]":
         return list(dict.fromkeys(names))
 
     return parse  # type: ignore[return-value]  # as in `whole`
+
+
+def bound(text: str) -> float:
+    """A fraction that `bounded` takes: above 0, up to MAX_LOSS_LIMIT.
+
+    Raises: ArgumentTypeError.
+    """
+    value = fraction(text)
+    if not 0.0 < value <= MAX_LOSS_LIMIT:
+        raise argparse.ArgumentTypeError(f"{text!r}: a bound is above 0, up to {MAX_LOSS_LIMIT}")
+    return value
+
+
+def scale(text: str) -> float:
+    """A fraction above 0.
+
+    Raises: ArgumentTypeError.
+    """
+    value = fraction(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r}: a scale is above 0, up to 1")
+    return value
+
+
+def ratio(text: str) -> float:
+    """A number 0.1..10.
+
+    Raises: ArgumentTypeError.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 10:
+        raise argparse.ArgumentTypeError(f"{text!r} is no ratio; write a number from 0.1 to 10")
+    return value
+
+
+def injected(text: str) -> float:
+    """A fraction of datagrams that can be thrown away: up to 0.9.
+
+    Raises: ArgumentTypeError.
+    """
+    value = fraction(text)
+    if value > 0.9:
+        raise argparse.ArgumentTypeError(f"{text!r}: at most 0.9 can be injected")
+    return value
 
 
 def show_size(count: int) -> str:

@@ -3,10 +3,10 @@
 import argparse
 from typing import Any, Final
 
+from dlcp_lab.emulation.traffic.background import Udp
 from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, Result, on_fabric, run
-from dlcpd.ctl.checkout import from_checkout
 from dlcpd.ctl.output import Output
 
 # Four hosts; four spines that together carry half of what the hosts of a leaf send, so that two
@@ -61,8 +61,7 @@ def _measure(
 ) -> dict[str, Result]:
     operations = tuple(Operation(size, name, bound, after) for name, size, after in STEP)
     phase = Phase("step", operations, ROUNDS, 3, "model")
-    traffic = from_checkout("dlcp_lab.emulation.traffic.background", "bench ablation")
-    others = traffic.Udp(0, 3, OTHERS_RATE, seconds=OTHERS_SECONDS, on=0.2, off=0.3)
+    others = Udp(0, 3, OTHERS_RATE, seconds=OTHERS_SECONDS, on=0.2, off=0.3)
     with (
         on_fabric({**PLAN, "seed": seed}, network) as (net, hosts),
         net.background(others),

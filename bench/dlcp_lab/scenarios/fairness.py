@@ -5,9 +5,10 @@ import time
 from statistics import fmean, median
 from typing import Any, Final
 
+from dlcp_lab.emulation import Fabric
+from dlcp_lab.emulation.traffic.background import Tcp
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, on_fabric, run
-from dlcpd.ctl.checkout import from_checkout
 from dlcpd.ctl.output import Output
 
 RATE: Final = 100e6  # bit/s of the shared link
@@ -37,12 +38,11 @@ def _beside_tcp(control: str, seeds: range, output: Output, found: Findings) -> 
     """Ranks 0 and 1 reduce across the link; a TCP flow goes from host 2 to host 3."""
     shares: list[float] = []
     times: list[float] = []
-    traffic = from_checkout("dlcp_lab.emulation.traffic.background", "bench fairness")
     for seed in seeds:
         phase = Phase("shared", (Operation(SIZE),), ROUNDS, 2)
         rounds: list[float] = []
         with on_fabric({**PLAN, "seed": seed}, {}) as (net, hosts):
-            flow = traffic.Tcp(2, 3, flows=1, congestion=control, seconds=TCP_SECONDS)
+            flow = Tcp(2, 3, flows=1, congestion=control, seconds=TCP_SECONDS)
             began = time.monotonic()
             with net.background(flow) as others:
                 result = run(
@@ -91,5 +91,5 @@ class _Clock:
     def __init__(self, seen: list[float]) -> None:
         self.seen = seen
 
-    def __call__(self, where: str, net: Any) -> None:
+    def __call__(self, where: str, net: Fabric) -> None:
         self.seen.append(time.monotonic())

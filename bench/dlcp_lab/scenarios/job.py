@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from dlcp_lab.emulation import Fabric, FabricError, Plan, fabric
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, Hosts, running
 from dlcp_lab.ranks.processes import Place
 from dlcp_lab.report.statistic import slowest
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl.checkout import from_checkout
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.status import query
 from dlcpd.daemon.config import NetworkTable
@@ -80,18 +80,17 @@ class Result:
         return [max(round_) for round_ in self.times]
 
 
-At = Callable[[str, Any], None]  # called with a phase's name, or "round", and the fabric
+At = Callable[[str, Fabric], None]  # called with a phase's name, or "round", and the fabric
 
 
 @contextmanager
-def on_fabric(plan: dict[str, Any], network: dict[str, Any]) -> Iterator[tuple[Any, Hosts]]:
-    """A fabric with a daemon on each host; `plan` are fields of dlcp_lab.emulation's Plan.
+def on_fabric(plan: dict[str, Any], network: dict[str, Any]) -> Iterator[tuple[Fabric, Hosts]]:
+    """A fabric with a daemon on each host; `plan` are fields of Plan.
 
     Raises: BadConfig when this machine cannot make one.
     """
-    emulation = from_checkout("dlcp_lab.emulation", "bench")
     try:
-        with emulation.fabric(emulation.Plan(**plan)) as net:
+        with fabric(Plan(**plan)) as net:
             rails = range(net.plan.rails)
             plans = [
                 HostPlan(
@@ -105,12 +104,12 @@ def on_fabric(plan: dict[str, Any], network: dict[str, Any]) -> Iterator[tuple[A
             ]
             with running(plans) as hosts:
                 yield net, hosts
-    except emulation.FabricError as exc:
+    except FabricError as exc:
         raise BadConfig(f"bench: {exc}") from exc
 
 
 def run(
-    net: Any, hosts: Hosts, job: Job, *, seed: int, output: Output, at: At = lambda *_: None
+    net: Fabric, hosts: Hosts, job: Job, *, seed: int, output: Output, at: At = lambda *_: None
 ) -> dict[str, dict[str, Result]]:
     """Run a job; phase -> transport -> result. `at` may change the fabric between rounds."""
     everyone = tuple(range(len(hosts.members)))

@@ -2,8 +2,9 @@
 
 import argparse
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
+from dlcp_lab.emulation import Fabric
 from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, on_fabric, run
@@ -55,7 +56,7 @@ def _phases() -> "list[Phase]":
     ]
 
 
-def _at(where: str, net: Any) -> None:
+def _at(where: str, net: Fabric) -> None:
     if where.startswith(("random", "bursts")):
         kind, share = where.split(",", maxsplit=1)[0].split()
         net.lose(float(share), burst_length=BURST if kind == "bursts" else 0.0)

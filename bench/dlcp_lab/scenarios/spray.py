@@ -6,6 +6,7 @@ import time
 from statistics import median
 from typing import Any, Final
 
+from dlcp_lab.emulation import Fabric
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
 from dlcpd.contract.traffic import traffic_classes
@@ -62,7 +63,7 @@ def _measure(
     phase = Phase("even", (Operation(SIZE),), ROUNDS, 3)
     marks: list[dict[str, Any]] = []
 
-    def at(where: str, net: Any) -> None:
+    def at(where: str, net: Fabric) -> None:
         if where == "even":
             time.sleep(SETTLE)
         marks.append(net.statistics())
@@ -107,7 +108,7 @@ def _unequal(seeds: range, output: Output, found: Findings) -> None:
     found.claim("unequal paths: share of their sum", shares[True], 0.95, at_most=False)
 
 
-def _make_unequal(where: str, net: Any) -> None:
+def _make_unequal(where: str, net: Fabric) -> None:
     if where == "unequal":
         for spine, rate in enumerate(UNEQUAL):
             for leaf in range(2):
@@ -142,7 +143,7 @@ class _Saboteur:
         self.rounds = 0
         self._threads: list[threading.Thread] = []
 
-    def at(self, where: str, net: Any) -> None:
+    def at(self, where: str, net: Fabric) -> None:
         """At a barrier: all ranks stand still."""
         if where == "cut":
             time.sleep(SETTLE)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 
@@ -49,6 +48,8 @@ class Digits(Task):
     steps = 80
 
     def __init__(self) -> None:
+        from sklearn.datasets import load_digits  # noqa: PLC0415  # others need no scikit-learn
+
         images, labels = load_digits(return_X_y=True)
         generator = torch.Generator().manual_seed(0)
         order = torch.randperm(len(labels), generator=generator)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dlcp_lab.bench.all_reduce import heading, network_table, rows_of, verdicts
-from dlcp_lab.ranks.hosts import apart, on_loopback
+from dlcp_lab.bench.all_reduce import heading, rows_of, verdicts
+from dlcp_lab.ranks.hosts import apart, network_table, on_loopback
 from dlcpd.ctl.arguments import parser
 
 SIZE = 1 << 20

@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from dlcp_lab.report.amounts import fraction, show_fraction, show_size, size, sizes, whole
+from dlcp_lab.report.amounts import fraction, show_fraction, show_size, size, sizes
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,6 @@ def test_fraction(text: str, value: float) -> None:
 def test_what_is_no_fraction(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="no fraction"):
         fraction(text)
-
-
-def test_whole_keeps_to_its_limits() -> None:
-    parse = whole(2, 8)
-    assert [parse("2"), parse("8")] == [2, 8]
-    for text in ("1", "9", "two", "2.0"):
-        with pytest.raises(argparse.ArgumentTypeError, match=r"2\.\.8"):
-            parse(text)
 
 
 @pytest.mark.parametrize(
