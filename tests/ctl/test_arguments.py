@@ -36,4 +36,14 @@ def test_status_needs_no_torch(tmp_path: Path) -> None:
     done = dlcpctl_without((), *line, forbidden=ABSENT)
     assert done.returncode == command.FAILED
     assert "no daemon answers" in done.stderr
+    assert "dlcpd --config FILE" in done.stderr
     assert "[daemon_unavailable]" in done.stderr
+
+
+def test_the_json_file_is_looked_at_before_anything_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "absent" / "x.json"
+    # Without the check it would be the daemon, asked first, that is complained about.
+    assert command.main(["status", "--socket", "/nowhere", "--json", str(file)]) == command.USAGE
+    assert capsys.readouterr().err.startswith(f"dlcpctl: --json {file}: there is no folder")
