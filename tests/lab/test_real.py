@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlcp_lab.demo import command as demo_command
-from dlcp_lab.ranks import launch
-from dlcp_lab.ranks.hosts import on_loopback, running
-from dlcp_lab.report.checks import OPEN, broken
-from dlcp_lab.training import learning
+from dlcp_lab.report.checks import OPEN
 from dlcpd.ctl.main import main
 
 
@@ -67,23 +63,6 @@ def test_verify_without_loss_judges_no_positions(tmp_path: Path) -> None:
     code, document = result("verify --hosts 2 --loss 0 --mode bounded", tmp_path)
     assert code == 0
     assert [c["promise"] for c in document["checks"] if c["verdict"] == OPEN] == ["P5"]
-
-
-def test_a_short_demo_learns_and_holds_its_promises() -> None:
-    """A fifth of the steps on two hosts: enough to leave the exact warm-up."""
-    with running(on_loopback(2, 2, loss=0.02, digest_every=1)) as hosts:
-        port = {"MASTER_PORT": str(demo_command._free_port())}  # noqa: SLF001
-        work = launch.Work("dlcp_lab.demo.rank", {"share": 0.2}, 100.0, port)
-        ranks = launch.run(hosts, work, progress=lambda _: None)
-    runs = [list(run) for run in zip(*ranks, strict=True)]
-    tasks = demo_command.by_task(runs)
-    assert len(tasks) == 2
-    for task in tasks.values():
-        assert list(task) == ["gloo", "exact", "bounded"]
-        assert broken(list(demo_command.judge(task))) == []
-        assert learning.total(task["bounded"], "given_up") > 0
-        curve = learning.losses_at_marks(task["bounded"])
-        assert curve[-1] < curve[0]
 
 
 @pytest.mark.netns

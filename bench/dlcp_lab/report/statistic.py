@@ -2,7 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Final, Self
+
+# 0.99 quantiles of Student's t, by degrees of freedom.
+_T99: Final = {1: 31.821, 2: 6.965, 3: 4.541, 4: 3.747, 5: 3.365, 6: 3.143, 7: 2.998}
 
 
 def percentile(values: Sequence[float], q: float) -> float:
@@ -27,6 +32,16 @@ class Spread:
     def of(cls, values: Sequence[float]) -> Self:
         """Of a sample that is not empty."""
         return cls(*(percentile(values, q) for q in (0.1, 0.5, 0.9, 0.99)))
+
+
+def prediction_limit(samples: Sequence[float]) -> float:
+    """What one more draw of the same normal distribution exceeds with a chance of 1 %.
+
+    mean + t(0.99, n - 1) * s * sqrt(1 + 1/n), for 2 to 8 samples. Unbiased for normal draws; what
+    is skewed to the right exceeds it more often.
+    """
+    count = len(samples)
+    return fmean(samples) + _T99[count - 1] * stdev(samples) * sqrt(1 + 1 / count)
 
 
 def slowest(times: Sequence[Sequence[float]]) -> list[float]:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 import dlcp_client
 from dlcp_client import cross_step, ddp
 from dlcp_lab.ranks.rank import Conductor
+from dlcp_lab.training import rank_order
 from dlcp_lab.training.tasks import Task
 from dlcp_lab.training.traffic_seen import seen
 from dlcpd.ctl.status import query
@@ -32,9 +33,12 @@ class Register(Protocol):
 
 REGISTER: Final[dict[str, Register]] = {
     "gloo": lambda model, optimizer: None,
+    "reference": lambda model, optimizer: rank_order.register(model),
     "exact": lambda model, optimizer: ddp.register(model, dlcp_client.exact()),
-    "bounded": lambda model, optimizer: ddp.register(model),
-    "bounded, cross-step": cross_step.register,
+    "bounded": lambda model, optimizer: ddp.register(model, dlcp_client.bounded()),
+    "bounded, cross-step": lambda model, optimizer: cross_step.register(
+        model, optimizer, dlcp_client.bounded()
+    ),
 }
 
 
@@ -73,6 +77,7 @@ def train(conductor: Conductor, training: Training) -> dict[str, Any]:
     return {
         "task": task.name,
         "transport": training.transport,
+        "seed": training.seed,
         "score_name": task.score_name,
         "losses": losses,
         "times": times,

@@ -12,32 +12,9 @@ from typing import Any
 import pytest
 
 from dlcp_lab.ranks import launch, processes
-from dlcp_lab.ranks.hosts import Host, HostPlan, Hosts
+from dlcp_lab.ranks.hosts import Hosts
 from dlcp_lab.ranks.launch import RankFailed, Work
 from dlcpd.contract.errors import BadTensor, DaemonUnavailable, DeadlineExceeded, DlcpError
-
-
-class Sleeper:
-    """Stands where a daemon would; Popen's interface, as far as launch looks at it."""
-
-    pid = 0
-
-    def __init__(self, status: int | None = None) -> None:
-        self.status = status
-
-    def poll(self) -> int | None:
-        return self.status
-
-
-@pytest.fixture
-def hosts(tmp_path: Path) -> Hosts:
-    members = []
-    for name in ("a", "b", "c"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "log").write_text("last words\n")
-        child = processes.Child("dlcpd", Sleeper(), tmp_path / name / "log")  # type: ignore[arg-type]
-        members.append(Host(HostPlan(name, ("127.0.0.1",)), tmp_path / name, child))
-    return Hosts(tmp_path, members)
 
 
 def run(hosts: Hosts, timeout: float = 60.0, **arguments: str) -> list[Any]:
