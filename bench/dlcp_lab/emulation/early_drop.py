@@ -9,12 +9,12 @@ import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from dlcp_lab.emulation.namespaces import command, own_name, remove, unavailable
 from dlcp_lab.emulation.plan import FabricError, Plan, bits_per_second
 from dlcp_lab.emulation.queues import GUARANTEED, queue_lines, queues, thresholds
+from dlcp_lab.emulation.scratch import scratch_folder
 
 SOURCE: Final = Path(__file__).with_name("early_drop.bpf.c")
 # The real queue drains in fits, as timers come; a count that is as fast would fall behind it.
@@ -25,7 +25,7 @@ MINOR: Final = 0x20  # class of the first queue's early drops; those of the othe
 DSCPS: Final = 64
 FIRST: Final = 1  # preference of the filter
 
-_objects: Final = TemporaryDirectory(prefix="dlcpd-bpf-")
+_objects: Final = scratch_folder()
 
 
 @cache

@@ -62,6 +62,12 @@ def cleanup() -> list[str]:
     return left
 
 
+def owners() -> list[int]:
+    """Processes whose fabrics there are."""
+    found = (_OURS.fullmatch(name) for name in namespaces())
+    return sorted({int(match[2]) for match in found if match and match[2]})
+
+
 def remove(names: Sequence[str]) -> None:
     """Kill what runs in these namespaces, and remove them. Those that are gone are no error."""
     # A process that outlives its namespace's name would keep the links alive, unseen.

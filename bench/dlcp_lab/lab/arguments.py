@@ -24,7 +24,9 @@ def add(commands: Commands) -> None:
     made.add_argument("--timeout", type=float, default=3600.0, help="seconds (%(default)s)")
     made.add_argument("argv", nargs="*", metavar="PROGRAM", help="after --, with its arguments")
     made = _lab_command(actions, "down", lab.down, "Remove a fabric and end what runs in it.")
-    made.add_argument("--all", action="store_true", help="remove all of them")
+    made.add_argument(
+        "--all", action="store_true", help="remove all of them, and what killed runs left"
+    )
     _add_lab_changes(actions)
 
 

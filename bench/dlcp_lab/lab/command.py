@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
-from dlcp_lab.emulation import Fabric, FabricError, Plan
+from dlcp_lab.emulation import Fabric, FabricError, Plan, namespaces, scratch
 from dlcp_lab.lab import labs, ranks
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import table
@@ -68,11 +68,17 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 
 def down(options: argparse.Namespace, output: Output) -> int:
-    """Take labs down, with everything that runs in them."""
+    """Take labs down, with everything that runs in them; with --all, also what killed runs left."""
     with _refusals():
         names = labs.names() if options.all else [options.name]
         removed = [namespace for name in names for namespace in labs.down(name)]
+        if options.all:
+            removed += namespaces.cleanup()
     output.line(f"{len(removed)} namespaces removed")
+    if options.all:
+        output.line(f"{len(scratch.cleanup())} folders of killed runs removed")
+        for owner in namespaces.owners():
+            output.line(f"what process {owner} runs stays; end it first to remove its fabric")
     output.document(removed)
     return 0
 

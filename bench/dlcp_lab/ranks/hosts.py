@@ -4,7 +4,6 @@ import os
 import selectors
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from dlcp_lab.emulation.scratch import scratch_folder
 from dlcp_lab.ranks.processes import ANYWHERE, Child, Place, environment, start
 from dlcpd.contract.errors import DaemonUnavailable
 from dlcpd.daemon.config import ChecksTable, Config, DaemonTable, InjectTable, LocalPath, parse
@@ -127,7 +127,7 @@ def running(plans: Sequence[HostPlan]) -> Iterator[Hosts]:
     Raises: DaemonUnavailable with the daemon's own last line.
     """
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dlcpctl-")))
+        folder = Path(stack.enter_context(scratch_folder()))
         hosts = Hosts(folder)
         doors = [_begin(stack, hosts, plan) for plan in plans]
         deadline = time.monotonic() + START_TIMEOUT

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,16 +143,3 @@ def test_without_the_rights_the_reason_is_named(
     monkeypatch.setenv("PATH", "/nowhere")
     assert command.main(["lab", *action.split()]) == command.USAGE
     assert "no emulated fabric here: ip, tc, nft, ethtool not found" in capsys.readouterr().err
-
-
-def test_outside_a_checkout_the_reason_is_named(tmp_path: Path) -> None:
-    """A package that was installed has no bench beside it."""
-    program = (
-        "import sys\nsys.modules['bench'] = None\n"
-        "from dlcpd.ctl.main import main\nsys.exit(main(['lab', 'status']))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert done.returncode == command.USAGE
-    assert "part of the source checkout" in done.stderr
