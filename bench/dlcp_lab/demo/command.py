@@ -23,7 +23,7 @@ from dlcpd.ctl.output import Output
 HOSTS: Final = 4
 PATHS: Final = 2
 LOSS: Final = 0.01  # injected
-TIMEOUT: Final = 900.0  # seconds; the demo takes two to three minutes on two idle cores
+TIMEOUT: Final = 900.0  # seconds; the demo takes about three minutes on two idle cores
 PEER_TIMEOUT: Final = 2.0  # seconds; eight processes share these cores, and starved is not dead
 QUICK: Final = 0.35  # of the steps, with --quick
 COUNTS: Final = ("sent", "lost", "repaired", "given_up", "returned")
@@ -127,7 +127,7 @@ def other_order(tasks: Sequence[Trained]) -> Iterator[str]:
     for trained in tasks:
         yield (
             f"Gloo adds in another order, which moves the losses of {trained.name} by up to "
-            f"{apart(trained.runs['gloo'], trained.runs['exact']):.3%}: no fault of either"
+            f"{apart(trained.runs['gloo'], trained.runs['exact']):.3%}; not judged"
         )
 
 
