@@ -31,14 +31,14 @@ def parser(
 
 
 def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
-    door = environ.get("DLCPD_SOCKET") or DaemonTable().socket
+    default = environ.get("DLCPD_SOCKET") or DaemonTable().socket
     for name, run, text in (
         ("status", status, "Show a daemon's sessions, paths and counters."),
         ("peers", peers, "Show the peers of a daemon's sessions, path by path."),
     ):
         made = command(commands, name, run, text)
         made.add_argument(
-            "--socket", default=door, metavar="S", help="session socket (%(default)s)"
+            "--socket", default=default, metavar="S", help="session socket (%(default)s)"
         )
         if name == "status":
             made.add_argument(

@@ -34,7 +34,7 @@ def command(
         name, help=text, description=text, allow_abbrev=False
     )
     made.add_argument("--json", metavar="FILE", help='also write JSON; "-" = to stdout')
-    made.set_defaults(run=run, needs=tuple(needs), full_name=made.prog)
+    made.set_defaults(run=run, needs=tuple(needs), full_name=made.prog.removeprefix("dlcpctl "))
     return made
 
 

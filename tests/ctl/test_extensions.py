@@ -56,9 +56,9 @@ def test_operating_works_without_the_package_that_measures() -> None:
 def test_needs_name_what_is_missing_and_its_extra_once() -> None:
     there = Need("json", "json", "x")
     absent = [Need(f"no_module_{n}", f"project-{n}", "extra") for n in range(2)]
-    check_needs("dlcpctl greet", [there])
+    check_needs("greet", [there])
     with pytest.raises(BadConfig, match=r"greet needs project-0 and project-1, .*dlcpd\[extra\]'"):
-        check_needs("dlcpctl greet", [there, *absent])
+        check_needs("greet", [there, *absent])
 
 
 def test_whole_keeps_to_its_limits() -> None:

@@ -94,5 +94,5 @@ def test_what_is_not_installed_is_named_with_the_way_to_get_it(
 ) -> None:
     done = dlcpctl_without(ABSENT, *line.split())
     assert done.returncode == command.USAGE
-    needs = f"dlcpctl: dlcpctl {line} needs {lacks}, which {sys.executable} does not have"
+    needs = f"dlcpctl: {line} needs {lacks}, which {sys.executable} does not have"
     assert done.stderr == f"{needs}: pip install {advice}\n"

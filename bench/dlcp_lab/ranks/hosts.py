@@ -117,7 +117,7 @@ class Hosts:
         """Raises: DaemonUnavailable naming the first host whose daemon is gone."""
         for host in self.members:
             if host.daemon.process.poll() is not None:
-                raise DaemonUnavailable(f"{host.plan.name}: {host.daemon.obituary()}")
+                raise DaemonUnavailable(f"{host.plan.name}: {host.daemon.how_it_ended()}")
 
 
 @contextmanager
@@ -129,10 +129,10 @@ def running(plans: Sequence[HostPlan]) -> Iterator[Hosts]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(scratch_folder()))
         hosts = Hosts(folder)
-        doors = [_begin(stack, hosts, plan) for plan in plans]
+        notices = [_begin(stack, hosts, plan) for plan in plans]
         deadline = time.monotonic() + START_TIMEOUT
-        for host, door in zip(hosts.members, doors, strict=True):
-            _wait_ready(host, door, deadline)
+        for host, notice in zip(hosts.members, notices, strict=True):
+            _wait_ready(host, notice, deadline)
         yield hosts
 
 
@@ -141,8 +141,8 @@ def _begin(stack: ExitStack, hosts: Hosts, plan: HostPlan) -> socket.socket:
     folder = hosts.folder / plan.name
     folder.mkdir()
     (folder / "dlcpd.toml").write_text(plan.configuration(folder))
-    door = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-    door.bind(str(folder / "notify"))
+    notice = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    notice.bind(str(folder / "notify"))
     child = start(
         "dlcpd",
         "--config",
@@ -154,20 +154,20 @@ def _begin(stack: ExitStack, hosts: Hosts, plan: HostPlan) -> socket.socket:
     )
     stack.callback(child.stop, signal.SIGTERM)
     hosts.members.append(Host(plan, folder, child))
-    return door
+    return notice
 
 
-def _wait_ready(host: Host, door: socket.socket, deadline: float) -> None:
+def _wait_ready(host: Host, notice: socket.socket, deadline: float) -> None:
     """Raises: DaemonUnavailable."""
     pidfd = os.pidfd_open(host.daemon.process.pid)
     try:
         with selectors.DefaultSelector() as selector:
-            selector.register(door, selectors.EVENT_READ)
+            selector.register(notice, selectors.EVENT_READ)
             selector.register(pidfd, selectors.EVENT_READ)
             ready = [key.fd for key, _ in selector.select(max(0.0, deadline - time.monotonic()))]
     finally:
         os.close(pidfd)
-    if door.fileno() in ready:
+    if notice.fileno() in ready:
         return
-    ended = f"ended: {host.daemon.obituary()}" if ready else f"not ready in {START_TIMEOUT:g} s"
+    ended = f"ended: {host.daemon.how_it_ended()}" if ready else f"not ready in {START_TIMEOUT:g} s"
     raise DaemonUnavailable(f"{host.plan.name}: {ended}")

@@ -76,7 +76,7 @@ class Rank:
         found = [json.loads(line) for line in lines]
         if not data and not self.ended:
             self.child.process.wait(FIRST_ERROR_WAIT)
-            found.append(["error", RankFailed.code, self.child.obituary()])
+            found.append(["error", RankFailed.code, self.child.how_it_ended()])
         return found
 
 
@@ -214,5 +214,5 @@ def _blame(rank: Rank) -> tuple[int, float]:
 def _named(rank: Rank) -> DlcpError:
     assert rank.error is not None  # noqa: S101  # the caller looked
     if isinstance(rank.error, RankFailed):
-        return rank.error  # an obituary names the rank already
+        return rank.error  # how it ended names the rank already
     return error_for(rank.error.code, f"rank {rank.number} on {rank.host.plan.name}: {rank.error}")

@@ -12,7 +12,7 @@ from typing import Final
 
 PACKAGES: Final = ("dlcpd", "dlcp_client", "dlcp_lab")  # what a child imports
 STOP_TIMEOUT: Final = 5.0  # seconds from the request to end to the kill
-LAST_WORDS: Final = 400  # characters of a log's last line in an error
+LAST_LINE: Final = 400  # characters of a log's last line in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class Child:
     process: "subprocess.Popen[bytes]"
     log: Path
 
-    def obituary(self) -> str:
+    def how_it_ended(self) -> str:
         """How it ended, and its last line."""
         status = self.process.poll()
         how = f"exited with status {status}"
         if status is not None and status < 0:
             how = f"was killed by {signal.Signals(-status).name}"
         lines = self.log.read_text(errors="replace").strip().splitlines()
-        words = f"; its last line: {lines[-1][-LAST_WORDS:]}" if lines else ", without a word"
+        words = f"; its last line: {lines[-1][-LAST_LINE:]}" if lines else ", without a word"
         return f"{self.name} (process {self.process.pid}) {how}{words}"
 
     def stop(self, request: signal.Signals) -> None:
@@ -66,10 +66,10 @@ def start(
 ) -> Child:
     """Run `python -m module arguments`."""
     inside = ("ip", "netns", "exec", place.namespace) if place.namespace else ()
-    leash = (sys.executable, "-m", "dlcp_lab.ranks.leash", str(os.getpid()))
+    with_parent = (sys.executable, "-m", "dlcp_lab.ranks.with_parent", str(os.getpid()))
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*inside, *leash, module, *arguments],
+            [*inside, *with_parent, module, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

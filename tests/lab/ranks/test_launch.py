@@ -110,7 +110,7 @@ def test_children_end_when_this_process_is_killed(tmp_path: Path) -> None:
     with parent:
         assert parent.stdout
         pidfd = os.pidfd_open(int(parent.stdout.readline()))
-        while not (tmp_path / "log").read_text():  # it says that its leash is on
+        while not (tmp_path / "log").read_text():  # it says that it will end with its parent
             pass
         parent.send_signal(signal.SIGKILL)
     assert select.select([pidfd], [], [], 30.0)[0]

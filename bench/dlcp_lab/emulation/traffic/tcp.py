@@ -31,16 +31,16 @@ def send(address: str, port: int, *, flows: int, congestion: str, seconds: float
 
 def receive(port: int, *, interval: float) -> None:
     """Count what arrives until all flows that came have ended."""
-    with selectors.DefaultSelector() as ready, socket.create_server(("", port)) as door:
-        ready.register(door, selectors.EVENT_READ)
+    with selectors.DefaultSelector() as ready, socket.create_server(("", port)) as listener:
+        ready.register(listener, selectors.EVENT_READ)
         counts: dict[int, int] = {}
         start = time.monotonic()
         report = start + interval
         print(json.dumps({"seconds": 0.0, "bytes": []}), flush=True)
         while not counts or len(ready.get_map()) > 1:
             for key, _events in ready.select(TICK):
-                if key.fileobj is door:
-                    flow, _address = door.accept()
+                if key.fileobj is listener:
+                    flow, _address = listener.accept()
                     ready.register(flow, selectors.EVENT_READ)
                     counts[flow.fileno()] = 0
                 else:

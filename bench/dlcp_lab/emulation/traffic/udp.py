@@ -54,23 +54,23 @@ def receive(port: int, *, interval: float) -> None:
     """Count datagrams by TOS byte until ended; a last line follows SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     counts: dict[int, int] = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
-        door.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        door.bind(("", port))
-        door.settimeout(interval)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        receiver.bind(("", port))
+        receiver.settimeout(interval)
         _report(counts)
         try:
-            _count(door, counts, interval)
+            _count(receiver, counts, interval)
         finally:
             _report(counts)
 
 
-def _count(door: socket.socket, counts: dict[int, int], interval: float) -> None:
+def _count(receiver: socket.socket, counts: dict[int, int], interval: float) -> None:
     report = time.monotonic() + interval
     while True:
         try:
-            _data, ancillary, _flags, _address = door.recvmsg(65536, 64)
+            _data, ancillary, _flags, _address = receiver.recvmsg(65536, 64)
             tos = int(ancillary[0][2][0])
             counts[tos] = counts.get(tos, 0) + 1
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""`python -m dlcp_lab.ranks.leash PARENT MODULE ...`: runs a module that ends when its parent does.
+"""`python -m dlcp_lab.ranks.with_parent PID MODULE ...`: a module that ends with its parent.
 
 So nobody stays behind when dlcpctl is killed. Here and not in a preexec_fn of the
 parent: that one runs between fork and exec, where a process with threads may deadlock.
@@ -18,7 +18,7 @@ def main() -> None:
     """Never returns normally unless the module does."""
     parent, module = int(sys.argv[1]), sys.argv[2]
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it ended before the leash was on
+    if os.getppid() != parent:  # it ended before the request above
         sys.exit(1)
     del sys.argv[1:3]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
