@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from dlcp_lab.emulation import early_drop
 
 pytestmark = pytest.mark.timeout(600)  # seconds; builds fetch setuptools, and machines are shared
 ROOT: Final = Path(__file__).parents[2]
+PACKAGES: Final = ("dlcp_client", "dlcp_lab", "dlcpd", "switchcfg")
 # Of a checkout, what git ignores or keeps for itself.
 NOT_SOURCE: Final = (
     ".git", ".venv", "build", "dist", "shared", "*.egg-info", "__pycache__", ".*_cache",
@@ -29,6 +31,7 @@ class Installed:
     """A virtual environment with the wheel, and an empty folder to stand in."""
 
     sdist: Path
+    wheel: Path
     environment: Path
     empty: Path
 
@@ -66,7 +69,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     libraries = sysconfig.get_path("purelib", vars={"base": str(environment)})
     Path(libraries, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     (folder / "empty").mkdir()
-    return Installed(sdist, environment, folder / "empty")
+    return Installed(sdist, wheel, environment, folder / "empty")
 
 
 def _check_run(*words: str) -> None:
@@ -74,10 +77,16 @@ def _check_run(*words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("package", ["dlcpd", "dlcp_client", "dlcp_lab", "switchcfg"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_every_package_comes_from_the_wheel(installed: Installed, package: str) -> None:
     where = installed.run("python", "-c", f"import {package}; print({package}.__file__)")
     assert where.stdout.startswith(str(installed.environment)), where.stderr
+
+
+def test_the_wheel_brings_these_packages_and_no_other(installed: Installed) -> None:
+    with zipfile.ZipFile(installed.wheel) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
 
 
 def test_the_source_distribution_can_be_read_tested_and_pinned(installed: Installed) -> None:

@@ -23,7 +23,7 @@ from dlcpd.ctl.output import Output
 HOSTS: Final = 4
 PATHS: Final = 2
 LOSS: Final = 0.01  # injected
-TIMEOUT: Final = 900.0  # seconds; the demo takes about three minutes on two idle cores
+TIMEOUT: Final = 1800.0  # seconds; the demo takes about three minutes on two idle cores
 PEER_TIMEOUT: Final = 2.0  # seconds; eight processes share these cores, and starved is not dead
 QUICK: Final = 0.35  # of the steps, with --quick
 COUNTS: Final = ("sent", "lost", "repaired", "given_up", "returned")

@@ -9,12 +9,13 @@ import pytest
 from dlcp_lab.bench.all_reduce import heading, rows_of, verdicts
 from dlcp_lab.ranks.hosts import apart, network_table, on_loopback
 from dlcpd.ctl.arguments import parser
+from dlcpd.ctl.extensions import installed
 
 SIZE = 1 << 20
 
 
 def options(*more: str) -> argparse.Namespace:
-    return parser({}).parse_args(["bench", "all-reduce", "--sizes", "1M", *more])
+    return parser({}, installed()).parse_args(["bench", "all-reduce", "--sizes", "1M", *more])
 
 
 def series(times: list[float], **counts: int) -> dict[str, Any]:

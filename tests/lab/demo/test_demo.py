@@ -13,6 +13,7 @@ from dlcp_lab.ranks.hosts import on_loopback, running
 from dlcp_lab.report.checks import broken
 from dlcp_lab.training.learning import losses_at_marks, total
 
+pytestmark = pytest.mark.timeout(400)  # seconds; 45 on two idle cores, both together
 # What each library of torch is told to use. Each of the three changes results here: another width
 # of vectors is another order of addition. The oldest sets do too, at three times the cost.
 SETS: Final = {
@@ -30,7 +31,7 @@ def trained(instruction_set: str) -> list[Trained]:
     """A sixth of the demo's steps on two hosts: enough to leave the exact warm-up."""
     environ = SETS[instruction_set] | {"MASTER_PORT": str(free_port())}
     with running(on_loopback(2, 2, loss=0.02, digest_every=1)) as hosts:
-        work = launch.Work("dlcp_lab.demo.rank", {"share": 0.16}, 100.0, environ)
+        work = launch.Work("dlcp_lab.demo.rank", {"share": 0.16}, 300.0, environ)
         ranks = launch.run(hosts, work, progress=lambda _: None)
     return by_task([list(run) for run in zip(*ranks, strict=True)])
 
