@@ -48,8 +48,8 @@ def query(path: str, ledger: int) -> dict[str, Any]:
             ) from exc
         except OSError as exc:
             raise DaemonUnavailable(
-                f"{path}: no daemon answers ({exc.strerror}); start one (dlcpd --config FILE), "
-                f"or give its socket with --socket or DLCPD_SOCKET"
+                f"{path}: no daemon answers ({exc.strerror}); start it (dlcpd --config FILE), "
+                f"or give its socket with --socket"
             ) from exc
     assert isinstance(answer, Status)  # noqa: S101  # _ask checked it
     return answer.report

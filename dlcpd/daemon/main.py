@@ -8,7 +8,9 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import uvloop
 
 from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig, DlcpError
@@ -51,25 +53,9 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     _raise_descriptor_limit()
     log.configure(config.daemon.log_level, config.daemon.log_format)
     client = inherited_socket(options.session_fd) if options.embedded else None
-    loop = event_loop_factory()
     service = Service(resolved(config), os.environ, engine_command)
-    with asyncio.Runner(loop_factory=loop) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(service.run(client))
-
-
-def event_loop_factory() -> Any:
-    """uvloop's.
-
-    Raises: BadConfig when it is not installed.
-    """
-    try:
-        import uvloop  # noqa: PLC0415  # its absence is told, not a traceback
-    except ImportError as exc:
-        raise BadConfig(
-            f"the daemon needs uvloop, which {sys.executable} does not have ({exc}): "
-            f"pip install uvloop"
-        ) from exc
-    return uvloop.new_event_loop
 
 
 def inherited_socket(descriptor: int) -> socket.socket:
