@@ -28,6 +28,7 @@ _CONTEXT.set_forkserver_preload(
 )
 
 Program = Callable[..., Any]
+_kept: list[Any] = []
 
 
 @contextmanager
@@ -41,6 +42,8 @@ def job(backend: str, store: str, rank: int, size: int, **options: Any) -> Itera
     name = "gloo" if backend == "gloo" else "dlcp"
     given = {"timeout": TIMEOUT} | options
     dist.init_process_group(name, f"file://{store}", rank=rank, world_size=size, **given)
+    # Gloo's threads may hold the last reference to a group, whose end would then join themselves.
+    _kept.append(dist.group.WORLD)
     try:
         yield
     finally:
