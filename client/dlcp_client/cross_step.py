@@ -7,22 +7,27 @@ instead of `ddp.register`, and the training loop stays as it is.
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch._C._distributed_c10d import GradBucket
+from torch.amp import GradScaler
 from torch.futures import Future
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
-from dlcpd.contract.policy import LossPolicy, bounded
+from dlcpd.contract.policy import EXACT, LossPolicy
 
 from .buckets import Placed, contents, cut
 from .ddp import DEFAULT_WARMUP
 from .deferred_step import DeferredStep
+from .joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, connect
 from .lazy_parameters import Piece, attach, awaited, drop, forget, land_parameter
 from .ledger import Ledger
 from .model_session import check_model, session_for
@@ -104,7 +109,7 @@ class Registration:
         if self.session is None or not self._open:
             raise SessionClosed("this model's gradients do not go through dlcpd any more")
         check_backward(self._model)
-        self.rules.begin(bucket)
+        self.rules.begin(bucket, self.session)
         for run in cut(contents(bucket), self.rules.class_of):
             self._submit(self.session, bucket.buffer(), run)
 
@@ -141,15 +146,20 @@ class Registration:
             raise untold
 
 
-def register(
+def register(  # noqa: PLR0913  # all but the first three by keyword
     model: DistributedDataParallel,
     optimizer: Optimizer,
-    policy: LossPolicy | None = None,
+    policy: LossPolicy = EXACT,
     *,
     session: Session | None = None,
     warmup_steps: int = DEFAULT_WARMUP,
+    scaler: GradScaler | None = None,
     fallback: bool = False,
-    **options: Any,
+    job: str | None = None,
+    socket: str | None = None,
+    arena_bytes: int = DEFAULT_ARENA,
+    timeout: float = DEFAULT_TIMEOUT,
+    config: str | Path | None = None,
 ) -> Registration:
     """As `ddp.register`, but nothing waits for all gradients. Every rank calls it.
 
@@ -163,23 +173,33 @@ def register(
             static_graph, mixed_precision, sparse gradients or compiled modules.
         optimizer: SGD, Adam or another of torch.optim that updates each parameter by itself;
             step() without closure or hooks.
-        policy, session, warmup_steps, fallback, options: as in `ddp.register`.
+        policy, session, warmup_steps, scaler, fallback: as in `ddp.register`.
+        job, socket, arena_bytes, timeout, config: as in `ddp.register`.
 
-    Raises: BadConfig, BadTensor, or what `connect` raises. An error during training is the
-        DlcpError itself, raised where the gradient is waited for, in the training's thread.
+    Raises: BadConfig, BadPolicy, BadTensor, or what `connect` raises; nothing is left open then.
+        An error during training is the DlcpError itself, raised where the gradient is waited for,
+        in the training's thread.
     """
     check_model(model)
     check_suitable(model, optimizer)
-    opened = None
-    if session is None:
-        session = opened = session_for(model, fallback=fallback, options=options)
-    rules = Rules(model.module, policy or bounded(), warmup_steps)
-    step = DeferredStep(optimizer)
-    registration = Registration(model, session, rules, step, owned=opened is not None)
-    if session is None:
-        registration.close()
-    else:
-        model.register_comm_hook(registration, _comm_hook)
+    rules = Rules(model.module, policy, warmup_steps, scaler)
+    with ExitStack() as undo:
+        undo.callback(rules.close)
+        opened = None
+        if session is None:
+            join = partial(
+                connect, group=model.process_group, job=job, socket=socket,
+                arena_bytes=arena_bytes, timeout=timeout, config=config,
+            )  # fmt: skip
+            session = opened = session_for(model, join, fallback=fallback, timeout=timeout)
+            if opened is not None:
+                undo.callback(opened.close)
+        step = DeferredStep(optimizer)
+        registration = Registration(model, session, rules, step, owned=opened is not None)
+        undo.callback(registration.close)
+        if session is not None:
+            model.register_comm_hook(registration, _comm_hook)
+            undo.pop_all()
     return registration
 
 

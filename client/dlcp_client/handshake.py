@@ -21,7 +21,7 @@ from dlcpd.contract.messages import (
 
 from .packets import MAX_DESCRIPTORS, close_all, encode, receive
 
-JOIN_MARGIN: Final = 5.0  # seconds after Join.timeout in which the daemon must have answered
+JOIN_MARGIN: Final = 2.0  # seconds after Join.timeout in which the daemon must have answered
 
 
 class Door:

@@ -1,7 +1,9 @@
 """A session for a DDP model: what the model must be, and what happens when a rank cannot join."""
 
 import logging
+import time
 import warnings
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch.distributed as dist
@@ -10,7 +12,6 @@ from torch.nn.parallel import DistributedDataParallel
 from dlcpd.contract.errors import BadConfig, BadTensor, DlcpError
 
 from . import ballot
-from .joining import DEFAULT_TIMEOUT, connect
 from .rendezvous import Place
 from .session import Session
 
@@ -24,6 +25,11 @@ def check_model(model: Any) -> None:
             f"register takes a DistributedDataParallel model, not {type(model).__name__}: "
             f"wrap it first"
         )
+    if model._comm_hooks:  # noqa: SLF001  # no public name
+        raise BadConfig(
+            "the model has a communication hook already, and DDP takes only one: register dlcpd's "
+            "alone, on a model that has none"
+        )
     devices = {str(p.device) for p in model.parameters() if p.device.type != "cpu"}
     if devices:
         raise BadTensor(
@@ -32,9 +38,15 @@ def check_model(model: Any) -> None:
 
 
 def session_for(
-    model: DistributedDataParallel, *, fallback: bool, options: dict[str, Any]
+    model: DistributedDataParallel,
+    join: Callable[[], Session],
+    *,
+    fallback: bool,
+    timeout: float,
 ) -> Session | None:
-    """A new session. None in a world of one, or when all ranks agreed to go without.
+    """The session that `join` makes. None in a world of one, or when all agreed to go without.
+
+    `timeout`: seconds that `join` takes at most; this takes VOTE_MARGIN more.
 
     Raises: what kept this rank, or another, from joining.
     """
@@ -42,13 +54,13 @@ def session_for(
     if dist.get_world_size(group) == 1:
         return None
     session, error = None, None
+    deadline = time.monotonic() + timeout
     try:
-        session = connect(group=group, **options)
+        session = join()
     except DlcpError as exc:
         error = exc
-    timeout = float(options.get("timeout", DEFAULT_TIMEOUT))
     try:
-        problem = ballot.hold(Place.of_group(group), error, fallback=fallback, timeout=timeout)
+        problem = ballot.hold(Place.of_group(group), error, fallback=fallback, deadline=deadline)
     except BaseException:
         if session:
             session.close()

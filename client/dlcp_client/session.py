@@ -83,6 +83,7 @@ class Session:
         name: str | None = None,
         critical: Iterable[Range] = (),
         layers: Iterable[Layer] = (),
+        scale: float = 1.0,
         result_only: bool = False,
     ) -> Work:
         """Reduce `tensor` over all ranks, in place. Returns before the end.
@@ -99,12 +100,16 @@ class Session:
             layers: (first byte, traffic class), ascending from 0: what lies from there on is
                 served in that class, within the policy's bound for it. By default all of
                 the tensor is in the policy's own class.
+            scale: loss scale that the values carry, as GradScaler.get_scale() says. What was given
+                up under another scale is brought back in this one.
             result_only: the caller will only read the tensor (one from `empty`) after the
                 end, then drop it. Done sooner: peers may still fetch parts of it.
 
         Raises: BadTensor, BadPolicy, ArenaFull, DeadlineExceeded, or what ended the session.
         """
-        asked = request(tensor, op, policy, name=name, critical=critical, layers=layers)
+        asked = request(
+            tensor, op, policy, name=name, critical=critical, layers=layers, scale=scale
+        )
         self._lane.pump()  # outcomes of operations that nobody waits for must not pile up
         self._table.raise_if_over()
         if not tensor.numel():

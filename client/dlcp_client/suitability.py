@@ -29,8 +29,6 @@ def check_suitable(model: DistributedDataParallel, optimizer: Any) -> None:
     for option, reason in _OPTIONS.items():
         if getattr(model, option, None):
             raise BadConfig(f"DistributedDataParallel({option}=...): {reason}; or {_INSTEAD}")
-    if model._comm_hooks:  # noqa: SLF001  # no public name
-        raise BadConfig("the model has a communication hook already, and DDP takes only one")
     for name, module in model.module.named_modules():
         if problem := _module_problem(module):
             raise BadConfig(f"module {name!r} ({type(module).__name__}) {problem}; or {_INSTEAD}")

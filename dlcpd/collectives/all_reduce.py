@@ -278,7 +278,9 @@ class AllReduce(Reduction):
             self._session.count("energy_veto", len(too_much))
             return too_much
         self._energy.spend(sender.weight[missing])
-        self._holes[sender.key[2]] = cut(sender.payload, sender.start, missing, self.segment_size)
+        self._holes[sender.key[2]] = cut(
+            sender.payload, sender.start, missing, self.segment_size, self.spec.scale
+        )
         paths = np.unique(sender.path_of[missing], return_counts=True)
         self._session.record(
             LedgerRow(self.number, self.spec.name, self._session.rank, rank, sender.key[2],

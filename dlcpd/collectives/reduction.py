@@ -31,6 +31,7 @@ class Spec:
     layers: list[list[int]] = field(default_factory=list)  # as in Submit
     drop_ranks: str = "magnitude"  # what segments get theirs by; "chance", or "none"
     give_up: bool = True  # False: whatever the bound, nothing here is given up
+    scale: float = 1.0  # loss scale of the contribution
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +69,7 @@ class Reduction:
         self._session = session
         if self.ready.fill == "residual" and self.spec.name:
             self._returned_holes = session.residuals.take(self._residual_key)
-            add_back(self.memory, self._returned_holes, self.ready.dtype)
+            add_back(self.memory, self._returned_holes, self.ready.dtype, self.spec.scale)
 
     def on_peer_ready(self, rank: int, now: float, *, late: bool) -> None:
         """Push this rank's contributions to `rank`; again if they came too early."""

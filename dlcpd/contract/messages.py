@@ -33,6 +33,8 @@ MAX_CRITICAL: Final = 4096  # critical ranges of one operation; ~ parameters of 
 MAX_LAYERS: Final = 4096  # rows of an operation; likewise
 MAX_ELEMENTS: Final = 1 << 30  # of one operation
 MAX_OPERATION: Final = (1 << 32) - 1  # u32 on the wire; a session ends before it wraps
+MIN_SCALE: Final = 2.0**-126  # of a loss: the normal numbers of float32, in which scalers keep it
+MAX_SCALE: Final = 2.0**127
 MAX_ARENA: Final = 1 << 36  # 64 GiB of address space, committed only as it is used
 
 DTYPES: Final = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
@@ -109,6 +111,8 @@ class Submit:
     tensor, whose segments are never given up. `layers` rows are [start byte, traffic
     class, bound in millionths], sorted, the first at 0: class and bound of what lies from
     there to the next row; without rows `traffic_class` and `max_loss` hold throughout.
+    `scale` is the loss scale that the values carry: a residual kept under another one is
+    brought back times `scale` / that one.
     """
 
     operation: int = integer(1, MAX_OPERATION)
@@ -124,6 +128,7 @@ class Submit:
     name: str = string(256)
     critical: list[list[int]] = rows(MAX_CRITICAL, int, int)
     layers: list[list[int]] = rows(MAX_LAYERS, int, int, int)
+    scale: float = real(MIN_SCALE, MAX_SCALE, default=1.0)
 
 
 @dataclass(frozen=True, slots=True)

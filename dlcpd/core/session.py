@@ -426,9 +426,11 @@ class Session:
         silent = now - flow.heard_at
         if silent >= self.peer_timeout and flow.unanswered >= PINGS_BEFORE_LOST:
             waiting = "; ".join(op.waiting_for() for op in list(self.operations.values())[:3])
+            from_where = f" from UDP {flow.address}" if flow.address else ""
             text = (
                 f"rank {flow.rank} on {flow.name} has not answered for {silent:.1f} s "
-                f"({flow.unanswered} pings on {len(flow.paths)} paths); waiting for {waiting}"
+                f"({flow.unanswered} pings on {len(flow.paths)} paths){from_where}; waiting for "
+                f"{waiting}"
             )
             self.fail_all(flow.rank, PeerLost(text))
             return

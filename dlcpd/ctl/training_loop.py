@@ -33,8 +33,10 @@ class Register(Protocol):
 REGISTER: Final[dict[str, Register]] = {
     "gloo": lambda model, optimizer: None,
     "exact": lambda model, optimizer: ddp.register(model, dlcp_client.exact()),
-    "bounded": lambda model, optimizer: ddp.register(model),
-    "bounded, cross-step": cross_step.register,
+    "bounded": lambda model, optimizer: ddp.register(model, dlcp_client.bounded()),
+    "bounded, cross-step": lambda model, optimizer: cross_step.register(
+        model, optimizer, dlcp_client.bounded()
+    ),
 }
 
 

@@ -86,7 +86,8 @@ class ChecksTable:
 class InjectTable:
     """[inject]: faults made on purpose, for tests and demonstrations."""
 
-    loss: float = real(0.0, 0.9, _ENGINE.inject_loss)  # fraction of arriving datagrams
+    # fraction of arriving datagrams; 1 = none arrives, as behind a firewall
+    loss: float = real(0.0, 1.0, _ENGINE.inject_loss)
     seed: int = integer(0, 1 << 32, _ENGINE.inject_seed)  # the same seed loses the same datagrams
 
 

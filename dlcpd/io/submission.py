@@ -47,6 +47,7 @@ class Workshop:
             ask.operation, ask.name, _ready(ask), now + ask.deadline, ask.in_place, ask.critical,
             config.digest_every, seed=session.number, layers=self._layers(ask),
             drop_ranks=_BASIS.get(config.drop_rank, "magnitude"), give_up=config.bounded_loss,
+            scale=ask.scale,
         )  # fmt: skip
         memory = arena[ask.offset : ask.offset + size]
         segment_size = self._config.segment_size
@@ -79,6 +80,8 @@ def _check_policy(ask: Submit) -> None:
         raise BadPolicy("a bounded operation needs a name, which keys its residual")
     if ask.reduce == "avg" and ask.dtype in INTEGERS:
         raise BadPolicy(f"avg of {ask.dtype} would round: use sum and divide")
+    if ask.scale != 1.0 and ask.dtype in INTEGERS:
+        raise BadPolicy(f"scale {ask.scale:g}: {ask.dtype} carries no loss scale")
 
 
 def _check_critical(ask: Submit, size: int) -> None:

@@ -90,7 +90,7 @@ def test_bounded_operations_and_their_ledger(tmp_path: Path) -> None:
 def test_ranks_that_disagree_are_told(pair: list[Session]) -> None:
     works = [s.all_reduce(torch.ones(8 + rank)) for rank, s in enumerate(pair)]
     for work in works:
-        with pytest.raises(RanksDisagree, match="operation 1"):
+        with pytest.raises(RanksDisagree, match="operation 2"):
             work.wait()
 
 

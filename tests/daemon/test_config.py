@@ -142,7 +142,7 @@ BAD = {
     "[network]\nsegment_size = '64'": ("[network] segment_size: is str, need int",),
     "[network]\nchunk_segments = 4097": ("[network] chunk_segments: 4097 is outside 1..4096",),
     "[network]\noffload = 1": ("[network] offload: is int, need bool",),
-    "[inject]\nloss = 1.0": ("[inject] loss: 1.0 is outside 0.0..0.9",),
+    "[inject]\nloss = 1.01": ("[inject] loss: 1.01 is outside 0.0..1.0",),
     "[inject\n": ("line 1",),
 }
 
