@@ -30,7 +30,7 @@ from .deferred_step import DeferredStep
 from .joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, connect
 from .lazy_parameters import Piece, attach, awaited, drop, forget, land_parameter
 from .ledger import Ledger
-from .model_session import check_model, session_for
+from .model_session import add_hook, check_model, session_for
 from .rules import Rules
 from .session import Session
 from .suitability import check_backward, check_suitable
@@ -198,7 +198,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         registration = Registration(model, session, rules, step, owned=opened is not None)
         undo.callback(registration.close)
         if session is not None:
-            model.register_comm_hook(registration, _comm_hook)
+            add_hook(model, registration, _comm_hook)
             undo.pop_all()
     return registration
 

@@ -5,9 +5,10 @@ from typing import Final
 
 import torch
 
-from dlcpd.contract.errors import DeadlineExceeded, PeerLost
+from dlcpd.contract.errors import DeadlineExceeded, DlcpError, OperationAborted, PeerLost
 from dlcpd.contract.policy import exact
 
+from .rendezvous import LATE, Meeting, Place, apology, raise_apology
 from .session import Session
 
 ELEMENTS: Final = 1024  # of float32: more than one datagram, and so a full one
@@ -15,19 +16,31 @@ TIMEOUT: Final = 30.0  # seconds; a peer that does not answer is named after abo
 MIN_LEFT: Final = 0.1  # seconds; the engine says best what is missing
 
 
-def probe(session: Session, deadline: float) -> None:
-    """One small exact all-reduce through the engines. Every rank calls it.
+def prove(session: Session, place: Place, deadline: float) -> None:
+    """One small exact all-reduce through the engines. Every rank calls it; where one fails, all do.
 
     `deadline` is monotonic time. Raises: PeerLost naming the rank, and the address and port
-    of UDP, that did not answer; or what else ended the operation.
+    of UDP, that did not answer; or what else ended the operation, here or elsewhere.
     """
+    meeting, error = Meeting(place, "data path"), _problem(session, deadline)
+    meeting.publish(apology(error) if error else {})
+    # Nobody leaves before all know: to the others, who leaves first would be the one at fault.
+    said = meeting.gather(deadline + LATE)
+    if error:
+        raise error
+    raise_apology(said)
+
+
+def _problem(session: Session, deadline: float) -> DlcpError | None:
     left = min(max(deadline - time.monotonic(), MIN_LEFT), TIMEOUT)
-    numbers = torch.ones(ELEMENTS)
     try:
-        session.all_reduce(numbers, "sum", policy=exact(deadline=left)).wait()
-    except (PeerLost, DeadlineExceeded) as exc:
-        raise PeerLost(
+        session.all_reduce(torch.ones(ELEMENTS), "sum", policy=exact(deadline=left)).wait()
+    except (PeerLost, DeadlineExceeded, OperationAborted) as exc:
+        return PeerLost(
             f"all ranks joined, but data does not reach rank {session.rank} and back: {exc}. Let "
             f"UDP through between the hosts, in both directions; port= in [network] paths fixes "
             f"the port of a host"
-        ) from exc
+        )
+    except DlcpError as exc:
+        return exc
+    return None

@@ -20,7 +20,7 @@ from dlcpd.contract.policy import EXACT, LossPolicy
 from .buckets import contents
 from .joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, connect
 from .ledger import Ledger
-from .model_session import check_model, session_for
+from .model_session import add_hook, check_model, session_for
 from .rules import Rules
 from .session import Session
 from .tensors import copy
@@ -120,7 +120,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
                 undo.callback(opened.close)
         registration = Registration(session, rules, owned=opened is not None)
         if session is not None:
-            model.register_comm_hook(registration, _hook)
+            add_hook(model, registration, _hook)
             undo.pop_all()
     return registration
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.contract.messages import Join
 
-from .data_path import probe
+from .data_path import prove
 from .embedded import Embedded, start
 from .environment import Environment
 from .handshake import Door
@@ -54,7 +54,7 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     Raises: BadConfig, DaemonUnavailable, NotPermitted, PeerLost, RanksDisagree: each says
         which rank and what to do.
     """
-    _check_timeout(timeout)
+    check_timeout(timeout)
     place = _place(store, rank, world_size, group)
     environment = Environment.read()
     deadline = time.monotonic() + timeout
@@ -92,13 +92,13 @@ def _join(  # noqa: PLR0917  # a step of connect, with its variables
             seat = Seat(name, place.rank, place.world_size, door, lane, arena, size, daemon)
             session = Session(seat)
             undo.callback(session.close)
-        with together(place, "data path", deadline):
-            probe(session, deadline)
+        prove(session, place, deadline)
         undo.pop_all()
     return session
 
 
-def _check_timeout(timeout: Any) -> None:
+def check_timeout(timeout: Any) -> None:
+    """Raises: BadConfig for what is no number of seconds that a daemon waits."""
     if not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
         raise BadConfig(f"timeout {timeout!r}: seconds, 0..{MAX_TIMEOUT:.0f}")
 

@@ -4,18 +4,31 @@ import logging
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
+from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcpd.contract.errors import BadConfig, BadTensor, DlcpError
 
 from . import ballot
+from .joining import check_timeout
 from .rendezvous import Place
 from .session import Session
 
+T = TypeVar("T")
+Hook = Callable[[T, GradBucket], Future[torch.Tensor]]
+
 _log: Final = logging.getLogger("dlcp_client")
+
+
+ONE_HOOK: Final = (
+    "the model has a communication hook already, and DDP takes only one: register on a model that "
+    "has none"
+)
 
 
 def check_model(model: Any) -> None:
@@ -26,15 +39,24 @@ def check_model(model: Any) -> None:
             f"wrap it first"
         )
     if model._comm_hooks:  # noqa: SLF001  # no public name
-        raise BadConfig(
-            "the model has a communication hook already, and DDP takes only one: register dlcpd's "
-            "alone, on a model that has none"
-        )
+        raise BadConfig(ONE_HOOK)
     devices = {str(p.device) for p in model.parameters() if p.device.type != "cpu"}
     if devices:
         raise BadTensor(
             f"the model is on {', '.join(sorted(devices))}; dlcpd reduces CPU tensors only for now"
         )
+
+
+def add_hook(model: DistributedDataParallel, state: T, hook: Hook[T]) -> None:
+    """Let `hook` average the model's gradients.
+
+    Raises: BadConfig when C++ has a hook already, which Python does not know of.
+    """
+    try:
+        model.register_comm_hook(state, hook)
+    except RuntimeError as exc:
+        model._comm_hooks.clear()  # noqa: SLF001  # noted before it was refused; it holds `state`
+        raise BadConfig(ONE_HOOK) from exc
 
 
 def session_for(
@@ -50,6 +72,7 @@ def session_for(
 
     Raises: what kept this rank, or another, from joining.
     """
+    check_timeout(timeout)
     group = model.process_group
     if dist.get_world_size(group) == 1:
         return None

@@ -214,9 +214,9 @@ def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:
         original = handle.session.all_reduce
 
         def listening(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
-            critical = sum(stop - start for start, stop in more["critical"])
-            mode, layers = more["policy"].mode, tuple(more["layers"])
-            asked.append((handle.step, mode, more["name"], critical, layers))
+            critical = sum(stop - start for start, stop in more.get("critical", ()))
+            mode, layers = more["policy"].mode, tuple(more.get("layers", ()))
+            asked.append((handle.step, mode, more.get("name", ""), critical, layers))
             return original(tensor, *args, **more)
 
         handle.session.all_reduce = listening  # type: ignore[method-assign]

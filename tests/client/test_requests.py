@@ -59,7 +59,7 @@ def test_a_name_has_a_limit() -> None:
 
 
 def test_a_policy_is_a_policy() -> None:
-    with pytest.raises(BadPolicy, match=r"use dlcp_client\.exact"):
+    with pytest.raises(BadPolicy, match=r"write exact\(\) or bounded"):
         ask(policy="exact")
 
 
