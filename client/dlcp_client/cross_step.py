@@ -6,15 +6,16 @@
 instead of `ddp.register`, and the training loop stays as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
 from torch._C._distributed_c10d import GradBucket
+from torch._compile import _disable_dynamo
 from torch.amp import GradScaler
 from torch.futures import Future
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -28,13 +29,15 @@ from .buckets import Placed, contents, cut
 from .ddp import DEFAULT_WARMUP
 from .deferred_step import DeferredStep
 from .joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, connect
-from .lazy_parameters import Piece, attach, awaited, drop, forget, land_parameter
+from .lazy_parameters import Awaiting, Piece, attach, awaited, drop, forget, land_parameter
 from .ledger import Ledger
 from .model_session import add_hook, check_model, session_for
 from .rules import Rules
 from .session import Session
 from .suitability import check_backward, check_suitable
 from .tensors import copy_bytes
+
+COMPILED: Final = "_orig_mod"  # where the module that torch.compile(module) returns holds it
 
 
 class Registration:
@@ -170,7 +173,10 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
 
     Args:
         model: on CPU, before its first backward pass; without find_unused_parameters,
-            static_graph, mixed_precision, sparse gradients or compiled modules.
+            static_graph, mixed_precision or sparse gradients. It may be compiled, in part or as
+            a whole, before or after: the module that torch.compile(module) returns waits for all
+            of its parameters at once; module.compile() and compiled functions are left at each
+            module that has to wait.
         optimizer: SGD, Adam or another of torch.optim that updates each parameter by itself;
             step() without closure or hooks.
         policy, session, warmup_steps, scaler, fallback: as in `ddp.register`.
@@ -213,9 +219,26 @@ def _comm_hook(state: Registration, bucket: GradBucket) -> Future[torch.Tensor]:
 
 def _before_forward(module: nn.Module, _: Any) -> None:
     """A module is about to use its parameters, maybe where Python does not see it."""
-    for parameter in module._parameters.values():  # noqa: SLF001  # parameters() is slow
+    if torch.compiler.is_compiling():
+        # Compiled code that begins with everything landed, as OptimizedModule's does, is one
+        # graph; other compiled code is left at each module, to wait as Python does.
+        if Awaiting.any:
+            _land_outside(module)
+    elif COMPILED in module._modules:  # noqa: SLF001
+        _land(module.parameters())
+    else:
+        _land(module._parameters.values())  # noqa: SLF001  # parameters() is slow
+
+
+def _land(parameters: Iterable[nn.Parameter | None]) -> None:
+    for parameter in parameters:
         if parameter is not None:
             land_parameter(parameter)
+
+
+@_disable_dynamo  # torch.compiler.disable imports the compiler, which takes seconds
+def _land_outside(module: nn.Module) -> None:
+    _land(module._parameters.values())  # noqa: SLF001
 
 
 def _after_accumulation(parameter: torch.Tensor) -> None:

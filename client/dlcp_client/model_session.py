@@ -33,6 +33,11 @@ ONE_HOOK: Final = (
 
 def check_model(model: Any) -> None:
     """Raises: BadConfig or BadTensor for a model whose gradients dlcpd cannot average."""
+    if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
+        raise BadConfig(
+            "register takes the DistributedDataParallel model itself, before torch.compile: "
+            "register(model), then model = torch.compile(model)"
+        )
     if not isinstance(model, DistributedDataParallel):
         raise BadConfig(
             f"register takes a DistributedDataParallel model, not {type(model).__name__}: "

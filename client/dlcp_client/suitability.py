@@ -47,8 +47,6 @@ def check_suitable(model: DistributedDataParallel, optimizer: Any) -> None:
 def _module_problem(module: nn.Module) -> str:
     if isinstance(module, torch.jit.ScriptModule):
         return "runs outside Python, where nobody waits for its parameters: leave it unscripted"
-    if type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None:  # noqa: SLF001
-        return "is compiled, and a compiled module waits for nothing: leave it uncompiled"
     if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
         return "makes sparse gradients, which dlcpd cannot reduce: use sparse=False"
     return ""

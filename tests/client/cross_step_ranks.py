@@ -73,6 +73,13 @@ def ordinary(net: DistributedDataParallel, optimizer: Optimizer, rank: int) -> N
         scheduler.step()
 
 
+def compiled(net: DistributedDataParallel, optimizer: Optimizer, rank: int) -> None:
+    """Trained through what torch.compile returns."""
+    whole: Any = torch.compile(net, backend="aot_eager")
+    ordinary(whole, optimizer, rank)
+    torch.compiler.reset()
+
+
 def zeroing_late(net: DistributedDataParallel, optimizer: Optimizer, rank: int) -> None:
     """zero_grad between forward and backward; once in place, once by the model."""
     for number in range(STEPS):
@@ -168,6 +175,7 @@ OPTIMIZERS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
 }  # fmt: skip
 TRAININGS: dict[str, tuple[Training, str]] = {
     **{f"ordinary {name}": (ordinary, name) for name in OPTIMIZERS},
+    "compiled": (compiled, "nesterov"),
     "zeroing late": (zeroing_late, "nesterov"),
     "accumulating": (accumulating, "nesterov"),
     "clipping": (clipping, "adam"),

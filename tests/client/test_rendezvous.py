@@ -151,7 +151,7 @@ def test_without_everybodys_consent_nobody_falls_back(fallbacks: list[bool]) -> 
 
 def test_what_fails_on_one_rank_fails_on_all() -> None:
     store = HashStore()
-    with pytest.raises(NotPermitted, match="^no$"), together(Place(store, 1, 2), "x", soon()):
+    with pytest.raises(NotPermitted, match=r"^no$"), together(Place(store, 1, 2), "x", soon()):
         raise NotPermitted("no")
     ran = []
     with (
@@ -172,7 +172,7 @@ def test_what_all_ranks_did_is_done() -> None:
 def test_a_rank_that_never_did_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlcp_client.rendezvous.LATE", SOON)
     with (
-        pytest.raises(PeerLost, match="x: rank 0 waited .* for rank 1 of 2"),
+        pytest.raises(PeerLost, match=r"x: rank 0 waited .* for rank 1 of 2"),
         together(Place(HashStore(), 0, 2), "x", soon()),
     ):
         pass
