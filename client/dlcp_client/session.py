@@ -70,7 +70,8 @@ class Session:
         except BaseException:
             lane.close()
             raise
-        self._lane = Lane(lane, seat.door.socket, self._table, seat.door.obituary)
+        door = seat.door
+        self._lane = Lane(lane, door.socket, self._table, door.obituary, door.waiting_for)
         self._open = True
         lifetimes.opened(self)
 

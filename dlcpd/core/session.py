@@ -413,7 +413,10 @@ class Session:
     def _deadline(self, number: int, now: float) -> None:
         operation = self.operations.get(number)
         if operation is not None:
-            text = f"operation {number} missed its deadline; waiting for {operation.waiting_for()}"
+            text = (
+                f"operation {number} missed its deadline; waiting for {operation.waiting_for()}. "
+                f"Where ranks may be that far apart, allow more by deadline= of the policy"
+            )
             self.fail(number, DeadlineExceeded(text))
 
     def _watch(self, flow: Flow) -> None:

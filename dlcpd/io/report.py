@@ -13,6 +13,7 @@ from dlcpd.core.space import SpaceSender
 from dlcpd.io.commands import MAX_COMMAND
 from dlcpd.io.udp import UdpPath
 
+MAX_WAITING: Final = 3  # oldest open operations of a session; the others mostly wait alike
 MAX_REPORT: Final = MAX_COMMAND - 1024  # bytes; the frame around it is small
 
 
@@ -54,6 +55,11 @@ def _session(session: Session, ledger: int) -> dict[str, Any]:
         "rank": session.rank,
         "submitted": session.submitted,
         "open": len(session.operations),
+        "waiting": [
+            op.waiting_for()
+            for op in list(session.operations.values())[:MAX_WAITING]
+            if not op.done
+        ],
         "residual_bytes": session.residuals.size,
         "residual_evicted": session.residuals.evicted,
         "broken": session.broken[1] if session.broken else "",
