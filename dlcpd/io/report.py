@@ -51,15 +51,12 @@ def bounded_report(endpoint: Endpoint, paths: list[UdpPath], ledger: int) -> dic
 
 
 def _session(session: Session, ledger: int) -> dict[str, Any]:
+    oldest = list(session.operations.values())[:MAX_WAITING]
     return {
         "rank": session.rank,
         "submitted": session.submitted,
         "open": len(session.operations),
-        "waiting": [
-            op.waiting_for()
-            for op in list(session.operations.values())[:MAX_WAITING]
-            if not op.done
-        ],
+        "waiting": [op.waiting_for() for op in oldest if not op.done],
         "residual_bytes": session.residuals.size,
         "residual_evicted": session.residuals.evicted,
         "broken": session.broken[1] if session.broken else "",
