@@ -61,8 +61,8 @@ class Door:
                     f"group of that socket, or unset DLCPD_SOCKET to run a private daemon"
                 ) from exc
             raise DaemonUnavailable(
-                f"no daemon answers at {path}: {exc.strerror or exc}; start it (systemctl start "
-                f"dlcpd) or unset DLCPD_SOCKET to run a private one"
+                f"no daemon answers at {path}: {exc.strerror or exc}; start it (dlcpd --config "
+                f"FILE) or unset DLCPD_SOCKET to run a private one"
             ) from exc
         return cls(sock, lambda: f"the daemon at {path} closed the session; see its log")
 

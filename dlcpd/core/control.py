@@ -17,11 +17,29 @@ from dlcpd.core.bitmap import Bits
 from dlcpd.core.wire import HEADER_SIZE, MAX_PATHS, Header
 
 MAX_CHUNKS_LISTED: Final = 256  # per COMPLETE datagram: 1 KiB of body
+NAME_BITS: Final = 24
+PART_BITS: Final = 20
+PART: Final = 1 << PART_BITS
 FILLS: Final = ("residual", "zero")
 _READY: Final = struct.Struct("<BBBBQdQIIQ")
 _CREDIT: Final = struct.Struct("<BxxxI")
 _CREDIT_ROW: Final = struct.Struct("<BBHIIIII")
 MAX_CREDIT_ROWS: Final = 48  # of one CREDIT datagram: 1,160 bytes, within every MTU
+
+
+def fingerprint(name: int, critical: int, layers: int) -> int:
+    """One u64 of three digests: the low 24, 20 and 20 bits of each.
+
+    Apart, so that ranks that disagree are told in what. 20 bits do: a program that lets ranks
+    disagree does so in many operations, and each is another chance of one in a million.
+    """
+    low = (critical % PART) << PART_BITS | layers % PART
+    return (name % (1 << NAME_BITS)) << 2 * PART_BITS | low
+
+
+def digests(mark: int) -> tuple[int, int, int]:
+    """What `fingerprint` keeps of name, critical ranges and layers."""
+    return mark >> 2 * PART_BITS, (mark >> PART_BITS) % PART, mark % PART
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +52,7 @@ class Ready:
     traffic_class: int
     count: int  # elements
     max_loss: float
-    fingerprint: int  # u64 over name and critical ranges
+    fingerprint: int  # u64, of `fingerprint()`
     window: int = 0  # bytes this rank may be sent before it credits more
     checked: int = 0  # newest operation whose replica digest follows; 0 = none
     digest: int = 0  # u64
@@ -63,11 +81,13 @@ class Ready:
                 self.max_loss, self.fingerprint)  # fmt: skip
 
     def describe(self) -> str:
-        """For an error text; the fingerprint tells apart what the rest cannot."""
+        """For an error text; digests tell apart what would be too long to say."""
+        name, critical, layers = digests(self.fingerprint)
         loss = f"max_loss {self.max_loss:g}" if self.max_loss else "exact"
         return (
             f"{self.reduce} of {self.dtype}[{self.count}], {loss}, fill {self.fill}, "
-            f"class {self.traffic_class}, name and critical ranges {self.fingerprint:016x}"
+            f"class {self.traffic_class}, name {name:06x}, "
+            f"critical ranges {critical:05x}, layers {layers:05x}"
         )
 
 

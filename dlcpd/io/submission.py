@@ -10,7 +10,7 @@ from dlcpd.collectives.reduction import Spec
 from dlcpd.contract.errors import BadMessage, BadPolicy
 from dlcpd.contract.messages import Submit
 from dlcpd.contract.traffic import traffic_classes
-from dlcpd.core.control import Ready
+from dlcpd.core.control import Ready, fingerprint
 from dlcpd.core.datagram import Bytes
 from dlcpd.core.layers import MILLION
 from dlcpd.core.numbers import INTEGERS, STORAGE
@@ -65,12 +65,14 @@ class Workshop:
 
 def _ready(ask: Submit) -> Ready:
     """What all ranks must have submitted alike."""
-    text = repr((ask.name, ask.critical, ask.layers))
-    mark = blake2b(text.encode(), digest_size=8).digest()
     return Ready(
         ask.dtype, ask.reduce, ask.fill, ask.traffic_class, ask.count, ask.max_loss,
-        int.from_bytes(mark, "little"),
+        fingerprint(_digest(ask.name), _digest(ask.critical), _digest(ask.layers)),
     )  # fmt: skip
+
+
+def _digest(value: object) -> int:
+    return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), "little")
 
 
 def _check_policy(ask: Submit) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 import psutil
 import torch
+from torch import nn
 from torch._C._distributed_c10d import BuiltinCommHookType
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
 
-from dlcp_client import bounded, cross_step, ddp
+from dlcp_client import bounded, connect, cross_step, ddp
 from dlcpd.contract.errors import DlcpError
 from tests.client.ddp_ranks import group, model, step, weights
 from tests.client.real import TIMEOUT
@@ -95,3 +97,42 @@ def missing_a_rank(rank: int, store: str, timeout: float) -> dict[str, Any]:
         began = time.monotonic()
         error = told(partial(ddp.register, net, fallback=True, timeout=timeout))
         return {"error": error, "took": time.monotonic() - began, "held": held()[0]}
+
+
+class Experts(nn.Module):
+    """Two branches whose order a rank chooses, as where each token goes to another expert."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Linear(64, 64) for _ in range(4)])
+        self.turn = 1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        order = list(self.experts)[:: self.turn]
+        return torch.stack([torch.tanh(one(x)) for one in order]).sum(0)
+
+
+def in_another_order(rank: int, store: str, crossing: bool) -> dict[str, Any]:
+    """Rank 1 calls its experts the other way round: with plain DDP, and through dlcpd."""
+    with group(rank, store), connect(timeout=TIMEOUT) as session:
+        out = []
+        for ours in (False, True):
+            torch.manual_seed(1)
+            experts = Experts()
+            net = DistributedDataParallel(experts)
+            sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+            experts.turn = -1 if rank else 1
+            handle: Any = None
+            if ours and crossing:
+                handle = cross_step.register(net, sgd, session=session)
+            elif ours:
+                handle = ddp.register(net, session=session)
+            for number in range(4):
+                torch.manual_seed(10 * number + rank)
+                sgd.zero_grad()
+                net(torch.randn(8, 64)).square().mean().backward()
+                sgd.step()
+            if handle:
+                handle.close()
+            out.append(weights(net))
+        return {"apart": float((out[0] - out[1]).abs().max()), "weights": out[1].numpy()}

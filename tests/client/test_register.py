@@ -46,6 +46,37 @@ def test_only_who_asks_for_it_gets_bounded(far: StandIn, call: str, policy: tupl
     handle.close()
 
 
+@pytest.mark.parametrize("call", ["ddp", "cross_step"])
+def test_gradients_say_the_loss_scale_that_they_carry(far: StandIn, call: str) -> None:
+    """The second step overflows, and the scaler halves its scale after it."""
+    net = DistributedDataParallel(nn.Linear(WIDTH, WIDTH))
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    options: dict[str, Any] = {"session": far.sessions[0], "scaler": scaler}
+    if call == "ddp":
+        handle: Any = ddp.register(net, **options)
+    else:
+        handle = cross_step.register(net, sgd, **options)
+    for step in range(3):
+        sgd.zero_grad()
+        loss = net(torch.ones(1, WIDTH)).sum() * (float("inf") if step == 1 else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(sgd)
+        scaler.update()
+    scales = [submit.scale for _, submit in sorted(far.far[0].submits.items())]
+    assert set(scales) == {1024.0, 512.0}
+    assert scales == sorted(scales, reverse=True)
+    handle.close()
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_a_scaler_is_a_grad_scaler() -> None:
+    net = DistributedDataParallel(nn.Linear(2, 2))
+    wrong: Any = 1024.0
+    with pytest.raises(BadConfig, match=r"scaler 1024.0: pass the torch.amp.GradScaler"):
+        ddp.register(net, scaler=wrong)
+
+
 def test_a_wrong_policy_is_told_before_anything_is_opened(tmp_path: Path) -> None:
     for said in on_each_rank(register_ranks.wrong_policies, tmp_path):
         assert len(said) == 8
@@ -64,6 +95,13 @@ def test_a_hook_that_is_there_already_leaves_nothing_open(
         assert rank["error"].startswith("BadConfig: the model has a communication hook already")
         assert rank["before"] == rank["after"]
         assert not rank["patched"]
+
+
+@pytest.mark.parametrize("crossing", [False, True], ids=["ddp", "cross_step"])
+def test_ranks_may_call_their_layers_in_another_order(tmp_path: Path, crossing: bool) -> None:
+    ranks = on_each_rank(register_ranks.in_another_order, tmp_path, crossing)
+    assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
+    assert all(rank["apart"] < 1e-6 for rank in ranks)
 
 
 @pytest.fixture
