@@ -89,7 +89,10 @@ def test_bounded_operations_and_their_ledger(tmp_path: Path) -> None:
 
 
 def test_what_was_lost_returns_in_the_present_loss_scale(tmp_path: Path) -> None:
-    """Every rank contributes ones: of each element two arrive, or one, or one more comes back."""
+    """Every rank contributes ones in the scale of the step: at most those of all steps arrive.
+
+    Half a one would come of 512 that return as such among 1024, and 130 of 256 among 2.
+    """
     file = tmp_path / "dlcpd.toml"
     file.write_text(
         '[daemon]\ncontrol_address = "127.0.0.1"\n'
@@ -104,7 +107,7 @@ def test_what_was_lost_returns_in_the_present_loss_scale(tmp_path: Path) -> None
         ]
         for work in works:
             work.wait()
-        assert set((tensors[0] / scale).tolist()) <= {1.0, 2.0, 3.0}
+        assert set((tensors[0] / scale).tolist()) <= {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
     assert sum(session.ledger.returned for session in sessions) > 0
     each_rank(lambda rank: sessions[rank].close())
 
