@@ -90,7 +90,8 @@ class Session:
         """Reduce `tensor` over all ranks, in place. Returns before the end.
 
         Args:
-            tensor: a contiguous CPU tensor. One from `empty`, or a view of it, is used
+            tensor: a contiguous CPU tensor of float32, float64, float16, bfloat16, int32 or
+                int64 ("avg": not of integers). One from `empty`, or a view of it, is used
                 where it is; any other is copied to the arena and back. Leave it alone
                 until the work is done. An empty tensor is done at once, and must be
                 empty on all ranks.
