@@ -48,6 +48,7 @@ class Flow:
     window: int  # bytes the peer lets us have in flight
     grant: int  # bytes we let the peer have in flight
     paths: Paths
+    address: str = ""  # UDP address and port of the peer's first path, for errors
     opening: int = 0  # bytes of that when it begins, and others with it
     pass_time: PassTime = field(default_factory=PassTime)
     early: EarlyData = field(default_factory=EarlyData)

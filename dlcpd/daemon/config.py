@@ -15,7 +15,7 @@ from dlcpd.core.wire import MAX_PATHS, MAX_SEGMENTS
 from dlcpd.io.config import EngineConfig
 
 AUTO: Final = "auto"  # an address: that of the default route, or loopback without one
-ANYONE: Final = "*"  # in allowed_users: the socket's mode and group decide
+ANYONE: Final = "*"  # in allowed_users: the socket's group decides
 MAX_USERS: Final = 256  # entries of allowed_users; more is a group's job
 MAX_SEGMENT: Final = 8896  # bytes; 8896 + 32 + 48 (IPv6 and UDP) fit a 9000-byte MTU
 SEGMENT_UNIT: Final = 64  # bytes; a multiple of every dtype, and of a cache line
@@ -38,7 +38,9 @@ class DaemonTable:
     socket: str = string(107, "/run/dlcpd/dlcpd.sock")  # sun_path holds 107 bytes
     control_address: str = string(45, AUTO)  # where peers' controls reach this one
     control_port: int = integer(0, 65535, 0)  # TCP; 0 = any: clients publish the real one
-    # user ids or names; () = the daemon's own user; root always may
+    # group id or name that the socket file gets, with mode 0660; "" = the daemon's own
+    socket_group: int | str = field(default="", metadata={"type": object})
+    # user ids or names; () = those of socket_group, or the daemon's own user; root always may
     allowed_users: tuple[int | str, ...] = field(default=(), metadata={"type": tuple})
     max_sessions: int = integer(1, 1024, 64)  # ranks served at once; 8 GPUs x 8 jobs
     max_arena_bytes: int = integer(1 << 16, MAX_ARENA, MAX_ARENA)  # per session, sparse
@@ -86,7 +88,8 @@ class ChecksTable:
 class InjectTable:
     """[inject]: faults made on purpose, for tests and demonstrations."""
 
-    loss: float = real(0.0, 0.9, _ENGINE.inject_loss)  # fraction of arriving datagrams
+    # fraction of arriving datagrams; 1 = none arrives, as behind a firewall
+    loss: float = real(0.0, 1.0, _ENGINE.inject_loss)
     seed: int = integer(0, 1 << 32, _ENGINE.inject_seed)  # the same seed loses the same datagrams
 
 
@@ -204,6 +207,13 @@ def _users(value: Any, where: str) -> tuple[int | str, ...]:
     return tuple(value)
 
 
+def _group(value: Any, where: str) -> int | str:
+    if type(value) is not str and not (type(value) is int and value >= 0):
+        raise BadConfig(f"{where}: {value!r} is neither a group id nor a name")
+    group: int | str = value
+    return group
+
+
 def _paths(value: Any, where: str) -> tuple[LocalPath, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_PATHS:
         raise BadConfig(f"{where}: is a list of 1..{MAX_PATHS} tables {{address, port}}")
@@ -219,5 +229,6 @@ _SPECIAL: Final = {
     "control_address": _address,
     "segment_size": _segment_size,
     "allowed_users": _users,
+    "socket_group": _group,
     "paths": _paths,
 }

@@ -324,6 +324,8 @@ class Engine:
         for peer in ask.peers:
             flow = session.flows[peer["rank"]]
             endpoints = [(host, port) for host, port in peer["endpoints"]]
+            host, port = endpoints[0]
+            flow.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             self.discovery.begin(flow, endpoints, time.monotonic())
         client = self.clients[ask.session] = Client(lane, session, self._submissions)
         self._watch(lane, self._lane_handler(client))

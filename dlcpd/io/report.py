@@ -14,6 +14,7 @@ from dlcpd.core.space import SpaceSender
 from dlcpd.io.commands import MAX_COMMAND
 from dlcpd.io.udp import UdpPath
 
+MAX_WAITING: Final = 3  # oldest open operations of a session; the others mostly wait alike
 MAX_REPORT: Final = MAX_COMMAND - 1024  # bytes; the frame around it is small
 
 
@@ -56,10 +57,12 @@ def bounded_report(
 
 
 def _session(session: Session, accounts: Accounts, ledger: int) -> dict[str, Any]:
+    oldest = list(session.operations.values())[:MAX_WAITING]
     return {
         "rank": session.rank,
         "submitted": session.begun,
         "open": len(session.operations),
+        "waiting": [op.waiting_for() for op in oldest if not op.done],
         "residual_bytes": accounts.residuals.size,
         "residual_evicted": accounts.residuals.evicted,
         "broken": session.broken[1] if session.broken else "",

@@ -128,7 +128,7 @@ class StandIn:
     def _serve(self, far: Far) -> None:
         ready = select.poll()
         ready.register(far.lane, select.POLLIN)
-        ready.register(far.door, select.POLLIN)
+        ready.register(far.door, select.POLLRDHUP)  # a question on it is left unanswered
         while far.lane.fileno() in dict(ready.poll()):
             self.reading.wait()
             try:

@@ -1,6 +1,7 @@
 """Sessions over real daemons: control, engine, UDP on loopback."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -87,10 +88,48 @@ def test_bounded_operations_and_their_ledger(tmp_path: Path) -> None:
     each_rank(lambda rank: sessions[rank].close())
 
 
+def test_what_was_lost_returns_in_the_present_loss_scale(tmp_path: Path) -> None:
+    """Every rank contributes ones in the scale of the step: at most those of all steps arrive.
+
+    Half a one would come of 512 that return as such among 1024, and 130 of 256 among 2.
+    """
+    file = tmp_path / "dlcpd.toml"
+    file.write_text(
+        '[daemon]\ncontrol_address = "127.0.0.1"\n'
+        '[network]\npaths = [{ address = "127.0.0.1" }]\n[inject]\nloss = 0.05\nseed = 3\n'
+    )
+    sessions = connected(config=file)
+    for scale in (1024.0, 512.0, 1024.0, 256.0, 2.0):
+        tensors = [torch.full((500_000,), scale) for _ in range(2)]
+        works = [
+            s.all_reduce(t, policy=bounded(0.1), name="gradient", scale=scale)
+            for s, t in zip(sessions, tensors, strict=True)
+        ]
+        for work in works:
+            work.wait()
+        assert set((tensors[0] / scale).tolist()) <= {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+    assert sum(session.ledger.returned for session in sessions) > 0
+    each_rank(lambda rank: sessions[rank].close())
+
+
+def test_ranks_that_differ_in_layers_are_told_so(pair: list[Session]) -> None:
+    layers = [[(0, "front")], [(0, "back")]]
+    works = [s.all_reduce(torch.ones(8), layers=layers[rank]) for rank, s in enumerate(pair)]
+    said = []
+    for work in works:
+        with pytest.raises(RanksDisagree) as caught:
+            work.wait()
+        parts = r"name (\w+), critical ranges (\w+), layers (\w+)"
+        said.append(re.findall(parts, str(caught.value)))
+    for mine, theirs in said:
+        assert mine[:2] == theirs[:2]
+        assert mine[2] != theirs[2]
+
+
 def test_ranks_that_disagree_are_told(pair: list[Session]) -> None:
     works = [s.all_reduce(torch.ones(8 + rank)) for rank, s in enumerate(pair)]
     for work in works:
-        with pytest.raises(RanksDisagree, match="operation 1"):
+        with pytest.raises(RanksDisagree, match="operation 2"):
             work.wait()
 
 

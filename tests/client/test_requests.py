@@ -22,6 +22,18 @@ def ask(op: Any = "sum", tensor: torch.Tensor = GRADIENT, **changes: Any) -> Sub
     return request(tensor, op, **(values | changes)).submit(1, offset=4096, in_place=True)
 
 
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), "2", None])
+def test_a_loss_scale_is_a_positive_number(scale: Any) -> None:
+    with pytest.raises(BadPolicy, match=r"scale .* a normal float32 above 0"):
+        ask(scale=scale)
+
+
+def test_integers_carry_no_loss_scale() -> None:
+    with pytest.raises(BadPolicy, match="carries no loss scale"):
+        ask(tensor=torch.ones(4, dtype=torch.int32), scale=2.0)
+    assert ask(scale=2.0).scale == 2.0
+
+
 @pytest.mark.parametrize("name", ["sum", "avg", "min", "max"])
 def test_operations_by_name_and_by_torch(name: str) -> None:
     member = getattr(dist.ReduceOp, name.upper())
@@ -59,7 +71,7 @@ def test_a_name_has_a_limit() -> None:
 
 
 def test_a_policy_is_a_policy() -> None:
-    with pytest.raises(BadPolicy, match=r"use dlcp_client\.exact"):
+    with pytest.raises(BadPolicy, match=r"write exact\(\) or bounded"):
         ask(policy="exact")
 
 

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.core import control
 from dlcpd.core.bitmap import pack_bits
-from dlcpd.core.control import FILLS, MAX_CHUNKS_LISTED, Ready, SpaceCredit
+from dlcpd.core.control import (
+    FILLS,
+    MAX_CHUNKS_LISTED,
+    Ready,
+    SpaceCredit,
+    digests,
+    fingerprint,
+)
 from dlcpd.core.wire import HEADER_SIZE, Header, Kind
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "header.json").read_text())
@@ -89,9 +96,16 @@ def test_what_travels_along_is_no_disagreement(other: dict[str, Any]) -> None:
 def test_a_description_reads_well() -> None:
     assert SUBMITTED.describe() == (
         "sum of float32[1000], max_loss 0.01, fill residual, class 5, "
-        "name and critical ranges 000000000000002a"
+        "name 000000, critical ranges 00000, layers 0002a"
     )
     assert "exact" in replace(SUBMITTED, max_loss=0.0).describe()
+
+
+def test_a_fingerprint_tells_its_parts_apart() -> None:
+    assert digests(fingerprint(0xABCDEF, 0x12345, 0x6789A)) == (0xABCDEF, 0x12345, 0x6789A)
+    most = (1 << 64) - 1
+    assert fingerprint(most, most, most) == most
+    assert len({fingerprint(*parts) for parts in ((1, 0, 0), (0, 1, 0), (0, 0, 1))}) == 3
 
 
 # --- CREDIT, COMPLETE, bitmaps ----------------------------------------------------------
