@@ -22,7 +22,7 @@ def warm(world: int = 2, jitter: float = 0.0, *, one_shot: bool = False) -> SimN
 
 
 def pushes(net: SimNetwork, source: int | None = None) -> int:
-    found = [c.source for c in net.recorded or () if c.data[1] == Kind.PUSH]
+    found = [c.source for c in net.recorded or () if c.data[1] == Kind.DATA]
     return len(found) if source is None else found.count(source)
 
 
@@ -82,7 +82,7 @@ def test_what_is_kept_is_dropped_with_the_operation() -> None:
     net.run(until=0.05)
     (early,) = [flow.early for flow in net.sessions[0].flows.values()]
     assert early.size
-    net.sessions[0].refuse(2, ArenaFull("no"))
+    net.sessions[0].refuse(2, 0, ArenaFull("no"))
     assert not early.size
 
 

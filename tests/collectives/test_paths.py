@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from dlcpd.core.wire import DATA_KINDS, Kind
+from dlcpd.core.wire import Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw, rank_ordered
 
@@ -31,7 +31,7 @@ def test_data_is_spread_over_all_paths(paths: int) -> None:
     net.submit_all(1, parts)
     net.run()
     assert all((tensor == expected).all() for tensor in parts)
-    used = Counter(c.path for c in net.recorded or () if c.data[1] in DATA_KINDS)
+    used = Counter(c.path for c in net.recorded or () if c.data[1] == Kind.DATA)
     assert set(used) == set(range(paths))
     assert max(used.values()) < 3 * min(used.values())
 
@@ -67,7 +67,7 @@ def test_a_path_that_comes_back_carries_data_again() -> None:
     assert net.tamper is None
     assert up(net, 1) == [True, True]
     late = (net.recorded or [])[-1000:]
-    assert {c.path for c in late if c.data[1] in DATA_KINDS} == {0, 1}
+    assert {c.path for c in late if c.data[1] == Kind.DATA} == {0, 1}
 
 
 def test_all_paths_dead_is_a_lost_peer() -> None:
@@ -113,7 +113,7 @@ def test_copies_of_a_ready_are_not_answered_and_repetitions_are() -> None:
     kinds = [c.data[1] for c in net.recorded or ()]
     assert kinds.count(Kind.READY) == 4
     assert Kind.READY_ACK not in kinds
-    net.tamper = lambda _s, _t, data: [] if data[1] in DATA_KINDS else [data]
+    net.tamper = lambda _s, _t, data: [] if data[1] == Kind.DATA else [data]
     net.submit_all(2, draw("float32", 2, 100, 2), deadline=0.2)
     net.run()
     kinds = [c.data[1] for c in net.recorded or ()]
