@@ -400,11 +400,13 @@ class Execution:
         """For errors: which ranks owe what."""
         if missing := self.peers - self.ready_ranks:
             return f"rank(s) {_listed(missing)} to submit {self.label}"
-        steps = [self.program.steps[position] for position in self._open]
-        owing = {self._rank(step) for step in steps if isinstance(step, Receive)}
-        if owing:
-            return f"data of rank(s) {_listed(owing)} for {self.label}"
-        taking = {self._rank(step) for step in steps if isinstance(step, Send)}
+        open_ = [(at, self.program.steps[at]) for at in self._open]
+        owing = [(at, step) for at, step in open_ if isinstance(step, Receive)]
+        if owing:  # what other steps wait for comes first: the rest may follow from it
+            first = [pair for pair in owing if self.program.followers[pair[0]]] or owing
+            ranks = {self._rank(step) for _, step in first}
+            return f"data of rank(s) {_listed(ranks)} for {self.label}"
+        taking = {self._rank(step) for _, step in open_ if isinstance(step, Send)}
         return f"rank(s) {_listed(taking)} to take their data of {self.label}"
 
     # --- places ------------------------------------------------------------------------------
