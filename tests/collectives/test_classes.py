@@ -82,7 +82,7 @@ def test_segments_carry_the_class_of_their_layer() -> None:
 
 def test_front_layers_go_first_within_an_operation() -> None:
     net = SimNetwork(2, recorded=[])
-    net.submit_all(1, draw("float32", 2, 4000, 1), layers=[[0, BACK, 0], [4096, FRONT, 0]])
+    net.submit_all(1, draw("float32", 2, 4000, 1), layers=[[0, BACK, 0], [5120, FRONT, 0]])
     net.run()
     tags: dict[tuple[int, int], list[int]] = {}  # by source and transfer
     for one in contributions(net):
