@@ -124,7 +124,7 @@ class Execution:
         """Bring back what was given up before, and do what waits for nobody."""
         self._session = session
         self._sizes_out = {rank: session.flows[rank].segment_size for rank in self.peers}
-        if self.order.loss.bound:
+        if self.order.loss.bound or self.order.loss.name:  # an exact one brings residuals home
             self._loss = Bounded(self.order, self.memory[Buffer.INPUT], self.accounts)
             if not self.order.layers.lossless:
                 self._measure(self._loss)
