@@ -21,6 +21,7 @@ from dlcpd.core.incoming import Incoming
 from dlcpd.core.layers import MILLION
 from dlcpd.core.packetizer import critical_segments, rotated_order, segment_count
 from dlcpd.core.sender import TransferSender
+from dlcpd.numerics.elements import STORAGE
 from dlcpd.numerics.magnitude import Energies, OperationEnergy, energies
 from dlcpd.numerics.residual import Hole, Key, add_back, cut
 
@@ -60,7 +61,7 @@ class Bounded:
     @property
     def _key(self) -> Key:
         dtype = self.order.dtype
-        return (self.order.loss.name, dtype, len(self.tensor))
+        return self.order.loss.name, dtype, len(self.tensor) // STORAGE[dtype].itemsize
 
     @property
     def returned(self) -> int:

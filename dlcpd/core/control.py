@@ -64,8 +64,9 @@ class Ready:
 
     def describe(self) -> str:
         """For an error text; the fingerprint tells apart what the rest cannot."""
+        tag = f"tag {self.tag}, " if self.tag else ""
         return (
-            f"{self.text} (sends {self.outgoing} B to its peer, awaits {self.incoming} B; "
+            f"{self.text} ({tag}sends {self.outgoing} B to its peer, awaits {self.incoming} B; "
             f"the rest as {self.fingerprint:016x})"
         )
 

@@ -23,6 +23,7 @@ from dlcpd.schedules.choose import Choice
 
 ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
 REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
+LOSSY: Final = frozenset({"all_reduce", "reduce_scatter"})  # those that gradients go by
 _BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop ranks, by setting
 
 
@@ -56,7 +57,7 @@ class Submissions:
     ) -> Order:
         config = self.config
         loss = Loss(
-            ask.max_loss, ask.name, ask.fill == "residual",
+            ask.max_loss, ask.name if ask.collective in LOSSY else "", ask.fill == "residual",
             tuple((start, stop) for start, stop in ask.critical),
             _BASIS.get(config.drop_rank, "magnitude"), config.bounded_loss, ask.scale,
         )  # fmt: skip
@@ -116,7 +117,7 @@ def _check_peers(ask: Submit, group: Group) -> None:
 
 
 def _check_policy(ask: Submit) -> None:
-    if ask.max_loss and ask.collective not in ("all_reduce", "reduce_scatter"):
+    if ask.max_loss and ask.collective not in LOSSY:
         raise BadPolicy(f"{ask.collective} is always exact: only gradients may lose anything")
     if ask.max_loss and ask.reduce not in ("sum", "avg"):
         raise BadPolicy(f"{ask.reduce} cannot lose anything: use an exact policy")
