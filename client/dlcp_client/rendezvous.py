@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # torch.distributed itself declares it only where it is built
 
 MAX_NAMED: Final = 16  # ranks named in an error
 MAX_JOB: Final = 96  # characters of a job's name; the rest of Join.job is the unique part
-MIN_WORLD: Final = 2
+MIN_WORLD: Final = 1
 ROOT: Final = "dlcp"  # first part of every key
 LATE: Final = 3.0  # seconds after a deadline in which others say that they failed at theirs
 

@@ -68,7 +68,7 @@ def request(  # noqa: PLR0913  # all but the first three by keyword
     """
     check(tensor)
     reduce = _reduce(op)
-    if reduce == "avg" and not tensor.is_floating_point():
+    if reduce == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
         raise BadTensor(f"avg of {tensor.dtype} would round; use sum and divide, or a float dtype")
     _check_policy(policy, reduce, name)
     _check_scale(scale, tensor)

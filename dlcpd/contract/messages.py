@@ -73,7 +73,7 @@ class Join:
 
     job: str = string(128)
     rank: int = integer(0, MAX_WORLD - 1)
-    world_size: int = integer(2, MAX_WORLD)
+    world_size: int = integer(1, MAX_WORLD)
     arena_bytes: int = integer(1 << 16, MAX_ARENA)
     timeout: float = real(0.0, 3600.0)  # seconds to wait for all peers
     peers: list[list[Any]] = rows(MAX_WORLD, int, str, str, str)  # rank, host, endpoint, key

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,16 +36,38 @@ def pair() -> Iterator[list[Session]]:
     each_rank(lambda rank: sessions[rank].close())
 
 
-@pytest.mark.parametrize("op", ["sum", "avg", "min", "max"])
+ORDERED = {"sum", "product", "min", "max"}
+OPERATIONS = {dtype: ORDERED | {"band", "bor", "bxor"} for dtype in DTYPES}
+OPERATIONS |= dict.fromkeys(("float16", "bfloat16", "float32", "float64"), ORDERED | {"avg"})
+OPERATIONS |= dict.fromkeys(("complex64", "complex128"), {"sum", "avg"})
+
+
+def averaged(stacked: torch.Tensor) -> torch.Tensor:
+    wide = torch.complex128 if stacked.is_complex() else torch.float64
+    return stacked.to(wide).mean(0)
+
+
+WANTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum": lambda stacked: stacked.sum(0, dtype=stacked.dtype),
+    "avg": averaged,
+    "product": lambda stacked: stacked.prod(0, dtype=stacked.dtype),
+    "min": lambda stacked: stacked.amin(0),
+    "max": lambda stacked: stacked.amax(0),
+    "band": lambda stacked: stacked[0] & stacked[1],
+    "bor": lambda stacked: stacked[0] | stacked[1],
+    "bxor": lambda stacked: stacked[0] ^ stacked[1],
+}
+
+
+@pytest.mark.parametrize("op", WANTED)
 def test_every_operation_over_real_daemons(pair: list[Session], op: str) -> None:
     for dtype in DTYPES:
         kind = getattr(torch, dtype)
-        if op == "avg" and not kind.is_floating_point:
+        if op not in OPERATIONS[dtype]:
             continue
         tensors = [torch.arange(100_003).remainder(50).add(rank).to(kind) for rank in range(2)]
         stacked = torch.stack(tensors)
-        want = {"sum": stacked.sum(0, dtype=kind), "avg": stacked.to(torch.float64).mean(0),
-                "min": stacked.amin(0), "max": stacked.amax(0)}[op]  # fmt: skip
+        want = WANTED[op](stacked)
         works = [s.all_reduce(t, op) for s, t in zip(pair, tensors, strict=True)]
         for work in works:
             work.wait()

@@ -106,7 +106,7 @@ def test_an_introduction_with_parts_missing_is_refused(bad: dict[str, Any]) -> N
         roster([bad])
 
 
-@pytest.mark.parametrize(("rank", "world"), [(0, 1), (0, 257), (-1, 2), (2, 2)])
+@pytest.mark.parametrize(("rank", "world"), [(0, 0), (1, 1), (0, 257), (-1, 2), (2, 2)])
 def test_a_place_is_in_a_world(rank: int, world: int) -> None:
     with pytest.raises(BadConfig, match="world"):
         Place(HashStore(), rank, world)
