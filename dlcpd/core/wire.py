@@ -36,6 +36,8 @@ class Kind(IntEnum):
     FINAL = 9  # bitmap of segments the receiver would go without
     ACK = 10  # the sender agrees to FINAL and keeps those segments as residual
     PING = 11  # are you alive, and what have you got?
+    PROBE = 14  # padded: does a datagram of this length pass? see `probes`
+    PROBE_ACK = 15  # it does
 
 
 DATA_KINDS: Final = frozenset({Kind.PUSH, Kind.PULL})
