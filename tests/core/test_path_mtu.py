@@ -273,7 +273,7 @@ def test_no_router_gets_us_below_the_base(limit: int) -> None:
 def test_a_path_below_the_least_mtu_is_called_blocked_and_asked_again() -> None:
     found = road(1000)
     found.run()
-    assert found.search.state is State.BLOCKED
+    assert found.search.blocked
     assert found.search.packet == 0
     found.mtu = 1400
     found.run(BLOCKED_RETRY + 5)
@@ -285,6 +285,7 @@ def test_a_silent_path_is_not_called_blocked() -> None:
     found = road(1000, silent=True)
     found.run(60)
     assert found.search.state is State.BASE
+    assert not found.search.blocked
 
 
 # --- answers that prove nothing --------------------------------------------------------------
