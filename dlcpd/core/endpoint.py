@@ -93,6 +93,10 @@ class Endpoint:
             ),
         )  # fmt: skip
 
+    def flow_of(self, token: int) -> Flow | None:
+        """The flow whose peer sends with `token`."""
+        return self._by_token.get(token)
+
     def close_session(self, number: int) -> None:
         """Forget a session; its datagrams are strangers' from now on."""
         session = self.sessions.pop(number)

@@ -11,12 +11,15 @@ from dlcpd.core.path import PathReceiver, PathSender
 from dlcpd.core.session import LedgerRow, Session
 from dlcpd.core.space import SpaceSender
 from dlcpd.io.commands import MAX_COMMAND
+from dlcpd.io.mtu_discovery import MtuDiscovery
 from dlcpd.io.udp import UdpPath
 
 MAX_REPORT: Final = MAX_COMMAND - 1024  # bytes; the frame around it is small
 
 
-def report(endpoint: Endpoint, paths: list[UdpPath], ledger: int) -> dict[str, Any]:
+def report(
+    endpoint: Endpoint, paths: list[UdpPath], mtu: MtuDiscovery, ledger: int
+) -> dict[str, Any]:
     """Counters, paths, sessions and the newest `ledger` rows of each session."""
     return {
         "counters": dict(endpoint.counters),
@@ -30,15 +33,18 @@ def report(endpoint: Endpoint, paths: list[UdpPath], ledger: int) -> dict[str, A
             for path in paths
         ],
         "sessions": {
-            str(number): _session(session, ledger) for number, session in endpoint.sessions.items()
+            str(number): _session(session, mtu, ledger)
+            for number, session in endpoint.sessions.items()
         },
     }
 
 
-def bounded_report(endpoint: Endpoint, paths: list[UdpPath], ledger: int) -> dict[str, Any]:
+def bounded_report(
+    endpoint: Endpoint, paths: list[UdpPath], mtu: MtuDiscovery, ledger: int
+) -> dict[str, Any]:
     """A report that fits one frame: fewer ledger rows, then no peers, rather than none at all."""
     while True:
-        whole = report(endpoint, paths, ledger)
+        whole = report(endpoint, paths, mtu, ledger)
         if len(msgpack.packb(whole)) <= MAX_REPORT:
             return whole
         if not ledger:
@@ -49,7 +55,7 @@ def bounded_report(endpoint: Endpoint, paths: list[UdpPath], ledger: int) -> dic
     return whole | {"truncated": True}
 
 
-def _session(session: Session, ledger: int) -> dict[str, Any]:
+def _session(session: Session, mtu: MtuDiscovery, ledger: int) -> dict[str, Any]:
     return {
         "rank": session.rank,
         "submitted": session.submitted,
@@ -57,19 +63,21 @@ def _session(session: Session, ledger: int) -> dict[str, Any]:
         "residual_bytes": session.residuals.size,
         "residual_evicted": session.residuals.evicted,
         "broken": session.broken[1] if session.broken else "",
-        "peers": [_peer(flow) for flow in session.flows.values()],
+        "peers": [_peer(flow, mtu.report(flow)) for flow in session.flows.values()],
         "ledger": [_ledger_row(row) for row in session.ledger[-ledger:]] if ledger else [],
     }
 
 
-def _peer(flow: Flow) -> dict[str, Any]:
+def _peer(flow: Flow, mtu: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "rank": flow.rank,
         "host": flow.name,
         "window": flow.window,
+        "segment_size": flow.segment_size,
         "routes": flow.paths.distinct,
         "paths": [
             _path(tx, rx)
+            | (mtu[number] if number < len(mtu) else {})
             | {"hops": flow.paths.routes.hops(number), "gray": flow.paths.health[number].gray}
             for number, (tx, rx) in enumerate(zip(flow.paths.tx, flow.paths.rx, strict=True))
         ],
