@@ -174,7 +174,7 @@ def _bound(name: str, task: dict[str, Run]) -> Check:
 
 def _returned(name: str, run: Run) -> Check:
     """What was given up came back, or is still held: byte counts must fit segment counts."""
-    segment = NetworkTable().segment_size
+    segment = NetworkTable().largest_segment
     offenders, held = [], 0
     for number, rank in enumerate(run):
         books = rank["books"]

@@ -18,7 +18,7 @@ from dlcpd.contract.schema import flag, integer, problem, rows, specification, s
 from dlcpd.core.wire import MAX_PATHS
 from dlcpd.io.seqpacket import unpack_untrusted
 
-PEER_VERSION: Final = 1
+PEER_VERSION: Final = 2
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
@@ -57,8 +57,7 @@ class PeerHello:
     token: int = integer(1, (1 << 64) - 1)  # to be put into data for the sender
     endpoints: list[list[Any]] = rows(MAX_PATHS, str, int)  # noqa: RUF009  # UDP, one per path
     world_size: int = integer(0, 1 << 16)
-    segment_size: int = integer(0, 1 << 16)
-    chunk_segments: int = integer(0, 1 << 16)
+    chunk_bytes: int = integer(0, 1 << 30)
     digest_every: int = integer(0, 1 << 20)
 
 

@@ -25,7 +25,7 @@ class Workshop:
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        self._scratch = ScratchPool(config.chunk_segments * config.segment_size)
+        self._scratch = ScratchPool(config.chunk_bytes)
 
     def make(self, ask: Submit, arena: Bytes, session: Session, now: float) -> OneShot | AllReduce:
         """The operation that `ask` describes; its memory is part of `arena`.
