@@ -105,16 +105,17 @@ class AllReduce(Reduction):
     def _contribution(self, chunk: Chunk) -> ChunkSender:
         """Our part of a chunk that another rank owns."""
         if self._layer_table.lossless:
-            return self._chunk_sender(Kind.PUSH, chunk)
+            return self._chunk_sender(Kind.PUSH, chunk, chunk.owner)
         seed = self.spec.seed ^ self.number << 20 ^ chunk.index
-        short = bool(chunk.size % self.segment_size)
-        segments = segment_count(chunk.size, self.segment_size)
+        size = self.out_sizes[chunk.owner]
+        short = bool(chunk.size % size)
+        segments = segment_count(chunk.size, size)
         # P5: rotate who comes last
         order = rotated_order(segments, short_tail=short, rng=random.Random(seed))  # noqa: S311
-        budget = self._budget(chunk)
+        budget = self._budget(chunk, size)
         ranks = self._drop_ranks(chunk.index, seed, budget)
         return self._chunk_sender(
-            Kind.PUSH, chunk, order=order, drop_ranks=ranks,
+            Kind.PUSH, chunk, chunk.owner, order=order, drop_ranks=ranks,
             weight=self._energy.of(chunk.index), budget=budget,
         )  # fmt: skip
 
@@ -130,22 +131,25 @@ class AllReduce(Reduction):
         return ranks
 
     def _chunk_sender(
-        self, kind: Kind, chunk: Chunk, *, order: Segments | None = None,
+        self, kind: Kind, chunk: Chunk, rank: int, *, order: Segments | None = None,
         drop_ranks: NDArray[np.uint8] | np.uint8 = _PROTECTED, **options: Any,
     ) -> ChunkSender:  # fmt: skip
-        classes = self._layer_table.classes_of(chunk.start, chunk.size, self.segment_size)
+        size = self.out_sizes[rank]
+        classes = self._layer_table.classes_of(chunk.start, chunk.size, size)
         tags = classes * np.uint8(DROP_RANKS) + drop_ranks
         if order is None:
             order = natural_order(len(tags))
         return ChunkSender(
-            (self.number, kind, chunk.index), self._bytes(chunk), chunk.start, self.segment_size,
+            (self.number, kind, chunk.index), self._bytes(chunk), chunk.start, size,
             tags, by_tag(order, tags), urgent=kind is Kind.PULL and self.spec.in_place, **options,
         )  # fmt: skip
 
     def _measure(self, rank: int) -> OperationEnergy:
         return OperationEnergy(
             {
-                chunk.index: energies(self._bytes(chunk), self.ready.dtype, self.segment_size)
+                chunk.index: energies(
+                    self._bytes(chunk), self.ready.dtype, self.out_sizes[chunk.owner]
+                )
                 for chunk in self._layout.chunks
                 if chunk.owner != rank
             },
@@ -159,22 +163,21 @@ class AllReduce(Reduction):
         _, kind, index = key
         if index >= len(self._layout.chunks):
             return "chunk"
+        if rank not in self.ready_ranks:
+            return "unready"  # nothing counts before both have agreed on what it is
         chunk = self._layout.chunks[index]
         if kind is Kind.PULL:
             if chunk.owner != rank:
                 return "chunk"
             if index not in self._to_pull:
                 return "duplicate"
-            receiver = ChunkReceiver(
-                segment_count(chunk.size, self.segment_size), self._last_class(chunk)
-            )
+            size = self.in_sizes[rank]
+            receiver = ChunkReceiver(segment_count(chunk.size, size), self._last_class(chunk, size))
             # the owner sends results only when it is done with our part of the chunk
             self._session.acknowledge(rank, (self.number, Kind.PUSH, index), now)
-            return Incoming(key, rank, receiver, self._bytes(chunk), self.segment_size)
+            return Incoming(key, rank, receiver, self._bytes(chunk), size)
         if chunk.owner != self._session.rank:
             return "chunk"
-        if rank not in self.ready_ranks:
-            return "unready"  # nothing counts before both have agreed on what it is
         gathering = self._gathering.get(index)
         if gathering is None or rank in gathering.settled:
             return "duplicate"
@@ -182,28 +185,26 @@ class AllReduce(Reduction):
 
     def _open_part(self, gathering: Gathering, rank: int, key: Key) -> Incoming:
         chunk = gathering.chunk
-        segments = segment_count(chunk.size, self.segment_size)
-        receiver = ChunkReceiver(segments, self._last_class(chunk), self._budget(chunk))
+        size = self.in_sizes[rank]
+        segments = segment_count(chunk.size, size)
+        receiver = ChunkReceiver(segments, self._last_class(chunk, size), self._budget(chunk, size))
         buffer = self.scratch.take()[: chunk.size]
-        part = Incoming(key, rank, receiver, buffer, self.segment_size)
+        part = Incoming(key, rank, receiver, buffer, size)
         gathering.parts[rank] = part
         return part
 
-    def _layer_rows(self, chunk: Chunk) -> Segments:
-        """Row of the layer table of each segment of a chunk."""
-        return self._layer_table.of_segments(chunk.start, chunk.size, self.segment_size)
-
-    def _last_class(self, chunk: Chunk) -> int:
+    def _last_class(self, chunk: Chunk, segment_size: int) -> int:
         """The class that comes last of a chunk."""
-        return self._layer_table.last_class(chunk.start, chunk.size, self.segment_size)
+        return self._layer_table.last_class(chunk.start, chunk.size, segment_size)
 
-    def _budget(self, chunk: Chunk) -> Budget | None:
+    def _budget(self, chunk: Chunk, segment_size: int) -> Budget | None:
         """What one sender may be missing of a chunk."""
         if self._layer_table.lossless or not self.spec.give_up:
             return None
-        rows, table = self._layer_rows(chunk), self._layer_table
+        table = self._layer_table
+        rows = table.of_segments(chunk.start, chunk.size, segment_size)
         keys = table.classes[rows].astype(np.int64) << 32 | table.bounds[rows]
-        critical = critical_segments(self.spec.critical, chunk.start, chunk.size, self.segment_size)
+        critical = critical_segments(self.spec.critical, chunk.start, chunk.size, segment_size)
         return Budget.new(keys, critical)
 
     def on_received(self, incoming: Incoming, now: float) -> None:
@@ -222,9 +223,9 @@ class AllReduce(Reduction):
 
     def _book_loss(self, gathering: Gathering, incoming: Incoming) -> None:
         """The sender keeps the missing segments: here they count as zero."""
-        missing = np.flatnonzero(~incoming.receiver.received)
+        missing, size = np.flatnonzero(~incoming.receiver.received), incoming.segment_size
         for segment in missing.tolist():
-            incoming.buffer[segment * self.segment_size : (segment + 1) * self.segment_size] = 0
+            incoming.buffer[segment * size : (segment + 1) * size] = 0
         self._lost += len(missing)
         self._session.record(
             LedgerRow(self.number, self.spec.name, incoming.rank, self._session.rank,
@@ -245,7 +246,7 @@ class AllReduce(Reduction):
         self._add_digest(chunk)
         for step in range(1, session.world_size):  # staggered: no receiver is hit by all at once
             rank = (session.rank + step) % session.world_size
-            session.send(rank, self._chunk_sender(Kind.PULL, chunk))
+            session.send(rank, self._chunk_sender(Kind.PULL, chunk, rank))
         self._finish_if_done()
 
     # --- verdicts of peers -----------------------------------------------------------------
@@ -278,7 +279,7 @@ class AllReduce(Reduction):
             self._session.count("energy_veto", len(too_much))
             return too_much
         self._energy.spend(sender.weight[missing])
-        self._holes[sender.key[2]] = cut(sender.payload, sender.start, missing, self.segment_size)
+        self._holes[sender.key[2]] = cut(sender.payload, sender.start, missing, sender.segment_size)
         paths = np.unique(sender.path_of[missing], return_counts=True)
         self._session.record(
             LedgerRow(self.number, self.spec.name, self._session.rank, rank, sender.key[2],

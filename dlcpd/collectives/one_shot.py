@@ -20,6 +20,7 @@ from dlcpd.core.events import Stats
 from dlcpd.core.incoming import Incoming
 from dlcpd.core.layers import MILLION
 from dlcpd.core.packetizer import natural_order, segment_count
+from dlcpd.core.path_mtu import BASE
 from dlcpd.core.receiver import ChunkReceiver
 from dlcpd.core.reduce import reduce_in_rank_order
 from dlcpd.core.sender import ChunkSender, Key
@@ -40,13 +41,13 @@ class OneShot(Reduction):
     _waiting: set[int] = field(default_factory=set)  # ranks that may still ask for our part
 
     @staticmethod
-    def suits(size: int, max_loss: float, world_size: int, segment_size: int) -> bool:
+    def suits(size: int, max_loss: float, world_size: int) -> bool:
         """Whether an operation of `size` bytes goes this way: equal on every rank.
 
         Not where the policy would let a segment go missing: each rank might miss another.
         """
         small = size <= SMALL and size * (world_size - 1) <= MAX_FAN_IN
-        segments = segment_count(size, segment_size)
+        segments = segment_count(size, BASE)  # whatever the paths carry
         return small and round(max_loss * MILLION) * segments < MILLION
 
     # --- life -------------------------------------------------------------------------
@@ -61,11 +62,12 @@ class OneShot(Reduction):
             self._push(rank)
 
     def _contributions(self, rank: int) -> list[ChunkSender]:
-        count = segment_count(len(self._sent), self.segment_size)
+        size = self.out_sizes[rank]
+        count = segment_count(len(self._sent), size)
         tags = np.full(count, self._layers.most_urgent * DROP_RANKS + PROTECTED, np.uint8)
         return [
             ChunkSender(
-                (self.number, Kind.PUSH, 0), self._sent, 0, self.segment_size, tags,
+                (self.number, Kind.PUSH, 0), self._sent, 0, size, tags,
                 natural_order(count),
             )
         ]  # fmt: skip
@@ -81,10 +83,10 @@ class OneShot(Reduction):
             return "unready"  # nothing counts before both have agreed on what it is
         if rank in self._settled:
             return "duplicate"
-        count = segment_count(len(self._sent), self.segment_size)
+        count = segment_count(len(self._sent), self.in_sizes[rank])
         receiver = ChunkReceiver(count, self._layers.most_urgent)
         buffer = np.empty_like(self._sent)
-        self._parts[rank] = Incoming(key, rank, receiver, buffer, self.segment_size)
+        self._parts[rank] = Incoming(key, rank, receiver, buffer, self.in_sizes[rank])
         return self._parts[rank]
 
     def on_received(self, incoming: Incoming, now: float) -> None:

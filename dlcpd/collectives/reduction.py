@@ -39,8 +39,9 @@ class Reduction:
 
     spec: Spec
     memory: Bytes
-    segment_size: int
     ready_ranks: set[int] = field(default_factory=set)
+    out_sizes: dict[int, int] = field(default_factory=dict)  # by rank: our segments towards it
+    in_sizes: dict[int, int] = field(default_factory=dict)  # by rank: its segments towards us
     _session: Session = field(init=False)
     _pushes: dict[int, list[ChunkSender]] = field(default_factory=dict)  # by receiving rank
     _returned_holes: list[Hole] = field(default_factory=list)

@@ -14,11 +14,12 @@ from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.messages import DTYPES, REDUCE_OPS
 from dlcpd.contract.traffic import MAX_CLASSES
 from dlcpd.core.bitmap import Bits
+from dlcpd.core.path_mtu import BASE, MAX_SEGMENT, UNIT
 from dlcpd.core.wire import HEADER_SIZE, MAX_PATHS, Header
 
 MAX_CHUNKS_LISTED: Final = 256  # per COMPLETE datagram: 1 KiB of body
 FILLS: Final = ("residual", "zero")
-_READY: Final = struct.Struct("<BBBBQdQIIQ")
+_READY: Final = struct.Struct("<BBBBQdQIIQH")
 _CREDIT: Final = struct.Struct("<BxxxI")
 _CREDIT_ROW: Final = struct.Struct("<BBHIIIII")
 MAX_CREDIT_ROWS: Final = 48  # of one CREDIT datagram: 1,160 bytes, within every MTU
@@ -38,19 +39,20 @@ class Ready:
     window: int = 0  # bytes this rank may be sent before it credits more
     checked: int = 0  # newest operation whose replica digest follows; 0 = none
     digest: int = 0  # u64
+    segment_size: int = BASE  # u16; of this rank's data towards the peer, in this operation
 
     def pack(self) -> bytes:
         return _READY.pack(
             DTYPES.index(self.dtype), REDUCE_OPS.index(self.reduce), FILLS.index(self.fill),
             self.traffic_class, self.count, self.max_loss, self.fingerprint,
-            self.window, self.checked, self.digest,
+            self.window, self.checked, self.digest, self.segment_size,
         )  # fmt: skip
 
-    def told(self, window: int, checked: int, digest: int) -> "Ready":
+    def told(self, window: int, checked: int, digest: int, segment_size: int) -> "Ready":
         """This operation, with what one peer is told along with it."""
         return Ready(
             self.dtype, self.reduce, self.fill, self.traffic_class, self.count, self.max_loss,
-            self.fingerprint, window, checked, digest,
+            self.fingerprint, window, checked, digest, segment_size,
         )  # fmt: skip
 
     def agrees_with(self, other: "Ready") -> bool:
@@ -94,14 +96,15 @@ def unpack_ready_untrusted(body: bytes) -> Ready:
     """Raises MalformedDatagram."""
     if len(body) != _READY.size:
         raise MalformedDatagram("length", f"READY body of {len(body)} bytes")
-    dtype, reduce, fill, traffic_class, count, loss, mark, window, checked, digest = _READY.unpack(
-        body
-    )
+    (dtype, reduce, fill, traffic_class, count, loss, mark, window, checked, digest,
+     segment_size) = _READY.unpack(body)  # fmt: skip
     if dtype >= len(DTYPES) or reduce >= len(REDUCE_OPS) or fill >= len(FILLS):
         raise MalformedDatagram("body", f"READY names {dtype}, {reduce}, {fill}")
+    if segment_size % UNIT or not UNIT <= segment_size <= MAX_SEGMENT:
+        raise MalformedDatagram("body", f"READY of segments of {segment_size} bytes")
     return Ready(
         DTYPES[dtype], REDUCE_OPS[reduce], FILLS[fill], traffic_class, count, loss, mark,
-        window, checked, digest,
+        window, checked, digest, segment_size,
     )  # fmt: skip
 
 

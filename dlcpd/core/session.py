@@ -54,6 +54,8 @@ class Operation(Protocol):
     """A collective in flight, as the session sees it."""
 
     ready_ranks: set[int]  # peers whose READY is in
+    out_sizes: dict[int, int]  # by rank: segment size of what we send
+    in_sizes: dict[int, int]  # by rank: segment size of what it sends
     done: bool  # its result stands, though peers may still fetch parts of it
 
     @property
@@ -141,6 +143,7 @@ class Session:
         self.submitted = max(self.submitted, number)
         self.operations[number] = operation
         self.set_timer((self, "deadline", number), operation.deadline)
+        operation.out_sizes = {rank: flow.segment_size for rank, flow in self.flows.items()}
         operation.start(self, now)
         self._late |= {(r, number) for r, flow in self.flows.items() if flow.early.was_cut(number)}
         for flow in self.flows.values():  # all, before any can fail it: nobody is left waiting
@@ -159,7 +162,9 @@ class Session:
 
     def _tell_ready(self, flow: Flow, operation: Operation) -> None:
         number, told = operation.number, self._telling[flow.rank, operation.number]
-        ready = operation.ready.told(flow.opening, told.checked, told.digest)
+        ready = operation.ready.told(
+            flow.opening, told.checked, told.digest, operation.out_sizes[flow.rank]
+        )
         flags = Flag.LATE if (flow.rank, number) in self._late else Flag.NONE
         again = min(told.attempt, MAX_ROUND)
         header = Header(Kind.READY, flow.token_out, number, round=again, flags=flags)
@@ -185,6 +190,7 @@ class Session:
             )
             self.fail(operation.number, RanksDisagree(text))
             return
+        operation.in_sizes[rank] = theirs.segment_size
         operation.on_peer_ready(rank, self._now, late=late)
         self.flows[rank].replay_early(operation.number, self._now)
 

@@ -49,10 +49,9 @@ class Workshop:
             drop_ranks=_BASIS.get(config.drop_rank, "magnitude"), give_up=config.bounded_loss,
         )  # fmt: skip
         memory = arena[ask.offset : ask.offset + size]
-        segment_size = self._config.segment_size
-        if OneShot.suits(size, ask.max_loss, session.world_size, segment_size):
-            return OneShot(spec, memory, segment_size)
-        return AllReduce(spec, memory, segment_size, scratch=self._scratch)
+        if OneShot.suits(size, ask.max_loss, session.world_size):
+            return OneShot(spec, memory)
+        return AllReduce(spec, memory, scratch=self._scratch)
 
     def _layers(self, ask: Submit) -> list[list[int]]:
         rows = ask.layers or [[0, ask.traffic_class, round(ask.max_loss * MILLION)]]

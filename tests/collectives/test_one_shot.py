@@ -9,6 +9,7 @@ from dlcpd.collectives.reduction import SMALL
 from dlcpd.contract.errors import PeerLost
 from dlcpd.core import control
 from dlcpd.core.events import OperationFailed, SessionBroken
+from dlcpd.core.path_mtu import BASE
 from dlcpd.core.wire import Header, Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, rank_ordered
@@ -29,12 +30,12 @@ def small_net(world: int = 2, *, loss: float = 0.0, seed: int = 0) -> SimNetwork
         (SMALL + 1, 0.0, 2, False),
         (SMALL, 0.0, 1 + MAX_FAN_IN // SMALL, True),
         (SMALL, 0.0, 2 + MAX_FAN_IN // SMALL, False),
-        (10 * 1408, 0.09, 2, True),  # not one whole segment may be missing
-        (10 * 1408, 0.1, 2, False),
+        (10 * BASE, 0.09, 2, True),  # not one whole segment may be missing
+        (10 * BASE, 0.1, 2, False),
     ],
 )
 def test_what_goes_this_way(size: int, max_loss: float, world: int, suits: bool) -> None:
-    assert OneShot.suits(size, max_loss, world, 1408) is suits
+    assert OneShot.suits(size, max_loss, world) is suits
 
 
 @pytest.mark.parametrize("world", [2, 4])

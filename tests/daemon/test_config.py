@@ -26,7 +26,7 @@ log_format = "json"
 [network]
 paths = [{ address = "10.0.0.7", port = 7001 }, { address = "fd00::7" }]
 entropy = 4
-segment_size = 8896
+segment_size = 8832
 chunk_bytes = 140800
 receive_buffer = 1048576
 window = 2097152

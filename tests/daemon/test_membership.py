@@ -142,7 +142,7 @@ def test_ip_versions_that_differ_are_named() -> None:
 def test_another_protocol_version_is_named() -> None:
     a = member(0)
     text = str(a.other_version(a.links[1], 9))
-    assert "version 1" in text and "rank 1 on host-1 speaks 9" in text
+    assert "version 2" in text and "rank 1 on host-1 speaks 9" in text
 
 
 def test_a_goodbye_to_this_join_ends_it() -> None:

@@ -140,7 +140,7 @@ def test_another_version_is_told_apart_whatever_its_fields_are() -> None:
         (msgpack.packb([PEER_VERSION, 3, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, -1, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, False, {}]), "unknown_kind"),
-        (b"\x93\x01" + b"\x91" * 1015 + b"\xc0\x80", "unknown_kind"),
+        (b"\x93\x02" + b"\x91" * 1015 + b"\xc0\x80", "unknown_kind"),
         (b"\xc4" * (MAX_PEER_FRAME + 1), "too_long"),
     ],
     ids=lambda value: str(value)[:24],

@@ -140,10 +140,10 @@ class SimNetwork:
             seed=self.seed, layers=layers or [],
         )  # fmt: skip
         assert data.dtype == STORAGE[dtype]
-        memory, segment_size = data.reshape(-1).view(np.uint8), self.segment_size
-        if self.one_shot and OneShot.suits(memory.size, max_loss, self.world_size, segment_size):
-            return OneShot(spec, memory, segment_size)
-        return AllReduce(spec, memory, segment_size, scratch=self.scratch[rank])
+        memory = data.reshape(-1).view(np.uint8)
+        if self.one_shot and OneShot.suits(memory.size, max_loss, self.world_size):
+            return OneShot(spec, memory)
+        return AllReduce(spec, memory, scratch=self.scratch[rank])
 
     def abort(self, rank: int, number: int, error: DlcpError) -> None:
         """What control does when another rank gave the operation up."""
