@@ -38,6 +38,7 @@ class Kind(IntEnum):
     PING = 11  # are you alive, and what have you got?
     PROBE = 14  # padded: does a datagram of this length pass? see `probes`
     PROBE_ACK = 15  # it does
+    PIECE = 16  # of a datagram too long for its path; see `pieces`
 
 
 DATA_KINDS: Final = frozenset({Kind.PUSH, Kind.PULL})

@@ -34,7 +34,7 @@ SO_SNDBUFFORCE: Final = 32
 SO_TIMESTAMPNS: Final = 35
 _IP_MTU_DISCOVER, _IP_MTU = 10, 14  # linux/in.h; Python 3.11 has no names for these
 _IPV6_MTU_DISCOVER, _IPV6_MTU = 23, 24  # linux/in6.h
-_PMTUDISC_DONT, _PMTUDISC_PROBE = 0, 3  # the same for both
+_PMTUDISC_PROBE: Final = 3  # the same for both
 MSG_DONTWAIT: Final = int(socket.MSG_DONTWAIT)
 
 
@@ -97,19 +97,10 @@ def segment_control(size: int) -> NDArray[np.uint8]:
 def never_fragment(sock: socket.socket) -> None:
     """Send with "don't fragment", whatever path MTU the kernel believes in: only the device's
     own limits a datagram, and what probes find is ours to keep (RFC 8899, ip(7))."""
-    _discover(sock, _PMTUDISC_PROBE)
-
-
-def allow_fragments(sock: socket.socket) -> None:
-    """Let the kernel and (IPv4) routers fragment what is too large."""
-    _discover(sock, _PMTUDISC_DONT)
-
-
-def _discover(sock: socket.socket, mode: int) -> None:
     if sock.family == socket.AF_INET6:
-        sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, mode)
+        sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE)
     else:
-        sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, mode)
+        sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
 
 
 def route_mtu(local: str, remote: str) -> int:

@@ -3,7 +3,7 @@
 word, and the watch over data that vanishes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from dlcpd.contract.errors import MalformedDatagram
@@ -20,6 +20,7 @@ from dlcpd.core.path_mtu import (
     datagram_size,
     segment_within,
 )
+from dlcpd.core.pieces import Reassembly
 from dlcpd.core.route_search import Address
 from dlcpd.core.wire import HEADER_SIZE, Header, Kind
 from dlcpd.io import mmsg
@@ -27,7 +28,9 @@ from dlcpd.io.route_probe import IcmpNews
 
 LOOK: Final = 0.1  # seconds between looks at what arrives of a flow that sends
 LOOKS: Final = 3  # in a row without an arrival, though data went out: longer than any timer of core
-_KINDS: Final = (bytes([Kind.PROBE]), bytes([Kind.PROBE_ACK]))  # second byte of a datagram
+_KINDS: Final = frozenset(  # second byte of a datagram
+    bytes([kind]) for kind in (Kind.PROBE, Kind.PROBE_ACK, Kind.PIECE)
+)
 
 
 class Path(Protocol):
@@ -84,6 +87,7 @@ class Towards:
     session: int
     flow: Flow
     ways: list[Way]
+    pieces: Reassembly = field(default_factory=Reassembly)
 
 
 class MtuDiscovery:
@@ -170,26 +174,33 @@ class MtuDiscovery:
     # --- what comes back ------------------------------------------------------------------
 
     def take(self, path: Path, strays: list[bytes], now: float) -> list[bytes]:
-        """Answer probes and take in answers; returns all other datagrams."""
+        """Answer probes, take in answers, put pieces together; returns all other datagrams."""
         if not any(data[1:2] in _KINDS for data in strays):
             return strays
-        return [d for d in strays if d[1:2] not in _KINDS or not self._took(path, d, now)]
+        rest = []
+        for data in strays:
+            other = self._take_one(path, data, now) if data[1:2] in _KINDS else data
+            if other is not None:
+                rest.append(other)
+        return rest
 
-    def _took(self, path: Path, data: bytes, now: float) -> bool:
-        """Whether it was a peer's; a stranger's is for the endpoint to refuse."""
+    def _take_one(self, path: Path, data: bytes, now: float) -> bytes | None:
+        """What is left for the endpoint: a stranger's datagram, to refuse, or a whole one."""
         try:
             header = Header.unpack_untrusted(data)
             flow = self._endpoint.flow_of(header.token)
             if flow is None:
-                return False
+                return data
             towards = self._towards[flow.index]
+            if header.kind is Kind.PIECE:
+                return towards.pieces.add(data)
             if header.kind is Kind.PROBE:
                 self._on_probe(towards, path, header.path, data, now)
             else:
                 self._on_answer(towards, header.path, data, now)
         except MalformedDatagram as exc:
             self._endpoint.counters[exc.reason] += 1
-        return True
+        return None
 
     def _on_probe(self, towards: Towards, path: Path, number: int, data: bytes, now: float) -> None:
         probe = probes.unpack_probe_untrusted(data)

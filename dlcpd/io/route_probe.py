@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 IPV6_RECVERR: Final = 25  # linux/in6.h; Python 3.11 has no names for these
 IP_RECVERR: Final = 11  # linux/in.h
 _ERROR: Final = struct.Struct("@IBBBBII")  # struct sock_extended_err, linux/errqueue.h
+_LOCAL: Final = 1  # origin: this host itself, which tells the caller as well
 _SIZE: Final = 2048  # bytes of what is quoted; a PING has 32
 MAX_ERRORS: Final = 64  # read per wake-up; the rest makes the next one
 # What an ICMP message leaves behind as a pending error: the next call on the socket gets it.
@@ -62,9 +63,9 @@ class RouteProbe:
                 return  # nothing waits
             for level, kind, payload in ancillary:
                 if (level, kind) == (self._level, self._receive):
+                    number, origin, _, _, _, info, _ = _ERROR.unpack_from(payload)
                     router = self._router(payload)
-                    if router:
-                        number, _, _, _, _, info, _ = _ERROR.unpack_from(payload)
+                    if router and origin != _LOCAL:
                         yield IcmpNews(data, router, info if number == errno.EMSGSIZE else 0)
 
     def _router(self, payload: bytes) -> str:

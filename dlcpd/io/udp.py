@@ -19,6 +19,7 @@ from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.contract.traffic import DROP_RANKS, traffic_classes
 from dlcpd.core.datagram import Bytes, Control, Received, Transmit
 from dlcpd.core.flow import STAMPED
+from dlcpd.core.pieces import LEAST_PIECE, cut
 from dlcpd.core.space import microseconds
 from dlcpd.core.wire import HEADER_SIZE, MAX_TAGS, Kind
 from dlcpd.core.wire_batch import SENT_AT
@@ -58,6 +59,7 @@ class UdpPath:
         self.backlog: deque[Transmit] = deque()
         self.too_big: list[tuple[int, int]] = []  # peer, bytes: what the kernel would not send
         self._peers: dict[int, tuple[Bytes, tuple[str, int]]] = {}
+        self._pieces = 0  # datagrams that were cut
         self._limits: dict[int, int] = {}  # by peer: bytes of the largest datagram that passes
         self._tos = tos_of_tags(config.drop_rank)
         self._send_ring = SendRing(self.family, self._tos)
@@ -77,7 +79,7 @@ class UdpPath:
 
     def limit(self, peer: int, size: int) -> None:
         """Datagrams of more than `size` bytes do not pass towards a peer: those that still have
-        to go, of an operation that began before this was known, go in fragments. 0: all do. Until
+        to go, of an operation that began before this was known, go in pieces. 0: all do. Until
         this is called nothing is thought to be too large."""
         if peer in self._peers:
             self._limits[peer] = size
@@ -138,7 +140,7 @@ class UdpPath:
         stamps = batch.headers[:STAMPED, SENT_AT]
         stamps[stamps != 0] = microseconds(time.monotonic()) or 1  # earlier batches took a while
         if HEADER_SIZE + batch.segment_size > self._limits.get(batch.peer, MAX_UDP):
-            return self._send_in_fragments(batch)
+            return self._send_in_pieces(batch)
         if not self.gso:
             return self._send_singly(batch)
         done, error = self._hand_over(batch, gso=True)
@@ -169,16 +171,30 @@ class UdpPath:
         self.counters["send_EMSGSIZE"] += 1
         self.too_big.append((batch.peer, HEADER_SIZE + batch.segment_size))
         self._limits[batch.peer] = 0
-        return self._send_in_fragments(batch)
+        return self._send_in_pieces(batch)
 
-    def _send_in_fragments(self, batch: Transmit) -> int:
-        """Without GSO, which fragments nothing. Slow: it is for the rest of an operation."""
-        self.counters["fragmented"] += len(batch.segments)
-        mmsg.allow_fragments(self.socket)
-        try:
-            return self._hand_over(batch, gso=False)[0]
-        finally:
-            mmsg.never_fragment(self.socket)
+    def _send_in_pieces(self, batch: Transmit) -> int:
+        """Slow, one system call per piece: it is for the rest of an operation."""
+        size, to = batch.segment_size, self._peers[batch.peer][1]
+        for row, segment in enumerate(batch.segments.tolist()):
+            start = segment * size
+            payload = batch.payload[start : start + size].tobytes()
+            data = batch.headers[row].tobytes() + payload
+            if not self._send_cut(data, int(batch.tags[row]), batch.peer, to):
+                return row
+            self.counters["in_pieces"] += 1
+        return len(batch.segments)
+
+    def _send_cut(self, data: bytes, tag: int, peer: int, to: tuple[str, int]) -> bool:
+        """Send a datagram in pieces that pass; False where the send buffer is full."""
+        self._pieces = (self._pieces + 1) & 0xFFFFFFFF
+        for piece in cut(data, self._pieces, self._limits[peer]):
+            error = self._send_one(piece, tag, to)
+            if error in (errno.EAGAIN, errno.ENOBUFS):
+                return False
+            if error:
+                self._count_error(error)
+        return True
 
     def _hand_over(self, batch: Transmit, *, gso: bool) -> tuple[int, int]:
         """Datagrams the kernel took, or that are lost for good; and why it stopped, where
@@ -200,7 +216,7 @@ class UdpPath:
                 if exc.errno in may_go_otherwise:
                     why = exc.errno
                     break
-                self.counters[f"send_{errno.errorcode.get(exc.errno or 0, 'error')}"] += 1
+                self._count_error(exc.errno)
                 done += 1  # this message is lost, as on any other network
         ring.restore()
         return ring.rows_of(done), why
@@ -211,28 +227,33 @@ class UdpPath:
         if peer is None:
             return
         is_probe = control.data[1] == Kind.PROBE
-        if is_probe or len(control.data) <= self._limits.get(control.peer, MAX_UDP):
-            self._send_one(control, peer[1])
-            return
-        mmsg.allow_fragments(self.socket)
-        self._send_one(control, peer[1])
-        mmsg.never_fragment(self.socket)
+        limit = max(self._limits.get(control.peer, MAX_UDP), LEAST_PIECE)
+        if len(control.data) > limit and not is_probe:
+            self._send_cut(control.data, control.tag, control.peer, peer[1])
+        elif error := self._send_one(control.data, control.tag, peer[1]):
+            self._count_error(error)
+            if error == errno.EMSGSIZE:
+                self.too_big.append((control.peer, len(control.data)))
 
-    def _send_one(self, control: Control, to: tuple[str, int]) -> None:
-        byte = self._tos[control.tag].to_bytes(4, "little")
+    def _send_one(self, data: bytes, tag: int, to: tuple[str, int]) -> int:
+        """Send one datagram; the error number where the kernel does not take it, or 0."""
+        byte = self._tos[tag].to_bytes(4, "little")
         tos = [(socket.IPPROTO_IP, socket.IP_TOS, byte)]
         if self.family == socket.AF_INET6:
             tos = [(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, byte)]
-        for attempt in range(1, MAX_REFUSED + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
-                self.socket.sendmsg([control.data], tos, mmsg.MSG_DONTWAIT, to)
+                self.socket.sendmsg([data], tos, mmsg.MSG_DONTWAIT, to)
             except OSError as exc:
                 if exc.errno in ICMP_ERRORS and attempt < _patience(exc.errno):
                     continue  # of an earlier datagram, and not about this one
-                if exc.errno == errno.EMSGSIZE:
-                    self.too_big.append((control.peer, len(control.data)))
-                self.counters[f"send_{errno.errorcode.get(exc.errno or 0, 'error')}"] += 1
-            return
+                return exc.errno or errno.EIO
+            return 0
+
+    def _count_error(self, error: int | None) -> None:
+        self.counters[f"send_{errno.errorcode.get(error or 0, 'error')}"] += 1
 
     # --- in -------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.datagram import Control, Received, Transmit
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.pacing import Pacer
+from dlcpd.core.pieces import Reassembly
 from dlcpd.core.wire import HEADER_SIZE, Flag, Header, Kind
 from dlcpd.core.wire_batch import build
 from dlcpd.io import mmsg
@@ -192,17 +193,31 @@ def test_the_raster_follows_what_comes_most() -> None:
 
 
 @HOSTS
-@pytest.mark.parametrize("offload", [True, False])
-def test_what_is_above_a_peers_limit_still_arrives(host: str, offload: bool) -> None:
-    """An operation that began before its path's MTU fell goes on, in fragments."""
-    source, sink = pair(host, sends=offload)
-    for limit, fragmented in ((WIDTH, 0), (WIDTH - 1, 90), (0, 180), (WIDTH, 180)):
-        source.limit(PEER, limit)
-        sent = batch(data(90, 5), list(range(90)))
-        source.send(sent)
-        assert receive(sink, 90) == expected(sent)
-        assert source.counters["fragmented"] == fragmented
-    assert source.gso == offload
+@pytest.mark.parametrize("limit", [0, 1184, WIDTH - 1, WIDTH])
+def test_what_is_above_a_peers_limit_goes_in_pieces(host: str, limit: int) -> None:
+    """An operation that began before its path's MTU fell goes on."""
+    source, sink = pair(host)
+    source.limit(PEER, limit)
+    sent = batch(data(30, 5), list(range(30)))
+    source.send(sent)
+    per_datagram = -(-WIDTH // (max(limit, 512) - 40)) if limit < WIDTH else 1
+    per_tail = -(-37 // (max(limit, 512) - 40))
+    got, book = receive(sink, 29 * per_datagram + per_tail), Reassembly()
+    if limit < WIDTH:
+        assert max(map(len, got)) <= max(limit, 512)
+        got = [whole for piece in got if (whole := book.add(piece)) is not None]
+    assert got == expected(sent)
+    assert source.counters == ({"in_pieces": 30} if limit < WIDTH else {})
+
+
+def test_control_above_a_peers_limit_goes_in_pieces_but_probes_never_do() -> None:
+    source, sink = pair()
+    source.limit(PEER, 0)
+    for kind, count in ((Kind.CREDIT, 3), (Kind.PROBE, 1), (Kind.PING, 1)):
+        control = Header(kind, 1).pack().ljust(1192 if kind is not Kind.PING else 32, b"\0")
+        source.send_control(Control(PEER, 0, control))
+        got, book = receive(sink, count), Reassembly()
+        assert [book.add(piece) for piece in got][-1] == control if count > 1 else got == [control]
 
 
 def test_a_limit_ends_with_its_peer() -> None:

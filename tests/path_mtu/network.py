@@ -25,6 +25,11 @@ table inet whole { chain through { type filter hook prerouting priority -500;
 ip frag-off & 0x3fff != 0 drop
 } }
 """
+_DROP_LONGER: Final = """
+table inet short {{ chain through {{ type filter hook forward priority 0;
+meta l4proto udp meta length > {size} drop
+}} }}
+"""
 
 
 class Network:
@@ -80,6 +85,10 @@ class Network:
     def drop_fragments(self) -> None:
         """From now on the router drops fragments (IPv4), as many firewalls do."""
         self._rules(_NO_FRAGMENTS)
+
+    def drop_longer(self, size: int) -> None:
+        """From now on the router drops all UDP packets of more than `size` bytes."""
+        self._rules(_DROP_LONGER.format(size=size))
 
     def _rules(self, text: str) -> None:
         lines = text.replace("} }", "}\n}\n")
