@@ -190,7 +190,7 @@ class UdpPath:
         self._pieces = (self._pieces + 1) & 0xFFFFFFFF
         for piece in cut(data, self._pieces, self._limits[peer]):
             error = self._send_one(piece, tag, to)
-            if error in (errno.EAGAIN, errno.ENOBUFS):
+            if error == errno.EAGAIN:
                 return False
             if error:
                 self._count_error(error)
@@ -209,7 +209,7 @@ class UdpPath:
                 refused = 0
             except OSError as exc:
                 refused += 1
-                if exc.errno in (errno.EAGAIN, errno.ENOBUFS):
+                if exc.errno == errno.EAGAIN:
                     break
                 if exc.errno in ICMP_ERRORS and refused < _patience(exc.errno):
                     continue  # of an earlier datagram; taking note of it has cleared it
@@ -217,7 +217,8 @@ class UdpPath:
                     why = exc.errno
                     break
                 self._count_error(exc.errno)
-                done += 1  # this message is lost, as on any other network
+                done += 1  # this message is lost, as on any other network: ENOBUFS, too, says that
+                # a queue of this host dropped it, and not that it should be tried again
         ring.restore()
         return ring.rows_of(done), why
 

@@ -13,6 +13,8 @@ _CLONE_NEWNET: Final = 0x40000000  # linux/sched.h; Python 3.11 has no setns
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _FOLDER: Final = Path("/run/netns")
 _numbers: Final = itertools.count()
+# Left on, a burst would cross a link as one packet, whatever the link's MTU.
+_OFF: Final = "tx-udp-segmentation off tso off gso off gro off"
 # Where the router says nothing of what it drops as too big.
 _SILENCE: Final = """
 table inet silence { chain out { type filter hook output priority 0;
@@ -51,6 +53,8 @@ class Network:
                 "peer", "name", f"r{host}", "netns", f"{self.name}-r")  # fmt: skip
             self._address(host, f"h{host}", self.addresses[host])
             self._address("r", f"r{host}", self._gateways[host])
+            for node, device in ((host, f"h{host}"), ("r", f"r{host}")):
+                self.shell(node, f"ethtool -K {device} {_OFF}")
         self.set_mtu(a=mtu_a, b=mtu_b)
         for host in "ab":
             self.ip(host, "link", "set", f"h{host}", "up")
@@ -74,9 +78,9 @@ class Network:
                 self.ip("r", "link", "set", f"r{host}", "mtu", str(mtu))
                 self.ip(host, "link", "set", f"h{host}", "mtu", str(mtu))
 
-    def set_router_mtu(self, mtu: int) -> None:
-        """Of the router's end towards b alone: b goes on sending what the router drops, unsaid."""
-        self.ip("r", "link", "set", "rb", "mtu", str(mtu))
+    def set_router_mtu(self, mtu: int, host: str = "b") -> None:
+        """Of the router's end of a link alone: the host goes on sending what it drops, unsaid."""
+        self.ip("r", "link", "set", f"r{host}", "mtu", str(mtu))
 
     def silence(self) -> None:
         """From now on the router says nothing of what it drops."""

@@ -151,6 +151,18 @@ def test_an_interface_that_shrinks_is_told_and_the_batch_arrives(offload: bool, 
         assert source.gso == offload
 
 
+def test_what_a_queue_of_this_host_drops_is_lost_and_nothing_waits_for_it() -> None:
+    """A link whose other end takes less refuses at once: ENOBUFS, of each datagram for ever."""
+    with network(1500, 1500) as net, pair(net, offload=False) as (source, sink):
+        net.set_router_mtu(1400, "a")
+        source.send(batch(1408, 100))
+        assert not source.backlog
+        assert source.counters["send_ENOBUFS"] > 0
+        fits = batch(1280, 100)
+        source.send(fits)
+        assert sorted(received(sink, 100)) == sorted(wire(fits))
+
+
 @FAMILIES
 def test_a_probe_is_never_fragmented(v6: bool) -> None:
     with network(1500, 1400, v6=v6) as net, pair(net) as (source, sink):
