@@ -158,7 +158,7 @@ class UdpPath:
 
     def _send_without_gso(self, batch: Transmit) -> int:
         """The route's device cannot segment: from now on one datagram per message. Unless they
-        are too big: then kernels before 6.13 say the same."""
+        are too big: then older kernels say the same."""
         reported = len(self.too_big)
         sent = self._send_singly(batch)
         if len(self.too_big) == reported:
