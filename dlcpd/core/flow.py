@@ -116,14 +116,15 @@ class Flow:
         if self._probe_acked is None:
             self._await_credit(now)
         traffic_class = sender.traffic_class
-        credit = self.window // self._width
+        width = HEADER_SIZE + sender.segment_size
+        credit = self.window // width
         index, room, enough = self.paths.pick(traffic_class, sender.run, credit, now)
         in_flight = self.paths.in_flight(traffic_class)
         room = min(room, credit - in_flight, MAX_BATCH)
         if room <= 0 or (room < enough and in_flight):
             self._wake_by_pace(traffic_class, now)
             return None
-        limit = min(room, allowance // self._width)
+        limit = min(room, allowance // width)
         if limit <= 0:
             return None
         batch = self._batch(sender, index, limit, now)

@@ -114,8 +114,7 @@ class Service:
             host=self._config.daemon.host,
             endpoints=ready.endpoints,
             agreed={
-                "segment_size": network.segment_size,
-                "chunk_segments": network.chunk_segments,
+                "chunk_bytes": network.chunk_bytes,
                 "digest_every": self._config.checks.digest_every,
             },
             max_sessions=self._config.daemon.max_sessions,

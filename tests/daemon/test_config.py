@@ -27,8 +27,8 @@ log_format = "json"
 [network]
 paths = [{ address = "10.0.0.7", port = 7001 }, { address = "fd00::7" }]
 entropy = 4
-segment_size = 8896
-chunk_segments = 100
+segment_size = 8832
+chunk_bytes = 140800
 receive_buffer = 1048576
 window = 2097152
 congestion_control = false
@@ -145,7 +145,9 @@ BAD = {
     "[network]\nsegment_size = 0": ("[network] segment_size: 0 is outside 64..",),
     "[network]\nsegment_size = 8960": ("[network] segment_size: 8960 is outside 64..",),
     "[network]\nsegment_size = '64'": ("[network] segment_size: is str, need int",),
-    "[network]\nchunk_segments = 4097": ("[network] chunk_segments: 4097 is outside 1..4096",),
+    "[network]\nchunk_bytes = 100": ("[network] chunk_bytes: 100 is no multiple of 64",),
+    "[network]\nchunk_bytes = 4718656": ("[network] chunk_bytes: 4718656 is outside 64..4718592",),
+    "[network]\nsegment_size = 64\nchunk_bytes = 262208": ("chunk_bytes: 262208 is above 262144",),
     "[network]\noffload = 1": ("[network] offload: is int, need bool",),
     "[inject]\nloss = 1.01": ("[inject] loss: 1.01 is outside 0.0..1.0",),
     "[inject\n": ("line 1",),

@@ -58,7 +58,7 @@ def test_check_config_prints_what_is_in_force(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     printed = tomllib.loads(done.stdout)
     assert printed["daemon"]["host"] == "host-a"
-    assert printed["network"]["segment_size"] == 1408
+    assert printed["network"]["segment_size"] == "auto"
 
 
 @pytest.mark.parametrize("option", ["--config", "--check-config"])

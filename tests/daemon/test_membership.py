@@ -19,7 +19,7 @@ from dlcpd.daemon.membership import (
 from dlcpd.daemon.peer_messages import MAX_REASON, PEER_VERSION, PeerHello
 from dlcpd.io.commands import OperationFailed
 
-AGREED = {"world_size": 2, "segment_size": 1408, "chunk_segments": 745, "digest_every": 16}
+AGREED = {"world_size": 2, "chunk_bytes": 64000, "digest_every": 16}
 MAX_STEPS = 10_000
 
 

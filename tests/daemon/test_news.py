@@ -16,7 +16,7 @@ from tests.daemon.test_peers import Node, on_uvloop, until
 
 HELLO = PeerHello(
     job="job", from_rank=1, to_rank=0, session=50, echo=0, answer=True, host="host-x", token=9,
-    endpoints=[["127.0.0.1", 5]], world_size=2, segment_size=0, chunk_segments=0, digest_every=0,
+    endpoints=[["127.0.0.1", 5]], world_size=2, chunk_bytes=0, digest_every=0,
 )  # fmt: skip
 Stage = Callable[[Client, "Actor"], Coroutine[Any, Any, None]]
 
@@ -39,7 +39,7 @@ class Actor:
         self.theirs = hello
         return replace(
             HELLO, echo=hello.session, answer=False, world_size=hello.world_size,
-            segment_size=hello.segment_size, chunk_segments=hello.chunk_segments,
+            chunk_bytes=hello.chunk_bytes,
             digest_every=hello.digest_every,
         )  # fmt: skip
 

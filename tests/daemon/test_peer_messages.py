@@ -24,8 +24,8 @@ from dlcpd.daemon.peer_messages import (
 
 HELLO = PeerHello(
     job="job", from_rank=0, to_rank=1, session=5, echo=0, answer=True, host="h", token=6,
-    endpoints=[["10.0.0.1", 40000], ["fd00::1", 40001]], world_size=2, segment_size=1408,
-    chunk_segments=745, digest_every=16,
+    endpoints=[["10.0.0.1", 40000], ["fd00::1", 40001]], world_size=2,
+    chunk_bytes=64000, digest_every=16,
 )  # fmt: skip
 GOODBYE = Goodbye("job", 0, 1, 5, 6, "peer_lost", "why")
 ABORT = Abort("job", 0, 1, 5, 6, 4, 7, "deadline_exceeded", "why")

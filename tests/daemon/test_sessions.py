@@ -282,7 +282,7 @@ def test_a_world_size_that_differs_is_named_to_both(
 
 @pytest.mark.parametrize(
     ("network", "name"),
-    [("segment_size = 1024", "segment_size"), ("chunk_segments = 9", "chunk_segments")],
+    [("chunk_bytes = 64000", "chunk_bytes")],
 )
 def test_a_configuration_that_differs_is_named_to_both(
     hosts: list[Daemon], tmp_path: Path, job: str, network: str, name: str
