@@ -22,6 +22,7 @@ from dlcpd.core.path_mtu import (
 )
 from dlcpd.core.pieces import Reassembly
 from dlcpd.core.route_search import Address
+from dlcpd.core.timers import Timer
 from dlcpd.core.wire import HEADER_SIZE, Header, Kind
 from dlcpd.io import mmsg
 from dlcpd.io.route_probe import IcmpNews
@@ -120,9 +121,9 @@ class MtuDiscovery:
         if towards is None:
             return
         self._by_token.pop(flow.token_out, None)
-        self._endpoint.timers.cancel((self, "watch", flow.index))
+        self._endpoint.timers.cancel((self, Timer.MTU_LOOK, flow.index))
         for number in range(len(towards.ways)):
-            self._endpoint.timers.cancel((self, "search", flow.index, number))
+            self._endpoint.timers.cancel((self, Timer.MTU_SEARCH, (flow.index, number)))
 
     def _search(self, path: Path, host: str) -> PathMtu:
         headers = 48 if ":" in host else 28
@@ -135,15 +136,18 @@ class MtuDiscovery:
 
     # --- time ---------------------------------------------------------------------------
 
-    def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
+    def handle_timer(self, timer: Timer, subject: Any, now: float) -> None:
         """The next round of a search, or the next look at what arrives."""
-        towards = self._towards.get(rest[0])
+        index, number = (subject, 0) if timer is Timer.MTU_LOOK else subject
+        towards = self._towards.get(index)
         if towards is None:
             return
-        if what == "watch":
+        if timer is Timer.MTU_LOOK:
             self._look(towards, now)
-            return
-        number = rest[1]
+        else:
+            self._search_on(towards, number, now)
+
+    def _search_on(self, towards: Towards, number: int, now: float) -> None:
         way = towards.ways[number]
         search = way.search
         if search.state is State.COMPLETE:
@@ -158,7 +162,7 @@ class MtuDiscovery:
 
     def watch(self, index: int, now: float) -> None:
         """Flow `index` has sent data."""
-        key = (self, "watch", index)
+        key = (self, Timer.MTU_LOOK, index)
         if not self._endpoint.timers.pending(key):
             self._endpoint.timers.set(key, now + LOOK)
 
@@ -255,7 +259,7 @@ class MtuDiscovery:
         """A search may have changed: let timer, socket, flow and log follow it."""
         flow, way = towards.flow, towards.ways[number]
         search = way.search
-        self._endpoint.timers.set((self, "search", flow.index, number), search.timer)
+        self._endpoint.timers.set((self, Timer.MTU_SEARCH, (flow.index, number)), search.timer)
         way.path.limit(flow.index, 0 if search.blocked else HEADER_SIZE + search.size)
         self.refresh(flow)
         ended = search.blocked or search.state is State.COMPLETE
