@@ -203,8 +203,7 @@ class Execution:
         """What is small goes out with READY: in step, as ranks of a job mostly are, the peer can
         take it. One that cannot keeps it, or says by a LATE READY that it did not."""
         rank = self._rank(step)
-        early = not step.after and self.program.outgoing[step.peer] <= SMALL
-        if early or rank in self.ready_ranks:
+        if self.program.outgoing[step.peer] <= SMALL or rank in self.ready_ranks:
             self._send(position)
         else:
             self._blocked.setdefault(rank, []).append(position)

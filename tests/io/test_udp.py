@@ -16,7 +16,7 @@ from dlcpd.core.datagram import Control, Received, Transmit
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.pacing import Pacer
 from dlcpd.core.pieces import Reassembly
-from dlcpd.core.wire import HEADER_SIZE, Flag, Header, Kind
+from dlcpd.core.wire import HEADER_SIZE, VERSION, Flag, Header, Kind
 from dlcpd.core.wire_batch import build
 from dlcpd.io import mmsg
 from dlcpd.io.config import EngineConfig
@@ -73,7 +73,7 @@ def batch(payload: np.ndarray, segments: list[int], tag: int = 16, size: int = S
 
 
 def mixed(payload: np.ndarray, segments: list[int], tags: list[int], size: int = SIZE) -> Transmit:
-    first = Header(Kind.PUSH, 0xABCDEF, 3, 9, packet_number=1)
+    first = Header(Kind.DATA, 0xABCDEF, 3, 1, 9, packet_number=1)
     at, marks = np.array(segments, np.intp), np.array(tags, np.uint8)
     return Transmit(PEER, 0, build(first, at, marks), payload, at, size, marks)
 
@@ -321,7 +321,7 @@ def test_congestion_experienced_is_counted(host: str, offload: bool, mark: int) 
         source.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, mark)
     else:
         source.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, mark)
-    source.sendto(Header(Kind.PUSH, 1).pack().ljust(WIDTH), sink.address)
+    source.sendto(Header(Kind.DATA, 1).pack().ljust(WIDTH), sink.address)
     poll = select.poll()
     poll.register(sink, select.POLLIN)
     poll.poll(PATIENCE * 1000)
@@ -348,13 +348,13 @@ def deliver(sink: UdpPath, target: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("offload", [True, False])
-@pytest.mark.parametrize("kind", [Kind.PUSH, Kind.NACK, 0])
+@pytest.mark.parametrize("kind", [Kind.DATA, Kind.NACK, 0])
 @pytest.mark.parametrize("size", ODD_SIZES)
 def test_a_strangers_datagram_of_any_size_is_counted_once(
     offload: bool, kind: int, size: int
 ) -> None:
     sink, target, source = path(offload=offload), endpoint(), stranger()
-    source.sendto((b"\xd1" + bytes([kind]) + bytes(size))[:size], sink.address)
+    source.sendto((bytes([VERSION]) + bytes([kind]) + bytes(size))[:size], sink.address)
     deliver(sink, target)
     assert sum(target.counters.values()) == 1, target.counters
 
@@ -363,12 +363,12 @@ def test_a_strangers_datagram_of_any_size_is_counted_once(
 @pytest.mark.parametrize("extra", [1, 100, 5000])
 def test_a_datagram_too_long_is_not_taken_for_its_beginning(offload: bool, extra: int) -> None:
     sink, source = path(offload=offload), stranger()
-    source.sendto(Header(Kind.PUSH, 1).pack() + bytes(SIZE + extra), sink.address)
+    source.sendto(Header(Kind.DATA, 1).pack() + bytes(SIZE + extra), sink.address)
     assert [len(d) == WIDTH for d in receive(sink, 1)] == [False]
 
 
 @pytest.mark.parametrize("stride", [HEADER_SIZE, 76, 96, WIDTH - 1, WIDTH])
-@pytest.mark.parametrize("kind", [Kind.READY, Kind.PUSH])
+@pytest.mark.parametrize("kind", [Kind.READY, Kind.DATA])
 @pytest.mark.parametrize("count", [2, 9])
 def test_small_datagrams_that_the_kernel_joined_come_apart(
     kind: Kind, stride: int, count: int
@@ -387,7 +387,7 @@ def test_small_datagrams_that_the_kernel_joined_come_apart(
 def test_small_data_that_the_kernel_joined_is_data() -> None:
     """The endpoint takes it, though it came outside the raster."""
     target = endpoint()
-    small = Header(Kind.PUSH, 5).pack() + bytes(64)
+    small = Header(Kind.DATA, 5).pack() + bytes(64)
     empty = np.zeros((1, WIDTH), np.uint8)
     none = np.zeros(0, np.intp)
     target.receive(Received(0, [0.0], 1, empty, none, none, [small, small]), 0.0)
@@ -398,7 +398,7 @@ def test_a_device_that_joins_nothing_is_noticed() -> None:
     sink, source = path(), stranger()
     if not sink.gro:
         pytest.skip("this kernel has no UDP_GRO")
-    single = Header(Kind.PUSH, 1).pack().ljust(WIDTH)
+    single = Header(Kind.DATA, 1).pack().ljust(WIDTH)
     for _ in range(8):
         for _ in range(32):
             source.sendto(single, sink.address)
