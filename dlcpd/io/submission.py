@@ -22,6 +22,7 @@ from dlcpd.numerics.reduce import supports
 from dlcpd.schedules.choose import Choice
 
 ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
+MAX_RANKS_TEXT: Final = 64  # characters: the words of a READY have 256
 REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop ranks, by setting
 
@@ -61,7 +62,7 @@ class Submissions:
             _BASIS.get(config.drop_rank, "magnitude"), config.bounded_loss,
         )  # fmt: skip
         return Order(
-            ask.operation, group, _terms(ask, choice), _fingerprint(ask, choice),
+            ask.operation, group, _terms(ask, group, choice), _fingerprint(ask, group, choice),
             now + ask.deadline, ask.dtype, ask.reduce, self._layers(ask), loss, ask.tag,
             ask.in_place, config.digest_every, seed=session.number,
         )  # fmt: skip
@@ -85,23 +86,31 @@ def _memory(ask: Submit, arena: Bytes, which: str) -> Bytes:
     return arena[start : start + size]
 
 
-def _terms(ask: Submit, choice: Choice) -> str:
+def _terms(ask: Submit, group: Group, choice: Choice) -> str:
     """What both ends of a transfer must have submitted, in words."""
     if ask.collective in ("send", "receive"):
-        return f"message of {ask.dtype}"
+        return f"message of {ask.dtype}{_among(group)}"
     what = f"{ask.reduce} of " if ask.collective in REDUCING else ""
     root = f" root {ask.peer}" if ask.peer >= 0 else ""
     count = f"[{ask.input_count}]" if ask.collective in ("all_reduce", "reduce") else ""
     loss = f"max_loss {ask.max_loss:g}, fill {ask.fill}" if ask.max_loss else "exact"
     return (
         f"{ask.collective} {what}{ask.dtype}{count}{root}, {loss}, class {ask.traffic_class}, "
-        f"schedule {choice.name}"
+        f"schedule {choice.name}{_among(group)}"
     )
 
 
-def _fingerprint(ask: Submit, choice: Choice) -> int:
-    """Of what the words leave out: name, critical ranges, layers, schedule in full."""
-    text = repr((ask.name, ask.critical, ask.layers, choice.fingerprint))
+def _among(group: Group) -> str:
+    """Its ranks, which each member names for itself; the first of them where they are many."""
+    if not group.number:
+        return ""
+    ranks = ",".join(map(str, group.members))
+    return f", ranks {ranks if len(ranks) <= MAX_RANKS_TEXT else ranks[:MAX_RANKS_TEXT] + '...'}"
+
+
+def _fingerprint(ask: Submit, group: Group, choice: Choice) -> int:
+    """Of what the words leave out: ranks, name, critical ranges, layers, schedule in full."""
+    text = repr((group.members, ask.name, ask.critical, ask.layers, choice.fingerprint))
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
