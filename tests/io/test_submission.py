@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dlcpd.schedules.all_reduce import direct, one_shot
 
 from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.execution import Execution
@@ -19,7 +20,6 @@ from dlcpd.core.pacing import Pacer
 from dlcpd.core.session import Session
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.submission import Submissions
-from dlcpd.schedules.all_reduce import direct, one_shot
 
 ARENA = np.zeros(1 << 20, np.uint8)
 BOUNDED = {"max_loss": 0.01, "name": "n"}

@@ -154,7 +154,8 @@ class SimNetwork:
         assert data.dtype == STORAGE[dtype]
         memory = data.reshape(-1).view(np.uint8)
         written = memory if output is None else output.reshape(-1).view(np.uint8)
-        terms = f"{op} of {dtype}[{data.size}], max_loss {max_loss:g}, fill {fill}, class {traffic_class}"
+        terms = f"{op} of {dtype}[{data.size}], max_loss {max_loss:g}, fill {fill}"
+        terms += f", class {traffic_class}"
         loss = Loss(max_loss, name, fill == "residual", tuple((a, b) for a, b in critical or []))
         order = Order(
             number, group, terms, fingerprint, self.now + deadline, dtype, op,
