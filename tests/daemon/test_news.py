@@ -194,7 +194,7 @@ async def test_another_protocol_version_refuses_the_join_by_name(
         patch.setattr("dlcpd.daemon.peer_messages.PEER_VERSION", 7)
         actor.say(HELLO)
     text = await asyncio.to_thread(client.refused, "ranks_disagree")
-    assert "speaks version 1" in text and "rank 1 on host-x speaks 7" in text
+    assert "speaks version 2" in text and "rank 1 on host-x speaks 7" in text
 
 
 @on_stage
