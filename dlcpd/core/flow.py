@@ -387,7 +387,10 @@ class Flow:
 
     def _check_credit(self, now: float) -> None:
         """What is in flight should be credited within a round trip: where it is not, its end
-        or the credit was lost, and the window would stay shut. Ask."""
+        or the credit was lost, and the window would stay shut. Ask. A path among others that
+        has died is found here as well: the look that Liveness takes now and then is too late."""
+        if len(self.paths) > 1:
+            self.check_paths(now)
         if not self.paths.in_flight() or not self._senders:
             self._probe_acked = None
         elif self.paths.acked != self._probe_acked:
@@ -402,7 +405,7 @@ class Flow:
         traffic_class = sender.traffic_class
         space = self.paths.space(path, traffic_class)
         if acked == space.acked or acked >= number:
-            via = (path + sender.probes) % len(self.paths)
+            via = path if not sender.probes else self.paths.for_control(sender.probes - 1)
             sender.probes += 1
             stream, operation, transfer = sender.key
             header = Header(

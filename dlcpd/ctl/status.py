@@ -48,7 +48,7 @@ def query(path: str, ledger: int) -> dict[str, Any]:
             ) from exc
         except OSError as exc:
             raise DaemonUnavailable(
-                f"{path}: no daemon answers ({exc.strerror}); start it (systemctl start dlcpd), "
+                f"{path}: no daemon answers ({exc.strerror}); start it (dlcpd --config FILE), "
                 f"or give its socket with --socket"
             ) from exc
     assert isinstance(answer, Status)  # noqa: S101  # _ask checked it

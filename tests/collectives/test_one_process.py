@@ -36,7 +36,7 @@ def test_ranks_here_and_elsewhere_are_reduced_alike(loss: float, max_loss: float
     net = SimNetwork(4, Link(loss=loss, jitter=40e-6), seed=3, hosts=((0, 1), (2, 3)))
     net.recorded = []
     for number in range(1, 4):
-        parts = draw("float32", 4, 30_000, number)
+        parts = draw("float32", 4, 3_000, number)
         held = copies(parts)
         net.submit_all(number, held, max_loss=max_loss, name="gradient")
         net.run()

@@ -205,22 +205,25 @@ class SimNetwork:
     def run(self, until: float = 30.0, max_steps: int = 200_000) -> None:
         """Until nothing is due before `until` seconds from now."""
         stop = self.now + until
+        awake = set(range(self.world_size))  # ranks whose endpoints may have something to send
         for _ in range(max_steps):
-            self._drain()
+            self._drain(awake)
             wakes = [t for e in self.endpoints if (t := e.next_timeout()) is not None]
             wakes += [self._queue[0][0]] if self._queue else []
             if not wakes or min(wakes) > stop:
                 return
             self.now = max(self.now, min(wakes))
-            self._deliver()
-            for endpoint in self.endpoints:
+            awake = self._deliver()
+            for rank, endpoint in enumerate(self.endpoints):
                 due = endpoint.next_timeout()
                 if due is not None and due <= self.now:
                     endpoint.handle_timeout(self.now)
+                    awake.add(rank)
         raise AssertionError(f"livelock: {max_steps} steps, now={self.now}")
 
-    def _drain(self) -> None:
-        for rank, endpoint in enumerate(self.endpoints):
+    def _drain(self, ranks: Iterable[int] | None = None) -> None:
+        for rank in sorted(range(self.world_size) if ranks is None else ranks):
+            endpoint = self.endpoints[rank]
             endpoint.exchange(self.now)
             for control in endpoint.controls(self.now):
                 self._carry(rank, self.where[rank, control.peer], control.path, control.data)
@@ -285,7 +288,8 @@ class SimNetwork:
             self._on_the_way(leave, target, path, served[0], marked=served[1])
             self._event(leave, target, path, None, False)
 
-    def _deliver(self) -> None:
+    def _deliver(self) -> set[int]:
+        """Hand over what has arrived; returns the ranks that got something."""
         due: dict[tuple[int, int, bool], list[bytes]] = {}
         while self._queue and self._queue[0][0] <= self.now:
             _, _, target, path, data, marked = heapq.heappop(self._queue)
@@ -300,6 +304,7 @@ class SimNetwork:
                     received.congested = True
                     received.tos = np.full(1, Ecn.CE, np.int32)
                 self.endpoints[target].receive(received, self.now)
+        return {target for target, _, _ in due}
 
 
 def datagrams(batch: Transmit) -> list[bytes]:
