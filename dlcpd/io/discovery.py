@@ -8,7 +8,7 @@ from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.flow import Flow
 from dlcpd.core.route_search import Address, RouteSearch
 from dlcpd.core.wire import Header, Kind
-from dlcpd.io.route_probe import RouteProbe
+from dlcpd.io.route_probe import IcmpNews, RouteProbe
 
 INTERVAL: Final = 0.1  # seconds between probes of one round trip's hops: gentle on ICMP limits
 
@@ -51,8 +51,6 @@ class Discovery:
 
     def _start(self, index: int, now: float) -> None:
         self._busy.add(index)
-        for path in self._paths:
-            path.probe.open()
         self._endpoint.timers.set((self, "probe", index, 0), now)
 
     def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
@@ -80,21 +78,15 @@ class Discovery:
         return goes_on
 
     def _end(self, index: int) -> None:
-        if index not in self._busy:
-            return
         self._busy.discard(index)
-        if not self._busy:
-            for path in self._paths:
-                path.probe.close()
 
-    def on_answers(self, path: Path) -> None:
-        """The error queue of a path's socket has something."""
-        for data, router in path.probe.answers():
-            try:
-                header = Header.unpack_untrusted(data)
-            except MalformedDatagram:
-                continue  # quoted too short, or none of ours
-            for index in self._busy:
-                flow = self._endpoint.flows[index]
-                if flow.token_out == header.token and header.kind is Kind.PING:
-                    self._searches[index].on_answer(header.path, header.round, router)
+    def on_answer(self, news: IcmpNews) -> None:
+        """A router sent a datagram back."""
+        try:
+            header = Header.unpack_untrusted(news.quoted)
+        except MalformedDatagram:
+            return  # quoted too short, or none of ours
+        for index in self._busy:
+            flow = self._endpoint.flows[index]
+            if flow.token_out == header.token and header.kind is Kind.PING:
+                self._searches[index].on_answer(header.path, header.round, news.router)

@@ -17,12 +17,13 @@ from dlcpd.core.layers import Layers
 from dlcpd.core.session import Session
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.programs import chosen
-from dlcpd.numerics.elements import STORAGE
+from dlcpd.numerics.elements import INTEGERS, STORAGE
 from dlcpd.numerics.reduce import supports
 from dlcpd.schedules.choose import Choice
 
 ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
 REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
+LOSSY: Final = frozenset({"all_reduce", "reduce_scatter"})  # those that gradients go by
 _BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop ranks, by setting
 
 
@@ -56,12 +57,12 @@ class Submissions:
     ) -> Order:
         config = self.config
         loss = Loss(
-            ask.max_loss, ask.name, ask.fill == "residual",
+            ask.max_loss, ask.name if ask.collective in LOSSY else "", ask.fill == "residual",
             tuple((start, stop) for start, stop in ask.critical),
-            _BASIS.get(config.drop_rank, "magnitude"), config.bounded_loss,
+            _BASIS.get(config.drop_rank, "magnitude"), config.bounded_loss, ask.scale,
         )  # fmt: skip
         return Order(
-            ask.operation, group, _terms(ask, choice), _fingerprint(ask, choice),
+            ask.operation, group, _terms(ask, choice), choice.fingerprint,
             now + ask.deadline, ask.dtype, ask.reduce, self._layers(ask), loss, ask.tag,
             ask.in_place, config.digest_every, seed=session.number,
         )  # fmt: skip
@@ -93,16 +94,17 @@ def _terms(ask: Submit, choice: Choice) -> str:
     root = f" root {ask.peer}" if ask.peer >= 0 else ""
     count = f"[{ask.input_count}]" if ask.collective in ("all_reduce", "reduce") else ""
     loss = f"max_loss {ask.max_loss:g}, fill {ask.fill}" if ask.max_loss else "exact"
-    return (
+    words = (
         f"{ask.collective} {what}{ask.dtype}{count}{root}, {loss}, class {ask.traffic_class}, "
         f"schedule {choice.name}"
     )
+    digests = {"name": ask.name, "critical ranges": ask.critical, "layers": ask.layers}
+    return words + "".join(f", {k} {_digest(v):016x}" for k, v in digests.items() if v)
 
 
-def _fingerprint(ask: Submit, choice: Choice) -> int:
-    """Of what the words leave out: name, critical ranges, layers, schedule in full."""
-    text = repr((ask.name, ask.critical, ask.layers, choice.fingerprint))
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+def _digest(value: object) -> int:
+    """Of what would be too long to say."""
+    return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), "little")
 
 
 def _check_peers(ask: Submit, group: Group) -> None:
@@ -115,12 +117,14 @@ def _check_peers(ask: Submit, group: Group) -> None:
 
 
 def _check_policy(ask: Submit) -> None:
-    if ask.max_loss and ask.collective not in ("all_reduce", "reduce_scatter"):
+    if ask.max_loss and ask.collective not in LOSSY:
         raise BadPolicy(f"{ask.collective} is always exact: only gradients may lose anything")
     if ask.max_loss and ask.reduce not in ("sum", "avg"):
         raise BadPolicy(f"{ask.reduce} cannot lose anything: use an exact policy")
     if ask.max_loss and not ask.name:
         raise BadPolicy("a bounded operation needs a name, which keys its residual")
+    if ask.scale != 1.0 and ask.dtype in INTEGERS:
+        raise BadPolicy(f"scale {ask.scale:g}: {ask.dtype} carries no loss scale")
     if ask.collective in REDUCING and not supports(ask.dtype, ask.reduce):
         hint = ": use sum and divide" if ask.reduce == "avg" else ""
         raise BadPolicy(f"{ask.reduce} of {ask.dtype} is not defined{hint}")

@@ -1,4 +1,4 @@
-"""The stop rule: what may complete a chunk, and everything that may not."""
+"""The stop rule: what may complete a transfer, and everything that may not."""
 
 from collections.abc import Callable
 

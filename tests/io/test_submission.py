@@ -25,7 +25,7 @@ def make(**changes: Any) -> OneShot | AllReduce:
     values: dict[str, Any] = {
         "operation": 1, "offset": 0, "count": 100_000, "dtype": "float32", "reduce": "sum",
         "max_loss": 0.0, "fill": "residual", "traffic_class": LAST, "deadline": 5.0,
-        "in_place": True, "name": "", "critical": [], "layers": [],
+        "in_place": True, "name": "", "critical": [], "layers": [], "scale": 1.0,
     }  # fmt: skip
     session = Session(1, 0, 2, TimerTable(), Counter())
     return Workshop(EngineConfig()).make(Submit(**(values | changes)), ARENA, session, 10.0)
@@ -56,6 +56,7 @@ def test_ranks_must_agree_on_it(change: dict[str, Any]) -> None:
         ({"reduce": "min", **BOUNDED}, BadPolicy, "use an exact policy"),
         ({"max_loss": 0.01}, BadPolicy, "needs a name"),
         ({"dtype": "int32", "reduce": "avg"}, BadPolicy, "would round"),
+        ({"dtype": "int32", "scale": 2.0}, BadPolicy, "carries no loss scale"),
         ({"critical": [[8, 4]]}, BadMessage, r"critical range 8\.\.4"),
         ({"critical": [[0, 8], [4, 12]]}, BadMessage, r"critical range 4\.\.12"),
         ({"critical": [[0, 400_001]]}, BadMessage, "critical range"),
