@@ -15,7 +15,7 @@ import numpy as np
 
 from dlcpd.core.bitmap import Segments
 from dlcpd.core.datagram import Bytes
-from dlcpd.numerics.elements import NARROW, narrow, view, widen
+from dlcpd.numerics.elements import COMPLEX, NARROW, narrow, view, widen
 
 MAX_NAMES: Final = 4096  # buckets of one session: far above any model's bucket count
 
@@ -91,6 +91,7 @@ def add_back(tensor: Bytes, holes: list[Hole], dtype: str, scale: float = 1.0) -
 
 
 def _add(tensor: Bytes, values: Bytes, dtype: str, factor: float) -> None:
+    dtype = COMPLEX.get(dtype, dtype)  # both parts of a number scale and add by themselves
     target, value = view(tensor, dtype), view(values, dtype)
     if dtype in NARROW:
         value = widen(value, dtype)

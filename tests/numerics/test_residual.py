@@ -69,6 +69,13 @@ def test_what_comes_back_has_the_present_loss_scale(
     assert set(widen(now, dtype).tolist()) == {1.5 * present}
 
 
+def test_both_parts_of_a_complex_number_come_back() -> None:
+    now, then = np.full(8, 1 + 2j, np.complex64), np.full(8, 2 - 4j, np.complex64)
+    hole = cut(then.view(np.uint8), 0, np.arange(1), SEGMENT, scale=2.0)
+    add_back(now.view(np.uint8), [hole], "complex64", scale=1.0)
+    assert set(now.tolist()) == {2 + 0j}
+
+
 def test_what_leaves_the_range_in_the_present_scale_is_infinite() -> None:
     now, then = np.zeros(16, np.float32), np.full(16, 3e38, np.float32)
     hole = cut(then.view(np.uint8), 0, np.arange(1), SEGMENT, scale=0.5)
