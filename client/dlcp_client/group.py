@@ -59,10 +59,13 @@ class Group:
         critical: Iterable[Range] = (),
         layers: Iterable[Layer] = (),
         schedule: str = "",
+        scale: float = 1.0,
         result_only: bool = False,
     ) -> Work:
         """Reduce `tensor` over all ranks, in place. See `Session.all_reduce`."""
-        asked = request(tensor, op, policy, name=name, critical=critical, layers=layers)
+        asked = request(
+            tensor, op, policy, name=name, critical=critical, layers=layers, scale=scale
+        )
         call = Call("all_reduce", schedule=schedule)
         return self._run(call, tensor, tensor, asked, result_only=result_only)
 
@@ -115,11 +118,12 @@ class Group:
         name: str | None = None,
         critical: Iterable[Range] = (),
         layers: Iterable[Layer] = (),
+        scale: float = 1.0,
     ) -> Work:
         """Part r of `input`, reduced over all ranks, in the `output` of rank r; `sizes` of the
         parts in elements, if they differ. A bounded one adds its residual to an `input` that
         comes from `Session.empty`."""
-        asked = request(input, op, policy, name=name, critical=critical, layers=layers)
+        asked = request(input, op, policy, name=name, critical=critical, layers=layers, scale=scale)
         rows = [(size, output.numel()) for size in sizes or ()]
         return self._run(Call("reduce_scatter", sizes=rows), output, input, asked)
 

@@ -87,7 +87,8 @@ class Session:
         except BaseException:
             lane.close()
             raise
-        self._lane = Lane(lane, seat.door.socket, self._table, seat.door.obituary)
+        door = seat.door
+        self._lane = Lane(lane, door.socket, self._table, door.obituary, door.waiting_for)
         self._numbers = GroupNumbers(seat.store, seat.job, seat.rank)
         self.world = Group(self, 0, range(seat.world_size), "")
         self._open = True
@@ -103,12 +104,14 @@ class Session:
         critical: Iterable[Range] = (),
         layers: Iterable[Layer] = (),
         schedule: str = "",
+        scale: float = 1.0,
         result_only: bool = False,
     ) -> Work:
         """Reduce `tensor` over all ranks, in place. Returns before the end.
 
         Args:
-            tensor: a contiguous CPU tensor. One from `empty`, or a view of it, is used
+            tensor: a contiguous CPU tensor of float32, float64, float16, bfloat16, int32 or
+                int64 ("avg": not of integers). One from `empty`, or a view of it, is used
                 where it is; any other is copied to the arena and back. Leave it alone
                 until the work is done. An empty tensor is done at once, and must be
                 empty on all ranks.
@@ -121,6 +124,8 @@ class Session:
                 the tensor is in the policy's own class.
             schedule: by which the bytes travel (docs/collectives.md); empty: the daemon
                 chooses by size, ranks and hosts.
+            scale: loss scale that the values carry, as GradScaler.get_scale() says. What was given
+                up under another scale is brought back in this one.
             result_only: the caller will only read the tensor (one from `empty`) after the
                 end, then drop it. Done sooner: peers may still fetch parts of it.
 
@@ -128,7 +133,7 @@ class Session:
         """
         return self.world.all_reduce(
             tensor, op, policy=policy, name=name, critical=critical, layers=layers,
-            schedule=schedule, result_only=result_only,
+            schedule=schedule, scale=scale, result_only=result_only,
         )  # fmt: skip
 
     def group(self, ranks: Sequence[int], name: str = "", *, timeout: float = 60.0) -> Group:

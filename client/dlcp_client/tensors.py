@@ -41,6 +41,8 @@ def _kind_problem(tensor: Any) -> str:
 def _layout_problem(tensor: torch.Tensor) -> str:
     if tensor.layout is not torch.strided:
         return f"layout {tensor.layout} is not dense; use .to_dense()"
+    if tensor.is_conj():
+        return "the tensor is a conjugated view; use .resolve_conj()"
     if not tensor.is_contiguous() or tensor.is_neg():
         return (
             f"the tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} is not "

@@ -21,6 +21,7 @@ from dlcpd.core.incoming import Incoming
 from dlcpd.core.layers import MILLION
 from dlcpd.core.packetizer import critical_segments, rotated_order, segment_count
 from dlcpd.core.sender import TransferSender
+from dlcpd.numerics.elements import STORAGE
 from dlcpd.numerics.magnitude import Energies, OperationEnergy, energies
 from dlcpd.numerics.residual import Hole, Key, add_back, cut
 
@@ -55,12 +56,12 @@ class Bounded:
         self._returned = []
         if loss.feedback and loss.name:
             self._returned = self.accounts.residuals.take(self._key)
-            add_back(self.tensor, self._returned, self.order.dtype)
+            add_back(self.tensor, self._returned, self.order.dtype, loss.scale)
 
     @property
     def _key(self) -> Key:
         dtype = self.order.dtype
-        return (self.order.loss.name, dtype, len(self.tensor))
+        return self.order.loss.name, dtype, len(self.tensor) // STORAGE[dtype].itemsize
 
     @property
     def returned(self) -> int:
@@ -146,7 +147,9 @@ class Bounded:
             self.vetoed += len(too_much)
             return too_much
         self._energy.spend(sender.weight[missing])
-        self._holes[place] = cut(sender.payload, sender.origin, missing, sender.segment_size)
+        self._holes[place] = cut(
+            sender.payload, sender.origin, missing, sender.segment_size, self.order.loss.scale
+        )
         paths = np.unique(sender.path_of[missing], return_counts=True)
         here = self.order.group.members[self.order.group.rank]
         self._record(number, here, rank, sender.key.transfer, len(missing),

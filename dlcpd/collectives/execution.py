@@ -68,6 +68,7 @@ class Execution:
     _waits: list[int] = field(init=False)  # by step: steps it waits for
     _open: set[int] = field(init=False)  # steps that are not done
     _results: int = field(init=False)  # of those, receives and reductions
+    _holding: int = field(init=False)  # of those, sends from the caller's memory
     _blocked: dict[int, list[int]] = field(default_factory=dict)  # by rank: sends before READY
     _senders: dict[int, TransferSender] = field(default_factory=dict)  # by step
     _staged: dict[int, Incoming] = field(default_factory=dict)  # by step: here, its place is not
@@ -85,6 +86,7 @@ class Execution:
         self._waits = [len(step.after) for step in steps]
         self._open = set(range(len(steps)))
         self._results = sum(not isinstance(step, Send) for step in steps)
+        self._holding = sum(_holds(step) for step in steps)
         self._uses = list(self.program.uses)
 
     # --- what the session asks -------------------------------------------------------------
@@ -124,7 +126,7 @@ class Execution:
         """Bring back what was given up before, and do what waits for nobody."""
         self._session = session
         self._sizes_out = {rank: session.flows[rank].segment_size for rank in self.peers}
-        if self.order.loss.bound:
+        if self.order.loss.bound or self.order.loss.name:  # an exact one brings residuals home
             self._loss = Bounded(self.order, self.memory[Buffer.INPUT], self.accounts)
             if not self.order.layers.lossless:
                 self._measure(self._loss)
@@ -183,6 +185,7 @@ class Execution:
         step = self.program.steps[position]
         self._open.remove(position)
         self._release_scratch(step)
+        self._holding -= _holds(step)
         if not isinstance(step, Send):
             self._results -= 1
             if step.piece != NOT_REPLICATED:
@@ -200,8 +203,7 @@ class Execution:
         """What is small goes out with READY: in step, as ranks of a job mostly are, the peer can
         take it. One that cannot keeps it, or says by a LATE READY that it did not."""
         rank = self._rank(step)
-        early = not step.after and self.program.outgoing[step.peer] <= SMALL
-        if early or rank in self.ready_ranks:
+        if self.program.outgoing[step.peer] <= SMALL or rank in self.ready_ranks:
             self._send(position)
         else:
             self._blocked.setdefault(rank, []).append(position)
@@ -334,11 +336,11 @@ class Execution:
         if self.done:
             self._end_if_unused()
             return
-        if self._results or (self.order.exclusive and self._open):
+        if self._results or (self.order.exclusive and self._holding):
             return
         if not self.program.steps and self.ready_ranks < self.peers:
             return  # who has nothing to exchange has met all others
-        self.done, self.released = True, not self._open
+        self.done, self.released = True, not self._holding
         if self._loss is not None:
             self._loss.keep()
         digest = self._digest if self.order.digest_every else None
@@ -348,12 +350,12 @@ class Execution:
 
     def _end_if_unused(self) -> None:
         """A done operation is over when no peer needs anything of it, its READY included."""
-        if not self.done or self._open or self.id not in self._session.operations:
+        if not self.done or self.id not in self._session.operations:
             return
-        if not self.released:
+        if not self.released and not self._holding:
             self.released = True
             self._session.released(self)
-        if all(self._session.knows(rank, self) for rank in self._strangers):
+        if not self._open and all(self._session.knows(rank, self) for rank in self._strangers):
             self._session.over(self)
 
     @property
@@ -400,11 +402,13 @@ class Execution:
         """For errors: which ranks owe what."""
         if missing := self.peers - self.ready_ranks:
             return f"rank(s) {_listed(missing)} to submit {self.label}"
-        steps = [self.program.steps[position] for position in self._open]
-        owing = {self._rank(step) for step in steps if isinstance(step, Receive)}
-        if owing:
-            return f"data of rank(s) {_listed(owing)} for {self.label}"
-        taking = {self._rank(step) for step in steps if isinstance(step, Send)}
+        open_ = [(at, self.program.steps[at]) for at in self._open]
+        owing = [(at, step) for at, step in open_ if isinstance(step, Receive)]
+        if owing:  # what other steps wait for comes first: the rest may follow from it
+            first = [pair for pair in owing if self.program.followers[pair[0]]] or owing
+            ranks = {self._rank(step) for _, step in first}
+            return f"data of rank(s) {_listed(ranks)} for {self.label}"
+        taking = {self._rank(step) for _, step in open_ if isinstance(step, Send)}
         return f"rank(s) {_listed(taking)} to take their data of {self.label}"
 
     # --- places ------------------------------------------------------------------------------
@@ -443,6 +447,11 @@ class Execution:
         if every and (step.piece + self.id[2]) % every == 0:
             span = step.target if isinstance(step, Reduce) else step.span
             self._digest = self._digest + digest_bytes(self._bytes(span), step.piece) & MASK
+
+
+def _holds(step: Step) -> bool:
+    """Whether the caller's memory must stay as it is until a peer has taken this."""
+    return isinstance(step, Send) and step.span.buffer < Buffer.SCRATCH
 
 
 def _listed(ranks: "set[int] | frozenset[int]") -> str:

@@ -13,12 +13,12 @@ import numpy as np
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.traffic import MAX_CLASSES
 from dlcpd.core.bitmap import Bits
+from dlcpd.core.path_mtu import MAX_SEGMENT, UNIT
 from dlcpd.core.wire import HEADER_SIZE, MAX_PATHS, Header
 
 MAX_LISTED: Final = 512  # transfers of one COMPLETE datagram: 1 KiB of body
 MAX_TEXT: Final = 256  # characters of READY
-SEGMENT_UNIT: Final = 64  # bytes; segments are multiples: of a cache line, and of every element
-_READY: Final = struct.Struct("<IHIQQQIQ")
+_READY: Final = struct.Struct("<IHHIQQQIQ")
 _CREDIT: Final = struct.Struct("<BxxxI")
 _CREDIT_ROW: Final = struct.Struct("<BBHIIIII")
 MAX_CREDIT_ROWS: Final = 48  # of one CREDIT datagram: 1,160 bytes, within every MTU
@@ -41,7 +41,7 @@ class Ready:
 
     def pack(self) -> bytes:
         head = _READY.pack(
-            self.window, self.segment_size, self.tag, self.outgoing, self.incoming,
+            self.window, self.segment_size, len(self.text), self.tag, self.outgoing, self.incoming,
             self.fingerprint, self.checked, self.digest,
         )  # fmt: skip
         return head + self.text.encode("ascii")
@@ -64,8 +64,9 @@ class Ready:
 
     def describe(self) -> str:
         """For an error text; the fingerprint tells apart what the rest cannot."""
+        tag = f"tag {self.tag}, " if self.tag else ""
         return (
-            f"{self.text} (sends {self.outgoing} B to its peer, awaits {self.incoming} B; "
+            f"{self.text} ({tag}sends {self.outgoing} B to its peer, awaits {self.incoming} B; "
             f"the rest as {self.fingerprint:016x})"
         )
 
@@ -91,14 +92,17 @@ def body_untrusted(data: bytes) -> bytes:
 
 def unpack_ready_untrusted(body: bytes) -> Ready:
     """Raises MalformedDatagram."""
-    if not _READY.size <= len(body) <= _READY.size + MAX_TEXT:
+    if len(body) < _READY.size:
         raise MalformedDatagram("length", f"READY body of {len(body)} bytes")
-    window, segment_size, tag, outgoing, incoming, mark, checked, digest = _READY.unpack_from(body)
+    (window, segment_size, size, tag, outgoing, incoming, mark, checked,
+     digest) = _READY.unpack_from(body)  # fmt: skip
     raw = body[_READY.size :]
+    if size > MAX_TEXT or len(raw) != size:
+        raise MalformedDatagram("length", f"READY of {size} characters in {len(body)} bytes")
     if not raw.isascii() or not (text := raw.decode("ascii")).isprintable():
         raise MalformedDatagram("body", "READY text")
-    if not segment_size or segment_size % SEGMENT_UNIT:
-        raise MalformedDatagram("body", f"READY segment size {segment_size}")
+    if segment_size % UNIT or not UNIT <= segment_size <= MAX_SEGMENT:
+        raise MalformedDatagram("body", f"READY of segments of {segment_size} bytes")
     return Ready(text, mark, segment_size, tag, outgoing, incoming, window, checked, digest)
 
 

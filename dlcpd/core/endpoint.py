@@ -20,6 +20,7 @@ from dlcpd.core.flow import ASK, Flow
 from dlcpd.core.health import ALARM_LOSS
 from dlcpd.core.incast import ArrivalRate
 from dlcpd.core.pacing import Pacer
+from dlcpd.core.path_mtu import MAX_SEGMENT
 from dlcpd.core.paths import Paths
 from dlcpd.core.session import Session
 from dlcpd.core.timers import Timer, TimerTable
@@ -99,6 +100,10 @@ class Endpoint:
             ),
         )  # fmt: skip
 
+    def flow_of(self, token: int) -> Flow | None:
+        """The flow whose peer sends with `token`."""
+        return self._by_token.get(token)
+
     def close_session(self, number: int) -> None:
         """Forget a session; its datagrams are strangers' from now on."""
         session = self.sessions.pop(number)
@@ -172,7 +177,7 @@ class Endpoint:
             return
         last = group.words[-1]
         flow.heard(now)
-        self._arriving.on_bytes(count * (HEADER_SIZE + self.segment_size), now)
+        self._arriving.on_bytes(int(group.lengths.sum()), now)
         ask = bool((group.words[:, 0] & ASK).any())
         traffic_class = header.tag // DROP_RANKS
         flow.paths.on_arrival(
@@ -219,10 +224,9 @@ class Endpoint:
 
     def _stray_data(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
         """Data of a small operation, which the kernel joined with others of its size."""
-        width = HEADER_SIZE + self.segment_size
-        if len(data) > width:
+        if len(data) > HEADER_SIZE + MAX_SEGMENT:
             raise MalformedDatagram("length", f"data of {len(data)} bytes")
-        row = np.frombuffer(data.ljust(width, b"\0"), np.uint8)[None]
+        row = np.frombuffer(data, np.uint8)[None]
         zero, length = np.zeros(1, np.intp), np.array([len(data)], np.intp)
         batch = Received(0, [arrived_at], 1, row, zero, length)
         self._group(Group(header, wire_batch.parse(_heads(batch)), row, zero, length), batch, now)
@@ -287,7 +291,7 @@ class Endpoint:
                 else:
                     flows[flow] = following
                 if batch is not None:
-                    size = len(batch.segments) * (HEADER_SIZE + self.segment_size)
+                    size = len(batch.segments) * (HEADER_SIZE + batch.segment_size)
                     left -= size
                     self.pacer.spend(size)
                     yield batch

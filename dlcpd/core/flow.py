@@ -48,6 +48,7 @@ class Flow:
     window: int  # bytes the peer lets us have in flight
     grant: int  # bytes we let the peer have in flight
     paths: Paths
+    address: str = ""  # UDP address and port of the peer's first path, for errors
     opening: int = 0  # bytes of that when it begins, and others with it
     pass_time: PassTime = field(default_factory=PassTime)
     early: EarlyData = field(default_factory=EarlyData)
@@ -115,14 +116,15 @@ class Flow:
         if self._probe_acked is None:
             self._await_credit(now)
         traffic_class = sender.traffic_class
-        credit = self.window // self._width
+        width = HEADER_SIZE + sender.segment_size
+        credit = self.window // width
         index, room, enough = self.paths.pick(traffic_class, sender.run, credit, now)
         in_flight = self.paths.in_flight(traffic_class)
         room = min(room, credit - in_flight, MAX_BATCH)
         if room <= 0 or (room < enough and in_flight):
             self._wake_by_pace(traffic_class, now)
             return None
-        limit = min(room, allowance // self._width)
+        limit = min(room, allowance // width)
         if limit <= 0:
             return None
         batch = self._batch(sender, index, limit, now)

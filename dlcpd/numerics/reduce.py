@@ -90,7 +90,7 @@ def reduce_in_rank_order(parts: list[Bytes], rank: int, dtype: str, op: str) -> 
 
 
 def _copy(target: Bytes, source: Bytes) -> None:
-    if not np.may_share_memory(target, source):
+    if target.ctypes.data != source.ctypes.data:
         np.copyto(target, source)
 
 

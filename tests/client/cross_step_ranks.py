@@ -73,6 +73,13 @@ def ordinary(net: DistributedDataParallel, optimizer: Optimizer, rank: int) -> N
         scheduler.step()
 
 
+def compiled(net: DistributedDataParallel, optimizer: Optimizer, rank: int) -> None:
+    """Trained through what torch.compile returns."""
+    whole: Any = torch.compile(net, backend="aot_eager")
+    ordinary(whole, optimizer, rank)
+    torch.compiler.reset()
+
+
 def zeroing_late(net: DistributedDataParallel, optimizer: Optimizer, rank: int) -> None:
     """zero_grad between forward and backward; once in place, once by the model."""
     for number in range(STEPS):
@@ -168,6 +175,7 @@ OPTIMIZERS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
 }  # fmt: skip
 TRAININGS: dict[str, tuple[Training, str]] = {
     **{f"ordinary {name}": (ordinary, name) for name in OPTIMIZERS},
+    "compiled": (compiled, "nesterov"),
     "zeroing late": (zeroing_late, "nesterov"),
     "accumulating": (accumulating, "nesterov"),
     "clipping": (clipping, "adam"),
@@ -214,9 +222,9 @@ def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:
         original = handle.session.all_reduce
 
         def listening(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
-            critical = sum(stop - start for start, stop in more["critical"])
-            mode, layers = more["policy"].mode, tuple(more["layers"])
-            asked.append((handle.step, mode, more["name"], critical, layers))
+            critical = sum(stop - start for start, stop in more.get("critical", ()))
+            mode, layers = more["policy"].mode, tuple(more.get("layers", ()))
+            asked.append((handle.step, mode, more.get("name", ""), critical, layers))
             return original(tensor, *args, **more)
 
         handle.session.all_reduce = listening  # type: ignore[method-assign]

@@ -20,8 +20,8 @@ BAD: list[tuple[Any, str]] = [
     (np.zeros(3), "ndarray is no torch.Tensor"),
     (torch.zeros(3).as_subclass(Subclass), "Subclass is a tensor subclass"),
     (torch.zeros(3, device="meta"), "on meta"),
-    (torch.zeros(3, dtype=torch.complex64), "complex64"),
-    (torch.zeros(3, dtype=torch.bool), "bool"),
+    (torch.zeros(3, dtype=torch.float8_e5m2), "float8_e5m2"),
+    (torch.zeros(3, dtype=torch.uint16), "uint16"),
     (torch.zeros(3).to_sparse(), "sparse_coo"),
     (torch.zeros(4, 4).t()[1:], "not contiguous"),
     (torch.zeros(8)[::2], "strides (2,)"),
@@ -41,6 +41,15 @@ def test_a_negated_view_is_refused() -> None:
     assert lazy.is_neg()
     assert lazy.is_contiguous()
     with pytest.raises(BadTensor):
+        check(lazy)
+
+
+def test_a_conjugated_view_is_refused() -> None:
+    """Its memory holds the imaginary parts with the other sign."""
+    lazy = torch.ones(1, dtype=torch.complex64).conj()
+    assert lazy.is_conj()
+    assert lazy.is_contiguous()
+    with pytest.raises(BadTensor, match=r"resolve_conj"):
         check(lazy)
 
 

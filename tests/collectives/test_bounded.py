@@ -60,7 +60,7 @@ def test_zero_fill_forgets() -> None:
     net.submit_all(1, draw_whole(3, 4000, 1), max_loss=0.3, name=NAME, fill="zero")
     net.run()
     assert sum(net.done(rank)[1].stats.given_up for rank in range(3))
-    assert all(session.residuals.size == 0 for session in net.sessions)
+    assert all(accounts.residuals.size == 0 for accounts in net.accounts)
 
 
 # --- P3 --------------------------------------------------------------------------------
@@ -68,14 +68,14 @@ def test_zero_fill_forgets() -> None:
 
 @pytest.mark.parametrize("max_loss", [0.03, 0.1, 0.5])
 @pytest.mark.parametrize(("link", "paths"), NETWORKS)
-def test_the_bound_holds_per_sender_and_chunk(link: Link, paths: int, max_loss: float) -> None:
+def test_the_bound_holds_per_sender_and_transfer(link: Link, paths: int, max_loss: float) -> None:
     net = network(link, paths, seed=int(100 * max_loss))
     net.submit_all(1, draw_whole(3, 6000, 1), max_loss=max_loss, name=NAME)
     net.run()
     bound = int(max_loss * CHUNK_SEGMENTS)
-    for rank, session in enumerate(net.sessions):
-        as_owner = [row for row in session.ledger if row.owner == rank]
-        assert len({(row.sender, row.chunk) for row in as_owner}) == len(as_owner)
+    for rank, accounts in enumerate(net.accounts):
+        as_owner = [row for row in accounts.ledger if row.owner == rank]
+        assert len({(row.sender, row.transfer) for row in as_owner}) == len(as_owner)
         assert all(0 < row.segments <= bound for row in as_owner)
         assert sum(row.segments for row in as_owner) == net.done(rank)[1].stats.lost
 
@@ -87,10 +87,10 @@ def test_both_ends_book_the_same_losses(link: Link, paths: int) -> None:
     net.submit_all(1, draw_whole(3, 9000, 1), max_loss=0.2, name=NAME)
     net.run()
     books: list[Counter[tuple[int, int, int]]] = [Counter(), Counter()]
-    for rank, session in enumerate(net.sessions):
-        for row in session.ledger:
+    for rank, accounts in enumerate(net.accounts):
+        for row in accounts.ledger:
             assert (row.operation, row.name) == (1, NAME)
-            books[row.sender == rank][row.sender, row.owner, row.chunk] += row.segments
+            books[row.sender == rank][row.sender, row.owner, row.transfer] += row.segments
             if row.sender == rank:
                 assert sum(row.paths.values()) == row.segments
                 assert row.paths.keys() <= set(range(paths))
@@ -122,19 +122,9 @@ def test_critical_ranges_always_arrive(seed: int) -> None:
     assert (held[0] != expected).any()  # other segments were given up
 
 
-class Mute:
-    """A network that loses every contribution of one rank, and nothing else."""
-
-    def __init__(self, rank: int, kinds: set[Kind]) -> None:
-        self.rank, self.kinds = rank, kinds
-
-    def __call__(self, source: int, target: int, data: bytes) -> Iterable[bytes]:
-        return [] if source == self.rank and header_of(data).kind in self.kinds else [data]
-
-
 def test_a_wholly_silent_sender_never_completes() -> None:
     net = network(Link(), 1)
-    net.tamper = Mute(1, {Kind.PUSH})
+    net.tamper = lambda s, t, data: [] if s == 1 and net.is_contribution(s, t, data) else [data]
     net.submit_all(1, draw_whole(3, 6000, 1), max_loss=0.5, name=NAME, deadline=5.0)
     net.run()
     assert not any(net.done(rank) for rank in (0, 2))
@@ -147,10 +137,10 @@ def test_a_wholly_silent_sender_never_completes() -> None:
 def test_nothing_is_given_up_without_the_senders_consent() -> None:
     """The sender's ACKs are lost: the owner must not go on alone."""
     net = network(Link(loss=0.05), 1)
-    net.tamper = Mute(1, {Kind.ACK})
+    net.tamper = lambda s, _t, data: [] if s == 1 and data[1] == Kind.ACK else [data]
     net.submit_all(1, draw_whole(3, 6000, 1), max_loss=0.5, name=NAME, deadline=5.0)
     net.run()
-    assert not any(row.sender == 1 for rank in (0, 2) for row in net.sessions[rank].ledger)
+    assert not any(row.sender == 1 for rank in (0, 2) for row in net.accounts[rank].ledger)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
@@ -169,8 +159,8 @@ def test_nan_and_infinity_are_never_given_up(dtype: str, bad: float) -> None:
         assert sum(net.done(rank)[1].stats.given_up for rank in range(2))
         for tensor in parts:
             assert not np.isfinite(widen(tensor, dtype)[where]).any()
-        for session in net.sessions:
-            for hole in session.residuals.take((NAME, dtype, 3000)):
+        for accounts in net.accounts:
+            for hole in accounts.residuals.take((NAME, dtype, 3000)):
                 assert np.isfinite(widen(hole.values.view(STORAGE[dtype]), dtype)).all()
 
 
@@ -180,14 +170,15 @@ def test_nan_and_infinity_are_never_given_up(dtype: str, bad: float) -> None:
 class CutTail:
     """A network that loses the last `count` datagrams of every first pass."""
 
-    def __init__(self, segments: int, count: int) -> None:
-        self.keep, self.seen = segments - count, Counter[tuple[int, int, int, int]]()
+    def __init__(self, net: SimNetwork, segments: int, count: int) -> None:
+        self.net, self.keep = net, segments - count
+        self.seen = Counter[tuple[int, int, int, int]]()
 
     def __call__(self, source: int, target: int, data: bytes) -> Iterable[bytes]:
         header = header_of(data)
-        if header.kind is not Kind.PUSH or header.round:
+        if header.round or not self.net.is_contribution(source, target, data):
             return [data]
-        flow = (source, target, header.operation, header.chunk)
+        flow = (source, target, header.operation, header.transfer)
         self.seen[flow] += 1
         return [data] if self.seen[flow] <= self.keep else []
 
@@ -195,7 +186,7 @@ class CutTail:
 def test_the_same_bytes_are_not_always_the_victims() -> None:
     segments, operations = 16, 60
     net = SimNetwork(2, segment_size=SEGMENT, chunk_segments=segments)
-    net.tamper = CutTail(segments, 2)
+    net.tamper = CutTail(net, segments, 2)
     victims: Counter[int] = Counter()
     for number in range(1, operations + 1):
         parts = [np.ones(2 * segments * ELEMENTS, np.float32) for _ in range(2)]

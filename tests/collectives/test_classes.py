@@ -1,6 +1,7 @@
 """Traffic classes and drop ranks: what is needed first goes first, what weighs least is lost."""
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.traffic import DROP_RANKS
-from dlcpd.core.wire import DATA_KINDS, Header, Kind
+from dlcpd.core.wire import Header, Kind
 from dlcpd.numerics.magnitude import LIGHT, MEDIUM
 from dlcpd.numerics.residual import Hole
+from dlcpd.schedules.model import Buffer
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw, rank_ordered
 
@@ -19,10 +21,31 @@ RATE = 50_000.0  # datagrams per second into a host
 SLOW = Link(rate=RATE, queue=400, classes=True)
 
 
-def headers(net: SimNetwork, *kinds: Kind) -> list[Header]:
+@dataclass(frozen=True)
+class Sent:
+    """A datagram of data: who sent it, its header, where its bytes lie in the tensor, and whether
+    they are a result."""
+
+    source: int
+    header: Header
+    begin: int
+    result: bool
+
+
+def sent(net: SimNetwork) -> list[Sent]:
     assert net.recorded is not None
-    found = [Header.unpack_untrusted(carried.data) for carried in net.recorded]
-    return [header for header in found if header.kind in (kinds or DATA_KINDS)]
+    found = []
+    for carried in net.recorded:
+        header = Header.unpack_untrusted(carried.data)
+        if header.kind is Kind.DATA:
+            span = net.sent(carried.source, carried.target, header).span
+            begin = span.start + header.segment * net.segment_size
+            found.append(Sent(carried.source, header, begin, span.buffer == Buffer.OUTPUT))
+    return found
+
+
+def contributions(net: SimNetwork) -> list[Sent]:
+    return [one for one in sent(net) if not one.result]
 
 
 def time_of(net: SimNetwork, number: int) -> float:
@@ -51,22 +74,22 @@ def test_segments_carry_the_class_of_their_layer() -> None:
     net.submit_all(1, parts, layers=layers)
     net.run()
     assert all((tensor == expected).all() for tensor in parts)
-    chunk = net.chunk_segments * net.segment_size
-    shard = {0: 0, 1: 8000}
-    for header in headers(net):
-        in_shard = header.chunk % 4 * chunk  # four chunks per shard
-        begin = shard[header.chunk // 4] + in_shard + header.segment * net.segment_size
-        wanted = BACK if begin < 4000 else FRONT if begin < 12_000 else BULK
-        assert header.tag == wanted * DROP_RANKS
+    assert {one.result for one in sent(net)} == {False, True}
+    for one in sent(net):
+        wanted = BACK if one.begin < 4000 else FRONT if one.begin < 12_000 else BULK
+        assert one.header.tag == wanted * DROP_RANKS
 
 
 def test_front_layers_go_first_within_an_operation() -> None:
     net = SimNetwork(2, recorded=[])
-    net.submit_all(1, draw("float32", 2, 4000, 1), layers=[[0, BACK, 0], [4096, FRONT, 0]])
+    net.submit_all(1, draw("float32", 2, 4000, 1), layers=[[0, BACK, 0], [5120, FRONT, 0]])
     net.run()
-    for chunk in {header.chunk for header in headers(net)}:
-        sent = [h.tag for h in headers(net, Kind.PUSH) if h.chunk == chunk]
-        assert sent == sorted(sent)
+    tags: dict[tuple[int, int], list[int]] = {}  # by source and transfer
+    for one in contributions(net):
+        tags.setdefault((one.source, one.header.transfer), []).append(one.header.tag)
+    assert any(len(set(found)) > 1 for found in tags.values())  # else this tested nothing
+    for found in tags.values():
+        assert found == sorted(found)
 
 
 def test_a_front_operation_overtakes_one_that_is_under_way() -> None:
@@ -126,16 +149,14 @@ def test_tags_follow_the_magnitude() -> None:
     kept = [part.copy() for part in parts]
     net.submit_all(1, parts, max_loss=0.5, name="g")
     net.run()
-    per, chunk = net.segment_size // 4, net.chunk_segments
-    pushed = headers(net, Kind.PUSH)
-    assert Counter(h.tag % DROP_RANKS for h in pushed) == {0: 32, MEDIUM: 32, LIGHT: 32}
+    per, put_in = net.segment_size // 4, contributions(net)
+    ranks = Counter(one.header.tag % DROP_RANKS for one in put_in)
+    assert ranks == {0: 32, MEDIUM: 32, LIGHT: 32}
     norms: dict[tuple[int, int], list[float]] = {}  # by source and drop rank
-    for carried in net.recorded or ():
-        header = Header.unpack_untrusted(carried.data)
-        if header.kind is Kind.PUSH:
-            at = (header.chunk * chunk + header.segment) * per
-            found = norms.setdefault((carried.source, header.tag % DROP_RANKS), [])
-            found.append(float((kept[carried.source][at : at + per] ** 2).sum()))
+    for one in put_in:
+        at = one.begin // 4
+        found = norms.setdefault((one.source, one.header.tag % DROP_RANKS), [])
+        found.append(float((kept[one.source][at : at + per] ** 2).sum()))
     for source in range(2):  # each measures its own contribution
         light, medium, heavy = (norms[source, rank] for rank in (LIGHT, MEDIUM, 0))
         assert max(light) <= min(medium) <= max(medium) <= min(heavy)
@@ -145,8 +166,8 @@ def test_a_queue_may_drop_as_many_as_may_stay_missing_and_as_many_more() -> None
     net = SimNetwork(2, recorded=[])
     net.submit_all(1, uneven(net, 96, 1), max_loss=0.1, name="g")
     net.run()
-    pushed = headers(net, Kind.PUSH)
-    assert Counter(h.tag % DROP_RANKS for h in pushed) == {0: 80, MEDIUM: 8, LIGHT: 8}
+    ranks = Counter(one.header.tag % DROP_RANKS for one in contributions(net))
+    assert ranks == {0: 80, MEDIUM: 8, LIGHT: 8}
 
 
 def test_what_may_not_stay_missing_is_protected_however_light_it_is() -> None:
@@ -157,9 +178,9 @@ def test_what_may_not_stay_missing_is_protected_however_light_it_is() -> None:
     net.submit_all(2, uneven(net, 96, 1), max_loss=0.5, name="h", critical=[[half, end]])
     net.run()
     drops: dict[tuple[int, bool], set[bool]] = {}  # by operation and half of the tensor
-    for h in headers(net, Kind.PUSH):
-        back = h.chunk * net.chunk_segments + h.segment >= 48
-        drops.setdefault((h.operation, back), set()).add(h.tag % DROP_RANKS > 0)
+    for one in contributions(net):
+        place = one.header.operation, one.begin >= half
+        drops.setdefault(place, set()).add(one.header.tag % DROP_RANKS > 0)
     assert drops == {
         (1, False): {False}, (1, True): {False, True},
         (2, False): {False, True}, (2, True): {False},
@@ -171,23 +192,26 @@ def test_exact_operations_and_results_are_protected() -> None:
     net.submit_all(1, uneven(net, 96, 1))
     net.submit_all(2, uneven(net, 96, 1), max_loss=0.1, name="g")
     net.run()
-    assert all(h.tag % DROP_RANKS == 0 for h in headers(net) if h.operation == 1)
-    assert all(h.tag % DROP_RANKS == 0 for h in headers(net, Kind.PULL))
+    protected = [one for one in sent(net) if one.result or one.header.operation == 1]
+    assert {(one.header.operation, one.result) for one in protected} == {
+        (1, False), (1, True), (2, True),
+    }  # fmt: skip
+    assert all(one.header.tag % DROP_RANKS == 0 for one in protected)
 
 
 def test_repairs_are_protected() -> None:
     net = SimNetwork(2, Link(loss=0.1), recorded=[])
     net.submit_all(1, uneven(net, 960, 1), max_loss=0.01, name="g")
     net.run()
-    repairs = [h for h in headers(net, Kind.PUSH) if h.round]
+    repairs = [one for one in contributions(net) if one.header.round]
     assert repairs
-    assert all(h.tag % DROP_RANKS == 0 for h in repairs)
+    assert all(one.header.tag % DROP_RANKS == 0 for one in repairs)
 
 
 def residuals(net: SimNetwork, part: np.ndarray) -> list[Hole]:
     """What all ranks keep of tensor "g"."""
     key = ("g", "float32", part.size)
-    return [hole for session in net.sessions for hole in session.residuals.take(key)]
+    return [hole for accounts in net.accounts for hole in accounts.residuals.take(key)]
 
 
 @pytest.mark.heavy

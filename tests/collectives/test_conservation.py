@@ -21,9 +21,9 @@ NAME = "bucket0"
 def kept(net: SimNetwork, rank: int, name: str, count: int) -> Tensor:
     """The residual of a rank, laid out as its tensor; it stays in the store."""
     tensor, key = np.zeros(count, np.float32), (name, "float32", count)
-    holes = net.sessions[rank].residuals.take(key)
+    holes = net.accounts[rank].residuals.take(key)
     add_back(tensor.view(np.uint8), holes, "float32")
-    net.sessions[rank].residuals.put(key, holes)
+    net.accounts[rank].residuals.put(key, holes)
     return tensor
 
 
@@ -93,7 +93,7 @@ def test_an_exact_operation_brings_the_residual_home() -> None:
     produced = np.sum(first, axis=0)
     net.submit_all(1, first, max_loss=0.3, name=NAME)
     net.run()
-    assert net.sessions[0].residuals.size
+    assert net.accounts[0].residuals.size
     zeros = [np.zeros(2000, np.float32) for _ in range(2)]
     net.submit_all(2, zeros, name=NAME)
     net.run()
@@ -101,7 +101,7 @@ def test_an_exact_operation_brings_the_residual_home() -> None:
     assert sum(net.done(rank)[2].stats.returned for rank in range(2)) == sum(
         net.done(rank)[1].stats.given_up for rank in range(2)
     )
-    assert not any(session.residuals.size for session in net.sessions)
+    assert not any(accounts.residuals.size for accounts in net.accounts)
 
 
 def test_names_do_not_share_a_residual() -> None:

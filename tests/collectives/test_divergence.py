@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from dlcpd.core.wire import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire import HEADER_SIZE, Header
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw
 
@@ -15,16 +15,25 @@ class FlipResult:
     def __init__(self, *operations: int, offset: int = 0, bit: int = 0) -> None:
         self.operations, self.offset, self.bit = operations, offset, bit
         self.flipped = 0
+        self.net: SimNetwork | None = None
 
     def __call__(self, source: int, target: int, data: bytes) -> Iterable[bytes]:
         header = Header.unpack_untrusted(data)
-        wanted = header.kind is Kind.PULL and header.operation in self.operations and target == 1
-        if not wanted or header.chunk or header.segment:
+        assert self.net is not None
+        wanted = header.operation in self.operations and target == 1 and not header.segment
+        if not wanted or not self.net.is_result(source, target, data):
+            return [data]
+        if self.net.sent(source, target, header).span.start:  # of the first chunk only
             return [data]
         self.flipped += 1
         changed = bytearray(data)
         changed[HEADER_SIZE + self.offset] ^= 1 << self.bit
         return [bytes(changed)]
+
+
+def network(world: int, link: Link = Link(), *, tamper: FlipResult, seed: int = 0) -> SimNetwork:
+    net = tamper.net = SimNetwork(world, link, seed=seed, tamper=tamper)
+    return net
 
 
 def run(net: SimNetwork, operations: Iterable[int], **options: object) -> None:
@@ -40,7 +49,7 @@ def run(net: SimNetwork, operations: Iterable[int], **options: object) -> None:
 def test_one_bit_on_one_rank_breaks_the_session_at_the_next_operation(
     world: int, offset: int, bit: int
 ) -> None:
-    net = SimNetwork(world, tamper=FlipResult(1, offset=offset, bit=bit))
+    net = network(world, tamper=FlipResult(1, offset=offset, bit=bit))
     run(net, [1])
     assert not any(session.broken for session in net.sessions)
     net.submit_all(2, draw("float32", world, 1000, 2))
@@ -55,7 +64,7 @@ def test_one_bit_on_one_rank_breaks_the_session_at_the_next_operation(
 
 def test_without_the_check_it_goes_unseen() -> None:
     tamper = FlipResult(1)
-    net = SimNetwork(2, tamper=tamper)
+    net = network(2, tamper=tamper)
     run(net, range(1, 6), digest_every=0)
     assert tamper.flipped
     assert not any(session.broken for session in net.sessions)
@@ -63,7 +72,7 @@ def test_without_the_check_it_goes_unseen() -> None:
 
 
 def test_sampled_chunks_find_a_rank_that_keeps_going_wrong() -> None:
-    net = SimNetwork(2, tamper=FlipResult(*range(1, 20)))
+    net = network(2, tamper=FlipResult(*range(1, 20)))
     run(net, range(1, 20), digest_every=8)
     assert all(s.broken and s.broken[0] == "replica_divergence" for s in net.sessions)
 
@@ -72,7 +81,7 @@ def test_sampled_chunks_find_a_rank_that_keeps_going_wrong() -> None:
 @pytest.mark.parametrize("loss", [0.0, 0.05])
 def test_any_of_many_operations_in_flight_is_compared(which: int, loss: float) -> None:
     """As in training: a step submits all its buckets before it waits for the first."""
-    net = SimNetwork(2, Link(loss=loss), seed=which, tamper=FlipResult(which))
+    net = network(2, Link(loss=loss), seed=which, tamper=FlipResult(which))
     for step in range(2):
         for bucket in range(8):
             if not any(session.broken for session in net.sessions):

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from dlcpd.collectives.all_reduce import AllReduce
-from dlcpd.collectives.one_shot import MAX_FAN_IN, OneShot
-from dlcpd.collectives.reduction import SMALL
 from dlcpd.contract.errors import PeerLost
 from dlcpd.core import control
 from dlcpd.core.events import OperationFailed, SessionBroken
 from dlcpd.core.wire import Header, Kind
+from dlcpd.schedules.builders.all_reduce import one_shot
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, rank_ordered
 
@@ -19,22 +17,6 @@ COUNT = 1000  # elements: 32 segments of the simulated network
 
 def small_net(world: int = 2, *, loss: float = 0.0, seed: int = 0) -> SimNetwork:
     return SimNetwork(world, Link(delay=DELAY, loss=loss), seed=seed, one_shot=True, recorded=[])
-
-
-@pytest.mark.parametrize(
-    ("size", "max_loss", "world", "suits"),
-    [
-        (1, 0.0, 2, True),
-        (SMALL, 0.0, 2, True),
-        (SMALL + 1, 0.0, 2, False),
-        (SMALL, 0.0, 1 + MAX_FAN_IN // SMALL, True),
-        (SMALL, 0.0, 2 + MAX_FAN_IN // SMALL, False),
-        (10 * 1408, 0.09, 2, True),  # not one whole segment may be missing
-        (10 * 1408, 0.1, 2, False),
-    ],
-)
-def test_what_goes_this_way(size: int, max_loss: float, world: int, suits: bool) -> None:
-    assert OneShot.suits(size, max_loss, world, 1408) is suits
 
 
 @pytest.mark.parametrize("world", [2, 4])
@@ -49,7 +31,7 @@ def test_it_takes_one_trip(world: int) -> None:
     assert all((part == expected).all() for part in parts)
     assert all(2 in net.done(rank) for rank in range(world))
     assert net.now - begin <= 1.2 * DELAY
-    assert not any(c.data[1] == Kind.PULL for c in net.recorded or ())
+    assert not any(net.is_result(c.source, c.target, c.data) for c in net.recorded or ())
 
 
 def test_a_contribution_outlives_the_result_that_overwrote_it() -> None:
@@ -57,7 +39,7 @@ def test_a_contribution_outlives_the_result_that_overwrote_it() -> None:
     net = small_net()
     net.submit_all(1, draw("float32", 2, COUNT, 1))
     net.run()
-    net.tamper = lambda s, _t, data: [] if s == 0 and data[1] == Kind.PUSH else [data]
+    net.tamper = lambda s, _t, data: [] if s == 0 and data[1] == Kind.DATA else [data]
     parts = draw("float32", 2, COUNT, 2)
     expected = rank_ordered(parts, "float32", "sum")
     net.submit_all(2, parts)
@@ -79,8 +61,8 @@ def test_what_a_looser_policy_gave_up_comes_back() -> None:
         parts = [np.full(COUNT, 1.0 + rank, np.float32) for rank in range(2)]
         produced = produced + np.sum(parts, axis=0)
         net.submit_all(number, parts, max_loss=max_loss, name="w")
-        expected = OneShot if not max_loss else AllReduce
-        assert type(net.sessions[0].operations[number]) is expected
+        one_step = one_shot(0, 2, 4 * COUNT)
+        assert (net.programs[0, number] is one_step) is not bool(max_loss)
         net.run()
         delivered = delivered + parts[0]
     assert (delivered == produced).all()
@@ -91,12 +73,12 @@ def test_what_a_looser_policy_gave_up_comes_back() -> None:
 def test_nothing_is_given_up_whatever_a_peer_asks() -> None:
     """A FINAL that offers to go without a segment is answered by sending it."""
     net = small_net()
-    net.tamper = lambda _s, _t, data: [] if data[1] in (Kind.PUSH, Kind.COMPLETE) else [data]
+    net.tamper = lambda _s, _t, data: [] if data[1] in (Kind.DATA, Kind.COMPLETE) else [data]
     parts = draw("float32", 2, COUNT, 1)
     expected = rank_ordered(parts, "float32", "sum")
     net.submit_all(1, parts)
     net.run(until=2e-3)
-    final = Header(Kind.FINAL, net.token(1, 0), 1, 0, round=1)
+    final = Header(Kind.FINAL, net.token(1, 0), 1, round=1)
     body = np.packbits(np.ones(32, bool), bitorder="little").tobytes()
     net.tamper = None
     net.inject(1, control.datagram(final, body))
@@ -110,7 +92,7 @@ def test_nothing_is_given_up_whatever_a_peer_asks() -> None:
     ("mute", "told"),
     [
         (Kind.READY, "rank(s) 1 to submit operation 1"),
-        (Kind.PUSH, "contributions of rank(s) 1 to operation 1"),
+        (Kind.DATA, "data of rank(s) 1 for operation 1"),
     ],
     ids=lambda value: str(getattr(value, "name", "")),
 )
@@ -127,10 +109,9 @@ def test_what_is_owed_to_a_peer_is_named_and_dropped_at_the_deadline() -> None:
     net.tamper = lambda s, _t, data: [] if s == 1 and data[1] == Kind.COMPLETE else [data]
     net.submit_all(1, draw("float32", 2, COUNT, 1), deadline=0.4)
     net.run(until=0.1)
-    (operation,) = net.sessions[0].operations.values()
-    assert operation.waiting_for() == "rank(s) 1 to take our part of operation 1"
-    assert isinstance(operation, OneShot)
-    assert not operation._parts  # noqa: SLF001  # the others' parts are not kept for that long
+    operation = net.open(0, 1)
+    assert operation.waiting_for() == "rank(s) 1 to take their data of operation 1"
+    assert list(operation._buffers) == [0]  # noqa: SLF001  # the others' parts are given back
     net.run()
     assert net.released(0) == {1}
     assert not net.failed(0)
@@ -140,7 +121,7 @@ def test_ranks_with_different_results_are_found() -> None:
     """One of them adds up something else, whatever the reason."""
     net = small_net()
     net.tamper = lambda s, _t, data: (
-        [data[:-1] + b"\x55"] if s == 0 and data[1] == Kind.PUSH else [data]
+        [data[:-1] + b"\x55"] if s == 0 and data[1] == Kind.DATA else [data]
     )
     for number in (1, 2):
         net.submit_all(number, draw("float32", 2, COUNT, number))
@@ -155,7 +136,7 @@ def test_a_peer_that_leaves(done: bool) -> None:
     """With our part, it leaves the operation whole; without its own, nothing can finish."""
     net = small_net()
     if not done:
-        net.tamper = lambda s, _t, data: [] if s == 1 and data[1] == Kind.PUSH else [data]
+        net.tamper = lambda s, _t, data: [] if s == 1 and data[1] == Kind.DATA else [data]
     else:
         net.tamper = lambda s, _t, data: [] if s == 1 and data[1] == Kind.COMPLETE else [data]
     net.submit_all(1, draw("float32", 2, COUNT, 1))
@@ -168,14 +149,14 @@ def test_a_peer_that_leaves(done: bool) -> None:
     assert (1 in net.released(0)) is done
 
 
-def test_chunks_it_does_not_have_are_refused() -> None:
+def test_transfers_it_does_not_have_are_refused() -> None:
     net = small_net()
     net.submit_all(1, draw("float32", 2, COUNT, 1))
-    for kind, chunk in ((Kind.PULL, 0), (Kind.PUSH, 1)):
-        header = Header(kind, net.token(0, 1), 1, chunk, packet_number=1)
+    for transfer in (1, 65535):
+        header = Header(Kind.DATA, net.token(0, 1), 1, transfer=transfer, packet_number=1)
         net.inject(0, header.pack() + bytes(net.segment_size))
     net.run()
-    assert net.counted("chunk") == 2
+    assert net.counted("transfer") == 2
 
 
 def test_a_contribution_that_comes_twice_counts_once() -> None:

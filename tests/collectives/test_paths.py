@@ -113,7 +113,7 @@ def test_copies_of_a_ready_are_not_answered_and_repetitions_are() -> None:
     kinds = [c.data[1] for c in net.recorded or ()]
     assert kinds.count(Kind.READY) == 4
     assert Kind.READY_ACK not in kinds
-    net.tamper = lambda _s, _t, data: [] if data[1] in DATA_KINDS else [data]
+    net.tamper = lambda _s, _t, data: [] if data[1] == Kind.DATA else [data]
     net.submit_all(2, draw("float32", 2, 100, 2), deadline=0.2)
     net.run()
     kinds = [c.data[1] for c in net.recorded or ()]

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from dlcpd.core.events import OperationDone
-from dlcpd.core.wire import Header, Kind
+from dlcpd.core.wire import Header
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, draw_whole, rank_ordered
 
 
 def completed(net: SimNetwork, rank: int) -> list[int]:
-    return [e.operation for e in net.events[rank] if isinstance(e, OperationDone)]
+    return [e.ticket for e in net.events[rank] if isinstance(e, OperationDone)]
 
 
 @pytest.mark.parametrize("in_place", [True, False])
@@ -32,10 +32,11 @@ def test_many_at_once(loss: float, in_place: bool) -> None:
 def test_a_late_operation_overtakes_one_that_is_being_repaired() -> None:
     def tamper(source: int, target: int, data: bytes) -> list[bytes]:
         header = Header.unpack_untrusted(data)
-        first_pass = header.kind is Kind.PUSH and not header.round
+        first_pass = net.is_contribution(source, target, data) and not header.round
         return [] if header.operation == 1 and first_pass else [data]
 
-    net = SimNetwork(2, tamper=tamper)
+    net = SimNetwork(2)
+    net.tamper = tamper
     net.submit_all(1, draw("float32", 2, 900, 1))  # both fit into the first window
     net.submit_all(2, draw("float32", 2, 900, 2))
     net.run()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.errors import OperationAborted
-from dlcpd.core.wire import DATA_KINDS, Kind
+from dlcpd.core.wire import Kind
 from tests.sim.network import Carried, Link, SimNetwork
 from tests.sim.reference import Tensor, copies, draw, draw_whole, rank_ordered
 
@@ -17,7 +17,9 @@ def record(net: SimNetwork, number: int, **options: object) -> list[Carried]:
     net.submit_all(number, draw_whole(net.world_size, 2500, number), **options)
     net.run()
     recorded, net.recorded = net.recorded, None
-    assert {data.data[1] for data in recorded} >= {Kind.PUSH, Kind.PULL, Kind.READY, Kind.CREDIT}
+    assert {data.data[1] for data in recorded} >= {Kind.DATA, Kind.READY, Kind.CREDIT}
+    assert any(net.is_result(c.source, c.target, c.data) for c in recorded)
+    assert any(net.is_contribution(c.source, c.target, c.data) for c in recorded)
     return recorded
 
 
@@ -27,7 +29,7 @@ def replay(net: SimNetwork, recorded: list[Carried]) -> None:
 
 
 def data_datagrams(recorded: list[Carried]) -> int:
-    return sum(datagram.data[1] in DATA_KINDS for datagram in recorded)
+    return sum(datagram.data[1] == Kind.DATA for datagram in recorded)
 
 
 @pytest.mark.parametrize("max_loss", [0.0, 0.2])
@@ -37,7 +39,7 @@ def test_an_earlier_operation_replayed_into_a_later_one(seed: int, max_loss: flo
     world = net.world_size
     options = {"max_loss": max_loss, "name": "n"}
     recorded = record(net, 1, **options)
-    residual = [session.residuals.size for session in net.sessions]
+    residual = [accounts.residuals.size for accounts in net.accounts]
     parts = draw("float32", world, 2500, 2)
     expected, held = rank_ordered(parts, "float32", "sum"), copies(parts)
     net.submit_all(2, held, name="other")
@@ -48,7 +50,7 @@ def test_an_earlier_operation_replayed_into_a_later_one(seed: int, max_loss: flo
     replay(net, recorded)
     net.run()
     assert all((tensor == expected).all() for tensor in held)
-    assert [session.residuals.size for session in net.sessions] == residual
+    assert [accounts.residuals.size for accounts in net.accounts] == residual
     assert [sorted(net.done(rank)) for rank in range(world)] == [[1, 2]] * world
     assert not any(session.broken for session in net.sessions)
     assert net.counted("stale") > 0.5 * data_datagrams(recorded)
@@ -103,7 +105,7 @@ def test_data_from_the_future_is_refused() -> None:
     ahead = SimNetwork(2)
     for number in (1, 2, 3):
         recorded = record(ahead, number)
-    future = [c for c in recorded if c.data[1] in DATA_KINDS]
+    future = [c for c in recorded if c.data[1] == Kind.DATA]
     net = SimNetwork(2)
     held = [np.ones(6000, np.float32) for _ in range(2)]
     net.submit_all(1, held)

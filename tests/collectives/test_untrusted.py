@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlcpd.core.wire import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire import HEADER_SIZE, VERSION, Header, Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw, rank_ordered
 
 REASONS = (
     "short", "version", "kind", "flags", "path", "segment", "tag", "token", "length", "body",
-    "chunk", "stale", "early", "failed", "unready", "duplicate",
+    "transfer", "stream", "stale", "early", "failed", "unready", "duplicate",
 )  # fmt: skip
 SEGMENT = 128
 MARGIN, CANARY = 1024, 1e30
+TRANSFERS = 6  # from either rank to the other in `all_reduce_exactly`
 ONE_BY_ONE = Link(rate=1e6, queue=1 << 20)  # no two datagrams in one receive call
 
 Corruption = Callable[[bytearray], bytes]
@@ -39,11 +40,10 @@ def put(offset: int, layout: str, value: int) -> Corruption:
 
 # Every field of a contribution, and what it is counted as; "" = indistinguishable from a
 # genuine duplicate, and as harmless.
-PUSH_FIELDS: list[tuple[str, Corruption, str]] = [
+DATA_FIELDS: list[tuple[str, Corruption, str]] = [
     ("version", patch(0, "B", lambda v: v ^ 1), "version"),
     ("kind 0", put(1, "B", 0), "kind"),
-    ("kind 12", put(1, "B", 12), "kind"),
-    ("kind PULL", put(1, "B", Kind.PULL), "chunk"),
+    ("kind 11", put(1, "B", 11), "kind"),
     ("kind READY", put(1, "B", Kind.READY), "length"),
     ("kind CREDIT", put(1, "B", Kind.CREDIT), "length"),
     ("kind NACK", put(1, "B", Kind.NACK), ""),
@@ -56,10 +56,12 @@ PUSH_FIELDS: list[tuple[str, Corruption, str]] = [
     ("operation of the future", patch(4, "<I", lambda v: v + 1), "early"),
     ("token, low", patch(8, "<Q", lambda v: v ^ 1), "token"),
     ("token, high", patch(8, "<Q", lambda v: v ^ 1 << 63), "token"),
-    ("chunk of nobody", put(16, "<I", 0xFFFFFFFF), "chunk"),
-    ("chunk of another owner", patch(16, "<I", lambda v: (v + 3) % 6), "chunk"),
-    ("segment of no chunk", put(20, "<H", 4096), "segment"),
-    ("segment beyond the chunk", put(20, "<H", 4095), "length"),
+    ("stream of another group", put(16, "<H", 1), "early"),
+    ("stream that cannot be", put(16, "<H", 0xFFFF), "early"),
+    ("transfer of nobody", put(18, "<H", 0xFFFF), "transfer"),
+    ("one transfer too many", put(18, "<H", TRANSFERS), "transfer"),
+    ("segment of no transfer", put(20, "<H", 4096), "segment"),
+    ("segment beyond the transfer", put(20, "<H", 4095), "length"),
     ("round", patch(22, "B", lambda v: v + 1), ""),
     ("other tag", put(23, "B", 0), ""),
     ("no tag", put(23, "B", 32), "tag"),
@@ -114,10 +116,10 @@ def all_reduce_exactly(net: SimNetwork, count: int = 3001) -> None:
 @pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("corrupt", "reason"),
-    [pytest.param(corrupt, reason, id=name) for name, corrupt, reason in PUSH_FIELDS],
+    [pytest.param(corrupt, reason, id=name) for name, corrupt, reason in DATA_FIELDS],
 )
 def test_one_wrong_field_of_a_contribution(corrupt: Corruption, reason: str, first: bool) -> None:
-    tamper = WithCopies(corrupt, Kind.PUSH, first=first)
+    tamper = WithCopies(corrupt, Kind.DATA, first=first)
     net = SimNetwork(2, ONE_BY_ONE, tamper=tamper)
     all_reduce_exactly(net)
     assert tamper.made
@@ -131,7 +133,7 @@ def test_one_wrong_field_of_a_contribution(corrupt: Corruption, reason: str, fir
     ("kind", "corrupt", "reason"),
     [
         pytest.param(kind, corrupt, reason, id=f"{kind.name} {name}")
-        for kind in (Kind.READY, Kind.CREDIT, Kind.COMPLETE, Kind.PULL)
+        for kind in (Kind.READY, Kind.CREDIT, Kind.COMPLETE)
         for name, corrupt, reason in (
             ("version", patch(0, "B", lambda v: v ^ 1), "version"),
             ("kind", put(1, "B", 0), "kind"),
@@ -222,7 +224,7 @@ def test_garbage_is_counted_once_each_and_changes_nothing() -> None:
         size = rng.choice([0, 1, 31, 32, 33, 100, HEADER_SIZE + SEGMENT, 500, 1500])
         data = bytearray(rng.randbytes(size))
         if number % 3 and data:
-            data[0] = 0xD1  # past the first check
+            data[0] = VERSION  # past the first check
         net.inject(number % 2, bytes(data))
     before = {reason: net.counted(reason) for reason in REASONS}
     net.run()
@@ -247,7 +249,7 @@ def test_a_claim_beyond_the_bound_is_not_agreed_to() -> None:
         parts = draw("float32", 2, 6000, 1)
         net.submit_all(1, parts, max_loss=max_loss, name="n")
         net.run()
-        for rank, session in enumerate(net.sessions):
-            as_sender = [row for row in session.ledger if row.sender == rank]
+        for rank, accounts in enumerate(net.accounts):
+            as_sender = [row for row in accounts.ledger if row.sender == rank]
             assert all(row.segments <= max_loss * 16 for row in as_sender)
             assert bool(as_sender) == bool(max_loss)

@@ -1,7 +1,6 @@
 """Bodies of control datagrams: the vectors in both directions, and no input that raises more."""
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.core import control
 from dlcpd.core.bitmap import pack_bits
-from dlcpd.core.control import FILLS, MAX_CHUNKS_LISTED, Ready, SpaceCredit
+from dlcpd.core.control import MAX_LISTED, MAX_TEXT, Ready, SpaceCredit
 from dlcpd.core.wire import HEADER_SIZE, Header, Kind
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "header.json").read_text())
@@ -64,34 +63,48 @@ def test_ready_rejected(vector: dict[str, Any]) -> None:
     assert caught.value.reason == vector["reject"]
 
 
-SUBMITTED = Ready("float32", "sum", FILLS[0], 5, 1000, 0.01, 42, window=9, checked=3, digest=8)
+SUBMITTED = Ready("sum of float32[9]", 42, 1408, 7, 100, 300, window=9, checked=3, digest=8)
+THEIRS = replace(SUBMITTED, outgoing=300, incoming=100)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        {"dtype": "float64"}, {"reduce": "avg"}, {"fill": "zero"}, {"traffic_class": 3},
-        {"count": 1001}, {"max_loss": 0.02}, {"fingerprint": 43}, {"max_loss": math.nan},
+        {"text": "sum of float32[8]"}, {"text": ""}, {"fingerprint": 43}, {"tag": 8},
+        {"outgoing": 301}, {"incoming": 101}, {"outgoing": 100, "incoming": 300},
     ],
     ids=str,
 )  # fmt: skip
 def test_any_difference_in_what_was_submitted_is_told_and_described(other: dict[str, Any]) -> None:
-    theirs = replace(SUBMITTED, **other)
+    assert SUBMITTED.agrees_with(THEIRS)
+    theirs = replace(THEIRS, **other)
     assert not SUBMITTED.agrees_with(theirs)
-    assert SUBMITTED.describe() != theirs.describe()
+    assert not theirs.agrees_with(SUBMITTED)
+    assert theirs.describe() != THEIRS.describe()
 
 
-@pytest.mark.parametrize("other", [{"window": 1}, {"checked": 4}, {"digest": 9}], ids=str)
+@pytest.mark.parametrize(
+    "other", [{"window": 1}, {"checked": 4}, {"digest": 9}, {"segment_size": 64}], ids=str
+)
 def test_what_travels_along_is_no_disagreement(other: dict[str, Any]) -> None:
-    assert SUBMITTED.agrees_with(replace(SUBMITTED, **other))
+    assert SUBMITTED.agrees_with(replace(THEIRS, **other))
+
+
+def test_what_a_peer_is_told_along_changes_nothing_else() -> None:
+    told = SUBMITTED.told(window=1, checked=2, digest=3)
+    assert told == replace(SUBMITTED, window=1, checked=2, digest=3)
 
 
 def test_a_description_reads_well() -> None:
     assert SUBMITTED.describe() == (
-        "sum of float32[1000], max_loss 0.01, fill residual, class 5, "
-        "name and critical ranges 000000000000002a"
+        "sum of float32[9] (tag 7, sends 100 B to its peer, awaits 300 B; "
+        "the rest as 000000000000002a)"
     )
-    assert "exact" in replace(SUBMITTED, max_loss=0.0).describe()
+    assert "tag" not in replace(SUBMITTED, tag=0).describe()
+
+
+def test_the_longest_ready_fits_any_datagram() -> None:
+    assert HEADER_SIZE + len(replace(SUBMITTED, text="x" * MAX_TEXT).pack()) < 1280  # RFC 8200
 
 
 # --- CREDIT, COMPLETE, bitmaps ----------------------------------------------------------
@@ -118,19 +131,19 @@ def test_a_count_of_packets_beyond_32_bits_wraps_into_its_field() -> None:
 
 @good("complete")
 def test_complete(vector: dict[str, Any]) -> None:
-    assert control.pack_chunks(vector["chunks"]) == body(vector)
-    assert control.unpack_chunks_untrusted(body(vector)) == vector["chunks"]
+    assert control.pack_transfers(vector["transfers"]) == body(vector)
+    assert control.unpack_transfers_untrusted(body(vector)) == vector["transfers"]
 
 
 @bad("complete")
 def test_complete_rejected(vector: dict[str, Any]) -> None:
     with pytest.raises(MalformedDatagram) as caught:
-        control.unpack_chunks_untrusted(body(vector))
+        control.unpack_transfers_untrusted(body(vector))
     assert caught.value.reason == vector["reject"]
 
 
-def test_a_full_list_of_chunks_fits_any_datagram() -> None:
-    assert HEADER_SIZE + 4 * MAX_CHUNKS_LISTED < 1280  # IPv6 minimum link (RFC 8200)
+def test_a_full_list_of_transfers_fits_any_datagram() -> None:
+    assert HEADER_SIZE + 2 * MAX_LISTED < 1280  # IPv6 minimum link (RFC 8200)
 
 
 @good("bitmap")
@@ -153,7 +166,7 @@ def test_random_bodies_raise_only_malformed_datagram(data: bytes, segments: int)
     for parse in (
         control.unpack_ready_untrusted,
         control.unpack_credit_untrusted,
-        control.unpack_chunks_untrusted,
+        control.unpack_transfers_untrusted,
         lambda raw: control.unpack_bits_untrusted(raw, segments),
     ):
         assert reason_of(parse, data) in ("", "length", "body", "path")

@@ -9,11 +9,17 @@ from dlcpd.core.wire import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire_batch import build
 
 WIDTH = HEADER_SIZE + 64
+STREAM = 3
 
 
-def group(operation: int, fill: int = 1, count: int = 2) -> Group:
+def op(number: int) -> tuple[int, int]:
+    """An operation of the stream of these tests."""
+    return STREAM, number
+
+
+def group(operation: int, fill: int = 1, count: int = 2, *, stream: int = STREAM) -> Group:
     """`count` datagrams in every other row of a receive buffer."""
-    header = Header(Kind.PUSH, 7, operation)
+    header = Header(Kind.DATA, 7, operation, stream)
     rows = np.full((2 * count, WIDTH), fill, np.uint8)
     return Group(
         header, build(header, natural_order(count), np.zeros(count, np.uint8)), rows,
@@ -23,23 +29,23 @@ def group(operation: int, fill: int = 1, count: int = 2) -> Group:
 
 def test_it_is_kept_in_order_and_given_once() -> None:
     early = EarlyData()
-    early.announce(3)
+    early.announce(op(3))
     assert early.keep(group(3, fill=1))
     assert early.keep(group(3, fill=2, count=1))
-    taken = early.take(3)
+    taken = early.take(op(3))
     assert [int(g.rows[g.index[0], HEADER_SIZE]) for g in taken] == [1, 2]
     assert [g.lengths.tolist() for g in taken] == [[WIDTH, WIDTH], [WIDTH]]
-    assert early.take(3) == []
+    assert early.take(op(3)) == []
     assert early.size == 0
 
 
 def test_the_receive_buffer_may_be_used_again() -> None:
     early, arrived = EarlyData(), group(1)
-    early.announce(1)
+    early.announce(op(1))
     early.keep(arrived)
     for reused in (arrived.rows, arrived.words, arrived.lengths):
         reused[:] = 0
-    (kept,) = early.take(1)
+    (kept,) = early.take(op(1))
     assert kept.rows[kept.index].all()
     assert kept.words[0].any()
     assert kept.lengths.all()
@@ -48,23 +54,23 @@ def test_the_receive_buffer_may_be_used_again() -> None:
 def test_what_was_not_announced_is_cut() -> None:
     early = EarlyData()
     assert not early.keep(group(5))
-    assert early.was_cut(5)
+    assert early.was_cut(op(5))
     assert not early.size
-    early.announce(5)
+    early.announce(op(5))
     assert early.keep(group(5))
 
 
 def test_what_does_not_fit_is_cut_and_the_rest_stays() -> None:
     early = EarlyData(limit=3 * WIDTH)
-    early.announce(1)
-    early.announce(2)
+    early.announce(op(1))
+    early.announce(op(2))
     assert early.keep(group(1))
     assert not early.keep(group(2))
-    assert (early.was_cut(1), early.was_cut(2)) == (False, True)
-    assert early.take(1)
-    early.take(2)
-    assert not early.was_cut(2)
-    early.announce(2)
+    assert (early.was_cut(op(1)), early.was_cut(op(2))) == (False, True)
+    assert early.take(op(1))
+    early.take(op(2))
+    assert not early.was_cut(op(2))
+    early.announce(op(2))
     assert early.keep(group(2))
 
 
@@ -74,3 +80,13 @@ def test_a_peer_that_sends_what_nobody_submits_costs_no_memory() -> None:
         early.keep(group(operation, count=1))
         assert len(early._cut) <= MAX_CUT  # noqa: SLF001
     assert not early.size
+
+
+def test_operations_of_other_streams_are_others() -> None:
+    early = EarlyData()
+    early.announce(op(5))
+    assert not early.keep(group(5, stream=STREAM + 1))
+    assert early.was_cut((STREAM + 1, 5))
+    assert early.keep(group(5))
+    assert early.take((STREAM + 1, 5)) == []
+    assert len(early.take(op(5))) == 1

@@ -1,4 +1,4 @@
-"""Placement: right payloads land in place, nothing is written beyond the chunk (P7)."""
+"""Placement: right payloads land in place, nothing is written beyond the transfer (P7)."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dlcpd.core.incoming import Incoming
 from dlcpd.core.receiver import TransferReceiver
-from dlcpd.core.wire import HEADER_SIZE, Kind
+from dlcpd.core.wire import HEADER_SIZE, Key
 
 SEGMENT = 64
 WIDTH = HEADER_SIZE + SEGMENT
@@ -15,16 +15,14 @@ MARGIN, CANARY = 256, 0xEE
 
 
 class Place:
-    """A chunk of `size` bytes in the middle of memory that nobody may touch."""
+    """A transfer of `size` bytes in the middle of memory that nobody may touch."""
 
     def __init__(self, size: int) -> None:
         self.memory = np.full(size + 2 * MARGIN, CANARY, np.uint8)
-        self.chunk = self.memory[MARGIN : MARGIN + size]
-        self.chunk[:] = 0
+        self.buffer = self.memory[MARGIN : MARGIN + size]
+        self.buffer[:] = 0
         segments = -(-size // SEGMENT)
-        self.incoming = Incoming(
-            (1, Kind.PUSH, 0), 1, TransferReceiver(segments), self.chunk, SEGMENT
-        )
+        self.incoming = Incoming(Key(0, 1, 0), 1, TransferReceiver(segments), self.buffer, SEGMENT)
 
     def put(self, index: list[int], lengths: list[int], segments: list[int]) -> list[int]:
         rows = np.arange(1, 200, dtype=np.uint8)[:, None].repeat(WIDTH, axis=1)  # row i holds i + 1
@@ -40,7 +38,7 @@ class Place:
         return bool((around == CANARY).all())
 
     def segment(self, number: int) -> np.ndarray:
-        return self.chunk[number * SEGMENT : (number + 1) * SEGMENT]
+        return self.buffer[number * SEGMENT : (number + 1) * SEGMENT]
 
 
 @pytest.mark.parametrize("segments", [[0, 1, 2], [1, 2, 3], [3, 1, 0], [2]])
@@ -51,7 +49,7 @@ def test_whole_segments_land_in_their_places(segments: list[int], first: int) ->
     assert place.put(index, [WIDTH] * len(segments), segments) == segments
     for row, segment in zip(index, segments, strict=True):
         assert (place.segment(segment) == row + 1).all()
-    assert np.count_nonzero(place.chunk) == len(segments) * SEGMENT
+    assert np.count_nonzero(place.buffer) == len(segments) * SEGMENT
 
 
 def test_rows_with_gaps_between_them() -> None:
@@ -76,10 +74,10 @@ def test_a_tail_that_comes_first() -> None:
     assert place.untouched
 
 
-def test_a_chunk_of_only_a_tail() -> None:
+def test_a_transfer_of_only_a_tail() -> None:
     place = Place(5)
     assert place.put([4], [HEADER_SIZE + 5], [0]) == [0]
-    assert (place.chunk == 5).all()
+    assert (place.buffer == 5).all()
     assert place.untouched
 
 
@@ -89,7 +87,7 @@ def test_a_chunk_of_only_a_tail() -> None:
         pytest.param(WIDTH, 2, id="full where the tail is short"),
         pytest.param(HEADER_SIZE + 10, 0, id="short where it is full"),
         pytest.param(HEADER_SIZE + 10, 3, id="behind the tail"),
-        pytest.param(WIDTH, 3, id="first segment the chunk has not"),
+        pytest.param(WIDTH, 3, id="first segment the transfer has not"),
         pytest.param(WIDTH, 4095, id="largest segment of the wire"),
         pytest.param(HEADER_SIZE, 0, id="no payload"),
         pytest.param(HEADER_SIZE + 9, 2, id="tail short by one"),
@@ -101,12 +99,12 @@ def test_what_does_not_fit_is_left_out_and_the_rest_is_not(length: int, segment:
     place = Place(2 * SEGMENT + 10)
     assert place.put([0, 1], [length, WIDTH], [segment, 1]) == [1]
     assert (place.segment(1) == 2).all()
-    assert np.count_nonzero(place.chunk) == SEGMENT
+    assert np.count_nonzero(place.buffer) == SEGMENT
     assert place.untouched
 
 
 @pytest.mark.parametrize("length", [HEADER_SIZE, HEADER_SIZE + 1])
-def test_a_chunk_without_a_tail_takes_no_short_segment(length: int) -> None:
+def test_a_transfer_without_a_tail_takes_no_short_segment(length: int) -> None:
     place = Place(2 * SEGMENT)
     assert place.put([0], [length], [2]) == []
     assert place.untouched
@@ -124,7 +122,7 @@ datagrams = st.lists(
 
 @given(st.integers(1, 5 * SEGMENT), datagrams)
 @settings(max_examples=200)
-def test_nothing_is_ever_written_outside_the_chunk(
+def test_nothing_is_ever_written_outside_the_transfer(
     size: int, garbage: list[tuple[int, int]]
 ) -> None:
     place = Place(size)
@@ -134,3 +132,18 @@ def test_nothing_is_ever_written_outside_the_chunk(
     assert set(good) <= set(range(-(-size // SEGMENT)))
     written = {number for number in range(-(-size // SEGMENT)) if place.segment(number).any()}
     assert written == set(good)
+
+
+@pytest.mark.parametrize("extra", [-64, 64])
+def test_rows_of_another_peers_segment_size(extra: int) -> None:
+    """io's rows are as wide as what came most, and no peer's segments need be that long."""
+    place = Place(3 * SEGMENT + 8)
+    width = WIDTH + extra
+    rows = np.full((4, width), 7, np.uint8)
+    index, segments = np.arange(3), np.array([0, 3, 1])
+    lengths = np.array([min(WIDTH, width), HEADER_SIZE + 8, HEADER_SIZE + 9])
+    if width < HEADER_SIZE + 8:
+        lengths = np.minimum(lengths, width)
+    good = place.incoming.place(rows, index, lengths, segments)
+    assert good.tolist() == ([0, 3] if extra > 0 else [])
+    assert place.untouched

@@ -2,9 +2,10 @@
 
 from collections import Counter
 
+from dlcpd.core.control import MAX_LISTED, body_untrusted, unpack_transfers_untrusted
 from dlcpd.core.outbox import ANSWER_DELAY, COMPANY, Outbox
 from dlcpd.core.paths import Paths
-from dlcpd.core.wire import Header, Kind
+from dlcpd.core.wire import Header, Key, Kind
 
 TOKEN, GRANT = 0xABC, 1 << 20
 
@@ -20,7 +21,7 @@ def taken(box: Outbox, now: float) -> list[tuple[Kind, int]]:
 
 def test_what_is_owed_waits_at_most_the_delay() -> None:
     box = outbox()
-    box.complete.append((1, Kind.PUSH, 0))
+    box.complete.append(Key(0, 1, 0))
     assert taken(box, 5.0) == []
     assert box.answer_at == 5.0 + ANSWER_DELAY
     box.answer(box.answer_at, GRANT)
@@ -30,7 +31,7 @@ def test_what_is_owed_waits_at_most_the_delay() -> None:
 
 def test_it_goes_along_with_what_leaves_once_that_is_worth_it() -> None:
     box = outbox()
-    box.heard_ready.add(7)
+    box.heard_ready.add((0, 7))
     taken(box, 5.0)
     box.put(Header(Kind.PING, TOKEN))
     assert taken(box, 5.0 + COMPANY / 2) == [(Kind.PING, 0)]
@@ -58,7 +59,7 @@ def test_credit_takes_all_routes_alike_also_for_a_peer_whose_bursts_take_turns()
 def test_the_answer_to_a_ping_goes_out_on_every_route() -> None:
     box = outbox(paths=3)
     box.pinged = True
-    box.complete.append((1, Kind.PULL, 4))
+    box.complete.append(Key(0, 1, 4))
     box.paths.on_arrival(1, 0, 0, 0, ask=True)
     answers = taken(box, 5.0)
     for kind in (Kind.CREDIT, Kind.COMPLETE):
@@ -83,6 +84,42 @@ def test_an_answer_is_expected_where_it_was_asked_for() -> None:
 
 def test_a_ready_says_that_its_operation_is_complete() -> None:
     box = outbox()
-    box.complete += [(1, Kind.PUSH, 0), (2, Kind.PUSH, 0)]
-    box.imply_complete(1)
-    assert box.complete == [(2, Kind.PUSH, 0)]
+    box.complete += [Key(0, 1, 0), Key(0, 2, 0), Key(5, 1, 0)]
+    box.imply_complete(0, 1)
+    assert box.complete == [Key(0, 2, 0), Key(5, 1, 0)]
+
+
+def complete_lists(box: Outbox) -> list[tuple[int, int, list[int]]]:
+    """(stream, operation, transfers) of what COMPLETE tells."""
+    told = []
+    for sent in box.take(5.0, GRANT):
+        header = Header.unpack_untrusted(sent.data)
+        if header.kind is Kind.COMPLETE:
+            transfers = unpack_transfers_untrusted(body_untrusted(sent.data))
+            told.append((header.stream, header.operation, transfers))
+    return told
+
+
+def test_complete_tells_of_one_operation_of_one_stream_at_a_time() -> None:
+    box = outbox()
+    box.complete += [Key(1, 2, 0), Key(0, 2, 7), Key(1, 2, 3), Key(0, 1, 1)]
+    box.answer(5.0, GRANT)
+    assert complete_lists(box) == [(0, 1, [1]), (0, 2, [7]), (1, 2, [0, 3])]
+
+
+def test_a_long_list_of_what_is_complete_goes_in_parts() -> None:
+    box = outbox()
+    box.complete += [Key(0, 1, transfer) for transfer in range(2 * MAX_LISTED + 1)]
+    box.answer(5.0, GRANT)
+    told = complete_lists(box)
+    assert [len(transfers) for _, _, transfers in told] == [MAX_LISTED, MAX_LISTED, 1]
+    assert [t for _, _, part in told for t in part] == list(range(2 * MAX_LISTED + 1))
+
+
+def test_ready_is_acknowledged_by_stream() -> None:
+    box = outbox()
+    box.heard_ready |= {(1, 7), (0, 7)}
+    box.answer(5.0, GRANT)
+    told = [Header.unpack_untrusted(sent.data) for sent in box.take(5.0, GRANT)]
+    acks = [(h.stream, h.operation) for h in told if h.kind is Kind.READY_ACK]
+    assert acks == [(0, 7), (1, 7)]

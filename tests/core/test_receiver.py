@@ -1,4 +1,4 @@
-"""The stop rule: what may complete a chunk, and everything that may not."""
+"""The stop rule: what may complete a transfer, and everything that may not."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.core.budget import Budget
-from dlcpd.core.receiver import TRANSITIONS, Answer, TransferReceiver, Input, State
+from dlcpd.core.receiver import TRANSITIONS, Answer, Input, State, TransferReceiver
 from dlcpd.core.wire import MAX_ROUND
 
 SEGMENTS = 20

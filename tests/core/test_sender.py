@@ -1,4 +1,4 @@
-"""One chunk on its way out: every input in every state."""
+"""One transfer on its way out: every input in every state."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +9,8 @@ import pytest
 from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.budget import Budget
 from dlcpd.core.packetizer import BLOCK, by_tag
-from dlcpd.core.sender import ENDING_RUN, TransferSender, State
-from dlcpd.core.wire import MAX_ROUND, Kind
+from dlcpd.core.sender import ENDING_RUN, State, TransferSender
+from dlcpd.core.wire import MAX_ROUND, Key
 
 SEGMENTS = 100
 
@@ -18,10 +18,10 @@ SEGMENTS = 100
 TAG = 16  # class 4, protected
 
 
-def chunk(order: list[int] | None = None) -> TransferSender:
+def transfer(order: list[int] | None = None) -> TransferSender:
     segments = np.arange(SEGMENTS) if order is None else np.array(order, np.intp)
     payload, tags = np.zeros(SEGMENTS * 64, np.uint8), np.full(SEGMENTS, TAG, np.uint8)
-    return TransferSender((1, Kind.PUSH, 0), payload, 0, 64, tags, segments)
+    return TransferSender(Key(0, 1, 0), payload, 0, 64, tags, segments)
 
 
 def missing(*segments: int) -> np.ndarray:
@@ -31,13 +31,13 @@ def missing(*segments: int) -> np.ndarray:
 
 
 def sending() -> TransferSender:
-    sender = chunk()
+    sender = transfer()
     sender.take(10, 0)
     return sender
 
 
 def awaiting() -> TransferSender:
-    sender = chunk()
+    sender = transfer()
     sender.take(SEGMENTS, 0)
     return sender
 
@@ -58,7 +58,7 @@ def test_each_state_can_be_reached(state: State) -> None:
 
 def test_a_pass_takes_every_segment_once_in_its_order() -> None:
     order = list(range(50, SEGMENTS)) + list(range(50))
-    sender, taken = chunk(order), []
+    sender, taken = transfer(order), []
     while sender.remaining:
         taken += sender.take(33, 0)[0].tolist()
     assert taken == order
@@ -70,19 +70,19 @@ def test_a_pass_takes_every_segment_once_in_its_order() -> None:
 @pytest.mark.parametrize("batch", [9, 33, 60, SEGMENTS])
 def test_only_the_batch_that_ends_the_pass_is_marked(batch: int) -> None:
     """A mark before a wait for credit would make the peer take the rest for lost."""
-    sender = chunk()
+    sender = transfer()
     while sender.remaining:
         taken, _, ending = sender.take(batch, 0)
         assert ending == (0 if sender.remaining else min(len(taken), ENDING_RUN))
 
 
 def test_a_short_pass_is_all_ending() -> None:
-    sender = chunk([1, 0])
+    sender = transfer([1, 0])
     assert sender.take(10, 0)[2] == 2
 
 
 def test_the_path_of_every_segment_is_remembered() -> None:
-    sender = chunk()
+    sender = transfer()
     sender.take(60, 2)
     sender.take(40, 1)
     assert (sender.path_of[:60] == 2).all()
@@ -185,7 +185,7 @@ def mixed(**options: Any) -> TransferSender:
     """Segments 0..9 are BACK, the even ones LIGHT; 10..14 are FRONT."""
     tags = np.array([LIGHT, BACK] * 5 + [FRONT] * 5, np.uint8)
     order = by_tag(np.roll(np.arange(15), 2), tags)
-    return TransferSender((1, Kind.PUSH, 0), np.zeros(960, np.uint8), 0, 64, tags, order, **options)
+    return TransferSender(Key(0, 1, 0), np.zeros(960, np.uint8), 0, 64, tags, order, **options)
 
 
 def test_a_pass_goes_by_class_and_a_batch_has_one() -> None:

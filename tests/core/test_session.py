@@ -1,12 +1,16 @@
 """What a session remembers is bounded, and what it is told too late changes nothing."""
 
 import numpy as np
+import pytest
 
-from dlcpd.contract.errors import BadPolicy, OperationAborted
-from dlcpd.core.events import Stats
+from dlcpd.collectives.accounts import MAX_LEDGER, Accounts, LedgerRow
+from dlcpd.contract.errors import BadPolicy, MalformedDatagram, OperationAborted
+from dlcpd.core.control import Ready
+from dlcpd.core.events import OperationDone, Stats
 from dlcpd.core.sender import TransferSender
-from dlcpd.core.session import MAX_AHEAD, MAX_LEDGER, LedgerRow
-from dlcpd.core.wire import Kind
+from dlcpd.core.session import MAX_STREAMS
+from dlcpd.core.stream import EVERYBODY, MAX_AHEAD, MESSAGES, UPWARD
+from dlcpd.core.wire import Header, Key, Kind
 from tests.sim.network import SimNetwork
 from tests.sim.reference import draw, rank_ordered
 
@@ -16,21 +20,20 @@ def row(number: int) -> LedgerRow:
 
 
 def test_the_ledger_keeps_the_newest_rows() -> None:
-    session = SimNetwork(2).sessions[0]
+    accounts = Accounts()
     for number in range(3 * MAX_LEDGER):
-        session.record(row(number))
-    assert len(session.ledger) <= MAX_LEDGER
-    assert session.ledger[-1] == row(3 * MAX_LEDGER - 1)
+        accounts.record(row(number))
+    assert len(accounts.ledger) <= MAX_LEDGER
+    assert accounts.ledger[-1] == row(3 * MAX_LEDGER - 1)
 
 
 def test_failed_operations_are_remembered_up_to_a_bound() -> None:
     net = SimNetwork(2)
     session = net.sessions[0]
     for number in range(1, MAX_AHEAD + 11):
-        session.refuse(number, BadPolicy("no"))
-    key = (MAX_AHEAD + 10, Kind.PUSH, 0)
-    assert session.open_incoming(1, key) == "failed"
-    assert session.open_incoming(1, (1, Kind.PUSH, 0)) == "stale"  # forgotten, refused all the same
+        session.refuse(number, 0, BadPolicy("no"))
+    assert session.open_incoming(1, Key(0, MAX_AHEAD + 10, 0)) == "failed"
+    assert session.open_incoming(1, Key(0, 1, 0)) == "stale"  # forgotten, refused all the same
 
 
 def test_a_refused_operation_takes_its_number() -> None:
@@ -38,10 +41,11 @@ def test_a_refused_operation_takes_its_number() -> None:
     parts = draw("float32", 2, 500, 1)
     net.submit(1, 1, parts[1].copy())
     net.run(until=0.1)
-    net.sessions[0].refuse(1, BadPolicy("min cannot lose anything"))
+    net.sessions[0].refuse(1, 0, BadPolicy("min cannot lose anything"))
     net.abort(1, 1, OperationAborted("rank 0: min cannot lose anything"))
     net.run(until=0.1)
     assert net.failed(0)[1].code == "bad_policy"
+    assert net.failed(0)[1].ranks == (1,)
     expected = rank_ordered(parts, "float32", "sum")
     net.submit_all(2, parts)
     net.run()
@@ -49,18 +53,100 @@ def test_a_refused_operation_takes_its_number() -> None:
 
 
 def test_consent_for_an_operation_that_is_over_keeps_nothing() -> None:
-    session = SimNetwork(2).sessions[0]
+    net = SimNetwork(2)
     sender = TransferSender(
-        (9, Kind.PUSH, 0), np.zeros(64, np.uint8), 0, 64, np.zeros(1, np.uint8), np.arange(1)
+        Key(0, 9, 0), np.zeros(64, np.uint8), 0, 64, np.zeros(1, np.uint8), np.arange(1)
     )
-    assert not len(session.on_given_up(1, sender, np.arange(1)))
-    assert session.residuals.size == 0
+    assert not len(net.sessions[0].on_given_up(1, sender, np.arange(1)))
+    assert net.accounts[0].residuals.size == 0
 
 
 def test_a_digest_that_came_before_our_own_result_is_compared_with_it() -> None:
-    session = SimNetwork(2).sessions[0]
-    assert session.digests.check(1, 5, 0xBAD)
-    session.done(5, released=True, stats=Stats(), digest=0x600D)
+    net = SimNetwork(2)
+    session = net.sessions[0]
+    session.submit(net.operation(0, 1, np.ones(8, np.float32)), 0, net.now)
+    operation = net.open(0, 1)
+    assert session.stream(0, EVERYBODY).digests.check(1, 1, 0xBAD)
+    session.done(operation, stats=Stats(), digest=0x600D)
     code, text = session.broken or ("", "")
     assert code == "replica_divergence"
-    assert "operation 5" in text
+    assert "operation 1" in text
+
+
+# --- streams that a peer names ------------------------------------------------------------
+
+
+def hear(net: SimNetwork, stream: int, number: int = 1, *, rank: int = 1) -> None:
+    """READY of `rank` at rank 0."""
+    session, ready = net.sessions[0], Ready("x", 0, 128)
+    header = Header(Kind.READY, net.token(0, rank), number, stream)
+    session.on_ready(session.flows[rank], header, ready.pack(), net.now)
+
+
+def test_a_stream_that_cannot_be_is_refused() -> None:
+    net = SimNetwork(2)
+    with pytest.raises(MalformedDatagram) as caught:
+        hear(net, MESSAGES)
+    assert caught.value.reason == "stream"
+    assert not net.sessions[0].streams
+
+
+def test_a_peer_can_make_us_remember_so_many_streams() -> None:
+    net = SimNetwork(2)
+    for number in range(MAX_STREAMS):
+        hear(net, number)
+    with pytest.raises(MalformedDatagram) as caught:
+        hear(net, UPWARD)
+    assert caught.value.reason == "stream"
+    hear(net, MAX_STREAMS - 1, 2)  # of one that is known
+    assert len(net.sessions[0].streams) == MAX_STREAMS
+    net.sessions[0].abort(1, UPWARD, 1, OperationAborted("no"))
+    assert len(net.sessions[0].streams) == MAX_STREAMS
+
+
+def test_what_is_aborted_of_a_stream_that_cannot_be_is_not_remembered() -> None:
+    net = SimNetwork(2)
+    net.sessions[0].abort(1, MESSAGES, 1, OperationAborted("no"))
+    assert not net.sessions[0].streams
+
+
+def test_messages_of_two_ranks_have_streams_of_their_own() -> None:
+    """Both call theirs alike: it is the pair that tells them apart."""
+    net = SimNetwork(3)
+    stream = UPWARD | 5
+    for rank in (1, 2):
+        hear(net, stream, rank=rank)
+    assert set(net.sessions[0].streams) == {(stream, 1), (stream, 2)}
+
+
+def test_a_message_the_wrong_way_is_not_offered_to_a_receiver() -> None:
+    """Rank 0 itself numbers the messages upward; a READY of that stream from rank 1 is none."""
+    net = SimNetwork(2)
+    hear(net, UPWARD)
+    assert not net.sessions[0].mailbox.messages
+
+
+def test_operations_count_over_all_streams() -> None:
+    net = SimNetwork(2)
+    for group in (0, 1, 1):
+        net.sessions[0].refuse(1, group, BadPolicy("no"))
+    assert net.sessions[0].begun == 3
+
+
+def test_the_number_of_a_ready_far_ahead_is_not_acknowledged() -> None:
+    net = SimNetwork(2)
+    heard = net.sessions[0].flows[1].outbox.heard_ready
+    hear(net, 0, MAX_AHEAD)
+    assert heard == {(0, MAX_AHEAD)}
+    hear(net, 0, MAX_AHEAD + 1)
+    assert heard == {(0, MAX_AHEAD)}
+    assert len(net.sessions[0].stream(0, EVERYBODY).announced[1]) == 1
+
+
+def test_a_ready_of_what_is_over_is_acknowledged() -> None:
+    net = SimNetwork(2)
+    net.submit_all(1, draw("float32", 2, 100, 1))
+    net.run()
+    assert isinstance(net.events[0][0], OperationDone)
+    hear(net, 0, 1)
+    assert net.sessions[0].flows[1].outbox.heard_ready == {(0, 1)}

@@ -14,17 +14,19 @@ from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core import wire_batch
 from dlcpd.core.wire import (
-    DATA_KINDS,
     HEADER_SIZE,
     KNOWN_FLAGS,
     MAX_PATHS,
     MAX_SEGMENTS,
+    MAX_STREAMS,
     MAX_TAGS,
+    MAX_TRANSFERS,
     Flag,
     Header,
+    Key,
     Kind,
 )
-from dlcpd.core.wire_batch import CHUNK, NUMBER, OPERATION, SEGMENT, SENT_AT
+from dlcpd.core.wire_batch import NUMBER, OPERATION, SEGMENT, SENT_AT, TRANSFER
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "header.json").read_text())["header"]
 GOOD = [pytest.param(v, id=v["name"]) for v in VECTORS if "fields" in v]
@@ -46,12 +48,13 @@ def rows(vectors: list[dict[str, Any]]) -> np.ndarray:
 
 def fields_of(words: np.ndarray) -> dict[str, int]:
     """What the batch codec's users read out of one row."""
-    first, fifth = int(words[0]), int(words[SEGMENT])
+    first, fourth, fifth = int(words[0]), int(words[TRANSFER]), int(words[SEGMENT])
     return {
         "kind": first >> 8 & 0xFF, "flags": first >> 16 & 0xFF, "path": first >> 24,
         "operation": int(words[OPERATION]),
         "token": int(words[wire_batch.TOKEN_LOW]) | int(words[wire_batch.TOKEN_HIGH]) << 32,
-        "chunk": int(words[CHUNK]), "segment": fifth & 0xFFFF, "round": fifth >> 16 & 0xFF,
+        "stream": fourth & 0xFFFF, "transfer": fourth >> 16, "segment": fifth & 0xFFFF,
+        "round": fifth >> 16 & 0xFF,
         "tag": fifth >> 24, "packet_number": int(words[NUMBER]),
         "sent_at": int(words[SENT_AT]),
     }  # fmt: skip
@@ -132,7 +135,8 @@ def test_every_kind_and_flag_has_a_vector() -> None:
 
 headers = st.builds(
     Header, st.sampled_from(Kind), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1),
-    st.integers(0, 2**32 - 1), st.integers(0, MAX_SEGMENTS - 1), st.integers(0, 255),
+    st.integers(0, MAX_STREAMS - 1), st.integers(0, MAX_TRANSFERS - 1),
+    st.integers(0, MAX_SEGMENTS - 1), st.integers(0, 255),
     st.integers(0, MAX_TAGS - 1), st.integers(0, KNOWN_FLAGS), st.integers(0, MAX_PATHS - 1),
     st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1),
 )  # fmt: skip
@@ -170,23 +174,26 @@ def test_unpack_raises_only_malformed_datagram(data: bytes) -> None:
     assert one.pack() == data[:HEADER_SIZE]
 
 
-def test_data_is_what_comes_before_control() -> None:
-    """The fast path tells them apart by one comparison."""
-    assert max(DATA_KINDS) < min(set(Kind) - DATA_KINDS)
+def test_the_key_of_a_datagram_is_that_of_its_transfer() -> None:
+    one = Header(Kind.NACK, 7, operation=3, stream=9, transfer=5, segment=2)
+    assert one.key == Key(stream=9, operation=3, transfer=5)
 
 
-BASE = Header(Kind.PUSH, 7, operation=3, chunk=5, segment=0, path=1)
+BASE = Header(Kind.DATA, 7, operation=3, stream=9, transfer=5, segment=0, path=1)
 
 
 @pytest.mark.parametrize(
     ("change", "splits"),
     [
-        ({"kind": Kind.PULL}, True),
+        ({"kind": Kind.END}, True),
         ({"path": 2}, True),
         ({"operation": 4}, True),
         ({"token": 8}, True),
         ({"token": 7 | 1 << 40}, True),
-        ({"chunk": 6}, True),
+        ({"stream": 8}, True),
+        ({"stream": 9 | 1 << 15}, True),
+        ({"transfer": 6}, True),
+        ({"transfer": 5 | 1 << 15}, True),
         ({"round": 1}, True),
         ({"segment": 9}, False),
         ({"flags": Flag.ENDING}, False),
@@ -197,7 +204,7 @@ BASE = Header(Kind.PUSH, 7, operation=3, chunk=5, segment=0, path=1)
     ],
     ids=str,
 )
-def test_a_group_shares_flow_kind_chunk_round_and_path(
+def test_a_group_shares_flow_kind_transfer_round_and_path(
     change: dict[str, Any], splits: bool
 ) -> None:
     batch = [BASE, BASE, BASE._replace(**change), BASE]

@@ -40,9 +40,12 @@ class Engine:
         theirs.close()
 
     def receive(self) -> commands.Event:
-        event = commands.unpack(self.control.recv(commands.MAX_COMMAND))
-        assert not isinstance(event, commands.Command)
-        return event
+        """The next event; what paths carry is passed over, since it comes at any time."""
+        while True:
+            event = commands.unpack(self.control.recv(commands.MAX_COMMAND))
+            assert not isinstance(event, commands.Command)
+            if not isinstance(event, commands.PathMtuChanged):
+                return event
 
     def send(self, command: commands.Command, fds: list[int] | None = None) -> None:
         socket.send_fds(self.control, [commands.pack(command)], fds or [])
@@ -101,9 +104,12 @@ class Rank:
 
 
 def ask(number: int, **options: Any) -> Submit:
-    """A Submit with sensible fields, `options` changed."""
+    """A Submit with sensible fields, `options` changed; `count` stands for both counts."""
+    count = options.pop("count", 1000)
     fields: dict[str, Any] = {
-        "offset": 0, "count": 1000, "dtype": "float32", "reduce": "sum", "max_loss": 0.0,
+        "group": 0, "collective": "all_reduce", "schedule": "", "peer": -1, "tag": 0,
+        "input": 0, "input_count": count, "output": 0, "output_count": count, "sizes": [],
+        "dtype": "float32", "reduce": "sum", "max_loss": 0.0,
         "fill": "residual", "traffic_class": 4, "deadline": 15.0, "in_place": True, "name": "",
         "critical": [], "layers": [],
     }  # fmt: skip

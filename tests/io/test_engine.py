@@ -9,8 +9,8 @@ import msgpack
 import numpy as np
 import pytest
 
-from dlcpd.collectives.reduction import SMALL
 from dlcpd.contract.messages import Completed, Hello, Released, to_frame
+from dlcpd.core.path_mtu import BASE
 from dlcpd.core.wire import Header, Kind
 from dlcpd.io import commands
 from dlcpd.io.config import EngineConfig
@@ -47,7 +47,7 @@ def exact(job: Job, number: int, count: int, dtype: str = "float32", op: str = "
     expected = rank_ordered(parts, dtype, op).tobytes()
     for rank, outcome in zip(job.ranks, outcomes, strict=True):
         assert isinstance(outcome, Completed), outcome
-        assert outcome.released or parts[0].nbytes <= SMALL
+        assert outcome.released
         assert rank.tensor(0, count, dtype).tobytes() == expected
 
 
@@ -72,7 +72,7 @@ def test_exact(job: Jobs, host: str, paths: int, offload: bool, loss: float) -> 
 
 
 def test_three_ranks(job: Jobs) -> None:
-    started = job(3, chunk_segments=50)
+    started = job(3, chunk_bytes=50 * 1408)
     for number, count in enumerate((2, 1000, 300_000), 1):
         exact(started, number, count, op="avg")
 
@@ -80,7 +80,7 @@ def test_three_ranks(job: Jobs) -> None:
 @pytest.mark.parametrize("paths", [1, 2])
 def test_bounded(job: Jobs, paths: int) -> None:
     """Equal everywhere, within the bound, booked on both sides, and nothing lost for ever."""
-    started = job(paths=paths, inject_loss=0.03, chunk_segments=100)
+    started = job(paths=paths, inject_loss=0.03, chunk_bytes=100 * BASE, segment_size=BASE)
     produced = delivered = np.zeros(300_000)
     rng = np.random.default_rng(1)
     for number in range(1, 4):
@@ -112,7 +112,8 @@ def test_many_in_flight_without_in_place(job: Jobs) -> None:
     for number, pair in parts.items():
         for rank, part in zip(started.ranks, pair, strict=True):
             rank.tensor(number * size, count)[:] = part
-            rank.submit(number, offset=number * size, count=count, in_place=False)
+            place = {"input": number * size, "output": number * size}
+            rank.submit(number, count=count, in_place=False, **place)
     for rank in started.ranks:
         released: set[int] = set()
         while len(released) < len(parts):
@@ -136,11 +137,11 @@ def test_a_capped_engine_still_delivers(job: Jobs) -> None:
 # --- what a client may not do ----------------------------------------------------------------
 
 BAD = [
-    ("outside the arena", {"offset": ARENA - 64, "count": 100}, "bad_message", "arena"),
-    ("unaligned", {"offset": 4}, "bad_message", "arena"),
+    ("outside the arena", {"input": ARENA - 64, "count": 100}, "bad_message", "arena"),
+    ("unaligned", {"input": 4}, "bad_message", "arena"),
     ("min with loss", {"reduce": "min", "max_loss": 0.1, "name": "n"}, "bad_policy", "exact"),
     ("loss without a name", {"max_loss": 0.1}, "bad_policy", "name"),
-    ("average of integers", {"dtype": "int32", "reduce": "avg"}, "bad_policy", "round"),
+    ("average of integers", {"dtype": "int32", "reduce": "avg"}, "bad_policy", "use sum"),
 ]
 
 
@@ -163,7 +164,8 @@ def test_a_number_out_of_order_is_refused(job: Jobs) -> None:
     started = job()
     for number in (7, 2):
         started.ranks[0].submit(number)
-        assert failure(started.ranks[0].outcome(number))[1] == "bad_message"
+        _, code, text = failure(started.ranks[0].outcome(number))
+        assert (code, text) == ("bad_message", f"operation {number} after 0")
     exact(started, 1, 1000)
     started.ranks[0].submit(1)
     assert failure(started.ranks[0].outcome(1))[1] == "bad_message"
@@ -172,11 +174,12 @@ def test_a_number_out_of_order_is_refused(job: Jobs) -> None:
 
 def test_peers_hear_of_an_operation_that_could_not_begin(job: Jobs) -> None:
     started = job()
-    started.ranks[0].submit(1, offset=4)
+    started.ranks[0].submit(1, output=4)
     failure(started.ranks[0].outcome(1))
     event = started.engines[0].receive()
     assert isinstance(event, commands.OperationFailed)
-    assert (event.operation, event.code) == (1, "bad_message")
+    assert (event.stream, event.operation, event.ranks) == (0, 1, [1])
+    assert event.code == "bad_message"
 
 
 @pytest.mark.parametrize(
@@ -224,7 +227,7 @@ def test_what_control_learned_reaches_the_client(job: Jobs) -> None:
     started = job()
     first, second = started.ranks
     first.submit(1)
-    started.engines[0].send(commands.AbortOperation(1, 1, 1, "rank 1 gave up"))
+    started.engines[0].send(commands.AbortOperation(1, 0, 1, 1, "rank 1 gave up"))
     assert failure(first.outcome(1)) == (1, "operation_aborted", "rank 1 gave up")
     second.submit(1)
     started.engines[1].send(commands.CloseSession(1, "session_closed", "told to"))
@@ -318,11 +321,11 @@ def test_the_past_sent_again_by_a_stranger_changes_nothing(job: Jobs) -> None:
     started = job()
     exact(started, 1, 1000)
     stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    for chunk in range(50):
-        old = Header(Kind.PUSH, token(0, 1), operation=1, chunk=chunk % 2, packet_number=1)
+    for number in range(50):
+        old = Header(Kind.DATA, token(0, 1), operation=1, transfer=number % 2, packet_number=1)
         payload = struct.pack("<352f", *([1e30] * 352))
         stranger.sendto(old.pack() + payload, tuple(started.endpoints[0][0]))
     stranger.close()
     exact(started, 2, 100_000)
     counters = started.engines[0].counters()
-    assert sum(counters.get(reason, 0) for reason in ("stale", "duplicate", "chunk")) >= 50
+    assert sum(counters.get(reason, 0) for reason in ("stale", "duplicate", "transfer")) >= 50

@@ -1,50 +1,84 @@
 """What a client submits is checked before anything of it counts."""
 
-from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from dlcpd.schedules.all_reduce import direct, one_shot
 
-from dlcpd.collectives.all_reduce import AllReduce
-from dlcpd.collectives.one_shot import OneShot
+from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.execution import Execution
+from dlcpd.collectives.order import Group
+from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, BadPolicy, DlcpError
 from dlcpd.contract.messages import Submit
 from dlcpd.contract.traffic import traffic_classes
+from dlcpd.core.control import Ready
+from dlcpd.core.endpoint import Endpoint, PeerSpec
+from dlcpd.core.pacing import Pacer
 from dlcpd.core.session import Session
-from dlcpd.core.timers import TimerTable
 from dlcpd.io.config import EngineConfig
-from dlcpd.io.submission import Workshop
+from dlcpd.io.submission import Submissions
 
 ARENA = np.zeros(1 << 20, np.uint8)
 BOUNDED = {"max_loss": 0.01, "name": "n"}
 LAST = len(traffic_classes()) - 1
 
 
-def make(**changes: Any) -> OneShot | AllReduce:
+def session_of(world: int) -> Session:
+    peers = [PeerSpec(p, f"host{p}", p, p + world, 1) for p in range(1, world)]
+    return Endpoint(1408, 1 << 20, Pacer(0.0)).open_session(1, 0, peers, peer_timeout=1.0)
+
+
+def make(world: int = 2, **changes: Any) -> Execution:
+    """What rank 0 of a group of all ranks submits; `offset` and `count` stand for both places."""
+    offset, count = changes.pop("offset", 0), changes.pop("count", 100_000)
     values: dict[str, Any] = {
-        "operation": 1, "offset": 0, "count": 100_000, "dtype": "float32", "reduce": "sum",
-        "max_loss": 0.0, "fill": "residual", "traffic_class": LAST, "deadline": 5.0,
-        "in_place": True, "name": "", "critical": [], "layers": [],
+        "operation": 1, "group": 0, "collective": "all_reduce", "schedule": "", "peer": -1,
+        "tag": 0, "input": offset, "input_count": count, "output": offset, "output_count": count,
+        "sizes": [], "dtype": "float32", "reduce": "sum", "max_loss": 0.0, "fill": "residual",
+        "traffic_class": LAST, "deadline": 5.0, "in_place": True, "name": "", "critical": [],
+        "layers": [], "scale": 1.0,
     }  # fmt: skip
-    session = Session(1, 0, 2, TimerTable(), Counter())
-    return Workshop(EngineConfig()).make(Submit(**(values | changes)), ARENA, session, 10.0)
+    config, session = EngineConfig(), session_of(world)
+    group = Group(0, tuple(range(world)), 0)
+    submissions = Submissions(config, ScratchPool(config.chunk_bytes))
+    ask = Submit(**(values | changes))
+    made = submissions.make(ask, group, session, ARENA, Accounts(), 10.0)
+    made.start(session, 10.0)
+    return made
+
+
+def ready(**changes: Any) -> Ready:
+    """What rank 1 is told."""
+    return make(**changes).ready_for(1)
+
+
+def mirrored(told: Ready) -> Ready:
+    """The same, as rank 1 tells it."""
+    return replace(told, outgoing=told.incoming, incoming=told.outgoing)
 
 
 def test_an_operation_says_what_was_asked() -> None:
     made = make(layers=[[0, 1, 0], [4096, LAST, 0]])
-    assert (made.number, made.deadline, len(made.memory)) == (1, 15.0, 400_000)
-    assert (made.ready.count, made.ready.dtype) == (100_000, "float32")
+    assert (made.ticket, made.deadline) == (1, 15.0)
+    assert [len(memory) for memory in made.memory] == [400_000, 400_000]
+    assert "all_reduce sum of float32[100000]" in made.ready_for(1).text
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"name": "other"}, {"critical": [[0, 4]]}, {"layers": [[0, 1, 0]]}, {"traffic_class": 1}],
+    [
+        {"name": "other"}, {"critical": [[0, 4]]}, {"layers": [[0, 1, 0]]}, {"traffic_class": 1},
+        {"dtype": "int32"}, {"reduce": "max"}, {"count": 100_001}, {"schedule": "ring"}, BOUNDED,
+        {"collective": "reduce", "peer": 0},
+    ],
     ids=str,
-)
+)  # fmt: skip
 def test_ranks_must_agree_on_it(change: dict[str, Any]) -> None:
-    assert not make().ready.agrees_with(make(**change).ready)
-    assert make(**change).ready.agrees_with(make(**change).ready)
+    assert not ready().agrees_with(mirrored(ready(**change)))
+    assert ready(**change).agrees_with(mirrored(ready(**change)))
 
 
 @pytest.mark.parametrize(
@@ -52,10 +86,18 @@ def test_ranks_must_agree_on_it(change: dict[str, Any]) -> None:
     [
         ({"offset": 32}, BadMessage, "not in the arena"),
         ({"offset": len(ARENA) - 64}, BadMessage, "not in the arena"),
-        ({"operation": 2}, BadMessage, "operation 2 after 0"),
         ({"reduce": "min", **BOUNDED}, BadPolicy, "use an exact policy"),
         ({"max_loss": 0.01}, BadPolicy, "needs a name"),
-        ({"dtype": "int32", "reduce": "avg"}, BadPolicy, "would round"),
+        ({"dtype": "int32", "reduce": "avg"}, BadPolicy, "use sum and divide"),
+        ({"collective": "broadcast", "peer": 0, **BOUNDED}, BadPolicy, "always exact"),
+        ({"peer": 2}, BadMessage, "names rank 2 of a group of 2"),
+        ({"sizes": [[1, 1]]}, BadMessage, "1 rows of sizes for a group of 2"),
+        ({"sizes": [[1, 1], [1, -1]]}, BadMessage, "not negative"),
+        ({"output_count": 5}, BadMessage, "100000 and 100000 are needed"),
+        ({"collective": "broadcast"}, BadMessage, "needs the rank of a root"),
+        ({"collective": "send", "peer": 0, "output_count": 0}, BadMessage, "and itself"),
+        ({"schedule": "spiral"}, BadMessage, "spiral"),
+        ({"dtype": "int32", "scale": 2.0}, BadPolicy, "carries no loss scale"),
         ({"critical": [[8, 4]]}, BadMessage, r"critical range 8\.\.4"),
         ({"critical": [[0, 8], [4, 12]]}, BadMessage, r"critical range 4\.\.12"),
         ({"critical": [[0, 400_001]]}, BadMessage, "critical range"),
@@ -80,3 +122,23 @@ def test_what_is_wrong_is_refused_by_name(
 
 def test_a_bound_per_layer_may_be_that_of_the_operation() -> None:
     make(layers=[[0, 1, 10_000], [4096, LAST, 0]], **BOUNDED)
+
+
+@pytest.mark.parametrize(
+    ("max_loss", "in_one_step"),
+    [(0.0, True), (0.09, True), (0.1, False)],  # of ten segments: none, none, one
+)
+def test_what_cannot_miss_one_whole_segment_goes_in_one_step(
+    max_loss: float, in_one_step: bool
+) -> None:
+    config = EngineConfig()
+    size, chunk = 10 * config.segment_size, config.chunk_segments * config.segment_size
+    made = make(count=size // 4, max_loss=max_loss, name="n")
+    wanted = one_shot(0, 2, size) if in_one_step else direct(0, 2, size, chunk)
+    assert made.program is wanted
+
+
+def test_a_name_counts_only_where_gradients_go() -> None:
+    """Else a residual would be added to what a broadcast sends."""
+    assert make(name="n").order.loss.name == "n"
+    assert not make(collective="broadcast", peer=0, name="n").order.loss.name

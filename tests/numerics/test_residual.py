@@ -56,6 +56,34 @@ def test_a_short_tail_stays_short() -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("kept", "present"), [(1024.0, 512.0), (512.0, 1024.0), (3.0, 3.0)])
+def test_what_comes_back_has_the_present_loss_scale(
+    dtype: str, kept: float, present: float
+) -> None:
+    kind = kind_of(dtype)
+    then = narrow(np.full(64, 0.5 * kept, kind), dtype)
+    now = narrow(np.full(64, 1.0 * present, kind), dtype)
+    every = np.arange(now.nbytes // SEGMENT)
+    hole = cut(then.view(np.uint8), 0, every, SEGMENT, scale=kept)
+    add_back(now.view(np.uint8), [hole], dtype, scale=present)
+    assert set(widen(now, dtype).tolist()) == {1.5 * present}
+
+
+def test_both_parts_of_a_complex_number_come_back() -> None:
+    now, then = np.full(8, 1 + 2j, np.complex64), np.full(8, 2 - 4j, np.complex64)
+    hole = cut(then.view(np.uint8), 0, np.arange(1), SEGMENT, scale=2.0)
+    add_back(now.view(np.uint8), [hole], "complex64", scale=1.0)
+    assert set(now.tolist()) == {2 + 0j}
+
+
+def test_what_leaves_the_range_in_the_present_scale_is_infinite() -> None:
+    now, then = np.zeros(16, np.float32), np.full(16, 3e38, np.float32)
+    hole = cut(then.view(np.uint8), 0, np.arange(1), SEGMENT, scale=0.5)
+    add_back(now.view(np.uint8), [hole], "float32", scale=1.0)
+    assert np.isinf(now).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_adding_back_is_an_addition_in_the_type_that_is_computed_in(dtype: str) -> None:
     kind = kind_of(dtype)
     now = narrow(np.array([1.0, -2.0, 0.5] + [0.0] * 61, kind), dtype)

@@ -79,6 +79,15 @@ def test_the_result_does_not_depend_on_the_order(
 
 
 @pytest.mark.parametrize("world", WORLDS)
+def test_all_ranks_have_the_same_bytes(world: int) -> None:
+    """Of 0.0 and -0.0 a maximum may be either, by the order; but the same one everywhere."""
+    parts = [draw("float32", 200, seed).view(np.uint8) for seed in range(world)]
+    for name, case in all_reduces(world, 800).items():
+        got = interpret(case.programs, parts, outputs=case.outputs, dtype="float32", op="max")
+        assert len({out.tobytes() for out in got}) == 1, name
+
+
+@pytest.mark.parametrize("world", WORLDS)
 def test_every_rank_has_every_piece_of_an_all_reduce(world: int) -> None:
     for case in all_reduces(world, 4 * 777).values():
         for program in case.programs:

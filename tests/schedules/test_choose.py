@@ -31,6 +31,7 @@ def place(world: int, each: int = 1, rank: int = 0) -> Place:
         (5, 1, MAX_FAN_IN // 4, False, "one_shot"),
         (6, 1, MAX_FAN_IN // 4, False, "direct"),
         (8, 4, 1 << 20, False, "hierarchical"),
+        (8, 4, 1 << 20, True, "direct"),  # whose contributions alone may be lost
         (8, 4, 64, False, "one_shot"),
         (8, 8, 1 << 20, False, "direct"),  # one host
         (7, 3, 1 << 20, False, "direct"),  # a host of one rank

@@ -22,10 +22,10 @@ from dlcpd.core.layers import Layers
 from dlcpd.core.pacing import Pacer
 from dlcpd.core.session import Session
 from dlcpd.core.stream import EVERYBODY
-from dlcpd.core.wire import HEADER_SIZE, Kind
+from dlcpd.core.wire import HEADER_SIZE, Header, Kind
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules.builders.all_reduce import direct, one_shot
-from dlcpd.schedules.model import Program
+from dlcpd.schedules.model import Buffer, Program, Send
 from tests.sim.port import Port
 
 MAX_BATCH = 64  # datagrams handed over in one receive call
@@ -86,6 +86,7 @@ class SimNetwork:
     sessions: list[Session] = field(init=False)
     events: list[list[Event]] = field(init=False)
     accounts: list[Accounts] = field(init=False)  # by rank
+    programs: dict[tuple[int, int], Program] = field(default_factory=dict)  # by rank, ticket
     carried: int = 0
     dropped: int = 0  # by full queues
     ports: dict[tuple[int, int], Port] = field(default_factory=dict)  # by target and path
@@ -131,6 +132,7 @@ class SimNetwork:
     def submit(self, rank: int, number: int, data: NDArray[Any], **options: Any) -> Bytes:
         """All-reduce `data` (kept as the result's memory) on one rank."""
         operation = self.operation(rank, number, data, **options)
+        self.programs[rank, number] = operation.program
         self.sessions[rank].submit(operation, operation.order.group.number, self.now)
         return operation.memory[1]
 
@@ -153,6 +155,7 @@ class SimNetwork:
         memory = data.reshape(-1).view(np.uint8)
         written = memory if output is None else output.reshape(-1).view(np.uint8)
         terms = f"{op} of {dtype}[{data.size}], max_loss {max_loss:g}, fill {fill}"
+        terms += f", class {traffic_class}"
         loss = Loss(max_loss, name, fill == "residual", tuple((a, b) for a, b in critical or []))
         order = Order(
             number, group, terms, fingerprint, self.now + deadline, dtype, op,
@@ -181,6 +184,24 @@ class SimNetwork:
         operation = self.sessions[rank].operations[0, EVERYBODY, number]
         assert isinstance(operation, Execution)
         return operation
+
+    def sent(self, source: int, target: int, header: Header) -> Send:
+        """The step whose bytes a datagram of data carries, in an all-reduce of all ranks."""
+        program = self.programs[source, header.operation]
+        step = program.steps[program.sends[target, header.transfer]]
+        assert isinstance(step, Send)
+        return step
+
+    def is_contribution(self, source: int, target: int, data: bytes) -> bool:
+        """Whether a datagram carries what its sender put in."""
+        return _is_data(data) and not self.is_result(source, target, data)
+
+    def is_result(self, source: int, target: int, data: bytes) -> bool:
+        """Whether it carries what its sender has reduced."""
+        header = Header.unpack_untrusted(data)
+        if header.kind is not Kind.DATA:
+            return False
+        return self.sent(source, target, header).span.buffer == Buffer.OUTPUT
 
     def done(self, rank: int) -> dict[int, OperationDone]:
         return {e.ticket: e for e in self.events[rank] if isinstance(e, OperationDone)}

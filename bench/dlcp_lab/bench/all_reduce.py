@@ -148,7 +148,7 @@ def _wrong(counts: Sequence[int], segments: dict[str, int], options: argparse.Na
     if options.mode == "exact":
         return sum(counts)
     # Each given-up segment changes its elements on every rank, and again when it comes back.
-    segment_size = network_table(options.set).segment_size
+    segment_size = network_table(options.set).largest_segment
     touched = (segments["given_up"] + segments["returned"]) * len(counts)
     return max(0, sum(counts) - touched * (segment_size // ELEMENT_SIZES[options.dtype]))
 

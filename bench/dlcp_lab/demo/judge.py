@@ -99,7 +99,7 @@ def _bound(trained: Trained) -> Check:
 
 def _returned(trained: Trained) -> Check:
     """What was given up came back, or is still held: byte counts must fit segment counts."""
-    run, segment = trained.runs["bounded"], NetworkTable().segment_size
+    run, segment = trained.runs["bounded"], NetworkTable().largest_segment
     offenders, held = [], 0
     for number, rank in enumerate(run):
         books = rank["books"]

@@ -12,6 +12,7 @@ from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import Check, broken, report
 from dlcp_lab.verify.judge import judge
 from dlcpd import __version__
+from dlcpd.core.path_mtu import BASE
 from dlcpd.ctl.output import Output
 
 TIMEOUT: Final = 120.0  # seconds for all ranks; four hosts on two idle cores take ten
@@ -22,7 +23,8 @@ STEPS: Final = 6  # bounded ones; a digit counts to seven, and the flush is one 
 def verify(options: argparse.Namespace, output: Output) -> int:
     """Run, judge and print. Exit code 1 when a promise is broken."""
     begin = time.monotonic()
-    network = NetworkTable(peer_timeout=PEER_TIMEOUT)
+    # What is judged by segments needs one size throughout: the one that every path begins with.
+    network = NetworkTable(peer_timeout=PEER_TIMEOUT, segment_size=BASE)
     # Every chunk enters the engines' own digest, so their alarm is under test as well.
     plans = on_loopback(
         options.hosts, network=network, loss=options.loss, seed=options.seed, digest_every=1
@@ -32,7 +34,7 @@ def verify(options: argparse.Namespace, output: Output) -> int:
         work = launch.Work("dlcp_lab.verify.rank", _arguments(options, network), TIMEOUT)
         seen = launch.run(hosts, work, progress=output.progress)
     max_loss = options.max_loss if options.mode == "bounded" else 0.0
-    checks = judge(seen, max_loss=max_loss, segment_size=network.segment_size)
+    checks = judge(seen, max_loss=max_loss, segment_size=network.largest_segment)
     _print(options, output, seen, checks)
     output.document(_document(options, seen, checks, time.monotonic() - begin))
     return 1 if broken(checks) else 0
@@ -44,8 +46,8 @@ def _arguments(options: argparse.Namespace, network: NetworkTable) -> dict[str, 
         "max_loss": options.max_loss,
         "seed": options.seed,
         "steps": STEPS,
-        "segment_size": network.segment_size,
-        "chunk_bytes": network.segment_size * network.chunk_segments,
+        "segment_size": network.largest_segment,
+        "chunk_bytes": network.chunk_bytes,
     }
 
 
