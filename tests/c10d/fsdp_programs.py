@@ -79,6 +79,21 @@ def overlapped(rank: int, size: int) -> None:
     assert handle.step == 2
 
 
+def seen_by_hooks(rank: int, size: int) -> None:
+    """A hook on a parameter sees the gradient that FSDP2 computes without our hooks."""
+    seen: list[list[Any]] = [[], []]
+    for net, found in zip((large(size), large(size)), seen, strict=True):
+        if found is seen[1]:
+            fsdp.register(net, exact())
+        for parameter in net.parameters():
+            parameter.register_post_accumulate_grad_hook(
+                lambda p, found=found: found.append(p.grad.to_local().clone())  # type: ignore[misc]
+            )
+        step(net, rank, 0)
+    assert len(seen[0]) == 7
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+
+
 def bounded_hooks(rank: int, size: int) -> dict[str, Any]:
     """Under loss: what was given up, and the weights that every rank gathers."""
     net = large(size)
