@@ -169,7 +169,10 @@ class Lane:
             if not size:
                 return False
             over = self._hand_over(self._buffer[:size], done)
-            self._lane.recv_into(self._buffer, 1, socket.MSG_DONTWAIT)
+            try:
+                self._lane.recv_into(self._buffer, 1, socket.MSG_DONTWAIT)
+            except OSError:  # it ended in between, with something of ours unread
+                return False
             if over:
                 return True
 

@@ -24,7 +24,7 @@ def as_torch(error: Exception) -> DlcpError:
     kind = type(error) if isinstance(error, DlcpError) else DeadlineExceeded
     text = str(error)
     if kind is DeadlineExceeded or "deadline" in text:
-        text += " (in torch.distributed: timeout= of the process group or of the call)"
+        text += "; in torch.distributed the timeout of the group or call counts: timeout="
     made = DlcpError.__new__(_twin(cast("Hashable", kind)))
     Exception.__init__(made, text)
     return made

@@ -1,0 +1,31 @@
+"""The lane to the engine, at its end."""
+
+import socket
+import time
+from typing import Any
+
+from dlcp_client.lane import Lane
+from dlcp_client.operations import Operations
+from dlcp_client.packets import encode
+from dlcpd.contract.messages import Released
+
+
+def test_a_lane_that_ends_between_two_reads_of_a_frame_is_an_end() -> None:
+    door, far_door = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    table: Any = Operations(lambda _work: None)
+    lane = Lane(near, door, table, lambda: "killed by the test", lambda: "")
+    near.send(b"what the engine never reads")  # so that its end resets the connection
+    far.send(encode(Released(1)))
+    calls: list[int] = []
+
+    def done() -> bool:
+        calls.append(1)
+        if len(calls) == 2:  # after a look at the frame, before it is taken
+            far.close()
+        return table.error is not None
+
+    assert lane.wait_until(done, time.monotonic() + 5)
+    assert "killed by the test" in str(table.error)
+    lane.close()
+    far_door.close()
