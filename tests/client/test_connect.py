@@ -38,8 +38,8 @@ def pair() -> Iterator[list[Session]]:
 
 ORDERED = {"sum", "product", "min", "max"}
 OPERATIONS = {dtype: ORDERED | {"band", "bor", "bxor"} for dtype in DTYPES}
-OPERATIONS |= dict.fromkeys(("float16", "bfloat16", "float32", "float64"), ORDERED | {"avg"})
-OPERATIONS |= dict.fromkeys(("complex64", "complex128"), {"sum", "avg"})
+OPERATIONS |= {dtype: ORDERED | {"avg"} for dtype in ("float16", "bfloat16", "float32", "float64")}
+OPERATIONS |= {dtype: {"sum", "avg"} for dtype in ("complex64", "complex128")}
 
 
 def averaged(stacked: torch.Tensor) -> torch.Tensor:

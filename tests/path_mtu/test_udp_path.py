@@ -57,7 +57,7 @@ def _acquaint(source: UdpPath, sink: UdpPath) -> None:
 def batch(segment: int, count: int) -> Transmit:
     payload = np.random.default_rng(segment).integers(0, 256, segment * count, np.uint8)
     at, tags = np.arange(count, dtype=np.intp), np.full(count, 16, np.uint8)
-    words = build(Header(Kind.PUSH, TOKEN, 3, 9, packet_number=1), at, tags)
+    words = build(Header(Kind.DATA, TOKEN, 3, 9, packet_number=1), at, tags)
     return Transmit(PEER, 0, words, payload, at, segment, tags)
 
 
