@@ -21,6 +21,7 @@ class Timer(Enum):
     DEADLINE = auto()  # session, ticket: the operation has failed
     READY = auto()  # session, (peer, operation): repeat READY
     ALIVE = auto()  # session, peer: look after it
+    PROBE = auto()  # discovery, (flow, turn): the next hop's turn
     RELEASED = auto()  # engine, session: tell the client what was released
 
 

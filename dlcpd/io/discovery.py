@@ -1,12 +1,13 @@
 """Asks each path of a flow for its routers, so that spraying evens out links, not ports."""
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.flow import Flow
 from dlcpd.core.route_search import Address, RouteSearch
+from dlcpd.core.timers import Timer
 from dlcpd.core.wire import Header, Kind
 from dlcpd.io.route_probe import RouteProbe
 
@@ -53,11 +54,11 @@ class Discovery:
         self._busy.add(index)
         for path in self._paths:
             path.probe.open()
-        self._endpoint.timers.set((self, "probe", index, 0), now)
+        self._endpoint.timers.set((self, Timer.PROBE, (index, 0)), now)
 
-    def handle_timer(self, what: str, rest: tuple[Any, ...], now: float) -> None:
+    def handle_timer(self, timer: Timer, subject: tuple[int, int], now: float) -> None:
         """The next hop's turn, once the last one had its time."""
-        index, turn = rest
+        index, turn = subject
         flow, search = self._endpoint.flows.get(index), self._searches.get(index)
         if flow is None or search is None:
             return
@@ -67,7 +68,7 @@ class Discovery:
         for number in search.probes():
             ping = Header(Kind.PING, flow.token_out, round=search.hop, path=number)
             self._paths[number].probe.send(ping.pack(), search.hop, search.aims[number])
-        self._endpoint.timers.set((self, "probe", index, turn + 1), now + INTERVAL)
+        self._endpoint.timers.set((self, Timer.PROBE, (index, turn + 1)), now + INTERVAL)
 
     def _advance(self, flow: Flow, search: RouteSearch) -> bool:
         routes, aims = flow.paths.routes.groups(), list(search.aims)
