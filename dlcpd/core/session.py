@@ -382,9 +382,19 @@ class Session:
         elif is_known(wire) and len(self.streams) < MAX_STREAMS:
             stream = self.stream(*id_[:2])
             if wire & MESSAGES:
-                self.mailbox.withdraw(rank, wire, number)
+                self._withdraw(stream, rank, number)
             elif stream.near(number):
                 stream.doom(number, error)
+
+    def _withdraw(self, stream: Stream, rank: int, number: int) -> None:
+        """A message that was not received yet never will be. Its number is used up: a hole in
+        the sequence would keep those far behind it out for ever."""
+        self.mailbox.withdraw(rank, stream.wire, number)
+        if stream.near(number):
+            stream.take(rank, number)
+            stream.begin(number)
+            stream.fail(number)
+            self.flows[rank].forget(stream.wire, number)
 
     def fail(self, operation: Operation, error: DlcpError) -> None:
         """End an open operation without a result. One that is done already is released: a peer
