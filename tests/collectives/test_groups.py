@@ -56,7 +56,7 @@ def test_groups_in_flight_at_once(link: Link, seed: int) -> None:
     wanted = []
     for ticket in range(1, 13):
         number = (0, 3, 9)[ticket % 3]
-        parts = draw("float32", len(groups[number]), 40 * ticket * ticket, ticket)
+        parts = draw("float32", len(groups[number]), 90 * ticket, ticket)
         wanted.append((parts, rank_ordered(parts, "float32", "sum")))
         all_reduce(net, ticket, number, groups[number], parts)
     net.run()
@@ -94,22 +94,30 @@ def test_a_group_that_ranks_see_differently_fails_by_name_and_another_goes_on() 
         assert "group pipeline" in failed.text
         assert set(net.done(rank)) == {2}
     assert net.failed(1)[1].code == "ranks_disagree"
-    assert "rank 2 on host2 takes part in it, which rank 1 here does not expect" in (
-        net.failed(1)[1].text
-    )
+    assert "rank 0 on host0 submitted" in net.failed(1)[1].text
+    assert "rank 1 on host1 submitted" in net.failed(0)[1].text
+    assert "rank(s) 1 to submit operation 1 of group pipeline" in net.failed(2)[1].text
     assert all((part == expected).all() for part in parts)
     assert net.now - begin <= 5.5
     assert_idle(net)
 
 
-def test_a_rank_that_is_no_member_is_named_also_where_it_came_first() -> None:
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_rank_that_is_no_member_is_named_whoever_comes_first(first: int) -> None:
+    """It exchanges no bytes, so that only the ranks themselves disagree."""
     net = SimNetwork(3)
-    net.submit(2, 1, np.ones(500, np.float32), group=group_of(4, (0, 1, 2), 2), deadline=5.0)
-    net.run(until=0.1)
-    net.submit(1, 1, np.ones(500, np.float32), group=group_of(4, (0, 1), 1), deadline=5.0)
-    net.run(until=0.1)
+    for rank in (first, 3 - first):
+        members = (0, 1, 2)[: rank + 1]  # rank 1 knows of two ranks only
+        operation = net.operation(
+            rank, 1, NONE, program=barrier(rank, len(members)), terms="barrier",
+            group=group_of(4, members, rank), deadline=5.0,
+        )  # fmt: skip
+        net.sessions[rank].submit(operation, 4, net.now)
+        net.run(until=0.1)
     assert net.failed(1)[1].code == "ranks_disagree"
-    assert "rank 2 on host2" in net.failed(1)[1].text
+    assert "rank 2 on host2 takes part in it, which rank 1 here does not expect" in (
+        net.failed(1)[1].text
+    )
 
 
 def exchange(net: SimNetwork, rank: int, sends: list[int], awaits: list[int]) -> None:
@@ -207,8 +215,9 @@ def test_nobody_leaves_a_barrier_before_all_are_there(world: int, link: Link) ->
 # --- messages -----------------------------------------------------------------------------
 
 
-def _pair(net: SimNetwork, rank: int, number: int, **options: Any) -> Group:
-    return group_of(number, tuple(range(net.world_size)), rank, "" if number else " ")
+def everybody(net: SimNetwork, rank: int, number: int) -> Group:
+    """All ranks, as a group of that number."""
+    return group_of(number, tuple(range(net.world_size)), rank)
 
 
 def offer(
@@ -218,7 +227,7 @@ def offer(
     """Send `data` to `peer`."""
     operation = net.operation(
         rank, ticket, data, program=send(rank, peer, data.nbytes), output=NONE, tag=tag,
-        group=_pair(net, rank, group), deadline=deadline, terms="message", digest_every=0,
+        group=everybody(net, rank, group), deadline=deadline, terms="message", digest_every=0,
     )  # fmt: skip
     net.sessions[rank].submit_send(operation, group, peer, net.now)
     return operation
@@ -232,7 +241,7 @@ def wait(
     place = np.full(count, np.nan, np.float32)
     known = Program((), frozenset()) if peer == ANY else receive(rank, peer, place.nbytes)
     operation = net.operation(
-        rank, ticket, NONE, program=known, output=place, tag=tag, group=_pair(net, rank, group),
+        rank, ticket, NONE, program=known, output=place, tag=tag, group=everybody(net, rank, group),
         deadline=deadline, terms="message", digest_every=0,
     )  # fmt: skip
     if peer == ANY:
@@ -311,7 +320,7 @@ def test_messages_both_ways_and_of_two_groups_at_once() -> None:
                 places[rank, 100 + ticket] = wait(net, rank, 100 + ticket, peer, group=group)
     net.run()
     for (rank, ticket), place in places.items():
-        group, peer = divmod(ticket - 100, 10)[0] // 1, (ticket - 100) % 10 - 3 * rank
+        group, peer = divmod(ticket - 100 - 3 * rank, 10)
         assert (place == 10 * group + 3 * peer + rank).all()
     assert_idle(net)
 
