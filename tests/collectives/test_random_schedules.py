@@ -29,7 +29,9 @@ def network(seed: int) -> SimNetwork:
     return SimNetwork(2 + seed % 4, link, seed=seed, segment_size=64, paths=1 + seed // 7 % 2)
 
 
-def submit(net: SimNetwork, made: RandomSchedule, number: int, *, in_place: bool) -> list[Execution]:
+def submit(
+    net: SimNetwork, made: RandomSchedule, number: int, *, in_place: bool
+) -> list[Execution]:
     """Every rank its program, ranks in an order by chance and not all at once."""
     operations = [
         net.operation(

@@ -22,9 +22,7 @@ class Place:
         self.buffer = self.memory[MARGIN : MARGIN + size]
         self.buffer[:] = 0
         segments = -(-size // SEGMENT)
-        self.incoming = Incoming(
-            Key(0, 1, 0), 1, TransferReceiver(segments), self.buffer, SEGMENT
-        )
+        self.incoming = Incoming(Key(0, 1, 0), 1, TransferReceiver(segments), self.buffer, SEGMENT)
 
     def put(self, index: list[int], lengths: list[int], segments: list[int]) -> list[int]:
         rows = np.arange(1, 200, dtype=np.uint8)[:, None].repeat(WIDTH, axis=1)  # row i holds i + 1

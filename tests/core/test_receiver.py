@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.core.budget import Budget
-from dlcpd.core.receiver import TRANSITIONS, Answer, TransferReceiver, Input, State
+from dlcpd.core.receiver import TRANSITIONS, Answer, Input, State, TransferReceiver
 from dlcpd.core.wire import MAX_ROUND
 
 SEGMENTS = 20

@@ -9,7 +9,7 @@ import pytest
 from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.budget import Budget
 from dlcpd.core.packetizer import BLOCK, by_tag
-from dlcpd.core.sender import ENDING_RUN, TransferSender, State
+from dlcpd.core.sender import ENDING_RUN, State, TransferSender
 from dlcpd.core.wire import MAX_ROUND, Key
 
 SEGMENTS = 100

@@ -13,7 +13,6 @@ from dlcpd.contract.messages import Completed, Hello, Released, to_frame
 from dlcpd.core.wire import Header, Kind
 from dlcpd.io import commands
 from dlcpd.io.config import EngineConfig
-from dlcpd.schedules.choose import SMALL
 from tests.io.engines import ARENA, Engine, Job, failure, token
 from tests.sim.reference import draw, rank_ordered
 

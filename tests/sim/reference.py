@@ -1,5 +1,6 @@
 """What an all-reduce must give: the parts of all ranks, added one by one in the order of ranks."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     return out
 
 
-COMBINE = {
+COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": np.add, "avg": np.add, "product": product, "min": np.minimum, "max": np.maximum,
     "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor,
 }  # fmt: skip
