@@ -22,7 +22,7 @@ from dlcpd.io.config import EngineConfig
 from dlcpd.io.submission import Submissions
 
 ARENA = np.zeros(1 << 20, np.uint8)
-BOUNDED = {"max_loss": 0.01, "name": "n"}
+BOUNDED: dict[str, Any] = {"max_loss": 0.01, "name": "n"}
 LAST = len(traffic_classes()) - 1
 
 
