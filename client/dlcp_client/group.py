@@ -133,7 +133,9 @@ class Group:
         out_parts = output_splits or self._even(output)
         in_parts = input_splits or self._even(input)
         if len(out_parts) != len(in_parts):
-            raise BadTensor(f"all_to_all: {len(in_parts)} input splits, {len(out_parts)} output splits")
+            raise BadTensor(
+                f"all_to_all: {len(in_parts)} input splits, {len(out_parts)} output splits"
+            )
         rows = list(zip(in_parts, out_parts, strict=True))
         call = Call("all_to_all", sizes=rows)
         return self._run(call, output, input, _exactly(input, policy))

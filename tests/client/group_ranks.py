@@ -97,7 +97,7 @@ def all_reduce(case: Case) -> Iterator[Pair]:
         wanted = case.reduced(mine, op)
         case.ours.all_reduce(mine, op).wait()
         yield f"all_reduce {op}", mine, wanted
-    if case.dtype in (torch.float32, torch.float64, torch.int32, torch.int64):
+    if case.dtype in (torch.float32, torch.float64, torch.int32, torch.int64) and case.count:
         mine = case.given(case.count)
         wanted = mine.clone()
         dist.all_reduce(wanted, group=case.theirs)
@@ -108,9 +108,9 @@ def all_reduce(case: Case) -> Iterator[Pair]:
 def reduce_to_each(case: Case) -> Iterator[Pair]:
     for root in range(case.size):
         mine = case.given(case.count)
-        wanted = case.reduced(mine, "sum") if case.rank == root else mine.clone()
+        wanted, untouched = case.reduced(mine, "sum"), mine.clone()
         case.ours.reduce(mine, root).wait()
-        yield f"reduce to {root}", mine, wanted
+        yield f"reduce to {root}", mine, wanted if case.rank == root else untouched
 
 
 def broadcast(case: Case) -> Iterator[Pair]:

@@ -58,7 +58,7 @@ def test_jobs_that_share_a_store_do_not_share_numbers() -> None:
 
 
 def test_a_first_member_that_does_not_come_is_named() -> None:
-    with pytest.raises(PeerLost, match="group pipe: rank 1 waited .* in vain for rank 2 to make"):
+    with pytest.raises(PeerLost, match=r"group pipe: rank 1 waited .* in vain for rank 2 to make"):
         members(3)[1].number([2, 1], "pipe", 0.01)
     with pytest.raises(PeerLost, match=r"group \[2, 1\]: rank 1"):
         members(3)[1].number([2, 1], "", 0.01)
