@@ -1,8 +1,9 @@
 """All-gather, gather and scatter: parts of all ranks, one behind the other, uneven or not."""
 
 from functools import lru_cache
+from itertools import count
 
-from dlcpd.schedules.draft import CACHED, Draft, of_input, of_output
+from dlcpd.schedules.draft import CACHED, LONGEST, Draft, cut, of_input, of_output
 from dlcpd.schedules.model import Program, Span
 
 Sizes = tuple[int, ...]  # bytes of each rank's part
@@ -15,9 +16,15 @@ def all_gather(rank: int, sizes: Sizes) -> Program:
     own = of_input(0, sizes[rank])
     for peer in draft.others:
         draft.send(peer, own)
-    draft.copy(parts[rank], own, piece=rank)
+    # Cut here as transfers are: a piece is one transfer of its receivers and one copy of its owner.
+    pieces = [cut(part, LONGEST) for part in parts]
+    numbers = count()
+    numbered = [[(next(numbers), piece) for piece in of_one] for of_one in pieces]
+    for number, piece in numbered[rank]:
+        draft.copy(piece, of_input(piece.start - parts[rank].start, piece.size), piece=number)
     for peer in reversed(draft.others):
-        draft.receive(peer, parts[peer], piece=peer)
+        for number, piece in numbered[peer]:
+            draft.receive(peer, piece, piece=number)
     return draft.program(*draft.others)
 
 
