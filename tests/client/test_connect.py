@@ -36,10 +36,11 @@ def pair() -> Iterator[list[Session]]:
     each_rank(lambda rank: sessions[rank].close())
 
 
-ORDERED = {"sum", "product", "min", "max"}
-OPERATIONS = {dtype: ORDERED | {"band", "bor", "bxor"} for dtype in DTYPES}
-OPERATIONS |= {dtype: ORDERED | {"avg"} for dtype in ("float16", "bfloat16", "float32", "float64")}
-OPERATIONS |= {dtype: {"sum", "avg"} for dtype in ("complex64", "complex128")}
+ORDERED = frozenset({"sum", "product", "min", "max"})
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+OPERATIONS = dict.fromkeys(DTYPES, frozenset({*ORDERED, "band", "bor", "bxor"}))
+OPERATIONS |= dict.fromkeys(FLOATS, ORDERED | {"avg"})
+OPERATIONS |= dict.fromkeys(("complex64", "complex128"), frozenset({"sum", "avg"}))
 
 
 def averaged(stacked: torch.Tensor) -> torch.Tensor:
