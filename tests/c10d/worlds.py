@@ -86,15 +86,18 @@ def over(
     folder: Path,
     *arguments: Any,
     dying: frozenset[int] = frozenset(),
+    environment: dict[str, str] | None = None,
 ) -> list[Any]:
     """program(rank, size, *arguments) in a job over one backend; what the ranks return."""
-    store = str(folder / f"store-{backend}")
-    return on_each_rank(_in_job, size, backend, store, program, *arguments, dying=dying)
+    place = (backend, str(folder / f"store-{backend}"), environment or {})
+    return on_each_rank(_in_job, size, place, program, *arguments, dying=dying)
 
 
 def _in_job(
-    rank: int, size: int, backend: str, store: str, program: Program, *arguments: Any
+    rank: int, size: int, place: tuple[str, str, dict[str, str]], program: Program, *arguments: Any
 ) -> Any:
+    backend, store, environment = place
+    os.environ.update(environment)
     with job(backend, store, rank, size):
         return program(rank, size, *arguments)
 
