@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+DEMO_STAMP := .venv/.installed-for-the-demo
 
 # Pure packages are measured by their own tests: the rest of the suite must not hide a gap in them.
 PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
@@ -12,13 +13,21 @@ PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov e2e-switch demo lint format types contracts check system-deps clean
+.PHONY: venv test cov e2e-switch conformance demo lint format types contracts check system-deps clean
+
+PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,demo,dev,eos,gnmi,netconf,ssh,yang]'
+	$(PIP_INSTALL) -e '.[client,demo,dev,eos,gnmi,netconf,ssh,yang]'
+	touch $(DEMO_STAMP) $@
+
+# What the demo needs and no more: neither the tools of development nor those of switches.
+$(DEMO_STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP_INSTALL) -e '.[demo]'
 	touch $@
 
 test: cov e2e-switch
@@ -34,7 +43,16 @@ e2e-switch: $(STAMP)
 	$(BIN)/pytest -v -n auto --dist worksteal tests/switches $(addprefix --ignore=,$(TRAFFIC_TESTS))
 	$(BIN)/pytest -v $(TRAFFIC_TESTS)
 
+<<<<<<< HEAD
+# PyTorch's own distributed suite over the c10d backend; pytest runs some of it as well.
+conformance: $(STAMP)
+	$(BIN)/python -m tests.conformance.run --ranks 2
+	$(BIN)/python -m tests.conformance.run --ranks 3
+
 demo: $(STAMP)
+=======
+demo: $(DEMO_STAMP)
+>>>>>>> main
 	$(BIN)/dlcpctl demo
 
 lint: $(STAMP)
@@ -53,28 +71,11 @@ contracts: $(STAMP)
 
 check: lint types contracts test
 
-# The emulated fabric of tests and benchmarks; without it those tests are skipped by name.
+# System tools of the emulated fabrics and of the tests of switches; says what it could not install.
 system-deps:
-	@missing=; for tool in ip tc nft ethtool clang sshd redis-cli netconfd yanglint; do \
-		command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
-	[ -e /usr/include/bpf/bpf_helpers.h ] || missing="$$missing libbpf-dev"; \
-	if [ -z "$$missing" ]; then exit 0; fi; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -qq && apt-get install -y -qq --no-install-recommends \
-			clang ethtool iproute2 libbpf-dev libyang2-tools netconfd nftables openssh-server redis-tools || echo "system-deps: apt-get failed"; fi
-	@for tool in ip tc nft ethtool; do command -v $$tool >/dev/null || \
-		echo "system-deps: no $$tool: tests marked 'netns' will be skipped"; done
-	@command -v clang >/dev/null || \
-		echo "system-deps: no clang: fabrics drop early by nft, tests of bpf will be skipped"
-	@command -v sshd >/dev/null || \
-		echo "system-deps: no sshd: tests of switchcfg over SSH will be skipped"
-	@command -v redis-check-rdb >/dev/null || \
-		echo "system-deps: no redis: tests of switchcfg with SONiC will be skipped"
-	@command -v yanglint >/dev/null || \
-		echo "system-deps: no yanglint: tests of SONiC's YANG models will be skipped"
-	@[ "$$(id -u)" = 0 ] || echo "system-deps: not root: tests marked 'netns' will be skipped"
+	@.ci/system-deps
 
 clean:
 	rm -rf .venv build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache \
-		.ruff_cache *.egg-info client/*.egg-info
+		.ruff_cache *.egg-info bench/*.egg-info client/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -26,6 +27,7 @@ class _Parser(argparse.ArgumentParser):
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Its options name the command as `command`."""
     made = _Parser(prog="switchcfg", description=description)
+    made.add_argument("--version", action="version", version=f"switchcfg {version('dlcpd')}")
     commands = made.add_subparsers(required=True, metavar="COMMAND", dest="command")
     _add_planning(commands)
     _add_changing(commands)

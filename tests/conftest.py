@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import settings
 
-from bench.fabric import unavailable
+from dlcp_lab.emulation import unavailable
 
 # Derandomised: the same commit draws the same examples, so a red run is a real change.
 # No deadline per example: the two cores may be shared.

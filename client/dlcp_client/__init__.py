@@ -5,11 +5,15 @@
 
 For DistributedDataParallel: `from dlcp_client import ddp; ddp.register(model)`; to let gradients
 cross the step, `from dlcp_client import cross_step; cross_step.register(model, optimizer)`.
+
+For everything else of PyTorch: `dist.init_process_group("dlcp")`, a backend that the import of
+this package registers.
 """
 
 from dlcpd.contract.errors import DlcpError
 from dlcpd.contract.policy import EXACT, LossPolicy, bounded, exact
 
+from . import c10d
 from .joining import connect
 from .ledger import Ledger
 from .session import Session
@@ -26,3 +30,5 @@ __all__ = [
     "connect",
     "exact",
 ]
+
+c10d.register()

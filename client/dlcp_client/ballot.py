@@ -1,6 +1,5 @@
 """All ranks use dlcpd, or none does: a vote before the first step."""
 
-import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -8,17 +7,19 @@ from dlcpd.contract.errors import DlcpError, PeerLost
 
 from .rendezvous import Meeting, Place
 
-VOTE_MARGIN: Final = 30.0  # seconds beyond connect's own timeout until the last rank has voted
+VOTE_MARGIN: Final = 5.0  # seconds after connect's deadline until the last rank has voted
 
 
-def hold(place: Place, error: DlcpError | None, *, fallback: bool, timeout: float) -> str:
+def hold(place: Place, error: DlcpError | None, *, fallback: bool, deadline: float) -> str:
     """Tell the others how connecting went. Returns why no rank may use dlcpd; "" = all may.
+
+    `deadline`: monotonic time by which connecting was to end; votes come VOTE_MARGIN later still.
 
     Raises: `error`, or PeerLost for another rank's, unless every rank allows a fallback.
     """
     meeting = Meeting(place, "vote")
     meeting.publish({"problem": str(error) if error else "", "fallback": fallback})
-    votes = meeting.gather(time.monotonic() + timeout + VOTE_MARGIN)
+    votes = meeting.gather(deadline + VOTE_MARGIN)
     problem = verdict(votes)
     if problem and not all(vote.get("fallback") is True for vote in votes):
         raise error or PeerLost(problem)

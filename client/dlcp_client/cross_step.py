@@ -6,30 +6,38 @@
 instead of `ddp.register`, and the training loop stays as it is.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 from torch import nn
 from torch._C._distributed_c10d import GradBucket
+from torch._compile import _disable_dynamo
+from torch.amp import GradScaler
 from torch.futures import Future
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
-from dlcpd.contract.policy import LossPolicy, bounded
+from dlcpd.contract.policy import EXACT, LossPolicy
 
 from .buckets import Placed, contents, cut
 from .ddp import DEFAULT_WARMUP
 from .deferred_step import DeferredStep
-from .lazy_parameters import Piece, attach, awaited, drop, forget, land_parameter
+from .joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, connect
+from .lazy_parameters import Awaiting, Piece, attach, awaited, drop, forget, land_parameter
 from .ledger import Ledger
-from .model_session import check_model, session_for
+from .model_session import add_hook, check_model, session_for
 from .rules import Rules
 from .session import Session
 from .suitability import check_backward, check_suitable
 from .tensors import copy_bytes
+
+COMPILED: Final = "_orig_mod"  # where the module that torch.compile(module) returns holds it
 
 
 class Registration:
@@ -104,7 +112,7 @@ class Registration:
         if self.session is None or not self._open:
             raise SessionClosed("this model's gradients do not go through dlcpd any more")
         check_backward(self._model)
-        self.rules.begin(bucket)
+        self.rules.begin(bucket, self.session)
         for run in cut(contents(bucket), self.rules.class_of):
             self._submit(self.session, bucket.buffer(), run)
 
@@ -141,15 +149,20 @@ class Registration:
             raise untold
 
 
-def register(
+def register(  # noqa: PLR0913  # all but the first three by keyword
     model: DistributedDataParallel,
     optimizer: Optimizer,
-    policy: LossPolicy | None = None,
+    policy: LossPolicy = EXACT,
     *,
     session: Session | None = None,
     warmup_steps: int = DEFAULT_WARMUP,
+    scaler: GradScaler | None = None,
     fallback: bool = False,
-    **options: Any,
+    job: str | None = None,
+    socket: str | None = None,
+    arena_bytes: int = DEFAULT_ARENA,
+    timeout: float = DEFAULT_TIMEOUT,
+    config: str | Path | None = None,
 ) -> Registration:
     """As `ddp.register`, but nothing waits for all gradients. Every rank calls it.
 
@@ -160,26 +173,39 @@ def register(
 
     Args:
         model: on CPU, before its first backward pass; without find_unused_parameters,
-            static_graph, mixed_precision, sparse gradients or compiled modules.
+            static_graph, mixed_precision or sparse gradients. It may be compiled, in part or as
+            a whole, before or after: the module that torch.compile(module) returns waits for all
+            of its parameters at once; module.compile() and compiled functions are left at each
+            module that has to wait.
         optimizer: SGD, Adam or another of torch.optim that updates each parameter by itself;
             step() without closure or hooks.
-        policy, session, warmup_steps, fallback, options: as in `ddp.register`.
+        policy, session, warmup_steps, scaler, fallback: as in `ddp.register`.
+        job, socket, arena_bytes, timeout, config: as in `ddp.register`.
 
-    Raises: BadConfig, BadTensor, or what `connect` raises. An error during training is the
-        DlcpError itself, raised where the gradient is waited for, in the training's thread.
+    Raises: BadConfig, BadPolicy, BadTensor, or what `connect` raises; nothing is left open then.
+        An error during training is the DlcpError itself, raised where the gradient is waited for,
+        in the training's thread.
     """
     check_model(model)
     check_suitable(model, optimizer)
-    opened = None
-    if session is None:
-        session = opened = session_for(model, fallback=fallback, options=options)
-    rules = Rules(model.module, policy or bounded(), warmup_steps)
-    step = DeferredStep(optimizer)
-    registration = Registration(model, session, rules, step, owned=opened is not None)
-    if session is None:
-        registration.close()
-    else:
-        model.register_comm_hook(registration, _comm_hook)
+    rules = Rules(model.module, policy, warmup_steps, scaler)
+    with ExitStack() as undo:
+        undo.callback(rules.close)
+        opened = None
+        if session is None:
+            join = partial(
+                connect, group=model.process_group, job=job, socket=socket,
+                arena_bytes=arena_bytes, timeout=timeout, config=config,
+            )  # fmt: skip
+            session = opened = session_for(model, join, fallback=fallback, timeout=timeout)
+            if opened is not None:
+                undo.callback(opened.close)
+        step = DeferredStep(optimizer)
+        registration = Registration(model, session, rules, step, owned=opened is not None)
+        undo.callback(registration.close)
+        if session is not None:
+            add_hook(model, registration, _comm_hook)
+            undo.pop_all()
     return registration
 
 
@@ -193,9 +219,26 @@ def _comm_hook(state: Registration, bucket: GradBucket) -> Future[torch.Tensor]:
 
 def _before_forward(module: nn.Module, _: Any) -> None:
     """A module is about to use its parameters, maybe where Python does not see it."""
-    for parameter in module._parameters.values():  # noqa: SLF001  # parameters() is slow
+    if torch.compiler.is_compiling():
+        # Compiled code that begins with everything landed, as OptimizedModule's does, is one
+        # graph; other compiled code is left at each module, to wait as Python does.
+        if Awaiting.any:
+            _land_outside(module)
+    elif COMPILED in module._modules:  # noqa: SLF001
+        _land(module.parameters())
+    else:
+        _land(module._parameters.values())  # noqa: SLF001  # parameters() is slow
+
+
+def _land(parameters: Iterable[nn.Parameter | None]) -> None:
+    for parameter in parameters:
         if parameter is not None:
             land_parameter(parameter)
+
+
+@_disable_dynamo  # torch.compiler.disable imports the compiler, which takes seconds
+def _land_outside(module: nn.Module) -> None:
+    _land(module._parameters.values())  # noqa: SLF001
 
 
 def _after_accumulation(parameter: torch.Tensor) -> None:

@@ -3,19 +3,24 @@
 Those are `from dlcp_client import ddp` and `ddp.register(model)`.
 """
 
-from typing import Any, Final
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final
 
 import torch
 from torch._C._distributed_c10d import GradBucket
+from torch.amp import GradScaler
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcpd.contract.errors import SessionClosed
-from dlcpd.contract.policy import LossPolicy, bounded
+from dlcpd.contract.policy import EXACT, LossPolicy
 
 from .buckets import contents
+from .joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, connect
 from .ledger import Ledger
-from .model_session import check_model, session_for
+from .model_session import add_hook, check_model, session_for
 from .rules import Rules
 from .session import Session
 from .tensors import copy
@@ -54,7 +59,7 @@ class Registration:
         session, rules = self.session, self.rules
         if session is None:
             raise SessionClosed("this model's gradients do not go through dlcpd")
-        rules.begin(bucket)
+        rules.begin(bucket, session)
         buffer = bucket.buffer()
         result = session.empty(buffer.shape, buffer.dtype, wait=rules.policy.deadline)
         copy(result, buffer)
@@ -62,41 +67,61 @@ class Registration:
         return session.all_reduce(result, "avg", result_only=True, **terms.keywords())
 
 
-def register(
+def register(  # noqa: PLR0913  # all but the first two by keyword
     model: DistributedDataParallel,
-    policy: LossPolicy | None = None,
+    policy: LossPolicy = EXACT,
     *,
     session: Session | None = None,
     warmup_steps: int = DEFAULT_WARMUP,
+    scaler: GradScaler | None = None,
     fallback: bool = False,
-    **options: Any,
+    job: str | None = None,
+    socket: str | None = None,
+    arena_bytes: int = DEFAULT_ARENA,
+    timeout: float = DEFAULT_TIMEOUT,
+    config: str | Path | None = None,
 ) -> Registration:
     """Average the gradients of `model` through dlcpd from now on. Every rank calls it.
 
     Args:
-        model: on CPU, before its first backward pass.
-        policy: by default up to 1 % of the segments of large buckets may be late by a
-            step. Norms, biases and embeddings never are, nor buckets under 1 MiB.
+        model: on CPU, before its first backward pass, without a communication hook. Gradients
+            are float32, float64, float16 or bfloat16.
+        policy: exact() loses nothing. bounded(0.01) lets 1 % of the segments of large buckets be
+            late by a step; never norms, biases and embeddings, nor buckets under 1 MiB.
         session: from `connect`; by default one is opened, and closed with the process.
         warmup_steps: exact steps before a bounded policy counts, at least 2.
-        fallback: if any rank cannot connect, all warn and use the framework's own
-            all-reduce. Later failures raise in any case.
-        options: for `connect`: socket, config, arena_bytes, timeout, job.
+        scaler: the GradScaler of the training, if it has one. With a bounded policy, what was
+            given up under one scale then comes back in the present one.
+        fallback: if any rank cannot connect, or no data gets through, all warn and use the
+            framework's own all-reduce. Later failures raise in any case.
+        job: as in `connect`, which opens the session.
+        socket: as in `connect`.
+        arena_bytes: as in `connect`.
+        timeout: seconds until all ranks are connected, or the error is raised, at most 5 s later.
+        config: as in `connect`.
 
-    Raises: BadConfig, BadTensor, or what `connect` raises. An error during training
-        comes out of backward(): the DlcpError itself when a bucket cannot be submitted,
-        a RuntimeError with its text when an operation fails later. The session is over then.
+    Raises: BadConfig, BadPolicy, BadTensor, or what `connect` raises; nothing is left open then.
+        An error during training comes out of backward(): the DlcpError itself when a bucket
+        cannot be submitted, a RuntimeError with its text when an operation fails later. The
+        session is over then.
     """
     check_model(model)
-    opened = None
-    if session is None:
-        session = opened = session_for(model, fallback=fallback, options=options)
-    rules = Rules(model.module, policy or bounded(), warmup_steps)
-    registration = Registration(session, rules, owned=opened is not None)
-    if session is None:
-        rules.close()
-    else:
-        model.register_comm_hook(registration, _hook)
+    rules = Rules(model.module, policy, warmup_steps, scaler)
+    with ExitStack() as undo:
+        undo.callback(rules.close)
+        opened = None
+        if session is None:
+            join = partial(
+                connect, group=model.process_group, job=job, socket=socket,
+                arena_bytes=arena_bytes, timeout=timeout, config=config,
+            )  # fmt: skip
+            session = opened = session_for(model, join, fallback=fallback, timeout=timeout)
+            if opened is not None:
+                undo.callback(opened.close)
+        registration = Registration(session, rules, owned=opened is not None)
+        if session is not None:
+            add_hook(model, registration, _hook)
+            undo.pop_all()
     return registration
 
 

@@ -3,8 +3,13 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
+import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
+
+from dlcpd.contract.policy import LossPolicy
+
+from .session import Session
 
 # By the bytes that the forward pass has needed before a parameter's first use: its gradient is
 # waited for in that order. Thirds, so that no class is everything: equal to all is equal to none.
@@ -14,8 +19,9 @@ CLASSES: Final = ("front", "middle", "back")
 class ForwardOrder:
     """Watches forward passes until it is asked; from then on the order stands.
 
-    Every rank that runs the same code gets the same order. A tied parameter counts where it is
-    used first; one whose module is never called comes right after the one registered before it.
+    Ranks may get different orders, as where each calls other experts: `agree` makes them one. A
+    tied parameter counts where it is used first; one whose module is never called comes right
+    after the one registered before it.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -37,6 +43,19 @@ class ForwardOrder:
             self.stop()
             self._classes = thirds(in_order(self._parameters, self._first_use))
         return self._classes[id(parameter)]
+
+    def agree(self, session: Session, policy: LossPolicy) -> None:
+        """Take rank 0's classes over. Every rank calls it after its first forward pass.
+
+        Raises: what ended the operation that carries them.
+        """
+        own = [CLASSES.index(self.class_of(p)) for p in self._parameters]
+        if session.world_size == 1:
+            return
+        shared = torch.tensor(own, dtype=torch.int32) * (session.rank == 0)
+        session.all_reduce(shared, "sum", policy=policy).wait()
+        found = zip(self._parameters, shared.tolist(), strict=True)
+        self._classes = {id(p): CLASSES[number] for p, number in found}
 
     def stop(self) -> None:
         """Watch no longer."""

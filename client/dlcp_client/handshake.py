@@ -8,7 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
-from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, error_for
+from dlcpd.contract.errors import (
+    BadMessage,
+    DaemonUnavailable,
+    DlcpError,
+    NotPermitted,
+    error_for,
+)
 from dlcpd.contract.messages import (
     VERSION,
     Hello,
@@ -16,12 +22,15 @@ from dlcpd.contract.messages import (
     Joined,
     Message,
     Refused,
+    Status,
+    StatusRequest,
     Welcome,
 )
 
 from .packets import MAX_DESCRIPTORS, close_all, encode, receive
 
-JOIN_MARGIN: Final = 5.0  # seconds after Join.timeout in which the daemon must have answered
+STATUS_TIMEOUT: Final = 3.0  # seconds; control gives its engine one
+JOIN_MARGIN: Final = 2.0  # seconds after Join.timeout in which the daemon must have answered
 
 
 class Door:
@@ -32,6 +41,7 @@ class Door:
 
     def __init__(self, sock: socket.socket, obituary: Callable[[], str]) -> None:
         self.socket, self.obituary = sock, obituary
+        self._session = 0  # its number, once joined
 
     @classmethod
     def knock(cls, path: str, timeout: float) -> Self:
@@ -51,8 +61,8 @@ class Door:
                     f"group of that socket, or unset DLCPD_SOCKET to run a private daemon"
                 ) from exc
             raise DaemonUnavailable(
-                f"no daemon answers at {path}: {exc.strerror or exc}; start it (systemctl start "
-                f"dlcpd) or unset DLCPD_SOCKET to run a private one"
+                f"no daemon answers at {path}: {exc.strerror or exc}; start it (dlcpd --config "
+                f"FILE) or unset DLCPD_SOCKET to run a private one"
             ) from exc
         return cls(sock, lambda: f"the daemon at {path} closed the session; see its log")
 
@@ -80,8 +90,20 @@ class Door:
                 f"the daemon answered Join with {type(answer).__name__} "
                 f"and {len(descriptors)} descriptors"
             )
+        self._session = answer.session
         arena, lane = descriptors
         return answer.arena_bytes, arena, lane
+
+    def waiting_for(self) -> str:
+        """What the session's operations wait for; "" when the daemon does not say in time."""
+        try:
+            answer, descriptors = self._ask(StatusRequest(0), STATUS_TIMEOUT)
+        except DlcpError:
+            return ""
+        close_all(descriptors)
+        engine = answer.report.get("engine", {}) if isinstance(answer, Status) else {}
+        session = engine.get("sessions", {}).get(str(self._session), {})
+        return "; ".join(str(text) for text in session.get("waiting", []))
 
     def close(self) -> None:
         """Leave; the daemon forgets this client."""

@@ -1,16 +1,18 @@
 """connect(): from a torch.distributed rank to a session."""
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.contract.messages import Join
 
+from .data_path import prove
 from .embedded import Embedded, start
 from .environment import Environment
 from .handshake import Door
-from .rendezvous import Meeting, Place, apology, introduction, roster
+from .rendezvous import Meeting, Place, apology, introduction, roster, together
 from .session import Seat, Session
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ARENA: Final = 8 << 30  # bytes of address space; memory is taken only as it is used
 DEFAULT_TIMEOUT: Final = 60.0  # seconds; a slow disk alone can set starts this far apart
+MAX_TIMEOUT: Final = 3600.0  # seconds, as Join.timeout
 MIN_LEFT: Final = 0.1  # seconds; a late daemon gets a chance to say why
 
 
@@ -42,12 +45,16 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
         socket: session socket of the host's daemon; by default DLCPD_SOCKET, and without
             that a private daemon is started, which ends with this process.
         arena_bytes: the most bytes of tensors in flight and in `Session.empty`.
-        timeout: seconds for all ranks to be there.
+        timeout: seconds for all ranks to be there. What failed is raised at most 5 s later.
         config: configuration file of a private daemon; by default DLCPD_CONFIG.
+
+    It ends with a small all-reduce, so a session that is returned can move data. Where one rank
+    fails, all do.
 
     Raises: BadConfig, DaemonUnavailable, NotPermitted, PeerLost, RanksDisagree: each says
         which rank and what to do.
     """
+    check_timeout(timeout)
     place = _place(store, rank, world_size, group)
     environment = Environment.read()
     deadline = time.monotonic() + timeout
@@ -77,11 +84,25 @@ def _join(  # noqa: PLR0917  # a step of connect, with its variables
     place: Place, meeting: Meeting, daemon: Embedded | None, door: Door,
     arena_bytes: int, deadline: float,
 ) -> Session:  # fmt: skip
-    name, peers = roster(meeting.gather(deadline))
-    wish = Join(name, place.rank, place.world_size, arena_bytes, _left(deadline), peers)
-    size, arena, lane = door.join(wish)
-    seat = Seat(name, place.rank, place.world_size, door, lane, arena, size, daemon, place.store)
-    return Session(seat)
+    with ExitStack() as undo:
+        with together(place, "joined", deadline):
+            name, peers = roster(meeting.gather(deadline))
+            wish = Join(name, place.rank, place.world_size, arena_bytes, _left(deadline), peers)
+            size, arena, lane = door.join(wish)
+            seat = Seat(
+                name, place.rank, place.world_size, door, lane, arena, size, daemon, place.store
+            )
+            session = Session(seat)
+            undo.callback(session.close)
+        prove(session, place, deadline)
+        undo.pop_all()
+    return session
+
+
+def check_timeout(timeout: Any) -> None:
+    """Raises: BadConfig for what is no number of seconds that a daemon waits."""
+    if not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
+        raise BadConfig(f"timeout {timeout!r}: seconds, 0..{MAX_TIMEOUT:.0f}")
 
 
 def _place(store: "Store | None", rank: int | None, world_size: int | None, group: Any) -> Place:

@@ -25,6 +25,7 @@ from dlcpd.contract.messages import MAX_FRAME, Refused
 
 from .operations import Operations
 from .packets import close_all, decode, receive
+from .patience import Patience
 
 # Seconds of one sleep. A Ctrl-C that arrives just before poll() enters the kernel does not wake
 # it; Python then raises KeyboardInterrupt only after the next wake-up.
@@ -39,7 +40,8 @@ _GONE: Final = select.POLLHUP | select.POLLERR | select.POLLNVAL | select.POLLRD
 class Lane:
     """Owns the lane and the session socket (`door`); the table of operations is shared.
 
-    `obituary` says, when the daemon is gone, what is known about its end.
+    `obituary` says, when the daemon is gone, what is known about its end; `waiting_for`, what it
+    waits for.
     """
 
     def __init__(
@@ -48,7 +50,9 @@ class Lane:
         door: socket.socket,
         table: Operations,
         obituary: Callable[[], str],
+        waiting_for: Callable[[], str],
     ) -> None:
+        self._patience = Patience(waiting_for)
         self._lane, self._door, self._table, self._obituary = lane, door, table, obituary
         self._leader: int | None = None  # its thread
         self._closed = False
@@ -85,6 +89,7 @@ class Lane:
         while (left := until - time.monotonic()) > 0:
             if self._lead(done, min(left, MAX_POLL)):
                 return True
+            self._patience.look(self._table.oldest())
         with self._table.changed:
             return done()
 
@@ -180,8 +185,8 @@ class Lane:
     def _wait_writable(self, until: float) -> None:
         if time.monotonic() >= until:
             raise DeadlineExceeded(
-                "this host's dlcpd takes no further operation: its engine is stopped or starved "
-                "of CPU; see its log, then restart the job"
+                "this host's dlcpd takes no further operation, and deadline= is over: its engine "
+                "is stopped or starved of CPU; see its log, then restart the job"
             )
         self.pump()
         writable = select.poll()

@@ -122,10 +122,17 @@ class LazyParameter(nn.Parameter):
 _awaited: Final[dict[int, Awaited]] = {}  # by id of the parameter, which an entry keeps alive
 
 
+class Awaiting:
+    """Whether any parameter is awaited: one value, on which compiled code can be specialised."""
+
+    any = False
+
+
 def attach(piece: Piece, parameter: nn.Parameter, average: torch.Tensor) -> None:
     """From now on, whoever looks at `parameter` or its gradient waits for `piece`."""
     entry = Awaited(parameter, average, piece)
     piece.members[id(parameter)] = _awaited[id(parameter)] = entry
+    Awaiting.any = True
     parameter.__class__ = LazyParameter
 
 
@@ -187,6 +194,7 @@ def _apply(update: Update, members: list[Awaited]) -> None:
 def _release(entry: Awaited) -> None:
     """An ordinary parameter again."""
     del entry.piece.members[id(entry.parameter)], _awaited[id(entry.parameter)]
+    Awaiting.any = bool(_awaited)
     entry.parameter.__class__ = nn.Parameter
 
 

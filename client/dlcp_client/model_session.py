@@ -1,29 +1,50 @@
 """A session for a DDP model: what the model must be, and what happens when a rank cannot join."""
 
 import logging
+import time
 import warnings
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
+import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
+from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcpd.contract.errors import BadConfig, BadTensor, DlcpError
 
 from . import ballot
-from .joining import DEFAULT_TIMEOUT, connect
+from .joining import check_timeout
 from .rendezvous import Place
 from .session import Session
+
+T = TypeVar("T")
+Hook = Callable[[T, GradBucket], Future[torch.Tensor]]
 
 _log: Final = logging.getLogger("dlcp_client")
 
 
+ONE_HOOK: Final = (
+    "the model has a communication hook already, and DDP takes only one: register on a model that "
+    "has none"
+)
+
+
 def check_model(model: Any) -> None:
     """Raises: BadConfig or BadTensor for a model whose gradients dlcpd cannot average."""
+    if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
+        raise BadConfig(
+            "register takes the DistributedDataParallel model itself, before torch.compile: "
+            "register(model), then model = torch.compile(model)"
+        )
     if not isinstance(model, DistributedDataParallel):
         raise BadConfig(
             f"register takes a DistributedDataParallel model, not {type(model).__name__}: "
             f"wrap it first"
         )
+    if model._comm_hooks:  # noqa: SLF001  # no public name
+        raise BadConfig(ONE_HOOK)
     devices = {str(p.device) for p in model.parameters() if p.device.type != "cpu"}
     if devices:
         raise BadTensor(
@@ -31,24 +52,43 @@ def check_model(model: Any) -> None:
         )
 
 
+def add_hook(model: DistributedDataParallel, state: T, hook: Hook[T]) -> None:
+    """Let `hook` average the model's gradients.
+
+    Raises: BadConfig when C++ has a hook already, which Python does not know of.
+    """
+    try:
+        model.register_comm_hook(state, hook)
+    except RuntimeError as exc:
+        model._comm_hooks.clear()  # noqa: SLF001  # noted before it was refused; it holds `state`
+        raise BadConfig(ONE_HOOK) from exc
+
+
 def session_for(
-    model: DistributedDataParallel, *, fallback: bool, options: dict[str, Any]
+    model: DistributedDataParallel,
+    join: Callable[[], Session],
+    *,
+    fallback: bool,
+    timeout: float,
 ) -> Session | None:
-    """A new session. None in a world of one, or when all ranks agreed to go without.
+    """The session that `join` makes. None in a world of one, or when all agreed to go without.
+
+    `timeout`: seconds that `join` takes at most; this takes VOTE_MARGIN more.
 
     Raises: what kept this rank, or another, from joining.
     """
+    check_timeout(timeout)
     group = model.process_group
     if dist.get_world_size(group) == 1:
         return None
     session, error = None, None
+    deadline = time.monotonic() + timeout
     try:
-        session = connect(group=group, **options)
+        session = join()
     except DlcpError as exc:
         error = exc
-    timeout = float(options.get("timeout", DEFAULT_TIMEOUT))
     try:
-        problem = ballot.hold(Place.of_group(group), error, fallback=fallback, timeout=timeout)
+        problem = ballot.hold(Place.of_group(group), error, fallback=fallback, deadline=deadline)
     except BaseException:
         if session:
             session.close()

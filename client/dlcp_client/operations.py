@@ -128,6 +128,11 @@ class Operations:
             soonest = min((work.expires for work in self._waiting.values()), default=None)
         return time.monotonic() + idle if soonest is None else soonest
 
+    def oldest(self) -> tuple[int, Work] | None:
+        """Number and work of the operation that waits for an outcome for longest."""
+        with self.changed:
+            return next(iter(self._waiting.items()), None)
+
     def copy_out(self) -> bool:
         """Copy finished results to their tensors, so that the arena holds them no longer.
 
@@ -164,5 +169,6 @@ class Operations:
 def _unanswered(number: int, work: Work) -> DeadlineExceeded:
     return DeadlineExceeded(
         f"operation {number} ({work.label}): no answer from this host's dlcpd {MARGIN:g} s after "
-        f"its deadline; its engine is stopped or starved of CPU: see its log, then restart the job"
+        f"its deadline (deadline= of its policy); its engine is stopped or starved of CPU: see its "
+        f"log, then restart the job"
     )

@@ -3,7 +3,8 @@
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -18,8 +19,9 @@ if TYPE_CHECKING:  # torch.distributed itself declares it only where it is built
 
 MAX_NAMED: Final = 16  # ranks named in an error
 MAX_JOB: Final = 96  # characters of a job's name; the rest of Join.job is the unique part
-MIN_WORLD: Final = 2
+MIN_WORLD: Final = 1
 ROOT: Final = "dlcp"  # first part of every key
+LATE: Final = 3.0  # seconds after a deadline in which others say that they failed at theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,26 @@ class Meeting:
             return []
 
 
+@contextmanager
+def together(place: Place, subject: str, deadline: float) -> Iterator[None]:
+    """What the block does succeeds on all ranks, or fails on all.
+
+    Every rank enters a block about the same `subject`. `deadline` is monotonic time; the others
+    are waited for until LATE seconds after it.
+
+    Raises: what the block raised; else the error of the first rank where it raised one; PeerLost
+        naming the ranks that never finished it.
+    """
+    meeting = Meeting(place, subject)
+    try:
+        yield
+    except DlcpError as exc:
+        meeting.publish(apology(exc))
+        raise
+    meeting.publish({})
+    raise_apology(meeting.gather(deadline + LATE))
+
+
 def introduction(welcome: Welcome, job: str) -> dict[str, Any]:
     """What a rank tells the others about its daemon; rank 0's job name counts."""
     unique = f"{job[:MAX_JOB]}-{secrets.token_hex(8)}"
@@ -111,8 +133,16 @@ def introduction(welcome: Welcome, job: str) -> dict[str, Any]:
 
 
 def apology(error: DlcpError) -> dict[str, Any]:
-    """What a rank without a daemon tells the others, so that they do not wait for it."""
+    """What a rank that cannot take part tells the others, so that they do not wait for it."""
     return {"code": error.code, "text": str(error)}
+
+
+def raise_apology(said: Sequence[dict[str, Any]]) -> None:
+    """Raises: the error of the first rank that apologised."""
+    for rank, values in enumerate(said):
+        if "code" in values:
+            text = f"rank {rank} cannot take part: {values.get('text')}"
+            raise error_for(str(values["code"]), text)
 
 
 def roster(introductions: Sequence[dict[str, Any]]) -> tuple[str, list[list[Any]]]:
@@ -120,9 +150,7 @@ def roster(introductions: Sequence[dict[str, Any]]) -> tuple[str, list[list[Any]
 
     Raises: the error of the first rank that apologised; BadMessage.
     """
-    for rank, said in enumerate(introductions):
-        if "code" in said:
-            raise error_for(str(said["code"]), f"rank {rank} cannot take part: {said.get('text')}")
+    raise_apology(introductions)
     try:
         rows = [[rank, *map(str, said["peer"])] for rank, said in enumerate(introductions)]
         return str(introductions[0]["job"]), rows

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 
 from dlcpd.contract.errors import BadPolicy, BadTensor
-from dlcpd.contract.messages import MAX_CRITICAL, REDUCE_OPS
-from dlcpd.contract.policy import LossPolicy
+from dlcpd.contract.messages import MAX_CRITICAL, MAX_SCALE, MIN_SCALE, REDUCE_OPS
+from dlcpd.contract.policy import LossPolicy, checked
 from dlcpd.contract.traffic import traffic_classes
 
 from .layers import Layer, rows
@@ -32,6 +32,7 @@ class Request:
     name: str
     critical: list[list[int]]
     layers: list[list[int]]
+    scale: float = 1.0
 
     def fields(self) -> dict[str, Any]:
         """Those of Submit."""
@@ -47,10 +48,11 @@ class Request:
             "name": self.name,
             "critical": self.critical,
             "layers": self.layers,
+            "scale": self.scale,
         }
 
 
-def request(
+def request(  # noqa: PLR0913  # all but the first three by keyword
     tensor: torch.Tensor,
     op: Any,
     policy: LossPolicy,
@@ -58,6 +60,7 @@ def request(
     name: str | None = None,
     critical: Iterable[Range] = (),
     layers: Iterable[Layer] = (),
+    scale: float = 1.0,
 ) -> Request:
     """Check what is to be done with `tensor`.
 
@@ -65,9 +68,10 @@ def request(
     """
     check(tensor)
     reduce = _reduce(op)
-    if reduce == "avg" and not tensor.is_floating_point():
+    if reduce == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
         raise BadTensor(f"avg of {tensor.dtype} would round; use sum and divide, or a float dtype")
     _check_policy(policy, reduce, name)
+    _check_scale(scale, tensor)
     return Request(
         count=tensor.numel(),
         dtype=dtype_name(tensor),
@@ -76,6 +80,7 @@ def request(
         name=name or "",
         critical=[list(r) for r in merged(_within(critical, tensor.nbytes), MAX_CRITICAL)],
         layers=rows(layers, policy, tensor.nbytes),
+        scale=float(scale),
     )
 
 
@@ -114,8 +119,7 @@ def _reduce(op: Any) -> str:
 
 
 def _check_policy(policy: Any, reduce: str, name: str | None) -> None:
-    if not isinstance(policy, LossPolicy):
-        raise BadPolicy(f"policy {policy!r}: use dlcp_client.exact() or dlcp_client.bounded(0.01)")
+    policy = checked(policy)
     if name is not None and len(name) > MAX_NAME:
         raise BadPolicy(f"a name of {len(name)} characters, at most {MAX_NAME}")
     if policy.mode == "exact":
@@ -127,6 +131,13 @@ def _check_policy(policy: Any, reduce: str, name: str | None) -> None:
             "a bounded operation needs name=...: what was lost is added to the next operation "
             "of the same name, so give each gradient its own and the same one at every step"
         )
+
+
+def _check_scale(scale: Any, tensor: torch.Tensor) -> None:
+    if not isinstance(scale, int | float) or not MIN_SCALE <= scale <= MAX_SCALE:
+        raise BadPolicy(f"scale {scale!r}: a loss scale is a normal float32 above 0")
+    if scale != 1 and not tensor.is_floating_point():
+        raise BadPolicy(f"scale {scale:g}: {tensor.dtype} carries no loss scale; leave it out")
 
 
 def _within(ranges: Iterable[Range], size: int) -> list[Range]:

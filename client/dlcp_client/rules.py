@@ -7,14 +7,17 @@ from typing import Any, Final
 
 from torch import nn
 from torch._C._distributed_c10d import GradBucket
+from torch.amp import GradScaler
 
-from dlcpd.contract.policy import LossPolicy
+from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.policy import LossPolicy, checked
 
 from .buckets import Placed
 from .critical import bucket_name, critical_parameters
 from .forward_order import ForwardOrder
 from .layers import Layer
 from .requests import Range
+from .session import Session
 
 MIN_WARMUP: Final = 2  # steps; DDP regroups its buckets after the first, so names change once
 EXACT_BELOW: Final = 1 << 20  # bytes, about a chunk: too little to gain anything from loss
@@ -31,19 +34,31 @@ class Terms:
     name: str
     critical: list[Range]
     layers: list[Layer]
+    scale: float  # of the loss
 
     def keywords(self) -> dict[str, Any]:
         """As they are passed."""
         return {
             "policy": self.policy, "name": self.name, "critical": self.critical,
-            "layers": self.layers,
+            "layers": self.layers, "scale": self.scale,
         }  # fmt: skip
 
 
 class Rules:
     """Applies one policy to all gradients of a model. `step` counts backward passes begun."""
 
-    def __init__(self, model: nn.Module, policy: LossPolicy, warmup_steps: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        policy: LossPolicy,
+        warmup_steps: int,
+        scaler: GradScaler | None = None,
+    ) -> None:
+        """Raises: BadPolicy, BadConfig."""
+        policy = checked(policy)
+        if scaler is not None and not isinstance(scaler, GradScaler):
+            raise BadConfig(f"scaler {scaler!r}: pass the torch.amp.GradScaler of the training")
+        self._scaler = scaler
         self.policy = policy
         self.exact = replace(policy, mode="exact", max_loss=0.0, per_class={})
         self.warmup_steps = max(warmup_steps, MIN_WARMUP)
@@ -53,9 +68,17 @@ class Rules:
         self._critical = critical_parameters(model)
         self._order = ForwardOrder(model)
 
-    def begin(self, bucket: GradBucket) -> None:
-        """A bucket is ready; the first one begins a step."""
-        self.step += bucket.index() == 0
+    def begin(self, bucket: GradBucket, session: Session) -> None:
+        """A bucket is ready; the first one begins a step.
+
+        The first step's waits for rank 0, whose forward order gives the classes on all ranks:
+        branches may run in another order on each. Raises: what ended that operation.
+        """
+        if bucket.index():
+            return
+        self.step += 1
+        if self.step == 1 and self.policy.traffic_class == UNCLASSED:
+            self._order.agree(session, self.exact)
 
     def policy_now(self, size: int) -> LossPolicy:
         """The policy for `size` bytes in this step."""
@@ -73,9 +96,10 @@ class Rules:
         The name is the same for the same parameters in the same order, on every rank.
         """
         policy = self.policy_now(size)
+        scale = self._scaler.get_scale() if self._scaler else 1.0
         layers = [(one.start - start, self.class_of(one.parameter)) for one in placed]
         if policy.mode == "exact":
-            return Terms(policy, "", [], layers)
+            return Terms(policy, "", [], layers, scale)
         names = [self._names[id(one.parameter)] for one in placed]
         counts = [one.parameter.numel() for one in placed]
         critical = [
@@ -83,7 +107,7 @@ class Rules:
             for one in placed
             if id(one.parameter) in self._critical
         ]
-        return Terms(policy, bucket_name(self._prefix, names, counts), critical, layers)
+        return Terms(policy, bucket_name(self._prefix, names, counts), critical, layers, scale)
 
     def close(self) -> None:
         """Leave the model's forward passes alone."""

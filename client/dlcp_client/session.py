@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import torch
 
-from dlcpd.contract.errors import ArenaFull, BadConfig, DlcpError, SessionClosed
+from dlcpd.contract.errors import ArenaFull, BadConfig, BadTensor, DlcpError, SessionClosed
 from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
 from dlcpd.contract.policy import EXACT, LossPolicy
 
@@ -29,7 +29,7 @@ from .memory import Region, SharedArena
 from .operations import MARGIN, Memory, Operations
 from .packets import encode
 from .requests import Range, Request
-from .tensors import check, copy_bytes
+from .tensors import check, copy_bytes, overlap
 from .work import Work
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ T = TypeVar("T")
 
 MAX_HELD: Final = 512  # operations whose memory is held; half of what the engine takes
 SAY_TIMEOUT: Final = 10.0  # seconds in which the engine takes a message about a group
+IN_PLACE: Final = frozenset({"all_reduce", "reduce", "broadcast"})  # the others need memory apart
 DRAIN_TIMEOUT: Final = 5.0  # seconds in which peers fetch what close() would take away
 
 
@@ -87,7 +88,8 @@ class Session:
         except BaseException:
             lane.close()
             raise
-        self._lane = Lane(lane, seat.door.socket, self._table, seat.door.obituary)
+        door = seat.door
+        self._lane = Lane(lane, door.socket, self._table, door.obituary, door.waiting_for)
         self._numbers = GroupNumbers(seat.store, seat.job, seat.rank)
         self.world = Group(self, 0, range(seat.world_size), "")
         self._open = True
@@ -103,12 +105,14 @@ class Session:
         critical: Iterable[Range] = (),
         layers: Iterable[Layer] = (),
         schedule: str = "",
+        scale: float = 1.0,
         result_only: bool = False,
     ) -> Work:
         """Reduce `tensor` over all ranks, in place. Returns before the end.
 
         Args:
-            tensor: a contiguous CPU tensor. One from `empty`, or a view of it, is used
+            tensor: a contiguous CPU tensor of float32, float64, float16, bfloat16, int32 or
+                int64 ("avg": not of integers). One from `empty`, or a view of it, is used
                 where it is; any other is copied to the arena and back. Leave it alone
                 until the work is done. An empty tensor is done at once, and must be
                 empty on all ranks.
@@ -121,6 +125,8 @@ class Session:
                 the tensor is in the policy's own class.
             schedule: by which the bytes travel (docs/collectives.md); empty: the daemon
                 chooses by size, ranks and hosts.
+            scale: loss scale that the values carry, as GradScaler.get_scale() says. What was given
+                up under another scale is brought back in this one.
             result_only: the caller will only read the tensor (one from `empty`) after the
                 end, then drop it. Done sooner: peers may still fetch parts of it.
 
@@ -128,7 +134,7 @@ class Session:
         """
         return self.world.all_reduce(
             tensor, op, policy=policy, name=name, critical=critical, layers=layers,
-            schedule=schedule, result_only=result_only,
+            schedule=schedule, scale=scale, result_only=result_only,
         )  # fmt: skip
 
     def group(self, ranks: Sequence[int], name: str = "", *, timeout: float = 60.0) -> Group:
@@ -251,14 +257,17 @@ class Session:
         """Submit an operation of a group. `output` is `input` where it works in place."""
         for tensor in (output, input):
             check(tensor)
+        if output.dtype != input.dtype:
+            raise BadTensor(f"{call.collective} of {input.dtype} into {output.dtype}: use one type")
         self._lane.pump()  # outcomes of operations that nobody waits for must not pile up
         self._table.raise_if_over()
         if call.collective == "all_reduce" and not input.numel():
             return Work.over(self, output)
         deadline = time.monotonic() + asked.policy.deadline
-        send = call.collective == "send"
-        source = place = self._place(input, deadline, stage=send, fill=call.reads)
-        if output is not input:
+        apart = call.collective not in IN_PLACE
+        stage = call.collective == "send" or (apart and overlap(output, input))
+        source = place = self._place(input, deadline, stage=stage, fill=call.reads)
+        if apart or output is not input:
             place = self._place(output, deadline, stage=False, fill=False)
         if self._table.held >= MAX_HELD:
             self._wait_for(lambda: self._table.held < MAX_HELD, deadline)

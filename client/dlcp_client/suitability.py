@@ -29,8 +29,6 @@ def check_suitable(model: DistributedDataParallel, optimizer: Any) -> None:
     for option, reason in _OPTIONS.items():
         if getattr(model, option, None):
             raise BadConfig(f"DistributedDataParallel({option}=...): {reason}; or {_INSTEAD}")
-    if model._comm_hooks:  # noqa: SLF001  # no public name
-        raise BadConfig("the model has a communication hook already, and DDP takes only one")
     for name, module in model.module.named_modules():
         if problem := _module_problem(module):
             raise BadConfig(f"module {name!r} ({type(module).__name__}) {problem}; or {_INSTEAD}")
@@ -49,8 +47,6 @@ def check_suitable(model: DistributedDataParallel, optimizer: Any) -> None:
 def _module_problem(module: nn.Module) -> str:
     if isinstance(module, torch.jit.ScriptModule):
         return "runs outside Python, where nobody waits for its parameters: leave it unscripted"
-    if type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None:  # noqa: SLF001
-        return "is compiled, and a compiled module waits for nothing: leave it uncompiled"
     if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
         return "makes sparse gradients, which dlcpd cannot reduce: use sparse=False"
     return ""

@@ -41,6 +41,8 @@ def _kind_problem(tensor: Any) -> str:
 def _layout_problem(tensor: torch.Tensor) -> str:
     if tensor.layout is not torch.strided:
         return f"layout {tensor.layout} is not dense; use .to_dense()"
+    if tensor.is_conj():
+        return "the tensor is a conjugated view; use .resolve_conj()"
     if not tensor.is_contiguous() or tensor.is_neg():
         return (
             f"the tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} is not "
@@ -49,6 +51,12 @@ def _layout_problem(tensor: torch.Tensor) -> str:
     if tensor.numel() > MAX_ELEMENTS:
         return f"{tensor.numel()} elements, at most {MAX_ELEMENTS} at once; split the tensor"
     return ""
+
+
+def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two contiguous tensors have bytes in common."""
+    first, second = sorted((one, other), key=torch.Tensor.data_ptr)
+    return bool(second.nbytes) and second.data_ptr() < first.data_ptr() + first.nbytes
 
 
 def copy(target: torch.Tensor, source: torch.Tensor) -> None:

@@ -53,6 +53,7 @@ class Work:
         label: str,
     ) -> None:
         self.tensor = tensor
+        self.begun: Final = time.monotonic()  # when it was submitted
         self.expires: Final = expires  # monotonic; the engine has answered by then, or never will
         self.label: Final = label  # for errors
         self._progress = progress

@@ -56,7 +56,7 @@ class Bounded:
         self._returned = []
         if loss.feedback and loss.name:
             self._returned = self.accounts.residuals.take(self._key)
-            add_back(self.tensor, self._returned, self.order.dtype)
+            add_back(self.tensor, self._returned, self.order.dtype, loss.scale)
 
     @property
     def _key(self) -> Key:
@@ -147,7 +147,9 @@ class Bounded:
             self.vetoed += len(too_much)
             return too_much
         self._energy.spend(sender.weight[missing])
-        self._holes[place] = cut(sender.payload, sender.origin, missing, sender.segment_size)
+        self._holes[place] = cut(
+            sender.payload, sender.origin, missing, sender.segment_size, self.order.loss.scale
+        )
         paths = np.unique(sender.path_of[missing], return_counts=True)
         here = self.order.group.members[self.order.group.rank]
         self._record(number, here, rank, sender.key.transfer, len(missing),

@@ -35,7 +35,7 @@ class Loss:
     critical: tuple[tuple[int, int], ...] = ()  # byte ranges that are never given up
     drop_ranks: str = "magnitude"  # what segments get theirs by; "chance", or "none"
     give_up: bool = True  # False: whatever the bound, nothing here is given up
-    scale: float = 1.0  # of the gradient now, against which what was given up is measured
+    scale: float = 1.0  # loss scale of the contribution
 
 
 @dataclass(frozen=True, slots=True)

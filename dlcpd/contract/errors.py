@@ -29,6 +29,12 @@ class BadPolicy(LocalError):
     code = "bad_policy"
 
 
+class BadOperation(LocalError):
+    """An operation's arguments (ranks, tag, reduction, sizes) do not fit it or its group."""
+
+    code = "bad_operation"
+
+
 class BadConfig(LocalError):
     """A configuration file or option is wrong."""
 
@@ -141,7 +147,7 @@ class ReplicaDivergence(OutcomeError):
 def _tree(root: type[DlcpError]) -> dict[str, type[DlcpError]]:
     found = {root.code: root}
     for child in root.__subclasses__():
-        found |= _tree(child)
+        found = _tree(child) | found  # a subclass without a code of its own is not the code's class
     return found
 
 

@@ -34,6 +34,8 @@ MAX_LAYERS: Final = 4096  # rows of an operation; likewise
 MAX_ELEMENTS: Final = 1 << 30  # of one operation
 MAX_GROUPS: Final = 1 << 14  # of one session, over its life; 14 bits on the wire
 MAX_OPERATION: Final = (1 << 32) - 1  # u32 on the wire; a session ends before it wraps
+MIN_SCALE: Final = 2.0**-126  # of a loss: the normal numbers of float32, in which scalers keep it
+MAX_SCALE: Final = 2.0**127
 MAX_ARENA: Final = 1 << 36  # 64 GiB of address space, committed only as it is used
 
 DTYPES: Final = (
@@ -71,7 +73,7 @@ class Join:
 
     job: str = string(128)
     rank: int = integer(0, MAX_WORLD - 1)
-    world_size: int = integer(2, MAX_WORLD)
+    world_size: int = integer(1, MAX_WORLD)
     arena_bytes: int = integer(1 << 16, MAX_ARENA)
     timeout: float = real(0.0, 3600.0)  # seconds to wait for all peers
     peers: list[list[Any]] = rows(MAX_WORLD, int, str, str, str)  # rank, host, endpoint, key
@@ -141,7 +143,8 @@ class Submit:
     are [start, stop) byte ranges, sorted, within the input, whose segments are never given up.
     `layers` rows are [start byte, traffic class, bound in millionths], sorted, the first at 0:
     class and bound of what lies from there to the next row; without rows `traffic_class` and
-    `max_loss` hold throughout. Only what is reduced may be lossy.
+    `max_loss` hold throughout. Only what is reduced may be lossy. `scale` is the loss scale
+    that the values carry: a residual kept under another one comes back times `scale` / that.
     """
 
     operation: int = integer(1, MAX_OPERATION)
@@ -165,6 +168,7 @@ class Submit:
     name: str = string(256)
     critical: list[list[int]] = rows(MAX_CRITICAL, int, int)
     layers: list[list[int]] = rows(MAX_LAYERS, int, int, int)
+    scale: float = real(MIN_SCALE, MAX_SCALE, default=1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """How much of a gradient an operation may lose, and what fills the hole."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from dlcpd.contract.errors import BadPolicy
@@ -9,11 +9,15 @@ from dlcpd.contract.traffic import traffic_classes
 
 MAX_LOSS_LIMIT = 0.5  # a bound above one half is a typo, not a policy
 DEFAULT_MAX_LOSS = 0.01  # published tolerances start at 0.6 % (research: MLT, DLCP)
-DEFAULT_DEADLINE = 60.0  # seconds; ranks may arrive this far apart (data loading, checkpoints)
+DEFAULT_DEADLINE = 1800.0  # seconds, as torch.distributed: rank 0 may evaluate or save that long
 MAX_DEADLINE = 3600.0
 
 Mode = Literal["exact", "bounded"]
 Fill = Literal["residual", "zero"]
+
+
+def _within(value: object, low: float, high: float) -> bool:
+    return isinstance(value, int | float) and low <= value <= high
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +42,17 @@ class LossPolicy:
             raise BadPolicy(f'mode {self.mode!r}: use "exact" or "bounded"')
         if self.fill not in ("residual", "zero"):
             raise BadPolicy(f'fill {self.fill!r}: use "residual" or "zero"')
-        if not 0.0 <= self.max_loss <= MAX_LOSS_LIMIT:
-            raise BadPolicy(f"max_loss {self.max_loss}: a fraction 0..{MAX_LOSS_LIMIT}")
+        if not _within(self.max_loss, 0.0, MAX_LOSS_LIMIT):
+            raise BadPolicy(f"max_loss {self.max_loss!r}: a fraction 0..{MAX_LOSS_LIMIT}")
         if (self.max_loss > 0) != (self.mode == "bounded"):
             raise BadPolicy(f"mode {self.mode!r} does not fit max_loss {self.max_loss}")
-        if not 0.0 < self.deadline <= MAX_DEADLINE:
-            raise BadPolicy(f"deadline {self.deadline}: seconds, 0..{MAX_DEADLINE:.0f}")
+        if not _within(self.deadline, 0.0, MAX_DEADLINE) or not self.deadline:
+            raise BadPolicy(f"deadline {self.deadline!r}: seconds, 0..{MAX_DEADLINE:.0f}")
         if self.traffic_class not in traffic_classes():
             known = ", ".join(traffic_classes())
             raise BadPolicy(f"traffic class {self.traffic_class!r}: use one of {known}")
         for name, loss in self.per_class.items():
-            if name not in traffic_classes() or not 0.0 <= loss <= self.max_loss:
+            if name not in traffic_classes() or not _within(loss, 0.0, self.max_loss):
                 raise BadPolicy(
                     f"per_class {name!r}: {loss}: a traffic class and a fraction 0..max_loss "
                     f"({self.max_loss:g})"
@@ -62,11 +66,47 @@ class LossPolicy:
 EXACT = LossPolicy()
 
 
-def exact(**changes: object) -> LossPolicy:
-    """Every segment arrives: bit for bit the rank-ordered sum."""
-    return replace(EXACT, **changes)  # type: ignore[arg-type]  # replace() checks the names
+def exact(*, traffic_class: str = "bulk", deadline: float = DEFAULT_DEADLINE) -> LossPolicy:
+    """Every segment arrives: bit for bit the rank-ordered sum.
+
+    Args:
+        traffic_class: how switches serve it: "front", "middle", "back" or "bulk". In a model's
+            policy "bulk" lets each layer have the class of its place in the forward pass.
+        deadline: seconds from submission to a result or a named error, at most 3600.
+
+    Raises: BadPolicy naming the field.
+    """
+    return LossPolicy(traffic_class=traffic_class, deadline=deadline)
 
 
-def bounded(max_loss: float = DEFAULT_MAX_LOSS, **changes: object) -> LossPolicy:
-    """Up to `max_loss` of each sender's segments may be given up per chunk."""
-    return replace(EXACT, mode="bounded", max_loss=max_loss, **changes)  # type: ignore[arg-type]
+def bounded(
+    max_loss: float = DEFAULT_MAX_LOSS,
+    *,
+    fill: Fill = "residual",
+    traffic_class: str = "bulk",
+    deadline: float = DEFAULT_DEADLINE,
+    per_class: Mapping[str, float] | None = None,
+) -> LossPolicy:
+    """Up to `max_loss` of each sender's segments may be given up per chunk.
+
+    Args:
+        max_loss: fraction above 0, at most 0.5.
+        fill: "residual": what was given up is added to the sender's next operation of the same
+            name. "zero": it is forgotten, for ablations.
+        traffic_class: as in `exact`.
+        deadline: as in `exact`.
+        per_class: traffic class -> its own, tighter max_loss.
+
+    Raises: BadPolicy naming the field.
+    """
+    return LossPolicy("bounded", max_loss, fill, traffic_class, deadline, per_class or {})
+
+
+def checked(policy: object) -> LossPolicy:
+    """`policy`, if it is one.
+
+    Raises: BadPolicy saying what to write instead.
+    """
+    if not isinstance(policy, LossPolicy):
+        raise BadPolicy(f"policy {policy!r}: write exact() or bounded(0.01), of dlcp_client")
+    return policy

@@ -13,11 +13,11 @@ import numpy as np
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.traffic import MAX_CLASSES
 from dlcpd.core.bitmap import Bits
+from dlcpd.core.path_mtu import MAX_SEGMENT, UNIT
 from dlcpd.core.wire import HEADER_SIZE, MAX_PATHS, Header
 
 MAX_LISTED: Final = 512  # transfers of one COMPLETE datagram: 1 KiB of body
 MAX_TEXT: Final = 256  # characters of READY
-SEGMENT_UNIT: Final = 64  # bytes; segments are multiples: of a cache line, and of every element
 _READY: Final = struct.Struct("<IHHIQQQIQ")
 _CREDIT: Final = struct.Struct("<BxxxI")
 _CREDIT_ROW: Final = struct.Struct("<BBHIIIII")
@@ -101,8 +101,8 @@ def unpack_ready_untrusted(body: bytes) -> Ready:
         raise MalformedDatagram("length", f"READY of {size} characters in {len(body)} bytes")
     if not raw.isascii() or not (text := raw.decode("ascii")).isprintable():
         raise MalformedDatagram("body", "READY text")
-    if not segment_size or segment_size % SEGMENT_UNIT:
-        raise MalformedDatagram("body", f"READY segment size {segment_size}")
+    if segment_size % UNIT or not UNIT <= segment_size <= MAX_SEGMENT:
+        raise MalformedDatagram("body", f"READY of segments of {segment_size} bytes")
     return Ready(text, mark, segment_size, tag, outgoing, incoming, window, checked, digest)
 
 

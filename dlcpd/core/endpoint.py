@@ -20,6 +20,7 @@ from dlcpd.core.flow import ASK, Flow
 from dlcpd.core.health import ALARM_LOSS
 from dlcpd.core.incast import ArrivalRate
 from dlcpd.core.pacing import Pacer
+from dlcpd.core.path_mtu import MAX_SEGMENT
 from dlcpd.core.paths import Paths
 from dlcpd.core.session import Session
 from dlcpd.core.timers import Timer, TimerTable
@@ -81,6 +82,9 @@ class Endpoint:
             session.flows[peer.rank] = flow
             self._by_token[peer.token_in] = flow
             self.flows[flow.index] = flow
+            twin = self._by_token.get(peer.token_out)
+            if twin is not None:  # both ranks are here: what they exchange stays in memory
+                flow.twin, twin.twin = twin, flow
         self.sessions[number] = session
         self._share_grant()
         return session
@@ -96,6 +100,10 @@ class Endpoint:
             ),
         )  # fmt: skip
 
+    def flow_of(self, token: int) -> Flow | None:
+        """The flow whose peer sends with `token`."""
+        return self._by_token.get(token)
+
     def close_session(self, number: int) -> None:
         """Forget a session; its datagrams are strangers' from now on."""
         session = self.sessions.pop(number)
@@ -103,6 +111,9 @@ class Endpoint:
         self._by_token = {t: f for t, f in self._by_token.items() if id(f) not in gone}
         self.flows = {i: f for i, f in self.flows.items() if id(f) not in gone}
         self._touched -= set(session.flows.values())
+        for flow in self.flows.values():
+            if flow.twin is not None and id(flow.twin) in gone:
+                flow.twin = None
         self.timers.discard(lambda key: key[0] is session or id(key[0]) in gone)
         self._share_grant()
 
@@ -166,7 +177,7 @@ class Endpoint:
             return
         last = group.words[-1]
         flow.heard(now)
-        self._arriving.on_bytes(count * (HEADER_SIZE + self.segment_size), now)
+        self._arriving.on_bytes(int(group.lengths.sum()), now)
         ask = bool((group.words[:, 0] & ASK).any())
         traffic_class = header.tag // DROP_RANKS
         flow.paths.on_arrival(
@@ -213,10 +224,9 @@ class Endpoint:
 
     def _stray_data(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
         """Data of a small operation, which the kernel joined with others of its size."""
-        width = HEADER_SIZE + self.segment_size
-        if len(data) > width:
+        if len(data) > HEADER_SIZE + MAX_SEGMENT:
             raise MalformedDatagram("length", f"data of {len(data)} bytes")
-        row = np.frombuffer(data.ljust(width, b"\0"), np.uint8)[None]
+        row = np.frombuffer(data, np.uint8)[None]
         zero, length = np.zeros(1, np.intp), np.array([len(data)], np.intp)
         batch = Received(0, [arrived_at], 1, row, zero, length)
         self._group(Group(header, wire_batch.parse(_heads(batch)), row, zero, length), batch, now)
@@ -242,6 +252,23 @@ class Endpoint:
             self._touched.add(owner)
         owner.handle_timer(timer, subject, now)
 
+    # --- within this process -------------------------------------------------------------
+
+    def exchange(self, now: float) -> None:
+        """Pass on what ranks of this process have for each other, until nothing moves any more.
+
+        Call it before `transmit`: it may set free what goes to other hosts.
+        """
+        local = [flow for flow in self.flows.values() if flow.twin is not None]
+        moved = bool(local)
+        while moved:
+            moved = False
+            for flow in local:
+                moved |= flow.deliver(now)
+                for datagram in flow.flush(now):
+                    moved = True
+                    self._control(datagram.data, now, now)
+
     # --- datagrams out -----------------------------------------------------------------
 
     def transmit(self, now: float) -> Iterator[Transmit]:
@@ -264,7 +291,7 @@ class Endpoint:
                 else:
                     flows[flow] = following
                 if batch is not None:
-                    size = len(batch.segments) * (HEADER_SIZE + self.segment_size)
+                    size = len(batch.segments) * (HEADER_SIZE + batch.segment_size)
                     left -= size
                     self.pacer.spend(size)
                     yield batch

@@ -48,6 +48,7 @@ class Flow:
     window: int  # bytes the peer lets us have in flight
     grant: int  # bytes we let the peer have in flight
     paths: Paths
+    address: str = ""  # UDP address and port of the peer's first path, for errors
     opening: int = 0  # bytes of that when it begins, and others with it
     pass_time: PassTime = field(default_factory=PassTime)
     early: EarlyData = field(default_factory=EarlyData)
@@ -60,6 +61,8 @@ class Flow:
     _probe_acked: int | None = None  # acked at the last look; None: nothing is awaited
     _probe_attempt: int = 0
     _check_at: float = 0.0  # not before
+    twin: "Flow | None" = None  # the peer's flow to us, where its session is in this process too
+    _local: list[TransferSender] = field(default_factory=list)  # for the twin, in order
 
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.index, self.token_out, self.paths)
@@ -69,11 +72,14 @@ class Flow:
     def send(self, sender: TransferSender) -> None:
         """Queue a transfer."""
         self._senders[sender.key] = sender
-        self._queue(sender)
+        if self.twin is not None:
+            self._local.append(sender)
+        else:
+            self._queue(sender)
 
     def resend(self, sender: TransferSender) -> None:
         """Queue a transfer once more from its start, unless the peer is content by now."""
-        if sender.state is not State.DONE:
+        if sender.state is not State.DONE and sender not in self._local:
             sender.restart()
             self.host.cancel_timer((self, Timer.END, sender.key))
             self._queue(sender)
@@ -110,14 +116,15 @@ class Flow:
         if self._probe_acked is None:
             self._await_credit(now)
         traffic_class = sender.traffic_class
-        credit = self.window // self._width
+        width = HEADER_SIZE + sender.segment_size
+        credit = self.window // width
         index, room, enough = self.paths.pick(traffic_class, sender.run, credit, now)
         in_flight = self.paths.in_flight(traffic_class)
         room = min(room, credit - in_flight, MAX_BATCH)
         if room <= 0 or (room < enough and in_flight):
             self._wake_by_pace(traffic_class, now)
             return None
-        limit = min(room, allowance // self._width)
+        limit = min(room, allowance // width)
         if limit <= 0:
             return None
         batch = self._batch(sender, index, limit, now)
@@ -173,6 +180,33 @@ class Flow:
             row = number - first
             words[max(row - marks, 0) : row, 0] |= ASK
             space.asked = number
+
+    # --- within one process -----------------------------------------------------------
+
+    def deliver(self, now: float) -> bool:
+        """Copy what waits for the twin straight to its place. True: something has moved.
+
+        What the twin cannot take yet waits on: it will when its READY comes.
+        """
+        waiting, self._local = self._local, []
+        for sender in waiting:
+            if sender.state is not State.DONE and not self._deliver(sender, now):
+                self._local.append(sender)
+        return len(self._local) < len(waiting)
+
+    def _deliver(self, sender: TransferSender, now: float) -> bool:
+        twin = self.twin
+        opened: Incoming | str = "early"
+        if twin is not None:
+            opened = twin.host.open_incoming(twin.rank, sender.key)
+        if opened in ("early", "unready"):
+            return False
+        if twin is not None and isinstance(opened, Incoming):
+            opened.buffer[:] = sender.payload
+            opened.receiver.fill(now)
+            twin.host.on_received(opened, now)
+        self.acknowledge(sender.key, now)  # what it refuses for good, it has or has given up
+        return True
 
     # --- data in ------------------------------------------------------------------
 
@@ -355,7 +389,10 @@ class Flow:
 
     def _check_credit(self, now: float) -> None:
         """What is in flight should be credited within a round trip: where it is not, its end
-        or the credit was lost, and the window would stay shut. Ask."""
+        or the credit was lost, and the window would stay shut. Ask. A path among others that
+        has died is found here as well: the look that Liveness takes now and then is too late."""
+        if len(self.paths) > 1:
+            self.check_paths(now)
         if not self.paths.in_flight() or not self._senders:
             self._probe_acked = None
         elif self.paths.acked != self._probe_acked:
@@ -370,7 +407,7 @@ class Flow:
         traffic_class = sender.traffic_class
         space = self.paths.space(path, traffic_class)
         if acked == space.acked or acked >= number:
-            via = (path + sender.probes) % len(self.paths)
+            via = path if not sender.probes else self.paths.for_control(sender.probes - 1)
             sender.probes += 1
             stream, operation, transfer = sender.key
             header = Header(

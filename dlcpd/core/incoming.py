@@ -64,7 +64,8 @@ class Incoming:
             segments < self.receiver.segments
         )
         full = good & (segments < whole)
-        self._grid[segments[full]] = rows[index[full], HEADER_SIZE:stop]
+        if full.any():  # else rows may be narrower: another peer's segments are shorter
+            self._grid[segments[full]] = rows[index[full], HEADER_SIZE:stop]
         short = np.flatnonzero(good & ~full)
         if len(short):
             self._tail[:] = rows[index[short[0]], HEADER_SIZE:tail]

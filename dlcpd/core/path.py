@@ -70,9 +70,15 @@ class PathSender:
         """Of the class that is served best, seconds."""
         return min((space.rtt.smoothed for space in self.spaces.values()), default=1.0)
 
+    @property
+    def suspect(self) -> bool:
+        """Whether it owed an answer at the last check: others are better."""
+        return self.stalls > 0
+
     def heard(self) -> None:
         """The peer told of this path: it carries."""
         self.answered = self.up = True
+        self.stalls = 0
 
     def check(self) -> bool:
         """Called now and then: whether the path owes an answer and should be pinged."""

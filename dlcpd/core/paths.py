@@ -111,7 +111,12 @@ class Paths:
             offers.append((index, min(space.room(now), SPRAY_QUANTUM), enough))
         roomy = [offer for offer in offers if offer[1] >= offer[2]]
         if roomy:
-            return min(roomy, key=lambda offer: (self._load[self._route[offer[0]]], -offer[1]))
+            return min(
+                roomy,
+                key=lambda offer: (
+                    self.tx[offer[0]].suspect, self._load[self._route[offer[0]]], -offer[1]
+                ),
+            )  # fmt: skip
         return max(offers, key=lambda offer: offer[1])
 
     def paced_until(self, traffic_class: int) -> float | None:
@@ -156,7 +161,7 @@ class Paths:
         the best one may just have died."""
         if len(self._carriers) == 1:  # the usual case, and asked for every control datagram
             return self._carriers[0]
-        order = sorted(self._carriers, key=lambda p: self.tx[p].smoothed_rtt)
+        order = sorted(self._carriers, key=lambda p: (self.tx[p].suspect, self.tx[p].smoothed_rtt))
         return order[attempt % len(order)]
 
     def for_credit(self) -> int:

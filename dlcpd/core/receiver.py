@@ -95,6 +95,11 @@ class TransferReceiver:
         self.ended |= ending and round_ == self.round
         return fresh
 
+    def fill(self, now: float) -> None:
+        """All segments are in."""
+        self.received[:] = True
+        self.missing, self.last_arrival, self.state = 0, now, State.COMPLETE
+
     def on_end(self, round_: int) -> None:
         """The sender says that pass `round_` is over."""
         self.ended |= round_ == self.round

@@ -510,7 +510,10 @@ class Session:
                 self._check_alive(self.flows[subject], now)
 
     def _on_deadline(self, operation: Operation) -> None:
-        text = f"{operation.label} missed its deadline; waiting for {operation.waiting_for()}"
+        text = (
+            f"{operation.label} missed its deadline; waiting for {operation.waiting_for()}. "
+            f"Where ranks may be that far apart, allow more by deadline= of the policy"
+        )
         if any(wanted.receiver is operation for wanted in self.mailbox.receivers):
             self._fail_receiver(operation, DeadlineExceeded(text))
         else:
@@ -529,10 +532,12 @@ class Session:
         if not waiting:
             return
         if self.liveness.is_lost(flow, now):
+            from_where = f" from UDP {flow.address}" if flow.address else ""
+            awaited = "; ".join(operation.waiting_for() for operation in waiting[:3])
             text = (
                 f"rank {flow.rank} on {flow.name} has not answered for "
                 f"{now - flow.heard_at:.1f} s ({flow.unanswered} pings on {len(flow.paths)} "
-                f"paths); waiting for {'; '.join(op.waiting_for() for op in waiting[:3])}"
+                f"paths){from_where}; waiting for {awaited}"
             )
             self.fail_all(flow.rank, PeerLost(text))
             return

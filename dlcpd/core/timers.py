@@ -21,7 +21,9 @@ class Timer(Enum):
     DEADLINE = auto()  # session, ticket: the operation has failed
     READY = auto()  # session, (peer, operation): repeat READY
     ALIVE = auto()  # session, peer: look after it
-    PROBE = auto()  # discovery, (flow, turn): the next hop's turn
+    ROUTE = auto()  # discovery, (flow, turn): the next hop of a search for routes
+    MTU_LOOK = auto()  # MTU discovery, flow: whether what goes out arrives
+    MTU_SEARCH = auto()  # MTU discovery, (flow, path): the next round of a search
     RELEASED = auto()  # engine, session: tell the client what was released
 
 

@@ -1,1 +1,1 @@
-"""The command `dlcpctl`: inspect daemons, measure, verify and demonstrate them."""
+"""The command `dlcpctl`: inspects daemons, and finds the commands of other packages."""

@@ -3,7 +3,6 @@
 Exit code: 0 ok, 1 failed or a promise broken, 2 bad usage, 130 interrupted.
 """
 
-import argparse
 import os
 import signal
 import sys
@@ -13,8 +12,9 @@ from typing import Final
 
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.ctl.arguments import parser
+from dlcpd.ctl.extensions import installed
+from dlcpd.ctl.grammar import check_needs
 from dlcpd.ctl.output import Output
-from dlcpd.ctl.processes import has_torch
 
 OK: Final = 0
 FAILED: Final = 1
@@ -24,10 +24,10 @@ INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell reports it
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
-    options = parser(os.environ).parse_args(arguments)
+    options = parser(os.environ, installed()).parse_args(arguments)
     before = signal.signal(signal.SIGTERM, _interrupt)  # so that what was started is stopped
     try:
-        _check_torch(options)
+        check_needs(options.full_name, options.needs)
         code: int = options.run(options, Output(options.json))
     except BadConfig as exc:
         return _complain(str(exc), USAGE)
@@ -41,15 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         signal.signal(signal.SIGTERM, before)
     return code
-
-
-def _check_torch(options: argparse.Namespace) -> None:
-    """Raises: BadConfig."""
-    if options.needs_torch and not has_torch():
-        raise BadConfig(
-            f"{options.command} starts training processes and needs torch, which {sys.executable} "
-            f"does not have: pip install 'dlcpd[client]'"
-        )
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -1,7 +1,9 @@
 """Where output goes: tables to stdout, progress to stderr, JSON to a file or stdout."""
 
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Any, TextIO
 
 from dlcpd.contract.errors import BadConfig
@@ -10,9 +12,14 @@ STDOUT = "-"  # as --json's value: JSON alone on stdout, and what people read on
 
 
 class Output:
-    """One command's way to talk."""
+    """One command's way to talk.
+
+    Raises: BadConfig when the JSON file cannot be written, before anything is measured.
+    """
 
     def __init__(self, json_to: str | None) -> None:
+        if json_to is not None and json_to != STDOUT:
+            _check_writable(Path(json_to))
         self._json_to = json_to
         self._text: TextIO = sys.stderr if json_to == STDOUT else sys.stdout
 
@@ -40,3 +47,16 @@ class Output:
                 file.write(text)
         except OSError as exc:
             raise BadConfig(f"--json {self._json_to}: cannot be written: {exc.strerror}") from exc
+
+
+def _check_writable(path: Path) -> None:
+    """Look, and leave what is there as it is: a run may still fail, or be interrupted.
+
+    Raises: BadConfig.
+    """
+    if path.is_dir():
+        raise BadConfig(f"--json {path}: is a folder; name a file")
+    if not path.parent.is_dir():
+        raise BadConfig(f"--json {path}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise BadConfig(f"--json {path}: user id {os.getuid()} may not write there")

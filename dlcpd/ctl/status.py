@@ -22,6 +22,7 @@ from dlcpd.contract.messages import (
     StatusRequest,
     Welcome,
 )
+from dlcpd.core.path_mtu import LEAST_MTU, State
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
 from dlcpd.io.seqpacket import decode_untrusted, encode
@@ -48,7 +49,7 @@ def query(path: str, ledger: int) -> dict[str, Any]:
             ) from exc
         except OSError as exc:
             raise DaemonUnavailable(
-                f"{path}: no daemon answers ({exc.strerror}); start it (systemctl start dlcpd), "
+                f"{path}: no daemon answers ({exc.strerror}); start it (dlcpd --config FILE), "
                 f"or give its socket with --socket"
             ) from exc
     assert isinstance(answer, Status)  # noqa: S101  # _ask checked it
@@ -128,19 +129,20 @@ def _counters(whose: str, counters: dict[str, int]) -> Iterator[str]:
 
 def _ledger(sessions: dict[str, Any]) -> Iterator[str]:
     rows = [
-        [row["operation"], row["name"], row["sender"], row["owner"], row["chunk"], row["segments"],
+        [row["operation"], row["name"], row["sender"], row["owner"], row["transfer"],
+         row["segments"],
          " ".join(f"{path}:{count}" for path, count in row["paths"].items()) or None]
         for session in sessions.values() for row in session["ledger"]
     ]  # fmt: skip
     if rows:
         yield "ledger: segments given up, newest last"
-        header = ("operation", "name", "sender", "owner", "chunk", "segments", "by path")
+        header = ("operation", "name", "sender", "owner", "transfer", "segments", "by path")
         yield table.render(header, rows, left=0)
 
 
 PEER_HEADER: Final = (
-    "job", "rank", "host", "state", "path", "data", "via", "sent", "lost", "rtt(us)", "window",
-    "missing", "is", "last words",
+    "job", "rank", "host", "state", "path", "data", "via", "mtu", "sent", "lost", "rtt(us)",
+    "window", "missing", "is", "last words",
 )  # fmt: skip
 
 
@@ -164,13 +166,20 @@ def _condition(path: dict[str, Any]) -> str | None:
     return "down" if not path.get("up", True) else "gray" if path.get("gray") else "up"
 
 
+def _mtu(path: dict[str, Any]) -> str | None:
+    """Bytes of the largest packet that is known to pass; None where none is yet."""
+    if path.get("mtu_search") == State.BLOCKED.value:
+        return f"<{LEAST_MTU}"
+    return str(path["mtu"]) if path.get("mtu") else None
+
+
 def _peer_row(job: str, peer: dict[str, Any], number: int, path: dict[str, Any]) -> list[Any]:
     data = peer["data"][number] if number < len(peer["data"] or []) else None
     rtt = path.get("rtt")
     return [
         job, peer["rank"], peer["host"], peer["state"], number,
         f"{data[0]}:{data[1]}" if data else None, " ".join(path.get("hops", [])) or None,
-        path.get("sent"), path.get("lost"),
+        _mtu(path), path.get("sent"), path.get("lost"),
         f"{rtt * 1e6:.0f}" if rtt else None, path.get("congestion_window"), path.get("missing"),
         _condition(path), peer["last_words"] or None,
     ]  # fmt: skip

@@ -11,14 +11,14 @@ from typing import Any, Final
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.messages import MAX_ARENA
 from dlcpd.contract.schema import flag, integer, one_of, problem, real, string
+from dlcpd.core.path_mtu import BASE, MAX_SEGMENT, UNIT
 from dlcpd.core.wire import MAX_PATHS, MAX_SEGMENTS
 from dlcpd.io.config import EngineConfig
 
-AUTO: Final = "auto"  # an address: that of the default route, or loopback without one
+# an address: that of the default route, or loopback without one; a size: what paths carry
+AUTO: Final = "auto"
 ANYONE: Final = "*"  # in allowed_users: the socket's mode and group decide
 MAX_USERS: Final = 256  # entries of allowed_users; more is a group's job
-MAX_SEGMENT: Final = 8896  # bytes; 8896 + 32 + 48 (IPv6 and UDP) fit a 9000-byte MTU
-SEGMENT_UNIT: Final = 64  # bytes; a multiple of every dtype, and of a cache line
 _ENGINE: Final = EngineConfig()  # one place for defaults: here they are only repeated
 
 
@@ -38,7 +38,9 @@ class DaemonTable:
     socket: str = string(107, "/run/dlcpd/dlcpd.sock")  # sun_path holds 107 bytes
     control_address: str = string(45, AUTO)  # where peers' controls reach this one
     control_port: int = integer(0, 65535, 0)  # TCP; 0 = any: clients publish the real one
-    # user ids or names; () = the daemon's own user; root always may
+    # group id or name that the socket file gets, with mode 0660; "" = the daemon's own
+    socket_group: int | str = field(default="", metadata={"type": object})
+    # user ids or names; () = those of socket_group, or the daemon's own user; root always may
     allowed_users: tuple[int | str, ...] = field(default=(), metadata={"type": tuple})
     max_sessions: int = integer(1, 1024, 64)  # ranks served at once; 8 GPUs x 8 jobs
     max_arena_bytes: int = integer(1 << 16, MAX_ARENA, MAX_ARENA)  # per session, sparse
@@ -55,10 +57,10 @@ class NetworkTable:
     # source ports per path: ECMP hashes each to a route of its own, if chance will; equal on
     # all hosts of a job; one keeps bursts long where there is one route
     entropy: int = integer(1, MAX_PATHS, 1)
-    # payload bytes of a datagram; equal on all hosts of a job
-    segment_size: int = integer(64, MAX_SEGMENT, _ENGINE.segment_size)
-    # segments of a chunk, the unit of deadline and bound; equal on all hosts of a job
-    chunk_segments: int = integer(1, MAX_SEGMENTS, _ENGINE.chunk_segments)
+    # largest payload of a datagram that is tried, bytes; "auto" = what each path carries
+    segment_size: int | str = field(default=AUTO, metadata={"type": object})
+    # bytes of a chunk, the unit of deadline and bound; equal on all hosts of a job
+    chunk_bytes: int = integer(UNIT, MAX_SEGMENTS * BASE, _ENGINE.chunk_bytes)
     # bytes asked for per socket; net.core.rmem_max caps it
     receive_buffer: int = integer(1 << 16, 1 << 30, _ENGINE.receive_buffer)
     window: int = integer(1 << 16, 1 << 30, _ENGINE.window)  # bytes in flight to one peer
@@ -73,6 +75,11 @@ class NetworkTable:
     alarm_loss: float = real(0.0, 1.0, _ENGINE.alarm_loss)  # fraction that makes a path gray
     peer_timeout: float = real(0.05, 60.0, _ENGINE.peer_timeout)  # seconds of a peer's silence
 
+    @property
+    def largest_segment(self) -> int:
+        """Payload bytes that no datagram of this host exceeds."""
+        return self.segment_size if isinstance(self.segment_size, int) else MAX_SEGMENT
+
 
 @dataclass(frozen=True, slots=True)
 class ChecksTable:
@@ -86,7 +93,8 @@ class ChecksTable:
 class InjectTable:
     """[inject]: faults made on purpose, for tests and demonstrations."""
 
-    loss: float = real(0.0, 0.9, _ENGINE.inject_loss)  # fraction of arriving datagrams
+    # fraction of arriving datagrams; 1 = none arrives, as behind a firewall
+    loss: float = real(0.0, 1.0, _ENGINE.inject_loss)
     seed: int = integer(0, 1 << 32, _ENGINE.inject_seed)  # the same seed loses the same datagrams
 
 
@@ -125,6 +133,7 @@ def parse(text: str, source: str) -> Config:
         _refuse_unknown(document, [f.name for f in fields(Config)], "table [{}]")
         network = NetworkTable(**_table(NetworkTable, document, "network"))
         _check_entropy(network)
+        _check_chunk(network)
         return Config(
             daemon=DaemonTable(**_table(DaemonTable, document, "daemon")),
             network=network,
@@ -141,6 +150,16 @@ def _check_entropy(network: NetworkTable) -> None:
         raise BadConfig(
             f"[network] entropy: {network.entropy} source ports on each of {len(network.paths)} "
             f"paths make {sockets}, at most {MAX_PATHS}"
+        )
+
+
+def _check_chunk(network: NetworkTable) -> None:
+    """A chunk's bitmap has a bit for each segment, however small a path makes them."""
+    most = MAX_SEGMENTS * min(network.largest_segment, BASE)
+    if network.chunk_bytes > most:
+        raise BadConfig(
+            f"[network] chunk_bytes: {network.chunk_bytes} is above {most}, which is "
+            f"{MAX_SEGMENTS} segments of {min(network.largest_segment, BASE)} bytes"
         )
 
 
@@ -163,7 +182,7 @@ def _checked(kind: Any, table: dict[str, Any], where: str) -> dict[str, Any]:
     """Keyword arguments for `kind`, every value checked."""
     rules = {f.name: f.metadata for f in fields(kind)}
     _refuse_unknown(table, list(rules), f"key {{}} in {where}")
-    values = {}
+    values: dict[str, Any] = {}
     for key, given in table.items():
         value = float(given) if rules[key]["type"] is float and type(given) is int else given
         special = _SPECIAL.get(key)
@@ -188,9 +207,19 @@ def _address(value: Any, where: str) -> str:
     return str(address)
 
 
-def _segment_size(value: Any, where: str) -> int:
-    rule = {"type": int, "low": SEGMENT_UNIT, "high": MAX_SEGMENT}
-    if wrong := problem(value, rule) or (value % SEGMENT_UNIT and f"{value} is no multiple of 64"):
+def _segment_size(value: Any, where: str) -> int | str:
+    if value == AUTO:
+        return AUTO
+    return _whole_units(value, where, UNIT, MAX_SEGMENT)
+
+
+def _chunk_bytes(value: Any, where: str) -> int:
+    return _whole_units(value, where, UNIT, MAX_SEGMENTS * BASE)
+
+
+def _whole_units(value: Any, where: str, low: int, high: int) -> int:
+    rule = {"type": int, "low": low, "high": high}
+    if wrong := problem(value, rule) or (value % UNIT and f"{value} is no multiple of {UNIT}"):
         raise BadConfig(f"{where}: {wrong}")
     return int(value)
 
@@ -202,6 +231,13 @@ def _users(value: Any, where: str) -> tuple[int | str, ...]:
         if type(user) not in (int, str) or user == "" or (type(user) is int and user < 0):
             raise BadConfig(f"{where}: {user!r} is neither a user id nor a name")
     return tuple(value)
+
+
+def _group(value: Any, where: str) -> int | str:
+    if type(value) is not str and not (type(value) is int and value >= 0):
+        raise BadConfig(f"{where}: {value!r} is neither a group id nor a name")
+    group: int | str = value
+    return group
 
 
 def _paths(value: Any, where: str) -> tuple[LocalPath, ...]:
@@ -218,6 +254,8 @@ _SPECIAL: Final = {
     "address": _address,
     "control_address": _address,
     "segment_size": _segment_size,
+    "chunk_bytes": _chunk_bytes,
     "allowed_users": _users,
+    "socket_group": _group,
     "paths": _paths,
 }

@@ -13,6 +13,7 @@ from dlcpd.contract.errors import (
     SessionClosed,
 )
 from dlcpd.core.health import PathState
+from dlcpd.core.path_mtu import LEAST_MTU
 from dlcpd.daemon import log
 from dlcpd.daemon.engine_process import EngineProcess
 from dlcpd.daemon.membership import Link, LinkInput, LinkState
@@ -25,6 +26,7 @@ from dlcpd.io.commands import (
     LaneClosed,
     OperationFailed,
     PathChanged,
+    PathMtuChanged,
     PeerGone,
     SessionBroken,
 )
@@ -86,8 +88,25 @@ class Dispatch:
                 if session := self._sessions.numbered(number):
                     tell = log.info if state in GOOD_NEWS else log.warning
                     tell(state, session=session, peer=rank, path=path, loss=round(loss, 5))
+            case PathMtuChanged():
+                self._mtu_changed(event)
             case _:
                 log.error("engine_event_unknown", event_kind=type(event).__name__)
+
+    def _mtu_changed(self, news: PathMtuChanged) -> None:
+        session = self._sessions.numbered(news.session)
+        if session is None:
+            return
+        fields = {"session": session, "peer": news.rank, "path": news.path}
+        if not news.mtu:
+            log.warning(
+                "path_mtu_too_small", **fields, least=LEAST_MTU,
+                text="small datagrams arrive and larger ones do not: raise the links' MTU",
+            )  # fmt: skip
+        elif news.mtu < news.before:
+            log.warning("path_mtu_fell", **fields, mtu=news.mtu, before=news.before)
+        else:
+            log.info("path_mtu", **fields, mtu=news.mtu)
 
     def _operation_failed(self, session: Session, event: OperationFailed) -> None:
         log.warning(

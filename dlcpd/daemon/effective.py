@@ -48,8 +48,8 @@ def engine_config(config: Config) -> EngineConfig:
             for path in network.paths
             for number in range(network.entropy)
         ),
-        segment_size=network.segment_size,
-        chunk_segments=network.chunk_segments,
+        segment_size=network.largest_segment,
+        chunk_bytes=network.chunk_bytes,
         receive_buffer=network.receive_buffer,
         window=network.window,
         offload=network.offload,

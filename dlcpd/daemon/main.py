@@ -6,11 +6,9 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
-
-import uvloop
 
 from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig, DlcpError
@@ -19,6 +17,14 @@ from dlcpd.daemon.config import Config, DaemonTable, load
 from dlcpd.daemon.effective import resolved, to_toml
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.service import Service
+
+new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+try:
+    import uvloop
+except ModuleNotFoundError:  # not built for this Python: control is slower, data is not
+    pass
+else:
+    new_event_loop = uvloop.new_event_loop
 
 CLEAN: Final = 0
 FAILED: Final = 1
@@ -54,7 +60,7 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     log.configure(config.daemon.log_level, config.daemon.log_format)
     client = inherited_socket(options.session_fd) if options.embedded else None
     service = Service(resolved(config), os.environ, engine_command)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(service.run(client))
 
 

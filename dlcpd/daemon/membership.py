@@ -18,8 +18,7 @@ MAX_NAMED: Final = 8  # ranks listed in one error; the number of the rest follow
 # field of a hello -> where an operator makes it equal
 AGREED: Final = {
     "world_size": "start every rank with the same world size",
-    "segment_size": "make [network] segment_size equal on both hosts",
-    "chunk_segments": "make [network] chunk_segments equal on both hosts",
+    "chunk_bytes": "make [network] chunk_bytes equal on both hosts",
     "digest_every": "make [checks] digest_every equal on both hosts",
 }
 

@@ -57,8 +57,7 @@ class PeerHello:
     token: int = integer(1, (1 << 64) - 1)  # to be put into data for the sender
     endpoints: list[list[Any]] = rows(MAX_PATHS, str, int)  # noqa: RUF009  # UDP, one per path
     world_size: int = integer(0, 1 << 16)
-    segment_size: int = integer(0, 1 << 16)
-    chunk_segments: int = integer(0, 1 << 16)
+    chunk_bytes: int = integer(0, 1 << 30)
     digest_every: int = integer(0, 1 << 20)
 
 

@@ -3,66 +3,66 @@
 import asyncio
 import contextlib
 import os
-import pwd
 import socket
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig, DlcpError, NotPermitted, TooMany
 from dlcpd.daemon import log
-from dlcpd.daemon.config import ANYONE
+from dlcpd.daemon.access import Access
 from dlcpd.daemon.connection import Connection, Reception, credentials, refusal
 from dlcpd.io.seqpacket import encode, receive_packet, send_packet
 
-MODE_MASK: Final = 0o117  # the socket file gets mode 0660
 BACKLOG: Final = 64  # connections not yet accepted; they wait, they are not refused
 SPARE_CONNECTIONS: Final = 64  # beyond max_sessions: status requests and clients not yet joined
 PARTING: Final = 1.0  # seconds a refused connection stays open, so that the answer can be read
-ROOT: Final = 0
 
 
-def allowed_ids(users: Iterable[int | str]) -> frozenset[int] | None:
-    """User ids that may connect; None: everyone whom the socket's mode lets.
-
-    Raises: BadConfig for a name nobody has.
-    """
-    users = tuple(users) or (os.getuid(),)
-    if ANYONE in users:
-        return None
-    return frozenset({ROOT} | {_user_id(user) for user in users})
-
-
-def _user_id(user: int | str) -> int:
-    if isinstance(user, int):
-        return user
-    try:
-        return pwd.getpwnam(user).pw_uid
-    except KeyError:
-        raise BadConfig(f"[daemon] allowed_users: this host has no user {user!r}") from None
-
-
-def listen(path: Path) -> socket.socket:
+def listen(path: Path, access: Access) -> socket.socket:
     """A listening SEQPACKET socket at `path`; a stale file there is replaced.
 
-    Raises: AddressUnavailable.
+    Its directory is made if only that is missing, as /run/dlcpd is after each start of a host.
+
+    Raises: AddressUnavailable; BadConfig for a group that this user may not give it.
     """
+    _make_directory(path.parent)
     _clear(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    mask = os.umask(MODE_MASK)  # not chmod: nobody may connect in between
     try:
         sock.bind(str(path))
-        sock.listen(BACKLOG)
+        _protect(path, access)
+        sock.listen(BACKLOG)  # nobody can connect before: the file has its mode and group by now
     except OSError as exc:
         sock.close()
-        raise AddressUnavailable(
-            f"[daemon] socket {path}: {exc.strerror or exc}; "
-            f"its directory must exist and be writable"
-        ) from exc
-    finally:
-        os.umask(mask)
+        raise AddressUnavailable(f"[daemon] socket {path}: {exc.strerror or exc}") from exc
+    except BadConfig:
+        sock.close()
+        path.unlink()
+        raise
     sock.setblocking(False)
     return sock
+
+
+def _protect(path: Path, access: Access) -> None:
+    path.chmod(access.mode)
+    try:
+        os.chown(path, -1, access.group)
+    except PermissionError as exc:
+        raise BadConfig(
+            f"[daemon] socket_group: user id {os.getuid()} may not give {path} to group id "
+            f"{access.group}: run dlcpd as root or as a member of that group"
+        ) from exc
+
+
+def _make_directory(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o755, exist_ok=True)
+    except OSError as exc:
+        raise AddressUnavailable(
+            f"[daemon] socket: its directory {folder} is not there and cannot be made: "
+            f"{exc.strerror}; make it for user id {os.getuid()} (install -d -o {os.getuid()} "
+            f"{folder}), or choose a socket= elsewhere"
+        ) from exc
 
 
 def _clear(path: Path) -> None:

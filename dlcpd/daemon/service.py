@@ -14,6 +14,7 @@ from dlcpd import __version__
 from dlcpd.contract.errors import DaemonLost, DaemonUnavailable, DlcpError
 from dlcpd.contract.messages import VERSION, Welcome
 from dlcpd.daemon import log
+from dlcpd.daemon.access import Access
 from dlcpd.daemon.config import Config
 from dlcpd.daemon.connection import Connection, Reception
 from dlcpd.daemon.dispatch import Dispatch
@@ -22,7 +23,7 @@ from dlcpd.daemon.engine_process import ENGINE, EngineProcess
 from dlcpd.daemon.notify import notify
 from dlcpd.daemon.peer_messages import PeerMessage
 from dlcpd.daemon.peers import Peers
-from dlcpd.daemon.server import SPARE_CONNECTIONS, Server, allowed_ids, listen
+from dlcpd.daemon.server import SPARE_CONNECTIONS, Server, listen
 from dlcpd.daemon.sessions import Sessions, Terms
 from dlcpd.daemon.status import Facts, report
 from dlcpd.io.commands import EngineReady, Event
@@ -61,12 +62,13 @@ class Service:
         """
         asyncio.get_running_loop().set_exception_handler(self._unexpected)
         parent = os.getppid()  # now: it may end while the engine starts
-        users = allowed_ids(self._config.daemon.allowed_users)
+        daemon = self._config.daemon
+        access = Access.configured(daemon.allowed_users, daemon.socket_group)
         self._install_signals(embedded=session_socket is not None)
         ready = await self._engine.start(engine_config(self._config), self._environ)
         try:
-            self._compose(ready, users)
-            self._open_door(session_socket, parent)
+            self._compose(ready, access.users)
+            self._open_door(session_socket, access, parent)
         except DlcpError:
             await self._engine.stop(0.0)
             if self._peers:
@@ -112,21 +114,20 @@ class Service:
             host=self._config.daemon.host,
             endpoints=ready.endpoints,
             agreed={
-                "segment_size": network.segment_size,
-                "chunk_segments": network.chunk_segments,
+                "chunk_bytes": network.chunk_bytes,
                 "digest_every": self._config.checks.digest_every,
             },
             max_sessions=self._config.daemon.max_sessions,
             max_arena_bytes=self._config.daemon.max_arena_bytes,
         )
 
-    def _open_door(self, session_socket: socket.socket | None, parent: int) -> None:
+    def _open_door(self, session_socket: socket.socket | None, access: Access, parent: int) -> None:
         """Listen, or serve the one client that is there already.
 
-        Raises: AddressUnavailable.
+        Raises: AddressUnavailable, BadConfig.
         """
         if session_socket is None:
-            self._server.serve(listen(Path(self._config.daemon.socket)))
+            self._server.serve(listen(Path(self._config.daemon.socket), access))
             return
         self._only = self._server.adopt(session_socket)
         self._watch_parent(parent)

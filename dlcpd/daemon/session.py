@@ -39,7 +39,7 @@ class Session:
     broken: str = ""  # why every further operation fails
     parted: bool = False  # the peers were told that it ended
     descriptors: list[int] = field(default_factory=list)  # arena, engine's lane, client's lane
-    timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    timers: dict[str, asyncio.Handle] = field(default_factory=dict)
 
     @property
     def name(self) -> tuple[str, int]:

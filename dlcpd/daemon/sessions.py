@@ -100,7 +100,10 @@ class Sessions:
             raise
         self._by_name[session.name] = self._by_number[session.number] = session
         session.timers["expire"] = self._loop.call_later(request.timeout, self._expire, session)
-        self._retry(session, RETRY_FIRST)
+        if links:
+            self._retry(session, RETRY_FIRST)
+        else:  # nobody's hello will complete it
+            session.timers["alone"] = self._loop.call_soon(self.open_if_complete, session)
         return session
 
     def hello(self, session: Session, link: Link) -> None:

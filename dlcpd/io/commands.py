@@ -127,6 +127,17 @@ class PathChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class PathMtuChanged:
+    """What a path towards a peer carries is known, or is no longer what it was."""
+
+    session: int
+    rank: int  # the peer
+    path: int
+    mtu: int  # bytes of the largest packet that passes; 0: not even 1,280 do
+    before: int  # likewise; 0 = it was not known
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Answer to ReportRequest."""
 
@@ -135,14 +146,22 @@ class Report:
 
 Command = OpenSession | CloseSession | PeerGone | AbortOperation | ReportRequest | Stop
 Event = (
-    EngineReady | EngineFailed | LaneClosed | OperationFailed | SessionBroken | PathChanged | Report
+    EngineReady
+    | EngineFailed
+    | LaneClosed
+    | OperationFailed
+    | SessionBroken
+    | PathChanged
+    | PathMtuChanged
+    | Report
 )
 
 _KINDS: dict[str, type[Command | Event]] = {
     kind.__name__: kind
     for kind in (
         OpenSession, CloseSession, PeerGone, AbortOperation, ReportRequest, Stop,
-        EngineReady, EngineFailed, LaneClosed, OperationFailed, SessionBroken, PathChanged, Report,
+        EngineReady, EngineFailed, LaneClosed, OperationFailed, SessionBroken, PathChanged,
+        PathMtuChanged, Report,
     )
 }  # fmt: skip
 

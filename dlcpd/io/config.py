@@ -4,6 +4,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Self
 
+from dlcpd.core.path_mtu import MAX_SEGMENT
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
@@ -11,9 +13,9 @@ class EngineConfig:
 
     host: str = "localhost"  # name of this host in errors and reports
     paths: tuple[tuple[str, int], ...] = (("127.0.0.1", 0),)  # (local address, UDP port); 0 = any
-    segment_size: int = 1408  # payload bytes per datagram; 1408 + 32 + 48 (IPv6) <= MTU 1500
-    chunk_segments: int = (
-        1440  # 1.9 MiB, one largest batch: Python costs per batch, caches per byte
+    segment_size: int = MAX_SEGMENT  # largest payload of a datagram that is tried on any path
+    chunk_bytes: int = (
+        1440 * 1408  # 1.9 MiB, one largest batch: Python costs per batch, caches per byte
     )
     receive_buffer: int = 32 << 20  # bytes asked for per socket; the kernel may grant less
     window: int = 8 << 20  # bytes one peer may have in flight: 100 Gb/s times 600 us of round trip

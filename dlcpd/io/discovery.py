@@ -9,7 +9,7 @@ from dlcpd.core.flow import Flow
 from dlcpd.core.route_search import Address, RouteSearch
 from dlcpd.core.timers import Timer
 from dlcpd.core.wire import Header, Kind
-from dlcpd.io.route_probe import RouteProbe
+from dlcpd.io.route_probe import IcmpNews, RouteProbe
 
 INTERVAL: Final = 0.1  # seconds between probes of one round trip's hops: gentle on ICMP limits
 
@@ -52,9 +52,7 @@ class Discovery:
 
     def _start(self, index: int, now: float) -> None:
         self._busy.add(index)
-        for path in self._paths:
-            path.probe.open()
-        self._endpoint.timers.set((self, Timer.PROBE, (index, 0)), now)
+        self._endpoint.timers.set((self, Timer.ROUTE, (index, 0)), now)
 
     def handle_timer(self, timer: Timer, subject: tuple[int, int], now: float) -> None:
         """The next hop's turn, once the last one had its time."""
@@ -68,7 +66,7 @@ class Discovery:
         for number in search.probes():
             ping = Header(Kind.PING, flow.token_out, round=search.hop, path=number)
             self._paths[number].probe.send(ping.pack(), search.hop, search.aims[number])
-        self._endpoint.timers.set((self, Timer.PROBE, (index, turn + 1)), now + INTERVAL)
+        self._endpoint.timers.set((self, Timer.ROUTE, (index, turn + 1)), now + INTERVAL)
 
     def _advance(self, flow: Flow, search: RouteSearch) -> bool:
         routes, aims = flow.paths.routes.groups(), list(search.aims)
@@ -81,21 +79,15 @@ class Discovery:
         return goes_on
 
     def _end(self, index: int) -> None:
-        if index not in self._busy:
-            return
         self._busy.discard(index)
-        if not self._busy:
-            for path in self._paths:
-                path.probe.close()
 
-    def on_answers(self, path: Path) -> None:
-        """The error queue of a path's socket has something."""
-        for data, router in path.probe.answers():
-            try:
-                header = Header.unpack_untrusted(data)
-            except MalformedDatagram:
-                continue  # quoted too short, or none of ours
-            for index in self._busy:
-                flow = self._endpoint.flows[index]
-                if flow.token_out == header.token and header.kind is Kind.PING:
-                    self._searches[index].on_answer(header.path, header.round, router)
+    def on_answer(self, news: IcmpNews) -> None:
+        """A router sent a datagram back."""
+        try:
+            header = Header.unpack_untrusted(news.quoted)
+        except MalformedDatagram:
+            return  # quoted too short, or none of ours
+        for index in self._busy:
+            flow = self._endpoint.flows[index]
+            if flow.token_out == header.token and header.kind is Kind.PING:
+                self._searches[index].on_answer(header.path, header.round, news.router)

@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Final
 
 from dlcpd.collectives.accounts import Accounts
@@ -32,12 +33,14 @@ from dlcpd.core.events import (
 )
 from dlcpd.core.health import PathState
 from dlcpd.core.pacing import Pacer
+from dlcpd.core.path_mtu import BASE
 from dlcpd.core.timers import Timer
 from dlcpd.io import commands
 from dlcpd.io.client import Client
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.discovery import Discovery
 from dlcpd.io.lane import Lane
+from dlcpd.io.mtu_discovery import MtuDiscovery, MtuNews
 from dlcpd.io.report import bounded_report
 from dlcpd.io.submission import Submissions
 from dlcpd.io.udp import UdpPath
@@ -58,7 +61,7 @@ class Engine:
         """Raises AddressUnavailable."""
         self.config = config
         self.control = control
-        self.endpoint = Endpoint(config.segment_size, 0, Pacer(config.rate_limit_bps))
+        self.endpoint = Endpoint(min(BASE, config.segment_size), 0, Pacer(config.rate_limit_bps))
         self.paths = [
             UdpPath(index, config, self.endpoint.counters) for index in range(len(config.paths))
         ]
@@ -67,9 +70,10 @@ class Engine:
         self.endpoint.max_window = config.window
         self.endpoint.congestion_control = config.congestion_control
         self.endpoint.alarm_loss = config.alarm_loss
-        scratch = ScratchPool(config.chunk_segments * config.segment_size)
+        scratch = ScratchPool(config.chunk_bytes)
         self._submissions = Submissions(config, scratch)
         self.discovery = Discovery(self.endpoint, self.paths)
+        self.mtu = MtuDiscovery(self.endpoint, self.paths, config.segment_size, self._mtu_changed)
         self.clients: dict[int, Client] = {}
         self.stop_at: float | None = None
         self._epoll = select.epoll()
@@ -106,6 +110,7 @@ class Engine:
 
     def _pump(self, now: float) -> None:
         """Everything that wants to leave: control first, then data, then answers to clients."""
+        self.endpoint.exchange(now)
         blocked = any(path.backlog for path in self.paths)
         batches = iter(()) if blocked else self.endpoint.transmit(now)
         batch = next(batches, None)
@@ -113,6 +118,9 @@ class Engine:
         while batch is not None:
             path = self.paths[batch.path]
             path.send(batch)
+            self.mtu.watch(batch.peer, now)
+            if path.too_big:
+                self.mtu.on_refused(path, now)
             if path.backlog:
                 self._epoll.modify(path, select.EPOLLIN | select.EPOLLOUT)
                 break
@@ -144,18 +152,30 @@ class Engine:
     def _path_handler(self, path: UdpPath) -> Callable[[int, float], None]:
         def handle(mask: int, now: float) -> None:
             if mask & select.EPOLLERR:
-                self.discovery.on_answers(path)
+                self._on_icmp(path, now)
             if mask & select.EPOLLOUT and path.send_backlog():
                 self._epoll.modify(path, select.EPOLLIN)
             for _ in range(BATCHES_PER_WAKE):
-                batch = path.receive()
-                if batch is None:
+                batches = path.receive()
+                if not batches:
                     return
-                self.endpoint.receive(batch, now)
-                if path.drained and len(batch.index):
+                for batch in batches:
+                    batch.strays = self.mtu.take(path, batch.strays, now)
+                    self.endpoint.receive(batch, now)
+                if path.drained and any(len(batch.index) for batch in batches):
                     return  # else it was control, and what follows it is here by now
 
         return handle
+
+    def _on_icmp(self, path: UdpPath, now: float) -> None:
+        for news in path.probe.answers():
+            if news.mtu:
+                self.mtu.on_icmp(path, news, now)
+            else:
+                self.discovery.on_answer(news)
+
+    def _mtu_changed(self, news: MtuNews) -> None:
+        self._emit(commands.PathMtuChanged(**asdict(news)))
 
     # --- clients -------------------------------------------------------------------------
 
@@ -210,6 +230,7 @@ class Engine:
                     self.endpoint.timers.set((self, Timer.RELEASED, lane.session), at)
                 lane.released.append(number)
             case OperationFailed(_, ticket, code, text, stream, number, ranks):
+                text += self.mtu.trouble(event.session, self.config.host)
                 self._send(lane, Failed(ticket, code, text))
                 if ranks:
                     self._emit(
@@ -219,10 +240,12 @@ class Engine:
                     )
             case PathNews(_, rank, path, state, loss):
                 self._emit(commands.PathChanged(lane.session, rank, path, state.value, loss))
+                flow = self.endpoint.sessions[lane.session].flows[rank]
+                self.mtu.refresh(flow)
                 if state is PathState.UP:
-                    flow = self.endpoint.sessions[lane.session].flows[rank]
                     self.discovery.repeat(flow, time.monotonic())
             case SessionBroken(_, rank, code, text):
+                text += self.mtu.trouble(event.session, self.config.host)
                 self._send(lane, Failed(0, code, text))
                 self._emit(commands.SessionBroken(lane.session, rank, code, text))
 
@@ -257,6 +280,7 @@ class Engine:
             self.paths[control.path].send_control(control)
         for flow in session.flows.values():
             self.discovery.forget(flow)
+            self.mtu.forget(flow)
             for path in self.paths:
                 path.disconnect(flow.index)
         self.endpoint.close_session(number)
@@ -298,7 +322,9 @@ class Engine:
             case commands.ReportRequest(ledger):
                 self._emit(
                     commands.Report(
-                        bounded_report(self.endpoint, self.paths, self._accounts(), ledger)
+                        bounded_report(
+                            self.endpoint, self.paths, self.mtu, self._accounts(), ledger
+                        )
                     )
                 )
             case commands.Stop(drain):
@@ -323,7 +349,10 @@ class Engine:
         for peer in ask.peers:
             flow = session.flows[peer["rank"]]
             endpoints = [(host, port) for host, port in peer["endpoints"]]
+            host, port = endpoints[0]
+            flow.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             self.discovery.begin(flow, endpoints, time.monotonic())
+            self.mtu.begin(ask.session, flow, endpoints, time.monotonic())
         client = self.clients[ask.session] = Client(lane, session, self._submissions)
         self._watch(lane, self._lane_handler(client))
 

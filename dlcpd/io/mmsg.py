@@ -32,6 +32,9 @@ UDP_GRO: Final = 104
 SO_RCVBUFFORCE: Final = 33
 SO_SNDBUFFORCE: Final = 32
 SO_TIMESTAMPNS: Final = 35
+_IP_MTU_DISCOVER, _IP_MTU = 10, 14  # linux/in.h; Python 3.11 has no names for these
+_IPV6_MTU_DISCOVER, _IPV6_MTU = 23, 24  # linux/in6.h
+_PMTUDISC_PROBE: Final = 3  # the same for both
 MSG_DONTWAIT: Final = int(socket.MSG_DONTWAIT)
 
 
@@ -83,3 +86,36 @@ def tos_control(family: int, tos: int) -> NDArray[np.uint8]:
     else:
         level, kind = socket.IPPROTO_IPV6, socket.IPV6_TCLASS
     return np.frombuffer(struct.pack("<QiiiI", 20, level, kind, tos, 0), np.uint8).copy()
+
+
+def segment_control(size: int) -> NDArray[np.uint8]:
+    """A control message that has the kernel cut a burst into datagrams of `size` bytes."""
+    packed = struct.pack("<QiiHHI", 18, socket.IPPROTO_UDP, UDP_SEGMENT, size, 0, 0)
+    return np.frombuffer(packed, np.uint8).copy()
+
+
+def never_fragment(sock: socket.socket) -> None:
+    """Send with "don't fragment", whatever path MTU the kernel believes in: only the device's
+    own limits a datagram, and what probes find is ours to keep (RFC 8899, ip(7))."""
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
+
+
+def route_mtu(local: str, remote: str) -> int:
+    """Bytes of the largest packet that the kernel would send from `local` to `remote`; 0 when
+    there is no route. It asks the routing table, and sends nothing."""
+    family = socket.AF_INET6 if ":" in local else socket.AF_INET
+    level, option = (
+        (socket.IPPROTO_IPV6, _IPV6_MTU)
+        if family == socket.AF_INET6
+        else (socket.IPPROTO_IP, _IP_MTU)
+    )
+    with socket.socket(family, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.bind((local, 0))
+            asking.connect((remote, 9))
+            return asking.getsockopt(level, option)
+        except OSError:
+            return 0

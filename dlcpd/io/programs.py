@@ -7,6 +7,7 @@ from dlcpd.collectives.order import Group
 from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.messages import Submit
 from dlcpd.core.layers import MILLION
+from dlcpd.core.path_mtu import BASE
 from dlcpd.core.session import Session
 from dlcpd.io.config import EngineConfig
 from dlcpd.numerics.elements import STORAGE
@@ -32,8 +33,8 @@ def chosen(ask: Submit, group: Group, session: Session, config: EngineConfig) ->
 
     Raises: BadMessage, where sizes do not fit each other, or the schedule is none.
     """
-    place = Place(group.rank, _hosts(group, session), config.chunk_segments * config.segment_size)
-    task = _task(ask, group, config)
+    place = Place(group.rank, _hosts(group, session), config.chunk_bytes)
+    task = _task(ask, group)
 
     def receiving(sender: int) -> Program:
         return choose.choose(replace(task, peer=sender), place).program
@@ -56,7 +57,7 @@ def _hosts(group: Group, session: Session) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(places) for places in hosts.values())
 
 
-def _task(ask: Submit, group: Group, config: EngineConfig) -> Task:
+def _task(ask: Submit, group: Group) -> Task:
     """Raises: BadMessage."""
     item = STORAGE[ask.dtype].itemsize
     given, wanted = ask.input_count, ask.output_count
@@ -75,15 +76,15 @@ def _task(ask: Submit, group: Group, config: EngineConfig) -> Task:
         sizes=own.get(what, ()),
         root=root,
         peer=root,
-        lossy=_may_lose(ask, given * item, config),
+        lossy=_may_lose(ask, given * item),
         sends=to_each,
         receives=from_each,
     )
 
 
-def _may_lose(ask: Submit, size: int, config: EngineConfig) -> bool:
+def _may_lose(ask: Submit, size: int) -> bool:
     """Whether the policy lets at least one whole segment go missing."""
-    segments = -(-size // config.segment_size)
+    segments = -(-size // BASE)  # the most that any path makes of it: equal on all ranks
     return round(ask.max_loss * MILLION) * segments >= MILLION
 
 

@@ -12,13 +12,19 @@ from dlcpd.core.path import PathReceiver, PathSender
 from dlcpd.core.session import Session
 from dlcpd.core.space import SpaceSender
 from dlcpd.io.commands import MAX_COMMAND
+from dlcpd.io.mtu_discovery import MtuDiscovery
 from dlcpd.io.udp import UdpPath
 
+MAX_WAITING: Final = 3  # oldest open operations of a session; the others mostly wait alike
 MAX_REPORT: Final = MAX_COMMAND - 1024  # bytes; the frame around it is small
 
 
 def report(
-    endpoint: Endpoint, paths: list[UdpPath], accounts: dict[int, Accounts], ledger: int
+    endpoint: Endpoint,
+    paths: list[UdpPath],
+    mtu: MtuDiscovery,
+    accounts: dict[int, Accounts],
+    ledger: int,
 ) -> dict[str, Any]:
     """Counters, paths, sessions and the newest `ledger` rows of each session."""
     return {
@@ -33,18 +39,22 @@ def report(
             for path in paths
         ],
         "sessions": {
-            str(number): _session(session, accounts.get(number, Accounts()), ledger)
+            str(number): _session(session, mtu, accounts.get(number, Accounts()), ledger)
             for number, session in endpoint.sessions.items()
         },
     }
 
 
 def bounded_report(
-    endpoint: Endpoint, paths: list[UdpPath], accounts: dict[int, Accounts], ledger: int
+    endpoint: Endpoint,
+    paths: list[UdpPath],
+    mtu: MtuDiscovery,
+    accounts: dict[int, Accounts],
+    ledger: int,
 ) -> dict[str, Any]:
     """A report that fits one frame: fewer ledger rows, then no peers, rather than none at all."""
     while True:
-        whole = report(endpoint, paths, accounts, ledger)
+        whole = report(endpoint, paths, mtu, accounts, ledger)
         if len(msgpack.packb(whole)) <= MAX_REPORT:
             return whole
         if not ledger:
@@ -55,27 +65,33 @@ def bounded_report(
     return whole | {"truncated": True}
 
 
-def _session(session: Session, accounts: Accounts, ledger: int) -> dict[str, Any]:
+def _session(
+    session: Session, mtu: MtuDiscovery, accounts: Accounts, ledger: int
+) -> dict[str, Any]:
+    oldest = list(session.operations.values())[:MAX_WAITING]
     return {
         "rank": session.rank,
         "submitted": session.begun,
         "open": len(session.operations),
+        "waiting": [op.waiting_for() for op in oldest if not op.done],
         "residual_bytes": accounts.residuals.size,
         "residual_evicted": accounts.residuals.evicted,
         "broken": session.broken[1] if session.broken else "",
-        "peers": [_peer(flow) for flow in session.flows.values()],
+        "peers": [_peer(flow, mtu.report(flow)) for flow in session.flows.values()],
         "ledger": [_ledger_row(row) for row in accounts.ledger[-ledger:]] if ledger else [],
     }
 
 
-def _peer(flow: Flow) -> dict[str, Any]:
+def _peer(flow: Flow, mtu: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "rank": flow.rank,
         "host": flow.name,
         "window": flow.window,
+        "segment_size": flow.segment_size,
         "routes": flow.paths.distinct,
         "paths": [
             _path(tx, rx)
+            | (mtu[number] if number < len(mtu) else {})
             | {"hops": flow.paths.routes.hops(number), "gray": flow.paths.health[number].gray}
             for number, (tx, rx) in enumerate(zip(flow.paths.tx, flow.paths.rx, strict=True))
         ],

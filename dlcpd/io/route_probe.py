@@ -1,5 +1,6 @@
-"""Path discovery: which routers each path crosses, asked as traceroute does, without root.
+"""What ICMP tells a UDP socket: which routers a path crosses, and what was too big for a link.
 
+Routers are asked as traceroute does, without root.
 A PING leaves the path's own socket with a small TTL, so that it is hashed as data are; the
 router where it expires sends it back (ICMP time exceeded, RFC 792; ICMPv6, RFC 4443), and the
 kernel hands it to us through the socket's error queue (ip(7), IP_RECVERR).
@@ -9,11 +10,12 @@ import errno
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 IPV6_RECVERR: Final = 25  # linux/in6.h; Python 3.11 has no names for these
 IP_RECVERR: Final = 11  # linux/in.h
 _ERROR: Final = struct.Struct("@IBBBBII")  # struct sock_extended_err, linux/errqueue.h
+_LOCAL: Final = 1  # origin: this host itself, which tells the caller as well
 _SIZE: Final = 2048  # bytes of what is quoted; a PING has 32
 MAX_ERRORS: Final = 64  # read per wake-up; the rest makes the next one
 # What an ICMP message leaves behind as a pending error: the next call on the socket gets it.
@@ -23,8 +25,16 @@ ICMP_ERRORS: Final = frozenset(
 )  # fmt: skip
 
 
+class IcmpNews(NamedTuple):
+    """An ICMP message about a datagram that left this socket."""
+
+    quoted: bytes  # the datagram's beginning, as far as the message had it
+    router: str  # who says so
+    mtu: int  # of the link that the datagram was too big for; 0 when it was not that
+
+
 class RouteProbe:
-    """Probes from one socket. Closed, the socket hears of no ICMP, as is the default."""
+    """Probes from one socket, and what ICMP says of whatever it sends."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -32,14 +42,7 @@ class RouteProbe:
         self._level = socket.IPPROTO_IPV6 if v6 else socket.IPPROTO_IP
         self._receive = IPV6_RECVERR if v6 else IP_RECVERR
         self._limit = socket.IPV6_HOPLIMIT if v6 else socket.IP_TTL
-
-    def open(self) -> None:
-        """Hear of ICMP from now on."""
-        self._socket.setsockopt(self._level, self._receive, 1)
-
-    def close(self) -> None:
-        """Hear of it no more, and forget what waits."""
-        self._socket.setsockopt(self._level, self._receive, 0)
+        sock.setsockopt(self._level, self._receive, 1)
 
     def send(self, data: bytes, hops: int, to: tuple[str, int]) -> None:
         """A datagram that expires at router number `hops`; one that cannot leave is lost."""
@@ -49,8 +52,8 @@ class RouteProbe:
         except OSError:
             return  # asked again: see the prober's rounds
 
-    def answers(self) -> Iterator[tuple[bytes, str]]:
-        """(what came back, address of the router), up to MAX_ERRORS."""
+    def answers(self) -> Iterator[IcmpNews]:
+        """What waits in the error queue, up to MAX_ERRORS."""
         for _ in range(MAX_ERRORS):
             try:
                 data, ancillary, _, _ = self._socket.recvmsg(
@@ -60,9 +63,10 @@ class RouteProbe:
                 return  # nothing waits
             for level, kind, payload in ancillary:
                 if (level, kind) == (self._level, self._receive):
+                    number, origin, _, _, _, info, _ = _ERROR.unpack_from(payload)
                     router = self._router(payload)
-                    if router:
-                        yield data, router
+                    if router and origin != _LOCAL:
+                        yield IcmpNews(data, router, info if number == errno.EMSGSIZE else 0)
 
     def _router(self, payload: bytes) -> str:
         """Who sent the ICMP message; empty where it was none."""

@@ -12,16 +12,18 @@ from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, BadPolicy
 from dlcpd.contract.messages import Submit
 from dlcpd.contract.traffic import traffic_classes
+from dlcpd.core.control import MAX_TEXT
 from dlcpd.core.datagram import Bytes
 from dlcpd.core.layers import Layers
 from dlcpd.core.session import Session
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.programs import chosen
-from dlcpd.numerics.elements import STORAGE
+from dlcpd.numerics.elements import INTEGERS, STORAGE
 from dlcpd.numerics.reduce import supports
 from dlcpd.schedules.choose import Choice
 
 ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
+MAX_RANKS_TEXT: Final = 64  # characters: the words of a READY have 256
 REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 LOSSY: Final = frozenset({"all_reduce", "reduce_scatter"})  # those that gradients go by
 _BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop ranks, by setting
@@ -59,10 +61,10 @@ class Submissions:
         loss = Loss(
             ask.max_loss, ask.name if ask.collective in LOSSY else "", ask.fill == "residual",
             tuple((start, stop) for start, stop in ask.critical),
-            _BASIS.get(config.drop_rank, "magnitude"), config.bounded_loss,
+            _BASIS.get(config.drop_rank, "magnitude"), config.bounded_loss, ask.scale,
         )  # fmt: skip
         return Order(
-            ask.operation, group, _terms(ask, choice), _fingerprint(ask, choice),
+            ask.operation, group, _terms(ask, group, choice), _fingerprint(ask, group, choice),
             now + ask.deadline, ask.dtype, ask.reduce, self._layers(ask), loss, ask.tag,
             ask.in_place, config.digest_every, seed=session.number,
         )  # fmt: skip
@@ -86,24 +88,39 @@ def _memory(ask: Submit, arena: Bytes, which: str) -> Bytes:
     return arena[start : start + size]
 
 
-def _terms(ask: Submit, choice: Choice) -> str:
+def _terms(ask: Submit, group: Group, choice: Choice) -> str:
     """What both ends of a transfer must have submitted, in words."""
     if ask.collective in ("send", "receive"):
-        return f"message of {ask.dtype}"
+        return f"message of {ask.dtype}{_among(group)}"
     what = f"{ask.reduce} of " if ask.collective in REDUCING else ""
     root = f" root {ask.peer}" if ask.peer >= 0 else ""
     count = f"[{ask.input_count}]" if ask.collective in ("all_reduce", "reduce") else ""
     loss = f"max_loss {ask.max_loss:g}, fill {ask.fill}" if ask.max_loss else "exact"
-    return (
+    words = (
         f"{ask.collective} {what}{ask.dtype}{count}{root}, {loss}, class {ask.traffic_class}, "
-        f"schedule {choice.name}"
+        f"schedule {choice.name}{_among(group)}"
     )
+    digests = {"name": ask.name, "critical ranges": ask.critical, "layers": ask.layers}
+    said = words + "".join(f", {k} {_digest(v) % (1 << 32):08x}" for k, v in digests.items() if v)
+    return said[:MAX_TEXT]  # the fingerprint covers what is cut off
 
 
-def _fingerprint(ask: Submit, choice: Choice) -> int:
-    """Of what the words leave out: name, critical ranges, layers, schedule in full."""
-    text = repr((ask.name, ask.critical, ask.layers, choice.fingerprint))
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+def _digest(value: object) -> int:
+    """Of what would be too long to say."""
+    return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), "little")
+
+
+def _among(group: Group) -> str:
+    """Its ranks, which each member names for itself; the first of them where they are many."""
+    if not group.number:
+        return ""
+    ranks = ",".join(map(str, group.members))
+    return f", ranks {ranks if len(ranks) <= MAX_RANKS_TEXT else ranks[:MAX_RANKS_TEXT] + '...'}"
+
+
+def _fingerprint(ask: Submit, group: Group, choice: Choice) -> int:
+    """Of what the words leave out: ranks, name, critical ranges, layers, schedule in full."""
+    return _digest((group.members, ask.name, ask.critical, ask.layers, choice.fingerprint))
 
 
 def _check_peers(ask: Submit, group: Group) -> None:
@@ -122,6 +139,8 @@ def _check_policy(ask: Submit) -> None:
         raise BadPolicy(f"{ask.reduce} cannot lose anything: use an exact policy")
     if ask.max_loss and not ask.name:
         raise BadPolicy("a bounded operation needs a name, which keys its residual")
+    if ask.scale != 1.0 and ask.dtype in INTEGERS:
+        raise BadPolicy(f"scale {ask.scale:g}: {ask.dtype} carries no loss scale")
     if ask.collective in REDUCING and not supports(ask.dtype, ask.reduce):
         hint = ": use sum and divide" if ask.reduce == "avg" else ""
         raise BadPolicy(f"{ask.reduce} of {ask.dtype} is not defined{hint}")

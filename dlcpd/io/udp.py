@@ -1,7 +1,7 @@
 """One UDP socket: one local end of one path. Batches in, batches out.
 
 With GSO the kernel cuts a burst into datagrams, with GRO it joins them again: one
-message carries up to `per_message` datagrams. Without (an old kernel, a device without
+message carries many datagrams. Without (an old kernel, a device without
 checksum offload, or `offload = false`) a message is one datagram, and sendmmsg still
 batches the system calls.
 """
@@ -11,30 +11,30 @@ import socket
 import time
 from collections import Counter, deque
 from dataclasses import replace
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.contract.traffic import DROP_RANKS, traffic_classes
 from dlcpd.core.datagram import Bytes, Control, Received, Transmit
 from dlcpd.core.flow import STAMPED
+from dlcpd.core.pieces import LEAST_PIECE, cut
 from dlcpd.core.space import microseconds
-from dlcpd.core.wire import HEADER_SIZE, MAX_TAGS
+from dlcpd.core.wire import HEADER_SIZE, MAX_TAGS, Kind
 from dlcpd.core.wire_batch import SENT_AT
 from dlcpd.io import mmsg
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.receive_ring import ReceiveRing
 from dlcpd.io.route_probe import ICMP_ERRORS, RouteProbe
+from dlcpd.io.send_ring import MAX_UDP, SendRing
 
-MAX_UDP: Final = 65507  # bytes of payload of one IPv4 UDP message (RFC 768, RFC 791)
-MAX_RUN: Final = 64  # segments per GSO message on every kernel that has it (udp(7))
-MAX_ROWS: Final = 1600  # datagrams of one Transmit; above core's largest batch
-RECEIVE_ROWS: Final = 1440  # datagrams per receive call, 2 MB: half or twice as many is no faster
+USUAL: Final = HEADER_SIZE + 1408  # bytes of a datagram in an Ethernet without jumbo frames
+_WITH_GSO: Final = frozenset({errno.EIO, errno.EINVAL, errno.EMSGSIZE})
+_WITHOUT: Final = frozenset({errno.EMSGSIZE})
 _BOTH: Final = ("both", "shuffled")  # settings that show drop ranks by DSCP and by ECN
-MAX_REFUSED: Final = 64  # pending ICMP errors skipped per batch
+MAX_REFUSED: Final = 64  # pending ICMP errors skipped in a row
+TOO_BIG: Final = 8  # times in a row that the kernel says so: not a pending error, but of this one
 USELESS_GRO: Final = 8  # full receive calls in a row without a joined message: 256 datagrams
 
 
@@ -48,22 +48,24 @@ class UdpPath:
         self.index = index
         self.counters = counters
         host, port = config.paths[index]
-        self.width = HEADER_SIZE + config.segment_size
         self.family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.socket = _bound(self.family, host, port)
         self.address = (host, self.socket.getsockname()[1])
         self.receive_buffer = _size_buffers(self.socket, config.receive_buffer)
-        self.gso = config.offload and self._offload(mmsg.UDP_SEGMENT, self.width)
+        mmsg.never_fragment(self.socket)
+        self.gso = config.offload and self._offload(mmsg.UDP_SEGMENT, 0)
         self.gro = config.offload and self._offload(mmsg.UDP_GRO, 1)
         self.probe = RouteProbe(self.socket)
         self.backlog: deque[Transmit] = deque()
-        self._run = min(MAX_UDP // self.width, MAX_RUN)
+        self.too_big: list[tuple[int, int]] = []  # peer, bytes: what the kernel would not send
         self._peers: dict[int, tuple[Bytes, tuple[str, int]]] = {}
+        self._pieces = 0  # datagrams that were cut
+        self._limits: dict[int, int] = {}  # by peer: bytes of the largest datagram that passes
         self._tos = tos_of_tags(config.drop_rank)
-        self._tos_messages = np.stack([mmsg.tos_control(self.family, t) for t in self._tos])
+        self._send_ring = SendRing(self.family, self._tos)
         self._receive_tos()
-        self._prepare_send()
-        self._prepare_receive()
+        self._ring = ReceiveRing(index, USUAL, gro=self.gro)
+        self.drained = True  # whether the last receive left nothing behind
         self._loss = config.inject_loss  # thrown away on arrival, as a lossy network would
         self._rng = np.random.default_rng((config.inject_seed, index))
 
@@ -73,11 +75,19 @@ class UdpPath:
     def connect(self, peer: int, host: str, port: int) -> None:
         """Datagrams for flow `peer` go to this address."""
         self._peers[peer] = (mmsg.pack_address(self.family, host, port), (host, port))
-        self._aim = (-1, -1)
+        self._send_ring.forget_aim()
+
+    def limit(self, peer: int, size: int) -> None:
+        """Datagrams of more than `size` bytes do not pass towards a peer: those that still have
+        to go, of an operation that began before this was known, go in pieces. 0: all do. Until
+        this is called nothing is thought to be too large."""
+        if peer in self._peers:
+            self._limits[peer] = size
 
     def disconnect(self, peer: int) -> None:
         """Forget a flow."""
         self._peers.pop(peer, None)
+        self._limits.pop(peer, None)
         self.backlog = deque(batch for batch in self.backlog if batch.peer != peer)
 
     # --- set-up ---------------------------------------------------------------------
@@ -96,41 +106,13 @@ class UdpPath:
         else:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
 
-    def _prepare_send(self) -> None:
-        """Everything about a batch that does not change from one to the next."""
-        self._iov = np.zeros((MAX_ROWS, 2, 2), np.uint64)
-        self._iov[:, 0, 1] = HEADER_SIZE
-        self._iov[:, 1, 1] = self.width - HEADER_SIZE
-        self._messages = np.zeros(MAX_ROWS, mmsg.MSGHDR)
-        self._messages["control_size"] = 24
-        self._messages_at = mmsg.address(self._messages.view(np.uint8))
-        self._iov_at = mmsg.address(self._iov)
-        self._headers_in_iov, self._payloads_in_iov = self._iov[:, 0, 0], self._iov[:, 1, 0]
-        self._iov_counts = self._messages["iov_count"]
-        self._aim = (-1, -1)  # peer and tag that all messages are addressed to
-        self._mixed = False  # whether the batch has several tags
-        self._first_rows = np.zeros(0, np.intp)  # of each message in the batch
-        self._tos_at = mmsg.address(self._tos_messages)
-        self._header_offsets = np.arange(MAX_ROWS, dtype=np.uint64) * np.uint64(HEADER_SIZE)
-        self._set_run(self._run if self.gso else 1)
-
-    def _set_run(self, run: int) -> None:
-        self._send_run = run
-        self._full_runs = np.arange(0, MAX_ROWS * run, run, dtype=np.intp)
-        self._cut(self._full_runs, MAX_ROWS * run)
-
-    def _prepare_receive(self) -> None:
-        run = self._run if self.gro else 1
-        self._ring = ReceiveRing(self.index, self.width, run, RECEIVE_ROWS)
-        self.drained = True  # whether the last receive left nothing behind
-
     def _stop_joining(self) -> None:
         """GRO joins nothing on this device: give every datagram a message of its own, so that
         one call takes in as many as the raster has rows."""
         self.socket.setsockopt(socket.IPPROTO_UDP, mmsg.UDP_GRO, 0)
         self.gro = False
         self.counters["gro_useless"] += 1
-        self._prepare_receive()
+        self._ring = ReceiveRing(self.index, USUAL, gro=False)
 
     # --- out ------------------------------------------------------------------------
 
@@ -155,134 +137,144 @@ class UdpPath:
 
     def _send(self, batch: Transmit) -> int:
         """Datagrams the kernel took, or that are lost for good."""
-        rows = len(batch.segments)
         stamps = batch.headers[:STAMPED, SENT_AT]
         stamps[stamps != 0] = microseconds(time.monotonic()) or 1  # earlier batches took a while
-        count = self._fill(batch, rows)
-        done = refused = 0
+        if HEADER_SIZE + batch.segment_size > self._limits.get(batch.peer, MAX_UDP):
+            return self._send_in_pieces(batch)
+        if not self.gso:
+            return self._send_singly(batch)
+        done, error = self._hand_over(batch, gso=True)
+        if error in (errno.EIO, errno.EINVAL):
+            return done + self._send_without_gso(_rest(batch, done))
+        if error == errno.EMSGSIZE:
+            return done + self._send_too_big(_rest(batch, done))
+        return done
+
+    def _send_singly(self, batch: Transmit) -> int:
+        done, error = self._hand_over(batch, gso=False)
+        if error == errno.EMSGSIZE:
+            return done + self._send_too_big(_rest(batch, done))
+        return done
+
+    def _send_without_gso(self, batch: Transmit) -> int:
+        """The route's device cannot segment: from now on one datagram per message. Unless they
+        are too big: then older kernels say the same."""
+        reported = len(self.too_big)
+        sent = self._send_singly(batch)
+        if len(self.too_big) == reported:
+            self.gso = False
+            self.counters["gso_unavailable"] += 1
+        return sent
+
+    def _send_too_big(self, batch: Transmit) -> int:
+        """The device has become too small for these: tell, and send them all the same."""
+        self.counters["send_EMSGSIZE"] += 1
+        self.too_big.append((batch.peer, HEADER_SIZE + batch.segment_size))
+        self._limits[batch.peer] = 0
+        return self._send_in_pieces(batch)
+
+    def _send_in_pieces(self, batch: Transmit) -> int:
+        """Slow, one system call per piece: it is for the rest of an operation."""
+        size, to = batch.segment_size, self._peers[batch.peer][1]
+        for row, segment in enumerate(batch.segments.tolist()):
+            start = segment * size
+            payload = batch.payload[start : start + size].tobytes()
+            data = batch.headers[row].tobytes() + payload
+            if not self._send_cut(data, int(batch.tags[row]), batch.peer, to):
+                return row
+            self.counters["in_pieces"] += 1
+        return len(batch.segments)
+
+    def _send_cut(self, data: bytes, tag: int, peer: int, to: tuple[str, int]) -> bool:
+        """Send a datagram in pieces that pass; False where the send buffer is full."""
+        self._pieces = (self._pieces + 1) & 0xFFFFFFFF
+        for piece in cut(data, self._pieces, self._limits[peer]):
+            error = self._send_one(piece, tag, to)
+            if error == errno.EAGAIN:
+                return False
+            if error:
+                self._count_error(error)
+        return True
+
+    def _hand_over(self, batch: Transmit, *, gso: bool) -> tuple[int, int]:
+        """Datagrams the kernel took, or that are lost for good; and why it stopped, where
+        another way may do: EMSGSIZE, EIO, EINVAL, or 0."""
+        ring, (name, _) = self._send_ring, self._peers[batch.peer]
+        count = ring.fill(batch, name, gso=gso)
+        may_go_otherwise = _WITH_GSO if gso else _WITHOUT
+        done = refused = why = 0
         while done < count:
             try:
-                done += mmsg.send_many(self.fileno(), self._messages_at, done, count - done)
+                done += mmsg.send_many(self.fileno(), ring.at, done, count - done)
+                refused = 0
             except OSError as exc:
-                if exc.errno in (errno.EAGAIN, errno.ENOBUFS):
+                refused += 1
+                if exc.errno == errno.EAGAIN:
                     break
-                if exc.errno in ICMP_ERRORS and not (refused := refused + 1) > MAX_REFUSED:
-                    continue  # of an earlier probe; taking note of it has cleared it
-                if self._send_run > 1 and exc.errno in (errno.EIO, errno.EINVAL):
-                    done = self._rows_of(done, rows)
-                    return done + self._send_without_gso(batch, done)
-                self.counters[f"send_{errno.errorcode.get(exc.errno or 0, 'error')}"] += 1
-                done += 1  # this message is lost, as on any other network
-        self._restore(rows)
-        return self._rows_of(done, rows)
-
-    def _rows_of(self, messages: int, rows: int) -> int:
-        """Datagrams of the first so many messages of a batch."""
-        return int(self._first_rows[messages]) if messages < len(self._first_rows) else rows
-
-    def _send_without_gso(self, batch: Transmit, done: int) -> int:
-        """The route's device cannot segment: from now on one datagram per message."""
-        self._restore(len(batch.segments))
-        rest = _rest(batch, done)
-        self.gso = False
-        self.counters["gso_unavailable"] += 1
-        self.socket.setsockopt(socket.IPPROTO_UDP, mmsg.UDP_SEGMENT, 0)
-        self._set_run(1)
-        return self._send(rest)
-
-    def _fill(self, batch: Transmit, rows: int) -> int:
-        """Point the prepared messages at the batch; returns how many there are."""
-        size = batch.segment_size
-        payloads = self._payloads_in_iov[:rows]
-        np.add(
-            self._header_offsets[:rows], np.uint64(mmsg.address(batch.headers)),
-            out=self._headers_in_iov[:rows],
-        )  # fmt: skip
-        np.multiply(batch.segments, size, out=payloads, casting="unsafe")
-        payloads += np.uint64(mmsg.address(batch.payload))
-        self._iov[rows - 1, 1, 1] = min(size, len(batch.payload) - int(batch.segments[-1]) * size)
-        return self._into_messages(batch, rows)
-
-    def _into_messages(self, batch: Transmit, rows: int) -> int:
-        """Cut the batch into messages of one tag each; returns how many."""
-        run, tags = self._send_run, batch.tags
-        first_tag = int(tags[0])
-        self._mixed = not (tags == first_tag).all()
-        if not self._mixed:
-            if self._aim != (batch.peer, first_tag):
-                self._take_aim(batch.peer, first_tag)
-            count = -(-rows // run)
-            self._first_rows = self._full_runs[:count]
-            self._iov_counts[count - 1] = 2 * (rows - (count - 1) * run)
-            return count
-        stops = [0, *(np.flatnonzero(tags[1:] != tags[:-1]) + 1).tolist(), rows]
-        self._first_rows = np.concatenate([np.arange(a, b, run) for a, b in pairwise(stops)])
-        self._take_aim(batch.peer, first_tag)
-        self._cut(self._first_rows, rows)
-        self._messages["control"][: len(self._first_rows)] = self._tos_at + tags[
-            self._first_rows
-        ] * np.uint64(self._tos_messages.shape[1])
-        return len(self._first_rows)
-
-    def _take_aim(self, peer: int, tag: int) -> None:
-        """All messages carry address and tag of what was sent last: most often it is next, too."""
-        self._aim = peer, tag
-        name, _ = self._peers[peer]
-        self._messages["name"], self._messages["name_size"] = mmsg.address(name), len(name)
-        self._messages["control"] = self._tos_at + tag * self._tos_messages.shape[1]
-
-    def _cut(self, first_rows: NDArray[np.intp], rows: int) -> None:
-        """Let message i begin with row `first_rows[i]`, and the last end before `rows`."""
-        count = len(first_rows)
-        self._messages["iov"][:count] = self._iov_at + first_rows.astype(np.uint64) * 32
-        self._iov_counts[:count] = 2 * np.diff(first_rows, append=rows)
-
-    def _restore(self, rows: int) -> None:
-        self._iov[rows - 1, 1, 1] = self.width - HEADER_SIZE
-        count, run = len(self._first_rows), self._send_run
-        if self._mixed:
-            self._cut(self._full_runs[:count], count * run)
-            self._aim = (-1, -1)
-        else:
-            self._iov_counts[count - 1] = 2 * run
+                if exc.errno in ICMP_ERRORS and refused < _patience(exc.errno):
+                    continue  # of an earlier datagram; taking note of it has cleared it
+                if exc.errno in may_go_otherwise:
+                    why = exc.errno
+                    break
+                self._count_error(exc.errno)
+                done += 1  # this message is lost, as on any other network: ENOBUFS, too, says that
+                # a queue of this host dropped it, and not that it should be tried again
+        ring.restore()
+        return ring.rows_of(done), why
 
     def send_control(self, control: Control) -> None:
         """One control datagram; a full send buffer loses it, its timer repeats it."""
         peer = self._peers.get(control.peer)
         if peer is None:
             return
-        byte = self._tos[control.tag].to_bytes(4, "little")
+        is_probe = control.data[1] == Kind.PROBE
+        limit = max(self._limits.get(control.peer, MAX_UDP), LEAST_PIECE)
+        if len(control.data) > limit and not is_probe:
+            self._send_cut(control.data, control.tag, control.peer, peer[1])
+        elif error := self._send_one(control.data, control.tag, peer[1]):
+            self._count_error(error)
+            if error == errno.EMSGSIZE:
+                self.too_big.append((control.peer, len(control.data)))
+
+    def _send_one(self, data: bytes, tag: int, to: tuple[str, int]) -> int:
+        """Send one datagram; the error number where the kernel does not take it, or 0."""
+        byte = self._tos[tag].to_bytes(4, "little")
         tos = [(socket.IPPROTO_IP, socket.IP_TOS, byte)]
         if self.family == socket.AF_INET6:
             tos = [(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, byte)]
-        for _ in range(MAX_REFUSED):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
-                self.socket.sendmsg([control.data], tos, mmsg.MSG_DONTWAIT, peer[1])
+                self.socket.sendmsg([data], tos, mmsg.MSG_DONTWAIT, to)
             except OSError as exc:
-                if exc.errno in ICMP_ERRORS:
-                    continue  # of an earlier probe, and not about this one
-                self.counters[f"send_{errno.errorcode.get(exc.errno or 0, 'error')}"] += 1
-            return
+                if exc.errno in ICMP_ERRORS and attempt < _patience(exc.errno):
+                    continue  # of an earlier datagram, and not about this one
+                return exc.errno or errno.EIO
+            return 0
+
+    def _count_error(self, error: int | None) -> None:
+        self.counters[f"send_{errno.errorcode.get(error or 0, 'error')}"] += 1
 
     # --- in -------------------------------------------------------------------------
 
-    def receive(self) -> Received | None:
-        """What waits, up to RECEIVE_ROWS datagrams; None when nothing does.
+    def receive(self) -> list[Received]:
+        """What waits, up to a raster of it, by length of its datagrams; nothing when nothing does.
 
-        The batch points into this object's buffer: use it before the next call.
+        The batches point into this object's buffer: use them before the next call.
         """
-        batch, self.drained = self._receive()
+        batches, self.drained = self._receive()
         if self.drained and self.gro and self._ring.full_calls >= USELESS_GRO:
             self._stop_joining()
-        return self._lose(batch) if self._loss and batch is not None else batch
+        return [self._lose(batch) for batch in batches] if self._loss else batches
 
-    def _receive(self) -> tuple[Received | None, bool]:
+    def _receive(self) -> tuple[list[Received], bool]:
         try:
             return self._ring.receive(self.fileno())
         except OSError as exc:
             if exc.errno not in ICMP_ERRORS:
                 raise
-            return None, False  # of a probe; what waits behind it wakes us again
+            return [], False  # of a datagram we sent; what waits behind it wakes us again
 
     def _lose(self, batch: Received) -> Received:
         keep = self._rng.random(len(batch.index)) >= self._loss
@@ -290,6 +282,10 @@ class UdpPath:
         lost = len(batch.index) - int(keep.sum()) + len(batch.strays) - len(kept)
         self.counters["injected_loss"] += lost
         return replace(batch, index=batch.index[keep], lengths=batch.lengths[keep], strays=kept)
+
+
+def _patience(error: int | None) -> int:
+    return TOO_BIG if error == errno.EMSGSIZE else MAX_REFUSED
 
 
 def tos_of_tags(drop_rank: str = "both") -> list[int]:

@@ -17,17 +17,25 @@ BLOCK: Final = 256 << 10  # bytes of a temporary, which stays in a core's second
 
 
 def multiply(a: Array, b: Array, *, out: Array) -> None:
-    """out = a * b. Of complex numbers part by part: numpy's own product rounds otherwise in the
-    vector unit than at the end of an array, and so depends on where an array is cut."""
+    """out = a * b; `out` may be one of them.
+
+    Of complex numbers part by part: numpy's own product rounds otherwise in the vector unit
+    than at the end of an array, and so depends on where an array is cut.
+    """
     if not np.iscomplexobj(a):
         np.multiply(a, b, out=out)
         return
-    real = a.real * b.real - a.imag * b.imag
-    out.imag = a.real * b.imag + a.imag * b.real
-    out.real = real
+    step = BLOCK // out.itemsize
+    for start in range(0, len(out), step):
+        block = slice(start, start + step)
+        x, y = a[block], b[block]
+        real = x.real * y.real - x.imag * y.imag
+        out[block].imag = x.real * y.imag + x.imag * y.real
+        out[block].real = real
 
 
-_COMBINE: Final[dict[str, Callable[..., Any]]] = {
+Combine = Callable[..., Any]  # of two arrays, into `out`
+_COMBINE: Final[dict[str, Combine]] = {
     "sum": np.add,  # of bool: or
     "avg": np.add,
     "product": multiply,  # of bool: and
@@ -44,15 +52,13 @@ _BITWISE: Final = frozenset({"band", "bor", "bxor"})
 def supports(dtype: str, op: str) -> bool:
     """Whether elements of `dtype` can be reduced by `op`.
 
-    Not the bits of floats, nor an average that would round. Complex numbers can only be
-    added: they have no order, and numpy's product of two differs in the last bit by where
-    they lie in memory.
+    Not the bits of floats, the order of complex numbers, or an average that would round.
     """
     if dtype not in STORAGE or op not in _COMBINE:
         return False
     if dtype in INTEGERS or dtype == "bool":
         return op != "avg"
-    return op in ("sum", "avg") if dtype in COMPLEX else op not in _BITWISE
+    return op not in _BITWISE and not (dtype in COMPLEX and op in ("min", "max"))
 
 
 def reduce_in_order(
@@ -84,7 +90,7 @@ def reduce_in_rank_order(parts: list[Bytes], rank: int, dtype: str, op: str) -> 
 
 
 def _copy(target: Bytes, source: Bytes) -> None:
-    if not np.may_share_memory(target, source):
+    if target.ctypes.data != source.ctypes.data:
         np.copyto(target, source)
 
 
@@ -93,28 +99,34 @@ def _reduce_wide(
 ) -> None:
     result, parts = view(target, dtype), [view(operand, dtype) for operand in operands]
     # an operand that the target would overwrite must stay until its turn
-    late = [at for at, part in enumerate(parts) if at > 1 and np.may_share_memory(part, result)]
-    safe_from = late[-1] if late else 1
-    step = (BLOCK if late else 4 * BLOCK) // result.itemsize
-    scratch = np.empty(min(step, len(result)), result.dtype) if late else result
-    for start in range(0, len(result), step):
-        stop = start + step
-        out = result[start:stop]
-        early = scratch[: len(out)] if late else out
-        _reduce_block(out, early, [part[start:stop] for part in parts], safe_from, op)
-        if divide_by != 1:
-            _divide(out, dtype, divide_by)
+    late = [at for at in range(2, len(parts)) if np.may_share_memory(parts[at], result)]
+    if late:
+        _reduce_late(result, parts, late[-1], _COMBINE[op])
+    else:
+        _reduce_block(result, parts, _COMBINE[op])
+    if divide_by != 1:
+        _divide(result, dtype, divide_by)
 
 
-def _reduce_block(out: Array, early: Array, parts: list[Array], safe_from: int, op: str) -> None:
-    """`early` takes what is reduced before operand `safe_from`, and `out` the rest."""
-    combine, total = _COMBINE[op], parts[0]
-    for index in range(1, len(parts)):
-        into = out if index >= safe_from else early
-        combine(total, parts[index], out=into)
-        total = into
+def _reduce_block(out: Array, parts: list[Array], combine: Combine) -> None:
+    total = parts[0]
+    for part in parts[1:]:
+        combine(total, part, out=out)
+        total = out
     if total is not out:
         np.copyto(out, total)
+
+
+def _reduce_late(out: Array, parts: list[Array], turn: int, combine: Combine) -> None:
+    """`out` may be written from operand `turn` on; what comes before goes to a temporary."""
+    step = BLOCK // out.itemsize
+    early = np.empty(min(step, len(out)), out.dtype)
+    for start in range(0, len(out), step):
+        block = [part[start : start + step] for part in parts]
+        into = out[start : start + step]
+        total = early[: len(into)]
+        _reduce_block(total, block[:turn], combine)
+        _reduce_block(into, [total, *block[turn:]], combine)
 
 
 def _divide(numbers: Array, dtype: str, divide_by: int) -> None:

@@ -1,9 +1,10 @@
 """Error feedback: what was given up comes back in the next operation of that name (P4).
 
 Sparse: only given-up segments are kept, as the bytes that were sent. A residual is
-the sender's own gradient, unscaled, so adding it to the next one at the same position
-conserves it: delivered + residual = produced (exactly for float32 and wider up to the
-rounding of that one addition; 16-bit floats round to 16 bits).
+the sender's own gradient, so adding it to the next one at the same position conserves
+it: delivered + residual = produced (exactly for float32 and wider up to the rounding of
+that one addition; 16-bit floats round to 16 bits). A gradient may carry a loss scale that
+changes from step to step: a hole keeps its own, and comes back in the present one.
 """
 
 from collections import OrderedDict
@@ -14,7 +15,7 @@ import numpy as np
 
 from dlcpd.core.bitmap import Segments
 from dlcpd.core.datagram import Bytes
-from dlcpd.numerics.elements import NARROW, narrow, view, widen
+from dlcpd.numerics.elements import COMPLEX, NARROW, narrow, view, widen
 
 MAX_NAMES: Final = 4096  # buckets of one session: far above any model's bucket count
 
@@ -29,6 +30,7 @@ class Hole:
     segments: Segments
     segment_size: int
     values: Bytes
+    scale: float = 1.0  # loss scale that the values carry
 
     def spans(self, size: int) -> list[tuple[int, int, int]]:
         """(offset in tensor, offset in values, bytes) of each segment; the tail may be short."""
@@ -41,10 +43,12 @@ class Hole:
         return out
 
 
-def cut(chunk: Bytes, start: int, segments: Segments, segment_size: int) -> Hole:
-    """Copy `segments` of `chunk`, which begins at byte `start` of its tensor."""
+def cut(
+    chunk: Bytes, start: int, segments: Segments, segment_size: int, scale: float = 1.0
+) -> Hole:
+    """Copy `segments` of `chunk`, which begins at byte `start` of a tensor of that loss scale."""
     parts = [chunk[s * segment_size : (s + 1) * segment_size] for s in segments.tolist()]
-    return Hole(start, segments, segment_size, np.concatenate(parts))
+    return Hole(start, segments, segment_size, np.concatenate(parts), scale)
 
 
 @dataclass(slots=True)
@@ -72,21 +76,28 @@ class ResidualStore:
         return sum(len(h.values) for holes in self._holes.values() for h in holes)
 
 
-def add_back(tensor: Bytes, holes: list[Hole], dtype: str) -> int:
-    """Add `holes` to `tensor` where they came from; returns segments added.
+def add_back(tensor: Bytes, holes: list[Hole], dtype: str, scale: float = 1.0) -> int:
+    """Add `holes` to `tensor`, which has the loss scale `scale`, where they came from.
 
-    Overflow and NaN follow IEEE 754 and never warn: the loss scaler looks at the result.
+    Returns segments added. Overflow and NaN follow IEEE 754 and never warn: the loss scaler
+    looks at the result.
     """
     with np.errstate(all="ignore"):
         for hole in holes:
+            factor = scale / hole.scale
             for low, at, length in hole.spans(len(tensor)):
-                _add(tensor[low : low + length], hole.values[at : at + length], dtype)
+                _add(tensor[low : low + length], hole.values[at : at + length], dtype, factor)
     return sum(len(hole.segments) for hole in holes)
 
 
-def _add(tensor: Bytes, values: Bytes, dtype: str) -> None:
+def _add(tensor: Bytes, values: Bytes, dtype: str, factor: float) -> None:
+    dtype = COMPLEX.get(dtype, dtype)  # both parts of a number scale and add by themselves
     target, value = view(tensor, dtype), view(values, dtype)
     if dtype in NARROW:
-        target[:] = narrow(widen(target, dtype) + widen(value, dtype), dtype)
+        value = widen(value, dtype)
+    if factor != 1.0:  # never for integers, which carry no scale; float64 where float32 ends
+        value = (value.astype(np.float64) * factor).astype(value.dtype)
+    if dtype in NARROW:
+        target[:] = narrow(widen(target, dtype) + value, dtype)
     else:
         target += value

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dlcpd.schedules import (
+from dlcpd.schedules.builders import (
     all_reduce,
     all_to_all,
     barrier,
@@ -14,11 +14,16 @@ from dlcpd.schedules import (
     reduce,
     reduce_scatter,
 )
-from dlcpd.schedules.exchange import exchange
-from dlcpd.schedules.hierarchical import Hosts, hierarchical
+from dlcpd.schedules.builders.exchange import exchange
+from dlcpd.schedules.builders.hierarchical import Hosts, hierarchical
+from dlcpd.schedules.builders.ring import ring
+from dlcpd.schedules.builders.tree import tree
+from dlcpd.schedules.draft import LONGEST
+from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import Program
-from dlcpd.schedules.ring import ring
-from dlcpd.schedules.tree import tree
+
+OVERLAP: Final = 4  # chunks of a shard at least, where they are no smaller than LEAST_CHUNK
+LEAST_CHUNK: Final = 256 << 10  # bytes; some 200 segments: below, what a batch costs counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +46,7 @@ class Place:
 
     rank: int
     hosts: Hosts  # the ranks of every host: all ranks of the group, each once
-    chunk_bytes: int  # a multiple of 64
+    chunk_bytes: int  # at most; a multiple of 64
 
     @property
     def world(self) -> int:
@@ -61,16 +66,32 @@ class Recipe:
     pair: str = ""  # name for both, where two collectives are the ends of one
 
 
+def chunk(most: int, shard: int) -> int:
+    """Bytes of a chunk: so few of a small shard that one can travel while the next is added."""
+    wanted = -(-shard // OVERLAP // ALIGNMENT) * ALIGNMENT
+    return min(max(wanted, LEAST_CHUNK), most, LONGEST)
+
+
 def _sized(task: Task, place: Place) -> tuple[Any, ...]:
     return place.world, task.size
 
 
 def _chunked(task: Task, place: Place) -> tuple[Any, ...]:
-    return place.world, task.size, place.chunk_bytes
+    shard = task.size // place.world
+    return place.world, task.size, chunk(place.chunk_bytes, shard)
+
+
+def _whole_chunked(task: Task, place: Place) -> tuple[Any, ...]:
+    return place.world, task.size, chunk(place.chunk_bytes, task.size)
+
+
+def _by_host(task: Task, place: Place) -> tuple[Any, ...]:
+    shards = len(place.hosts) * min(map(len, place.hosts))
+    return place.hosts, task.size, chunk(place.chunk_bytes, task.size // shards)
 
 
 def _rooted(task: Task, place: Place) -> tuple[Any, ...]:
-    return place.world, task.size, task.root, place.chunk_bytes
+    return place.world, task.size, task.root, chunk(place.chunk_bytes, task.size)
 
 
 def _parts(task: Task, place: Place) -> tuple[Any, ...]:
@@ -94,9 +115,9 @@ CATALOG: Final[dict[str, dict[str, Recipe]]] = {
         "direct": Recipe(all_reduce.direct, _chunked),
         "one_shot": Recipe(all_reduce.one_shot, _sized),
         "ring": Recipe(ring, _chunked),
-        "tree": Recipe(tree, _chunked),
+        "tree": Recipe(tree, _whole_chunked),
         "exchange": Recipe(exchange, _sized),
-        "hierarchical": Recipe(hierarchical, lambda t, p: (p.hosts, t.size, p.chunk_bytes)),
+        "hierarchical": Recipe(hierarchical, _by_host),
     },
     "broadcast": {
         "direct": Recipe(broadcast.direct, _rooted),
@@ -107,7 +128,9 @@ CATALOG: Final[dict[str, dict[str, Recipe]]] = {
     "gather": {"direct": Recipe(gather.gather, _parts)},
     "scatter": {"direct": Recipe(gather.scatter, _parts)},
     "reduce_scatter": {
-        "direct": Recipe(reduce_scatter.reduce_scatter, lambda t, p: (t.sizes, p.chunk_bytes))
+        "direct": Recipe(
+            reduce_scatter.reduce_scatter, lambda t, p: (t.sizes, min(p.chunk_bytes, LONGEST))
+        )
     },
     "all_to_all": {
         "direct": Recipe(all_to_all.all_to_all, lambda t, p: (t.sends, t.receives), _world)

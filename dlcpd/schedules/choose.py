@@ -59,7 +59,7 @@ def _all_reduce(task: Task, place: Place) -> tuple[str, str]:
     fan_in = task.size * (place.world - 1)
     if task.size <= SMALL and fan_in <= MAX_FAN_IN and not task.lossy:
         return "one_shot", f"{task.size} B are too few to be worth a second network step"
-    if len(place.hosts) > 1 and min(map(len, place.hosts)) > 1:
+    if len(place.hosts) > 1 and min(map(len, place.hosts)) > 1 and not task.lossy:
         return "hierarchical", f"{place.world} ranks share {len(place.hosts)} hosts"
     return "direct", "each byte crosses the network twice, whatever the number of ranks"
 

@@ -45,30 +45,30 @@ class Draft:
         self._scratch.append(size)
         return Span(Buffer.SCRATCH + len(self._scratch) - 1, 0, size)
 
-    def send(self, peer: int, span: Span, *, after: Steps = (), lossy: bool = False) -> Steps:
-        """As many transfers as the span is long. Its place in INPUT or OUTPUT is that in the
-        operation's tensor."""
+    def send(
+        self, peer: int, span: Span, *, after: Steps = (), lossy: bool = False,
+        origin: int | None = None,
+    ) -> Steps:  # fmt: skip
+        """As many transfers as the span is long. `origin`: its place in the operation's tensor,
+        where that is not its place in INPUT or OUTPUT."""
         steps: Steps = ()
         for part in cut(span, LONGEST):
             index = self._sent.get(peer, 0)
             self._sent[peer] = index + 1
-            origin = part.start if part.buffer < Buffer.SCRATCH else 0
-            steps += self._add(Send(peer, index, part, after, lossy, origin))
+            at = _origin(span, origin) + part.start - span.start
+            steps += self._add(Send(peer, index, part, after, lossy, at))
         return steps
 
     def receive(  # noqa: PLR0913  # all but two by keyword
         self, peer: int, span: Span, *, after: Steps = (), lossy: bool = False,
         origin: int | None = None, implies: Steps = (), piece: int = NOT_REPLICATED,
     ) -> Steps:  # fmt: skip
-        """`origin`: the place in the operation's tensor, where the span does not say it. Only a
-        span of one transfer is a `piece`."""
-        if origin is None:
-            origin = span.start if span.buffer < Buffer.SCRATCH else 0
+        """The other end of `send`. Only a span of one transfer is a `piece`."""
         steps: Steps = ()
         for part in cut(span, LONGEST):
             index = self._received.get(peer, 0)
             self._received[peer] = index + 1
-            at = origin + part.start - span.start
+            at = _origin(span, origin) + part.start - span.start
             number = piece if part == span else NOT_REPLICATED
             steps += self._add(Receive(peer, index, part, after, lossy, at, implies, number))
         return steps
@@ -108,6 +108,12 @@ class Draft:
     def _add(self, step: Step) -> Steps:
         self._steps.append(step)
         return (len(self._steps) - 1,)
+
+
+def _origin(span: Span, origin: int | None) -> int:
+    if origin is not None:
+        return origin
+    return span.start if span.buffer < Buffer.SCRATCH else 0
 
 
 def of_input(start: int, size: int) -> Span:

@@ -73,6 +73,14 @@ def ordinary(net: DistributedDataParallel, optimizer: Optimizer, rank: int) -> N
         scheduler.step()
 
 
+def compiled(net: DistributedDataParallel, optimizer: Optimizer, rank: int) -> None:
+    """Trained through what torch.compile returns."""
+    whole: Any = torch.compile(net, backend="aot_eager")
+    with torch._dynamo.config.patch(optimize_ddp=False):  # noqa: SLF001  # it wants large buckets
+        ordinary(whole, optimizer, rank)
+    torch.compiler.reset()
+
+
 def zeroing_late(net: DistributedDataParallel, optimizer: Optimizer, rank: int) -> None:
     """zero_grad between forward and backward; once in place, once by the model."""
     for number in range(STEPS):
@@ -177,6 +185,12 @@ TRAININGS: dict[str, tuple[Training, str]] = {
 }
 
 
+def compared_compiled(rank: int, store: str) -> dict[str, Any]:
+    """A compiled model with plain DDP and with cross_step."""
+    with group(rank, store), connect(timeout=TIMEOUT) as session:
+        return _compared(session, rank, compiled, "nesterov", view=False)
+
+
 def compared(rank: int, store: str, view: bool) -> dict[str, dict[str, Any]]:
     """Each training with plain DDP and with cross_step."""
     with group(rank, store), connect(timeout=TIMEOUT) as session:
@@ -214,9 +228,9 @@ def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:
         original = handle.session.all_reduce
 
         def listening(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
-            critical = sum(stop - start for start, stop in more["critical"])
-            mode, layers = more["policy"].mode, tuple(more["layers"])
-            asked.append((handle.step, mode, more["name"], critical, layers))
+            critical = sum(stop - start for start, stop in more.get("critical", ()))
+            mode, layers = more["policy"].mode, tuple(more.get("layers", ()))
+            asked.append((handle.step, mode, more.get("name", ""), critical, layers))
             return original(tensor, *args, **more)
 
         handle.session.all_reduce = listening  # type: ignore[method-assign]

@@ -82,8 +82,9 @@ def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:
         original = handle.session.all_reduce
 
         def listening(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
-            critical = sum(stop - start for start, stop in more["critical"])
-            asked.append((handle.step, more["policy"].mode, more["name"], critical))
+            critical = sum(stop - start for start, stop in more.get("critical", ()))
+            mode = more["policy"].mode
+            asked.append((handle.step, mode, more.get("name", ""), critical))
             return original(tensor, *args, **more)
 
         handle.session.all_reduce = listening  # type: ignore[method-assign]

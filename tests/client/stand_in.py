@@ -44,10 +44,12 @@ class Far:
         self.submits: dict[int, Submit] = {}
 
     def tensor(self, number: int) -> torch.Tensor:
-        """The memory of an operation, as the engine sees it."""
-        submit = self.submits[number]
-        dtype = getattr(torch, submit.dtype)
-        return torch.frombuffer(self.map, dtype=dtype, count=submit.count, offset=submit.offset)
+        """The memory of an operation, as the engine sees it: it works in place."""
+        ask = self.submits[number]
+        assert ask.collective == "all_reduce"
+        assert (ask.output, ask.output_count) == (ask.input, ask.input_count)
+        dtype = getattr(torch, ask.dtype)
+        return torch.frombuffer(self.map, dtype=dtype, count=ask.input_count, offset=ask.input)
 
     def send(self, message: Message) -> None:
         """To the client, if it is still there: the engine, too, ignores that it left."""
@@ -128,7 +130,7 @@ class StandIn:
     def _serve(self, far: Far) -> None:
         ready = select.poll()
         ready.register(far.lane, select.POLLIN)
-        ready.register(far.door, select.POLLIN)
+        ready.register(far.door, select.POLLRDHUP)  # a question on it is left unanswered
         while far.lane.fileno() in dict(ready.poll()):
             self.reading.wait()
             try:
@@ -159,8 +161,7 @@ def completed(number: int, **changes: Any) -> Completed:
     """A Completed frame."""
     values: dict[str, Any] = {
         "released": True, "sent": 0, "repaired": 0, "given_up": 0, "returned": 0, "lost": 0,
-        "energy": 0.0,
-        "also_released": [],
+        "energy": 0.0, "source": -1, "also_released": [],
     }  # fmt: skip
     return Completed(operation=number, **(values | changes))
 

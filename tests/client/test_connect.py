@@ -1,12 +1,13 @@
 """Sessions over real daemons: control, engine, UDP on loopback."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,16 +36,39 @@ def pair() -> Iterator[list[Session]]:
     each_rank(lambda rank: sessions[rank].close())
 
 
-@pytest.mark.parametrize("op", ["sum", "avg", "min", "max"])
+ORDERED = frozenset({"sum", "product", "min", "max"})
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+OPERATIONS = dict.fromkeys(DTYPES, frozenset({*ORDERED, "band", "bor", "bxor"}))
+OPERATIONS |= dict.fromkeys(FLOATS, ORDERED | {"avg"})
+OPERATIONS |= dict.fromkeys(("complex64", "complex128"), frozenset({"sum", "avg"}))
+
+
+def averaged(stacked: torch.Tensor) -> torch.Tensor:
+    wide = torch.complex128 if stacked.is_complex() else torch.float64
+    return stacked.to(wide).mean(0)
+
+
+WANTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum": lambda stacked: stacked.sum(0, dtype=stacked.dtype),
+    "avg": averaged,
+    "product": lambda stacked: stacked.prod(0, dtype=stacked.dtype),
+    "min": lambda stacked: stacked.amin(0),
+    "max": lambda stacked: stacked.amax(0),
+    "band": lambda stacked: stacked[0] & stacked[1],
+    "bor": lambda stacked: stacked[0] | stacked[1],
+    "bxor": lambda stacked: stacked[0] ^ stacked[1],
+}
+
+
+@pytest.mark.parametrize("op", WANTED)
 def test_every_operation_over_real_daemons(pair: list[Session], op: str) -> None:
     for dtype in DTYPES:
         kind = getattr(torch, dtype)
-        if op == "avg" and not kind.is_floating_point:
+        if op not in OPERATIONS[dtype]:
             continue
         tensors = [torch.arange(100_003).remainder(50).add(rank).to(kind) for rank in range(2)]
         stacked = torch.stack(tensors)
-        want = {"sum": stacked.sum(0, dtype=kind), "avg": stacked.to(torch.float64).mean(0),
-                "min": stacked.amin(0), "max": stacked.amax(0)}[op]  # fmt: skip
+        want = WANTED[op](stacked)
         works = [s.all_reduce(t, op) for s, t in zip(pair, tensors, strict=True)]
         for work in works:
             work.wait()
@@ -87,10 +111,48 @@ def test_bounded_operations_and_their_ledger(tmp_path: Path) -> None:
     each_rank(lambda rank: sessions[rank].close())
 
 
+def test_what_was_lost_returns_in_the_present_loss_scale(tmp_path: Path) -> None:
+    """Every rank contributes ones in the scale of the step: at most those of all steps arrive.
+
+    Half a one would come of 512 that return as such among 1024, and 130 of 256 among 2.
+    """
+    file = tmp_path / "dlcpd.toml"
+    file.write_text(
+        '[daemon]\ncontrol_address = "127.0.0.1"\n'
+        '[network]\npaths = [{ address = "127.0.0.1" }]\n[inject]\nloss = 0.05\nseed = 3\n'
+    )
+    sessions = connected(config=file)
+    for scale in (1024.0, 512.0, 1024.0, 256.0, 2.0):
+        tensors = [torch.full((500_000,), scale) for _ in range(2)]
+        works = [
+            s.all_reduce(t, policy=bounded(0.1), name="gradient", scale=scale)
+            for s, t in zip(sessions, tensors, strict=True)
+        ]
+        for work in works:
+            work.wait()
+        assert set((tensors[0] / scale).tolist()) <= {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
+    assert sum(session.ledger.returned for session in sessions) > 0
+    each_rank(lambda rank: sessions[rank].close())
+
+
+def test_ranks_that_differ_in_layers_are_told_so(pair: list[Session]) -> None:
+    layers = [[(0, "front")], [(0, "back")]]
+    works = [s.all_reduce(torch.ones(8), layers=layers[rank]) for rank, s in enumerate(pair)]
+    said = []
+    for work in works:
+        with pytest.raises(RanksDisagree) as caught:
+            work.wait()
+        parts = r"name (\w+), critical ranges (\w+), layers (\w+)"
+        said.append(re.findall(parts, str(caught.value)))
+    for mine, theirs in said:
+        assert mine[:2] == theirs[:2]
+        assert mine[2] != theirs[2]
+
+
 def test_ranks_that_disagree_are_told(pair: list[Session]) -> None:
     works = [s.all_reduce(torch.ones(8 + rank)) for rank, s in enumerate(pair)]
     for work in works:
-        with pytest.raises(RanksDisagree, match="operation 1"):
+        with pytest.raises(RanksDisagree, match="operation 2"):
             work.wait()
 
 

@@ -120,7 +120,7 @@ def test_another_answer_to_hello_is_refused(ends: Ends, message: Message) -> Non
 
 def test_nobody_at_the_door(tmp_path: Path) -> None:
     path = tmp_path / "dlcpd.sock"
-    with pytest.raises(DaemonUnavailable, match=r"No such file.*systemctl start dlcpd"):
+    with pytest.raises(DaemonUnavailable, match=r"No such file.*dlcpd --config FILE"):
         Door.knock(str(path), 1.0)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as left_over:
         left_over.bind(str(path))

@@ -7,7 +7,7 @@ import pytest
 from torch._C._distributed_c10d import HashStore, Store
 
 from dlcp_client import ballot
-from dlcp_client.rendezvous import Meeting, Place, apology, introduction, roster
+from dlcp_client.rendezvous import Meeting, Place, apology, introduction, roster, together
 from dlcpd.contract.errors import (
     BadConfig,
     BadMessage,
@@ -106,7 +106,7 @@ def test_an_introduction_with_parts_missing_is_refused(bad: dict[str, Any]) -> N
         roster([bad])
 
 
-@pytest.mark.parametrize(("rank", "world"), [(0, 1), (0, 257), (-1, 2), (2, 2)])
+@pytest.mark.parametrize(("rank", "world"), [(0, 0), (1, 1), (0, 257), (-1, 2), (2, 2)])
 def test_a_place_is_in_a_world(rank: int, world: int) -> None:
     with pytest.raises(BadConfig, match="world"):
         Place(HashStore(), rank, world)
@@ -124,7 +124,7 @@ def vote(store: Store, errors: list[Any], fallbacks: list[bool]) -> list[Any]:
     out: list[Any] = []
     try:
         place = Place(store, 0, 2)
-        out.append(ballot.hold(place, errors[0], fallback=fallbacks[0], timeout=SOON))
+        out.append(ballot.hold(place, errors[0], fallback=fallbacks[0], deadline=soon()))
     except (PeerLost, NotPermitted) as exc:
         out.append(exc)
     return out
@@ -147,3 +147,32 @@ def test_without_everybodys_consent_nobody_falls_back(fallbacks: list[bool]) -> 
     [error] = vote(HashStore(), [None, NotPermitted("no")], fallbacks)
     assert isinstance(error, PeerLost)
     assert "rank 1 cannot use dlcpd: no" in str(error)
+
+
+def test_what_fails_on_one_rank_fails_on_all() -> None:
+    store = HashStore()
+    with pytest.raises(NotPermitted, match=r"^no$"), together(Place(store, 1, 2), "x", soon()):
+        raise NotPermitted("no")
+    ran = []
+    with (
+        pytest.raises(NotPermitted, match="rank 1 cannot take part: no"),
+        together(Place(store, 0, 2), "x", soon()),
+    ):
+        ran.append(0)
+    assert ran == [0]
+
+
+def test_what_all_ranks_did_is_done() -> None:
+    store = HashStore()
+    Meeting(Place(store, 1, 2), "x").publish({})
+    with together(Place(store, 0, 2), "x", soon()):
+        pass
+
+
+def test_a_rank_that_never_did_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlcp_client.rendezvous.LATE", SOON)
+    with (
+        pytest.raises(PeerLost, match=r"x: rank 0 waited .* for rank 1 of 2"),
+        together(Place(HashStore(), 0, 2), "x", soon()),
+    ):
+        pass

@@ -19,18 +19,41 @@ GRADIENT = torch.zeros(100)
 
 def ask(op: Any = "sum", tensor: torch.Tensor = GRADIENT, **changes: Any) -> Submit:
     values: dict[str, Any] = {"policy": EXACT, "name": None, "critical": ()}
-    return request(tensor, op, **(values | changes)).submit(1, offset=4096, in_place=True)
+    asked = request(tensor, op, **(values | changes))
+    return Submit(
+        operation=1, group=0, collective="all_reduce", schedule="", peer=-1, tag=0,
+        input=4096, input_count=asked.count, output=4096, output_count=asked.count, sizes=[],
+        in_place=True, **asked.fields(),
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["sum", "avg", "min", "max"])
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), "2", None])
+def test_a_loss_scale_is_a_positive_number(scale: Any) -> None:
+    with pytest.raises(BadPolicy, match=r"scale .* a normal float32 above 0"):
+        ask(scale=scale)
+
+
+def test_integers_carry_no_loss_scale() -> None:
+    with pytest.raises(BadPolicy, match="carries no loss scale"):
+        ask(tensor=torch.ones(4, dtype=torch.int32), scale=2.0)
+    assert ask(scale=2.0).scale == 2.0
+
+
+@pytest.mark.parametrize("name", ["sum", "avg", "product", "min", "max"])
 def test_operations_by_name_and_by_torch(name: str) -> None:
     member = getattr(dist.ReduceOp, name.upper())
     assert ask(name).reduce == ask(member).reduce == ask(dist.ReduceOp(member)).reduce == name
 
 
-@pytest.mark.parametrize("op", ["product", dist.ReduceOp.PRODUCT, dist.ReduceOp.BAND, 3, None])
+@pytest.mark.parametrize("name", ["band", "bor", "bxor"])
+def test_operations_on_bits_by_name_and_by_torch(name: str) -> None:
+    member = getattr(dist.ReduceOp, name.upper())
+    assert ask(name).reduce == ask(member).reduce == ask(dist.ReduceOp(member)).reduce == name
+
+
+@pytest.mark.parametrize("op", ["mean", "SUM", dist.ReduceOp.PREMUL_SUM, 3, None, ["sum"]])
 def test_other_operations_are_refused(op: Any) -> None:
-    with pytest.raises(BadPolicy, match="sum, avg, min, max"):
+    with pytest.raises(BadPolicy, match="sum, avg, product, min, max, band, bor, bxor"):
         ask(op)
 
 
@@ -40,7 +63,11 @@ def test_avg_of_integers_is_refused() -> None:
     assert ask("sum", torch.zeros(4, dtype=torch.int64)).reduce == "sum"
 
 
-@pytest.mark.parametrize("op", ["min", "max"])
+def test_avg_of_complex_numbers_is_taken() -> None:
+    assert ask("avg", torch.zeros(4, dtype=torch.complex64)).reduce == "avg"
+
+
+@pytest.mark.parametrize("op", ["product", "min", "max", "band", "bor", "bxor"])
 def test_bounded_extremes_are_refused(op: str) -> None:
     with pytest.raises(BadPolicy, match="never comes back"):
         ask(op, policy=bounded(), name="gradient")
@@ -59,7 +86,7 @@ def test_a_name_has_a_limit() -> None:
 
 
 def test_a_policy_is_a_policy() -> None:
-    with pytest.raises(BadPolicy, match=r"use dlcp_client\.exact"):
+    with pytest.raises(BadPolicy, match=r"write exact\(\) or bounded"):
         ask(policy="exact")
 
 
@@ -74,7 +101,9 @@ def test_the_message_says_everything_and_is_valid() -> None:
     submit = ask("avg", policy=policy, name="layer", critical=[(100, 200), (0, 4), (150, 300)])
     assert from_frame_untrusted(to_frame(submit)) == submit
     assert submit == Submit(
-        operation=1, offset=4096, count=100, dtype="float32", reduce="avg", max_loss=0.02,
+        operation=1, group=0, collective="all_reduce", schedule="", peer=-1, tag=0,
+        input=4096, input_count=100, output=4096, output_count=100, sizes=[],
+        dtype="float32", reduce="avg", max_loss=0.02,
         fill="zero", traffic_class=1, deadline=7.0, in_place=True, name="layer",
         critical=[[0, 4], [100, 300]], layers=[],
     )  # fmt: skip

@@ -10,7 +10,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Optimizer
 
-from dlcp_client import cross_step
+from dlcp_client import cross_step, ddp
 from dlcp_client.suitability import SEPARABLE, check_optimizer
 from dlcpd.contract.errors import BadConfig, BadTensor
 
@@ -53,17 +53,22 @@ def test_mixed_precision_of_ddp() -> None:
 
 @pytest.mark.usefixtures("group_of_one")
 def test_modules_that_wait_for_nobody() -> None:
-    inner = nn.Linear(2, 2)
-    inner.compile()
     traced: Any = torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2))  # type: ignore[no-untyped-call]
     for module, text in (
         (traced, "runs outside Python"),
-        (inner, r"module '0' \(Linear\) is compiled"),
         (nn.Embedding(2, 2, sparse=True), "sparse=False"),
         (nn.EmbeddingBag(2, 2, sparse=True), "sparse=False"),
     ):
         net = DistributedDataParallel(nn.Sequential(module))
         refused(net, sgd(net), text)
+
+
+@pytest.mark.usefixtures("group_of_one")
+@pytest.mark.parametrize("register", [ddp.register, cross_step.register])
+def test_what_torch_compile_returns(register: Any) -> None:
+    net = DistributedDataParallel(nn.Linear(2, 2))
+    with pytest.raises(BadConfig, match=r"register\(model\), then model = torch.compile"):
+        register(torch.compile(net, backend="eager"), sgd(net))
 
 
 @pytest.mark.usefixtures("group_of_one")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dlcp_client import tensors
-from dlcp_client.tensors import check, copy, dtype_name
+from dlcp_client.tensors import check, copy, dtype_name, overlap
 from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.messages import DTYPES
 
@@ -20,8 +20,8 @@ BAD: list[tuple[Any, str]] = [
     (np.zeros(3), "ndarray is no torch.Tensor"),
     (torch.zeros(3).as_subclass(Subclass), "Subclass is a tensor subclass"),
     (torch.zeros(3, device="meta"), "on meta"),
-    (torch.zeros(3, dtype=torch.complex64), "complex64"),
-    (torch.zeros(3, dtype=torch.bool), "bool"),
+    (torch.zeros(3, dtype=torch.float8_e5m2), "float8_e5m2"),
+    (torch.zeros(3, dtype=torch.uint16), "uint16"),
     (torch.zeros(3).to_sparse(), "sparse_coo"),
     (torch.zeros(4, 4).t()[1:], "not contiguous"),
     (torch.zeros(8)[::2], "strides (2,)"),
@@ -44,11 +44,31 @@ def test_a_negated_view_is_refused() -> None:
         check(lazy)
 
 
+def test_a_conjugated_view_is_refused() -> None:
+    """Its memory holds the imaginary parts with the other sign."""
+    lazy = torch.ones(1, dtype=torch.complex64).conj()
+    assert lazy.is_conj()
+    assert lazy.is_contiguous()
+    with pytest.raises(BadTensor, match=r"resolve_conj"):
+        check(lazy)
+
+
 def test_too_many_elements_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensors, "MAX_ELEMENTS", 7)  # the real one is 4 GiB of float32
     check(torch.zeros(7))
     with pytest.raises(BadTensor, match="8 elements, at most 7"):
         check(torch.zeros(8))
+
+
+def test_tensors_overlap_where_they_share_bytes() -> None:
+    whole = torch.zeros(10)
+    assert overlap(whole, whole)
+    assert overlap(whole[3:], whole[:4])
+    assert overlap(whole, whole[4:5])
+    assert not overlap(whole[4:], whole[:4])
+    assert not overlap(whole, whole[4:4])
+    assert not overlap(whole[4:4], whole)
+    assert not overlap(torch.empty(0), torch.empty(0))
 
 
 @pytest.mark.parametrize("name", DTYPES)

@@ -31,10 +31,10 @@ class FlipResult:
         return [bytes(changed)]
 
 
-GOOD = Link()
+PERFECT = Link()
 
 
-def network(world: int, link: Link = GOOD, *, tamper: FlipResult, seed: int = 0) -> SimNetwork:
+def network(world: int, link: Link = PERFECT, *, tamper: FlipResult, seed: int = 0) -> SimNetwork:
     net = tamper.net = SimNetwork(world, link, seed=seed, tamper=tamper)
     return net
 

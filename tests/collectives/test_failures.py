@@ -144,6 +144,7 @@ def test_a_rank_that_never_submits_is_named_at_the_deadline(max_loss: float) -> 
         failed = net.failed(rank)[1]
         assert failed.code == DeadlineExceeded.code
         assert "operation 1 missed its deadline" in failed.text
+        assert "allow more by deadline= of the policy" in failed.text
         assert "rank(s) 2 to submit operation 1" in failed.text
     assert net.now - begin < 7.5
 

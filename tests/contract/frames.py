@@ -39,7 +39,7 @@ def good_values(rule: Rule) -> list[Any]:
     wanted = rule["type"]
     if wanted in (int, float):
         limits = [wanted(rule["high"]), wanted(rule["low"])]
-        return limits if wanted is int else [*limits, int(rule["low"])]
+        return limits if wanted is int else [*limits, math.ceil(rule["low"])]
     if wanted is bool:
         return [True, False]
     if wanted is dict:
@@ -63,7 +63,10 @@ def bad_values(rule: Rule) -> Iterator[tuple[str, Any]]:
     if wanted is float:
         yield "below low", math.nextafter(rule["low"], -math.inf)
         yield "above high", math.nextafter(rule["high"], math.inf)
-        yield from (("low - 1", int(rule["low"]) - 1), ("high + 1", math.floor(rule["high"]) + 1))
+        yield from (
+            ("low - 1", math.floor(rule["low"]) - 1),
+            ("high + 1", math.floor(rule["high"]) + 1),
+        )
         yield from (("nan", math.nan), ("inf", math.inf), ("-inf", -math.inf))
         yield "20,000 bits", 1 << 20_000
     if wanted is str and "choices" not in rule:

@@ -79,4 +79,4 @@ def test_a_class_may_have_a_tighter_bound() -> None:
 
 def test_a_misspelt_setting_is_refused() -> None:
     with pytest.raises(TypeError, match="maxloss"):
-        exact(maxloss=0.1)
+        exact(maxloss=0.1)  # type: ignore[call-arg]

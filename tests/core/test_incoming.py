@@ -132,3 +132,18 @@ def test_nothing_is_ever_written_outside_the_transfer(
     assert set(good) <= set(range(-(-size // SEGMENT)))
     written = {number for number in range(-(-size // SEGMENT)) if place.segment(number).any()}
     assert written == set(good)
+
+
+@pytest.mark.parametrize("extra", [-64, 64])
+def test_rows_of_another_peers_segment_size(extra: int) -> None:
+    """io's rows are as wide as what came most, and no peer's segments need be that long."""
+    place = Place(3 * SEGMENT + 8)
+    width = WIDTH + extra
+    rows = np.full((4, width), 7, np.uint8)
+    index, segments = np.arange(3), np.array([0, 3, 1])
+    lengths = np.array([min(WIDTH, width), HEADER_SIZE + 8, HEADER_SIZE + 9])
+    if width < HEADER_SIZE + 8:
+        lengths = np.minimum(lengths, width)
+    good = place.incoming.place(rows, index, lengths, segments)
+    assert good.tolist() == ([0, 3] if extra > 0 else [])
+    assert place.untouched

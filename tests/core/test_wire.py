@@ -53,8 +53,8 @@ def fields_of(words: np.ndarray) -> dict[str, int]:
         "kind": first >> 8 & 0xFF, "flags": first >> 16 & 0xFF, "path": first >> 24,
         "operation": int(words[OPERATION]),
         "token": int(words[wire_batch.TOKEN_LOW]) | int(words[wire_batch.TOKEN_HIGH]) << 32,
-        "stream": fourth & 0xFFFF, "transfer": fourth >> 16,
-        "segment": fifth & 0xFFFF, "round": fifth >> 16 & 0xFF,
+        "stream": fourth & 0xFFFF, "transfer": fourth >> 16, "segment": fifth & 0xFFFF,
+        "round": fifth >> 16 & 0xFF,
         "tag": fifth >> 24, "packet_number": int(words[NUMBER]),
         "sent_at": int(words[SENT_AT]),
     }  # fmt: skip

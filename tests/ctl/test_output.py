@@ -29,9 +29,31 @@ def test_json_to_a_file(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": 1.5}
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadConfig, match=r"absent/x\.json"):
-        Output(str(tmp_path / "absent" / "x.json")).document({})
+def test_a_file_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BadConfig, match=r"absent/x\.json: there is no folder .*absent$"):
+        Output(str(tmp_path / "absent" / "x.json"))
+    with pytest.raises(BadConfig, match="is a folder"):
+        Output(str(tmp_path))
+    monkeypatch.setattr("os.access", lambda *_: False)  # to root everything is permitted
+    with pytest.raises(BadConfig, match="may not write"):
+        Output(str(tmp_path / "x.json"))
+    assert list(tmp_path.iterdir()) == []  # the check makes nothing
+
+
+def test_a_file_that_there_is_keeps_its_text_until_there_is_a_result(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_text("before")
+    output = Output(str(file))
+    assert file.read_text() == "before"
+    output.document([])
+    assert file.read_text() == "[]\n"
+
+
+def test_a_disk_that_fills_up_meanwhile_is_named() -> None:
+    with pytest.raises(BadConfig, match="/dev/full: cannot be written: No space left"):
+        Output("/dev/full").document({})
 
 
 def test_json_has_no_nan() -> None:

@@ -35,7 +35,7 @@ def report(**changes: Any) -> dict[str, Any]:
             "sessions": {"3": {
                 "rank": 0, "submitted": 17, "open": 2, "residual_bytes": 1408, "broken": "",
                 "peers": [{"rank": 1, "host": "beta", "window": 1, "paths": [PATH, PATH]}],
-                "ledger": [{"operation": 5, "name": "grad", "sender": 1, "owner": 0, "chunk": 2,
+                "ledger": [{"operation": 5, "name": "grad", "sender": 1, "owner": 0, "transfer": 2,
                             "segments": 3, "paths": {"0": 1, "1": 2}}],
             }},
         },
@@ -80,6 +80,19 @@ def test_a_path_says_how_it_is_and_whom_it_crosses(more: dict[str, Any], word: s
     shown["engine"]["sessions"]["3"]["peers"][0]["paths"] = [path]
     [row] = [dict(zip(PEER_HEADER, row, strict=True)) for row in peer_rows(shown)]
     assert (row["is"], row["via"]) == (word, "10.77.0.1 ?")
+
+
+@pytest.mark.parametrize(
+    ("mtu", "search", "word"),
+    [(1468, "complete", "1468"), (1340, "searching", "1340"), (0, "base", None),
+     (0, "blocked", "<1280")],
+)  # fmt: skip
+def test_a_path_says_what_it_carries(mtu: int, search: str, word: str | None) -> None:
+    shown = report()
+    path = PATH | {"up": True, "mtu": mtu, "mtu_search": search}
+    shown["engine"]["sessions"]["3"]["peers"][0]["paths"] = [path]
+    [row] = [dict(zip(PEER_HEADER, row, strict=True)) for row in peer_rows(shown)]
+    assert row["mtu"] == word
 
 
 def test_a_peer_that_the_engine_does_not_know_yet_has_a_row_too() -> None:

@@ -16,6 +16,7 @@ host = "node 7"
 socket = "/tmp/a\\"b.sock"
 control_address = "10.0.0.7"
 control_port = 7000
+socket_group = "trainers"
 allowed_users = ["alice", 1001]
 max_sessions = 3
 max_arena_bytes = 1048576
@@ -26,8 +27,8 @@ log_format = "json"
 [network]
 paths = [{ address = "10.0.0.7", port = 7001 }, { address = "fd00::7" }]
 entropy = 4
-segment_size = 8896
-chunk_segments = 100
+segment_size = 8832
+chunk_bytes = 140800
 receive_buffer = 1048576
 window = 2097152
 congestion_control = false
@@ -58,6 +59,7 @@ def test_every_value_of_a_full_file_arrives() -> None:
         == getattr(getattr(Config(), table.name), setting.name)
     }
     assert not changed, "values equal to the default prove nothing"
+    assert config.daemon.socket_group == "trainers"
     assert config.daemon.allowed_users == ("alice", 1001)
     assert config.network.paths == (LocalPath("10.0.0.7", 7001), LocalPath("fd00::7", 0))
     assert config.daemon.drain_timeout == 5.0
@@ -124,6 +126,9 @@ BAD = {
     "[daemon]\nlog_level = 'loud'": ("[daemon] log_level: 'loud' is none of debug, info",),
     "[daemon]\nallowed_users = 'alice'": ("[daemon] allowed_users: is a list",),
     "[daemon]\nallowed_users = [true]": ("True is neither a user id nor a name",),
+    "[daemon]\nsocket_group = -1": ("[daemon] socket_group: -1 is neither a group id",),
+    "[daemon]\nsocket_group = true": ("True is neither a group id",),
+    "[daemon]\nsocket_group = []": ("[] is neither a group id",),
     "[daemon]\nallowed_users = [-1]": ("-1 is neither",),
     "[daemon]\nallowed_users = ['']": ("'' is neither",),
     "[daemon]\ncontrol_address = 'localhost'": ("'localhost' is no IP address",),
@@ -140,9 +145,11 @@ BAD = {
     "[network]\nsegment_size = 0": ("[network] segment_size: 0 is outside 64..",),
     "[network]\nsegment_size = 8960": ("[network] segment_size: 8960 is outside 64..",),
     "[network]\nsegment_size = '64'": ("[network] segment_size: is str, need int",),
-    "[network]\nchunk_segments = 4097": ("[network] chunk_segments: 4097 is outside 1..4096",),
+    "[network]\nchunk_bytes = 100": ("[network] chunk_bytes: 100 is no multiple of 64",),
+    "[network]\nchunk_bytes = 4718656": ("[network] chunk_bytes: 4718656 is outside 64..4718592",),
+    "[network]\nsegment_size = 64\nchunk_bytes = 262208": ("chunk_bytes: 262208 is above 262144",),
     "[network]\noffload = 1": ("[network] offload: is int, need bool",),
-    "[inject]\nloss = 1.0": ("[inject] loss: 1.0 is outside 0.0..0.9",),
+    "[inject]\nloss = 1.01": ("[inject] loss: 1.01 is outside 0.0..1.0",),
     "[inject\n": ("line 1",),
 }
 

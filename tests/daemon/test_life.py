@@ -36,6 +36,18 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 # --- command line ------------------------------------------------------------------------
 
 
+def test_without_uvloop_the_standard_loop_serves(tmp_path: Path) -> None:
+    missing = "raise ModuleNotFoundError(\"No module named 'uvloop'\", name='uvloop')"
+    (tmp_path / "uvloop.py").write_text(missing)
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    with Daemon(configuration(tmp_path), environ={"PYTHONPATH": path}) as daemon:
+        with daemon.client() as client:
+            client.greet()
+            assert client.status()["sessions"] == []
+        daemon.signal(signal.SIGTERM)
+        assert daemon.wait() == 0
+
+
 def test_version() -> None:
     done = command("--version")
     assert (done.returncode, done.stdout) == (0, f"dlcpd {__version__}\n")
@@ -46,7 +58,7 @@ def test_check_config_prints_what_is_in_force(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     printed = tomllib.loads(done.stdout)
     assert printed["daemon"]["host"] == "host-a"
-    assert printed["network"]["segment_size"] == 1408
+    assert printed["network"]["segment_size"] == "auto"
 
 
 @pytest.mark.parametrize("option", ["--config", "--check-config"])

@@ -16,9 +16,10 @@ from dlcpd.daemon.membership import (
     LinkState,
     Membership,
 )
-from dlcpd.daemon.peer_messages import MAX_REASON, PeerHello
+from dlcpd.daemon.peer_messages import MAX_REASON, PEER_VERSION, PeerHello
+from dlcpd.io.commands import OperationFailed
 
-AGREED = {"world_size": 2, "segment_size": 1408, "chunk_segments": 745, "digest_every": 16}
+AGREED = {"world_size": 2, "chunk_bytes": 64000, "digest_every": 16}
 MAX_STEPS = 10_000
 
 
@@ -142,7 +143,7 @@ def test_ip_versions_that_differ_are_named() -> None:
 def test_another_protocol_version_is_named() -> None:
     a = member(0)
     text = str(a.other_version(a.links[1], 9))
-    assert "version 1" in text and "rank 1 on host-1 speaks 9" in text
+    assert f"version {PEER_VERSION}" in text and "rank 1 on host-1 speaks 9" in text
 
 
 def test_a_goodbye_to_this_join_ends_it() -> None:
@@ -209,7 +210,10 @@ def test_a_reason_fits_its_message() -> None:
     a = member(0)
     long = "x" * (2 * MAX_REASON)
     assert len(a.goodbye_to(a.links[1], "c", long).text) == MAX_REASON
-    assert len(a.abort_to(a.links[1], 1, "c", long).text) == MAX_REASON
+    failed = OperationFailed(5, 6, 7, [1], "c", "why")
+    abort = a.abort_to(a.links[1], failed, long)
+    assert len(abort.text) == MAX_REASON
+    assert (abort.stream, abort.operation, abort.code) == (6, 7, "c")
 
 
 def test_every_state_but_gone_has_every_input_that_can_happen() -> None:

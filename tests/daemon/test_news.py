@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from dlcpd.contract.messages import VERSION, Joined, Welcome
-from dlcpd.daemon.peer_messages import Abort, Goodbye, PeerHello
+from dlcpd.daemon.peer_messages import PEER_VERSION, Abort, Goodbye, PeerHello
 from dlcpd.daemon.peers import PeerAddress
 from tests.daemon.kit import Client, Daemon, configuration, joins
 from tests.daemon.test_peers import Node, on_uvloop, until
 
 HELLO = PeerHello(
     job="job", from_rank=1, to_rank=0, session=50, echo=0, answer=True, host="host-x", token=9,
-    endpoints=[["127.0.0.1", 5]], world_size=2, segment_size=0, chunk_segments=0, digest_every=0,
+    endpoints=[["127.0.0.1", 5]], world_size=2, chunk_bytes=0, digest_every=0,
 )  # fmt: skip
 Stage = Callable[[Client, "Actor"], Coroutine[Any, Any, None]]
 
@@ -39,7 +39,7 @@ class Actor:
         self.theirs = hello
         return replace(
             HELLO, echo=hello.session, answer=False, world_size=hello.world_size,
-            segment_size=hello.segment_size, chunk_segments=hello.chunk_segments,
+            chunk_bytes=hello.chunk_bytes,
             digest_every=hello.digest_every,
         )  # fmt: skip
 
@@ -48,7 +48,8 @@ class Actor:
         return replace(good, **changes)
 
     def abort(self, **changes: Any) -> Abort:
-        good = Abort("job", 1, 0, HELLO.session, self.theirs.session, 3, "deadline_exceeded", "x")
+        echo = self.theirs.session
+        good = Abort("job", 1, 0, HELLO.session, echo, 6, 3, "deadline_exceeded", "x")
         return replace(good, **changes)
 
 
@@ -141,7 +142,8 @@ async def test_stale_news_do_nothing_and_present_ones_do(client: Client, actor: 
         actor.say(actor.abort(**changes))
         await counted(client, "peer_stale", 2 * number + 2)
     actor.say(actor.abort())
-    assert client.command("AbortOperation")["operation"] == 3
+    aborted = client.command("AbortOperation")
+    assert (aborted["stream"], aborted["operation"]) == (6, 3)
     actor.say(actor.goodbye())
     assert client.command("PeerGone")["text"] == "farewell"
     actor.say(actor.goodbye())  # once is enough
@@ -194,7 +196,7 @@ async def test_another_protocol_version_refuses_the_join_by_name(
         patch.setattr("dlcpd.daemon.peer_messages.PEER_VERSION", 7)
         actor.say(HELLO)
     text = await asyncio.to_thread(client.refused, "ranks_disagree")
-    assert "speaks version 1" in text and "rank 1 on host-x speaks 7" in text
+    assert f"speaks version {PEER_VERSION}" in text and "rank 1 on host-x speaks 7" in text
 
 
 @on_stage
@@ -206,6 +208,8 @@ async def test_a_client_that_leaves_says_goodbye_once(client: Client, actor: Act
     assert (goodbye.session, goodbye.echo) == (actor.theirs.session, HELLO.session)
     assert goodbye.code == "peer_lost" and "silent" in goodbye.text
     client.emit("SessionBroken", rank=1, code="peer_lost", text="again")
-    client.emit("OperationFailed", operation=4, code="peer_lost", text="marker")
+    client.emit(
+        "OperationFailed", stream=6, operation=4, ranks=[1], code="peer_lost", text="marker"
+    )
     _, abort = await actor.node.hear()
-    assert isinstance(abort, Abort) and abort.operation == 4
+    assert isinstance(abort, Abort) and (abort.stream, abort.operation) == (6, 4)

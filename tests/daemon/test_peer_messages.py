@@ -24,11 +24,11 @@ from dlcpd.daemon.peer_messages import (
 
 HELLO = PeerHello(
     job="job", from_rank=0, to_rank=1, session=5, echo=0, answer=True, host="h", token=6,
-    endpoints=[["10.0.0.1", 40000], ["fd00::1", 40001]], world_size=2, segment_size=1408,
-    chunk_segments=745, digest_every=16,
+    endpoints=[["10.0.0.1", 40000], ["fd00::1", 40001]], world_size=2,
+    chunk_bytes=64000, digest_every=16,
 )  # fmt: skip
 GOODBYE = Goodbye("job", 0, 1, 5, 6, "peer_lost", "why")
-ABORT = Abort("job", 0, 1, 5, 6, 7, "deadline_exceeded", "why")
+ABORT = Abort("job", 0, 1, 5, 6, 4, 7, "deadline_exceeded", "why")
 ALL: list[PeerMessage] = [HELLO, GOODBYE, ABORT]
 
 
@@ -109,6 +109,14 @@ def test_bounds_are_inclusive(name: str, low: int, high: int) -> None:
             unpack_peer_untrusted(frame_of(HELLO, **{name: bad}))
 
 
+def test_an_abort_names_any_stream_of_the_wire() -> None:
+    for good in (0, (1 << 16) - 1):
+        assert unpack_peer_untrusted(frame_of(ABORT, stream=good)) == replace(ABORT, stream=good)
+    for bad in (-1, 1 << 16):
+        with pytest.raises(MalformedPeerMessage, match="stream"):
+            unpack_peer_untrusted(frame_of(ABORT, stream=bad))
+
+
 def test_missing_and_additional_fields_are_refused() -> None:
     values = asdict(GOODBYE)
     missing = {name: value for name, value in values.items() if name != "echo"}
@@ -140,7 +148,7 @@ def test_another_version_is_told_apart_whatever_its_fields_are() -> None:
         (msgpack.packb([PEER_VERSION, 3, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, -1, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, False, {}]), "unknown_kind"),
-        (b"\x93\x01" + b"\x91" * 1015 + b"\xc0\x80", "unknown_kind"),
+        (b"\x93\x02" + b"\x91" * 1015 + b"\xc0\x80", "unknown_kind"),
         (b"\xc4" * (MAX_PEER_FRAME + 1), "too_long"),
     ],
     ids=lambda value: str(value)[:24],

@@ -4,17 +4,22 @@ import os
 import resource
 import socket
 import stat
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig
-from dlcpd.contract.messages import VERSION, Hello, Message, Refused, Welcome
-from dlcpd.daemon.server import SPARE_CONNECTIONS, allowed_ids, listen
-from tests.daemon.kit import Client, Daemon, configuration, until
+from dlcpd.daemon.access import Access
+from dlcpd.daemon.server import SPARE_CONNECTIONS, listen
+from tests.daemon.kit import Client, Daemon, configuration, environment, until
 
 NOBODY = 65534
+GROUP = 12345  # of which nobody is a member
+OWN = Access.configured(())
 
 
 @pytest.fixture
@@ -23,8 +28,17 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Where strangers get through: pytest keeps its own folders closed."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@pytest.fixture
 def listening(path: Path) -> Iterator[socket.socket]:
-    with listen(path) as sock:
+    with listen(path, OWN) as sock:
         yield sock
 
 
@@ -39,14 +53,14 @@ def test_the_umask_is_left_as_it_was(listening: socket.socket) -> None:
 
 
 def test_a_stale_socket_is_replaced(path: Path) -> None:
-    listen(path).close()
+    listen(path, OWN).close()
     assert path.exists()
-    listen(path).close()
+    listen(path, OWN).close()
 
 
 def test_a_socket_that_answers_is_left_alone(listening: socket.socket, path: Path) -> None:
     with pytest.raises(AddressUnavailable, match="another daemon answers"):
-        listen(path)
+        listen(path, OWN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
         client.connect(str(path))
 
@@ -56,58 +70,116 @@ def test_a_socket_of_another_kind_is_left_alone(path: Path) -> None:
         other.bind(str(path))
         other.listen()
         with pytest.raises(AddressUnavailable, match="in use"):
-            listen(path)
+            listen(path, OWN)
         assert path.exists()
 
 
 def test_a_file_in_the_way_is_left_alone(path: Path) -> None:
     path.write_text("precious")
     with pytest.raises(AddressUnavailable, match="a file is in the way"):
-        listen(path)
+        listen(path, OWN)
     assert path.read_text() == "precious"
 
 
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(AddressUnavailable, match="directory must exist"):
-        listen(tmp_path / "missing" / "s.sock")
+def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
+    """As /run/dlcpd is after each start of the host."""
+    listen(tmp_path / "missing" / "s.sock", OWN).close()
+    assert stat.S_IMODE((tmp_path / "missing").stat().st_mode) == 0o755
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AddressUnavailable, match=r"deep is not there .*install -d -o .*socket="):
+        listen(tmp_path / "missing" / "deep" / "s.sock", OWN)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
+def test_who_may_not_make_the_directory_is_told(open_folder: Path) -> None:
+    os.seteuid(NOBODY)
+    try:
+        with pytest.raises(AddressUnavailable, match=r"Permission denied; make it for user id"):
+            listen(open_folder / "missing" / "s.sock", OWN)
+    finally:
+        os.seteuid(0)
 
 
 def test_a_path_too_long_for_a_socket_is_named(tmp_path: Path) -> None:
     with pytest.raises(AddressUnavailable, match="too long"):
-        listen(tmp_path / ("x" * 120))
+        listen(tmp_path / ("x" * 120), OWN)
 
 
 def test_users_are_ids_names_or_anyone() -> None:
-    assert allowed_ids(()) == frozenset({0, os.getuid()})
-    assert allowed_ids((1234,)) == frozenset({0, 1234})
-    assert allowed_ids(("root", "nobody")) == frozenset({0, NOBODY})
-    assert allowed_ids(("root", "*")) is None
+    assert Access.configured(()) == Access(frozenset({0, os.getuid()}), -1, 0o660)
+    assert Access.configured((1234,)) == Access(frozenset({0, 1234}), -1, 0o666)
+    assert Access.configured(("root", "nobody")).users == frozenset({0, NOBODY})
+    assert Access.configured(("root", "*")) == Access(None, -1, 0o660)
     with pytest.raises(BadConfig, match="no user 'nobody-at-all'"):
-        allowed_ids(("nobody-at-all",))
+        Access.configured(("nobody-at-all",))
+
+
+def test_a_group_admits_its_members_or_those_listed() -> None:
+    assert Access.configured((), "root") == Access(None, 0, 0o660)
+    assert Access.configured((), 77) == Access(None, 77, 0o660)
+    assert Access.configured((5,), 77) == Access(frozenset({0, 5}), 77, 0o660)
+    with pytest.raises(BadConfig, match="no group 'nobody-at-all'"):
+        Access.configured((), "nobody-at-all")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
+def test_a_group_that_may_not_be_given_is_named(open_folder: Path) -> None:
+    path = open_folder / "s.sock"
+    open_folder.chmod(0o777)
+    os.seteuid(NOBODY)
+    try:
+        with pytest.raises(BadConfig, match=r"socket_group: user id .* may not give"):
+            listen(path, Access.configured((), GROUP))
+    finally:
+        os.seteuid(0)
+    assert not path.exists()
+
+
+STRANGERS = """
+import os, sys
+from pathlib import Path
+from dlcpd.contract.messages import VERSION, Hello
+from tests.daemon.kit import Client
+os.setgroups([int(g) for g in sys.argv[2].split(",") if g])
+os.setgid(65534)
+os.setuid(65534)
+try:
+    client = Client.connect(Path(sys.argv[1]))
+except PermissionError:
+    print("PermissionError")
+else:
+    client.send(Hello(VERSION, "stranger"))
+    print(type(client.receive()).__name__)
+"""
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
 @pytest.mark.parametrize(
-    ("allowed", "answer"),
-    [("", Refused), ("allowed_users = ['nobody']", Welcome), ("allowed_users = ['*']", Welcome)],
+    ("settings", "groups", "outcome"),
+    [
+        ("", "", "PermissionError"),
+        ("allowed_users = ['nobody']", "", "Welcome"),
+        ("allowed_users = [1234]", "", "Refused"),
+        ("allowed_users = ['*']", "", "PermissionError"),
+        (f"socket_group = {GROUP}", "", "PermissionError"),
+        (f"socket_group = {GROUP}", str(GROUP), "Welcome"),
+        (f"socket_group = {GROUP}\nallowed_users = [1234]", str(GROUP), "Refused"),
+    ],
 )
 def test_another_user_is_admitted_by_configuration_only(
-    tmp_path: Path, allowed: str, answer: type[Message]
+    open_folder: Path, settings: str, groups: str, outcome: str
 ) -> None:
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(folder.stat().st_mode | 0o011)  # the stranger may reach the socket ...
-    with Daemon(configuration(tmp_path, daemon=allowed)) as daemon:
-        daemon.socket.chmod(0o666)  # ... and the file mode does not stop it
-        os.seteuid(NOBODY)
-        try:
-            client = daemon.client()
-        finally:
-            os.seteuid(0)
-        with client:
-            client.send(Hello(VERSION, "stranger"))
-            assert isinstance(client.receive(), answer)
-            if answer is Refused:
-                assert client.receive() is None
+    """A daemon of root, and a process of `nobody` with these groups beside its own."""
+    with Daemon(configuration(open_folder, daemon=settings)) as daemon:
+        stranger = subprocess.run(
+            [sys.executable, "-c", STRANGERS, str(daemon.socket), groups],
+            env=environment(), capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert stranger.stdout.split() == [outcome], stranger.stderr
+        wanted = 0o666 if "[" in settings and "*" not in settings and not groups else 0o660
+        assert stat.S_IMODE(daemon.socket.stat().st_mode) == wanted
 
 
 def test_a_client_beyond_the_limit_is_told_and_the_next_place_is_free(tmp_path: Path) -> None:

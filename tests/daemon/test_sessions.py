@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.daemon.kit import (
     joins,
     until,
 )
+
+STREAM: Final = 5
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +61,15 @@ def test_two_ranks_join_and_the_engines_learn_each_other(pair: list[Client], job
 def test_ranks_on_one_daemon_join(hosts: list[Daemon], job: str) -> None:
     with hosts[0].client() as a, hosts[0].client() as b:
         assert len(join_all([a, b], job)) == 2
+
+
+def test_a_rank_alone_joins_at_once(hosts: list[Daemon], job: str) -> None:
+    with hosts[0].client() as client:
+        [joined] = join_all([client], job)
+        opened = client.command("OpenSession")
+        assert (opened["session"], opened["world_size"], opened["peers"]) == (joined.session, 1, [])
+        [session] = [s for s in client.status()["sessions"] if s["job"] == job]
+        assert (session["state"], session["peers"]) == ("open", [])
 
 
 def test_local_and_remote_ranks_mix(hosts: list[Daemon], job: str) -> None:
@@ -103,14 +115,37 @@ def test_a_client_that_leaves_closes_its_engine_session(hosts: list[Daemon], job
 
 def test_an_aborted_operation_is_told_to_peers_once(pair: list[Client], job: str) -> None:
     [_, b] = join_all(pair, job)
-    pair[0].emit("OperationFailed", operation=7, code="deadline_exceeded", text="too slow")
+    pair[0].emit("OperationFailed", **failed(7, [1], text="too slow"))
     aborted = pair[1].command("AbortOperation")
     assert (aborted["session"], aborted["operation"], aborted["rank"]) == (b.session, 7, 0)
+    assert aborted["stream"] == STREAM
     assert "rank 0" in aborted["text"] and "too slow" in aborted["text"]
     # The abort of an abort stays here; the next real failure is what arrives.
-    pair[1].emit("OperationFailed", operation=7, code="operation_aborted", text="echo")
-    pair[1].emit("OperationFailed", operation=8, code="deadline_exceeded", text="real")
+    pair[1].emit("OperationFailed", **failed(7, [0], code="operation_aborted"))
+    pair[1].emit("OperationFailed", **failed(8, [0]))
     assert pair[0].command("AbortOperation")["operation"] == 8
+
+
+def test_only_ranks_that_wait_for_an_operation_hear_that_it_failed(
+    hosts: list[Daemon], job: str
+) -> None:
+    clients = [hosts[n].client() for n in (0, 0, 1)]
+    join_all(clients, job)
+    clients[0].emit("OperationFailed", **failed(7, [2]))
+    clients[0].emit("OperationFailed", **failed(8, [1, 2]))
+    assert clients[1].command("AbortOperation")["operation"] == 8
+    assert clients[2].command("AbortOperation")["operation"] == 7
+    for client in clients:
+        client.close()
+
+
+def failed(
+    operation: int, ranks: list[int], *, code: str = "deadline_exceeded", text: str = "why"
+) -> dict[str, Any]:
+    """Fields of OperationFailed but the session."""
+    return {
+        "stream": STREAM, "operation": operation, "ranks": ranks, "code": code, "text": text
+    }  # fmt: skip
 
 
 def test_a_broken_session_is_told_to_peers(pair: list[Client], job: str) -> None:
@@ -247,7 +282,7 @@ def test_a_world_size_that_differs_is_named_to_both(
 
 @pytest.mark.parametrize(
     ("network", "name"),
-    [("segment_size = 1024", "segment_size"), ("chunk_segments = 9", "chunk_segments")],
+    [("chunk_bytes = 64000", "chunk_bytes")],
 )
 def test_a_configuration_that_differs_is_named_to_both(
     hosts: list[Daemon], tmp_path: Path, job: str, network: str, name: str

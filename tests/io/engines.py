@@ -40,9 +40,12 @@ class Engine:
         theirs.close()
 
     def receive(self) -> commands.Event:
-        event = commands.unpack(self.control.recv(commands.MAX_COMMAND))
-        assert not isinstance(event, commands.Command)
-        return event
+        """The next event; what paths carry is passed over, since it comes at any time."""
+        while True:
+            event = commands.unpack(self.control.recv(commands.MAX_COMMAND))
+            assert not isinstance(event, commands.Command)
+            if not isinstance(event, commands.PathMtuChanged):
+                return event
 
     def send(self, command: commands.Command, fds: list[int] | None = None) -> None:
         socket.send_fds(self.control, [commands.pack(command)], fds or [])

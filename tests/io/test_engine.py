@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.messages import Completed, Hello, Released, to_frame
+from dlcpd.core.path_mtu import BASE
 from dlcpd.core.wire import Header, Kind
 from dlcpd.io import commands
 from dlcpd.io.config import EngineConfig
@@ -71,7 +72,7 @@ def test_exact(job: Jobs, host: str, paths: int, offload: bool, loss: float) -> 
 
 
 def test_three_ranks(job: Jobs) -> None:
-    started = job(3, chunk_segments=50)
+    started = job(3, chunk_bytes=50 * 1408)
     for number, count in enumerate((2, 1000, 300_000), 1):
         exact(started, number, count, op="avg")
 
@@ -79,7 +80,7 @@ def test_three_ranks(job: Jobs) -> None:
 @pytest.mark.parametrize("paths", [1, 2])
 def test_bounded(job: Jobs, paths: int) -> None:
     """Equal everywhere, within the bound, booked on both sides, and nothing lost for ever."""
-    started = job(paths=paths, inject_loss=0.03, chunk_segments=100)
+    started = job(paths=paths, inject_loss=0.03, chunk_bytes=100 * BASE, segment_size=BASE)
     produced = delivered = np.zeros(300_000)
     rng = np.random.default_rng(1)
     for number in range(1, 4):

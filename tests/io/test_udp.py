@@ -15,6 +15,7 @@ from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.datagram import Control, Received, Transmit
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.pacing import Pacer
+from dlcpd.core.pieces import Reassembly
 from dlcpd.core.wire import HEADER_SIZE, VERSION, Flag, Header, Kind
 from dlcpd.core.wire_batch import build
 from dlcpd.io import mmsg
@@ -67,19 +68,20 @@ def stranger(host: str = "127.0.0.1") -> socket.socket:
     return _opened[-1]
 
 
-def batch(payload: np.ndarray, segments: list[int], tag: int = 16) -> Transmit:
-    return mixed(payload, segments, [tag] * len(segments))
+def batch(payload: np.ndarray, segments: list[int], tag: int = 16, size: int = SIZE) -> Transmit:
+    return mixed(payload, segments, [tag] * len(segments), size)
 
 
-def mixed(payload: np.ndarray, segments: list[int], tags: list[int]) -> Transmit:
+def mixed(payload: np.ndarray, segments: list[int], tags: list[int], size: int = SIZE) -> Transmit:
     first = Header(Kind.DATA, 0xABCDEF, 3, 1, 9, packet_number=1)
     at, marks = np.array(segments, np.intp), np.array(tags, np.uint8)
-    return Transmit(PEER, 0, build(first, at, marks), payload, at, SIZE, marks)
+    return Transmit(PEER, 0, build(first, at, marks), payload, at, size, marks)
 
 
 def expected(sent: Transmit) -> list[bytes]:
+    size = sent.segment_size
     return [
-        head.tobytes() + sent.payload[s * SIZE : (s + 1) * SIZE].tobytes()
+        head.tobytes() + sent.payload[s * size : (s + 1) * size].tobytes()
         for head, s in zip(sent.headers, sent.segments.tolist(), strict=True)
     ]
 
@@ -95,14 +97,14 @@ def receive(sink: UdpPath, count: int) -> list[bytes]:
     poll = select.poll()
     poll.register(sink, select.POLLIN)
     while len(got) < count and poll.poll(PATIENCE * 1000):
-        while (received := sink.receive()) is not None:
-            got += datagrams(received)
+        while batches := sink.receive():
+            got += [data for each in batches for data in datagrams(each)]
     assert len(got) == count
     return got
 
 
-def data(count: int, tail: int = 0) -> np.ndarray:
-    size = count * SIZE - (SIZE - tail if tail else 0)
+def data(count: int, tail: int = 0, segment: int = SIZE) -> np.ndarray:
+    size = count * segment - (segment - tail if tail else 0)
     return np.random.default_rng(count).integers(0, 256, size, np.uint8)
 
 
@@ -149,6 +151,86 @@ def test_control_between_data(sends: bool, receives: bool) -> None:
     assert Counter(receive(sink, len(wanted))) == Counter(wanted)
 
 
+@HOSTS
+@OFFLOADS
+def test_peers_whose_paths_carry_different_sizes(host: str, sends: bool, receives: bool) -> None:
+    """Segments of every size come whole, in whatever order the sizes take turns."""
+    source, sink = pair(host, sends=sends, receives=receives)
+    for turn in range(3):
+        for size in (1152, 8896, 1408, 64, 1344, 1152):
+            count = 20 + turn
+            sent = batch(data(count, 7, size), list(range(count)), size=size)
+            source.send(sent)
+            assert sorted(receive(sink, count)) == sorted(expected(sent))
+    assert not source.counters
+
+
+@OFFLOADS
+def test_sizes_that_wait_together(sends: bool, receives: bool) -> None:
+    """One receive call finds bursts of several sizes, and control between them."""
+    source, sink = pair(sends=sends, receives=receives)
+    wanted: list[bytes] = []
+    for size in (1408, 1152, 8896, 1408, 8896, 1152):
+        control = Header(Kind.NACK, 5, size).pack() + bytes(size // 3)
+        source.send_control(Control(PEER, 0, control))
+        sent = batch(data(20, 9, size), list(range(20)), size=size)
+        source.send(sent)
+        wanted += [control, *expected(sent)]
+    assert Counter(receive(sink, len(wanted))) == Counter(wanted)
+
+
+def test_the_raster_follows_what_comes_most() -> None:
+    """Copies out of the raster are for the odd one; a peer with jumbo frames is not odd."""
+    source, sink = pair()
+    if not sink.gro:
+        pytest.skip("this kernel has no UDP_GRO")
+    for rows in ([8928], [1440], [8928]):
+        for _ in range(3):
+            size = rows[0] - HEADER_SIZE
+            source.send(batch(data(60, segment=size), list(range(60)), size=size))
+            seen = [each.rows.shape[1] for each in sink.receive() if len(each.index)]
+        assert seen == rows
+
+
+@HOSTS
+@pytest.mark.parametrize("limit", [0, 1184, WIDTH - 1, WIDTH])
+def test_what_is_above_a_peers_limit_goes_in_pieces(host: str, limit: int) -> None:
+    """An operation that began before its path's MTU fell goes on."""
+    source, sink = pair(host)
+    source.limit(PEER, limit)
+    sent = batch(data(30, 5), list(range(30)))
+    source.send(sent)
+    per_datagram = -(-WIDTH // (max(limit, 512) - 40)) if limit < WIDTH else 1
+    per_tail = -(-37 // (max(limit, 512) - 40))
+    got, book = receive(sink, 29 * per_datagram + per_tail), Reassembly()
+    if limit < WIDTH:
+        assert max(map(len, got)) <= max(limit, 512)
+        got = [whole for piece in got if (whole := book.add(piece)) is not None]
+    assert got == expected(sent)
+    assert source.counters == ({"in_pieces": 30} if limit < WIDTH else {})
+
+
+def test_control_above_a_peers_limit_goes_in_pieces_but_probes_never_do() -> None:
+    source, sink = pair()
+    source.limit(PEER, 0)
+    for kind, count in ((Kind.CREDIT, 3), (Kind.PROBE, 1), (Kind.PING, 1)):
+        control = Header(kind, 1).pack().ljust(1192 if kind is not Kind.PING else 32, b"\0")
+        source.send_control(Control(PEER, 0, control))
+        got, book = receive(sink, count), Reassembly()
+        assert [book.add(piece) for piece in got][-1] == control if count > 1 else got == [control]
+
+
+def test_a_limit_ends_with_its_peer() -> None:
+    source, sink = pair()
+    source.limit(PEER, 0)
+    source.disconnect(PEER)
+    source.limit(PEER, 0)  # of a flow that is gone: no error, and nothing kept
+    source.connect(PEER, *sink.address)
+    source.send(batch(data(3), [0, 1, 2]))
+    assert len(receive(sink, 3)) == 3
+    assert not source.counters
+
+
 def test_every_burst_has_its_time() -> None:
     source, sink = pair()
     source.send(batch(data(200), list(range(200))))
@@ -156,15 +238,14 @@ def test_every_burst_has_its_time() -> None:
     poll.register(sink, select.POLLIN)
     poll.poll(PATIENCE * 1000)
     begin = time.monotonic()
-    received = sink.receive()
-    assert received is not None
+    [received] = sink.receive()
     for row in received.index.tolist():
         at = received.arrivals[row // received.burst]
         assert begin - PATIENCE < at <= time.monotonic()
 
 
 def test_nothing_waits() -> None:
-    assert path().receive() is None
+    assert path().receive() == []
 
 
 def test_what_was_disconnected_is_not_sent_to() -> None:
@@ -173,7 +254,7 @@ def test_what_was_disconnected_is_not_sent_to() -> None:
     source.disconnect(PEER)
     source.send_control(Control(PEER, 0, Header(Kind.PING, 1).pack()))
     assert not source.backlog
-    assert sink.receive() is None
+    assert sink.receive() == []
 
 
 @HOSTS
@@ -244,8 +325,7 @@ def test_congestion_experienced_is_counted(host: str, offload: bool, mark: int) 
     poll = select.poll()
     poll.register(sink, select.POLLIN)
     poll.poll(PATIENCE * 1000)
-    received = sink.receive()
-    assert received is not None
+    [received] = sink.receive()
     assert received.congested == (mark == 3)
 
 
@@ -262,8 +342,9 @@ def deliver(sink: UdpPath, target: Endpoint) -> None:
     poll = select.poll()
     poll.register(sink, select.POLLIN)
     poll.poll(PATIENCE * 1000)
-    while (received := sink.receive()) is not None:
-        target.receive(received, 0.0)
+    while batches := sink.receive():
+        for received in batches:
+            target.receive(received, 0.0)
 
 
 @pytest.mark.parametrize("offload", [True, False])
@@ -340,8 +421,7 @@ def survivors(seed: int, index: int = 0) -> tuple[list[bytes], int]:
     source.send_control(Control(PEER, 0, Header(Kind.PING, 1).pack()))
     got: list[bytes] = []
     while len(got) + sink.counters["injected_loss"] < 501:
-        received = sink.receive()
-        got += datagrams(received) if received is not None else []
+        got += [data for each in sink.receive() for data in datagrams(each)]
     return got, sink.counters["injected_loss"]
 
 

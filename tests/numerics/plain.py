@@ -1,6 +1,6 @@
 """Random elements of every type, and the plain way to reduce them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce as fold
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from dlcpd.numerics.elements import COMPLEX, INTEGERS, STORAGE, narrow, widen
 from tests.sim.reference import product
 
-OPERATIONS = {
+OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "sum": np.add, "avg": np.add, "product": product, "min": np.minimum, "max": np.maximum,
     "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor,
 }  # fmt: skip
@@ -32,7 +32,8 @@ def draw(dtype: str, count: int, seed: int) -> np.ndarray:
 
 def draw_exact(dtype: str, count: int, seed: int) -> np.ndarray:
     """Stored elements whose sums and products over nine ranks are exact in any order."""
-    small = np.random.default_rng(seed).choice([1, 2] if dtype == "uint8" else [-1, 1, 2], count)
+    positive = dtype == "uint8" or dtype in COMPLEX  # whose zeros have signs by the order, too
+    small = np.random.default_rng(seed).choice([1, 2] if positive else [-1, 1, 2], count)
     if dtype == "bool":
         ones: np.ndarray = small == 1
         return ones

@@ -1,5 +1,7 @@
 """Error feedback: what was cut out comes back, once, to the byte it came from."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,13 @@ from dlcpd.numerics.elements import INTEGERS, NARROW, STORAGE, narrow, widen
 from dlcpd.numerics.residual import MAX_NAMES, Hole, ResidualStore, add_back, cut
 
 SEGMENT = 64
+FLOATS = sorted(set(DTYPES) - INTEGERS - {"bool"})
 KEY = ("layer", "float32", 100)
+
+
+def kind_of(dtype: str) -> Any:
+    """The type of `dtype` in which numpy computes."""
+    return np.float32 if dtype in NARROW else STORAGE[dtype]
 
 
 def hole_at(tensor: np.ndarray, start: int, size: int, segments: list[int]) -> Hole:
@@ -47,9 +55,37 @@ def test_a_short_tail_stays_short() -> None:
     assert hole.spans(100) == [(0, 0, 64), (64, 64, 36)]
 
 
-@pytest.mark.parametrize("dtype", sorted(set(DTYPES) - INTEGERS))
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("kept", "present"), [(1024.0, 512.0), (512.0, 1024.0), (3.0, 3.0)])
+def test_what_comes_back_has_the_present_loss_scale(
+    dtype: str, kept: float, present: float
+) -> None:
+    kind = kind_of(dtype)
+    then = narrow(np.full(64, 0.5 * kept, kind), dtype)
+    now = narrow(np.full(64, 1.0 * present, kind), dtype)
+    every = np.arange(now.nbytes // SEGMENT)
+    hole = cut(then.view(np.uint8), 0, every, SEGMENT, scale=kept)
+    add_back(now.view(np.uint8), [hole], dtype, scale=present)
+    assert set(widen(now, dtype).tolist()) == {1.5 * present}
+
+
+def test_both_parts_of_a_complex_number_come_back() -> None:
+    now, then = np.full(8, 1 + 2j, np.complex64), np.full(8, 2 - 4j, np.complex64)
+    hole = cut(then.view(np.uint8), 0, np.arange(1), SEGMENT, scale=2.0)
+    add_back(now.view(np.uint8), [hole], "complex64", scale=1.0)
+    assert set(now.tolist()) == {2 + 0j}
+
+
+def test_what_leaves_the_range_in_the_present_scale_is_infinite() -> None:
+    now, then = np.zeros(16, np.float32), np.full(16, 3e38, np.float32)
+    hole = cut(then.view(np.uint8), 0, np.arange(1), SEGMENT, scale=0.5)
+    add_back(now.view(np.uint8), [hole], "float32", scale=1.0)
+    assert np.isinf(now).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_adding_back_is_an_addition_in_the_type_that_is_computed_in(dtype: str) -> None:
-    kind = np.float64 if dtype == "float64" else np.float32
+    kind = kind_of(dtype)
     now = narrow(np.array([1.0, -2.0, 0.5] + [0.0] * 61, kind), dtype)
     then = narrow(np.array([0.25, 1.0, 2.0] + [0.0] * 61, kind), dtype)
     hole = cut(then.view(np.uint8), 0, np.arange(now.nbytes // SEGMENT), SEGMENT)
@@ -57,10 +93,10 @@ def test_adding_back_is_an_addition_in_the_type_that_is_computed_in(dtype: str) 
     assert widen(now, dtype)[:3].tolist() == [1.25, -1.0, 2.5]
 
 
-@pytest.mark.parametrize("dtype", sorted(set(DTYPES) - INTEGERS))
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_an_overflow_is_an_infinity_and_no_warning(dtype: str) -> None:
-    top = np.finfo(np.float64).max if dtype == "float64" else 3.3e38
-    kind = np.float64 if dtype == "float64" else np.float32
+    kind = kind_of(dtype)
+    top = np.finfo(kind).max
     now = narrow(np.full(64, 65504.0 if dtype == "float16" else top, kind), dtype)
     hole = cut(now.view(np.uint8).copy(), 0, np.array([0]), SEGMENT)
     add_back(now.view(np.uint8), [hole], dtype)

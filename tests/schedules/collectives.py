@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlcpd.schedules import (
+from dlcpd.schedules.builders import (
     all_reduce,
     all_to_all,
     barrier,
@@ -15,11 +15,11 @@ from dlcpd.schedules import (
     reduce,
     reduce_scatter,
 )
-from dlcpd.schedules.exchange import exchange
-from dlcpd.schedules.hierarchical import Hosts, hierarchical
+from dlcpd.schedules.builders.exchange import exchange
+from dlcpd.schedules.builders.hierarchical import Hosts, hierarchical
+from dlcpd.schedules.builders.ring import ring
+from dlcpd.schedules.builders.tree import tree
 from dlcpd.schedules.model import Program
-from dlcpd.schedules.ring import ring
-from dlcpd.schedules.tree import tree
 from tests.numerics.plain import plain
 
 CHUNK = 256  # bytes
@@ -47,19 +47,19 @@ def reduced(parts: Parts, dtype: str, op: str) -> bytes:
     return plain(parts, dtype, op, len(parts) if op == "avg" else 1)
 
 
-def all_reduces(world: int, size: int) -> dict[str, Case]:
+def all_reduces(world: int, size: int, chunk: int = CHUNK) -> dict[str, Case]:
     """All that reduce `size` bytes, by name. `direct` and `one_shot` add in rank order."""
     ranks = range(world)
     programs = {
-        "direct": [all_reduce.direct(r, world, size, CHUNK) for r in ranks],
+        "direct": [all_reduce.direct(r, world, size, chunk) for r in ranks],
         "one_shot": [all_reduce.one_shot(r, world, size) for r in ranks],
-        "ring": [ring(r, world, size, CHUNK) for r in ranks],
-        "tree": [tree(r, world, size, CHUNK) for r in ranks],
+        "ring": [ring(r, world, size, chunk) for r in ranks],
+        "tree": [tree(r, world, size, chunk) for r in ranks],
         "exchange": [exchange(r, world, size) for r in ranks],
     }
     for each in (1, 2, 3, 4):
         hosts = hosts_of(world, each)
-        programs[f"hierarchical{each}"] = [hierarchical(r, hosts, size, CHUNK) for r in ranks]
+        programs[f"hierarchical{each}"] = [hierarchical(r, hosts, size, chunk) for r in ranks]
 
     def meaning(parts: Parts, dtype: str, op: str) -> list[bytes]:
         return [reduced(parts, dtype, op)] * world

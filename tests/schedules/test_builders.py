@@ -7,11 +7,20 @@ from hypothesis import strategies as st
 
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.numerics.reduce import OPERATIONS, supports
-from dlcpd.schedules.check import check
-from dlcpd.schedules.interpreter import interpret
-from dlcpd.schedules.model import NOT_REPLICATED, Reduce, Send
+from dlcpd.schedules.draft import LONGEST
+from dlcpd.schedules.model import NOT_REPLICATED, Buffer, Receive, Reduce, Send
+from dlcpd.schedules.proof.check import check
+from dlcpd.schedules.proof.interpreter import interpret
 from tests.numerics.plain import canonical, draw, draw_exact
-from tests.schedules.collectives import CHUNK, Case, all_reduces, every, hosts_of
+from tests.schedules.collectives import (
+    CHUNK,
+    Case,
+    all_reduces,
+    between_pairs,
+    every,
+    hosts_of,
+    of_parts,
+)
 
 WORLDS = range(1, 10)
 # In rank order whatever the schedule's shape, so equal bit for bit for any elements.
@@ -70,6 +79,15 @@ def test_the_result_does_not_depend_on_the_order(
 
 
 @pytest.mark.parametrize("world", WORLDS)
+def test_all_ranks_have_the_same_bytes(world: int) -> None:
+    """Of 0.0 and -0.0 a maximum may be either, by the order; but the same one everywhere."""
+    parts = [draw("float32", 200, seed).view(np.uint8) for seed in range(world)]
+    for name, case in all_reduces(world, 800).items():
+        got = interpret(case.programs, parts, outputs=case.outputs, dtype="float32", op="max")
+        assert len({out.tobytes() for out in got}) == 1, name
+
+
+@pytest.mark.parametrize("world", WORLDS)
 def test_every_rank_has_every_piece_of_an_all_reduce(world: int) -> None:
     for case in all_reduces(world, 4 * 777).values():
         for program in case.programs:
@@ -81,11 +99,41 @@ def test_every_rank_has_every_piece_of_an_all_reduce(world: int) -> None:
             assert sum(sizes.values()) == 4 * 777
 
 
+@pytest.mark.parametrize("world", WORLDS)
+def test_transfers_of_an_all_reduce_know_where_in_the_tensor_they_belong(world: int) -> None:
+    """Of the result's bytes as of the partial sums of scratch: their traffic class hangs on it."""
+    for name, case in all_reduces(world, 4 * 777).items():
+        for rank, program in enumerate(case.programs):
+            for step in program.steps:
+                if isinstance(step, Send):
+                    there = case.programs[step.peer]
+                    other = there.steps[there.receives[rank, step.index]]
+                    assert isinstance(other, Receive)
+                    assert step.origin == other.origin, name
+                if not isinstance(step, Reduce) and step.span.buffer < Buffer.SCRATCH:
+                    assert step.origin == step.span.start, name
+
+
+@pytest.mark.parametrize("name", ["all_gather", "exchange", "one_shot", "gather", "all_to_all"])
+def test_what_is_longer_than_a_transfer_is_several(name: str) -> None:
+    much = LONGEST + 64
+    cases = {
+        **all_reduces(3, much, LONGEST),
+        **of_parts((much, 0, 64), 1),
+        **between_pairs([(much, 64, 0), (much, much, 64), (0, 0, 64)]),
+    }
+    case = cases[name]
+    check(case.programs, case.inputs, case.outputs)
+    sends = [s for program in case.programs for s in program.steps if isinstance(s, Send)]
+    assert max(send.span.size for send in sends) == LONGEST
+    assert_meaning(case, name, "uint8", "max", seed=1)
+
+
 @pytest.mark.parametrize("world", range(2, 10))
 def test_direct_sends_no_more_than_it_must(world: int) -> None:
     size = 64 * world * 12
     for program in all_reduces(world, size)["direct"].programs:
-        owed = sum(program.bytes_to(peer) for peer in program.peers)
+        owed = sum(program.outgoing.values())
         assert owed == 2 * size * (world - 1) // world
 
 
@@ -108,7 +156,7 @@ def test_hierarchical_sends_its_share_between_hosts(each: int) -> None:
     host_of = {r: at for at, ranks in enumerate(hosts_of(world, each)) for r in ranks}
     hosts = world // each
     for rank, program in enumerate(all_reduces(world, size)[f"hierarchical{each}"].programs):
-        away = sum(program.bytes_to(p) for p in program.peers if host_of[p] != host_of[rank])
+        away = sum(n for p, n in program.outgoing.items() if host_of[p] != host_of[rank])
         assert away == 2 * size * (hosts - 1) // hosts // each
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from dlcpd.schedules.all_reduce import direct
-from dlcpd.schedules.check import check
+from dlcpd.schedules.builders.all_reduce import direct
 from dlcpd.schedules.errors import BadSchedule, Stuck
 from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Send, Span, Step
+from dlcpd.schedules.proof.check import check
 
 SIZE = 512  # bytes of every rank's INPUT and OUTPUT
 IN, OUT, SCRATCH = Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH
@@ -75,6 +75,12 @@ def test_a_transfer_is_accepted() -> None:
 )
 def test_a_wrong_transfer_is_refused(rank: int, fields: dict[str, Any], why: str) -> None:
     refused(change(pair(), rank, 0, **fields), why)
+
+
+def test_both_ends_of_what_is_lossy_are_of_the_same_place_in_the_tensor() -> None:
+    lossy = change(change(pair(), 0, 0, lossy=True), 1, 0, lossy=True)
+    accepted(lossy)
+    refused(change(lossy, 1, 0, origin=64), "bounds are those of byte 0, and of 64")
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -162,6 +168,19 @@ def test_who_waits_in_a_circle_is_stuck() -> None:
     accepted(change(programs, 0, 1, after=()))
 
 
+def test_who_waits_for_an_acknowledgement_that_waits_for_it_is_stuck() -> None:
+    """A Send is done when the peer has it, so it waits for what the peer's Receive waits for."""
+    programs = [
+        program(
+            Send(1 - rank, 0, Span(IN, 0, 64)), Receive(1 - rank, 0, Span(OUT, 0, 64), after=(0,))
+        )
+        for rank in range(2)
+    ]
+    with pytest.raises(Stuck, match="for itself"):
+        check(programs, [SIZE, SIZE], [SIZE, SIZE])
+    accepted(change(programs, 0, 1, after=()))
+
+
 def relay(**fields: Any) -> list[Program]:
     """Rank 0 sends to 1, which sends it on to 2."""
     on = replace(Send(2, 0, Span(OUT, 0, 64), after=(0,)), **fields)
@@ -223,6 +242,16 @@ def echo(after: tuple[int, ...]) -> list[Program]:
 def test_an_answer_stands_for_the_acknowledgement_of_what_it_waited_for() -> None:
     accepted(echo((0,)), in_place=True)
     refused(echo(()), "may send it before it has", in_place=True)
+
+
+def test_only_who_has_it_can_answer_for_it() -> None:
+    """Rank 1 has it by then, but rank 2, which answers, is not asked to stand for others."""
+    programs = relay()
+    programs[0] = program(*programs[0].steps, Receive(2, 0, Span(OUT, 0, 64), implies=(0,)))
+    answer = Send(0, 0, Span(OUT, 0, 64), after=(0,))
+    programs[2] = program(*programs[2].steps, answer)
+    refused(programs, "no Send to the same peer")
+    accepted(change(programs, 0, 1, implies=()))
 
 
 def test_without_it_an_answer_may_overwrite_what_is_still_being_sent() -> None:

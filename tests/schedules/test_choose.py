@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.schedules.catalog import CATALOG, Place, Task
-from dlcpd.schedules.check import check
+from dlcpd.schedules.catalog import CATALOG, LEAST_CHUNK, Place, Task
 from dlcpd.schedules.choose import FEW, MAX_FAN_IN, SMALL, choose
+from dlcpd.schedules.draft import LONGEST
 from dlcpd.schedules.errors import UnknownSchedule
+from dlcpd.schedules.model import Reduce, Send
+from dlcpd.schedules.proof.check import check
 from tests.schedules.collectives import hosts_of
 
 CHUNK = 1 << 20
@@ -29,6 +31,7 @@ def place(world: int, each: int = 1, rank: int = 0) -> Place:
         (5, 1, MAX_FAN_IN // 4, False, "one_shot"),
         (6, 1, MAX_FAN_IN // 4, False, "direct"),
         (8, 4, 1 << 20, False, "hierarchical"),
+        (8, 4, 1 << 20, True, "direct"),  # whose contributions alone may be lost
         (8, 4, 64, False, "one_shot"),
         (8, 8, 1 << 20, False, "direct"),  # one host
         (7, 3, 1 << 20, False, "direct"),  # a host of one rank
@@ -40,6 +43,29 @@ def test_all_reduce(world: int, each: int, size: int, lossy: bool, expected: str
     choice = choose(task, place(world, each))
     assert choice.name == expected
     assert choice.why
+
+
+@pytest.mark.parametrize(
+    ("size", "chunk"),
+    [
+        (4 << 20, 512 << 10),
+        (1 << 20, LEAST_CHUNK),
+        (64 << 20, CHUNK),
+        (4 << 20 | 64, (512 << 10) + 64),
+    ],
+)
+def test_chunks_are_so_small_that_phases_overlap(size: int, chunk: int) -> None:
+    program = choose(Task(collective="all_reduce", size=size), place(2)).program
+    assert max(step.span.size for step in program.steps if isinstance(step, Send)) == chunk
+
+
+def test_no_chunk_is_longer_than_a_transfer() -> None:
+    large = replace(place(2), chunk_bytes=16 << 20)
+    for collective in ("all_reduce", "reduce_scatter", "broadcast"):
+        task = Task(collective=collective, size=64 << 20, sizes=(32 << 20,) * 2)
+        steps = choose(task, large).program.steps
+        reduced = [step.target.size for step in steps if isinstance(step, Reduce)]
+        assert max(reduced) == LONGEST
 
 
 @pytest.mark.parametrize("collective", ["broadcast", "reduce"])

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dlcpd.schedules.all_reduce import direct
+from dlcpd.schedules.builders.all_reduce import direct
 from dlcpd.schedules.errors import Stuck
-from dlcpd.schedules.interpreter import interpret
 from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Send, Span
+from dlcpd.schedules.proof.interpreter import interpret
 
 IN, OUT = Buffer.INPUT, Buffer.OUTPUT
 

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from dlcpd.schedules.check import check
-from dlcpd.schedules.interpreter import interpret
 from dlcpd.schedules.model import Buffer, Receive, Reduce, Send
+from dlcpd.schedules.proof.check import check
+from dlcpd.schedules.proof.interpreter import interpret
 from tests.schedules.random_schedules import RandomSchedule, random_schedule
 
 

@@ -24,7 +24,7 @@ from dlcpd.core.session import Session
 from dlcpd.core.stream import EVERYBODY
 from dlcpd.core.wire import HEADER_SIZE, Header, Kind
 from dlcpd.numerics.elements import STORAGE
-from dlcpd.schedules.all_reduce import direct, one_shot
+from dlcpd.schedules.builders.all_reduce import direct, one_shot
 from dlcpd.schedules.model import Buffer, Program, Send
 from tests.sim.port import Port
 
@@ -76,6 +76,7 @@ class SimNetwork:
     peer_timeout: float = 1.0
     detour: dict[int, float] = field(default_factory=dict)  # path -> seconds beyond link.delay
     one_shot: bool = False  # small operations go in one step, as in the engine
+    hosts: tuple[tuple[int, ...], ...] = ()  # ranks that share an endpoint; empty: each has its own
     life: int = 0  # tells the tokens of one network's sessions from another's
     now: float = 1000.0
     cut: set[int] = field(default_factory=set)  # ranks that hear and say nothing
@@ -96,15 +97,17 @@ class SimNetwork:
     def __post_init__(self) -> None:
         self._rng = random.Random(self.seed)
         n = self.world_size
-        self.endpoints = [
-            Endpoint(self.segment_size, self.grant, Pacer(self.rate_bps)) for _ in range(n)
-        ]
+        self.hosts = self.hosts or tuple((rank,) for rank in range(n))
+        made = [Endpoint(self.segment_size, self.grant, Pacer(self.rate_bps)) for _ in self.hosts]
+        of = {rank: made[at] for at, ranks in enumerate(self.hosts) for rank in ranks}
+        self.endpoints = [of[rank] for rank in range(n)]
         self.scratch = [ScratchPool(self.segment_size * self.chunk_segments) for _ in range(n)]
         self.accounts = [Accounts() for _ in range(n)]
         self.sessions, self.events = [], [[] for _ in range(n)]
         self.where: dict[tuple[int, int], int] = {}  # (rank, flow index) -> peer rank
         for rank in range(n):
-            self.sessions.append(self.open_session(rank, 1))
+            here = next(ranks for ranks in self.hosts if rank in ranks)
+            self.sessions.append(self.open_session(rank, 1 + here.index(rank)))
 
     def open_session(self, rank: int, number: int) -> Session:
         peers = [
@@ -116,7 +119,8 @@ class SimNetwork:
             number, rank, peers, peer_timeout=self.peer_timeout
         )
         for peer, flow in session.flows.items():
-            self.where[rank, flow.index] = peer
+            for neighbour in next(ranks for ranks in self.hosts if rank in ranks):
+                self.where[neighbour, flow.index] = peer
         return session
 
     def token(self, receiver: int, sender: int) -> int:
@@ -223,29 +227,33 @@ class SimNetwork:
     def run(self, until: float = 30.0, max_steps: int = 200_000) -> None:
         """Until nothing is due before `until` seconds from now."""
         stop = self.now + until
+        awake = set(range(self.world_size))  # ranks whose endpoints may have something to send
         for _ in range(max_steps):
-            self._drain()
+            self._drain(awake)
             wakes = [t for e in self.endpoints if (t := e.next_timeout()) is not None]
             wakes += [self._queue[0][0]] if self._queue else []
             if not wakes or min(wakes) > stop:
                 return
             self.now = max(self.now, min(wakes))
-            self._deliver()
-            for endpoint in self.endpoints:
+            awake = self._deliver()
+            for rank, endpoint in enumerate(self.endpoints):
                 due = endpoint.next_timeout()
                 if due is not None and due <= self.now:
                     endpoint.handle_timeout(self.now)
+                    awake.add(rank)
         raise AssertionError(f"livelock: {max_steps} steps, now={self.now}")
 
-    def _drain(self) -> None:
-        for rank, endpoint in enumerate(self.endpoints):
+    def _drain(self, ranks: Iterable[int] | None = None) -> None:
+        for rank in sorted(range(self.world_size) if ranks is None else ranks):
+            endpoint = self.endpoints[rank]
+            endpoint.exchange(self.now)
             for control in endpoint.controls(self.now):
                 self._carry(rank, self.where[rank, control.peer], control.path, control.data)
             for batch in endpoint.transmit(self.now):
                 for data in datagrams(batch):
                     self._carry(rank, self.where[rank, batch.peer], batch.path, data)
             for session in endpoint.sessions.values():
-                self.events[rank] += session.events
+                self.events[session.rank] += session.events
                 session.events.clear()
 
     def _carry(self, source: int, target: int, path: int, data: bytes) -> None:
@@ -302,7 +310,8 @@ class SimNetwork:
             self._on_the_way(leave, target, path, served[0], marked=served[1])
             self._event(leave, target, path, None, False)
 
-    def _deliver(self) -> None:
+    def _deliver(self) -> set[int]:
+        """Hand over what has arrived; returns the ranks that got something."""
         due: dict[tuple[int, int, bool], list[bytes]] = {}
         while self._queue and self._queue[0][0] <= self.now:
             _, _, target, path, data, marked = heapq.heappop(self._queue)
@@ -317,6 +326,7 @@ class SimNetwork:
                     received.congested = True
                     received.tos = np.full(1, Ecn.CE, np.int32)
                 self.endpoints[target].receive(received, self.now)
+        return {target for target, _, _ in due}
 
 
 def datagrams(batch: Transmit) -> list[bytes]:

@@ -1,4 +1,5 @@
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,10 @@ def test_wrong_usage_exits_1_as_2_means_changes(
         main(arguments)
     assert caught.value.code == FAILED
     assert "usage: switchcfg" in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == SAME
+    assert capsys.readouterr().out == f"switchcfg {version('dlcpd')}\n"

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from bench.fabric.namespaces import command
-from bench.fabric.topology import directions, is_host, switches
+from dlcp_lab.emulation.namespaces import command
+from dlcp_lab.emulation.topology import directions, is_host, switches
+from dlcp_lab.scenarios.job import Job, Operation, Phase, on_fabric, run
 from dlcpd.ctl.output import Output
-from dlcpd.ctl.scenarios.job import Job, Operation, Phase, on_fabric, run
-from tests.ctl.scenarios.test_on_fabric import Fabric
+from tests.lab.scenarios.test_on_fabric import Fabric
 from tests.switches.ssh_switch import make_keys, open_door
 
 pytestmark = [

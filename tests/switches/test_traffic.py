@@ -49,7 +49,7 @@ def arrived(
     switch: SshSwitch, load: float, *, seconds: float = 3.0, dscps: Sequence[int] = CLASSES
 ) -> dict[int, int]:
     """Datagrams by TOS, of these code points in turn that offer `load` times the link."""
-    program = (sys.executable, "-m", "bench.fabric.udp")
+    program = (sys.executable, "-m", "dlcp_lab.emulation.traffic.udp")
     near, far = switch.hosts
     receiver = subprocess.Popen(inside(far, *program, "receive", "9000"), text=True,
                                 stdout=subprocess.PIPE)  # fmt: skip

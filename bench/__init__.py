@@ -1,1 +1,0 @@
-"""Measurements: emulated networks, baselines and the programs that compare them. Not installed."""

@@ -1,0 +1,1 @@
+"""`dlcpctl bench`: operations and trainings of dlcpd and Gloo by turns."""

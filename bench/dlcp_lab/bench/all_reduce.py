@@ -1,0 +1,248 @@
+"""`dlcpctl bench all-reduce`: dlcpd against Gloo, by turns in the same processes."""
+
+import argparse
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from dlcp_lab.ranks import launch
+from dlcp_lab.ranks.hosts import HostPlan, apart, network_table, on_loopback, running
+from dlcp_lab.ranks.switched import in_namespaces, switched
+from dlcp_lab.report.amounts import show_fraction, show_size
+from dlcp_lab.report.machine import tcp_congestion_control
+from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, bus_bandwidth, slowest
+from dlcpd import __version__
+from dlcpd.contract.errors import BadConfig
+from dlcpd.ctl import table
+from dlcpd.ctl.output import Output
+
+OURS: Final = "dlcpd"
+THEIRS: Final = "gloo"
+PER_ROUND: Final = 10.0  # seconds that a round may take at most before the run is given up
+BASE_TIMEOUT: Final = 120.0  # seconds for starting, and for making the reference
+ELEMENT_SIZES: Final = {
+    "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8,
+}  # fmt: skip
+REPAIR_MATTERS: Final = 0.005  # share of segments; below, repair explains no lost time
+HEADER: Final = (
+    "size", "count", "type", "redop", "transport", "time(us)", "p10..p90", "p99",
+    "algbw(GB/s)", "busbw(GB/s)", "#wrong", "gloo/dlcpd", "p10..p90",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One transport at one size. Times in seconds, bandwidths in GB/s."""
+
+    size: int
+    count: int
+    transport: str
+    time: Spread
+    algorithm_bandwidth: float
+    bus_bandwidth: float
+    wrong: int
+    ratio: Spread | None  # Gloo's time over ours, pair by pair; above 1 we are faster
+    segments: dict[str, int]  # sent, repaired, given_up, returned; all ranks together
+    samples: list[float]
+
+
+def bench(options: argparse.Namespace, output: Output) -> int:
+    """Measure and print. Exit code 1 when a result was wrong."""
+    check(options)
+    with _places(options) as places:
+        plans = apart(places) if options.pin else places
+        rows = _measure(plans, options, output)
+    output.line(heading(options, plans))
+    output.line(table.render(HEADER, [_cells(row, options) for row in rows], left=0))
+    for line in verdicts(rows, options):
+        output.line(line)
+    output.document(_document(options, plans, rows))
+    return 1 if any(row.wrong and row.transport == OURS for row in rows) else 0
+
+
+def _measure(plans: Sequence[HostPlan], options: argparse.Namespace, output: Output) -> list[Row]:
+    with running(plans) as hosts:
+        work = launch.Work("dlcp_lab.bench.all_reduce_rank", _arguments(options), _timeout(options))
+        results = launch.run(hosts, work, progress=output.progress)
+    return [
+        row
+        for number, size in enumerate(options.sizes)
+        for row in rows_of(size, [rank[number] for rank in results], options)
+    ]
+
+
+def check(options: argparse.Namespace) -> None:
+    """Refuse what dlcpd or its client would refuse later.
+
+    Raises: BadConfig.
+    """
+    if options.result_only and not options.arena:
+        raise BadConfig("--result-only needs --arena: the caller must give the memory away")
+    if options.mode == "bounded" and options.op not in ("sum", "avg"):
+        raise BadConfig(f"--op {options.op} cannot be bounded; use sum or avg, or --mode exact")
+    if options.op == "avg" and options.dtype in ("int32", "int64"):
+        raise BadConfig(f"--op avg of {options.dtype} rounds; use --op sum, or a float --dtype")
+    if len(options.netns) == 1:
+        raise BadConfig("--netns: give at least two hosts, one --netns each")
+    network_table(options.set)
+
+
+@contextmanager
+def _places(options: argparse.Namespace) -> Iterator[list[HostPlan]]:
+    """Raises: BadConfig."""
+    network = network_table(options.set)
+    if options.switch:
+        with switched(
+            options.hosts, rate=options.switch, loss=options.switch_loss,
+            buffer_bytes=options.switch_buffer, network=network,
+        ) as plans:  # fmt: skip
+            yield plans
+    elif options.netns:
+        yield in_namespaces(options.netns, network=network)
+    else:
+        yield on_loopback(options.hosts, options.paths, network=network, loss=options.loss,
+                          seed=options.seed)  # fmt: skip
+
+
+def _arguments(options: argparse.Namespace) -> dict[str, Any]:
+    names = ("sizes", "dtype", "op", "mode", "max_loss", "arena", "result_only", "against",
+             "back_to_back", "repeat", "warmup", "seed")  # fmt: skip
+    return {name: getattr(options, name) for name in names}
+
+
+def _timeout(options: argparse.Namespace) -> float:
+    rounds = options.repeat + options.warmup
+    return BASE_TIMEOUT + PER_ROUND * float(rounds * len(options.sizes))
+
+
+def rows_of(
+    size: int, ranks: Sequence[dict[str, Any]], options: argparse.Namespace
+) -> Iterator[Row]:
+    """The rows of one size, from what each rank measured."""
+    times = {name: slowest([rank[name]["times"] for rank in ranks]) for name in ranks[0]}
+    for name, samples in times.items():
+        time = Spread.of(samples)
+        segments = {
+            key: sum(rank[name][key] for rank in ranks)
+            for key in ("sent", "repaired", "given_up", "returned")
+        }
+        yield Row(
+            size,
+            max(1, size // ELEMENT_SIZES[options.dtype]),
+            name,
+            time,
+            algorithm_bandwidth(size, time.p50),
+            bus_bandwidth(size, time.p50, len(ranks)),
+            _wrong([rank[name]["wrong"] for rank in ranks], segments, options),
+            _ratio(times) if name == OURS else None,
+            segments,
+            samples,
+        )
+
+
+def _wrong(counts: Sequence[int], segments: dict[str, int], options: argparse.Namespace) -> int:
+    """Wrong elements of all ranks; in bounded mode those that no booked loss explains."""
+    if options.mode == "exact":
+        return sum(counts)
+    # Each given-up segment changes its elements on every rank, and again when it comes back.
+    segment_size = network_table(options.set).largest_segment
+    touched = (segments["given_up"] + segments["returned"]) * len(counts)
+    return max(0, sum(counts) - touched * (segment_size // ELEMENT_SIZES[options.dtype]))
+
+
+def _ratio(times: dict[str, list[float]]) -> Spread | None:
+    if THEIRS not in times:
+        return None
+    pairs = zip(times[THEIRS], times[OURS], strict=True)
+    return Spread.of([theirs / ours for theirs, ours in pairs])
+
+
+def heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> str:
+    """What was measured, in words."""
+    where = "one machine"
+    if options.switch:
+        where = (
+            f"switch {options.switch}, loss {show_fraction(options.switch_loss)}, buffer "
+            f"{show_size(options.switch_buffer)}"
+        )
+    elif options.netns:
+        where = "given namespaces"
+    mode = options.mode
+    if mode == "bounded":
+        mode += f" ({show_fraction(options.max_loss)})"
+    memory = "arena tensors" if options.arena else "ordinary tensors, copied in and out"
+    if plans[0].place.cpus:
+        where += f", {len(plans[0].place.cpus)} CPU(s) per host"
+    injected = f", INJECTED loss {show_fraction(options.loss)}" if options.loss else ""
+    if options.against == THEIRS and (options.switch or options.netns):
+        where += f", Gloo over TCP {tcp_congestion_control()}"
+    return (
+        f"all-reduce, {len(plans)} hosts, {where}{injected}; {mode}, {memory}; "
+        f"{options.repeat} rounds{', back to back' if options.back_to_back else ''}, "
+        f"slowest rank counts, medians"
+    )
+
+
+def _cells(row: Row, options: argparse.Namespace) -> list[object]:
+    time = row.time
+    spread = f"{time.p10 * 1e6:.0f}..{time.p90 * 1e6:.0f}"
+    ratio = row.ratio
+    return [
+        show_size(row.size), row.count, options.dtype, options.op, row.transport,
+        f"{time.p50 * 1e6:.0f}", spread, f"{time.p99 * 1e6:.0f}",
+        row.algorithm_bandwidth, row.bus_bandwidth, row.wrong,
+        ratio.p50 if ratio else None,
+        f"{ratio.p10:.2f}..{ratio.p90:.2f}" if ratio else None,
+    ]  # fmt: skip
+
+
+def verdicts(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[str]:
+    """Where dlcpd gains nothing, and why as far as the numbers tell (P10)."""
+    ours = [row for row in rows if row.transport == OURS]
+    for row in ours:
+        if row.ratio and row.ratio.p50 < 1.0:
+            yield (
+                f"no gain at {show_size(row.size)}: Gloo takes {row.ratio.p50:.2f} of dlcpd's time "
+                f"here, because {_because(row, options)}"
+            )
+    if options.mode == "bounded" and not any(row.segments["given_up"] for row in ours):
+        yield "no gain from bounded loss here, because no segment was given up"
+    for row in ours:
+        if row.wrong:
+            yield f"WRONG RESULT at {show_size(row.size)}: {row.wrong} elements (promise P1)"
+
+
+def _because(row: Row, options: argparse.Namespace) -> str:
+    share = row.segments["repaired"] / max(row.segments["sent"], 1)
+    if share > REPAIR_MATTERS:
+        return f"{show_fraction(share)} of the segments were sent again"
+    if not options.switch and not options.netns:
+        return "loopback has no tail to cut: both are bound by copies and wake-ups"
+    return "hardly anything was lost: there was no tail to cut"
+
+
+def _document(
+    options: argparse.Namespace, plans: Sequence[HostPlan], rows: Sequence[Row]
+) -> dict[str, Any]:
+    return {
+        "command": "bench all-reduce",
+        "version": __version__,
+        "machine": {
+            "cpus": len(os.sched_getaffinity(0)),
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+            "tcp_congestion_control": tcp_congestion_control(),
+        },
+        "hosts": len(plans),
+        "cpus_per_host": len(plans[0].place.cpus),  # 0 = they share all
+        "switch": options.switch,
+        "switch_loss": options.switch_loss if options.switch else 0.0,
+        "switch_buffer": options.switch_buffer if options.switch else 0,
+        "injected_loss": options.loss,
+        "settings": list(options.set),
+        **_arguments(options),
+        "rows": [asdict(row) for row in rows],
+    }

@@ -1,0 +1,169 @@
+"""One rank of `bench all-reduce`: times dlcpd and Gloo by turns and counts wrong elements."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import dlcp_client
+from dlcp_lab.ranks import reference
+from dlcp_lab.ranks.rank import Conductor
+from dlcp_lab.ranks.reference import Stored
+from dlcp_lab.ranks.tensors import TORCH, as_stored, as_tensor, join_gloo
+
+OURS: Final = "dlcpd"
+THEIRS: Final = "gloo"
+
+
+@dataclass(slots=True)
+class Series:
+    """Samples of one transport at one size."""
+
+    times: list[float] = field(default_factory=list)  # seconds per operation
+    wrong: int = 0  # elements; for Gloo beyond what another order of addition explains
+    sent: int = 0  # segments, of dlcpd alone
+    repaired: int = 0
+    given_up: int = 0
+    returned: int = 0
+
+    def add(self, cost: Any) -> None:
+        """Book what an operation of dlcpd cost."""
+        self.sent += cost.sent
+        self.repaired += cost.repaired
+        self.given_up += cost.given_up
+        self.returned += cost.returned
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is reduced: this rank's part, and the answer."""
+
+    part: Stored
+    answer: Stored
+    dtype: str
+    op: str
+    ranks: int
+
+    @classmethod
+    def of(cls, count: int, arguments: dict[str, Any], conductor: Conductor) -> "Problem":
+        dtype, op = arguments["dtype"], arguments["op"]
+        ranks = conductor.world_size
+        parts = [
+            reference.contribution(dtype, count, seed=arguments["seed"], rank=rank)
+            for rank in range(ranks)
+        ]
+        answer = reference.all_reduce(parts, dtype, op)
+        return cls(parts[conductor.rank], answer, dtype, op, ranks)
+
+
+def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """Per size: {transport: series}."""
+    join_gloo(conductor)
+    session = dlcp_client.connect()
+    try:
+        out = []
+        for size in arguments["sizes"]:
+            conductor.progress(f"{size} B: {arguments['warmup']} + {arguments['repeat']} rounds")
+            out.append(_Measurement(conductor, session, arguments, size).run())
+        conductor.barrier()  # a rank that leaves fails what others have not finished
+        return out
+    finally:
+        session.close()
+        dist.destroy_process_group()
+
+
+class _Measurement:
+    """All rounds of one size."""
+
+    def __init__(
+        self, conductor: Conductor, session: Any, arguments: dict[str, Any], size: int
+    ) -> None:
+        self.conductor, self.session, self.arguments = conductor, session, arguments
+        self.dtype = TORCH[arguments["dtype"]]
+        self.count = max(1, size // self.dtype.itemsize)
+        self.problem = Problem.of(self.count, arguments, conductor)
+        self.name = f"bench/{size}"
+        self.policy = (
+            dlcp_client.bounded(arguments["max_loss"])
+            if arguments["mode"] == "bounded"
+            else dlcp_client.EXACT
+        )
+        self.private = torch.empty(self.count, dtype=self.dtype)
+        self.shared = self._shared() if arguments["arena"] else self.private
+        self.order = random.Random(arguments["seed"] ^ size)  # equal on all ranks
+        self.series = {name: Series() for name in self._transports()}
+
+    def _shared(self) -> torch.Tensor:
+        tensor: torch.Tensor = self.session.empty(self.count, self.dtype)
+        return tensor
+
+    def _transports(self) -> list[str]:
+        return [OURS] if self.arguments["against"] == "none" else [OURS, THEIRS]
+
+    def run(self) -> dict[str, Any]:
+        for _ in range(self.arguments["warmup"]):
+            self._round()
+        self.conductor.barrier()
+        for series in self.series.values():
+            series.times.clear()
+        for _ in range(self.arguments["repeat"]):
+            self._round()
+        return {name: series.plain() for name, series in self.series.items()}
+
+    def _round(self) -> None:
+        """One operation each, in random order: neither always finds the other's warm caches."""
+        turns = list(self.series)
+        self.order.shuffle(turns)
+        for name in turns:
+            if name == OURS:
+                if self.arguments["result_only"]:  # peers may still read the last one
+                    self.shared = self._shared()
+                self._time(name, self.shared, self._dlcpd)
+            else:
+                self._time(name, self.private, self._gloo)
+
+    def _time(
+        self, name: str, tensor: torch.Tensor, operation: Callable[[torch.Tensor], None]
+    ) -> None:
+        tensor.copy_(as_tensor(self.problem.part, self.problem.dtype))
+        if not self.arguments["back_to_back"]:
+            self.conductor.barrier()
+        begin = time.perf_counter()
+        operation(tensor)
+        self.series[name].times.append(time.perf_counter() - begin)
+        self.series[name].wrong += self._wrong(name, as_stored(tensor))
+
+    def _dlcpd(self, tensor: torch.Tensor) -> None:
+        work = self.session.all_reduce(
+            tensor,
+            self.problem.op,
+            policy=self.policy,
+            name=self.name,
+            result_only=self.arguments["result_only"],
+        )
+        work.wait()
+        self.series[OURS].add(work.stats)
+
+    def _gloo(self, tensor: torch.Tensor) -> None:
+        if self.problem.op == "avg":  # Gloo has none; DDP divides as well
+            dist.all_reduce(tensor)
+            tensor.div_(self.problem.ranks)
+            return
+        dist.all_reduce(tensor, getattr(dist.ReduceOp, self.problem.op.upper()))
+
+    def _wrong(self, name: str, result: Stored) -> int:
+        problem = self.problem
+        if name == OURS:
+            different = reference.differing(result, problem.answer)
+        else:
+            different = reference.far(result, problem.answer, problem.dtype, problem.ranks)
+        return int(np.count_nonzero(different))

@@ -1,0 +1,136 @@
+"""What can be typed after `dlcpctl bench`."""
+
+import argparse
+from typing import Final
+
+from dlcp_lab.bench.all_reduce import bench
+from dlcp_lab.bench.training import training
+from dlcp_lab.emulation.plan import SHALLOW_BUFFER
+from dlcp_lab.ranks.hosts import MAX_HOSTS
+from dlcp_lab.replay.architectures import NETWORKS
+from dlcp_lab.replay.step import step
+from dlcp_lab.report.amounts import bound, fraction, injected, ratio, scale, size, sizes, some_of
+from dlcp_lab.report.arguments import SCIKIT_LEARN, TORCH, add_policy
+from dlcp_lab.scenarios.ablation import ablation
+from dlcp_lab.scenarios.drop import drop
+from dlcp_lab.scenarios.fairness import fairness
+from dlcp_lab.scenarios.incast import incast
+from dlcp_lab.scenarios.loss import loss
+from dlcp_lab.scenarios.priority import priority
+from dlcp_lab.scenarios.spray import spray
+from dlcpd.contract.messages import DTYPES, REDUCE_OPS
+from dlcpd.contract.policy import DEFAULT_MAX_LOSS
+from dlcpd.core.wire import MAX_PATHS
+from dlcpd.ctl.grammar import Commands, command, whole
+
+
+def add(commands: Commands) -> None:
+    """Add `bench` and its operations."""
+    text = "Measure an operation of dlcpd and of Gloo by turns."
+    operations = commands.add_parser("bench", help=text, description=text).add_subparsers(
+        dest="operation", required=True, metavar="OPERATION"
+    )
+    _add_scenarios(operations)
+    made = command(operations, "all-reduce", bench, text, needs=(TORCH,))
+    made.add_argument("--hosts", type=whole(2, MAX_HOSTS), default=2)
+    made.add_argument("--sizes", type=sizes, default="4K,1M,16M,64M", help="tensors (%(default)s)")
+    made.add_argument("--dtype", choices=DTYPES, default="float32")
+    made.add_argument("--op", choices=REDUCE_OPS, default="sum")
+    add_policy(made)
+    made.add_argument("--arena", action="store_true", help="use tensors from session.empty()")
+    made.add_argument(
+        "--result-only",
+        action="store_true",
+        help="as the DDP hook does: done when the result stands; needs --arena",
+    )
+    made.add_argument("--against", choices=("gloo", "none"), default="gloo")
+    made.add_argument("--repeat", type=whole(1, 100_000), default=20, metavar="N")
+    made.add_argument("--warmup", type=whole(0, 1000), default=3, metavar="N")
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                      help="a line of [network] of the hosts' configuration")  # fmt: skip
+    made.add_argument(
+        "--back-to-back",
+        action="store_true",
+        help="begin each round at once, not when all ranks are ready",
+    )
+    made.add_argument(
+        "--pin", action="store_true", help="give each host CPUs of its own, if there are enough"
+    )
+    _add_places(made)
+    _add_trainings(operations)
+
+
+def _add_trainings(operations: Commands) -> None:
+    text = "Step times of replayed networks: gradients that cross the step, or do not, and Gloo."
+    made = command(operations, "step", step, text, needs=(TORCH,))
+    made.add_argument("--models", type=some_of(NETWORKS), default=",".join(NETWORKS),
+                      metavar="NAMES", help="(%(default)s)")  # fmt: skip
+    made.add_argument("--rate", default="100mbit", help="of the emulated switch (%(default)s)")
+    made.add_argument("--scale", type=scale, default=0.05, metavar="F",
+                      help="of each layer's parameters (%(default)s)")  # fmt: skip
+    made.add_argument("--ratio", type=ratio, default=1.5, metavar="F",
+                      help="of communication to computation (%(default)s)")  # fmt: skip
+    made.add_argument("--mode", choices=("exact", "bounded"), default="exact")
+    made.add_argument("--max-loss", type=bound, default=DEFAULT_MAX_LOSS, metavar="F",
+                      help="bound of bounded mode (%(default)s)")  # fmt: skip
+    made.add_argument("--steps", type=whole(1, 10_000), default=8, metavar="N",
+                      help="to measure, per system and seed (%(default)s)")  # fmt: skip
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                      help="a line of [network] of the hosts' configuration")  # fmt: skip
+    _add_repetition(made)
+    text = "Two trainings end to end on four hosts of a congested fabric, over Gloo and dlcpd."
+    made = command(operations, "training", training, text, needs=(TORCH, SCIKIT_LEARN))
+    made.add_argument("--share", type=scale, default=1.0, metavar="F",
+                      help="of the demo's steps (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--one-queue",
+        action="store_true",
+        help="per port: no class goes before another, nor before other traffic",
+    )
+    _add_repetition(made)
+
+
+def _add_repetition(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--seeds", type=whole(1, 100), default=3, metavar="N",
+                      help="measure with seeds 1..N (%(default)s)")  # fmt: skip
+    made.add_argument("--quick", action="store_true", help="one seed, little work: a smoke test")
+
+
+SCENARIOS: Final = (
+    ("drop", drop, "What 2:1 overload takes, with drop ranks by magnitude and at random."),
+    ("priority", priority, "A front layer against back layers that are under way."),
+    ("ablation", ablation, "One congested fabric, one mechanism more at each step."),
+    ("spray", spray, "Several paths against one, unequal ones, and one that dies."),
+    ("loss", loss, "Random loss and bursts, exact against bounded."),
+    ("incast", incast, "2 to 16 hosts send to every one at once."),
+    ("fairness", fairness, "A TCP flow beside us, and two jobs beside each other."),
+)
+
+
+def _add_scenarios(operations: Commands) -> None:
+    for name, run, text in SCENARIOS:
+        made = command(
+            operations, name, run, f"{text} On an emulated fabric (root).", needs=(TORCH,)
+        )
+        made.add_argument("--seeds", type=whole(1, 20), default=3, metavar="N",
+                          help="seeds 1..N (%(default)s)")  # fmt: skip
+
+
+def _add_places(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--loss", type=injected, default=0.0, metavar="F",
+                      help="loss to inject at each loopback host's sockets")  # fmt: skip
+    made.add_argument(
+        "--paths", type=whole(1, MAX_PATHS), default=1, help="loopback paths per host"
+    )
+    where = made.add_mutually_exclusive_group()
+    where.add_argument("--switch", metavar="RATE", default="",
+                       help="put the hosts on an emulated switch (root), e.g. 1gbit")  # fmt: skip
+    where.add_argument(
+        "--netns",
+        action="append",
+        default=[],
+        metavar="NS=ADDRESS",
+        help="put a host into a network namespace (root); once per host, instead of --hosts",
+    )
+    made.add_argument("--switch-loss", type=fraction, default=0.0, metavar="F")
+    made.add_argument("--switch-buffer", type=size, default=SHALLOW_BUFFER, metavar="BYTES")

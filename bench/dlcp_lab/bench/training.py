@@ -1,0 +1,161 @@
+"""`dlcpctl bench training`: end to end on four hosts of a congested fabric, against Gloo."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any, Final
+
+from dlcp_lab.bench.training_rows import (
+    LEARNING,
+    RULE,
+    SPEED,
+    TRANSPORTS,
+    Row,
+    Runs,
+    honesty,
+    judge,
+    learning,
+    row,
+    speed,
+)
+from dlcp_lab.emulation.traffic.background import Tcp, Udp
+from dlcp_lab.ranks import launch
+from dlcp_lab.report.amounts import show_fraction
+from dlcp_lab.report.checks import broken, report
+from dlcp_lab.report.machine import tcp_congestion_control
+from dlcp_lab.scenarios.job import on_fabric
+from dlcpd import __version__
+from dlcpd.ctl import table
+from dlcpd.ctl.output import Output
+
+HOSTS: Final = 4
+# Two hosts share two uplinks: 2:1. At three times these rates forwarding, transport and training
+# keep two cores busy, and what is compared then is the cost of a packet.
+HOST_RATE, SPINE_RATE = "60mbit", "30mbit"
+LOSS: Final = 0.005  # at random, of every switch output
+ECN: Final = 64 * 1024  # bytes of backlog: a quarter of a port's buffer
+PATHS: Final = 8  # source ports: two spines, found by chance
+PEER_TIMEOUT: Final = 2.0  # seconds; eight processes share these cores, and starved is not dead
+QUICK: Final = 0.02  # of the steps, with --quick: all of them exact
+TIMEOUT: Final = 3600.0  # seconds for one seed, which takes about twelve minutes on two cores
+BURSTS: Final = Udp(3, 0, "24mbit", on=0.05, off=0.45, seconds=TIMEOUT)  # a tenth of the time
+
+Trainings = dict[str, dict[str, Runs]]  # task -> transport -> runs, one per seed
+
+
+@dataclass(slots=True)
+class Goodput:
+    """Which intervals of the flow beside the trainings belong to which of them."""
+
+    flow: Any  # dlcp_lab.emulation's Running
+    begins: list[tuple[str, int]] = field(default_factory=list)
+
+    def note(self, where: str) -> None:
+        """A barrier: "TASK/TRANSPORT" begins a training, "end" ends the last one."""
+        if "/" in where or where == "end":
+            self.begins.append((where, len(self.flow.goodput())))
+
+    def means(self) -> dict[str, float]:
+        """Bit/s by "TASK/TRANSPORT"; a training shorter than an interval has none."""
+        sums = [sum(connections) for connections in self.flow.goodput()]
+        ends = [number for _, number in self.begins[1:]]
+        return {
+            where: fmean(sums[begin:end])
+            for (where, begin), end in zip(self.begins, ends, strict=False)
+            if sums[begin:end]
+        }
+
+
+def training(options: argparse.Namespace, output: Output) -> int:
+    """Train, print, judge. Exit code 1 when a promise is broken."""
+    seeds = 1 if options.quick else options.seeds
+    part = QUICK if options.quick else options.share
+    runs: Trainings = {}
+    beside: list[dict[str, float]] = []
+    for seed in range(1, seeds + 1):
+        output.progress(f"seed {seed} of {seeds}")
+        plan = _plan(seed, classes=not options.one_queue)
+        beside.append(_seed(plan, part, runs, output))
+    rows = {name: _rows(name, task, beside) for name, task in runs.items()}
+    checks = [check for task in runs.values() for check in judge(task)]
+    _print(rows, plan, seeds, part, output)
+    for line in report(checks):
+        output.line(line)
+    output.document({
+        "command": "bench training", "version": __version__, "hosts": HOSTS, "plan": plan,
+        "background": asdict(BURSTS), "tcp_congestion_control": tcp_congestion_control(),
+        "seeds": seeds, "share_of_steps": part, "broken": broken(checks),
+        "checks": [asdict(check) for check in checks],
+        "rows": [asdict(one) for task in rows.values() for one in task],
+    })  # fmt: skip
+    return 1 if broken(checks) else 0
+
+
+def _plan(seed: int, *, classes: bool) -> dict[str, Any]:
+    return {
+        "hosts": HOSTS, "leaves": 2, "spines": 2, "host_rate": HOST_RATE, "spine_rate": SPINE_RATE,
+        "loss": LOSS, "classes": classes, "ecn_bytes": ECN, "seed": seed,
+    }  # fmt: skip
+
+
+def _seed(plan: dict[str, Any], part: float, runs: Trainings, output: Output) -> dict[str, float]:
+    """All trainings of one seed, on a fabric of their own, into `runs`; the flow's goodput."""
+    others = (
+        Tcp(2, 1, seconds=TIMEOUT),
+        BURSTS,
+    )
+    work = launch.Work(
+        "dlcp_lab.bench.training_rank",
+        {"seed": plan["seed"], "share": part, "transports": TRANSPORTS},
+        TIMEOUT,
+    )
+    network = {"entropy": PATHS, "peer_timeout": PEER_TIMEOUT}
+    with on_fabric(plan, network) as (net, hosts), net.background(*others) as begun:
+        goodput = Goodput(begun.flows[0])
+        ranks = launch.run(
+            hosts,
+            work,
+            progress=output.progress,
+            at_barrier=lambda where, _: goodput.note(where),
+        )
+        means = goodput.means()
+    for run in zip(*ranks, strict=True):
+        task = runs.setdefault(run[0]["task"], {name: [] for name in TRANSPORTS})
+        task[run[0]["transport"]].append(list(run))
+    return means
+
+
+def _rows(name: str, task: dict[str, Runs], beside: Sequence[dict[str, float]]) -> list[Row]:
+    found = []
+    for transport in TRANSPORTS:
+        where = f"{name}/{transport}"
+        found.append(row(transport, task, [means[where] for means in beside if where in means]))
+    return found
+
+
+def _print(
+    rows: dict[str, list[Row]], plan: dict[str, Any], seeds: int, part: float, output: Output
+) -> None:
+    queues = "a queue per traffic class" if plan["classes"] else "one queue per port"
+    output.line(
+        f"{HOSTS} hosts on 2 leaves and 2 spines, {HOST_RATE} to a host, {SPINE_RATE} to a spine; "
+        f"{show_fraction(LOSS)} random loss per switch output, {queues}, ECN from "
+        f"{ECN // 1024} KiB; beside it a TCP flow that is always full, and bursts of UDP of "
+        f"{BURSTS.rate}"
+    )
+    output.line(
+        f"Gloo over TCP {tcp_congestion_control()}; dlcpd with {PATHS} source ports per path; "
+        f"seeds 1..{seeds} (weights, batches, ECMP, order), {show_fraction(part)} of the steps; "
+        f"all hosts share {len(os.sched_getaffinity(0))} cores; slowest rank counts; times are "
+        "medians over seeds, losses and scores means"
+    )
+    everything = [one for task in rows.values() for one in task]
+    output.line(table.render(SPEED, [speed(one) for one in everything], left=2))
+    output.line()
+    output.line(table.render(LEARNING, [learning(one) for one in everything], left=2))
+    for task in rows.values():
+        for line in honesty(task):
+            output.line(line)
+    output.line(RULE)

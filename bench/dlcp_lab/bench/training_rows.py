@@ -1,0 +1,220 @@
+"""What `bench training` measured: rows of its tables, and the verdicts on them. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Final
+
+from dlcp_lab.report.checks import OPEN, Check, verdict
+from dlcp_lab.report.statistic import slowest
+from dlcp_lab.training.learning import (
+    MARKS,
+    Run,
+    distinct,
+    losses_at_marks,
+    replicas,
+    step_times,
+    total,
+)
+from dlcpd.contract.policy import DEFAULT_MAX_LOSS
+
+GLOO, EXACT, BOUNDED, CROSSED = "gloo", "exact", "bounded", "bounded, cross-step"
+TRANSPORTS: Final = (GLOO, EXACT, BOUNDED, CROSSED)
+HIGHER_IS_BETTER: Final = ("accuracy",)  # of scores; the others are losses
+QUANTUM: Final = 1 / 360  # of a score: one of the digits that are kept for the accuracy
+LEAST_SEEDS: Final = 2  # that have a spread
+WARMUP: Final = 10  # exact steps before a bounded policy counts: `register`'s default
+LEAST_STEPS: Final = 3 * WARMUP  # of a training that tells what loss does to learning
+WORTH: Final = 1.02  # a ratio below is no gain
+
+Runs = list[Run]  # of one task over one transport, one per seed
+Trained = Mapping[str, Runs]  # transport -> runs, of one task
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One transport on one task. A list has a value per seed."""
+
+    task: str
+    transport: str
+    step: list[float]  # median step, seconds
+    seconds: list[float]  # all steps
+    forward: list[float]  # median forward pass, seconds; what it waited for included
+    over_gloo: list[float]  # Gloo's time for all steps over this one's; above 1 this is faster
+    losses: list[list[float]]  # of training, at MARKS
+    score_name: str
+    score: list[float]
+    given_up: list[float]  # share of segments
+    repaired: list[float]
+    replicas: list[str]
+    background: list[float]  # goodput of the TCP flow beside it, bit/s
+
+
+def row(transport: str, task: Trained, goodput: Sequence[float]) -> Row:
+    """Of one transport; `goodput` is that of the flow beside it, by seed."""
+    runs, gloo = task[transport], task[GLOO]
+    return Row(
+        runs[0][0]["task"],
+        transport,
+        [median(step_times(run)) for run in runs],
+        [seconds(run) for run in runs],
+        [median(slowest([rank["forwards"] for rank in run])) for run in runs],
+        [seconds(theirs) / seconds(ours) for theirs, ours in zip(gloo, runs, strict=True)],
+        [losses_at_marks(run) for run in runs],
+        runs[0][0]["score_name"],
+        [run[0]["score"] for run in runs],
+        [share(run, "given_up") for run in runs],
+        [share(run, "repaired") for run in runs],
+        [replicas(run) for run in runs],
+        list(goodput),
+    )
+
+
+def seconds(run: Run) -> float:
+    """All steps, the slowest rank of each."""
+    return sum(step_times(run))
+
+
+def share(run: Run, name: str) -> float:
+    """Of the segments sent; 0 over Gloo, which has no books."""
+    return total(run, name) / max(total(run, "sent"), 1) if run[0]["books"] else 0.0
+
+
+SPEED: Final = (
+    "task", "transport", "step (ms)", "total (s)", "gloo/this", "by seed", "given up", "sent again",
+    "beside it (Mbit/s)",
+)  # fmt: skip
+LEARNING: Final = (
+    "task", "transport", *(f"loss at {mark:.0%}" for mark in MARKS), "final", "by seed", "",
+    "replicas",
+)  # fmt: skip
+
+
+def speed(one: Row) -> list[object]:
+    """Cells of the table of times; medians over seeds."""
+    ours = one.transport != GLOO
+    return [
+        one.task, one.transport, f"{median(one.step) * 1e3:.0f}", f"{median(one.seconds):.1f}",
+        median(one.over_gloo) if ours else None,
+        _range(one.over_gloo, 2) if ours else None,
+        f"{fmean(one.given_up):.2%}" if ours else None,
+        f"{fmean(one.repaired):.2%}" if ours else None,
+        f"{fmean(one.background) / 1e6:.1f}" if one.background else None,
+    ]  # fmt: skip
+
+
+def learning(one: Row) -> list[object]:
+    """Cells of the table of losses and scores; means over seeds."""
+    marks = [f"{fmean(of_seeds):.4f}" for of_seeds in zip(*one.losses, strict=True)]
+    alike = all("DIFFERENT" not in digest for digest in one.replicas)
+    return [
+        one.task, one.transport, *marks, f"{fmean(one.score):.4f}", _range(one.score, 4),
+        one.score_name, "equal" if alike else "DIFFERENT",
+    ]  # fmt: skip
+
+
+def _range(values: Sequence[float], digits: int) -> str:
+    return f"{min(values):.{digits}f}..{max(values):.{digits}f}"
+
+
+RULE: Final = (
+    "rule: the mean final score over the seeds may be worse than exact's by no more than the range "
+    "of exact's own (largest less smallest seed), and 1/360 (one digit) at the least"
+)
+
+
+def judge(task: Trained) -> Iterator[Check]:
+    """Replicas, bound and quality of one task."""
+    name = task[GLOO][0][0]["task"]
+    yield _equal(name, task)
+    for transport in (BOUNDED, CROSSED):
+        yield _bound(name, transport, task[transport])
+        yield _quality(name, transport, task)
+
+
+def _equal(name: str, task: Trained) -> Check:
+    offenders = [
+        f"{transport}, seed {number + 1}: {len(digests)} sets of parameters"
+        for transport, runs in task.items()
+        for number, run in enumerate(runs)
+        if len(digests := distinct([rank["digest"] for rank in run])) > 1
+    ]
+    good = f"{len(task[EXACT][0])} ranks, bit for bit"
+    return Check("P2", f"{name}: all ranks hold the same model", *verdict(offenders, good))
+
+
+def _bound(name: str, transport: str, runs: Runs) -> Check:
+    shares = [share(run, "given_up") for run in runs]
+    offenders = [
+        f"seed {number + 1}: {one:.2%} given up, bound {DEFAULT_MAX_LOSS:.2%}"
+        for number, one in enumerate(shares)
+        if one > DEFAULT_MAX_LOSS
+    ]
+    what = f"{name}, {transport}: loss within the bound"
+    if not any(shares):
+        return Check("P3", what, OPEN, "nothing was given up")
+    return Check("P3", what, *verdict(offenders, f"up to {max(shares):.2%} given up"))
+
+
+def _quality(name: str, transport: str, task: Trained) -> Check:
+    """See RULE."""
+    what = f"{name}, {transport}: learns as exact does"
+    exact, ours = ([run[0]["score"] for run in task[t]] for t in (EXACT, transport))
+    if len(exact) < LEAST_SEEDS:
+        return Check("P4", what, OPEN, "one seed has no spread to compare with")
+    steps = len(task[EXACT][0][0]["losses"])
+    if steps < LEAST_STEPS:
+        return Check("P4", what, OPEN, f"{steps} steps, of which the first {WARMUP} are exact")
+    noise = max(max(exact) - min(exact), QUANTUM)
+    sign = 1 if task[EXACT][0][0]["score_name"] in HIGHER_IS_BETTER else -1
+    worse = sign * (fmean(exact) - fmean(ours))
+    apart = max(abs(a - b) for a, b in zip(exact, ours, strict=True))
+    seen = (
+        f"{fmean(ours):.4f} against {fmean(exact):.4f}, noise {noise:.4f}; of the same seed up to "
+        f"{apart:.4f} apart"
+    )
+    return Check("P4", what, *verdict([seen] if worse > noise else [], seen))
+
+
+def honesty(rows: Sequence[Row]) -> Iterator[str]:
+    """Where a transport gains nothing, and why as far as the numbers tell (P10); one task's."""
+    gloo, exact, bounded, crossed = (
+        next(one for one in rows if one.transport == transport) for transport in TRANSPORTS
+    )
+    for one in (exact, bounded, crossed):
+        if (gain := gain_over(gloo, one)) < WORTH:
+            yield _none(one, gloo, gain, _against_gloo(one, gloo))
+    if (gain := gain_over(exact, bounded)) < WORTH:
+        few = f"only {fmean(bounded.given_up):.2%} was given up, {fmean(bounded.repaired):.2%} sent"
+        yield _none(bounded, exact, gain, f"{few} again")
+    if (gain := gain_over(bounded, crossed)) < WORTH:
+        little = (
+            f"a forward pass is {median(gloo.forward) * 1e3:.0f} ms of a step of "
+            f"{median(crossed.step) * 1e3:.0f} ms: too little to hide behind"
+        )
+        yield _none(crossed, bounded, gain, little)
+
+
+def gain_over(other: Row, one: Row) -> float:
+    """The other's time for all steps over this one's, pair by pair; the median of the seeds."""
+    return median(a / b for a, b in zip(other.seconds, one.seconds, strict=True))
+
+
+def _none(one: Row, other: Row, gain: float, because: str) -> str:
+    return (
+        f"no gain on {one.task} from {one.transport}: {other.transport} takes {gain:.2f} of its "
+        f"time, because {because}"
+    )
+
+
+def _against_gloo(one: Row, gloo: Row) -> str:
+    if one.background and fmean(one.background) > WORTH * fmean(gloo.background or [0.0]):
+        return (
+            f"Gloo's TCP leaves less to others: {_beside(gloo)} went to the flow beside it, "
+            f"and {_beside(one)} beside dlcpd"
+        )
+    return f"TCP bears this loss, and dlcpd sent {fmean(one.repaired):.2%} of its segments again"
+
+
+def _beside(one: Row) -> str:
+    return f"{fmean(one.background or [0.0]) / 1e6:.1f} Mbit/s"

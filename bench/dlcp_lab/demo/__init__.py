@@ -1,0 +1,1 @@
+"""`dlcpctl demo`: two models, several transports, and what became of every segment."""

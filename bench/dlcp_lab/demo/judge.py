@@ -1,0 +1,132 @@
+"""Which promises a task's trainings show to hold, or broken. Pure.
+
+Nothing here is compared with a number that one machine has shown. Training amplifies the last bit
+of a gradient into the second digit of a loss, and that bit depends on the order of addition, the
+instruction set and the libraries: so exact is judged by equal bits against a reference in the same
+run, and learning by the noise of the same run.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from dlcp_lab.ranks.hosts import NetworkTable
+from dlcp_lab.report.checks import OPEN, Check, verdict
+from dlcp_lab.report.statistic import prediction_limit
+from dlcp_lab.training.learning import Run, distinct, losses_at_marks, replicas, total
+from dlcpd.contract.policy import DEFAULT_MAX_LOSS
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The trainings of one task."""
+
+    runs: dict[str, Run]  # with seed 0, by transport: gloo, reference, exact, bounded
+    others: list[Run]  # Gloo's with other seeds
+
+    @property
+    def name(self) -> str:
+        """Of the task."""
+        name: str = self.runs["gloo"][0]["task"]
+        return name
+
+
+def by_task(runs: Sequence[Run]) -> list[Trained]:
+    """The runs of each task, in the order in which they came."""
+    out: dict[str, Trained] = {}
+    for run in runs:
+        trained = out.setdefault(run[0]["task"], Trained({}, []))
+        if run[0]["seed"]:
+            trained.others.append(run)
+        else:
+            trained.runs[run[0]["transport"]] = run
+    return list(out.values())
+
+
+def judge(trained: Trained) -> Iterator[Check]:
+    """The promises that a training shows."""
+    yield _exact(trained)
+    yield _equal(trained)
+    yield _bound(trained)
+    yield _returned(trained)
+    yield _learns(trained)
+
+
+def apart(one: Run, other: Run) -> float:
+    """The largest relative difference of their losses at the marks."""
+    pairs = zip(losses_at_marks(one), losses_at_marks(other), strict=True)
+    return max(abs(a - b) / b for a, b in pairs)
+
+
+def _exact(trained: Trained) -> Check:
+    exact, reference = trained.runs["exact"], trained.runs["reference"]
+    offenders = []
+    if len(distinct([rank["digest"] for rank in (*exact, *reference)])) > 1:
+        offenders.append(
+            f"parameters {replicas(exact)}, the reference's {replicas(reference)}; losses up to "
+            f"{apart(exact, reference):.2%} apart"
+        )
+    what = f"{trained.name}: exact is the sum in rank order"
+    good = f"{len(exact[0]['losses'])} steps end bit for bit where the reference's do"
+    return Check("P1", what, *verdict(offenders, good))
+
+
+def _equal(trained: Trained) -> Check:
+    offenders = [
+        f"{transport}: {replicas(trained.runs[transport])} sets of parameters"
+        for transport in ("exact", "bounded")
+        if len({rank["digest"] for rank in trained.runs[transport]}) > 1
+    ]
+    good = f"{len(trained.runs['exact'])} ranks, bit for bit"
+    return Check("P2", f"{trained.name}: all ranks hold the same model", *verdict(offenders, good))
+
+
+def _bound(trained: Trained) -> Check:
+    what = f"{trained.name}: loss within the bound, none in exact mode"
+    offenders = []
+    if total(trained.runs["exact"], "given_up") or total(trained.runs["exact"], "lost"):
+        offenders.append("exact mode gave segments up")
+    run = trained.runs["bounded"]
+    share = total(run, "given_up") / max(total(run, "sent"), 1)
+    if share > DEFAULT_MAX_LOSS:
+        offenders.append(f"{share:.2%} given up, bound {DEFAULT_MAX_LOSS:.2%}")
+    if total(run, "given_up") != total(run, "lost"):
+        offenders.append(f"{total(run, 'given_up')} given up, {total(run, 'lost')} booked as lost")
+    if not offenders and not total(run, "given_up"):
+        return Check("P3", what, OPEN, "nothing was given up")
+    return Check("P3", what, *verdict(offenders, f"{share:.2%} given up"))
+
+
+def _returned(trained: Trained) -> Check:
+    """What was given up came back, or is still held: byte counts must fit segment counts."""
+    run, segment = trained.runs["bounded"], NetworkTable().largest_segment
+    offenders, held = [], 0
+    for number, rank in enumerate(run):
+        books = rank["books"]
+        owed = books["given_up"] - books["returned"]
+        held += owed
+        # A chunk's last segment may be short, so owed segments are at most this many bytes.
+        if not (owed == books["held_bytes"] == 0 or 0 < books["held_bytes"] <= owed * segment):
+            offenders.append(f"rank {number} owes {owed} segments, holds {books['held_bytes']} B")
+    good = f"{total(run, 'returned')} came back, {held} are held for the next step"
+    return Check("P4", f"{trained.name}: what is given up comes back", *verdict(offenders, good))
+
+
+def _learns(trained: Trained) -> Check:
+    """Bounded loss does no worse than another seed might: see `prediction_limit`.
+
+    Gloo's training with the same seed is one of the samples, so what bounded may add to its loss
+    is several times the spread of the seeds, whatever that is on this machine.
+    """
+    what = f"{trained.name}: bounded loss costs no learning"
+    gloo = trained.runs["gloo"]
+    seeds = [losses_at_marks(run)[-1] for run in (gloo, *trained.others)]
+    ours, limit = losses_at_marks(trained.runs["bounded"])[-1], prediction_limit(seeds)
+    if limit >= (begin := fmean(rank["losses"][0] for rank in gloo)):
+        seen = f"limit {limit:.4f} by {len(seeds)} seeds, first loss {begin:.4f}"
+        return Check("P4", what, OPEN, f"too few steps to tell: {seen}")
+    seen = (
+        f"last loss {ours:.4f} against {seeds[0]:.4f}, limit {limit:.4f} by Gloo's "
+        f"{len(seeds)} seeds"
+    )
+    return Check("P4", what, *verdict([seen] if ours > limit else [], seen))

@@ -1,0 +1,47 @@
+"""How one direction of a link does at the moment: a value, changed by replacing it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dlcp_lab.emulation.plan import Plan, bits_per_second, check_loss
+from dlcp_lab.emulation.topology import Direction, directions, is_host
+
+
+class Cut(StrEnum):
+    """Whether a direction carries anything."""
+
+    NO = "no"
+    SILENT = "silent"  # packets vanish, no route changes: what a grey failure does
+    CLEAN = "clean"  # the link is down and every switch routes around it
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Rate and faults of one direction.
+
+    Raises: FabricError.
+    """
+
+    rate: str = ""  # "" is as fast as the machine: what hosts send, unless limited
+    loss: float = 0.0  # fraction of packets taken at random
+    burst_loss: float = 0.0  # fraction taken in bursts
+    burst_length: float = 8.0  # mean packets per burst
+    cut: Cut = Cut.NO
+
+    def __post_init__(self) -> None:
+        if self.rate:
+            bits_per_second(self.rate)
+        check_loss(self.loss)
+        check_loss(self.burst_loss, self.burst_length)
+
+
+def initial(plan: Plan) -> dict[str, Condition]:
+    """The condition of every direction as planned, by its name."""
+    return {name: _initial(plan, way) for name, way in directions(plan).items()}
+
+
+def _initial(plan: Plan, way: Direction) -> Condition:
+    if way.from_host:
+        return Condition()
+    rate = plan.host_rate if is_host(way.target.node) else plan.spine_rate
+    return Condition(rate, plan.loss, plan.burst_loss, plan.burst_length)

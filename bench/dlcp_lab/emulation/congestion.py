@@ -1,0 +1,121 @@
+"""Marks and early drops on a switch output, as nft rules. Pure.
+
+Every queue has two virtual queues: token buckets that drain a little slower than the link. They
+are fed by the queue's own class and by all that are served before it, so they are as long as
+the backlog its packets wait behind. Above the lower one ECT packets are marked and those of the
+last drop rank dropped; above the upper one the middle drop ranks as well; drop rank 0 meets
+only the end of the real buffer. What has no DSCP of the table is never dropped early.
+
+A full bucket alone would share what it refuses among all drop ranks, in the order they come.
+So a refusal puts the port into a set, in which it stays for some packets in the mean: while
+there is overload, always. Counted in packets this works at every rate. The lower virtual queue
+drains more slowly, is full while the upper one is, and forgets later, so that the last drop
+rank does not take what the dropping of others has freed; the upper one does not know that rank.
+
+nft counts bytes only with a bucket of at least one second, so these count packets: each above
+SMALL bytes as a full one. And a full bucket does not know how much more the queue holds: bursts
+of protected packets reach the end of the buffer, a seventh of them at 2:1. early_drop.py does
+without that, where it can run; then only the marks are of here.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dlcp_lab.emulation.plan import Plan, bits_per_second
+from dlcp_lab.emulation.queues import Queue, queues, thresholds
+
+FULL: Final = 1514  # bytes of a full packet with its Ethernet header
+SMALL: Final = 300  # bytes; control and acknowledgements are not what fills a queue
+# Fractions of the link at which the virtual queues drain, below 1 so that they fill before the
+# real one, and packets until a refusal is forgotten. Measured at 2:1 with equal shares of three
+# drop ranks: 96, 46 and 6 % arrive, at 1.1:1 100, 100 and 44 %. Forgetting sooner leaks the
+# droppable, later idles the link after a short burst.
+LOWER_DRAIN: Final = 0.94
+UPPER_DRAIN: Final = 0.98
+LOWER_RELEASE: Final = 32
+UPPER_RELEASE: Final = 16
+IDLE: Final = "20ms"  # without a packet an overload is over; several ticks of a 250 Hz kernel
+STEPS: Final = 1_000_000  # resolution of a chance
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualQueue:
+    """One token bucket of a queue, and the DSCPs that are dropped while it is full."""
+
+    name: str  # of the nft set that holds the ports where it is full
+    size: int  # bytes
+    drops: tuple[int, ...]
+    drain: float  # fraction of the link rate
+    release: int  # packets in the mean until a refusal is forgotten
+
+
+def virtual_queues(plan: Plan) -> list[VirtualQueue]:
+    """Those of all queues of a port."""
+    return [virtual for queue in queues(plan) for virtual in _of(plan, queue)]
+
+
+def congestion_rules(plan: Plan, port: str, rate: str) -> Iterator[str]:
+    """Rules for the packets that leave through a port; its counters end in `port`."""
+    if not plan.ecn_bytes:
+        return
+    made = queues(plan)
+    packets = bits_per_second(rate) / 8 / FULL
+    for rank, queue in enumerate(made):
+        last = rank == len(made) - 1
+        # The last queue takes what has any other DSCP, or none of the table.
+        fed = "" if last else _among(made[: rank + 1])
+        own = _among(made[:rank], but=True) if last else _among([queue])
+        yield from _rules(plan, queue, f"meta length > {SMALL} {fed}", packets, port)
+        yield (
+            f"{own} ip ecn {{ ect0, ect1 }} meta oif @{_of(plan, queue)[0].name} "
+            f"ip ecn set ce counter name marked_{port}_{queue.name}"
+        )
+
+
+def chance(fraction: float) -> str:
+    """A match that this fraction of packets meets."""
+    return f"numgen random mod {STEPS} < {round(fraction * STEPS)}"
+
+
+def _of(plan: Plan, queue: Queue) -> tuple[VirtualQueue, VirtualQueue]:
+    lower, upper = thresholds(plan, queue)
+    name, first, later = f"over_{queue.name}", queue.dropped_first, queue.dropped_next
+    if plan.early_drop == "bpf":
+        first = later = ()
+    return (
+        VirtualQueue(f"{name}_lower", lower, first, LOWER_DRAIN, LOWER_RELEASE),
+        VirtualQueue(f"{name}_upper", upper, later, UPPER_DRAIN, UPPER_RELEASE),
+    )
+
+
+def _rules(plan: Plan, queue: Queue, fed: str, packets: float, port: str) -> Iterator[str]:
+    lower, upper = _of(plan, queue)
+    # While the upper one is full, so is the lower one.
+    forget = f"{fed} meta oif != @{upper.name} {chance(1.0 / lower.release)}"
+    yield f"{forget} delete @{lower.name} {{ meta oif }}"
+    yield f"{fed} {chance(1.0 / upper.release)} delete @{upper.name} {{ meta oif }}"
+    # Before the buckets: what is dropped must not fill them.
+    for virtual in (lower, upper):
+        if virtual.drops:
+            early = f"counter name early_{port}_{queue.name} drop"
+            yield f"ip dscp {_set(virtual.drops)} meta oif @{virtual.name} {early}"
+    yield _bucket(fed, lower, packets)
+    kept = f"ip dscp != {_set(lower.drops)}" if lower.drops else ""
+    yield _bucket(f"{fed} {kept}", upper, packets)
+
+
+def _bucket(fed: str, virtual: VirtualQueue, packets: float) -> str:
+    rate = max(1, int(packets * virtual.drain))
+    over = f"limit rate over {rate}/second burst {max(2, virtual.size // FULL)} packets"
+    return f"{fed} {over} update @{virtual.name} {{ meta oif }}"
+
+
+def _among(made: Sequence[Queue], *, but: bool = False) -> str:
+    """Match of the DSCPs of these queues, or of all others."""
+    dscps = [dscp for queue in made for dscp in queue.dscps]
+    return f"ip dscp {'!= ' if but else ''}{_set(dscps)}" if dscps else ""
+
+
+def _set(values: Sequence[int]) -> str:
+    return "{ " + ", ".join(map(str, values)) + " }"

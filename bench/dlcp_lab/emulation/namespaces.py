@@ -1,0 +1,124 @@
+"""Network namespaces by name: what they need, whose they are, and how they are removed.
+
+A namespace is `dlcpd-OWNER-NODE`: the owner is `PID-NUMBER` of a process, which takes it along
+when it dies, or `lab-NAME`, which stays until it is taken down.
+"""
+
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from dlcp_lab.emulation.plan import FabricError
+
+TOOLS: Final = ("ip", "tc", "nft", "ethtool")
+CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}  # bits, linux/capability.h
+FOLDER: Final = Path("/run/netns")  # where ip-netns(8) keeps the names
+
+_OURS: Final = re.compile(r"(dlcpd-(?:(\d+)-\d+|lab-[a-z0-9]+))-[hls]\d+")
+_numbers: Final = itertools.count()
+
+
+def unavailable() -> str:
+    """Why this host cannot make a fabric, or an empty string."""
+    absent = [tool for tool in TOOLS if not shutil.which(tool)]
+    if absent:
+        return f"{', '.join(absent)} not found; install iproute2, nftables and ethtool"
+    held = int(_own_status("CapEff"), 16)
+    lacking = [name for name, bit in CAPABILITIES.items() if not held >> bit & 1]
+    return f"{' and '.join(lacking)} missing; run as root" if lacking else ""
+
+
+def check_available() -> None:
+    """Raises: FabricError."""
+    if reason := unavailable():
+        raise FabricError(f"no emulated fabric here: {reason}")
+
+
+def own_name() -> str:
+    """A fabric's name that is this process's own."""
+    return f"dlcpd-{os.getpid()}-{next(_numbers)}"
+
+
+def namespaces(fabric: str = "") -> list[str]:
+    """Namespaces of one fabric, or of all."""
+    try:
+        names = sorted(os.listdir(FOLDER))
+    except FileNotFoundError:  # no namespace was ever made
+        return []
+    found = [(name, _OURS.fullmatch(name)) for name in names]
+    return [name for name, match in found if match and fabric in {"", match[1]}]
+
+
+def cleanup() -> list[str]:
+    """Remove what fabrics of dead processes left behind; gives the names removed."""
+    left = [name for name in namespaces() if _owner_died(name)]
+    remove(left)
+    return left
+
+
+def owners() -> list[int]:
+    """Processes whose fabrics there are."""
+    found = (_OURS.fullmatch(name) for name in namespaces())
+    return sorted({int(match[2]) for match in found if match and match[2]})
+
+
+def remove(names: Sequence[str]) -> None:
+    """Kill what runs in these namespaces, and remove them. Those that are gone are no error."""
+    # A process that outlives its namespace's name would keep the links alive, unseen.
+    for pid in inhabitants(names):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    lines = "".join(f"netns delete {name}\n" for name in names)
+    subprocess.run(
+        ("ip", "-force", "-batch", "-"), input=lines, text=True, capture_output=True, check=False
+    )
+
+
+def inhabitants(names: Iterable[str]) -> list[int]:
+    """Processes whose network namespace is one of these."""
+    inodes = set(_inodes(FOLDER / name for name in names))
+    return [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and inodes.intersection(_inodes([entry / "ns" / "net"]))
+    ]
+
+
+def inside(namespace: str, *argv: str) -> tuple[str, ...]:
+    """A command, to run in a namespace."""
+    return ("ip", "netns", "exec", namespace, *argv)
+
+
+def command(*argv: str, stdin: str = "") -> str:
+    """Standard output of a command. Raises: FabricError with its complaint."""
+    done = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
+    if done.returncode:
+        complaint = done.stderr.strip() or f"exit status {done.returncode}"
+        raise FabricError(f"{' '.join(argv)}: {complaint}")
+    return done.stdout
+
+
+def _own_status(key: str) -> str:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)[key]
+
+
+def _owner_died(namespace: str) -> bool:
+    found = _OURS.fullmatch(namespace)
+    return found is not None and found[2] is not None and not Path("/proc", found[2]).exists()
+
+
+def _inodes(paths: Iterable[Path]) -> Iterator[int]:
+    for path in paths:
+        try:
+            yield path.stat().st_ino
+        except OSError:  # ended, or removed, meanwhile
+            continue

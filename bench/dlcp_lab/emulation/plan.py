@@ -1,0 +1,89 @@
+"""What a fabric shall be: a checked value, from which everything else is computed."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+MAX_HOSTS: Final = 250  # one /24 of each rail's 10.x.0.0/16; the last six are the switches'
+MAX_RAILS: Final = 8  # as many as a large training host has network cards
+MAX_PAIRS: Final = 256  # leaf-spine links per rail: two addresses each out of a /23
+SHALLOW_BUFFER: Final = 256 * 1024  # bytes
+MIN_BUFFER: Final = 2 * 1514  # bytes; a queue that holds no full packet carries none
+
+_RATE: Final = re.compile(r"(\d{1,9})(k|m|g|)bit")
+_UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+
+
+class FabricError(RuntimeError):
+    """A fabric cannot be planned, made, changed or read; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Hosts on leaves, and every leaf on every spine.
+
+    Host i hangs on leaf `i % leaves`, so neighbouring ranks sit on different leaves and even
+    two hosts use the spines. Rails are kept apart, as rail-optimised fabrics keep them: each
+    has leaves and spines of its own, and every host one interface on each.
+
+    Raises: FabricError naming the field.
+    """
+
+    hosts: int = 2
+    leaves: int = 1  # per rail; 1 without a spine is a single switch
+    spines: int = 0  # per rail
+    rails: int = 1
+    host_rate: str = "1gbit"  # leaf to host, in the notation of tc
+    spine_rate: str = "1gbit"  # leaf to spine and back
+    buffer_bytes: int = SHALLOW_BUFFER  # per switch port
+    loss: float = 0.0  # fraction taken at random by every switch output
+    burst_loss: float = 0.0  # fraction taken in bursts by every switch output
+    burst_length: float = 8.0  # mean packets per such burst
+    classes: bool = False  # one strict priority queue per traffic class
+    ecn_bytes: int = 0  # backlog above which ECT packets are marked, droppable ones dropped; 0: off
+    early_drop: str = ""  # what drops by drop rank: "bpf", "nft"; "" is the best there is
+    bare: bool = False  # switch ports have no queues and no rates: switchcfg shall give them
+    seed: int = 1  # of the ECMP hash
+
+    def __post_init__(self) -> None:
+        _within("hosts", self.hosts, 1, MAX_HOSTS)
+        _within("rails", self.rails, 1, MAX_RAILS)
+        _within("leaves", self.leaves, 1, self.hosts)
+        # Without a second leaf a spine would carry nothing; with one, nothing works without.
+        _within("spines", self.spines, min(1, self.leaves - 1), (self.leaves - 1) * MAX_PAIRS)
+        _within("leaves * spines", self.leaves * self.spines, 0, MAX_PAIRS)
+        _within("buffer_bytes", self.buffer_bytes, MIN_BUFFER, 1 << 30)
+        _within("ecn_bytes", self.ecn_bytes, 0, self.buffer_bytes)
+        _within("seed", self.seed, 1, 1 << 30)
+        if self.bare and (self.classes or self.ecn_bytes):
+            raise FabricError("bare: no classes and no marks, who configures the switches has them")
+        if self.early_drop not in {"", "bpf", "nft"}:
+            raise FabricError(f"early_drop {self.early_drop!r}: need bpf, nft or nothing")
+        for rate in (self.host_rate, self.spine_rate):
+            bits_per_second(rate)
+        check_loss(self.loss)
+        check_loss(self.burst_loss, self.burst_length)
+
+
+def bits_per_second(rate: str) -> int:
+    """The number behind "100mbit".
+
+    Raises: FabricError.
+    """
+    found = _RATE.fullmatch(rate)
+    if not found or not int(found[1]):
+        raise FabricError(f"rate {rate!r}: write it as 500kbit, 100mbit or 1gbit")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def check_loss(fraction: float, burst_length: float = 1.0) -> None:
+    """Raises: FabricError."""
+    if not 0.0 <= fraction < 1.0:
+        raise FabricError(f"loss {fraction}: need 0 <= loss < 1")
+    if not 1.0 <= burst_length <= 10_000.0:
+        raise FabricError(f"burst_length {burst_length}: need 1..10000 packets")
+
+
+def _within(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise FabricError(f"{name} {value}: need {low}..{high}")

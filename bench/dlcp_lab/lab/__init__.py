@@ -1,0 +1,1 @@
+"""`dlcpctl lab`: fabrics that stay until they are taken down."""

@@ -1,0 +1,79 @@
+"""What can be typed after `dlcpctl lab`."""
+
+import argparse
+from collections.abc import Callable
+
+from dlcp_lab.emulation.plan import MAX_HOSTS, MAX_RAILS, SHALLOW_BUFFER
+from dlcp_lab.lab import command as lab
+from dlcp_lab.report.amounts import fraction, size
+from dlcpd.ctl.grammar import Commands, command, whole
+
+
+def add(commands: Commands) -> None:
+    """Add `lab` and its actions."""
+    text = "Run an emulated leaf-spine fabric in network namespaces (root)."
+    actions = commands.add_parser("lab", help=text, description=text).add_subparsers(
+        dest="action", required=True, metavar="ACTION"
+    )
+    _add_lab_up(_lab_command(actions, "up", lab.up, "Make a fabric that stays until `down`."))
+    made = command(actions, "status", lab.status, "Show hosts, links and counters.")
+    made.add_argument("--name", default="", help="of one fabric (default: all)")
+    text = "Run a program on one host, or on every host with a place in the job as its environment."
+    made = _lab_command(actions, "run", lab.run, text)
+    made.add_argument("--host", type=whole(0, MAX_HOSTS), help="(default: all)")
+    made.add_argument("--timeout", type=float, default=3600.0, help="seconds (%(default)s)")
+    made.add_argument("argv", nargs="*", metavar="PROGRAM", help="after --, with its arguments")
+    made = _lab_command(actions, "down", lab.down, "Remove a fabric and end what runs in it.")
+    made.add_argument(
+        "--all", action="store_true", help="remove all of them, and what killed runs left"
+    )
+    _add_lab_changes(actions)
+
+
+def _lab_command(
+    actions: Commands, name: str, run: Callable[..., int], text: str
+) -> argparse.ArgumentParser:
+    made = command(actions, name, run, text)
+    made.add_argument("--name", default="lab", help="of the fabric (%(default)s)")
+    return made
+
+
+def _add_lab_up(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--hosts", type=whole(1, MAX_HOSTS), default=4)
+    made.add_argument("--leaves", type=whole(1, MAX_HOSTS), default=1, help="per rail")
+    made.add_argument("--spines", type=whole(0, MAX_HOSTS), default=0, help="per rail")
+    made.add_argument("--rails", type=whole(1, MAX_RAILS), default=1, help="interfaces per host")
+    made.add_argument("--rate", default="1gbit", help="of leaf to host (%(default)s)")
+    made.add_argument("--spine-rate", default="", metavar="RATE", help="(default: as --rate)")
+    made.add_argument("--buffer", dest="buffer_bytes", type=size, default=SHALLOW_BUFFER,
+                      metavar="BYTES", help="per switch port (%(default)s)")  # fmt: skip
+    made.add_argument("--loss", type=fraction, default=0.0, metavar="F",
+                      help="taken by every switch output")  # fmt: skip
+    made.add_argument("--burst-loss", type=fraction, default=0.0, metavar="F",
+                      help="taken in bursts by every switch output")  # fmt: skip
+    made.add_argument("--burst-length", type=float, default=8.0, metavar="N",
+                      help="mean packets per burst (%(default)s)")  # fmt: skip
+    made.add_argument("--classes", action="store_true", help="a queue per traffic class")
+    made.add_argument("--ecn", dest="ecn_bytes", type=size, default=0, metavar="BYTES",
+                      help="mark and drop early above this backlog")  # fmt: skip
+    made.add_argument("--bare", action="store_true", help="switches without queues and rates")
+    made.add_argument("--seed", type=whole(1, 1 << 30), default=1, help="of the ECMP hash")
+
+
+def _add_lab_changes(actions: Commands) -> None:
+    link = "a link (l0-s1), one direction of it (l0:s1)"
+    cut = _lab_command(actions, "cut", lab.change, "Take a link out of service.")
+    cut.add_argument("link", metavar="LINK", help=f"{link}; one direction only with --silent")
+    cut.add_argument("--silent", action="store_true", help="lose packets, change no route")
+    restore = _lab_command(actions, "restore", lab.change, "Put a link back into service.")
+    restore.add_argument("link", metavar="LINK", nargs="?", default="", help="(default: all)")
+    limit = _lab_command(actions, "limit", lab.change, "Change the rate of a link.")
+    limit.add_argument("link", metavar="LINK", help=link)
+    limit.add_argument("rate", metavar="RATE", help="such as 100mbit")
+    lose = _lab_command(actions, "lose", lab.change, "Take a fraction of a link's packets.")
+    lose.add_argument("loss", metavar="F", type=fraction, help="0.01 or 1%%; 0 ends it")
+    lose.add_argument("link", metavar="LINK", nargs="?", default="", help=f"{link} (default: all)")
+    lose.add_argument("--burst-length", type=float, default=0.0, metavar="N",
+                      help="in bursts of so many packets in the mean")  # fmt: skip
+    for name, made in {"cut": cut, "restore": restore, "limit": limit, "lose": lose}.items():
+        made.set_defaults(change=name)

@@ -1,0 +1,159 @@
+"""`dlcpctl lab`: an emulated leaf-spine fabric that stays until it is taken down.
+
+It lives in network namespaces of its own and never touches this machine's interfaces.
+"""
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, Final
+
+from dlcp_lab.emulation import Fabric, FabricError, Plan, namespaces, scratch
+from dlcp_lab.lab import labs, ranks
+from dlcpd.contract.errors import BadConfig
+from dlcpd.ctl import table
+from dlcpd.ctl.output import Output
+
+COUNTERS: Final = {
+    "sent_packets": "packets",
+    "sent_bytes": "bytes",
+    "dropped_packets": "dropped",
+    "early_packets": "early",
+    "marked_packets": "marked",
+    "lost_packets": "lost",
+    "cut_packets": "cut",
+}
+
+
+def up(options: argparse.Namespace, output: Output) -> int:
+    """Make a lab."""
+    fields = ("hosts", "leaves", "spines", "rails", "buffer_bytes", "loss", "burst_loss",
+              "burst_length", "classes", "ecn_bytes", "bare", "seed")  # fmt: skip
+    wishes = {field: getattr(options, field) for field in fields}
+    rates = {"host_rate": options.rate, "spine_rate": options.spine_rate or options.rate}
+    with _refusals():
+        lab = labs.up(options.name, Plan(**wishes, **rates))
+        _show_hosts(lab, output)
+        output.document(_description(options.name, lab))
+    return 0
+
+
+def status(options: argparse.Namespace, output: Output) -> int:
+    """Show the labs that are up, or the one that was named, with the counters of its links."""
+    with _refusals():
+        found = {name: labs.load(name) for name in _chosen(options)}
+        documents = [_description(name, lab) for name, lab in found.items()]
+        for lab, document in zip(found.values(), documents, strict=True):
+            _show_hosts(lab, output)
+            _show_links(document["links"], output)
+    if not documents:
+        output.line("no lab is up")
+    output.document(documents)
+    return 0
+
+
+def run(options: argparse.Namespace, output: Output) -> int:
+    """Run a program on one host, or on all as ranks of a job; gives its exit status."""
+    if not options.argv:
+        raise BadConfig("lab run: give a program after --, such as: dlcpctl lab run -- ip address")
+    with _refusals():
+        lab = labs.load(options.name)
+        if options.host is None:
+            code = ranks.run_ranks(lab, options.argv, timeout=options.timeout)
+        else:
+            code = ranks.run_on(lab, options.host, options.argv, timeout=options.timeout)
+    output.document({"status": code})
+    return code if code >= 0 else 128 - code  # ended by a signal: as a shell reports it
+
+
+def down(options: argparse.Namespace, output: Output) -> int:
+    """Take labs down, with everything that runs in them; with --all, also what killed runs left."""
+    with _refusals():
+        names = labs.names() if options.all else [options.name]
+        removed = [namespace for name in names for namespace in labs.down(name)]
+        if options.all:
+            removed += namespaces.cleanup()
+    output.line(f"{len(removed)} namespaces removed")
+    if options.all:
+        output.line(f"{len(scratch.cleanup())} folders of killed runs removed")
+        for owner in namespaces.owners():
+            output.line(f"what process {owner} runs stays; end it first to remove its fabric")
+    output.document(removed)
+    return 0
+
+
+def change(options: argparse.Namespace, output: Output) -> int:
+    """Cut, restore, limit or thin out a link, a direction of it, or all links."""
+    with _refusals(), labs.changing(options.name) as lab:
+        if options.change == "cut":
+            lab.cut(options.link, silent=options.silent)
+        elif options.change == "restore":
+            lab.restore(options.link)
+        elif options.change == "limit":
+            lab.limit(options.link, options.rate)
+        else:
+            lab.lose(options.loss, options.link, burst_length=options.burst_length)
+        document = _description(options.name, lab)
+    output.line(f"{options.link or 'all links'}: {options.change} done")
+    output.document(document)
+    return 0
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raises: BadConfig in place of FabricError."""
+    try:
+        yield
+    except FabricError as exc:
+        raise BadConfig(f"lab: {exc}") from exc
+
+
+def _chosen(options: argparse.Namespace) -> list[str]:
+    return [options.name] if options.name else labs.names()
+
+
+def _description(name: str, lab: Fabric) -> dict[str, Any]:
+    counters = lab.statistics()
+    return {
+        "name": name,
+        "plan": asdict(lab.plan),
+        "features": lab.features(),
+        "hosts": [
+            {
+                "host": host,
+                "namespace": lab.host_namespace(host),
+                "addresses": [lab.address(host, rail) for rail in range(lab.plan.rails)],
+            }
+            for host in range(lab.hosts)
+        ],
+        "links": [
+            {"direction": way, **asdict(condition), **asdict(counters[way])}
+            for way, condition in lab.conditions.items()
+        ],
+    }
+
+
+def _show_hosts(lab: Fabric, output: Output) -> None:
+    rows = [
+        [host, lab.host_namespace(host),
+         " ".join(lab.address(host, rail) for rail in range(lab.plan.rails))]
+        for host in range(lab.hosts)
+    ]  # fmt: skip
+    output.line(table.render(("host", "namespace", "addresses"), rows, left=3))
+
+
+def _show_links(links: list[dict[str, Any]], output: Output) -> None:
+    rows = [
+        [link["direction"], link["rate"] or None, _state(link), *(link[key] for key in COUNTERS)]
+        for link in links
+    ]
+    header = ("link", "rate", "state", *COUNTERS.values())
+    output.line(table.render(header, rows, left=3))
+
+
+def _state(link: dict[str, Any]) -> str:
+    faults = [f"{link[key]:.3g} {key}" for key in ("loss", "burst_loss") if link[key]]
+    if link["cut"] != "no":
+        faults.insert(0, f"cut ({link['cut']})")
+    return ", ".join(faults) or "up"

@@ -1,0 +1,110 @@
+"""Fabrics that outlive the process that made them, by name, until they are taken down.
+
+What a lab is lies in /run/dlcpd-lab/NAME.json; what is left of one by a crash is found by the
+names of its namespaces.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from dlcp_lab.emulation import namespaces
+from dlcp_lab.emulation.condition import Condition, Cut
+from dlcp_lab.emulation.fabric import Fabric
+from dlcp_lab.emulation.plan import FabricError, Plan
+
+FOLDER: Final = Path("/run/dlcpd-lab")
+_NAME: Final = re.compile(r"[a-z0-9]{1,16}")  # no dash: one lab's names must not begin another's
+
+
+def names() -> list[str]:
+    """Labs there are, whole or in pieces."""
+    pieces = {name.split("-")[2] for name in namespaces.namespaces() if "-lab-" in name}
+    return sorted(pieces | {path.stem for path in FOLDER.glob("*.json")})
+
+
+def up(name: str, plan: Plan) -> Fabric:
+    """Make a lab. Nothing is left of it when that fails.
+
+    Raises: FabricError.
+    """
+    namespaces.check_available()
+    if name in names():
+        raise FabricError(f"lab {name!r} is up already; `dlcpctl lab down --name {name}` ends it")
+    made = Fabric(_namespace_prefix(name), plan)
+    try:
+        made.build()
+        _store(name, made)
+    except BaseException:
+        down(name)
+        raise
+    return made
+
+
+def load(name: str) -> Fabric:
+    """A lab that is up.
+
+    Raises: FabricError.
+    """
+    namespaces.check_available()
+    try:
+        state = json.loads(_file(name).read_text())
+        plan = Plan(**state["plan"])
+        conditions = {
+            way: Condition(**values | {"cut": Cut(values["cut"])})
+            for way, values in state["conditions"].items()
+        }
+    except FileNotFoundError as exc:
+        known = ", ".join(names()) or "none"
+        raise FabricError(f"no lab {name!r}; there are: {known}; see `dlcpctl lab up`") from exc
+    except (ValueError, KeyError, TypeError) as exc:
+        raise FabricError(f"{_file(name)}: {exc}; take the lab down and up again") from exc
+    return Fabric(_namespace_prefix(name), plan, conditions)
+
+
+@contextmanager
+def changing(name: str) -> Iterator[Fabric]:
+    """A lab whose links are changed by the block; what was changed is remembered.
+
+    Raises: FabricError.
+    """
+    lab = load(name)
+    try:
+        yield lab
+    finally:
+        _store(name, lab)
+
+
+def down(name: str) -> list[str]:
+    """Kill everything in a lab and remove it; gives the namespaces removed.
+
+    Raises: FabricError.
+    """
+    namespaces.check_available()
+    left = namespaces.namespaces(_namespace_prefix(name))
+    namespaces.remove(left)
+    _file(name).unlink(missing_ok=True)
+    return left
+
+
+def _namespace_prefix(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise FabricError(f"lab {name!r}: a name is 1..16 of a-z and 0-9")
+    return f"dlcpd-lab-{name}"
+
+
+def _file(name: str) -> Path:
+    _namespace_prefix(name)  # refuses what is no name, before it is part of a path
+    return FOLDER / f"{name}.json"
+
+
+def _store(name: str, lab: Fabric) -> None:
+    conditions = {way: asdict(condition) for way, condition in lab.conditions.items()}
+    FOLDER.mkdir(mode=0o755, exist_ok=True)
+    draft = _file(name).with_suffix(".draft")
+    draft.write_text(json.dumps({"plan": asdict(lab.plan), "conditions": conditions}))
+    draft.replace(_file(name))  # at once: a crash leaves the old or the new state

@@ -1,0 +1,173 @@
+"""Hosts of our own: one real `dlcpd` each, on its own addresses, started and always stopped."""
+
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from dlcp_lab.emulation.scratch import scratch_folder
+from dlcp_lab.ranks.processes import ANYWHERE, Child, Place, environment, start
+from dlcpd.contract.errors import DaemonUnavailable
+from dlcpd.daemon.config import ChecksTable, Config, DaemonTable, InjectTable, LocalPath, parse
+from dlcpd.daemon.config import NetworkTable as NetworkTable  # noqa: PLC0414  # re-exported
+from dlcpd.daemon.effective import to_toml
+
+START_TIMEOUT: Final = 60.0  # seconds for all daemons; ten on two loaded cores take eight
+DRAIN: Final = 1.0  # seconds; our ranks are gone when a daemon is stopped
+_NETWORK: Final = NetworkTable()
+MAX_HOSTS: Final = 64  # daemons on one machine; more would measure the scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """What one host shall be."""
+
+    name: str
+    addresses: tuple[str, ...]  # one path each; the first also carries the control plane
+    place: Place = ANYWHERE
+    interface: str = "lo"  # that holds the first address; Gloo is told to use it
+    network: NetworkTable = _NETWORK  # `paths` are replaced by `addresses`
+    digest_every: int = 16
+    loss: float = 0.0  # injected: fraction of arriving datagrams thrown away
+    seed: int = 0  # of the injected loss
+
+    def configuration(self, folder: Path) -> str:
+        """Text of the daemon's configuration file."""
+        daemon = DaemonTable(
+            host=self.name,
+            socket=str(folder / "session"),
+            control_address=self.addresses[0],
+            drain_timeout=DRAIN,
+            log_level="info",
+        )
+        paths = tuple(LocalPath(address) for address in self.addresses)
+        return to_toml(
+            Config(
+                daemon,
+                replace(self.network, paths=paths),
+                ChecksTable(self.digest_every),
+                InjectTable(self.loss, self.seed),
+            )
+        )
+
+
+def on_loopback(hosts: int, paths: int = 1, **settings: Any) -> list[HostPlan]:
+    """Hosts on 127.0.PATH.HOST+1; `settings` are fields of HostPlan. Seeds differ by host."""
+    seed = settings.pop("seed", 0)
+    return [
+        HostPlan(
+            f"host{host}",
+            tuple(f"127.0.{path}.{host + 1}" for path in range(paths)),
+            seed=seed + host,
+            **settings,
+        )
+        for host in range(hosts)
+    ]
+
+
+def network_table(settings: Sequence[str]) -> NetworkTable:
+    """[network] of the hosts, from KEY=VALUE as in a configuration file.
+
+    Raises: BadConfig.
+    """
+    return parse("\n".join(["[network]", *settings]), "--set").network
+
+
+def apart(plans: Sequence[HostPlan]) -> list[HostPlan]:
+    """The same hosts, each on CPUs of its own, as machines are; unchanged with too few CPUs.
+
+    Without, the scheduler may put both engines of a run on one CPU and leave another idle.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    share = len(cpus) // len(plans)
+    return [
+        replace(plan, place=replace(plan.place, cpus=tuple(cpus[number * share :][:share])))
+        for number, plan in enumerate(plans)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A running host."""
+
+    plan: HostPlan
+    folder: Path
+    daemon: Child
+
+    @property
+    def socket(self) -> str:
+        """The daemon's session socket."""
+        return str(self.folder / "session")
+
+
+@dataclass(slots=True)
+class Hosts:
+    """All of them, and the folder they share."""
+
+    folder: Path
+    members: list[Host] = field(default_factory=list)
+
+    def raise_if_ended(self) -> None:
+        """Raises: DaemonUnavailable naming the first host whose daemon is gone."""
+        for host in self.members:
+            if host.daemon.process.poll() is not None:
+                raise DaemonUnavailable(f"{host.plan.name}: {host.daemon.how_it_ended()}")
+
+
+@contextmanager
+def running(plans: Sequence[HostPlan]) -> Iterator[Hosts]:
+    """Start a daemon per plan and wait until all serve. Everything is gone afterwards.
+
+    Raises: DaemonUnavailable with the daemon's own last line.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(scratch_folder()))
+        hosts = Hosts(folder)
+        notices = [_begin(stack, hosts, plan) for plan in plans]
+        deadline = time.monotonic() + START_TIMEOUT
+        for host, notice in zip(hosts.members, notices, strict=True):
+            _wait_ready(host, notice, deadline)
+        yield hosts
+
+
+def _begin(stack: ExitStack, hosts: Hosts, plan: HostPlan) -> socket.socket:
+    """Start one daemon; returns the socket on which it says that it serves (sd_notify)."""
+    folder = hosts.folder / plan.name
+    folder.mkdir()
+    (folder / "dlcpd.toml").write_text(plan.configuration(folder))
+    notice = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    notice.bind(str(folder / "notify"))
+    child = start(
+        "dlcpd",
+        "--config",
+        str(folder / "dlcpd.toml"),
+        name="dlcpd",
+        log=folder / "dlcpd.log",
+        environ={**environment(), "NOTIFY_SOCKET": str(folder / "notify")},
+        place=plan.place,
+    )
+    stack.callback(child.stop, signal.SIGTERM)
+    hosts.members.append(Host(plan, folder, child))
+    return notice
+
+
+def _wait_ready(host: Host, notice: socket.socket, deadline: float) -> None:
+    """Raises: DaemonUnavailable."""
+    pidfd = os.pidfd_open(host.daemon.process.pid)
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(notice, selectors.EVENT_READ)
+            selector.register(pidfd, selectors.EVENT_READ)
+            ready = [key.fd for key, _ in selector.select(max(0.0, deadline - time.monotonic()))]
+    finally:
+        os.close(pidfd)
+    if notice.fileno() in ready:
+        return
+    ended = f"ended: {host.daemon.how_it_ended()}" if ready else f"not ready in {START_TIMEOUT:g} s"
+    raise DaemonUnavailable(f"{host.plan.name}: {ended}")

@@ -1,0 +1,1 @@
+"""`dlcpctl bench step`: published networks replayed with gradients of their real sizes."""

@@ -1,0 +1,179 @@
+"""What `bench step` measured: rows of its table, verdicts, and where nothing was gained. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+from dlcp_lab.replay.pace import Pace, compute, crossing_at_best, waiting_at_best
+from dlcp_lab.replay.shapes import FLOAT, Network, parameters
+from dlcp_lab.report.checks import OPEN, Check, verdict
+from dlcp_lab.report.statistic import Spread, slowest
+from dlcp_lab.training.learning import distinct
+
+SYSTEMS: Final = ("gloo", "hook", "cross-step")  # plain DDP, ddp.register, cross_step.register
+WORTH: Final = 1.02  # a ratio below is no gain
+UNEXPLAINED: Final = 0.3  # of the best step: so much more is a fault, not what tails cost
+HEADER: Final = (
+    "network", "system", "step (ms)", "p10..p90", "gloo/this", "by seed", "hook/this", "by seed",
+)  # fmt: skip
+
+Ranks = list[dict[str, Any]]  # of one system in one run, see dlcp_lab.replay.step_rank
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One network, as it was replayed."""
+
+    name: str
+    network: Network
+    paces: list[Pace]
+    line: float  # seconds that a step's gradients need on the line
+
+    def best(self) -> float:
+        """What crossing the step is worth here if everything but the order is perfect."""
+        return waiting_at_best(self.paces) / crossing_at_best(self.paces)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One system on one network. Ratios are of medians, one per seed; above 1 this is faster."""
+
+    network: str
+    system: str
+    time: Spread  # seconds, of all seeds' steps
+    over_gloo: list[float]
+    over_hook: list[float]
+    counts: dict[str, int]  # segments of all ranks and seeds
+    samples: list[list[float]]  # per seed
+
+
+def rows(name: str, runs: Sequence[dict[str, Ranks]]) -> list[Row]:
+    """Of one network; `runs` are {system: ranks}, one per seed."""
+    times = {
+        system: [slowest([rank["times"] for rank in run[system]]) for run in runs]
+        for system in SYSTEMS
+    }
+    return [
+        Row(
+            name,
+            system,
+            Spread.of([sample for samples in times[system] for sample in samples]),
+            _ratios(times["gloo"], times[system]),
+            _ratios(times["hook"], times[system]),
+            _counts([rank for run in runs for rank in run[system]]),
+            times[system],
+        )
+        for system in SYSTEMS
+    ]
+
+
+def _ratios(theirs: list[list[float]], ours: list[list[float]]) -> list[float]:
+    return [median(one) / median(other) for one, other in zip(theirs, ours, strict=True)]
+
+
+def _counts(ranks: Ranks) -> dict[str, int]:
+    return {name: sum(rank["counts"][name] for rank in ranks) for name in ranks[0]["counts"]}
+
+
+def cells(row: Row) -> list[object]:
+    """Of the table."""
+    time = row.time
+    return [
+        row.network, row.system, f"{time.p50 * 1e3:.0f}",
+        f"{time.p10 * 1e3:.0f}..{time.p90 * 1e3:.0f}",
+        *_ratio(row.over_gloo if row.system != "gloo" else []),
+        *_ratio(row.over_hook if row.system != "hook" else []),
+    ]  # fmt: skip
+
+
+def _ratio(by_seed: Sequence[float]) -> tuple[object, object]:
+    if not by_seed:
+        return None, None
+    return median(by_seed), f"{min(by_seed):.2f}..{max(by_seed):.2f}"
+
+
+def about(case: Case, scale: float) -> list[object]:
+    """A network's row in the table of what was replayed."""
+    size = parameters(case.network) * FLOAT
+    return [
+        case.name, len(case.network), f"{parameters(case.network) / scale / 1e6:.1f}",
+        f"{size / 1e6:.1f}", f"{compute(case.paces) * 1e3:.0f}", f"{case.line * 1e3:.0f}",
+        f"{waiting_at_best(case.paces) * 1e3:.0f}", f"{crossing_at_best(case.paces) * 1e3:.0f}",
+        case.best(),
+    ]  # fmt: skip
+
+
+ABOUT: Final = (
+    "network", "layers", "params (M)", "sent (MB)", "compute (ms)", "line (ms)",
+    "waiting, best", "crossing, best", "ratio",
+)  # fmt: skip
+
+
+def honesty(case: Case, found: Sequence[Row]) -> Iterator[str]:
+    """Where crossing the step, or dlcpd at all, gains nothing, and why (P10)."""
+    by_system = {row.system: row for row in found}
+    crossed, hook = by_system["cross-step"], by_system["hook"]
+    if (gain := median(crossed.over_hook)) < WORTH:
+        yield (
+            f"no gain on {case.name} from crossing the step: the plain hook takes {gain:.2f} of "
+            f"its time, because {_because(case)}"
+        )
+    for row in (hook, crossed):
+        if (gain := median(row.over_gloo)) < WORTH:
+            yield (
+                f"no gain on {case.name} over Gloo: it takes {gain:.2f} of the time of "
+                f"{row.system}, because {_behind(case, by_system['gloo'], row)}"
+            )
+
+
+def _behind(case: Case, gloo: Row, row: Row) -> str:
+    """Why Gloo is as fast or faster. What nothing here explains is said to be unexplained."""
+    best = waiting_at_best(case.paces)
+    theirs, ours = gloo.time.p50 - best, row.time.p50 - best
+    again = row.counts["repaired"] / max(row.counts["sent"], 1)
+    seen = (
+        f"the best that waits is {best * 1e3:.0f} ms, Gloo's step {theirs * 1e3:+.0f} ms, this "
+        f"one {ours * 1e3:+.0f} ms, with {again:.1%} of its segments sent again"
+    )
+    if ours > UNEXPLAINED * best:
+        return f"dlcpd leaves the line idle, which neither line nor computation explain: {seen}"
+    return f"nothing is lost here and TCP fills the line: {seen}"
+
+
+def _because(case: Case) -> str:
+    best = case.best()
+    if best < WORTH:
+        return (
+            f"an ideal order is worth {best:.2f} at most: the bytes that the forward pass needs "
+            f"first become ready last"
+        )
+    return (
+        f"the {best:.2f} that an ideal order is worth go into what is not ideal: pieces of 1 MiB, "
+        f"rendezvous, and two engines on shared cores"
+    )
+
+
+def judge(name: str, runs: Sequence[dict[str, Ranks]], *, exact: bool) -> Iterator[Check]:
+    """Replicas are equal; and when all is exact, whatever the system, so are the weights."""
+    apart = [
+        f"seed {number + 1}, {system}: {len(distinct(_digests(ranks)))} sets of weights"
+        for number, run in enumerate(runs)
+        for system, ranks in run.items()
+        if len(distinct(_digests(ranks))) > 1
+    ]
+    yield Check("P2", f"{name}: ranks hold the same weights", *verdict(apart, "bit for bit"))
+    what = f"{name}: systems agree on the weights"
+    if not exact:
+        yield Check("P1", what, OPEN, "bounded: they may differ")
+        return
+    different = [
+        f"seed {number + 1}: {len(found)} results"
+        for number, run in enumerate(runs)
+        if len(found := distinct([d for ranks in run.values() for d in _digests(ranks)])) > 1
+    ]
+    yield Check("P1", what, *verdict(different, "bit for bit, Gloo included"))
+
+
+def _digests(ranks: Ranks) -> list[str]:
+    return [rank["digest"] for rank in ranks]

@@ -1,0 +1,1 @@
+"""What results are told with: amounts, statistics, verdicts."""

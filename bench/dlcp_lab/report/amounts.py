@@ -1,0 +1,117 @@
+"""Numbers as people write and read them: sizes, fractions, lists of them."""
+
+import argparse
+import re
+from collections.abc import Collection
+from typing import Final
+
+from dlcpd.contract.policy import MAX_LOSS_LIMIT
+
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SIZE: Final = re.compile(r"(\d{1,12})([KMG]?)(?:i?B)?", re.IGNORECASE)
+
+
+def size(text: str) -> int:
+    """Bytes in "4096", "4K" or "16MiB": units are powers of 1024.
+
+    Raises: ArgumentTypeError.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if not found or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 4096, 4K, 16M or 1G")
+    return int(found[1]) * _UNITS[found[2].upper()]
+
+
+def sizes(text: str) -> list[int]:
+    """Bytes in "4K,1M,16M".
+
+    Raises: ArgumentTypeError.
+    """
+    return [size(part) for part in text.split(",")]
+
+
+def fraction(text: str) -> float:
+    """A number 0..1, or a percentage such as "1%".
+
+    Raises: ArgumentTypeError.
+    """
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no fraction; write 0.01 or 1%")
+    return value
+
+
+def some_of(known: Collection[str]) -> "type[list[str]]":
+    """An argparse type: names from `known`, with commas between them."""
+
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r}: choose from {', '.join(known)}")
+        return list(dict.fromkeys(names))
+
+    return parse  # type: ignore[return-value]  # as in `whole`
+
+
+def bound(text: str) -> float:
+    """A fraction that `bounded` takes: above 0, up to MAX_LOSS_LIMIT.
+
+    Raises: ArgumentTypeError.
+    """
+    value = fraction(text)
+    if not 0.0 < value <= MAX_LOSS_LIMIT:
+        raise argparse.ArgumentTypeError(f"{text!r}: a bound is above 0, up to {MAX_LOSS_LIMIT}")
+    return value
+
+
+def scale(text: str) -> float:
+    """A fraction above 0.
+
+    Raises: ArgumentTypeError.
+    """
+    value = fraction(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r}: a scale is above 0, up to 1")
+    return value
+
+
+def ratio(text: str) -> float:
+    """A number 0.1..10.
+
+    Raises: ArgumentTypeError.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 10:
+        raise argparse.ArgumentTypeError(f"{text!r} is no ratio; write a number from 0.1 to 10")
+    return value
+
+
+def injected(text: str) -> float:
+    """A fraction of datagrams that can be thrown away: up to 0.9.
+
+    Raises: ArgumentTypeError.
+    """
+    value = fraction(text)
+    if value > 0.9:
+        raise argparse.ArgumentTypeError(f"{text!r}: at most 0.9 can be injected")
+    return value
+
+
+def show_size(count: int) -> str:
+    """Bytes with the largest unit that leaves a whole number: 65536 -> "64K"."""
+    for unit in ("G", "M", "K"):
+        if count and count % _UNITS[unit] == 0:
+            return f"{count // _UNITS[unit]}{unit}"
+    return str(count)
+
+
+def show_fraction(value: float) -> str:
+    """0.0125 -> "1.25 %"."""
+    return f"{value * 100:.3g} %"

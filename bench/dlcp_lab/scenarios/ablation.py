@@ -1,0 +1,79 @@
+"""`dlcpctl bench ablation`: one congested fabric, one mechanism more at each step."""
+
+import argparse
+from typing import Any, Final
+
+from dlcp_lab.emulation.traffic.background import Udp
+from dlcp_lab.report.machine import tcp_congestion_control
+from dlcp_lab.scenarios.claims import Findings
+from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, Result, on_fabric, run
+from dlcpd.ctl.output import Output
+
+# Four hosts; four spines that together carry half of what the hosts of a leaf send, so that two
+# flows on one collide; random loss at each switch; bursts of others between hosts 0 and 3. Slow
+# links, so that the fabric is the bottleneck and not the two cores that emulate it.
+PLAN: Final = {
+    "hosts": 4, "leaves": 2, "spines": 4, "host_rate": "100mbit", "spine_rate": "25mbit",
+    "classes": True, "ecn_bytes": 60_000, "loss": 0.003,
+}  # fmt: skip
+BOUND: Final = 0.05
+ROUNDS: Final = 20
+# An iteration: gradients of back layers come first, those of front layers last.
+STEP: Final = (("back", 1 << 20, 0.0), ("middle", 1 << 20, 0.02), ("front", 1 << 19, 0.04))
+OTHERS_RATE: Final = "15mbit"
+OTHERS_SECONDS: Final = 240.0  # at most; they end with the fabric
+
+ONE: Final = {"entropy": 1, "layer_priority": False, "drop_rank": "none"}
+LADDER: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
+    ("base: exact, one path, one class", ONE, 0.0),
+    ("+ spray", {**ONE, "entropy": 16}, 0.0),
+    ("+ priority and drop ranks", {"entropy": 16}, 0.0),
+    ("+ bounded loss", {"entropy": 16}, BOUND),
+)
+
+
+def ablation(options: argparse.Namespace, output: Output) -> int:
+    """Measure and print."""
+    found, seeds = Findings(), range(1, options.seeds + 1)
+    gloo: list[float] = []
+    tails: list[float] = []
+    for number, (name, network, bound) in enumerate(LADDER):
+        transports = (OURS, THEIRS) if number == 0 else (OURS,)
+        ours: list[float] = []
+        for seed in seeds:
+            result = _measure(seed, network, bound, transports, output)
+            ours += _iterations(result[OURS])
+            gloo += _iterations(result[THEIRS]) if THEIRS in result else []
+        if number == 0:
+            found.times(f"Gloo over TCP {tcp_congestion_control()}", gloo)
+        tails.append(found.times(name, ours).p99)
+    found.claim("p99 of all mechanisms over that of the base", tails[-1] / tails[0], 1.0)
+    text = (
+        f"4 hosts at 100 Mb/s, 4 spines at 25, 0.3 % loss per switch, UDP bursts of others, "
+        f"an iteration of {sum(size for _, size, _ in STEP) / (1 << 20):g} MiB in three layers, "
+        f"bound {BOUND:.0%}, seeds 1..{options.seeds}"
+    )
+    return found.report("ablation", text).tell(output)
+
+
+def _measure(
+    seed: int, network: dict[str, Any], bound: float, transports: tuple[str, ...], output: Output
+) -> dict[str, Result]:
+    operations = tuple(Operation(size, name, bound, after) for name, size, after in STEP)
+    phase = Phase("step", operations, ROUNDS, 3, "model")
+    others = Udp(0, 3, OTHERS_RATE, seconds=OTHERS_SECONDS, on=0.2, off=0.3)
+    with (
+        on_fabric({**PLAN, "seed": seed}, network) as (net, hosts),
+        net.background(others),
+    ):
+        return run(net, hosts, Job((phase,), transports=transports), seed=seed, output=output)[
+            "step"
+        ]
+
+
+def _iterations(result: Result) -> list[float]:
+    """Per round, from its begin to the end of the last layer."""
+    return [
+        max(time + after for time, (_, _, after) in zip(round_, STEP, strict=True))
+        for round_ in result.times
+    ]

@@ -1,0 +1,43 @@
+"""`dlcpctl bench incast`: 2 to 16 hosts send to every one at once."""
+
+import argparse
+from statistics import median
+from typing import Final
+
+from dlcp_lab.report.machine import tcp_congestion_control
+from dlcp_lab.scenarios.claims import Findings
+from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, on_fabric, run
+from dlcpd.ctl.output import Output
+
+RATE: Final = "100mbit"  # slow enough that two cores are not the bottleneck of 17 hosts
+BUFFER: Final = 128 * 1024  # bytes: shallow, 10 ms
+SENDERS: Final = (2, 4, 8, 16)
+PART: Final = 64 << 10  # bytes from each sender to each receiver, and back
+ROUNDS: Final = 40  # three seeds make 120: their p99 is then not the very worst of them
+TAIL: Final = 1.5
+
+
+def incast(options: argparse.Namespace, output: Output) -> int:
+    """Measure and print."""
+    found = Findings()
+    for senders in SENDERS:
+        ours: list[float] = []
+        theirs: list[float] = []
+        drops = 0
+        for seed in range(1, options.seeds + 1):
+            plan = {"hosts": senders + 1, "host_rate": RATE, "buffer_bytes": BUFFER, "seed": seed}
+            phase = Phase("incast", (Operation(PART * (senders + 1)),), ROUNDS, 3)
+            with on_fabric(plan, {"peer_timeout": 10.0}) as (net, hosts):
+                job = Job((phase,), transports=(OURS, THEIRS))
+                result = run(net, hosts, job, seed=seed, output=output)["incast"]
+                drops += sum(way.dropped_packets for way in net.statistics().values())
+            ours += result[OURS].totals
+            theirs += result[THEIRS].totals
+        spread = found.times(f"{senders} to 1, dlcpd", ours, drops)
+        found.times(f"{senders} to 1, gloo (ring)", theirs, None)
+        found.claim(f"{senders} to 1: p99 / p50", spread.p99 / median(ours), TAIL)
+    text = (
+        f"every host receives from 2..16 others at once, {PART >> 10} KiB each, {RATE} ports of "
+        f"{BUFFER >> 10} KiB, seeds 1..{options.seeds}; Gloo over TCP {tcp_congestion_control()}"
+    )
+    return found.report("incast", text, "dropped, both").tell(output)

@@ -1,0 +1,148 @@
+"""A scenario's job: what its ranks do on which fabric, and what came of it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from dlcp_lab.emulation import Fabric, FabricError, Plan, fabric
+from dlcp_lab.ranks import launch
+from dlcp_lab.ranks.hosts import HostPlan, Hosts, running
+from dlcp_lab.ranks.processes import Place
+from dlcp_lab.report.statistic import slowest
+from dlcpd.contract.errors import BadConfig
+from dlcpd.ctl.output import Output
+from dlcpd.ctl.status import query
+from dlcpd.daemon.config import NetworkTable
+
+TIMEOUT: Final = 600.0  # seconds for one job; scenarios take a minute each
+OURS: Final = "dlcpd"
+THEIRS: Final = "gloo"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One all-reduce of a round."""
+
+    size: int  # bytes of float32
+    traffic_class: str = "bulk"
+    bound: float = 0.0  # 0 = exact
+    after: float = 0.0  # seconds after the round's begin
+
+    def plain(self, number: int) -> dict[str, Any]:
+        """As JSON, for the rank."""
+        return {
+            "size": self.size, "class": self.traffic_class, "bound": self.bound,
+            "after": self.after, "name": f"op{number}",
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Rounds of the same operations; the fabric may change when a phase begins."""
+
+    name: str
+    operations: tuple[Operation, ...]
+    rounds: int = 20
+    warmup: int = 3
+    gradient: str = "noise"
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON, for the rank."""
+        operations = [op.plain(number) for number, op in enumerate(self.operations)]
+        return {**asdict(self), "operations": operations}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What runs on the hosts of a fabric. `jobs` lists the ranks of each job, all by default."""
+
+    phases: tuple[Phase, ...]
+    network: dict[str, Any] = field(default_factory=dict)  # settings of [network]
+    transports: tuple[str, ...] = (OURS,)
+    jobs: tuple[tuple[int, ...], ...] = ()
+    environ: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What all ranks measured in one phase, over one transport."""
+
+    times: list[list[float]]  # per round and operation: of the slowest rank, seconds
+    by_rank: list[list[list[float]]]  # per rank, round and operation
+    counts: dict[str, int]  # segments of all ranks together
+    energy: list[float]  # share of each operation's energy that was given up, all ranks
+
+    @property
+    def totals(self) -> list[float]:
+        """Per round, from its begin to the end of its last operation, as told by Operation
+        times alone (operations that begin together)."""
+        return [max(round_) for round_ in self.times]
+
+
+At = Callable[[str, Fabric], None]  # called with a phase's name, or "round", and the fabric
+
+
+@contextmanager
+def on_fabric(plan: dict[str, Any], network: dict[str, Any]) -> Iterator[tuple[Fabric, Hosts]]:
+    """A fabric with a daemon on each host; `plan` are fields of Plan.
+
+    Raises: BadConfig when this machine cannot make one.
+    """
+    try:
+        with fabric(Plan(**plan)) as net:
+            rails = range(net.plan.rails)
+            plans = [
+                HostPlan(
+                    f"host{host}",
+                    tuple(net.address(host, rail) for rail in rails),
+                    place=Place(net.host_namespace(host)),
+                    interface="eth0",
+                    network=NetworkTable(**network),
+                )
+                for host in range(net.plan.hosts)
+            ]
+            with running(plans) as hosts:
+                yield net, hosts
+    except FabricError as exc:
+        raise BadConfig(f"bench: {exc}") from exc
+
+
+def run(
+    net: Fabric, hosts: Hosts, job: Job, *, seed: int, output: Output, at: At = lambda *_: None
+) -> dict[str, dict[str, Result]]:
+    """Run a job; phase -> transport -> result. `at` may change the fabric between rounds."""
+    everyone = tuple(range(len(hosts.members)))
+    arguments = {
+        "transports": list(job.transports),
+        "jobs": [list(members) for members in job.jobs or (everyone,)],
+        "phases": [phase.plain() for phase in job.phases],
+        "seed": seed,
+    }
+    work = launch.Work("dlcp_lab.scenarios.rank", arguments, TIMEOUT, job.environ)
+    ranks = launch.run(
+        hosts, work, progress=output.progress, at_barrier=lambda where, _: at(where, net)
+    )
+    return {
+        phase.name: {
+            transport: _result([rank[number][transport] for rank in ranks])
+            for transport in job.transports
+        }
+        for number, phase in enumerate(job.phases)
+    }
+
+
+def _result(ranks: Sequence[dict[str, Any]]) -> Result:
+    rounds = len(ranks[0]["times"])
+    times = [slowest([rank["times"][n] for rank in ranks]) for n in range(rounds)]
+    return Result(
+        times,
+        [rank["times"] for rank in ranks],
+        {name: sum(rank["counts"][name] for rank in ranks) for name in ranks[0]["counts"]},
+        [energy for rank in ranks for energy in rank["energy"]],
+    )
+
+
+def reports(hosts: Hosts) -> list[dict[str, Any]]:
+    """What each engine knows of itself."""
+    return [query(host.socket, 0)["engine"] for host in hosts.members]

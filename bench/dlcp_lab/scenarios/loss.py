@@ -1,0 +1,73 @@
+"""`dlcpctl bench loss`: random loss and bursts, exact against bounded, Gloo beside them."""
+
+import argparse
+from statistics import median
+from typing import Final
+
+from dlcp_lab.emulation import Fabric
+from dlcp_lab.report.machine import tcp_congestion_control
+from dlcp_lab.scenarios.claims import Findings
+from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, on_fabric, run
+from dlcpd.ctl.output import Output
+
+RATE: Final = "200mbit"
+SIZE: Final = 4 << 20  # bytes
+BOUND: Final = 0.02  # per sender and chunk
+LOSSES: Final = (0.0, 0.001, 0.01, 0.02, 0.05)
+BURST: Final = 8.0  # packets, mean
+ROUNDS: Final = 8
+FLAT: Final = 0.9  # of the throughput without loss, while loss stays below the bound
+EQUAL: Final = 0.1  # how far bounded may be from exact beyond the bound
+
+
+def loss(options: argparse.Namespace, output: Output) -> int:
+    """Measure and print."""
+    found = Findings()
+    times: dict[tuple[str, str], list[float]] = {}  # by condition and mode
+    for seed in range(1, options.seeds + 1):
+        plan = {"hosts": 2, "host_rate": RATE, "seed": seed}
+        with on_fabric(plan, {}) as (net, hosts):
+            phases = tuple(_phases())
+            job = Job(phases, transports=(OURS, THEIRS))
+            result = run(net, hosts, job, seed=seed, output=output, at=_at)
+        for phase in phases:
+            condition, mode = phase.name.split(", ")
+            times.setdefault((condition, mode), []).extend(result[phase.name][OURS].totals)
+            times.setdefault((condition, THEIRS), []).extend(result[phase.name][THEIRS].totals)
+    for (condition, mode), samples in sorted(times.items()):
+        found.times(f"{condition}, {mode}", samples)
+    _judge(found, {key: median(samples) for key, samples in times.items()})
+    text = (
+        f"2 hosts, {RATE} ports, all-reduce of {SIZE >> 20} MiB, bound {BOUND:.0%}, bursts of "
+        f"{BURST:g} packets in the mean, seeds 1..{options.seeds}; Gloo over TCP "
+        f"{tcp_congestion_control()}"
+    )
+    return found.report("loss", text).tell(output)
+
+
+def _phases() -> "list[Phase]":
+    """Every condition in both modes. A phase's name says what the fabric shall do."""
+    conditions = [f"random {share:g}" for share in LOSSES]
+    conditions += [f"bursts {share:g}" for share in LOSSES[1:]]
+    return [
+        Phase(f"{condition}, {mode}", (Operation(SIZE, bound=bound),), ROUNDS, 2)
+        for condition in conditions
+        for mode, bound in (("exact", 0.0), ("bounded", BOUND))
+    ]
+
+
+def _at(where: str, net: Fabric) -> None:
+    if where.startswith(("random", "bursts")):
+        kind, share = where.split(",", maxsplit=1)[0].split()
+        net.lose(float(share), burst_length=BURST if kind == "bursts" else 0.0)
+
+
+def _judge(found: Findings, times: dict[tuple[str, str], float]) -> None:
+    clean = times["random 0", "bounded"]
+    below = [share for share in LOSSES[1:] if share < BOUND]
+    for share in below:
+        kept = clean / times[f"random {share:g}", "bounded"]
+        found.claim(f"random {share:.1%}: throughput kept", kept, FLAT, at_most=False)
+    beyond = f"random {LOSSES[-1]:g}"
+    ratio = times[beyond, "bounded"] / times[beyond, "exact"]
+    found.claim(f"random {LOSSES[-1]:.0%}: bounded over exact", ratio, 1 + EQUAL)

@@ -1,0 +1,56 @@
+"""`dlcpctl bench priority`: a front layer against back layers that are under way."""
+
+import argparse
+from statistics import median
+from typing import Final
+
+from dlcp_lab.scenarios.claims import Findings
+from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
+from dlcpd.ctl.output import Output
+
+RATE: Final = "50mbit"  # of four hosts on two cores: at twice that the cores are the bottleneck
+BACK: Final = 6 << 20  # bytes of the gradients of back layers
+FRONT: Final = 1 << 20  # of the front layers, which are ready last and needed first
+AFTER: Final = 0.15  # seconds after the back layers
+ROUNDS: Final = 7
+SOLO: Final = 1.2
+TOTAL: Final = 0.05
+FABRIC: Final = {"hosts": 4, "host_rate": RATE, "classes": True}
+
+
+def priority(options: argparse.Namespace, output: Output) -> int:
+    """Measure and print."""
+    found, seeds = Findings(), range(1, options.seeds + 1)
+    solo: list[float] = []
+    front: dict[bool, list[float]] = {True: [], False: []}  # with priority, without
+    total: dict[bool, list[float]] = {True: [], False: []}
+    for seed in seeds:
+        for layers in (True, False):
+            result = _measure(seed, output, layers=layers)
+            solo += [round_[0] for round_ in result["solo"].times] if layers else []
+            front[layers] += [round_[1] for round_ in result["both"].times]
+            total[layers] += [max(b, f + AFTER) for b, f in result["both"].times]
+    found.times("front alone", solo)
+    for layers, name in ((True, "with classes"), (False, "one class")):
+        found.times(f"front under contention, {name}", front[layers])
+        found.times(f"everything, {name}", total[layers])
+    found.claim("front under contention over alone", median(front[True]) / median(solo), SOLO)
+    change = median(total[True]) / median(total[False])
+    found.claim("everything, with classes over without", change, 1 + TOTAL)
+    text = (
+        f"4 hosts, {RATE} ports with a queue per class; {FRONT >> 20} MiB of front layers "
+        f"{AFTER * 1e3:.0f} ms after {BACK >> 20} MiB of back layers, seeds 1..{options.seeds}"
+    )
+    return found.report("priority", text).tell(output)
+
+
+def _measure(seed: int, output: Output, *, layers: bool) -> dict[str, Result]:
+    front = Operation(FRONT, "front")
+    phases = (
+        Phase("solo", (front,), ROUNDS, 2),
+        Phase("both", (Operation(BACK, "back"), Operation(FRONT, "front", after=AFTER)), ROUNDS, 1),
+    )
+    network = {"layer_priority": layers}
+    with on_fabric({**FABRIC, "seed": seed}, network) as (net, hosts):
+        result = run(net, hosts, Job(phases), seed=seed, output=output)
+    return {phase.name: result[phase.name][OURS] for phase in phases}

@@ -1,0 +1,164 @@
+"""`dlcpctl bench spray`: several paths against one, unequal paths, a path that dies."""
+
+import argparse
+import threading
+import time
+from statistics import median
+from typing import Any, Final
+
+from dlcp_lab.emulation import Fabric
+from dlcp_lab.scenarios.claims import Findings
+from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
+from dlcpd.contract.traffic import traffic_classes
+from dlcpd.ctl.output import Output
+
+SIZE: Final = 4 << 20  # bytes
+ROUNDS: Final = 15
+PORTS: Final = 16  # source ports per host: enough to reach every spine
+SETTLE: Final = 2.5  # seconds after the daemons start in which routes are found
+UNEQUAL: Final = ("15mbit", "5mbit")
+UNEQUAL_SIZE: Final = 8 << 20
+UNEQUAL_BUFFER: Final = 64 << 10  # bytes of the queue that carries the data
+CUT_AFTER: Final = 0.1  # seconds into a round
+HEADERS: Final = 1408 / (1408 + 32 + 28 + 14)  # share of a frame that is payload
+
+
+def spray(options: argparse.Namespace, output: Output) -> int:
+    """Measure and print."""
+    seeds, found = range(1, options.seeds + 1), Findings()
+    for spines in (2, 4):
+        _even(spines, seeds, output, found)
+    _unequal(seeds, output, found)
+    _cut(seeds, output, found)
+    text = f"2 hosts on 2 leaves, {PORTS} source ports, ECMP seeds 1..{options.seeds}"
+    return found.report("spray", text, "imbalance").tell(output)
+
+
+def _even(spines: int, seeds: range, output: Output, found: Findings) -> None:
+    """Equal links that are the bottleneck: over one path, and over all."""
+    plan = {
+        "hosts": 2, "leaves": 2, "spines": spines, "host_rate": "200mbit",
+        "spine_rate": f"{160 // spines}mbit",
+    }  # fmt: skip
+    times: dict[int, list[float]] = {1: [], PORTS: []}
+    imbalances = []
+    for seed in seeds:
+        for ports in (1, PORTS):
+            result, before, after = _measure({**plan, "seed": seed}, ports, seed, output)
+            times[ports] += result.totals
+            if ports > 1:
+                imbalances.append(_imbalance(before, after))
+    worst = max(imbalances)
+    one = found.times(f"{spines} spines, one path", times[1], None)
+    all_ = found.times(f"{spines} spines, sprayed", times[PORTS], f"{worst:.3f}")
+    found.claim(f"{spines} spines: link imbalance (max / mean), worst", worst, 1.05)
+    found.claim(f"{spines} spines: p99 over that of one path", all_.p99 / one.p99, 0.7)
+    found.data[f"{spines} spines, imbalance"] = imbalances
+
+
+def _measure(
+    plan: dict[str, Any], ports: int, seed: int, output: Output
+) -> tuple[Result, dict[str, Any], dict[str, Any]]:
+    """The result, and the fabric's counters before and after."""
+    phase = Phase("even", (Operation(SIZE),), ROUNDS, 3)
+    marks: list[dict[str, Any]] = []
+
+    def at(where: str, net: Fabric) -> None:
+        if where == "even":
+            time.sleep(SETTLE)
+        marks.append(net.statistics())
+
+    with on_fabric(plan, {"entropy": ports}) as (net, hosts):
+        result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=at)["even"][OURS]
+        return result, marks[1], marks[-1]
+
+
+def _imbalance(before: dict[str, Any], after: dict[str, Any]) -> float:
+    """Of the bytes that a leaf sent up: the busiest link over the mean; the worse leaf's."""
+    worst = 0.0
+    for leaf in ("l0", "l1"):
+        sent = [
+            way.sent_bytes - before[name].sent_bytes
+            for name, way in after.items()
+            if name.startswith(f"{leaf}:s")
+        ]
+        worst = max(worst, max(sent) / (sum(sent) / len(sent)))
+    return worst
+
+
+def _unequal(seeds: range, output: Output, found: Findings) -> None:
+    """Two paths of different rates: how much of their sum is used."""
+    phase = Phase("unequal", (Operation(UNEQUAL_SIZE),), 4, 1)
+    total = sum(float(rate.removesuffix("mbit")) * 1e6 for rate in UNEQUAL)
+    ideal = UNEQUAL_SIZE * 8 / HEADERS / total  # a host sends half its tensor, and half the result
+    shares = {}
+    for classes in (True, False):
+        times: list[float] = []
+        # with classes the last of five queues carries the data, and has a fifth of the buffer
+        buffer = UNEQUAL_BUFFER * (len(traffic_classes()) if classes else 1)
+        for seed in seeds:
+            plan = {"hosts": 2, "leaves": 2, "spines": 2, "host_rate": "100mbit", "seed": seed,
+                    "buffer_bytes": buffer, "classes": classes}  # fmt: skip
+            with on_fabric(plan, {"entropy": PORTS}) as (net, hosts):
+                result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=_make_unequal)
+                times += result["unequal"][OURS].totals
+        shares[classes] = ideal / median(times)
+        queues = "class queues" if classes else "one FIFO"
+        found.times(f"{' and '.join(UNEQUAL)}, {queues}", times, f"{shares[classes]:.3f} of both")
+    found.claim("unequal paths: share of their sum", shares[True], 0.95, at_most=False)
+
+
+def _make_unequal(where: str, net: Fabric) -> None:
+    if where == "unequal":
+        for spine, rate in enumerate(UNEQUAL):
+            for leaf in range(2):
+                net.limit(f"l{leaf}-s{spine}", rate)
+        time.sleep(SETTLE)
+
+
+def _cut(seeds: range, output: Output, found: Findings) -> None:
+    """A silent cut in the middle of every third round, mended after it."""
+    plan = {"hosts": 2, "leaves": 2, "spines": 2, "host_rate": "200mbit", "spine_rate": "80mbit"}
+    normal: list[float] = []
+    struck: list[float] = []
+    for seed in seeds:
+        phase = Phase("cut", (Operation(SIZE),), 9, 0)
+        saboteur = _Saboteur()
+        with on_fabric({**plan, "seed": seed}, {"entropy": PORTS}) as (net, hosts):
+            result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=saboteur.at)
+            saboteur.wait()
+        for number, total in enumerate(result["cut"][OURS].totals):
+            (struck if number % 3 == 1 else normal).append(total)
+    found.times("a link cut in mid-operation", struck, None)
+    found.times("the rounds around it", normal, None)
+    # a failed operation would have ended the run with its error
+    found.claim("a link cut: failed operations", 0, 0)
+    found.claim("a link cut: seconds lost, worst", max(struck) - median(normal), 1.0)
+
+
+class _Saboteur:
+    """Cuts a link a moment into every third round, and mends it before the next but one."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self._threads: list[threading.Thread] = []
+
+    def at(self, where: str, net: Fabric) -> None:
+        """At a barrier: all ranks stand still."""
+        if where == "cut":
+            time.sleep(SETTLE)
+            return
+        if where != "round":
+            return
+        if self.rounds % 3 == 2:
+            net.restore()
+        if self.rounds % 3 == 1:
+            thread = threading.Timer(CUT_AFTER, net.cut, ("l0-s0",), {"silent": True})
+            thread.start()
+            self._threads.append(thread)
+        self.rounds += 1
+
+    def wait(self) -> None:
+        """Until no thread is under way."""
+        for thread in self._threads:
+            thread.join()

@@ -1,0 +1,133 @@
+"""One training of a task on one rank, as a user's script would do it, and what it showed."""
+
+import time
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final, Protocol
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+import dlcp_client
+from dlcp_client import cross_step, ddp
+from dlcp_lab.ranks.rank import Conductor
+from dlcp_lab.training import rank_order
+from dlcp_lab.training.tasks import Task
+from dlcp_lab.training.traffic_seen import seen
+from dlcpd.ctl.status import query
+
+BUCKET_MB: Final = 1  # several buckets per model, and most of them above one chunk
+TOLD_EVERY: Final = 20  # steps per line of progress
+SEEDS_APART: Final = 100_000  # steps; so that no two seeds see the same batches
+
+Registration = ddp.Registration | cross_step.Registration | None
+
+
+class Register(Protocol):
+    """The line that a user adds to a script."""
+
+    def __call__(self, model: DistributedDataParallel, optimizer: Optimizer) -> Registration: ...
+
+
+REGISTER: Final[dict[str, Register]] = {
+    "gloo": lambda model, optimizer: None,
+    "reference": lambda model, optimizer: rank_order.register(model),
+    "exact": lambda model, optimizer: ddp.register(model, dlcp_client.exact()),
+    "bounded": lambda model, optimizer: ddp.register(model, dlcp_client.bounded()),
+    "bounded, cross-step": lambda model, optimizer: cross_step.register(
+        model, optimizer, dlcp_client.bounded()
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What is trained, over what, from where on."""
+
+    task: Task
+    transport: str  # of REGISTER
+    steps: int
+    seed: int = 0  # of the weights and the batches
+
+
+def train(conductor: Conductor, training: Training) -> dict[str, Any]:
+    """Do it; returns what dlcp_lab.training.learning reads."""
+    task, first = training.task, training.seed * SEEDS_APART
+    torch.manual_seed(training.seed)
+    plain = task.model()
+    model = DistributedDataParallel(plain, bucket_cap_mb=BUCKET_MB)
+    optimizer = task.optimizer(plain)
+    registration = REGISTER[training.transport](model, optimizer)
+    losses, times, forwards = [], [], []
+    for step in range(training.steps):
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        loss = task.loss(model, first + step, conductor.rank)
+        forwards.append(time.perf_counter() - begin)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+        optimizer.step()
+        times.append(time.perf_counter() - begin)
+        losses.append(loss.item())
+        if (step + 1) % TOLD_EVERY == 0:
+            told = f"{task.name} over {training.transport}: step {step + 1}, loss {losses[-1]:.4f}"
+            conductor.progress(told)
+    times[-1] += _settle(registration)
+    return {
+        "task": task.name,
+        "transport": training.transport,
+        "seed": training.seed,
+        "score_name": task.score_name,
+        "losses": losses,
+        "times": times,
+        "forwards": forwards,
+        "score": _score(task, plain),
+        "digest": parameters_digest(plain),
+        "books": _books(conductor, registration),
+    }
+
+
+def _settle(registration: Registration) -> float:
+    """Seconds until every update is done: what the last step left to one that never comes."""
+    begin = time.perf_counter()
+    if isinstance(registration, cross_step.Registration):
+        registration.synchronize()
+    return time.perf_counter() - begin
+
+
+def _score(task: Task, model: nn.Module) -> float:
+    model.eval()
+    with torch.no_grad():
+        return task.score(model)
+
+
+def parameters_digest(model: nn.Module) -> str:
+    """Of all parameters, bit for bit."""
+    digest = blake2b(digest_size=8)
+    for parameter in model.parameters():
+        digest.update(parameter.detach().numpy().data)
+    return digest.hexdigest()
+
+
+def _books(conductor: Conductor, registration: Registration) -> dict[str, Any] | None:
+    """Totals of the session, which ends here."""
+    if registration is None:
+        return None
+    conductor.barrier("books")  # nobody leaves while a peer still reads its daemon's books
+    report = query(conductor.daemon, 0)["engine"]
+    (session,) = report["sessions"].values()
+    ledger = registration.ledger
+    books = {
+        "sent": ledger.sent,
+        "repaired": ledger.repaired,
+        "lost": ledger.lost,
+        "given_up": ledger.given_up,
+        "returned": ledger.returned,
+        "held_bytes": session["residual_bytes"],
+        "injected": report["counters"].get("injected_loss", 0),
+        "network": seen(report),
+    }
+    conductor.barrier("books")
+    registration.close()
+    return books

@@ -1,0 +1,1 @@
+"""`dlcpctl verify`: the promises on real hosts, against a reference."""

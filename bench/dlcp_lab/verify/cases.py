@@ -1,0 +1,52 @@
+"""The all-reduces that `dlcpctl verify` runs in exact mode: awkward sizes, and every type and
+operation that the reference knows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from dlcpd.ctl.reference import DTYPES
+
+# Around one element, one cache line, one segment of float32 (352), and a size that divides nothing.
+SMALL: Final = (1, 3, 63, 64, 351, 352, 353, 100_003)
+LARGE: Final = 1_300_001  # elements; several MB that are no multiple of anything
+CHUNKED: Final = (("float32", "sum", 4), ("bfloat16", "avg", 2), ("float64", "max", 8))
+OPERATIONS: Final = ("sum", "avg", "min", "max")  # those of the reference
+INTEGERS: Final = ("int32", "int64")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One all-reduce."""
+
+    number: int
+    dtype: str
+    op: str
+    count: int  # elements
+
+    def __str__(self) -> str:
+        return f"{self.op} of {self.count} {self.dtype}"
+
+
+def cases(world_size: int, chunk_bytes: int) -> list[Case]:
+    """All of them, in the order in which every rank submits them."""
+    every = [*_small(), *_around_chunks(world_size, chunk_bytes), ("float32", "sum", LARGE)]
+    return [Case(number, *case) for number, case in enumerate(every)]
+
+
+def _small() -> Iterator[tuple[str, str, int]]:
+    for count in SMALL:
+        for dtype in DTYPES:
+            for op in OPERATIONS:
+                if not (op == "avg" and dtype in INTEGERS):  # would round, and is refused
+                    yield dtype, op, count
+
+
+def _around_chunks(world_size: int, chunk_bytes: int) -> Iterator[tuple[str, str, int]]:
+    """A tensor of a chunk, and one whose shards are a chunk: an element less, equal, one more."""
+    for dtype, op, width in CHUNKED:
+        for size in (chunk_bytes, world_size * chunk_bytes):
+            if size > chunk_bytes and dtype != "float32":
+                continue  # one type shows it: the others cost seconds
+            for more in (-1, 0, 1):
+                yield dtype, op, size // width + more

@@ -1,0 +1,83 @@
+"""`dlcpctl verify`: real hosts, injected loss, and promises P1-P5 against a reference."""
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from dlcp_lab.ranks import launch
+from dlcp_lab.ranks.hosts import NetworkTable, on_loopback, running
+from dlcp_lab.report.amounts import show_fraction
+from dlcp_lab.report.checks import Check, broken, report
+from dlcp_lab.verify.judge import judge
+from dlcpd import __version__
+from dlcpd.core.path_mtu import BASE
+from dlcpd.ctl.output import Output
+
+TIMEOUT: Final = 120.0  # seconds for all ranks; four hosts on two idle cores take ten
+PEER_TIMEOUT: Final = 2.0  # seconds; many hosts share these cores, and starved is not dead
+STEPS: Final = 6  # bounded ones; a digit counts to seven, and the flush is one more
+
+
+def verify(options: argparse.Namespace, output: Output) -> int:
+    """Run, judge and print. Exit code 1 when a promise is broken."""
+    begin = time.monotonic()
+    # What is judged by segments needs one size throughout: the one that every path begins with.
+    network = NetworkTable(peer_timeout=PEER_TIMEOUT, segment_size=BASE)
+    # Every chunk enters the engines' own digest, so their alarm is under test as well.
+    plans = on_loopback(
+        options.hosts, network=network, loss=options.loss, seed=options.seed, digest_every=1
+    )
+    output.progress(f"{options.hosts} daemons on loopback")
+    with running(plans) as hosts:
+        work = launch.Work("dlcp_lab.verify.rank", _arguments(options, network), TIMEOUT)
+        seen = launch.run(hosts, work, progress=output.progress)
+    max_loss = options.max_loss if options.mode == "bounded" else 0.0
+    checks = judge(seen, max_loss=max_loss, segment_size=network.largest_segment)
+    _print(options, output, seen, checks)
+    output.document(_document(options, seen, checks, time.monotonic() - begin))
+    return 1 if broken(checks) else 0
+
+
+def _arguments(options: argparse.Namespace, network: NetworkTable) -> dict[str, Any]:
+    return {
+        "mode": options.mode,
+        "max_loss": options.max_loss,
+        "seed": options.seed,
+        "steps": STEPS,
+        "segment_size": network.largest_segment,
+        "chunk_bytes": network.chunk_bytes,
+    }
+
+
+def _print(
+    options: argparse.Namespace, output: Output, seen: Sequence[dict[str, Any]],
+    checks: Sequence[Check],
+) -> None:  # fmt: skip
+    injected = sum(one["books"]["injected"] for one in seen)
+    output.line(
+        f"{options.hosts} hosts, {options.mode} mode, INJECTED loss {show_fraction(options.loss)} "
+        f"at each host's sockets: {injected} datagrams thrown away, seed {options.seed}"
+    )
+    for line in report(checks):
+        output.line(line)
+
+
+def _document(
+    options: argparse.Namespace, seen: Sequence[dict[str, Any]], checks: Sequence[Check],
+    seconds: float,
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "command": "verify",
+        "version": __version__,
+        "hosts": options.hosts,
+        "mode": options.mode,
+        "injected_loss": options.loss,
+        "injected_datagrams": sum(one["books"]["injected"] for one in seen),
+        "max_loss": options.max_loss if options.mode == "bounded" else 0.0,
+        "seed": options.seed,
+        "seconds": seconds,
+        "broken": broken(checks),
+        "checks": [asdict(check) for check in checks],
+    }

@@ -1,0 +1,181 @@
+"""From what the ranks of `verify` saw to verdicts on promises P1-P5. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from dlcp_lab.report.checks import OPEN, Check, verdict
+
+ENOUGH: Final = 30  # losses; below, their positions say nothing
+TAIL: Final = 0.1  # of a chunk; losses spread evenly put a tenth there
+TAIL_LIMIT: Final = 0.5  # share of losses in the tail at which they are no longer spread
+
+Seen = dict[str, Any]  # one rank's result, from dlcp_lab.verify.rank
+
+
+def judge(seen: Sequence[Seen], *, max_loss: float, segment_size: int) -> list[Check]:
+    """All checks; `max_loss` is 0 in exact mode."""
+    checks = [_exact(seen), _replicas(seen)]
+    if seen[0]["steps"] is None:
+        checks.append(_nothing_lost(seen))
+        return checks
+    return [
+        *checks,
+        _bound(seen, max_loss, segment_size),
+        _critical(seen),
+        _books(seen),
+        _conserved(seen),
+        _flushed(seen),
+        _positions(seen, segment_size),
+    ]
+
+
+def _exact(seen: Sequence[Seen]) -> Check:
+    offenders = [
+        f"rank {rank}: {case}: {wrong} wrong elements"
+        for rank, one in enumerate(seen)
+        for case, wrong, _ in one["sweep"]
+        if wrong
+    ]
+    good = f"{len(seen[0]['sweep'])} operations on {len(seen)} ranks"
+    return Check("P1", "exact results equal the reference bit for bit", *verdict(offenders, good))
+
+
+def _replicas(seen: Sequence[Seen]) -> Check:
+    offenders = []
+    all_digests = [list(_digests(one)) for one in seen]
+    for (what, mine), *others in zip(*all_digests, strict=True):
+        strangers = [str(rank) for rank, (_, d) in enumerate(others, 1) if d != mine]
+        if strangers:
+            offenders.append(f"{what}: rank(s) {', '.join(strangers)} differ from rank 0")
+    good = f"{len(all_digests[0])} digests equal on all ranks"
+    return Check("P2", "all ranks hold the same bytes", *verdict(offenders, good))
+
+
+def _digests(one: Seen) -> Iterator[tuple[str, str]]:
+    for case, _, digest in one["sweep"]:
+        yield case, digest
+    for name, digests in (one["steps"] or {"digests": {}})["digests"].items():
+        for step, digest in enumerate(digests):
+            yield f"{name} step {step}", digest
+
+
+def _nothing_lost(seen: Sequence[Seen]) -> Check:
+    offenders = [
+        f"rank {rank} booked {one['books']['lost']} lost, {one['books']['given_up']} given up"
+        for rank, one in enumerate(seen)
+        if one["books"]["lost"] or one["books"]["given_up"] or one["books"]["ledger"]
+    ]
+    return Check("P3", "exact mode gives nothing up", *verdict(offenders, "0 segments"))
+
+
+def _losses(seen: Sequence[Seen]) -> Iterator[tuple[int, int, int, list[int], int]]:
+    """(step, sender, chunk, positions, partial), as rank 0's results show them."""
+    for step, rows in enumerate(seen[0]["steps"]["losses"]):
+        for row in rows:
+            yield step, *row
+
+
+def chunk_segments(seen: Sequence[Seen], segment_size: int) -> dict[int, int]:
+    """Segments of each chunk of the steps' gradients, by index."""
+    elements = segment_size // 4
+    return {index: -(-count // elements) for index, _, count in seen[0]["steps"]["chunks"]}
+
+
+def _bound(seen: Sequence[Seen], max_loss: float, segment_size: int) -> Check:
+    """From the results themselves, and from the owners' ledgers for what they do not show."""
+    sizes = chunk_segments(seen, segment_size)
+    found = [(f"step {step}", sender, chunk, len(positions))
+             for step, sender, chunk, positions, _ in _losses(seen)]  # fmt: skip
+    found += [(f"operation {row['operation']}", row["sender"], row["chunk"], row["segments"])
+              for rank, one in enumerate(seen) for row in one["books"]["ledger"]
+              if row["owner"] == rank]  # fmt: skip
+    offenders = [
+        f"{where}: chunk {chunk} misses {lost} of {sizes[chunk]} segments of rank {sender}"
+        for where, sender, chunk, lost in found
+        if lost > max_loss * sizes[chunk]
+    ]
+    worst = max((lost / sizes[chunk] for _, _, chunk, lost in found), default=0.0)
+    good = f"at most {worst:.2%} of a sender's chunk, bound {max_loss:.2%}"
+    what = "loss per sender and chunk is within the bound"
+    return Check("P3", what, *verdict(offenders, good))
+
+
+def _critical(seen: Sequence[Seen]) -> Check:
+    damaged = seen[0]["steps"]["damaged"]
+    partial = sum(part for *_, part in _losses(seen))
+    offenders = [f"{damaged} critical elements are not in their step's result"] if damaged else []
+    offenders += [f"{partial} segments arrived in part"] if partial else []
+    return Check("P3", "critical ranges always arrive", *verdict(offenders, "none missing"))
+
+
+def _books(seen: Sequence[Seen]) -> Check:
+    """What owners booked, senders booked, totals say, and results show must be one."""
+    owners = _rows(seen, "owner")
+    senders = _rows(seen, "sender")
+    offenders = [f"{row}: only one side booked it" for row in sorted((owners - senders).keys()
+                 | (senders - owners).keys())]  # fmt: skip
+    lost = sum(one["books"]["lost"] for one in seen)
+    given_up = sum(one["books"]["given_up"] for one in seen)
+    if lost != given_up or lost != sum(row[4] for row in owners.elements()):
+        offenders.append(f"owners lost {lost}, senders gave up {given_up}")
+    shown = sum(len(positions) for _, _, _, positions, _ in _losses(seen))
+    units = sum(row[4] for row in owners.elements() if row[5].endswith("units"))
+    if shown != units:
+        offenders.append(f"results miss {shown} segments, the ledger has {units}")
+    good = f"{lost} segments, {len(owners)} entries"
+    return Check("P3", "ledgers agree with each other and with results", *verdict(offenders, good))
+
+
+def _rows(seen: Sequence[Seen], side: str) -> "Counter[tuple[int, int, int, int, int, str]]":
+    return Counter(
+        (r["operation"], r["sender"], r["owner"], r["chunk"], r["segments"], r["name"])
+        for rank, one in enumerate(seen)
+        for r in one["books"]["ledger"]
+        if r[side] == rank
+    )
+
+
+def _conserved(seen: Sequence[Seen]) -> Check:
+    offenders = [
+        f"{name}: {count} elements do not add up"
+        for name, count in seen[0]["steps"]["unbalanced"].items()
+        if count
+    ]
+    given_up = sum(one["books"]["given_up"] for one in seen)
+    steps = len(seen[0]["steps"]["losses"])
+    good = f"{given_up} given-up segments in {steps} steps, each element exact"
+    return Check("P4", "delivered and returned add up to produced", *verdict(offenders, good))
+
+
+def _flushed(seen: Sequence[Seen]) -> Check:
+    offenders = []
+    for rank, one in enumerate(seen):
+        books = one["books"]
+        if books["residual_bytes"] or books["given_up"] != books["returned"]:
+            offenders.append(
+                f"rank {rank} gave up {books['given_up']}, got back {books['returned']}, "
+                f"still holds {books['residual_bytes']} B"
+            )
+    returned = sum(one["books"]["returned"] for one in seen)
+    good = f"{returned} segments came back, none is held"
+    return Check("P4", "an exact operation returns what is still held", *verdict(offenders, good))
+
+
+def _positions(seen: Sequence[Seen], segment_size: int) -> Check:
+    what = "losses are not always the same tail"
+    sizes = chunk_segments(seen, segment_size)
+    places = [
+        ((sender, chunk, position), position >= (1 - TAIL) * sizes[chunk])
+        for _, sender, chunk, positions, _ in _losses(seen)
+        for position in positions
+    ]
+    if len(places) < ENOUGH:
+        return Check("P5", what, OPEN, f"not enough losses to judge: {len(places)} of {ENOUGH}")
+    share = sum(tail for _, tail in places) / len(places)
+    steps = len(seen[0]["steps"]["losses"])
+    always = [where for where, hits in Counter(p for p, _ in places).items() if hits == steps]
+    offenders = [f"{share:.0%} of the losses lie in the last tenth"] if share > TAIL_LIMIT else []
+    offenders += [f"{len(always)} segments were lost in every step"] if always else []
+    good = f"{len(places)} losses, {share:.0%} of them in the last tenth of their chunk"
+    return Check("P5", what, *verdict(offenders, good))

@@ -1,0 +1,206 @@
+"""One rank of `dlcpctl verify`: runs the operations and reports what it saw; judges nothing."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import dlcp_client
+from dlcp_lab.ranks import reference
+from dlcp_lab.ranks.rank import Conductor
+from dlcp_lab.ranks.tensors import TORCH, as_stored, as_tensor, join_file_store
+from dlcp_lab.verify import digits
+from dlcp_lab.verify.cases import Case, cases
+from dlcpd.contract.policy import LossPolicy
+from dlcpd.ctl.status import query
+from dlcpd.schedules.layout import layout
+
+IN_FLIGHT: Final = 16  # operations of the sweep at once
+ARENA: Final = 1 << 30  # bytes of address space
+TAIL: Final = 1234  # elements beyond a whole number of chunks: short shards, short segments
+LEDGER: Final = 1000  # rows; all that a daemon gives out
+ELEMENT: Final = 4  # bytes of float32
+CRITICAL: Final = (0.4, 0.65)  # of each chunk: a quarter, so that losses would hit it if they could
+UNITS: Final = "verify/units"
+RANDOM: Final = "verify/random"
+
+
+def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Everything this rank saw, as JSON."""
+    session = join_file_store(conductor, arena_bytes=ARENA, job="verify")
+    try:
+        conductor.progress("exact operations against the reference")
+        sweep = _Sweep(session, arguments).run()
+        steps = None
+        if arguments["mode"] == "bounded":
+            conductor.progress(f"{arguments['steps']} steps of bounded loss")
+            steps = _Steps(session, arguments).run()
+        conductor.barrier()  # peers may still be settling what this rank's books speak of
+        return {"sweep": sweep, "steps": steps, "books": _books(conductor, session)}
+    finally:
+        session.close()
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """Of the bytes of a result, to be compared between ranks."""
+    return blake2b(as_stored(tensor).data, digest_size=8).hexdigest()
+
+
+def _books(conductor: Conductor, session: Any) -> dict[str, Any]:
+    """This rank's totals and its daemon's ledger."""
+    report = query(conductor.daemon, LEDGER)["engine"]
+    (mine,) = report["sessions"].values()
+    return {
+        "ledger": mine["ledger"],
+        "residual_bytes": mine["residual_bytes"],
+        "injected": report["counters"].get("injected_loss", 0),
+        "given_up": session.ledger.given_up,
+        "lost": session.ledger.lost,
+        "returned": session.ledger.returned,
+        "operations": session.ledger.operations,
+    }
+
+
+class _Sweep:
+    """All cases, several in flight; half of them in arena tensors, half in ordinary ones."""
+
+    def __init__(self, session: Any, arguments: dict[str, Any]) -> None:
+        self.session, self.seed = session, arguments["seed"]
+        self.cases = cases(session.world_size, arguments["chunk_bytes"])
+        self.open: deque[tuple[Case, Any]] = deque()
+        self.rows: list[list[Any]] = []
+
+    def run(self) -> list[list[Any]]:
+        """[case, wrong elements, digest] of each."""
+        for case in self.cases:
+            if len(self.open) >= IN_FLIGHT:
+                self._collect()
+            self.open.append((case, self._submit(case)))
+        while self.open:
+            self._collect()
+        return self.rows
+
+    def _part(self, case: Case, rank: int) -> reference.Stored:
+        return reference.contribution(
+            case.dtype, case.count, seed=self.seed + case.number, rank=rank
+        )
+
+    def _submit(self, case: Case) -> Any:
+        tensor = as_tensor(self._part(case, self.session.rank), case.dtype)
+        if case.number % 2:
+            tensor = self.session.empty(case.count, TORCH[case.dtype], wait=10.0).copy_(tensor)
+        return self.session.all_reduce(tensor, case.op)
+
+    def _collect(self) -> None:
+        case, work = self.open.popleft()
+        work.wait()
+        parts = [self._part(case, rank) for rank in range(self.session.world_size)]
+        answer = reference.all_reduce(parts, case.dtype, case.op)
+        wrong = int(np.count_nonzero(reference.differing(as_stored(work.tensor), answer)))
+        self.rows.append([str(case), wrong, digest(work.tensor)])
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What the steps of one name amount to, as integers: nothing rounds. Sums are rank 0's."""
+
+    produced: NDArray[np.int64]
+    delivered: NDArray[np.int64]
+    digests: list[str] = field(default_factory=list)
+
+    @property
+    def unbalanced(self) -> int:
+        """Elements in which delivered is not what was produced."""
+        return int(np.count_nonzero(self.produced != self.delivered))
+
+
+class _Steps:
+    """Steps of two gradients under a bounded policy, then one exact step that flushes both."""
+
+    def __init__(self, session: Any, arguments: dict[str, Any]) -> None:
+        self.session, self.arguments = session, arguments
+        self.segment = arguments["segment_size"] // ELEMENT
+        self.count = session.world_size * arguments["chunk_bytes"] // ELEMENT + TAIL
+        self.chunks = [
+            (chunk.index, chunk.start // ELEMENT, chunk.size // ELEMENT)
+            for chunk in layout(
+                self.count * ELEMENT, session.world_size, arguments["chunk_bytes"]
+            ).chunks
+        ]
+        self.critical = [
+            (ELEMENT * (start + int(low * count)), ELEMENT * (start + int(high * count)))
+            for _, start, count in self.chunks
+            for low, high in [CRITICAL]
+        ]
+        self.units = self._tally(session.world_size)
+        self.random = self._tally(1)
+        # Kept by rank 0 alone:
+        self.losses: list[list[list[Any]]] = []  # by step
+        self.damaged = 0  # critical elements that did not arrive in their own step
+
+    def _tally(self, rows: int) -> _Tally:
+        shape = (rows, self.count)
+        return _Tally(np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+
+    def run(self) -> dict[str, Any]:
+        policy = dlcp_client.bounded(self.arguments["max_loss"])
+        for step in range(self.arguments["steps"]):
+            self._step(step, policy)
+        flushed = self._step(self.arguments["steps"], dlcp_client.EXACT, flush=True)
+        return {
+            "losses": self.losses,
+            "damaged": self.damaged,
+            "digests": {UNITS: self.units.digests, RANDOM: self.random.digests},
+            "unbalanced": {UNITS: self.units.unbalanced, RANDOM: self.random.unbalanced},
+            "flushed": flushed,
+            "chunks": self.chunks,
+        }
+
+    def _step(self, step: int, policy: LossPolicy, *, flush: bool = False) -> int:
+        """Both gradients at once. Returns the residual segments that came back."""
+        rank = self.session.rank
+        units = torch.full((self.count,), 0.0 if flush else digits.unit(rank))
+        works = [
+            self._submit(UNITS, units, policy),
+            self._submit(RANDOM, torch.from_numpy(self._random(step, rank, flush=flush)), policy),
+        ]
+        for work in works:
+            work.wait()
+        for tally, work in zip((self.units, self.random), works, strict=True):
+            tally.digests.append(digest(work.tensor))
+        if rank == 0:  # the digests say whether the others hold the same
+            self._book_units(works[0].tensor, flush=flush)
+            self._book_random(works[1].tensor, step, flush=flush)
+        return sum(int(work.stats.returned) for work in works)
+
+    def _random(self, step: int, rank: int, *, flush: bool) -> NDArray[np.float32]:
+        rng = np.random.default_rng([self.arguments["seed"], step, rank])
+        high = 1 if flush else 9  # the flush itself adds nothing
+        whole: NDArray[np.int32] = rng.integers(1 - high, high, self.count, np.int32)
+        return whole.astype(np.float32)
+
+    def _submit(self, name: str, tensor: torch.Tensor, policy: LossPolicy) -> Any:
+        return self.session.all_reduce(
+            tensor, "sum", policy=policy, name=name, critical=self.critical
+        )
+
+    def _book_units(self, result: torch.Tensor, *, flush: bool) -> None:
+        arrived = digits.decode(result.numpy(), self.session.world_size)
+        self.units.delivered += arrived
+        if flush:
+            return
+        self.units.produced += 1
+        found = digits.losses(arrived, self.chunks, self.segment)
+        self.losses.append([loss.plain() for loss in found])
+        for start, stop in self.critical:
+            span = arrived[:, start // ELEMENT : stop // ELEMENT]
+            self.damaged += int(np.count_nonzero(span != 1))
+
+    def _book_random(self, result: torch.Tensor, step: int, *, flush: bool) -> None:
+        for rank in range(self.session.world_size):
+            self.random.produced[0] += self._random(step, rank, flush=flush).astype(np.int64)
+        self.random.delivered[0] += result.numpy().astype(np.int64)

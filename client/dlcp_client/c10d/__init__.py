@@ -1,0 +1,57 @@
+"""The c10d backend: `import dlcp_client`, then `dist.init_process_group("dlcp")`."""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+
+from dlcp_client.joining import connect
+
+from .errors import torch_errors
+from .process_group import NAME, ProcessGroup
+from .sessions import Connect, Member, Sessions
+from .transport import Transport
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+__all__ = ["NAME", "ProcessGroup", "register"]
+
+
+def connect_session(store: "Store", rank: int, size: int, timeout: timedelta) -> Transport:
+    """A session of the job: its daemon is found as `dlcp_client.connect` finds it."""
+    session = connect(store, rank, size, job=NAME, timeout=timeout.total_seconds())
+    return cast("Transport", session)
+
+
+def register(connect: Connect = connect_session) -> None:
+    """Make "dlcp" a backend of torch.distributed, over the transports that `connect` yields."""
+    sessions = Sessions(connect)
+
+    def opened(member: Member) -> ProcessGroup:
+        def split(name: str, ranks: list[int], timeout: timedelta) -> ProcessGroup:
+            store = PrefixStore(f"{name}/", member.store)
+            chosen = tuple(member.ranks[rank] for rank in ranks)
+            rank = ranks.index(member.rank)
+            return opened(Member(store, name, chosen, rank, timeout, whole=False))
+
+        group, end = sessions.open(member)
+        return ProcessGroup(member.store, group, member.timeout, split=split, end=end)
+
+    def create(asked: Any, _options: Any) -> ProcessGroup:
+        ranks = asked.global_ranks_in_group
+        with torch_errors():
+            return opened(
+                Member(
+                    store=asked.store,
+                    name=asked.group_id,
+                    ranks=tuple(ranks or range(asked.group_size)),
+                    rank=asked.group_rank,
+                    timeout=asked.timeout,
+                    whole=not ranks,  # PyTorch names no ranks for the job's own group
+                )
+            )
+
+    # A list: PyTorch takes a string apart into letters, and None would claim CUDA as well.
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])

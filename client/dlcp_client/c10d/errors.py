@@ -1,0 +1,39 @@
+"""Errors as PyTorch's callers expect them: each is a DlcpError and a DistBackendError in one."""
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import cast
+
+import torch.distributed as dist
+
+from dlcpd.contract.errors import DeadlineExceeded, DlcpError
+
+
+@cache
+def _twin(kind: Hashable) -> type[DlcpError]:
+    """The class `kind`, as one that `except RuntimeError` and DistBackendError catch as well."""
+    base = cast("type[DlcpError]", kind)
+    return type(base.__name__, (base, dist.DistBackendError), {"__doc__": base.__doc__})
+
+
+def as_torch(error: Exception) -> DlcpError:
+    """`error` as one that is both; a TimeoutError becomes DeadlineExceeded."""
+    if isinstance(error, DlcpError) and isinstance(error, dist.DistBackendError):
+        return error
+    kind = type(error) if isinstance(error, DlcpError) else DeadlineExceeded
+    text = str(error)
+    if kind is DeadlineExceeded:
+        text += "; the timeout of the process group or of this call is over: see timeout= there"
+    made = DlcpError.__new__(_twin(cast("Hashable", kind)))
+    Exception.__init__(made, text)
+    return made
+
+
+@contextmanager
+def torch_errors() -> Iterator[None]:
+    """Raise what is raised inside as PyTorch expects it."""
+    try:
+        yield
+    except (DlcpError, TimeoutError) as exc:
+        raise as_torch(exc) from exc

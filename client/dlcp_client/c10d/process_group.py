@@ -1,0 +1,180 @@
+"""The process group that PyTorch sees: its names, point-to-point, barriers and its end."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+import torch.distributed as dist
+
+from dlcpd.contract.errors import BadOperation, SessionClosed
+from dlcpd.contract.policy import MAX_DEADLINE, LossPolicy, exact
+
+from . import transport
+from .collectives import Collectives, Tensors, operation
+from .monitored import await_ranks
+from .sessions import End
+from .staging import BYTES, lent, room
+from .work import Work, joined
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+NAME: Final = "dlcp"
+USER_TAGS: Final = transport.MAX_TAG  # tags from here on are the group's own
+
+Split = Callable[[str, list[int], timedelta], "ProcessGroup"]
+
+
+class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # overloads
+    """A c10d process group over a group of the transport.
+
+    Thread-safe as the transport is. After `shutdown` or `abort` every call raises SessionClosed.
+    """
+
+    def __init__(
+        self,
+        store: "Store",
+        group: transport.Group,
+        timeout: timedelta,
+        *,
+        split: Split,
+        end: End,
+    ) -> None:
+        """`split` makes a group of some of these ranks; `end` is called once, last."""
+        # The constructor with a store makes no object that Python methods can override.
+        dist.ProcessGroup.__init__(self, group.rank, group.size)  # type: ignore[call-arg]
+        self.group, self._store = group, store
+        self._timeout, self._split, self._end = timeout, split, end
+        self._open, self._splits = True, 0
+        self._coalesced: list[Work] | None = None
+        self._name, self._description = "", ""
+
+    # --- who it is; C++ asks too ------------------------------------------------------
+
+    def getBackendName(self) -> str:  # C++ names, here and below
+        return NAME
+
+    def getRank(self) -> int:
+        return self.group.rank
+
+    def getSize(self) -> int:
+        return self.group.size
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def getGroupDesc(self) -> str:
+        return self._description
+
+    def get_group_store(self) -> "Store":
+        return self._store
+
+    def setGroupDesc(self, description: str) -> None:
+        self._description = description
+
+    # --- operations -------------------------------------------------------------------
+
+    def policy(self, opts: Any = None) -> LossPolicy:
+        given = getattr(opts, "timeout", None)
+        timeout = given if given is not None and given > timedelta(0) else self._timeout
+        return exact(deadline=min(timeout.total_seconds(), MAX_DEADLINE))
+
+    def begin(self) -> None:
+        if not self._open:
+            raise SessionClosed(f"process group {self._name!r} was destroyed: make a new one")
+
+    def begun(self, work: Work) -> None:
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+
+    @operation
+    def send(self, tensors: Tensors, peer: int, tag: int) -> Work:
+        self._check_peer(peer, tag)
+        buffer = lent(tensors, BYTES)
+        return Work([self.group.send(buffer.flat, peer, tag, policy=self.policy())], [])
+
+    @operation
+    def recv(self, tensors: Tensors, peer: int, tag: int) -> Work:
+        self._check_peer(peer, tag)
+        return self._receive(tensors, peer, tag)
+
+    @operation
+    def recv_anysource(self, tensors: Tensors, tag: int) -> Work:
+        return self._receive(tensors, None, tag)
+
+    @operation
+    def barrier(self, opts: Any = None) -> Work:
+        return Work([self.group.barrier(policy=self.policy(opts))], [])
+
+    def monitored_barrier(
+        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        """A barrier whose error on rank 0 names the ranks that did not come.
+
+        dist.monitored_barrier asks for Gloo by name, so call it on the group.
+        """
+        limit = self._timeout if timeout is None else timeout
+        await_ranks(self.group, limit.total_seconds(), every=wait_all_ranks)
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._coalesced = []
+
+    def _end_coalescing(self, device: torch.device) -> Work:
+        works, self._coalesced = self._coalesced or [], None
+        return joined(works)
+
+    # --- life -------------------------------------------------------------------------
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Of operations from now on."""
+        self._timeout = timeout
+
+    def split_group(  # noqa: PLR0917  # PyTorch's order
+        self,
+        new_ranks: list[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> "ProcessGroup | None":
+        """A group of `new_ranks` of this one; None on ranks outside. All ranks call it."""
+        self._splits += 1
+        if self.group.rank not in new_ranks:
+            return None
+        name = group_name or f"{self._name}:split:{self._splits}"
+        made = self._split(name, new_ranks, timeout or self._timeout)
+        made.setGroupName(name)
+        made.setGroupDesc(group_desc or f"{self._description}:split:{self._splits}")
+        return made
+
+    def shutdown(self) -> None:
+        """End the group; operations without an outcome fail. Twice is fine.
+
+        The job's last group first waits a while for the other ranks to end theirs.
+        """
+        self._finish(politely=True)
+
+    def abort(self) -> None:
+        """As `shutdown`, without waiting for anyone."""
+        self._finish(politely=False)
+
+    def _finish(self, *, politely: bool) -> None:
+        if self._open:
+            self._open = False
+            self._end(politely)
+
+    def _receive(self, tensors: Tensors, peer: int | None, tag: int) -> Work:
+        buffer = room(tensors, BYTES)
+        part = self.group.receive(buffer.flat, peer, tag, policy=self.policy())
+        return Work([part], tensors, buffer.copy_back)
+
+    def _check_peer(self, peer: int, tag: int) -> None:
+        if not 0 <= peer < self.group.size:
+            raise BadOperation(f"rank {peer} of a group of {self.group.size}")
+        if not 0 <= tag < USER_TAGS:
+            raise BadOperation(f"tag {tag}: use 0 to {USER_TAGS - 1}")

@@ -1,0 +1,113 @@
+"""Which transport serves which process groups: one for all groups of the job, while one is open."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from dlcpd.contract.errors import DlcpError
+from dlcpd.contract.policy import exact
+
+from .solo import Solo
+from .transport import Group, Transport
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+# Seconds for the other ranks to leave too. A rank that is through with its last collective may
+# be the source of what others have not asked for yet, and its departure ends the job for them.
+FAREWELL: Final = 30.0
+
+Connect = Callable[["Store", int, int, timedelta], Transport]  # store, rank, size, timeout
+End = Callable[[bool], None]  # of a group; True: wait for the others where it is the last one
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """This process's place in a new process group."""
+
+    store: "Store"  # of the group
+    name: str  # of the group, the same on all members
+    ranks: tuple[int, ...]  # global, in the group's order
+    rank: int  # in the group
+    timeout: timedelta
+    whole: bool  # whether the group is that of the whole job
+
+
+@dataclass(slots=True)
+class Lease:
+    """A transport that some groups share."""
+
+    transport: Transport
+    ranks: tuple[int, ...]  # global; the transport knows a rank by its position here
+    whole: bool
+    open: int = 0  # groups
+
+    def serves(self, member: Member) -> bool:
+        """Whether all members of a group find this lease, whatever else each of them opened."""
+        return self.whole or self.ranks == member.ranks
+
+    def group(self, member: Member) -> Group:
+        """A new group; all its members ask for it in the same order."""
+        positions = [self.ranks.index(rank) for rank in member.ranks]
+        timeout = member.timeout.total_seconds()
+        return self.transport.group(positions, member.name, timeout=timeout)
+
+
+class Sessions:
+    """The transports of this process.
+
+    The job's own group brings one that all its groups use. Where that group has another
+    backend, groups of the same ranks in the same order share one.
+    """
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._leases: list[Lease] = []
+        os.register_at_fork(after_in_child=self._leases.clear)  # they are the parent's
+
+    def open(self, member: Member) -> tuple[Group, End]:
+        """A group, and what ends it. Connects when it must.
+
+        Raises: what connecting raises.
+        """
+        if len(member.ranks) == 1:
+            return Solo(), lambda politely: None
+        lease = next((lease for lease in self._leases if lease.serves(member)), None)
+        lease = lease or self._connected(member)
+        lease.open += 1
+        try:
+            group = lease.group(member)
+        except BaseException:
+            self._release(lease)
+            raise
+        return group, partial(self._end, lease, group)
+
+    def _connected(self, member: Member) -> Lease:
+        transport = self._connect(member.store, member.rank, len(member.ranks), member.timeout)
+        lease = Lease(transport, member.ranks, member.whole)
+        self._leases.append(lease)
+        return lease
+
+    def _end(self, lease: Lease, group: Group, politely: bool) -> None:
+        if politely and lease.open == 1 and group.size == len(lease.ranks):
+            _farewell(group)
+        with suppress(DlcpError):  # of a session that is over already
+            group.close()
+        self._release(lease)
+
+    def _release(self, lease: Lease) -> None:
+        lease.open -= 1
+        if not lease.open:
+            if lease in self._leases:
+                self._leases.remove(lease)
+            lease.transport.close()
+
+
+def _farewell(group: Group) -> None:
+    """Wait until all ranks are about to leave, or one cannot be waited for any more."""
+    with suppress(DlcpError):
+        group.barrier(policy=exact(deadline=FAREWELL)).wait()

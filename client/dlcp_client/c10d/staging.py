@@ -1,0 +1,124 @@
+"""Tensors as the transport takes them (1-D, contiguous, one dtype), and results back to them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from dlcpd.contract.errors import BadTensor
+
+BYTES: Final = torch.uint8  # carries what is moved, not reduced; no reduction is carried in it
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One flat tensor that stands for some tensors of the caller, one after the other."""
+
+    flat: torch.Tensor
+    tensors: tuple[torch.Tensor, ...]  # of the caller, of one dtype
+    sizes: tuple[int, ...]  # elements of `flat` by tensor
+
+    @property
+    def shared(self) -> bool:
+        """Whether `flat` is the caller's own memory."""
+        return len(self.tensors) == 1 and _overlays(self.flat, self.tensors[0])
+
+    @property
+    def uneven(self) -> tuple[int, ...] | None:
+        """The sizes, where they differ."""
+        return None if len(set(self.sizes)) <= 1 else self.sizes
+
+    def copy_back(self) -> None:
+        """Copy the values of `flat` to the caller's tensors, where it is not their memory."""
+        if self.shared:
+            return
+        with torch.no_grad():
+            for part, tensor in zip(
+                torch.split(self.flat, list(self.sizes)), self.tensors, strict=True
+            ):
+                tensor.copy_(_decoded(part, tensor))
+
+
+def lent(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
+    """The values of `tensors`: in place where one tensor's memory will do, else a copy.
+
+    Raises: BadTensor.
+    """
+    given = _checked(tensors)
+    parts = [_encoded(_dense(tensor), carried) for tensor in given]
+    flat = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return Buffer(flat, given, tuple(part.numel() for part in parts))
+
+
+def copied(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
+    """As `lent`, but never the caller's memory.
+
+    Raises: BadTensor.
+    """
+    buffer = lent(tensors, carried)
+    if not buffer.shared:
+        return buffer
+    return Buffer(buffer.flat.clone(), buffer.tensors, buffer.sizes)
+
+
+def room(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
+    """Where results for `tensors` go: their own memory where it will do.
+
+    Raises: BadTensor.
+    """
+    given = _checked(tensors)
+    if len(given) == 1:
+        return lent(given, carried)
+    sizes = tuple(_size(tensor, carried) for tensor in given)
+    return Buffer(torch.empty(sum(sizes), dtype=carried), given, sizes)
+
+
+def _checked(tensors: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+    """The tensors without their autograd history."""
+    if not tensors:
+        raise BadTensor("an empty list, where a list of tensors is needed")
+    for tensor in tensors:
+        if tensor.device.type != "cpu":
+            raise BadTensor(
+                f"a tensor on {tensor.device}: dlcp moves CPU tensors; copy it with .cpu() and "
+                f"copy the result back"
+            )
+        if tensor.layout is not torch.strided:
+            raise BadTensor(f"layout {tensor.layout} is not dense; use .to_dense()")
+        if tensor.dtype != tensors[0].dtype:
+            raise BadTensor(f"{tensor.dtype} beside {tensors[0].dtype}: use one dtype per call")
+    return tuple(tensor.detach() for tensor in tensors)
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Contiguous, and with its values in memory as they read."""
+    return tensor.resolve_conj().resolve_neg().contiguous()
+
+
+def _size(tensor: torch.Tensor, carried: torch.dtype) -> int:
+    if carried is BYTES:
+        return tensor.nbytes
+    return tensor.numel() * (2 if tensor.is_complex() else 1)
+
+
+def _encoded(tensor: torch.Tensor, carried: torch.dtype) -> torch.Tensor:
+    """A dense tensor's values, flat; a view of it where no number changes its form."""
+    if carried is BYTES:
+        return tensor.view(-1).view(torch.uint8)
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.view(-1).to(carried)
+
+
+def _decoded(flat: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The values of `flat` in the shape of `like`; the inverse of `_encoded`."""
+    if flat.dtype is BYTES:
+        return flat.view(like.dtype).view(like.shape)
+    if like.is_complex():
+        return torch.view_as_complex(flat.view(*like.shape, 2))
+    return flat.view(like.shape)
+
+
+def _overlays(flat: torch.Tensor, tensor: torch.Tensor) -> bool:
+    return flat.numel() == 0 or flat.data_ptr() == tensor.data_ptr()

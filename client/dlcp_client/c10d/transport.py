@@ -1,0 +1,165 @@
+"""What the c10d backend needs of the transport below: groups, their operations, and works.
+
+Rules that hold for every operation:
+
+- Tensors are 1-D, contiguous and on the CPU. Operations that reduce get one of REDUCED dtypes;
+  all others get uint8, whatever the caller's dtype, so that elements are bytes there.
+- An operation returns before its end. Its tensors are left alone until the work is done.
+- Operations are exact: the policy says until when, and only gradient hooks pass a bounded one.
+- Collectives of one group are called in the same order on all its ranks; `send` and `receive`
+  are matched by peers and tag, in order, and never wait for a collective or for each other.
+- `policy.deadline` is seconds from the call: an operation that has not ended by then fails with
+  DeadlineExceeded on every rank that waits.
+- A refused call raises, and a failed operation's work raises, a DlcpError.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Protocol
+
+import torch
+from torch.futures import Future
+
+from dlcpd.contract.policy import EXACT, LossPolicy
+
+REDUCED: Final = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int32,
+    torch.int64,
+)
+OPS: Final = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+MAX_TAG: Final = (1 << 31) - 1
+
+
+class Work(Protocol):
+    """One operation."""
+
+    @property
+    def source(self) -> int:
+        """Rank in the group that a finished receive got its bytes from; -1 for other operations."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the end, without the GIL; True.
+
+        Raises: the DlcpError that ended it; TimeoutError after `timeout` seconds: the
+        operation then goes on and can be waited for again.
+        """
+
+    def done(self) -> bool:
+        """Whether it ended, also by a failure, without waiting."""
+
+    def get_future(self) -> "Future[Any]":
+        """A Future that is complete after the end, on a thread whose callbacks may wait.
+
+        After a failure its wait() raises. `Future.set_exception` is never called on it.
+        """
+
+
+class Group(Protocol):
+    """An ordered set of ranks. Safe to use from threads; the order across them is the caller's."""
+
+    rank: int  # of this process in the group
+    size: int
+
+    def all_reduce(self, tensor: torch.Tensor, op: str, *, policy: LossPolicy) -> Work:
+        """Reduce over all ranks, in place."""
+
+    def reduce(self, tensor: torch.Tensor, root: int, op: str, *, policy: LossPolicy) -> Work:
+        """Reduce over all ranks to `tensor` of `root`. That of other ranks may hold anything."""
+
+    def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy) -> Work:
+        """Copy the root's tensor to that of all ranks."""
+
+    def all_gather(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,  # torch's own name
+        sizes: Sequence[int] | None,
+        *,
+        policy: LossPolicy,
+    ) -> Work:
+        """Put the inputs of all ranks into `output`, in rank order.
+
+        `sizes`: elements by rank; None = the same for all. `input` may be this rank's part
+        of `output`.
+        """
+
+    def gather(
+        self,
+        output: torch.Tensor | None,
+        input: torch.Tensor,
+        root: int,
+        *,
+        policy: LossPolicy,
+    ) -> Work:
+        """Put the inputs, of one size, into the root's `output`, which others lack."""
+
+    def scatter(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor | None,
+        root: int,
+        *,
+        policy: LossPolicy,
+    ) -> Work:
+        """Give each rank its part, of one size, of the root's `input`, which others lack."""
+
+    def reduce_scatter(  # noqa: PLR0913  # all but four by keyword
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        op: str,
+        sizes: Sequence[int] | None,
+        *,
+        policy: LossPolicy = EXACT,
+        name: str | None = None,
+        layers: Iterable[Any] = (),
+    ) -> Work:
+        """Reduce the inputs and give each rank its part.
+
+        `sizes`: elements by rank; None = the same for all. `output` may be this rank's part
+        of `input`. `name` and `layers`: as of Session.all_reduce.
+        """
+
+    def all_to_all(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_splits: Sequence[int] | None,
+        input_splits: Sequence[int] | None,
+        *,
+        policy: LossPolicy,
+    ) -> Work:
+        """Part i of `input` goes to rank i; part i of `output` comes from rank i.
+
+        Splits are elements by rank; None = the same for all.
+        """
+
+    def send(self, tensor: torch.Tensor, peer: int, tag: int, *, policy: LossPolicy) -> Work:
+        """Send to one rank. Done when the peer has it, or when `tensor` may be changed."""
+
+    def receive(
+        self, tensor: torch.Tensor, peer: int | None, tag: int, *, policy: LossPolicy
+    ) -> Work:
+        """Receive from one rank; None = from whichever sends first, which Work.source tells."""
+
+    def barrier(self, *, policy: LossPolicy) -> Work:
+        """Done when all ranks have called it."""
+
+    def close(self) -> None:
+        """End the group. Its open works fail with SessionClosed; other groups go on."""
+
+
+class Transport(Protocol):
+    """What groups are made from: a session."""
+
+    def group(self, ranks: Sequence[int], name: str, *, timeout: float) -> Group:
+        """The group of `ranks` of this transport, in this order; every member calls it.
+
+        `name` is the same on all members. `timeout`: seconds for them to come.
+        """
+
+    def close(self) -> None:
+        """Leave. Closing twice is fine."""

@@ -1,0 +1,135 @@
+"""dist.Work over one or several operations of the transport."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+from torch._C import _distributed_c10d as c10d
+from torch.futures import Future
+
+from dlcpd.contract.errors import DlcpError
+
+from . import transport
+from .errors import torch_errors
+
+_NO_LIMIT: Final = timedelta(0)  # what PyTorch passes for "wait until the end"
+
+
+class Work(c10d.Work):
+    """One call of a process group. Its results stand in `outputs` after `wait()`.
+
+    C++ sees `wait` and `get_future` alone; the rest is for Python callers.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[transport.Work],
+        outputs: Any,
+        finish: Callable[[], object] | None = None,
+    ) -> None:
+        """`finish` puts results where the caller wants them. It runs once, after all parts."""
+        super().__init__()
+        self.parts: Final = tuple(parts)
+        self._outputs, self._finish = outputs, finish
+        self._lock = threading.RLock()  # a callback added late runs at once, on this thread
+        self._future: Future[Any] | None = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Block until the end; True.
+
+        Raises: what ended the operation; DeadlineExceeded after `timeout`: the operation
+        then goes on and can be waited for again.
+        """
+        limited = timeout is not None and timeout > _NO_LIMIT
+        until = time.monotonic() + timeout.total_seconds() if limited and timeout else None
+        with torch_errors():
+            for part in self.parts:
+                part.wait(None if until is None else max(0.0, until - time.monotonic()))
+            self._conclude()
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for the end."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether it ended, also by a failure, without waiting."""
+        return all(part.done() for part in self.parts)
+
+    def is_success(self) -> bool:
+        """Whether it ended with a result."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> DlcpError | None:
+        """What it failed with; None while it goes on and after success."""
+        if not self.is_completed():
+            return None
+        try:
+            self.wait()
+        except DlcpError as exc:
+            return exc
+        return None
+
+    def result(self) -> list[torch.Tensor]:
+        """The results, flat; wait first."""
+        return _flat(self._outputs)
+
+    def get_future(self) -> "Future[Any]":
+        """A Future of the results. Asking twice gives the same one.
+
+        Always what `then` returns: `set_exception` on a Future that DDP holds is a SIGSEGV,
+        while an error raised by a callback reaches its caller.
+        """
+        with self._lock:
+            if self._future is None:
+                self._future = _all_of(self.parts).then(self._value)
+            return self._future
+
+    def source_rank(self) -> int:
+        """Rank in the group that a finished receive got its bytes from."""
+        return self.parts[0].source if self.parts else -1
+
+    _source_rank = source_rank  # recv(src=None) asks for it by this name
+
+    def block_current_stream(self) -> None:
+        """For accelerators; results on the CPU are there after `wait`."""
+
+    def _value(self, _: "Future[Any]") -> Any:
+        self.wait()
+        return self._outputs
+
+    def _conclude(self) -> None:
+        with self._lock:
+            finish, self._finish = self._finish, None
+            if finish is not None:
+                finish()
+
+
+def joined(works: Sequence[Work]) -> Work:
+    """One work that ends with the last of `works`."""
+    parts = [part for work in works for part in work.parts]
+
+    def finish() -> None:
+        for work in works:
+            work.wait()
+
+    return Work(parts, [t for work in works for t in work.result()], finish)
+
+
+def _all_of(parts: Sequence[transport.Work]) -> "Future[Any]":
+    if len(parts) == 1:
+        return parts[0].get_future()
+    if parts:
+        return torch.futures.collect_all([part.get_future() for part in parts])
+    nothing: Future[None] = Future()
+    nothing.set_result(None)
+    return nothing
+
+
+def _flat(outputs: Any) -> list[torch.Tensor]:
+    if isinstance(outputs, torch.Tensor):
+        return [outputs]
+    return [tensor for item in outputs for tensor in _flat(item)]

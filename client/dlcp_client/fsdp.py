@@ -1,0 +1,221 @@
+"""Gradients of FSDP2 (`fully_shard`) with bounded loss, overlapped with the backward pass.
+
+`fsdp.register(model, bounded(0.01))`, in a job over the backend "dlcp". Weights are gathered
+complete in any case.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+
+from dlcpd.contract.errors import BadConfig, BadPolicy
+from dlcpd.contract.policy import EXACT, LossPolicy
+
+from .buckets import Placed
+from .c10d import ProcessGroup
+from .c10d.errors import torch_errors
+from .c10d.reduction import Reduction
+from .group import Group
+from .ledger import Ledger
+from .rules import Rules, Terms
+from .work import Work
+
+DEFAULT_WARMUP: Final = 10  # steps; early gradients are large and change direction
+
+
+class Registration:
+    """What `register` did, and the reductions of the backward pass that is under way."""
+
+    def __init__(self, model: nn.Module, group: Group, policy: LossPolicy, warmup: int) -> None:
+        self.group = group
+        self.rules = Rules(model, policy, warmup)
+        self._open: list[Work] = []
+        self._in_backward = False
+
+    @property
+    def step(self) -> int:
+        """Backward passes begun."""
+        return self.rules.step
+
+    @property
+    def ledger(self) -> Ledger:
+        """Totals of the session: what was sent, repaired, given up, returned and lost."""
+        return self.group.session.ledger
+
+    def begin(self) -> None:
+        """A reduction of a backward pass; the first one begins a step."""
+        if not self._in_backward:
+            self._in_backward = True
+            self.rules.step += 1
+            torch.autograd.Variable._execution_engine.queue_callback(self.finish)  # noqa: SLF001
+
+    def add(self, work: Work) -> None:
+        """A reduction that its caller does not wait for."""
+        self._open.append(work)
+
+    def finish(self) -> None:
+        """Wait for all reductions; the end of the backward pass calls it.
+
+        Raises: what ended one of them, out of backward().
+        """
+        self._in_backward = False
+        works, self._open = self._open, []
+        with torch_errors():
+            for work in works:
+                work.wait()
+
+
+def register(
+    model: nn.Module, policy: LossPolicy = EXACT, *, warmup_steps: int = DEFAULT_WARMUP
+) -> Registration:
+    """Reduce the gradients of `model` by `policy` from now on. Every rank calls it.
+
+    Args:
+        model: the root, after `fully_shard` of it and of its blocks, with its weights on the CPU.
+        policy: what may be lost. Norms, biases and embeddings never are, nor what is smaller
+            than 1 MiB, nor a step in which a parameter of the block has no gradient.
+        warmup_steps: exact steps before a bounded policy counts, at least 2.
+
+    backward() returns when all gradients are there. Until then the reductions of several blocks
+    are under way together, and with the computation.
+
+    Raises: BadConfig, BadPolicy. An error during training comes out of backward().
+    """
+    if not isinstance(policy, LossPolicy):
+        raise BadPolicy(f"policy {policy!r}: use dlcp_client.exact() or dlcp_client.bounded(0.01)")
+    if not isinstance(model, FSDPModule):
+        raise BadConfig(f"{type(model).__name__} is not sharded: call fully_shard(model) first")
+    blocks = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    shards = [shard for block in blocks for shard in _shards(block)]
+    registration = Registration(model, _group_of(shards), policy, warmup_steps)
+    for block in blocks:
+        for shard in _shards(block):
+            block.set_custom_reduce_scatter(Reduce(registration, shard))
+            block.set_custom_all_gather(Gather(registration.group))
+    return registration
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """Memory that the daemon shares: what lies there is not copied."""
+
+    group: Group
+
+    def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """FSDP asks for the buffers of a collective."""
+        return self.group.session.empty(tuple(size), dtype, wait=EXACT.deadline)
+
+
+class Gather(AllGather):
+    """The complete gather of weights, in the arena."""
+
+    def __init__(self, group: Group) -> None:
+        self._arena = Arena(group)
+
+    def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return self._arena.allocate(size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,
+    ) -> Any:
+        return dist.all_gather_into_tensor(output_tensor, input_tensor, group, async_op)
+
+
+class Reduce(ReduceScatter):
+    """The reduction of one block's gradients."""
+
+    def __init__(self, registration: Registration, shard: Any) -> None:
+        """`shard`: FSDP's record of the block's parameters."""
+        self._registration, self._shard = registration, shard
+        self._arena = Arena(registration.group)
+
+    def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return self._arena.allocate(size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> None:
+        """FSDP reads the output right after this returns, or only takes views of it."""
+        self._registration.begin()
+        with torch_errors():
+            asked = Reduction.of(op, input_tensor.dtype)
+            asked.scale(input_tensor)
+            terms = self._terms(input_tensor)
+            work = self._registration.group.reduce_scatter(
+                output_tensor, input_tensor, asked.op, **terms.keywords()
+            )
+            if self._only_viewed(output_tensor, asked.op):
+                self._registration.add(work)
+            else:
+                work.wait()
+
+    def _terms(self, gradients: torch.Tensor) -> Terms:
+        """FSDP lays gradients out as one row per rank, each with a part of every parameter."""
+        rules, parameters = self._registration.rules, self._shard.fsdp_params
+        sizes = [p.padded_sharded_param_size.numel() * gradients.itemsize for p in parameters]
+        if sum(sizes) * self._registration.group.size != gradients.nbytes:
+            return Terms(rules.exact, "", [], [])  # not all parameters have a gradient
+        placed, start = [], 0
+        for _ in range(self._registration.group.size):
+            for parameter, size in zip(parameters, sizes, strict=True):
+                if size:
+                    placed.append(Placed(parameter.sharded_param, gradients, start, start + size))
+                start += size
+        return rules.terms(placed, 0, gradients.nbytes)
+
+    def _only_viewed(self, output: torch.Tensor, op: str) -> bool:
+        """Whether FSDP leaves the values alone: no second reduction, division, conversion or sum.
+
+        Its own code after a reduction: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py,
+        `foreach_reduce`.
+        """
+        shard = self._shard
+        return not (
+            shard._is_hsdp  # noqa: SLF001
+            or shard._all_reduce_hook is not None  # noqa: SLF001
+            or op != "avg"  # a sum may be divided afterwards
+            or output.dtype != shard._orig_dtype  # noqa: SLF001
+            or any(_is_read(parameter) for parameter in shard.fsdp_params)
+        )
+
+
+def _is_read(parameter: Any) -> bool:
+    """Whether its new gradient is copied, added to another, or shown to a hook at once."""
+    kept = parameter.sharded_param
+    hooks = getattr(kept, "_post_accumulate_grad_hooks", None)
+    return bool(parameter.offload_to_cpu or kept.grad is not None or hooks)
+
+
+def _shards(block: FSDPModule) -> list[Any]:
+    return list(block._get_fsdp_state()._fsdp_param_groups)  # noqa: SLF001  # no public way to them
+
+
+def _group_of(shards: list[Any]) -> Group:
+    """The one group over which all of them are sharded.
+
+    Raises: BadConfig.
+    """
+    found = {shard._reduce_scatter_process_group for shard in shards}  # noqa: SLF001
+    if len(found) != 1:
+        raise BadConfig(f"the model is sharded over {len(found)} groups, and must be over one")
+    group = found.pop()
+    if not isinstance(group, ProcessGroup) or not isinstance(group.group, Group):
+        raise BadConfig(
+            "the model is sharded over a group of another backend, or of one rank: use "
+            'init_process_group("dlcp") and two ranks or more'
+        )
+    return group.group

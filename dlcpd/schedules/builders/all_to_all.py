@@ -1,0 +1,25 @@
+"""All-to-all: a part from every rank to every rank."""
+
+from functools import lru_cache
+
+from dlcpd.schedules.builders.gather import Sizes, in_a_row
+from dlcpd.schedules.draft import CACHED, Draft, of_input
+from dlcpd.schedules.model import Program
+
+
+@lru_cache(maxsize=CACHED)
+def all_to_all(rank: int, sends: Sizes, receives: Sizes) -> Program:
+    """INPUT is a part for every rank, OUTPUT one from every rank, each in the order of ranks.
+
+    `sends` and `receives` are their sizes in bytes, which no other rank need know: a peer
+    whose sizes do not fit has another size for a transfer, or lacks it. INPUT and OUTPUT are
+    apart. The rank's part for itself has one size.
+    """
+    draft, results = Draft(rank, len(sends)), in_a_row(receives)
+    parts = [of_input(span.start, span.size) for span in in_a_row(sends)]
+    for peer in draft.others:
+        draft.send(peer, parts[peer])
+    draft.copy(results[rank], parts[rank])
+    for peer in reversed(draft.others):
+        draft.receive(peer, results[peer])
+    return draft.program(*draft.others)

@@ -1,0 +1,65 @@
+"""All-reduce by recursive doubling: few messages per rank where there are many ranks."""
+
+from functools import lru_cache
+
+from dlcpd.schedules.draft import CACHED, LONGEST, Draft, Steps, of_input, of_output
+from dlcpd.schedules.model import NOT_REPLICATED, Program, Span
+
+
+@lru_cache(maxsize=CACHED)
+def exchange(rank: int, world: int, size: int) -> Program:
+    """In round k, groups of 2**k ranks exchange what they have, pair by pair.
+
+    Both ranks of a pair add the part of the lower ranks first, so all get the same bytes.
+    Where `world` is no power of two, the first ranks go together by twos, and the even one
+    takes part for both. Every round needs memory of its own: for small sizes.
+    """
+    draft = Draft(rank, world)
+    twos = world - (1 << world.bit_length() - 1)  # pairs that go together
+    if rank < 2 * twos and rank % 2:
+        sent = draft.send(rank - 1, of_input(0, size))
+        draft.receive(rank - 1, of_output(0, size), implies=sent, piece=_piece(size))
+        return draft.program()
+    if world == 1:
+        draft.reduce(of_output(0, size), (of_input(0, size),), last=True, piece=_piece(size))
+        return draft.program()
+    known = _rounds(draft, twos, size)
+    if rank < 2 * twos:
+        draft.send(rank + 1, of_output(0, size), after=known)
+    return draft.program()
+
+
+def _rounds(draft: Draft, twos: int, size: int) -> Steps:
+    """From INPUT to OUTPUT; returns the step that finishes it."""
+    rank, taking_part = draft.rank, draft.world - twos
+    place = rank // 2 if rank < 2 * twos else rank - twos
+    mine, known = _beginning(draft, twos, size)
+    distance = 1
+    while distance < taking_part:
+        other = place ^ distance
+        peer = 2 * other if other < twos else other + twos
+        theirs = draft.scratch(size)
+        draft.send(peer, mine, after=known)
+        known += draft.receive(peer, theirs)
+        operands = (mine, theirs) if place < other else (theirs, mine)
+        distance *= 2
+        last = distance == taking_part
+        mine = of_output(0, size) if last else draft.scratch(size)
+        piece = _piece(size) if last else NOT_REPLICATED
+        known = draft.reduce(mine, operands, after=known, last=last, piece=piece)
+    return known
+
+
+def _beginning(draft: Draft, twos: int, size: int) -> tuple[Span, Steps]:
+    """What this rank brings, in memory that the result does not overwrite while it is sent."""
+    own, begun = of_input(0, size), draft.scratch(size)
+    if draft.rank >= 2 * twos:
+        return begun, draft.copy(begun, own)
+    theirs = draft.scratch(size)
+    arrived = draft.receive(draft.rank + 1, theirs)
+    return begun, draft.reduce(begun, (own, theirs), after=arrived)
+
+
+def _piece(size: int) -> int:
+    """A result of several transfers is no piece of one."""
+    return 0 if size <= LONGEST else NOT_REPLICATED

@@ -1,0 +1,120 @@
+"""All-reduce over hosts with several ranks each: few bytes between the hosts.
+
+A host's ranks reduce among themselves, each a part of the tensor, its lane; then the ranks
+of one lane, one per host, reduce what the hosts have; then every host gathers. A rank with
+n ranks on its host sends 1/n of what `direct` sends to other hosts. Where hosts differ in
+size there are as many lanes as the smallest has ranks; others contribute and receive.
+"""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from dlcpd.schedules.draft import CACHED, Draft, Steps, of_input, of_output
+from dlcpd.schedules.layout import Chunk, layout
+from dlcpd.schedules.model import NOT_REPLICATED, Program
+
+Hosts = tuple[tuple[int, ...], ...]  # the ranks of each host; all ranks, each once
+
+
+@lru_cache(maxsize=CACHED)
+def hierarchical(rank: int, hosts: Hosts, size: int, chunk_bytes: int) -> Program:
+    """Sums are of a host's ranks as `hosts` has them, then of the hosts in this order.
+
+    Nothing is lossy: what goes between hosts is a sum of many.
+    """
+    world, lanes = sum(map(len, hosts)), min(map(len, hosts))
+    host = next(at for at, ranks in enumerate(hosts) if rank in ranks)
+    shards = layout(size, lanes * len(hosts), chunk_bytes)
+    owned = [shards.owned_by(owner) for owner in range(lanes * len(hosts))]
+    write = _Writer(Draft(rank, world), hosts, host, lanes)
+    rows = max(map(len, owned))
+    # every stage is one chunk behind the stage it waits for
+    stages = (write.gather_here, write.reduce_between, write.return_between, write.return_here)
+    for row in range(rows + len(stages) - 1):
+        for behind, stage in enumerate(stages):
+            if 0 <= row - behind < rows:
+                for chunks in owned:
+                    for chunk in chunks[row - behind : row - behind + 1]:
+                        stage(chunk)
+    return write.draft.program()
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes the program of one rank. `owner` of a chunk is its lane and its host in one number."""
+
+    draft: Draft
+    hosts: Hosts
+    host: int  # of this rank
+    lanes: int
+    _given: dict[Chunk, Steps] = field(default_factory=dict)  # Send of our part, or of our host's
+    _ready: dict[Chunk, Steps] = field(default_factory=dict)  # what we have of it may be sent
+
+    def collector(self, chunk: Chunk, host: int) -> int:
+        """The rank of a host that reduces the host's parts of a chunk."""
+        return self.hosts[host][chunk.owner // len(self.hosts)]
+
+    def owner(self, chunk: Chunk) -> int:
+        """The rank that reduces the parts of all hosts."""
+        return self.collector(chunk, chunk.owner % len(self.hosts))
+
+    def gather_here(self, chunk: Chunk) -> None:
+        """The other ranks of this host send their parts to the collector, which adds them."""
+        draft, ranks, collector = (
+            self.draft,
+            self.hosts[self.host],
+            self.collector(chunk, self.host),
+        )
+        own = of_input(chunk.start, chunk.size)
+        if draft.rank != collector:
+            self._given[chunk] = draft.send(collector, own)
+            return
+        parts = {rank: draft.scratch(chunk.size) for rank in ranks if rank != collector}
+        arrived: Steps = ()
+        for rank, part in parts.items():
+            arrived += draft.receive(rank, part, origin=chunk.start)
+        operands = tuple(parts.get(rank, own) for rank in ranks)
+        alone = len(self.hosts) == 1
+        self._ready[chunk] = draft.reduce(
+            of_output(chunk.start, chunk.size), operands, after=arrived, last=alone,
+            piece=chunk.index if alone else NOT_REPLICATED,
+        )  # fmt: skip
+
+    def reduce_between(self, chunk: Chunk) -> None:
+        """The collectors of the other hosts send what they have to the owner, which adds it."""
+        draft, owner = self.draft, self.owner(chunk)
+        here = of_output(chunk.start, chunk.size)
+        collectors = [self.collector(chunk, host) for host in range(len(self.hosts))]
+        if draft.rank not in collectors or len(collectors) == 1:
+            return
+        if draft.rank != owner:
+            self._given[chunk] = draft.send(owner, here, after=self._ready[chunk])
+            return
+        parts = {rank: draft.scratch(chunk.size) for rank in collectors if rank != owner}
+        known = self._ready[chunk]
+        for rank, part in parts.items():
+            known += draft.receive(rank, part, origin=chunk.start)
+        operands = tuple(parts.get(rank, here) for rank in collectors)
+        self._ready[chunk] = draft.reduce(here, operands, after=known, last=True, piece=chunk.index)
+
+    def return_between(self, chunk: Chunk) -> None:
+        """The owner sends the result to the collectors."""
+        collectors = [self.collector(chunk, host) for host in range(len(self.hosts))]
+        if self.draft.rank in collectors:
+            others = [rank for rank in collectors if rank != self.owner(chunk)]
+            self._return(chunk, self.owner(chunk), others)
+
+    def return_here(self, chunk: Chunk) -> None:
+        """The collector sends it to the other ranks of its host."""
+        collector = self.collector(chunk, self.host)
+        others = [rank for rank in self.hosts[self.host] if rank != collector]
+        self._return(chunk, collector, others)
+
+    def _return(self, chunk: Chunk, source: int, others: list[int]) -> None:
+        draft, result = self.draft, of_output(chunk.start, chunk.size)
+        if draft.rank == source:
+            for rank in others:
+                draft.send(rank, result, after=self._ready[chunk])
+        else:
+            given = self._given[chunk]
+            self._ready[chunk] = draft.receive(source, result, implies=given, piece=chunk.index)

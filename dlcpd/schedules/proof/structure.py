@@ -1,0 +1,112 @@
+"""The rules that one program, or two ends of one transfer, keep by themselves."""
+
+from collections.abc import Sequence
+
+from dlcpd.schedules.errors import BadSchedule
+from dlcpd.schedules.model import NOT_REPLICATED, Buffer, Program, Receive, Reduce, Send, Span, Step
+
+
+def check_structure(
+    programs: Sequence[Program], input_sizes: Sequence[int], output_sizes: Sequence[int]
+) -> None:
+    """Raises: BadSchedule."""
+    for rank, program in enumerate(programs):
+        sizes = (input_sizes[rank], output_sizes[rank], *program.scratch)
+        _check_indices(rank, program)
+        for position, step in enumerate(program.steps):
+            why = _wrong_step(position, step, sizes) or (
+                _wrong_reduce(step)
+                if isinstance(step, Reduce)
+                else _wrong_transfer(rank, step, programs)
+            )
+            if why:
+                raise BadSchedule(rank, position, step, why)
+    _check_pieces(programs)
+
+
+def _wrong_step(position: int, step: Step, sizes: Sequence[int]) -> str:
+    if not all(0 <= earlier < position for earlier in step.after):
+        return "waits for a step that does not come before it"
+    for span in _spans(step):
+        if not 0 <= span.buffer < len(sizes):
+            return f"there is no buffer {span.buffer}"
+        if span.start < 0 or span.size <= 0 or span.start + span.size > sizes[span.buffer]:
+            return f"{span} is empty or not in its buffer of {sizes[span.buffer]} B"
+    written = step.target if isinstance(step, Reduce) else step.span
+    if not isinstance(step, Send) and written.buffer == Buffer.INPUT:
+        return "INPUT is the caller's, and read only"
+    return ""
+
+
+def _wrong_reduce(step: Reduce) -> str:
+    if not step.operands:
+        return "there is nothing to reduce"
+    if any(operand.size != step.target.size for operand in step.operands):
+        return "operands and target differ in size"
+    return ""
+
+
+def _wrong_transfer(rank: int, step: Send | Receive, programs: Sequence[Program]) -> str:
+    if step.peer == rank or not 0 <= step.peer < len(programs):
+        return f"rank {step.peer} cannot be a peer of rank {rank}"
+    if step.peer not in programs[rank].peers:
+        return f"rank {step.peer} is not among the peers of the program"
+    there = programs[step.peer]
+    ends = there.receives if isinstance(step, Send) else there.sends
+    at = ends.get((rank, step.index))
+    if at is None:
+        return "its peer has no other end for it"
+    other = there.steps[at]
+    assert not isinstance(other, Reduce)  # noqa: S101  # `ends` holds none
+    if other.span.size != step.span.size or other.lossy != step.lossy:
+        return f"its other end is {other}"
+    if step.lossy and other.origin != step.origin:
+        return f"its bounds are those of byte {step.origin}, and of {other.origin} at its other end"
+    if isinstance(step, Send):
+        inside = step.span.buffer == Buffer.INPUT
+        return "only what lies in INPUT may be lossy" if step.lossy and not inside else ""
+    if not all(_is_send_to(programs[rank], implied, step.peer) for implied in step.implies):
+        return "implies a step that is no Send to the same peer"
+    return ""
+
+
+def _is_send_to(program: Program, position: int, peer: int) -> bool:
+    if not 0 <= position < len(program.steps):
+        return False
+    step = program.steps[position]
+    return isinstance(step, Send) and step.peer == peer
+
+
+def _check_indices(rank: int, program: Program) -> None:
+    """Transfers of a pair count from 0, without holes, in the order of the program."""
+    for kind in (Send, Receive):
+        counts: dict[int, int] = {}
+        for position, step in enumerate(program.steps):
+            if not isinstance(step, kind):
+                continue
+            expected = counts.get(step.peer, 0)
+            if step.index != expected:
+                why = f"transfers of a pair count from 0, here is {expected} due"
+                raise BadSchedule(rank, position, step, why)
+            counts[step.peer] = expected + 1
+
+
+def _check_pieces(programs: Sequence[Program]) -> None:
+    """Every rank has the pieces that rank 0 has, each once and of the same size."""
+    first: dict[int, int] = {}
+    for rank, program in enumerate(programs):
+        sizes: dict[int, int] = {}
+        for position, step in enumerate(program.steps):
+            if isinstance(step, Send) or step.piece == NOT_REPLICATED:
+                continue
+            if step.piece in sizes:
+                raise BadSchedule(rank, position, step, "the piece has two steps")
+            sizes[step.piece] = (step.target if isinstance(step, Reduce) else step.span).size
+        if not rank:
+            first = sizes
+        elif sizes != first:
+            raise BadSchedule(rank, -1, "its pieces", f"are {sizes}, those of rank 0 {first}")
+
+
+def _spans(step: Step) -> tuple[Span, ...]:
+    return (step.target, *step.operands) if isinstance(step, Reduce) else (step.span,)

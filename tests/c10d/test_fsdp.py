@@ -1,0 +1,56 @@
+"""Our hooks for FSDP2 over real daemons."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.c10d import fsdp_programs, programs
+from tests.c10d.worlds import over
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_exact_hooks_change_no_bit(size: int, tmp_path: Path) -> None:
+    over("dlcp", fsdp_programs.exact_hooks, size, tmp_path)
+
+
+def test_reductions_overlap_the_backward_pass_and_end_with_it(tmp_path: Path) -> None:
+    over("dlcp", fsdp_programs.overlapped, 2, tmp_path)
+
+
+def test_bounded_hooks_lose_only_where_they_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "dlcpd.toml"
+    file.write_text(
+        '[daemon]\ncontrol_address = "127.0.0.1"\n'
+        '[network]\npaths = [{ address = "127.0.0.1" }]\n[inject]\nloss = 0.05\nseed = 1\n'
+    )
+    ranks = over(
+        "dlcp", fsdp_programs.bounded_hooks, 2, tmp_path, environment={"DLCPD_CONFIG": str(file)}
+    )
+    assert sum(rank["given_up"] for rank in ranks) > 0
+    asked = ranks[0]["asked"]
+    assert asked == ranks[1]["asked"]
+    assert {mode for step, mode, *_ in asked if step <= 2} == {"exact"}
+    late = [
+        (mode, name, critical, layers) for step, mode, name, critical, layers in asked if step > 2
+    ]
+    assert {mode for mode, *_ in late} == {"exact", "bounded"}  # the embedding is too small
+    assert len({name for mode, name, *_ in late if mode == "bounded"}) == 2  # two large blocks
+    assert all(critical >= 600 * 4 for mode, _, critical, _ in late if mode == "bounded")
+    assert all(layers for *_, layers in late)
+    for name, weights in ranks[0]["weights"].items():
+        assert np.array_equal(weights, ranks[1]["weights"][name])
+
+
+def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
+    over("dlcp", fsdp_programs.refused, 2, tmp_path)
+
+
+def test_hybrid_sharding_reduces_twice(tmp_path: Path) -> None:
+    ours = over("dlcp", fsdp_programs.replicated, 4, tmp_path)
+    theirs = over("gloo", programs.hsdp, 4, tmp_path)
+    for found, expected in zip(ours, theirs, strict=True):
+        for name in expected:
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-5)

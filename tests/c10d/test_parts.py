@@ -1,0 +1,219 @@
+"""The parts of the backend that need no peers."""
+
+import threading
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.futures import Future
+
+from dlcp_client.c10d.errors import as_torch, torch_errors
+from dlcp_client.c10d.reduction import Reduction
+from dlcp_client.c10d.sessions import Member, Sessions
+from dlcp_client.c10d.solo import Solo
+from dlcp_client.c10d.staging import BYTES, copied, lent, room
+from dlcp_client.c10d.work import Work, joined
+from dlcpd.contract.errors import BadOperation, DeadlineExceeded, PeerLost, error_for
+
+
+class Operation:
+    """A transport's work, ended by the test."""
+
+    source = -1
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self._ended = threading.Event()
+        self._base: Future[None] = Future()
+
+    def end(self, error: Exception | None = None) -> None:
+        self.error = error
+        self._ended.set()
+        self._base.set_result(None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._ended.wait(timeout):
+            raise TimeoutError("not finished; it goes on")
+        if self.error:
+            raise self.error
+        return True
+
+    def done(self) -> bool:
+        return self._ended.is_set()
+
+    def get_future(self) -> "Future[Any]":
+        return self._base.then(lambda _: self.wait())
+
+
+# --- works --------------------------------------------------------------------------------
+
+
+def test_a_work_ends_with_its_last_part_and_finishes_once() -> None:
+    first, second, finished = Operation(), Operation(), []
+    work = Work([first, second], [torch.ones(1)], lambda: finished.append(1))
+    first.end()
+    assert not work.is_completed()
+    with pytest.raises(DeadlineExceeded):
+        work.wait(timedelta(milliseconds=10))
+    assert not finished
+    second.end()
+    assert work.wait()
+    assert work.wait(timedelta(0))  # PyTorch's "no limit"
+    assert work.is_success()
+    assert finished == [1]
+
+
+def test_a_future_holds_the_results_after_they_are_put_in_place() -> None:
+    part, result = Operation(), torch.zeros(1)
+    work = Work([part], [result], lambda: result.fill_(7))
+    future = work.get_future()
+    assert future is work.get_future()
+    assert not future.done()
+    part.end()
+    assert [t.item() for t in future.wait()] == [7]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_failure_is_an_error_of_the_work_and_of_its_future(count: int) -> None:
+    parts = [Operation() for _ in range(count)]
+    work = Work(parts, [], lambda: pytest.fail("a failed operation has no results"))
+    future = work.get_future()
+    for part in parts:
+        part.end(PeerLost("rank 1 is gone"))
+    with pytest.raises(PeerLost, match="rank 1 is gone"):
+        work.wait()
+    with pytest.raises(RuntimeError, match="rank 1 is gone"):
+        future.wait()
+    assert not work.is_success()
+    assert isinstance(work.exception(), PeerLost)
+
+
+def test_joined_works_finish_each_of_theirs() -> None:
+    tensors = [torch.zeros(1), torch.zeros(1)]
+    works = [Work([], [t], partial(t.add_, 1)) for t in tensors]
+    assert [t.item() for t in joined(works).get_future().wait()] == [1, 1]
+
+
+# --- errors -------------------------------------------------------------------------------
+
+
+def test_errors_are_pytorchs_and_ours_in_one() -> None:
+    with pytest.raises(dist.DistBackendError, match="gone") as caught, torch_errors():
+        raise PeerLost("gone")
+    assert isinstance(caught.value, PeerLost)
+    assert as_torch(caught.value) is caught.value
+    assert "timeout=" in str(as_torch(TimeoutError("late")))
+
+
+def test_errors_from_the_daemon_stay_those_of_the_contract() -> None:
+    as_torch(PeerLost("gone"))
+    assert type(error_for("peer_lost", "gone")) is PeerLost
+
+
+# --- staging ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64, torch.bfloat16])
+def test_dense_tensors_are_moved_where_they_are(dtype: torch.dtype) -> None:
+    tensor = torch.ones(2, 3).to(dtype)
+    buffer = lent([tensor], BYTES)
+    assert buffer.shared
+    assert buffer.flat.numel() == tensor.nbytes
+    assert not copied([tensor], BYTES).shared
+
+
+def test_others_are_copied_and_copied_back() -> None:
+    tensor = torch.zeros(3, 4).t()
+    buffer = lent([tensor], torch.float32)
+    assert not buffer.shared
+    buffer.flat.copy_(torch.arange(12.0))
+    buffer.copy_back()
+    assert torch.equal(tensor, torch.arange(12.0).view(4, 3))
+
+
+def test_lists_stand_one_after_the_other() -> None:
+    tensors = [torch.zeros(2), torch.zeros(3)]
+    buffer = room(tensors, BYTES)
+    assert buffer.sizes == buffer.uneven == (8, 12)
+    buffer.flat.view(torch.float32).copy_(torch.arange(5.0))
+    buffer.copy_back()
+    assert [t.tolist() for t in tensors] == [[0, 1], [2, 3, 4]]
+
+
+def test_small_integers_wrap_around_as_in_their_own_dtype() -> None:
+    asked = Reduction.of(dist.ReduceOp.SUM, torch.uint8)
+    tensor = torch.tensor([200], dtype=torch.uint8)
+    buffer = lent([tensor], asked.carried)
+    buffer.flat.mul_(2)
+    buffer.copy_back()
+    assert tensor.item() == 400 % 256
+
+
+def test_what_is_no_reduction_is_refused() -> None:
+    with pytest.raises(BadOperation, match="no reduction"):
+        Reduction.of("sum of squares", torch.float32)
+
+
+# --- which transport serves which group -----------------------------------------------------
+
+
+class Counted:
+    """A transport that counts."""
+
+    def __init__(self, *place: Any) -> None:
+        self.groups: list[tuple[list[int], str]] = []
+        self.closed = 0
+
+    def group(self, ranks: Any, name: str, *, timeout: float) -> Any:
+        self.groups.append((list(ranks), name))
+        if name == "bad":
+            raise PeerLost("nobody came")
+        group = Solo()
+        group.size = len(ranks)
+        return group
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def member(name: str, *ranks: int, whole: bool = False) -> Member:
+    store: Any = None
+    return Member(store, name, ranks, 0, timedelta(seconds=1), whole=whole)
+
+
+def counting() -> tuple[list[Counted], Sessions]:
+    """The transports that were connected, and who connects them."""
+    made: list[Counted] = []
+
+    def connect(*place: Any) -> Counted:
+        made.append(Counted(*place))
+        return made[-1]
+
+    return made, Sessions(connect)
+
+
+def test_groups_of_a_job_share_its_transport_until_the_last_one_ends() -> None:
+    made, sessions = counting()
+    _, end_world = sessions.open(member("0", 0, 1, 2, whole=True))
+    _, end_turned = sessions.open(member("1", 2, 0))
+    with pytest.raises(PeerLost):
+        sessions.open(member("bad", 0, 1))
+    assert [len(made), made[0].groups[1]] == [1, ([2, 0], "1")]
+    end_world(True)
+    ended = [made[0].closed]
+    end_turned(True)
+    assert [*ended, made[0].closed] == [0, 1]
+    sessions.open(member("0", 0, 1, 2, whole=True))
+    assert len(made) == 2
+
+
+def test_where_the_job_has_another_backend_groups_of_the_same_ranks_share_one() -> None:
+    made, sessions = counting()
+    for ranks in ((4, 6), (4, 6), (6, 4)):
+        sessions.open(member("g", *ranks))
+    assert [m.groups for m in made] == [[([0, 1], "g")] * 2, [([0, 1], "g")]]
+    sessions.open(member("alone", 4))
+    assert len(made) == 2

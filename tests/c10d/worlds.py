@@ -1,0 +1,131 @@
+"""Worlds of real processes: the same program on every rank, over Gloo and over dlcp."""
+
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+import dlcp_client
+from tests.c10d.gloo_transport import GlooTransport
+
+LIMIT: Final = 90.0  # seconds for a world to end; a program takes a few on a free machine
+TIMEOUT: Final = timedelta(seconds=30)  # of process groups, unless a program sets another
+
+# Ranks fork from a server that has imported everything and run nothing: a fork of pytest itself
+# would copy locks of threads that it does not copy.
+_CONTEXT: Final = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(
+    ["tests.c10d.collectives", "tests.c10d.failures", "tests.c10d.programs"]
+)
+
+Program = Callable[..., Any]
+_kept: list[Any] = []
+
+
+@contextmanager
+def job(backend: str, store: str, rank: int, size: int, **options: Any) -> Iterator[None]:
+    """A process group over `backend`: "gloo", "dlcp", or "stand-in" for dlcp over Gloo."""
+    os.environ["MASTER_ADDR"] = "localhost"
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    connect = GlooTransport if backend == "stand-in" else dlcp_client.c10d.connect_session
+    dlcp_client.c10d.register(connect)
+    name = "gloo" if backend == "gloo" else "dlcp"
+    given = {"timeout": TIMEOUT} | options
+    dist.init_process_group(name, f"file://{store}", rank=rank, world_size=size, **given)
+    # Gloo's threads may hold the last reference to a group, whose end would then join themselves.
+    _kept.append(dist.group.WORLD)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def on_each_rank(
+    program: Program, size: int, *arguments: Any, dying: frozenset[int] = frozenset()
+) -> list[Any]:
+    """program(rank, size, *arguments) in a process per rank; what they return, by rank.
+
+    `dying`: ranks that are to end without returning.
+
+    Raises: AssertionError with the ranks' tracebacks, or naming those that did not end.
+    """
+    pipes = [_CONTEXT.Pipe(duplex=False) for _ in range(size)]
+    ranks = [
+        _CONTEXT.Process(target=_rank, args=(pipe[1], program, rank, size, *arguments))
+        for rank, pipe in enumerate(pipes)
+    ]
+    try:
+        for process in ranks:
+            process.start()
+        for _, theirs in pipes:
+            theirs.close()
+        results = _results([ours for ours, _ in pipes], monotonic() + LIMIT)
+    finally:
+        for process in ranks:
+            process.kill()
+            process.join()
+    failed = {rank: said for rank, (fine, said) in enumerate(results) if fine == (rank in dying)}
+    assert not failed, "\n".join(f"rank {rank}: {said}" for rank, said in failed.items())
+    return [value for _, value in results]
+
+
+def over(
+    backend: str,
+    program: Program,
+    size: int,
+    folder: Path,
+    *arguments: Any,
+    dying: frozenset[int] = frozenset(),
+    environment: dict[str, str] | None = None,
+) -> list[Any]:
+    """program(rank, size, *arguments) in a job over one backend; what the ranks return."""
+    place = (backend, str(folder / f"store-{backend}"), environment or {})
+    return on_each_rank(_in_job, size, place, program, *arguments, dying=dying)
+
+
+def _in_job(
+    rank: int, size: int, place: tuple[str, str, dict[str, str]], program: Program, *arguments: Any
+) -> Any:
+    backend, store, environment = place
+    os.environ.update(environment)
+    with job(backend, store, rank, size):
+        return program(rank, size, *arguments)
+
+
+def _rank(pipe: Connection, program: Program, rank: int, size: int, *arguments: Any) -> None:
+    try:
+        pipe.send((True, program(rank, size, *arguments)))
+    except BaseException:
+        pipe.send((False, traceback.format_exc()))
+    pipe.close()
+
+
+def _results(pipes: list[Any], deadline: float) -> list[tuple[bool, Any]]:
+    results: dict[int, tuple[bool, Any]] = {}
+    while len(results) < len(pipes):
+        missing = [pipe for rank, pipe in enumerate(pipes) if rank not in results]
+        ready = wait(missing, max(0.0, deadline - monotonic()))
+        if not ready:
+            break
+        for pipe in ready:
+            results[pipes.index(pipe)] = _received(pipe)
+    late = (False, f"did not end within {LIMIT:g} s")
+    return [results.get(rank, late) for rank in range(len(pipes))]
+
+
+def _received(pipe: Any) -> tuple[bool, Any]:
+    try:
+        fine, value = pipe.recv()
+    except EOFError:
+        return False, "ended without a word"
+    return fine, value

@@ -1,0 +1,145 @@
+"""`dlcpctl lab`: a fabric made, used, made worse and removed by commands of their own."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlcp_lab.emulation import Plan
+from dlcp_lab.emulation.namespaces import cleanup, namespaces
+from dlcp_lab.lab import labs
+from dlcpd.ctl import main as command
+
+NAME = f"t{os.getpid()}"
+PREFIX = f"dlcpd-lab-{NAME}"
+SMALL = ("--hosts", "2", "--leaves", "2", "--spines", "2", "--rate", "100mbit")
+
+
+def lab(action: str, *words: str) -> int:
+    return command.main(["lab", action, "--name", NAME, *words])
+
+
+def document(tmp_path: Path, action: str, *words: str) -> Any:
+    assert lab(action, "--json", str(tmp_path / "document"), *words) == command.OK
+    return json.loads((tmp_path / "document").read_text())
+
+
+@pytest.fixture
+def made() -> Iterator[None]:
+    assert lab("up", *SMALL) == command.OK
+    yield
+    labs.down(NAME)
+
+
+@pytest.mark.netns
+@pytest.mark.usefixtures("made")
+class TestMade:
+    def test_it_stays_and_is_described(self, tmp_path: Path) -> None:
+        assert not any(name.startswith(PREFIX) for name in cleanup())
+        [found] = document(tmp_path, "status")
+        assert found["hosts"][1] == {
+            "host": 1, "namespace": f"{PREFIX}-h1", "addresses": ["10.77.1.2"],
+        }  # fmt: skip
+        links = {link["direction"]: link for link in found["links"]}
+        assert links["l0:h0"]["rate"] == links["l0:s1"]["rate"] == "100mbit"
+        assert links["l0:h0"]["cut"] == "no"
+
+    def test_its_tables_are_for_people(self, capsys: pytest.CaptureFixture[str]) -> None:
+        lab("limit", "l0:s1", "10mbit")
+        lab("lose", "5%", "--burst-length", "4")
+        capsys.readouterr()
+        assert lab("status") == command.OK
+        shown = capsys.readouterr().out
+        assert f"{PREFIX}-h0  10.77.0.2" in shown
+        [line] = [line for line in shown.splitlines() if line.startswith("l0:s1")]
+        assert line.split()[1:4] == ["10mbit", "0.05", "burst_loss"]
+
+    def test_ranks_run_with_their_place_and_the_first_failure_counts(self, tmp_path: Path) -> None:
+        place = 'echo "$WORLD_SIZE $MASTER_ADDR $HOST_ADDRESS" > $0/$RANK'
+        assert lab("run", "--", "sh", "-c", place, str(tmp_path)) == 0
+        assert (tmp_path / "0").read_text() == "2 10.77.0.2 10.77.0.2\n"
+        assert (tmp_path / "1").read_text() == "2 10.77.0.2 10.77.1.2\n"
+        assert lab("run", "--", "sh", "-c", "test $RANK = 0 || exit 7") == 7
+
+    def test_one_host_runs_what_is_for_it_alone(self, tmp_path: Path) -> None:
+        say = ("sh", "-c", "echo $RANK >> $0/ran", str(tmp_path))
+        assert lab("run", "--host", "1", "--", *say) == 0
+        assert (tmp_path / "ran").read_text() == "1\n"
+        assert lab("run", "--host", "0", "--", "sh", "-c", "kill -9 $$") == 137
+
+    def test_what_was_changed_is_remembered(self, tmp_path: Path) -> None:
+        lab("cut", "l0-s0")
+        changed = document(tmp_path, "limit", "h0-l0", "10mbit")
+        links = {link["direction"]: link for link in changed["links"]}
+        assert links["l0:s0"]["cut"] == links["s0:l0"]["cut"] == "clean"
+        assert links["h0:l0"]["rate"] == links["l0:h0"]["rate"] == "10mbit"
+        restored = document(tmp_path, "restore")
+        assert {link["cut"] for link in restored["links"]} == {"no"}
+
+    def test_down_ends_what_runs_inside(self) -> None:
+        child = labs.load(NAME).run(0, ["sleep", "300"])
+        assert lab("down") == command.OK
+        assert child.wait(10) != 0
+        assert namespaces(PREFIX) == []
+        assert NAME not in labs.names()
+
+    def test_it_is_not_made_twice(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert lab("up") == command.USAGE
+        assert f"dlcpctl lab down --name {NAME}" in capsys.readouterr().err
+        assert namespaces(PREFIX)
+
+    def test_a_link_that_is_not_there_is_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert lab("cut", "l0-s7") == command.USAGE
+        assert "no link 'l0-s7'" in capsys.readouterr().err
+
+    def test_what_a_crash_left_goes_down_too(self) -> None:
+        (labs.FOLDER / f"{NAME}.json").unlink()
+        assert NAME in labs.names()
+        assert lab("down") == command.OK
+        assert namespaces(PREFIX) == []
+
+    def test_a_broken_state_says_so(self, capsys: pytest.CaptureFixture[str]) -> None:
+        (labs.FOLDER / f"{NAME}.json").write_text("{}")
+        assert lab("status") == command.USAGE
+        assert "take the lab down and up again" in capsys.readouterr().err
+
+
+@pytest.mark.netns
+def test_a_failure_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labs, "_store", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        labs.up(NAME, Plan())
+    left = namespaces(PREFIX)
+    labs.down(NAME)
+    assert left == []
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("status --name nowhere", "no lab 'nowhere'; there are:"),
+        ("run --name nowhere -- true", "no lab 'nowhere'"),
+        ("up --name ../etc", "a name is 1..16 of a-z and 0-9"),
+        ("status --name ../etc", "a name is 1..16"),
+        ("down --name a-b", "a name is 1..16"),
+        ("run", "give a program after --"),
+        ("up --leaves 2", "spines 0: need 1"),
+        ("up --rate fast", "rate 'fast'"),
+    ],
+)
+def test_wishes_that_cannot_be(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["lab", *words.split()]) == command.USAGE
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["up", "down", "run -- true", "cut l0-s0"])
+def test_without_the_rights_the_reason_is_named(
+    action: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert command.main(["lab", *action.split()]) == command.USAGE
+    assert "no emulated fabric here: ip, tc, nft, ethtool not found" in capsys.readouterr().err

@@ -1,0 +1,98 @@
+"""What is typed wrong: exit code 2 and a line that says what to write instead."""
+
+import sys
+
+import pytest
+
+from dlcpd.ctl import main as command
+from dlcpd.ctl.arguments import parser
+from dlcpd.ctl.extensions import installed
+from tests.ctl.without import ABSENT, dlcpctl_without
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("bench", "OPERATION"),
+        ("bench all-reduce --sizes 4X", "'4X' is no size"),
+        ("bench all-reduce --sizes 4K,,1M", "is no size"),
+        ("bench all-reduce --hosts 1", "2..64"),
+        ("bench all-reduce --dtype int8", "invalid choice"),
+        ("bench all-reduce --mode lossy", "invalid choice"),
+        ("bench all-reduce --max-loss 0", "above 0"),
+        ("bench all-reduce --max-loss 0.6", "up to 0.5"),
+        ("bench all-reduce --repeat 0", "1..100000"),
+        ("bench all-reduce --loss 0.95", "at most 0.9"),
+        ("bench all-reduce --switch 1gbit --netns a=10.0.0.1", "not allowed with"),
+        ("bench all-reduce --switch-loss 2", "no fraction"),
+        ("bench step --models vgg19", "'vgg19': choose from vgg16"),
+        ("bench step --scale 0", "above 0"),
+        ("bench step --ratio 11", "0.1 to 10"),
+        ("bench training --seeds 0", "1..100"),
+        ("bench training --share 2", "no fraction"),
+        ("verify --hosts 9", "2..8"),
+        ("verify --loss 1.5", "no fraction"),
+        ("verify --seed -1", "no whole number"),
+        ("demo --fast", "unrecognized"),
+        ("lab", "ACTION"),
+        ("lab up --hosts 251", "1..250"),
+        ("lab up --loss 2", "no fraction"),
+        ("lab cut", "LINK"),
+        ("lab limit l0-s0", "RATE"),
+        ("lab lose much", "no fraction"),
+        ("demo --qui", "unrecognized"),  # no abbreviations: they break when options are added
+    ],
+)
+def test_usage_errors(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(line.split())
+    assert ended.value.code == command.USAGE
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("bench all-reduce --result-only", "needs --arena"),
+        ("bench all-reduce --mode bounded --op max", "sum or avg"),
+        ("bench all-reduce --dtype int32 --op avg", "rounds"),
+        ("bench all-reduce --set windo=1", "did you mean window"),
+        ("bench all-reduce --set window=1", "--set: [network] window"),
+        ("bench all-reduce --netns nonsense --netns a=10.0.0.1", "NAMESPACE=ADDRESS"),
+        ("bench all-reduce --netns a=10.0.0.1", "at least two"),
+        ("bench step --rate fast", "--rate: rate 'fast': write it as"),
+        ("bench step --set entropi=8", "did you mean entropy"),
+    ],
+)
+def test_wishes_that_do_not_fit_together(
+    line: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(line.split()) == command.USAGE
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_defaults_of_bench() -> None:
+    options = parser({}, installed()).parse_args(["bench", "all-reduce"])
+    assert options.sizes == [4 << 10, 1 << 20, 16 << 20, 64 << 20]
+    assert (options.mode, options.against, options.arena) == ("exact", "gloo", False)
+
+
+@pytest.mark.parametrize(
+    ("line", "lacks", "advice"),
+    [
+        ("demo", "torch and scikit-learn", "'dlcpd[client,demo]'"),
+        ("bench training", "torch and scikit-learn", "'dlcpd[client,demo]'"),
+        ("verify", "torch", "'dlcpd[client]'"),
+        ("bench all-reduce", "torch", "'dlcpd[client]'"),
+        ("bench spray", "torch", "'dlcpd[client]'"),
+    ],
+)
+def test_what_is_not_installed_is_named_with_the_way_to_get_it(
+    line: str, lacks: str, advice: str
+) -> None:
+    done = dlcpctl_without(ABSENT, *line.split())
+    assert done.returncode == command.USAGE
+    needs = f"dlcpctl: {line} needs {lacks}, which {sys.executable} does not have"
+    assert done.stderr == f"{needs}: pip install {advice}\n"

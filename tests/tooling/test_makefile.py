@@ -1,0 +1,41 @@
+"""What `make` would do, where nothing is installed yet and after each installation."""
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What a target looks at, without .venv."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    return tmp_path
+
+
+def commands(checkout: Path, target: str) -> str:
+    done = subprocess.run(
+        ["make", "--dry-run", target], capture_output=True, text=True, check=True, cwd=checkout
+    )
+    return done.stdout
+
+
+def test_the_demo_installs_what_it_needs_and_no_more(checkout: Path) -> None:
+    planned = commands(checkout, "demo")
+    assert planned.count("pip install") == 1
+    assert "-e '.[demo]'" in planned
+    assert planned.rstrip().endswith("dlcpctl demo")
+
+
+def test_the_tests_install_all_even_after_the_demo(checkout: Path) -> None:
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv" / ".installed-for-the-demo").touch()
+    assert "pip install" not in commands(checkout, "demo")
+    planned = commands(checkout, "test")
+    assert "-e '.[client,demo,dev," in planned
+    # Then the demo has what it needs as well.
+    assert "touch .venv/.installed-for-the-demo .venv/.installed" in planned
