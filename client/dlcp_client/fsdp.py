@@ -168,7 +168,7 @@ class Reduce(ReduceScatter):
         rules, parameters = self._registration.rules, self._shard.fsdp_params
         sizes = [p.padded_sharded_param_size.numel() * gradients.itemsize for p in parameters]
         if sum(sizes) * self._registration.group.size != gradients.nbytes:
-            return Terms(rules.exact, "", [], [])  # not all parameters have a gradient
+            return Terms(rules.exact, "", [], [], 1.0)  # not all parameters have a gradient
         placed, start = [], 0
         for _ in range(self._registration.group.size):
             for parameter, size in zip(parameters, sizes, strict=True):

@@ -11,10 +11,10 @@ from dlcpd.contract.errors import OperationAborted, SessionClosed, TooMany
 from dlcpd.core.mailbox import ANY
 from dlcpd.core.session import MAX_OPEN
 from dlcpd.core.stream import MAX_AHEAD
-from dlcpd.schedules.all_to_all import all_to_all
-from dlcpd.schedules.barrier import barrier
+from dlcpd.schedules.builders.all_to_all import all_to_all
+from dlcpd.schedules.builders.barrier import barrier
+from dlcpd.schedules.builders.point_to_point import receive, send
 from dlcpd.schedules.model import Program
-from dlcpd.schedules.point_to_point import receive, send
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw, rank_ordered
 

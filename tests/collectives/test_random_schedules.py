@@ -6,7 +6,7 @@ import pytest
 from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.numerics.elements import STORAGE
-from dlcpd.schedules.interpreter import interpret
+from dlcpd.schedules.proof.interpreter import interpret
 from tests.schedules.random_schedules import RandomSchedule, random_schedule
 from tests.sim.network import Link, SimNetwork
 

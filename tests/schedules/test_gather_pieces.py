@@ -2,8 +2,8 @@
 
 import pytest
 
+from dlcpd.schedules.builders.gather import all_gather
 from dlcpd.schedules.draft import LONGEST
-from dlcpd.schedules.gather import all_gather
 from dlcpd.schedules.model import NOT_REPLICATED, Receive, Reduce, Span
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dlcpd.ctl.reference import DTYPES
+from dlcp_lab.ranks.reference import DTYPES
 
 # Around one element, one cache line, one segment of float32 (352), and a size that divides nothing.
 SMALL: Final = (1, 3, 63, 64, 351, 352, 353, 100_003)
