@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dlcpd.collectives.execution import Execution
+from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules.proof.interpreter import interpret
 from tests.schedules.random_schedules import RandomSchedule, random_schedule
@@ -23,10 +24,32 @@ CASES = [
 ]
 
 
+class WatchedPool(ScratchPool):
+    """Knows which of its buffers are out, and that each comes back once."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.out: list[np.ndarray] = []
+
+    def take(self, size: int) -> np.ndarray:
+        buffer = super().take(size)
+        assert not any(np.shares_memory(buffer, other) for other in self.out)
+        self.out.append(buffer)
+        return buffer
+
+    def give(self, buffer: np.ndarray) -> None:
+        held = [other for other in self.out if other is not buffer]
+        assert len(held) == len(self.out) - 1
+        self.out = held
+        super().give(buffer)
+
+
 def network(seed: int) -> SimNetwork:
     """Of two to five ranks; scratch memory is larger than some buffers, smaller than others."""
     link = NETWORKS[seed % len(NETWORKS)]
-    return SimNetwork(2 + seed % 4, link, seed=seed, segment_size=64, paths=1 + seed // 7 % 2)
+    net = SimNetwork(2 + seed % 4, link, seed=seed, segment_size=64, paths=1 + seed // 7 % 2)
+    net.scratch[:] = [WatchedPool(pool.size) for pool in net.scratch]
+    return net
 
 
 def submit(
@@ -76,6 +99,9 @@ def assert_nothing_left(net: SimNetwork, rank: int, operation: Execution) -> Non
     assert session.broken is None
     assert net.endpoints[rank].next_timeout() is None
     assert not operation._buffers  # noqa: SLF001
+    pool = net.scratch[rank]
+    assert isinstance(pool, WatchedPool)
+    assert not pool.out
     assert not operation._staged  # noqa: SLF001
     for flow in session.flows.values():
         assert not flow._senders  # noqa: SLF001
