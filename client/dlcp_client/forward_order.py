@@ -9,7 +9,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from dlcpd.contract.policy import LossPolicy
 
-from .session import Session
+from .group import Group
 
 # By the bytes that the forward pass has needed before a parameter's first use: its gradient is
 # waited for in that order. Thirds, so that no class is everything: equal to all is equal to none.
@@ -44,16 +44,16 @@ class ForwardOrder:
             self._classes = thirds(in_order(self._parameters, self._first_use))
         return self._classes[id(parameter)]
 
-    def agree(self, session: Session, policy: LossPolicy) -> None:
-        """Take rank 0's classes over. Every rank calls it after its first forward pass.
+    def agree(self, group: Group, policy: LossPolicy) -> None:
+        """Take over those of its rank 0. All of `group` call it after their first forward pass.
 
         Raises: what ended the operation that carries them.
         """
         own = [CLASSES.index(self.class_of(p)) for p in self._parameters]
-        if session.world_size == 1:
+        if group.size == 1:
             return
-        shared = torch.tensor(own, dtype=torch.int32) * (session.rank == 0)
-        session.all_reduce(shared, "sum", policy=policy).wait()
+        shared = torch.tensor(own, dtype=torch.int32) * (group.rank == 0)
+        group.all_reduce(shared, "sum", policy=policy).wait()
         found = zip(self._parameters, shared.tolist(), strict=True)
         self._classes = {id(p): CLASSES[number] for p, number in found}
 

@@ -4,16 +4,16 @@
 complete in any case.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.amp import GradScaler
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
-from dlcpd.contract.errors import BadConfig, BadPolicy
+from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 from .buckets import Placed
@@ -31,9 +31,8 @@ DEFAULT_WARMUP: Final = 10  # steps; early gradients are large and change direct
 class Registration:
     """What `register` did, and the reductions of the backward pass that is under way."""
 
-    def __init__(self, model: nn.Module, group: Group, policy: LossPolicy, warmup: int) -> None:
-        self.group = group
-        self.rules = Rules(model, policy, warmup)
+    def __init__(self, group: Group, rules: Rules) -> None:
+        self.group, self.rules = group, rules
         self._open: list[Work] = []
         self._in_backward = False
 
@@ -51,7 +50,7 @@ class Registration:
         """A reduction of a backward pass; the first one begins a step."""
         if not self._in_backward:
             self._in_backward = True
-            self.rules.step += 1
+            self.rules.begin_step(self.group)
             torch.autograd.Variable._execution_engine.queue_callback(self.finish)  # noqa: SLF001
 
     def add(self, work: Work) -> None:
@@ -71,7 +70,11 @@ class Registration:
 
 
 def register(
-    model: nn.Module, policy: LossPolicy = EXACT, *, warmup_steps: int = DEFAULT_WARMUP
+    model: nn.Module,
+    policy: LossPolicy = EXACT,
+    *,
+    warmup_steps: int = DEFAULT_WARMUP,
+    scaler: GradScaler | None = None,
 ) -> Registration:
     """Reduce the gradients of `model` by `policy` from now on. Every rank calls it.
 
@@ -80,45 +83,39 @@ def register(
         policy: what may be lost. Norms, biases and embeddings never are, nor what is smaller
             than 1 MiB, nor a step in which a parameter of the block has no gradient.
         warmup_steps: exact steps before a bounded policy counts, at least 2.
+        scaler: the GradScaler of the training, if it has one: as of `ddp.register`.
 
     backward() returns when all gradients are there. Until then the reductions of several blocks
     are under way together, and with the computation.
 
-    Raises: BadConfig, BadPolicy. An error during training comes out of backward().
+    Raises: BadConfig, BadPolicy. An error during training comes out of backward(): a DlcpError.
     """
-    if not isinstance(policy, LossPolicy):
-        raise BadPolicy(f"policy {policy!r}: use dlcp_client.exact() or dlcp_client.bounded(0.01)")
     if not isinstance(model, FSDPModule):
         raise BadConfig(f"{type(model).__name__} is not sharded: call fully_shard(model) first")
     blocks = [module for module in model.modules() if isinstance(module, FSDPModule)]
     shards = [shard for block in blocks for shard in _shards(block)]
-    registration = Registration(model, _group_of(shards), policy, warmup_steps)
+    group = _group_of(shards)
+    registration = Registration(group, Rules(model, policy, warmup_steps, scaler))
     for block in blocks:
         for shard in _shards(block):
             block.set_custom_reduce_scatter(Reduce(registration, shard))
-            block.set_custom_all_gather(Gather(registration.group))
+            block.set_custom_all_gather(Gather(group))
     return registration
 
 
-@dataclass(frozen=True, slots=True)
-class Arena:
-    """Memory that the daemon shares: what lies there is not copied."""
+class InArena:
+    """Buffers for a collective, in memory that the daemon shares: what lies there is not copied."""
 
-    group: Group
+    def __init__(self, group: Group) -> None:
+        self.group = group
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """FSDP asks for the buffers of a collective."""
+        """FSDP asks for them. Raises: ArenaFull."""
         return self.group.session.empty(tuple(size), dtype, wait=EXACT.deadline)
 
 
-class Gather(AllGather):
-    """The complete gather of weights, in the arena."""
-
-    def __init__(self, group: Group) -> None:
-        self._arena = Arena(group)
-
-    def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        return self._arena.allocate(size, dtype=dtype, device=device)
+class Gather(InArena, AllGather):
+    """The complete gather of weights."""
 
     def __call__(
         self,
@@ -127,19 +124,16 @@ class Gather(AllGather):
         group: dist.ProcessGroup,
         async_op: bool = False,
     ) -> Any:
-        return dist.all_gather_into_tensor(output_tensor, input_tensor, group, async_op)
+        return dist.all_gather_single(output_tensor, input_tensor, group, async_op)
 
 
-class Reduce(ReduceScatter):
+class Reduce(InArena, ReduceScatter):
     """The reduction of one block's gradients."""
 
     def __init__(self, registration: Registration, shard: Any) -> None:
         """`shard`: FSDP's record of the block's parameters."""
+        super().__init__(registration.group)
         self._registration, self._shard = registration, shard
-        self._arena = Arena(registration.group)
-
-    def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        return self._arena.allocate(size, dtype=dtype, device=device)
 
     def __call__(
         self,
@@ -155,7 +149,7 @@ class Reduce(ReduceScatter):
             asked = Reduction.of(op, input_tensor.dtype)
             asked.scale(input_tensor)
             terms = self._terms(input_tensor)
-            work = self._registration.group.reduce_scatter(
+            work = self.group.reduce_scatter(
                 output_tensor, input_tensor, asked.op, **terms.keywords()
             )
             if self._only_viewed(output_tensor, asked.op):
@@ -167,10 +161,10 @@ class Reduce(ReduceScatter):
         """FSDP lays gradients out as one row per rank, each with a part of every parameter."""
         rules, parameters = self._registration.rules, self._shard.fsdp_params
         sizes = [p.padded_sharded_param_size.numel() * gradients.itemsize for p in parameters]
-        if sum(sizes) * self._registration.group.size != gradients.nbytes:
+        if sum(sizes) * self.group.size != gradients.nbytes:
             return Terms(rules.exact, "", [], [], 1.0)  # not all parameters have a gradient
         placed, start = [], 0
-        for _ in range(self._registration.group.size):
+        for _ in range(self.group.size):
             for parameter, size in zip(parameters, sizes, strict=True):
                 if size:
                     placed.append(Placed(parameter.sharded_param, gradients, start, start + size))

@@ -15,6 +15,7 @@ from dlcpd.contract.policy import LossPolicy, checked
 from .buckets import Placed
 from .critical import bucket_name, critical_parameters
 from .forward_order import ForwardOrder
+from .group import Group
 from .layers import Layer
 from .requests import Range
 from .session import Session
@@ -69,16 +70,19 @@ class Rules:
         self._order = ForwardOrder(model)
 
     def begin(self, bucket: GradBucket, session: Session) -> None:
-        """A bucket is ready; the first one begins a step.
+        """A bucket is ready; the first one begins a step. Raises: as `begin_step`."""
+        if not bucket.index():
+            self.begin_step(session.world)
 
-        The first step's waits for rank 0, whose forward order gives the classes on all ranks:
+    def begin_step(self, group: Group) -> None:
+        """A backward pass begins, on all ranks of `group`.
+
+        The first one waits for its rank 0, whose forward order gives the classes on all ranks:
         branches may run in another order on each. Raises: what ended that operation.
         """
-        if bucket.index():
-            return
         self.step += 1
         if self.step == 1 and self.policy.traffic_class == UNCLASSED:
-            self._order.agree(session, self.exact)
+            self._order.agree(group, self.exact)
 
     def policy_now(self, size: int) -> LossPolicy:
         """The policy for `size` bytes in this step."""

@@ -1,5 +1,6 @@
 """What one rank does with our hooks for FSDP2."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,24 @@ def overlapped(rank: int, size: int) -> None:
     step(net, rank, 1, accumulate=True)
     assert len(left_open) == 3  # sums are read at once
     assert handle.step == 2
+
+
+def _note_gradient(found: list[Any], parameter: Any) -> None:
+    found.append(parameter.grad.to_local().clone())
+
+
+def seen_by_hooks(rank: int, size: int) -> None:
+    """A hook on a parameter sees the gradient that FSDP2 computes without our hooks."""
+    seen: list[list[Any]] = [[], []]
+    for net, found in zip((large(size), large(size)), seen, strict=True):
+        if found is seen[1]:
+            fsdp.register(net, exact())
+        for parameter in net.parameters():
+            watched: Any = parameter
+            watched.register_post_accumulate_grad_hook(partial(_note_gradient, found))
+        step(net, rank, 0)
+    assert len(seen[0]) == 9
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
 
 
 def bounded_hooks(rank: int, size: int) -> dict[str, Any]:

@@ -18,6 +18,10 @@ def test_reductions_overlap_the_backward_pass_and_end_with_it(tmp_path: Path) ->
     over("dlcp", fsdp_programs.overlapped, 2, tmp_path)
 
 
+def test_hooks_on_parameters_see_whole_gradients(tmp_path: Path) -> None:
+    over("dlcp", fsdp_programs.seen_by_hooks, 2, tmp_path)
+
+
 def test_bounded_hooks_lose_only_where_they_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

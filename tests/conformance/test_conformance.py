@@ -7,17 +7,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 110  # seconds; 20 on a free machine
+LIMIT = 240  # seconds; 40 on a free machine
 
 # One of each kind that the suite runs for a backend whose name it does not know.
 FAST = (
     "test_DistributedDataParallelCPU_grad_is_view", "test_all_gather",
-    "test_all_gather_coalesced_simple", "test_all_gather_object_default_pg",
-    "test_all_reduce_full_group_max", "test_all_reduce_sum_async", "test_all_reduce_sum_complex",
-    "test_barrier_full_group", "test_broadcast", "test_ddp_create_graph",
-    "test_ddp_logging_data_cpu", "test_destroy_group", "test_gather", "test_isend",
-    "test_isend_torch_profiler", "test_reduce_product", "test_scatter",
-    "test_send_recv_any_source", "test_send_recv_with_tag", "test_static_graph_api_cpu",
+    "test_all_gather_object_default_pg", "test_all_reduce_sum_complex", "test_barrier_full_group",
+    "test_broadcast", "test_ddp_create_graph", "test_destroy_group", "test_gather", "test_isend",
+    "test_reduce_product", "test_scatter", "test_send_recv_any_source", "test_send_recv_with_tag",
 )  # fmt: skip
 
 

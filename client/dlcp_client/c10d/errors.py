@@ -23,8 +23,8 @@ def as_torch(error: Exception) -> DlcpError:
         return error
     kind = type(error) if isinstance(error, DlcpError) else DeadlineExceeded
     text = str(error)
-    if kind is DeadlineExceeded:
-        text += "; the timeout of the process group or of this call is over: see timeout= there"
+    if kind is DeadlineExceeded or "deadline" in text:
+        text += " (in torch.distributed: timeout= of the process group or of the call)"
     made = DlcpError.__new__(_twin(cast("Hashable", kind)))
     Exception.__init__(made, text)
     return made
