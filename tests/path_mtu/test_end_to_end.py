@@ -6,7 +6,7 @@ import pytest
 
 from dlcp_client import DlcpError
 from dlcpd.core.path_mtu import MAX_SEGMENT, segment_within
-from tests.path_mtu.daemons import Hosts, hosts, until
+from tests.path_mtu.daemons import hosts, until
 from tests.path_mtu.network import network
 
 pytestmark = pytest.mark.netns
@@ -108,17 +108,12 @@ def test_below_the_least_mtu_it_works_and_the_log_says_what_is_wrong(tmp_path: P
 
 
 def test_where_hardly_anything_passes_the_error_says_why(tmp_path: Path) -> None:
-    """Too small a path even for pieces."""
+    """Too small a path even for pieces: who joins hears it, or the first operation."""
     with network(1500, 1500) as net:
         net.drop_longer(300)
-        with hosts(net, tmp_path) as both:
-            _fails_and_says_why(both)
-
-
-def _fails_and_says_why(both: Hosts) -> None:
-    until(lambda: "path_mtu_too_small" in both.log(0), "the log tells")
-    with pytest.raises(DlcpError) as caught:
-        both.all_reduce(SIZE, deadline=3.0)
+        with pytest.raises(DlcpError) as caught, hosts(net, tmp_path) as both:
+            until(lambda: "path_mtu_too_small" in both.log(0), "the log tells")
+            both.all_reduce(SIZE, deadline=3.0)
     text = str(caught.value)
     assert "path MTU below 1,280 between host-a and host-b" in text or (
         "path MTU below 1,280 between host-b and host-a" in text
