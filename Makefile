@@ -43,16 +43,12 @@ e2e-switch: $(STAMP)
 	$(BIN)/pytest -v -n auto --dist worksteal tests/switches $(addprefix --ignore=,$(TRAFFIC_TESTS))
 	$(BIN)/pytest -v $(TRAFFIC_TESTS)
 
-<<<<<<< HEAD
 # PyTorch's own distributed suite over the c10d backend; pytest runs some of it as well.
 conformance: $(STAMP)
 	$(BIN)/python -m tests.conformance.run --ranks 2
 	$(BIN)/python -m tests.conformance.run --ranks 3
 
-demo: $(STAMP)
-=======
 demo: $(DEMO_STAMP)
->>>>>>> main
 	$(BIN)/dlcpctl demo
 
 lint: $(STAMP)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dlcpd.contract.errors import BadTensor, SessionClosed
+from dlcpd.contract.errors import BadPolicy, BadTensor, SessionClosed
 from dlcpd.contract.messages import CloseGroup
 from dlcpd.contract.policy import EXACT, LossPolicy
 
@@ -73,14 +73,14 @@ class Group:
         self, tensor: torch.Tensor, root: int, op: Any = "sum", *, policy: LossPolicy = EXACT
     ) -> Work:
         """Reduce `tensor` over all ranks into that of `root`; the others keep theirs."""
-        asked = request(tensor, op, policy)
+        asked = _exactly(tensor, policy, op)
         output = tensor if self.rank == root else NOWHERE.to(tensor.dtype)
         return self._run(Call("reduce", root), output, tensor, asked)
 
     def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy = EXACT) -> Work:
         """Copy the `tensor` of `root` into that of every rank."""
         call = Call("broadcast", root, reads=self.rank == root)
-        return self._run(call, tensor, tensor, request(tensor, "sum", policy))
+        return self._run(call, tensor, tensor, _exactly(tensor, policy))
 
     def all_gather(
         self, output: torch.Tensor, input: torch.Tensor, sizes: Sequence[int] | None = None,
@@ -89,14 +89,14 @@ class Group:
         """Every rank's `input`, by rank, in `output`; `sizes` in elements, if they differ."""
         rows = [(input.numel(), size) for size in sizes or ()]
         call = Call("all_gather", sizes=rows)
-        return self._run(call, output, input, request(input, "sum", policy))
+        return self._run(call, output, input, _exactly(input, policy))
 
     def gather(
         self, output: torch.Tensor | None, input: torch.Tensor, root: int,
         *, policy: LossPolicy = EXACT,
     ) -> Work:  # fmt: skip
         """Every rank's `input`, by rank, in the `output` of `root`; all of one size."""
-        asked = request(input, "sum", policy)
+        asked = _exactly(input, policy)
         return self._run(Call("gather", root), _or_nowhere(output, input), input, asked)
 
     def scatter(
@@ -104,7 +104,7 @@ class Group:
         *, policy: LossPolicy = EXACT,
     ) -> Work:  # fmt: skip
         """Part r of the `input` of `root` in the `output` of rank r; all of one size."""
-        asked = request(output, "sum", policy)
+        asked = _exactly(output, policy)
         return self._run(Call("scatter", root), output, _or_nowhere(input, output), asked)
 
     def reduce_scatter(  # noqa: PLR0913  # all but the first four by keyword
@@ -136,20 +136,24 @@ class Group:
         elements, if parts differ."""
         out_parts = output_splits or self._even(output)
         in_parts = input_splits or self._even(input)
+        if len(out_parts) != len(in_parts):
+            raise BadTensor(
+                f"all_to_all: {len(in_parts)} input splits, {len(out_parts)} output splits"
+            )
         rows = list(zip(in_parts, out_parts, strict=True))
         call = Call("all_to_all", sizes=rows)
-        return self._run(call, output, input, request(input, "sum", policy))
+        return self._run(call, output, input, _exactly(input, policy))
 
     def barrier(self, *, policy: LossPolicy = EXACT) -> Work:
         """Done when every rank of the group has called it."""
-        return self._run(Call("barrier"), NOWHERE, NOWHERE, request(NOWHERE, "sum", policy))
+        return self._run(Call("barrier"), NOWHERE, NOWHERE, _exactly(NOWHERE, policy))
 
     def send(
         self, tensor: torch.Tensor, peer: int, tag: int = 0, *, policy: LossPolicy = EXACT
     ) -> Work:
         """Send a message: done as soon as its bytes are copied, whether or not `peer` receives."""
         call = Call("send", peer, tag)
-        return self._run(call, NOWHERE.to(tensor.dtype), tensor, request(tensor, "sum", policy))
+        return self._run(call, NOWHERE.to(tensor.dtype), tensor, _exactly(tensor, policy))
 
     def receive(
         self, tensor: torch.Tensor, peer: int | None = None, tag: int = 0,
@@ -157,7 +161,7 @@ class Group:
     ) -> Work:  # fmt: skip
         """Receive the next message with `tag` of `peer`, or of any rank: see `Work.source`."""
         call = Call("receive", ANY if peer is None else peer, tag)
-        return self._run(call, tensor, NOWHERE.to(tensor.dtype), request(tensor, "sum", policy))
+        return self._run(call, tensor, NOWHERE.to(tensor.dtype), _exactly(tensor, policy))
 
     def close(self) -> None:
         """No operation follows; open ones fail. Closing twice is fine."""
@@ -184,6 +188,13 @@ class Group:
         if not -1 <= call.peer < self.size:
             raise BadTensor(f"{call.collective}: no rank {call.peer} in a group of {self.size}")
         return self.session.run(self.number, call, output, input, asked, result_only=result_only)
+
+
+def _exactly(tensor: torch.Tensor, policy: LossPolicy, op: Any = "sum") -> Request:
+    """The request of a collective that may lose nothing. Raises: as `request`."""
+    if getattr(policy, "mode", "exact") != "exact":  # what is no policy at all, request refuses
+        raise BadPolicy("only all_reduce and reduce_scatter may lose anything: use exact()")
+    return request(tensor, op, policy)
 
 
 def _or_nowhere(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:

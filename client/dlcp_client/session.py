@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import torch
 
-from dlcpd.contract.errors import ArenaFull, BadConfig, DlcpError, SessionClosed
+from dlcpd.contract.errors import ArenaFull, BadConfig, BadTensor, DlcpError, SessionClosed
 from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
 from dlcpd.contract.policy import EXACT, LossPolicy
 
@@ -29,7 +29,7 @@ from .memory import Region, SharedArena
 from .operations import MARGIN, Memory, Operations
 from .packets import encode
 from .requests import Range, Request
-from .tensors import check, copy_bytes
+from .tensors import check, copy_bytes, overlap
 from .work import Work
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ T = TypeVar("T")
 
 MAX_HELD: Final = 512  # operations whose memory is held; half of what the engine takes
 SAY_TIMEOUT: Final = 10.0  # seconds in which the engine takes a message about a group
+IN_PLACE: Final = frozenset({"all_reduce", "reduce", "broadcast"})  # the others need memory apart
 DRAIN_TIMEOUT: Final = 5.0  # seconds in which peers fetch what close() would take away
 
 
@@ -256,14 +257,17 @@ class Session:
         """Submit an operation of a group. `output` is `input` where it works in place."""
         for tensor in (output, input):
             check(tensor)
+        if output.dtype != input.dtype:
+            raise BadTensor(f"{call.collective} of {input.dtype} into {output.dtype}: use one type")
         self._lane.pump()  # outcomes of operations that nobody waits for must not pile up
         self._table.raise_if_over()
         if call.collective == "all_reduce" and not input.numel():
             return Work.over(self, output)
         deadline = time.monotonic() + asked.policy.deadline
-        send = call.collective == "send"
-        source = place = self._place(input, deadline, stage=send, fill=call.reads)
-        if output is not input:
+        apart = call.collective not in IN_PLACE
+        stage = call.collective == "send" or (apart and overlap(output, input))
+        source = place = self._place(input, deadline, stage=stage, fill=call.reads)
+        if apart or output is not input:
             place = self._place(output, deadline, stage=False, fill=False)
         if self._table.held >= MAX_HELD:
             self._wait_for(lambda: self._table.held < MAX_HELD, deadline)

@@ -53,6 +53,12 @@ def _layout_problem(tensor: torch.Tensor) -> str:
     return ""
 
 
+def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two contiguous tensors have bytes in common."""
+    first, second = sorted((one, other), key=torch.Tensor.data_ptr)
+    return bool(second.nbytes) and second.data_ptr() < first.data_ptr() + first.nbytes
+
+
 def copy(target: torch.Tensor, source: torch.Tensor) -> None:
     """Copy `source` to `target`: contiguous CPU tensors of equal size in bytes."""
     copy_bytes(target.data_ptr(), source.data_ptr(), target.nbytes)

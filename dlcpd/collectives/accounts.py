@@ -18,6 +18,7 @@ class LedgerRow:
     owner: int  # rank that went without them
     transfer: int
     segments: int
+    out_of: int  # segments of the transfer
     paths: dict[int, int]  # path -> segments; known to the sender only
 
 

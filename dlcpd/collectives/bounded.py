@@ -151,9 +151,11 @@ class Bounded:
             sender.payload, sender.origin, missing, sender.segment_size, self.order.loss.scale
         )
         paths = np.unique(sender.path_of[missing], return_counts=True)
-        here = self.order.group.members[self.order.group.rank]
-        self._record(number, here, rank, sender.key.transfer, len(missing),
-                     dict(zip(*(x.tolist() for x in paths), strict=True)))  # fmt: skip
+        row = LedgerRow(
+            number, self.order.loss.name, self._here, rank, sender.key.transfer,
+            len(missing), sender.segments, dict(zip(*(x.tolist() for x in paths), strict=True)),
+        )  # fmt: skip
+        self.accounts.record(row)
         return NOTHING
 
     def book(self, number: int, incoming: Incoming) -> None:
@@ -163,15 +165,16 @@ class Bounded:
         for segment in missing.tolist():
             incoming.buffer[segment * size : (segment + 1) * size] = 0
         self.lost += len(missing)
-        here = self.order.group.members[self.order.group.rank]
-        self._record(number, incoming.rank, here, incoming.key.transfer, len(missing), {})
+        row = LedgerRow(
+            number, self.order.loss.name, incoming.rank, self._here, incoming.key.transfer,
+            len(missing), incoming.receiver.segments, {},
+        )  # fmt: skip
+        self.accounts.record(row)
 
-    def _record(  # noqa: PLR0917  # the fields of a row
-        self, number: int, sender: int, owner: int, transfer: int, segments: int,
-        paths: dict[int, int],
-    ) -> None:  # fmt: skip
-        name = self.order.loss.name
-        self.accounts.record(LedgerRow(number, name, sender, owner, transfer, segments, paths))
+    @property
+    def _here(self) -> int:
+        """This rank, in the session."""
+        return self.order.group.members[self.order.group.rank]
 
     # --- ends ------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from dlcpd.core.receiver import TransferReceiver
 from dlcpd.core.sender import TransferSender
 from dlcpd.core.session import Session
 from dlcpd.core.stream import MESSAGES, OperationId
-from dlcpd.core.wire import Key
+from dlcpd.core.wire import MAX_SEGMENTS, Key
 from dlcpd.numerics.reduce import reduce_in_order
 from dlcpd.schedules.model import (
     NOT_REPLICATED,
@@ -267,8 +267,10 @@ class Execution:
             return "duplicate"
         step = self.program.steps[position]
         assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
-        self._settle_implied(rank, step, now)
         size = step.span.size
+        if segment_count(size, self._sizes_in[rank]) > MAX_SEGMENTS:
+            return "segment"  # the peer's READY names segments that no bitmap could list
+        self._settle_implied(rank, step, now)
         buffer = self.scratch.take(size) if self._waits[position] else self._bytes(step.span)
         return Incoming(key, rank, self._receiver(rank, step), buffer, self._sizes_in[rank])
 

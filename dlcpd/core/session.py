@@ -270,16 +270,25 @@ class Session:
 
     def _on_announcement(self, flow: Flow, stream: Stream, number: int, ready: Ready) -> None:
         """A peer is ahead of us, or offers a message."""
-        again = number in stream.announced.get(flow.rank, {})
         stream.announce(flow.rank, number, ready)
         flow.early.announce((stream.wire, number))
-        if again or stream.wire != messages(stream.wire & ~MESSAGES, flow.rank, self.rank):
+        self._offer(stream)
+
+    def _is_inbox(self, stream: Stream) -> bool:
+        """Whether a stream is of messages to this rank."""
+        group = stream.wire & ~MESSAGES
+        return stream.wire == messages(group, stream.peer, self.rank)
+
+    def _offer(self, stream: Stream) -> None:
+        """Let receivers have the messages whose turn it is."""
+        if not self._is_inbox(stream):
             return
         group = stream.wire & ~MESSAGES
-        message = Announced(flow.rank, stream.wire, number, group, ready.tag)
-        receiver = self.mailbox.on_message(message)
-        if receiver is not None:
-            self._receive(receiver, message)
+        for number, ready in stream.offers():
+            message = Announced(stream.peer, stream.wire, number, group, ready.tag)
+            receiver = self.mailbox.on_message(message)
+            if receiver is not None:
+                self._receive(receiver, message)
 
     def on_ready_ack(self, flow: Flow, header: Header) -> None:
         """The peer knows that we are ready."""
@@ -382,9 +391,20 @@ class Session:
         elif is_known(wire) and len(self.streams) < MAX_STREAMS:
             stream = self.stream(*id_[:2])
             if wire & MESSAGES:
-                self.mailbox.withdraw(rank, wire, number)
+                self._withdraw(stream, rank, number)
             elif stream.near(number):
                 stream.doom(number, error)
+
+    def _withdraw(self, stream: Stream, rank: int, number: int) -> None:
+        """A message that was not received yet never will be. Its number is used up: a hole in
+        the sequence would keep those far behind it out for ever."""
+        self.mailbox.withdraw(rank, stream.wire, number)
+        if self._is_inbox(stream) and stream.near(number):
+            stream.take(rank, number)
+            stream.begin(number)
+            stream.fail(number)
+            self.flows[rank].forget(stream.wire, number)
+            self._offer(stream)
 
     def fail(self, operation: Operation, error: DlcpError) -> None:
         """End an open operation without a result. One that is done already is released: a peer

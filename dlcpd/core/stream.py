@@ -5,6 +5,7 @@ group, one each way, since the sender alone counts them: the receiver may take t
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,6 +48,7 @@ class Stream:
     begun: int = 0  # newest operation such that all up to it have begun here
     announced: dict[int, dict[int, Ready]] = field(default_factory=dict)  # rank -> operation -> it
     digests: DigestBook = field(default_factory=DigestBook)
+    offered: int = 0  # newest message such that all up to it were offered here, or given up
     _beyond: set[int] = field(default_factory=set)  # begun, above `begun`: messages out of order
     _failed: OrderedDict[int, None] = field(default_factory=OrderedDict)
     _doomed: dict[int, DlcpError] = field(default_factory=dict)  # failed before they began here
@@ -77,6 +79,17 @@ class Stream:
     def take(self, rank: int, number: int) -> Ready | None:
         """What `rank` announced, once."""
         return self.announced.get(rank, {}).pop(number, None)
+
+    def offers(self) -> Iterator[tuple[int, Ready]]:
+        """Messages of `peer` that may be received from now on, each once: in the order of their
+        numbers, whatever the network made of it."""
+        while True:
+            ready = self.announced.get(self.peer, {}).get(self.offered + 1)
+            if ready is None and not self.has_begun(self.offered + 1):
+                return
+            self.offered += 1
+            if ready is not None:
+                yield self.offered, ready
 
     def fail(self, number: int) -> None:
         """Remember that an operation failed here."""

@@ -129,13 +129,14 @@ def _counters(whose: str, counters: dict[str, int]) -> Iterator[str]:
 
 def _ledger(sessions: dict[str, Any]) -> Iterator[str]:
     rows = [
-        [row["operation"], row["name"], row["sender"], row["owner"], row["chunk"], row["segments"],
+        [row["operation"], row["name"], row["sender"], row["owner"], row["transfer"],
+         row["segments"],
          " ".join(f"{path}:{count}" for path, count in row["paths"].items()) or None]
         for session in sessions.values() for row in session["ledger"]
     ]  # fmt: skip
     if rows:
         yield "ledger: segments given up, newest last"
-        header = ("operation", "name", "sender", "owner", "chunk", "segments", "by path")
+        header = ("operation", "name", "sender", "owner", "transfer", "segments", "by path")
         yield table.render(header, rows, left=0)
 
 

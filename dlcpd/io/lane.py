@@ -80,6 +80,11 @@ class Lane:
             self.backlog.popleft()
 
     def close(self) -> None:
+        """End it. What the client sent and nobody read is read first: unread, it would reset
+        the connection, and the client would not hear why it ends."""
+        with suppress(OSError):
+            while self.socket.recv(MAX_FRAME):
+                pass
         self.socket.close()
 
 

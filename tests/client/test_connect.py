@@ -36,10 +36,11 @@ def pair() -> Iterator[list[Session]]:
     each_rank(lambda rank: sessions[rank].close())
 
 
-ORDERED = {"sum", "product", "min", "max"}
-OPERATIONS = {dtype: ORDERED | {"band", "bor", "bxor"} for dtype in DTYPES}
-OPERATIONS |= dict.fromkeys(("float16", "bfloat16", "float32", "float64"), ORDERED | {"avg"})
-OPERATIONS |= dict.fromkeys(("complex64", "complex128"), {"sum", "avg"})
+ORDERED = frozenset({"sum", "product", "min", "max"})
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+OPERATIONS = dict.fromkeys(DTYPES, frozenset({*ORDERED, "band", "bor", "bxor"}))
+OPERATIONS |= dict.fromkeys(FLOATS, ORDERED | {"avg"})
+OPERATIONS |= dict.fromkeys(("complex64", "complex128"), frozenset({"sum", "avg"}))
 
 
 def averaged(stacked: torch.Tensor) -> torch.Tensor:

@@ -22,6 +22,12 @@ def test_every_training_equals_the_frameworks(tmp_path: Path, view: bool) -> Non
         assert np.array_equal(training["weights"], second[name]["weights"]), name
 
 
+def test_a_compiled_training_equals_the_frameworks(tmp_path: Path) -> None:
+    first, second = on_each_rank(cross_step_ranks.compared_compiled, tmp_path)
+    assert first["apart"] < 1e-6 and first["moved"] > 1e-3
+    assert np.array_equal(first["weights"], second["weights"])
+
+
 def test_bounded_training_loses_only_where_it_may(tmp_path: Path) -> None:
     file = tmp_path / "dlcpd.toml"
     file.write_text(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dlcp_client import tensors
-from dlcp_client.tensors import check, copy, dtype_name
+from dlcp_client.tensors import check, copy, dtype_name, overlap
 from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.messages import DTYPES
 
@@ -58,6 +58,17 @@ def test_too_many_elements_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     check(torch.zeros(7))
     with pytest.raises(BadTensor, match="8 elements, at most 7"):
         check(torch.zeros(8))
+
+
+def test_tensors_overlap_where_they_share_bytes() -> None:
+    whole = torch.zeros(10)
+    assert overlap(whole, whole)
+    assert overlap(whole[3:], whole[:4])
+    assert overlap(whole, whole[4:5])
+    assert not overlap(whole[4:], whole[:4])
+    assert not overlap(whole, whole[4:4])
+    assert not overlap(whole[4:4], whole)
+    assert not overlap(torch.empty(0), torch.empty(0))
 
 
 @pytest.mark.parametrize("name", DTYPES)

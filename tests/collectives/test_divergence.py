@@ -31,7 +31,10 @@ class FlipResult:
         return [bytes(changed)]
 
 
-def network(world: int, link: Link = Link(), *, tamper: FlipResult, seed: int = 0) -> SimNetwork:
+PERFECT = Link()
+
+
+def network(world: int, link: Link = PERFECT, *, tamper: FlipResult, seed: int = 0) -> SimNetwork:
     net = tamper.net = SimNetwork(world, link, seed=seed, tamper=tamper)
     return net
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlcpd.core.wire import HEADER_SIZE, VERSION, Header, Kind
+from dlcpd.core.wire import HEADER_SIZE, MAX_SEGMENTS, VERSION, Header, Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw, rank_ordered
 
@@ -253,3 +253,20 @@ def test_a_claim_beyond_the_bound_is_not_agreed_to() -> None:
             as_sender = [row for row in accounts.ledger if row.sender == rank]
             assert all(row.segments <= max_loss * 16 for row in as_sender)
             assert bool(as_sender) == bool(max_loss)
+
+
+def test_segments_too_small_for_any_bitmap_are_refused() -> None:
+    """A peer's READY may name segments so small that a transfer has more than a bitmap lists."""
+    size = HEADER_SIZE + 4  # where READY says it, after the window
+
+    def shrink(source: int, _target: int, data: bytes) -> list[bytes]:
+        if source or data[1] != Kind.READY:
+            return [data]
+        return [data[:size] + struct.pack("<H", 64) + data[size + 2 :]]
+
+    net = SimNetwork(2, segment_size=128, chunk_segments=MAX_SEGMENTS // 2 + 1, tamper=shrink)
+    count = 2 * 128 * (MAX_SEGMENTS // 2 + 1) // 4
+    net.submit_all(1, [np.zeros(count, np.float32) for _ in range(2)], deadline=0.1)
+    net.run(until=1.0)
+    assert net.counted("segment") > 0
+    assert net.failed(1)[1].code == "deadline_exceeded"

@@ -60,25 +60,25 @@ def test_rotation_leaves_the_shared_natural_order_alone() -> None:
 
 def test_no_critical_range_gives_no_bitmap() -> None:
     assert critical_segments([], 0, 640, 64) is None
-    assert critical_segments([[640, 700]], 0, 640, 64) is None
-    assert critical_segments([[0, 640]], 640, 640, 64) is None
-    assert critical_segments([[100, 100]], 0, 640, 64) is None
+    assert critical_segments([(640, 700)], 0, 640, 64) is None
+    assert critical_segments([(0, 640)], 640, 640, 64) is None
+    assert critical_segments([(100, 100)], 0, 640, 64) is None
 
 
 @pytest.mark.parametrize(
     ("ranges", "start", "size", "critical"),
     [
-        ([[0, 1]], 0, 640, [0]),
-        ([[63, 65]], 0, 640, [0, 1]),
-        ([[64, 128]], 0, 640, [1]),
-        ([[639, 640]], 0, 640, [9]),
-        ([[0, 10_000]], 640, 130, [0, 1, 2]),
-        ([[600, 705], [760, 761]], 640, 130, [0, 1]),
-        ([[0, 1], [640 + 128, 640 + 129]], 640, 130, [2]),
+        ([(0, 1)], 0, 640, [0]),
+        ([(63, 65)], 0, 640, [0, 1]),
+        ([(64, 128)], 0, 640, [1]),
+        ([(639, 640)], 0, 640, [9]),
+        ([(0, 10_000)], 640, 130, [0, 1, 2]),
+        ([(600, 705), (760, 761)], 640, 130, [0, 1]),
+        ([(0, 1), (640 + 128, 640 + 129)], 640, 130, [2]),
     ],
 )
 def test_a_segment_is_critical_when_any_of_its_bytes_is(
-    ranges: list[list[int]], start: int, size: int, critical: list[int]
+    ranges: list[tuple[int, int]], start: int, size: int, critical: list[int]
 ) -> None:
     bits = critical_segments(ranges, start, size, 64)
     assert bits is not None
@@ -95,7 +95,7 @@ def test_agrees_with_looking_at_every_byte(
     spans: list[tuple[int, int]], chunk: int, size: int
 ) -> None:
     start = chunk * 64
-    ranges = [[low, low + length] for low, length in spans]
+    ranges = [(low, low + length) for low, length in spans]
     bits = critical_segments(ranges, start, size, 64)
     marked = {
         (byte - start) // 64

@@ -20,7 +20,7 @@ from dlcpd.core.pieces import (
 )
 from dlcpd.core.wire import HEADER_SIZE, Header, Kind
 
-HEAD = Header(Kind.PUSH, 0xABCD, 3, 9, 5, tag=7, path=2)
+HEAD = Header(Kind.DATA, 0xABCD, 3, 9, 5, tag=7, path=2)
 
 
 def datagram(size: int, seed: int = 0) -> bytes:

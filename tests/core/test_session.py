@@ -16,7 +16,7 @@ from tests.sim.reference import draw, rank_ordered
 
 
 def row(number: int) -> LedgerRow:
-    return LedgerRow(number, "n", 0, 1, 0, 1, {0: 1})
+    return LedgerRow(number, "n", 0, 1, 0, 1, 9, {0: 1})
 
 
 def test_the_ledger_keeps_the_newest_rows() -> None:

@@ -102,6 +102,31 @@ def test_what_a_peer_announced_is_taken_once() -> None:
     assert stream.take(1, 3) is None
 
 
+def offered(stream: Stream) -> list[int]:
+    return [number for number, _ in stream.offers()]
+
+
+@given(st.permutations(range(1, 9)), st.integers(1, 8))
+def test_messages_are_offered_in_order_and_once(order: list[int], given_up: int) -> None:
+    stream, told = Stream(UPWARD, peer=1), list[int]()
+    for number in order:
+        if number == given_up:
+            stream.begin(number)
+        else:
+            stream.announce(1, number, READY)
+        told += offered(stream)
+        for repeated in told:
+            stream.announce(1, repeated, READY)
+        assert offered(stream) == []
+    assert told == [number for number in range(1, 9) if number != given_up]
+
+
+def test_what_another_rank_announces_is_not_offered() -> None:
+    stream = Stream(UPWARD, peer=1)
+    stream.announce(2, 1, READY)
+    assert offered(stream) == []
+
+
 def test_why_data_cannot_be_taken() -> None:
     stream = Stream(0)
     stream.begin(1)

@@ -35,7 +35,7 @@ def report(**changes: Any) -> dict[str, Any]:
             "sessions": {"3": {
                 "rank": 0, "submitted": 17, "open": 2, "residual_bytes": 1408, "broken": "",
                 "peers": [{"rank": 1, "host": "beta", "window": 1, "paths": [PATH, PATH]}],
-                "ledger": [{"operation": 5, "name": "grad", "sender": 1, "owner": 0, "chunk": 2,
+                "ledger": [{"operation": 5, "name": "grad", "sender": 1, "owner": 0, "transfer": 2,
                             "segments": 3, "paths": {"0": 1, "1": 2}}],
             }},
         },

@@ -71,7 +71,7 @@ def test_loopback_carries_the_largest_segments(job: Job) -> None:
         (pack_answer(TO_FIRST, 0, 99_999, 1184), "probe"),
         (pack_answer(TO_FIRST, 0, 1, 1184) + b"x", "length"),
         (pack_answer(TO_FIRST, 9, 1, 1184), "path"),
-        (next(cut(Header(Kind.PUSH, 1).pack() + bytes(1000), 1, 512)), "token"),
+        (next(cut(Header(Kind.DATA, 1).pack() + bytes(1000), 1, 512)), "token"),
         (Header(Kind.PIECE, TO_FIRST).pack() + bytes(8), "length"),
         (Header(Kind.PIECE, TO_FIRST).pack() + struct.pack("<IHH", 1, 10, 9) + b"xx", "body"),
     ],
@@ -104,6 +104,6 @@ def test_a_probe_in_pieces_proves_nothing(job: Job) -> None:
 def test_data_in_pieces_is_data(job: Job) -> None:
     """It goes the way of all data: this one's operation is not known here."""
     before = job.engines[0].counters()
-    for piece in cut(Header(Kind.PUSH, TO_FIRST, 5).pack() + bytes(1000), 1, 512):
+    for piece in cut(Header(Kind.DATA, TO_FIRST, 5).pack() + bytes(1000), 1, 512):
         send(job, 0, piece)
     grows(job, 0, "early", before)

@@ -6,8 +6,8 @@ import pytest
 
 from dlcp_client import DlcpError
 from dlcpd.core.path_mtu import MAX_SEGMENT, segment_within
-from tests.path_mtu.daemons import Hosts, hosts, until
-from tests.path_mtu.network import network
+from tests.path_mtu.daemons import hosts, until
+from tests.path_mtu.network import Network, network
 
 pytestmark = pytest.mark.netns
 
@@ -108,22 +108,22 @@ def test_below_the_least_mtu_it_works_and_the_log_says_what_is_wrong(tmp_path: P
 
 
 def test_where_hardly_anything_passes_the_error_says_why(tmp_path: Path) -> None:
-    """Too small a path even for pieces."""
+    """Too small a path even for pieces: who joins hears it, or the first operation."""
     with network(1500, 1500) as net:
         net.drop_longer(300)
-        with hosts(net, tmp_path) as both:
-            _fails_and_says_why(both)
-
-
-def _fails_and_says_why(both: Hosts) -> None:
-    until(lambda: "path_mtu_too_small" in both.log(0), "the log tells")
-    with pytest.raises(DlcpError) as caught:
-        both.all_reduce(SIZE, deadline=3.0)
+        with pytest.raises(DlcpError) as caught:
+            _join_and_reduce(net, tmp_path)
     text = str(caught.value)
     assert "path MTU below 1,280 between host-a and host-b" in text or (
         "path MTU below 1,280 between host-b and host-a" in text
     )
     assert "raise the MTU" in text
+
+
+def _join_and_reduce(net: Network, folder: Path) -> None:
+    with hosts(net, folder) as both:
+        until(lambda: "path_mtu_too_small" in both.log(0), "the log tells")
+        both.all_reduce(SIZE, deadline=3.0)
 
 
 def test_jumbo_frames_carry_large_segments_from_the_second_operation_on(tmp_path: Path) -> None:

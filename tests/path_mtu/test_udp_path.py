@@ -1,5 +1,6 @@
 """UdpPath over a router with smaller links: what the kernel says, and what still arrives."""
 
+import errno
 import select
 from collections import Counter
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ def _acquaint(source: UdpPath, sink: UdpPath) -> None:
 def batch(segment: int, count: int) -> Transmit:
     payload = np.random.default_rng(segment).integers(0, 256, segment * count, np.uint8)
     at, tags = np.arange(count, dtype=np.intp), np.full(count, 16, np.uint8)
-    words = build(Header(Kind.PUSH, TOKEN, 3, 9, packet_number=1), at, tags)
+    words = build(Header(Kind.DATA, TOKEN, 3, 9, packet_number=1), at, tags)
     return Transmit(PEER, 0, words, payload, at, segment, tags)
 
 
@@ -149,6 +150,29 @@ def test_an_interface_that_shrinks_is_told_and_the_batch_arrives(offload: bool, 
         assert source.too_big == [(PEER, HEADER_SIZE + 1408)]
         assert source.counters == {"send_EMSGSIZE": 1, "in_pieces": 50}
         assert source.gso == offload
+
+
+def test_an_older_kernels_word_for_too_big_does_not_end_gso(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They say EINVAL of a burst, as of a device that cannot segment."""
+    send_many = mmsg.send_many
+
+    def older(fd: int, messages: int, first: int, count: int) -> int:
+        try:
+            return send_many(fd, messages, first, count)
+        except OSError as exc:
+            is_burst = count < 10  # else each of the batch's datagrams is a message
+            raise OSError(errno.EINVAL if is_burst else exc.errno, "") from exc
+
+    monkeypatch.setattr(mmsg, "send_many", older)
+    with network(1500, 1500) as net, pair(net) as (source, sink):
+        net.set_mtu(a=1400)
+        large = batch(1408, 50)
+        source.send(large)
+        assert joined(received(sink, 4 * 50)) == wire(large)
+        assert source.gso
+        assert source.too_big == [(PEER, HEADER_SIZE + 1408)]
 
 
 def test_what_a_queue_of_this_host_drops_is_lost_and_nothing_waits_for_it() -> None:

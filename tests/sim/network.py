@@ -148,14 +148,15 @@ class SimNetwork:
         fingerprint: int = 0, digest_every: int = 1, traffic_class: int = 4,
         layers: list[list[int]] | None = None, program: Program | None = None,
         output: NDArray[Any] | None = None, group: Group | None = None, tag: int = 0,
+        terms: str = "",
     ) -> Execution:  # fmt: skip
         """`number` is the ticket, which equals the number where there is one group only."""
         group = group or Group(0, tuple(range(self.world_size)), rank)
         assert data.dtype == STORAGE[dtype]
         memory = data.reshape(-1).view(np.uint8)
         written = memory if output is None else output.reshape(-1).view(np.uint8)
-        terms = f"{op} of {dtype}[{data.size}], max_loss {max_loss:g}, fill {fill}"
-        terms += f", class {traffic_class}"
+        loses = f"max_loss {max_loss:g}, fill {fill}"
+        terms = terms or f"{op} of {dtype}[{data.size}], {loses}, class {traffic_class}"
         loss = Loss(max_loss, name, fill == "residual", tuple((a, b) for a, b in critical or []))
         order = Order(
             number, group, terms, fingerprint, self.now + deadline, dtype, op,

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from dlcp_lab.emulation.namespaces import command, own_name, remove, unavailable
@@ -24,8 +25,6 @@ HEADERS: Final = Path("/usr/include")
 MINOR: Final = 0x20  # class of the first queue's early drops; those of the others follow
 DSCPS: Final = 64
 FIRST: Final = 1  # preference of the filter
-
-_objects: Final = scratch_folder()
 
 
 @cache
@@ -85,13 +84,20 @@ def definitions(plan: Plan, rate: str) -> tuple[str, ...]:
 
 
 @cache
+def _objects() -> "TemporaryDirectory[str]":
+    """Where object files lie until this process ends. Made for the first: most make none."""
+    return scratch_folder()
+
+
+@cache
 def compiled(plan: Plan, rate: str) -> Path:
     """The object file of a port's program. Raises: FabricError."""
     if not shutil.which("clang"):
         raise FabricError("early_drop bpf: clang not found; install clang and libbpf-dev")
     macros = [f"-D{macro}" for macro in definitions(plan, rate)]
     headers = [f"-I{folder.parent}" for folder in HEADERS.glob("*/asm")]  # Debian's are per machine
-    out = Path(_objects.name, f"{len(list(Path(_objects.name).iterdir()))}.o")
+    folder = Path(_objects().name)
+    out = folder / f"{len(list(folder.iterdir()))}.o"
     how = ("clang", "-O2", "-g", "-target", "bpf")
     command(*how, *headers, *macros, "-c", str(SOURCE), "-o", str(out))
     return out

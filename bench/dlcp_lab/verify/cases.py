@@ -1,15 +1,17 @@
-"""The all-reduces that `dlcpctl verify` runs in exact mode: awkward sizes, all types, all ops."""
+"""The all-reduces that `dlcpctl verify` runs in exact mode: awkward sizes, and every type and
+operation that the reference knows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dlcpd.contract.messages import DTYPES, REDUCE_OPS
+from dlcp_lab.ranks.reference import DTYPES
 
 # Around one element, one cache line, one segment of float32 (352), and a size that divides nothing.
 SMALL: Final = (1, 3, 63, 64, 351, 352, 353, 100_003)
 LARGE: Final = 1_300_001  # elements; several MB that are no multiple of anything
 CHUNKED: Final = (("float32", "sum", 4), ("bfloat16", "avg", 2), ("float64", "max", 8))
+OPERATIONS: Final = ("sum", "avg", "min", "max")  # those of the reference
 INTEGERS: Final = ("int32", "int64")
 
 
@@ -35,7 +37,7 @@ def cases(world_size: int, chunk_bytes: int) -> list[Case]:
 def _small() -> Iterator[tuple[str, str, int]]:
     for count in SMALL:
         for dtype in DTYPES:
-            for op in REDUCE_OPS:
+            for op in OPERATIONS:
                 if not (op == "avg" and dtype in INTEGERS):  # would round, and is refused
                     yield dtype, op, count
 

@@ -85,17 +85,18 @@ def chunk_segments(seen: Sequence[Seen], segment_size: int) -> dict[int, int]:
 def _bound(seen: Sequence[Seen], max_loss: float, segment_size: int) -> Check:
     """From the results themselves, and from the owners' ledgers for what they do not show."""
     sizes = chunk_segments(seen, segment_size)
-    found = [(f"step {step}", sender, chunk, len(positions))
+    found = [(f"step {step}: chunk {chunk}", sender, len(positions), sizes[chunk])
              for step, sender, chunk, positions, _ in _losses(seen)]  # fmt: skip
-    found += [(f"operation {row['operation']}", row["sender"], row["chunk"], row["segments"])
+    found += [(f"operation {row['operation']}: transfer {row['transfer']}", row["sender"],
+               row["segments"], row["out_of"])
               for rank, one in enumerate(seen) for row in one["books"]["ledger"]
               if row["owner"] == rank]  # fmt: skip
     offenders = [
-        f"{where}: chunk {chunk} misses {lost} of {sizes[chunk]} segments of rank {sender}"
-        for where, sender, chunk, lost in found
-        if lost > max_loss * sizes[chunk]
+        f"{where} misses {lost} of {size} segments of rank {sender}"
+        for where, sender, lost, size in found
+        if lost > max_loss * size
     ]
-    worst = max((lost / sizes[chunk] for _, _, chunk, lost in found), default=0.0)
+    worst = max((lost / size for _, _, lost, size in found), default=0.0)
     good = f"at most {worst:.2%} of a sender's chunk, bound {max_loss:.2%}"
     what = "loss per sender and chunk is within the bound"
     return Check("P3", what, *verdict(offenders, good))
@@ -129,7 +130,7 @@ def _books(seen: Sequence[Seen]) -> Check:
 
 def _rows(seen: Sequence[Seen], side: str) -> "Counter[tuple[int, int, int, int, int, str]]":
     return Counter(
-        (r["operation"], r["sender"], r["owner"], r["chunk"], r["segments"], r["name"])
+        (r["operation"], r["sender"], r["owner"], r["transfer"], r["segments"], r["name"])
         for rank, one in enumerate(seen)
         for r in one["books"]["ledger"]
         if r[side] == rank

@@ -17,6 +17,7 @@ from dlcp_lab.verify import digits
 from dlcp_lab.verify.cases import Case, cases
 from dlcpd.contract.policy import LossPolicy
 from dlcpd.ctl.status import query
+from dlcpd.schedules import catalog
 from dlcpd.schedules.layout import layout
 
 IN_FLIGHT: Final = 16  # operations of the sweep at once
@@ -125,11 +126,11 @@ class _Steps:
         self.session, self.arguments = session, arguments
         self.segment = arguments["segment_size"] // ELEMENT
         self.count = session.world_size * arguments["chunk_bytes"] // ELEMENT + TAIL
+        size = self.count * ELEMENT
+        chunk_size = catalog.chunk(arguments["chunk_bytes"], size // session.world_size)
         self.chunks = [
             (chunk.index, chunk.start // ELEMENT, chunk.size // ELEMENT)
-            for chunk in layout(
-                self.count * ELEMENT, session.world_size, arguments["chunk_bytes"]
-            ).chunks
+            for chunk in layout(size, session.world_size, chunk_size).chunks
         ]
         self.critical = [
             (ELEMENT * (start + int(low * count)), ELEMENT * (start + int(high * count)))

@@ -45,3 +45,11 @@ def test_folders_of_the_living_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         if os.getuid() == 0:
             left.add(f"dlcp-lab-{dead.pid}-other")
         assert set(os.listdir(tmp_path)) == left
+
+
+def test_a_program_that_makes_no_fabric_makes_no_folder(tmp_path: Path) -> None:
+    """Programs on hosts are ended by a signal, which leaves what they made where it is."""
+    code = "import os, dlcp_lab.emulation.traffic.udp; os._exit(0)"
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environ, timeout=60)
+    assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ Seen = list[dict[str, Any]]
 
 def row(operation: int, sender: int, owner: int, segments: int, name: str = "verify/units") -> Any:
     return {"operation": operation, "name": name, "sender": sender, "owner": owner,
-            "chunk": owner, "segments": segments, "paths": {}}  # fmt: skip
+            "transfer": 0, "segments": segments, "out_of": CHUNK, "paths": {}}  # fmt: skip
 
 
 def clean() -> Seen:

@@ -1,0 +1,102 @@
+"""READY is told on every path, and again until the peer is known to have it."""
+
+import pytest
+
+from dlcpd.core.announcing import Announcements, Telling
+from dlcpd.core.control import Ready, body_untrusted, unpack_ready_untrusted
+from dlcpd.core.flow import Flow
+from dlcpd.core.stream import EVERYBODY
+from dlcpd.core.timers import Timer, TimerTable
+from dlcpd.core.wire import MAX_ROUND, Flag, Header, Key, Kind
+from tests.sim.network import SimNetwork
+
+READY = Ready("sum of float32[9]", 42, 128, outgoing=7, incoming=8)
+OPERATION = (3, EVERYBODY, 5)
+OWNER = "session"
+TIMER = (OWNER, Timer.READY, (1, OPERATION))
+
+
+def telling(*, late: bool = False) -> Telling:
+    return Telling(READY, checked=4, digest=0xD1, late=late)
+
+
+def begun(*, paths: int = 1, late: bool = False) -> tuple[Announcements, Flow]:
+    """An operation that its peer has just been told of, at time 10."""
+    flow = SimNetwork(2, paths=paths).sessions[0].flows[1]
+    flow.opening = 4096
+    announcements = Announcements(OWNER, TimerTable())
+    announcements.begin(flow, OPERATION, telling(late=late), 10.0)
+    return announcements, flow
+
+
+def told(flow: Flow) -> list[tuple[int, Header, Ready]]:
+    """(path, header, READY) of what waits to go out; it is taken away."""
+    waiting, flow.outbox.waiting = flow.outbox.waiting, []
+    return [
+        (c.path, Header.unpack_untrusted(c.data), unpack_ready_untrusted(body_untrusted(c.data)))
+        for c in waiting
+    ]
+
+
+def test_it_says_what_was_submitted_and_what_goes_along() -> None:
+    _, flow = begun()
+    ((_, header, ready),) = told(flow)
+    assert (header.kind, header.stream, header.operation) == (Kind.READY, 3, 5)
+    assert (header.token, header.round, header.flags) == (flow.token_out, 0, 0)
+    assert ready == READY.told(window=4096, checked=4, digest=0xD1)
+
+
+def test_it_goes_out_on_every_path() -> None:
+    _, flow = begun(paths=3)
+    assert sorted(path for path, _, _ in told(flow)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_it_says_whether_data_came_too_early(late: bool) -> None:
+    _, flow = begun(late=late)
+    ((_, header, _),) = told(flow)
+    assert bool(header.flags & Flag.LATE) is late
+
+
+def test_what_it_says_of_an_earlier_operation_need_not_be_said_again() -> None:
+    flow = SimNetwork(2).sessions[0].flows[1]
+    flow.outbox.complete += [Key(3, 4, 0), Key(3, 3, 0), Key(0, 4, 0)]
+    Announcements(OWNER, TimerTable()).begin(flow, OPERATION, telling(), 10.0)
+    assert flow.outbox.complete == [Key(3, 3, 0), Key(0, 4, 0)]
+
+
+def test_it_is_repeated_ever_more_rarely_until_it_is_known() -> None:
+    announcements, flow = begun()
+    told(flow)
+    now, waits = 10.0, list[float]()
+    for attempt in range(1, MAX_ROUND + 10):
+        at = announcements.timers.next_timeout()
+        assert at is not None
+        waits.append(at - now)
+        now = at
+        assert announcements.timers.pop_due(now) == [TIMER]
+        announcements.repeat(flow, OPERATION, now)
+        ((_, header, ready),) = told(flow)
+        assert header.round == min(attempt, MAX_ROUND)  # so that the repetition is answered
+        assert ready == READY.told(4096, 4, 0xD1)
+    assert waits[0] < waits[1] < waits[2]
+    assert max(waits) <= 0.2 + 1e-9  # docs/wire.md
+    announcements.known(1, OPERATION)
+    assert announcements.timers.next_timeout() is None
+
+
+def test_it_is_unknown_until_the_peer_shows_otherwise() -> None:
+    announcements, flow = begun()
+    assert announcements.unknown(1, OPERATION)
+    assert not announcements.unknown(2, OPERATION)
+    assert not announcements.unknown(1, (3, EVERYBODY, 6))
+    announcements.known(2, OPERATION)
+    announcements.known(1, (3, 1, 5))
+    assert announcements.unknown(1, OPERATION)
+    announcements.known(1, OPERATION)
+    assert not announcements.unknown(1, OPERATION)
+    announcements.known(1, OPERATION)  # told twice
+    told(flow)
+    announcements.repeat(flow, OPERATION, 11.0)  # a timer that was on its way
+    assert told(flow) == []
+    assert announcements.timers.next_timeout() is None
