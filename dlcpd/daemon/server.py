@@ -25,7 +25,7 @@ def listen(path: Path, access: Access) -> socket.socket:
 
     Raises: AddressUnavailable; BadConfig for a group that this user may not give it.
     """
-    _make_directory(path.parent)
+    _make_directory(path)
     _clear(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
@@ -54,12 +54,13 @@ def _protect(path: Path, access: Access) -> None:
         ) from exc
 
 
-def _make_directory(folder: Path) -> None:
+def _make_directory(path: Path) -> None:
+    folder = path.parent
     try:
         folder.mkdir(mode=0o755, exist_ok=True)
     except OSError as exc:
         raise AddressUnavailable(
-            f"[daemon] socket: its directory {folder} is not there and cannot be made: "
+            f"[daemon] socket {path}: its directory is not there and cannot be made: "
             f"{exc.strerror}; make it for user id {os.getuid()} (install -d -o {os.getuid()} "
             f"{folder}), or choose a socket= elsewhere"
         ) from exc
