@@ -137,7 +137,10 @@ def test_what_was_lost_returns_in_the_present_loss_scale(tmp_path: Path) -> None
 
 def test_ranks_that_differ_in_layers_are_told_so(pair: list[Session]) -> None:
     layers = [[(0, "front")], [(0, "back")]]
-    works = [s.all_reduce(torch.ones(8), layers=layers[rank]) for rank, s in enumerate(pair)]
+    works = [
+        s.all_reduce(torch.ones(8), name="gradient", critical=[(0, 4)], layers=layers[rank])
+        for rank, s in enumerate(pair)
+    ]
     said = []
     for work in works:
         with pytest.raises(RanksDisagree) as caught:
