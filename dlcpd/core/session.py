@@ -429,8 +429,10 @@ class Session:
         self._say_farewell()
 
     def fail_group(self, group: int, error: DlcpError) -> None:
-        """End what is open of one group; the others go on."""
-        for operation in [op for id_, op in self.operations.items() if id_[0] & ~MESSAGES == group]:
+        """End what is open of one group; the others go on. So do operations of this one whose
+        result stands here, since peers may still need parts of them."""
+        members = [op for id_, op in self.operations.items() if id_[0] & ~MESSAGES == group]
+        for operation in [op for op in members if not op.done]:
             self.fail(operation, error)
         for wanted in [w for w in self.mailbox.receivers if w.group == group]:
             self._fail_receiver(wanted.receiver, error)

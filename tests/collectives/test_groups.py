@@ -212,6 +212,22 @@ def test_nobody_leaves_a_barrier_before_all_are_there(world: int, link: Link) ->
     assert_idle(net)
 
 
+def test_what_is_done_here_still_serves_peers_after_its_group_was_closed() -> None:
+    """A member may close a group as soon as it has its own last result."""
+    net = SimNetwork(2, Link(loss=0.05), seed=4)
+    data = draw("float32", 1, 20_000, 1)[0]
+    operation = net.operation(
+        0, 1, data, program=send(0, 1, data.nbytes), output=NONE, group=everybody(net, 0, 7),
+        terms="message", digest_every=0, in_place=False,
+    )  # fmt: skip
+    net.sessions[0].submit_send(operation, 7, 1, net.now)
+    net.sessions[0].fail_group(7, SessionClosed("group 7 was closed"))
+    place = wait(net, 1, 1, 0, count=20_000, group=7)
+    net.run()
+    assert (place == data).all()
+    assert_idle(net)
+
+
 # --- messages -----------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlcp_lab.bench.all_reduce import heading, rows_of, verdicts
-from dlcp_lab.ranks.hosts import apart, network_table, on_loopback
+from dlcp_lab.ranks.hosts import NetworkTable, apart, network_table, on_loopback
 from dlcpd.ctl.arguments import parser
 from dlcpd.ctl.extensions import installed
 
@@ -53,7 +53,7 @@ def test_counts_of_all_ranks_add_up() -> None:
 
 def test_bounded_mode_excuses_what_was_booked_and_nothing_else() -> None:
     bounded = options("--mode", "bounded")
-    elements = 1408 // 4  # of one segment, wrong on both ranks
+    elements = NetworkTable().largest_segment // 4  # of one segment, wrong on both ranks
     booked = ranks(series([1.0], wrong=elements, given_up=1), series([1.0]))
     booked[1] = {"dlcpd": series([1.0], wrong=elements), "gloo": series([1.0])}
     row, _ = rows_of(SIZE, booked, bounded)
