@@ -9,7 +9,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any, Final
 
-from dlcp_lab.demo.judge import Trained, apart, by_task, judge
+from dlcp_lab.demo.judge import SEGMENT, Trained, apart, by_task, judge
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import NetworkTable, on_loopback, running
 from dlcp_lab.report.amounts import show_fraction
@@ -32,7 +32,8 @@ COUNTS: Final = ("sent", "lost", "repaired", "given_up", "returned")
 def demo(options: argparse.Namespace, output: Output) -> int:
     """Train, print, judge. Exit code 1 when a promise is broken."""
     begin = time.monotonic()
-    network = NetworkTable(peer_timeout=PEER_TIMEOUT)
+    # Loopback stands for Ethernet: its own segments would be so long that 1 % of them is none.
+    network = NetworkTable(peer_timeout=PEER_TIMEOUT, segment_size=SEGMENT)
     plans = on_loopback(HOSTS, PATHS, network=network, loss=LOSS, digest_every=1)
     output.line(
         f"{HOSTS} hosts on loopback, {PATHS} paths each; dlcpd's sockets throw "

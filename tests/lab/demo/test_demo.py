@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from dlcp_lab.demo.command import free_port
-from dlcp_lab.demo.judge import Trained, by_task, judge
+from dlcp_lab.demo.judge import SEGMENT, Trained, by_task, judge
 from dlcp_lab.ranks import launch
-from dlcp_lab.ranks.hosts import on_loopback, running
+from dlcp_lab.ranks.hosts import NetworkTable, on_loopback, running
 from dlcp_lab.report.checks import broken
 from dlcp_lab.training.learning import losses_at_marks, total
 
@@ -30,7 +30,8 @@ SETS: Final = {
 def trained(instruction_set: str) -> list[Trained]:
     """A sixth of the demo's steps on two hosts: enough to leave the exact warm-up."""
     environ = SETS[instruction_set] | {"MASTER_PORT": str(free_port())}
-    with running(on_loopback(2, 2, loss=0.02, digest_every=1)) as hosts:
+    network = NetworkTable(segment_size=SEGMENT)
+    with running(on_loopback(2, 2, network=network, loss=0.02, digest_every=1)) as hosts:
         work = launch.Work("dlcp_lab.demo.rank", {"share": 0.16}, 300.0, environ)
         ranks = launch.run(hosts, work, progress=lambda _: None)
     return by_task([list(run) for run in zip(*ranks, strict=True)])

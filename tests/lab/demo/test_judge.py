@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dlcp_lab.demo.command import honesty, other_order, tables
-from dlcp_lab.demo.judge import Trained, by_task, judge
+from dlcp_lab.demo.judge import SEGMENT, Trained, by_task, judge
 from dlcp_lab.report.checks import OPEN, broken
 from dlcp_lab.training.learning import losses_at_marks
 
@@ -74,7 +74,7 @@ def vanished(task: Trained) -> None:
 
 
 def too_much_held(task: Trained) -> None:
-    task.runs["bounded"][0]["books"]["held_bytes"] = 2 * 1408 + 1
+    task.runs["bounded"][0]["books"]["held_bytes"] = 2 * SEGMENT + 1
 
 
 def learned_less(task: Trained) -> None:
