@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
-from dlcpd.core.wire import Kind
+from dlcpd.core.wire import HEADER_SIZE, Kind
+from dlcpd.schedules.builders.hierarchical import hierarchical
 from tests.sim.network import KIND, Link, SimNetwork
 from tests.sim.reference import copies, draw, rank_ordered
+
+ROUND = 22  # offset of the round in a datagram
 
 
 def data_between(net: SimNetwork, host: tuple[int, ...]) -> list[int]:
@@ -67,3 +70,23 @@ def test_a_rank_that_closes_its_session_is_missed_by_name() -> None:
     net.endpoints[1].close_session(net.sessions[1].number)
     net.run()
     assert net.failed(0)[1].code == "peer_lost"
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.02])
+def test_between_hosts_each_rank_sends_its_share_of_the_bytes(loss: float) -> None:
+    """Two hosts of two ranks: a rank exchanges half of the tensor, half of it each way."""
+    hosts, count = ((0, 1), (2, 3)), 4_096
+    net = SimNetwork(4, Link(loss=loss, jitter=40e-6), seed=5, hosts=hosts)
+    net.recorded = []
+    parts = draw("float32", 4, count, 1)
+    held = copies(parts)
+    for rank, tensor in enumerate(held):
+        program = hierarchical(rank, hosts, tensor.nbytes, 2048)
+        net.submit(rank, 1, tensor, program=program)
+    net.run()
+    assert len({tensor.tobytes() for tensor in held}) == 1
+    np.testing.assert_allclose(held[0], rank_ordered(parts, "float32", "sum"), rtol=1e-4, atol=1e-5)
+    first = {(c.target, c.data[:24]): len(c.data) - HEADER_SIZE for c in net.recorded
+             if c.data[KIND] == Kind.DATA and not c.data[ROUND]}  # fmt: skip
+    assert not data_between(net, (0, 1)) + data_between(net, (2, 3))
+    assert sum(first.values()) == 4 * held[0].nbytes // 2
