@@ -340,7 +340,8 @@ class Execution:
             return
         if self._results or (self.order.exclusive and self._holding):
             return
-        if not self.program.steps and self.ready_ranks < self.peers:
+        meets = not self.program.steps and not self.order.buffered
+        if meets and self.ready_ranks < self.peers:
             return  # who has nothing to exchange has met all others
         self.done, self.released = True, not self._holding
         if self._loss is not None:

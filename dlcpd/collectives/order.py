@@ -53,5 +53,6 @@ class Order:
     loss: Loss = Loss()
     tag: int = 0  # of a message
     exclusive: bool = False  # done only when the memory may be written again
+    buffered: bool = False  # a message that is sent: done whether or not its receiver has come
     digest_every: int = 0  # 1 of so many pieces enters the replica digest; 0 = none
     seed: int = 0  # of the send order

@@ -66,7 +66,7 @@ class Submissions:
         return Order(
             ask.operation, group, _terms(ask, group, choice), _fingerprint(ask, group, choice),
             now + ask.deadline, ask.dtype, ask.reduce, self._layers(ask), loss, ask.tag,
-            ask.in_place, config.digest_every, seed=session.number,
+            ask.in_place, ask.collective == "send", config.digest_every, seed=session.number,
         )  # fmt: skip
 
     def _layers(self, ask: Submit) -> Layers:

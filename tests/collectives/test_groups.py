@@ -292,6 +292,28 @@ def test_a_message_arrives_whoever_comes_first(count: int, first: str, peer: int
     assert_idle(net)
 
 
+def test_an_empty_message_is_sent_before_anybody_receives_it() -> None:
+    """It has no bytes to wait for; its receiver learns all the same that it was sent."""
+    net = SimNetwork(2)
+    operation = net.operation(
+        0, 1, NONE, program=send(0, 1, 0), output=NONE, group=everybody(net, 0, 0),
+        terms="buffered", digest_every=0,
+    )  # fmt: skip
+    net.sessions[0].submit_send(operation, 0, 1, net.now)
+    net.run(until=0.0)
+    assert set(net.done(0)) == {1}
+    other = net.operation(
+        1, 1, NONE, program=receive(1, 0, 0), output=NONE, group=everybody(net, 1, 0),
+        terms="buffered", digest_every=0,
+    )  # fmt: skip
+    net.run(until=0.5)
+    assert not net.done(1)
+    net.sessions[1].submit_receive(other, 0, 0, 0, net.now)
+    net.run()
+    assert set(net.done(1)) == {1}
+    assert_idle(net)
+
+
 def test_messages_of_one_tag_keep_their_order_and_tags_do_not_wait_for_each_other() -> None:
     net = SimNetwork(2, BAD, seed=3)
     for ticket in range(1, 31):

@@ -160,8 +160,8 @@ class SimNetwork:
         loss = Loss(max_loss, name, fill == "residual", tuple((a, b) for a, b in critical or []))
         order = Order(
             number, group, terms, fingerprint, self.now + deadline, dtype, op,
-            Layers.new(layers or [], traffic_class, max_loss), loss, tag, in_place, digest_every,
-            self.seed,
+            Layers.new(layers or [], traffic_class, max_loss), loss, tag, in_place,
+            terms.startswith("buffered"), digest_every, self.seed,
         )  # fmt: skip
         if program is None:
             program = self.program(group, memory.size, max_loss)
