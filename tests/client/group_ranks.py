@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,8 +37,14 @@ FOLD: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 @contextmanager
 def session_of(rank: int, store: str, world: int) -> Iterator[Session]:
-    """A session, within a default process group of Gloo."""
-    with group(rank, store, world), connect(timeout=TIMEOUT, arena_bytes=256 << 20) as session:
+    """A session, within a default process group of Gloo. Many processes share few cores here, and
+    one that gets none for a second is no dead peer."""
+    file = Path(f"{store}.{rank}.toml")
+    file.write_text("[network]\npeer_timeout = 10.0\n")
+    with (
+        group(rank, store, world),
+        connect(timeout=TIMEOUT, arena_bytes=256 << 20, config=file) as session,
+    ):
         yield session
         dist.barrier()
 

@@ -24,7 +24,12 @@ def on_each_rank(call: Callable[..., Any], tmp_path: Path, *args: Any, world: in
     store = str(tmp_path / "store")
     with ProcessPoolExecutor(world, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = [pool.submit(call, rank, store, *args) for rank in range(world)]
-        return [future.result() for future in futures]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:  # a test's time is up as well: the pool would wait for its processes
+            for process in list(pool._processes.values()):  # noqa: SLF001  # no public way
+                process.kill()
+            raise
 
 
 @pytest.mark.parametrize("view", [False, True], ids=["copies", "views"])

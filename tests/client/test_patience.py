@@ -41,7 +41,7 @@ def test_a_rank_that_is_late_is_named_once(caplog: pytest.LogCaptureFixture) -> 
             with pytest.raises(TimeoutError):
                 work.wait(timeout=0.5)
         [text] = caplog.messages
-        assert text.startswith("operation 2 (sum of 4 float32) has waited for ")
+        assert text.startswith("operation 2 (all_reduce of 4 float32) has waited for ")
         assert "for rank(s) 1 to submit operation 2; rank(s) 1 to submit operation 3" in text
         assert text.endswith(" s, by deadline= of its policy")
     for _ in works:

@@ -88,7 +88,9 @@ def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    with pytest.raises(AddressUnavailable, match=r"deep is not there .*install -d -o .*socket="):
+    with pytest.raises(
+        AddressUnavailable, match=r"its directory is not there .*install -d -o .*deep.*socket="
+    ):
         listen(tmp_path / "missing" / "deep" / "s.sock", OWN)
 
 
