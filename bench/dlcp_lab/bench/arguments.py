@@ -7,6 +7,7 @@ from dlcp_lab.bench.all_reduce import bench
 from dlcp_lab.bench.training import training
 from dlcp_lab.emulation.plan import SHALLOW_BUFFER
 from dlcp_lab.ranks.hosts import MAX_HOSTS
+from dlcp_lab.ranks.reference import DTYPES, OPERATIONS
 from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.step import step
 from dlcp_lab.report.amounts import bound, fraction, injected, ratio, scale, size, sizes, some_of
@@ -18,7 +19,6 @@ from dlcp_lab.scenarios.incast import incast
 from dlcp_lab.scenarios.loss import loss
 from dlcp_lab.scenarios.priority import priority
 from dlcp_lab.scenarios.spray import spray
-from dlcpd.contract.messages import DTYPES, REDUCE_OPS
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
 from dlcpd.core.wire import MAX_PATHS
 from dlcpd.ctl.grammar import Commands, command, whole
@@ -34,8 +34,8 @@ def add(commands: Commands) -> None:
     made = command(operations, "all-reduce", bench, text, needs=(TORCH,))
     made.add_argument("--hosts", type=whole(2, MAX_HOSTS), default=2)
     made.add_argument("--sizes", type=sizes, default="4K,1M,16M,64M", help="tensors (%(default)s)")
-    made.add_argument("--dtype", choices=DTYPES, default="float32")
-    made.add_argument("--op", choices=REDUCE_OPS, default="sum")
+    made.add_argument("--dtype", choices=DTYPES, default="float32")  # those of the reference
+    made.add_argument("--op", choices=OPERATIONS, default="sum")
     add_policy(made)
     made.add_argument("--arena", action="store_true", help="use tensors from session.empty()")
     made.add_argument(

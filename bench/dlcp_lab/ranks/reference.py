@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Stored = NDArray[Any]
+OPERATIONS: Final = ("sum", "avg", "min", "max")
 DTYPES: Final[dict[str, Any]] = {
     "float32": np.float32,
     "float64": np.float64,

@@ -5,13 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dlcp_lab.ranks.reference import DTYPES
+from dlcp_lab.ranks.reference import DTYPES, OPERATIONS
 
 # Around one element, one cache line, one segment of float32 (352), and a size that divides nothing.
 SMALL: Final = (1, 3, 63, 64, 351, 352, 353, 100_003)
 LARGE: Final = 1_300_001  # elements; several MB that are no multiple of anything
 CHUNKED: Final = (("float32", "sum", 4), ("bfloat16", "avg", 2), ("float64", "max", 8))
-OPERATIONS: Final = ("sum", "avg", "min", "max")  # those of the reference
 INTEGERS: Final = ("int32", "int64")
 
 
