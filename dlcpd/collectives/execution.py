@@ -20,7 +20,7 @@ from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
 from dlcpd.core.bitmap import Segments
 from dlcpd.core.control import Ready
 from dlcpd.core.datagram import Bytes
-from dlcpd.core.digests import digest_bytes
+from dlcpd.core.digests import MASK, digest_bytes
 from dlcpd.core.events import Stats
 from dlcpd.core.incoming import Incoming
 from dlcpd.core.packetizer import by_tag, natural_order, segment_count
@@ -43,7 +43,6 @@ from dlcpd.schedules.model import (
 )
 
 SMALL: Final = 16 << 10  # bytes to one peer that go out with READY: under the smallest window
-MASK: Final = (1 << 64) - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +73,7 @@ class Execution:
     _staged: dict[int, Incoming] = field(default_factory=dict)  # by step: here, its place is not
     _buffers: dict[int, Bytes] = field(default_factory=dict)  # scratch in use
     _uses: list[int] = field(init=False)  # by scratch buffer: open steps that touch it
+    _strangers: list[int] = field(init=False)  # exchange no data, which would show who knows of us
     _loss: Bounded | None = None
     _digest: int = 0
 
@@ -88,6 +88,9 @@ class Execution:
         self._results = sum(not isinstance(step, Send) for step in steps)
         self._holding = sum(_holds(step) for step in steps)
         self._uses = list(self.program.uses)
+        known = self.program.outgoing.keys() | self.program.incoming.keys()
+        members = self.order.group.members
+        self._strangers = [members[peer] for peer in self.program.peers - known]
 
     # --- what the session asks -------------------------------------------------------------
 
@@ -360,13 +363,6 @@ class Execution:
             self._session.released(self)
         if not self._open and all(self._session.knows(rank, self) for rank in self._strangers):
             self._session.over(self)
-
-    @property
-    def _strangers(self) -> list[int]:
-        """Ranks that exchange no data with this one: none of it shows that they know of us."""
-        program = self.program
-        known = program.outgoing.keys() | program.incoming.keys()
-        return [self.order.group.members[peer] for peer in program.peers - known]
 
     def _stats(self) -> Stats:
         senders, loss = self._senders.values(), self._loss

@@ -10,7 +10,7 @@ import numpy as np
 from dlcpd.core.datagram import Bytes
 
 REMEMBERED: Final = 256  # operations; peers are never further apart than their operations in flight
-_MASK: Final = (1 << 64) - 1
+MASK: Final = (1 << 64) - 1
 _ODD: Final = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: spreads chunk numbers
 
 
@@ -24,7 +24,7 @@ def digest_bytes(data: Bytes, chunk: int) -> int:
     total = int(np.add.reduce(data[: words * 8].view("<u8"), dtype=np.uint64))
     for position, byte in enumerate(data[words * 8 :].tolist(), 1):
         total += byte * (position << 8)
-    return (total + chunk + 1) * (_ODD * (2 * chunk + 1)) & _MASK
+    return (total + chunk + 1) * (_ODD * (2 * chunk + 1)) & MASK
 
 
 @dataclass(slots=True)

@@ -41,14 +41,11 @@ class Client:
         return None
 
     def _submit(self, ask: Submit, now: float) -> DlcpError | None:
-        try:
-            if ask.operation != self.submitted + 1:
-                raise BadMessage(f"operation {ask.operation} after {self.submitted}")
-            self.submitted = ask.operation
-            if self.session.broken is not None:
-                raise error_for(*self.session.broken)
-        except DlcpError as exc:
-            return exc
+        if ask.operation != self.submitted + 1:
+            return BadMessage(f"operation {ask.operation} after {self.submitted}")
+        self.submitted = ask.operation
+        if self.session.broken is not None:
+            return error_for(*self.session.broken)
         group = self.groups.get(ask.group)
         if group is None:
             return BadMessage(f"operation {ask.operation}: group {ask.group} is not open")

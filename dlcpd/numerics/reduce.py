@@ -83,12 +83,6 @@ def reduce_in_order(
             _reduce_wide(target, operands, dtype, op, divide_by)
 
 
-def reduce_in_rank_order(parts: list[Bytes], rank: int, dtype: str, op: str) -> None:
-    """Reduce `parts` (one per rank, in rank order) into `parts[rank]`; "avg" divides by all."""
-    divide_by = len(parts) if op == "avg" else 1
-    reduce_in_order(parts[rank], parts, dtype, op, divide_by=divide_by)
-
-
 def _copy(target: Bytes, source: Bytes) -> None:
     if target.ctypes.data != source.ctypes.data:
         np.copyto(target, source)
