@@ -10,14 +10,14 @@ For everything else of PyTorch: `dist.init_process_group("dlcp")`, a backend tha
 this package registers.
 """
 
+from dlcp_client.job.joining import connect
+from dlcp_client.operations.ledger import Ledger
+from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import DlcpError
 from dlcpd.contract.policy import EXACT, LossPolicy, bounded, exact
 
 from . import c10d
-from .joining import connect
-from .ledger import Ledger
 from .session import Session
-from .work import Work
 
 __all__ = [
     "EXACT",

@@ -22,20 +22,28 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from dlcp_client.arena.tensors import copy_bytes
+from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, connect
+from dlcp_client.operations.ledger import Ledger
+from dlcp_client.torch.buckets import Placed, contents, cut
+from dlcp_client.torch.deferred_step import DeferredStep
+from dlcp_client.torch.lazy_parameters import (
+    Awaiting,
+    Piece,
+    attach,
+    awaited,
+    drop,
+    forget,
+    land_parameter,
+)
+from dlcp_client.torch.model_session import add_hook, check_model, session_for
+from dlcp_client.torch.rules import Rules
+from dlcp_client.torch.suitability import check_backward, check_suitable
 from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
 
-from .buckets import Placed, contents, cut
 from .ddp import DEFAULT_WARMUP
-from .deferred_step import DeferredStep
-from .joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, connect
-from .lazy_parameters import Awaiting, Piece, attach, awaited, drop, forget, land_parameter
-from .ledger import Ledger
-from .model_session import add_hook, check_model, session_for
-from .rules import Rules
 from .session import Session
-from .suitability import check_backward, check_suitable
-from .tensors import copy_bytes
 
 COMPILED: Final = "_orig_mod"  # where the module that torch.compile(module) returns holds it
 

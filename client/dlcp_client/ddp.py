@@ -14,17 +14,17 @@ from torch.amp import GradScaler
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from dlcp_client.arena.tensors import copy
+from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, connect
+from dlcp_client.operations.ledger import Ledger
+from dlcp_client.operations.work import Work
+from dlcp_client.torch.buckets import contents
+from dlcp_client.torch.model_session import add_hook, check_model, session_for
+from dlcp_client.torch.rules import Rules
 from dlcpd.contract.errors import SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
 
-from .buckets import contents
-from .joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, connect
-from .ledger import Ledger
-from .model_session import add_hook, check_model, session_for
-from .rules import Rules
 from .session import Session
-from .tensors import copy
-from .work import Work
 
 DEFAULT_WARMUP: Final = 10  # steps; early gradients are large and change direction
 

@@ -13,17 +13,17 @@ from torch.amp import GradScaler
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
+from dlcp_client.operations.ledger import Ledger
+from dlcp_client.operations.work import Work
+from dlcp_client.torch.buckets import Placed
+from dlcp_client.torch.rules import Rules, Terms
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy
 
-from .buckets import Placed
 from .c10d import ProcessGroup
 from .c10d.errors import torch_errors
 from .c10d.reduction import Reduction
 from .group import Group
-from .ledger import Ledger
-from .rules import Rules, Terms
-from .work import Work
 
 DEFAULT_WARMUP: Final = 10  # steps; early gradients are large and change direction
 

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dlcp_client.operations.requests import Range, Request, request
+from dlcp_client.operations.work import Work
+from dlcp_client.torch.layers import Layer
 from dlcpd.contract.errors import BadPolicy, BadTensor, SessionClosed
 from dlcpd.contract.messages import CloseGroup
 from dlcpd.contract.policy import EXACT, LossPolicy
-
-from .layers import Layer
-from .requests import Range, Request, request
-from .work import Work
 
 if TYPE_CHECKING:
     from .session import Session

@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import torch
 
+from dlcp_client.arena.memory import Region, SharedArena
+from dlcp_client.arena.tensors import check, copy_bytes, overlap
+from dlcp_client.ipc.embedded import Embedded
+from dlcp_client.ipc.handshake import Door
+from dlcp_client.ipc.lane import Lane
+from dlcp_client.job.group_numbers import GroupNumbers
+from dlcp_client.operations.completion import Completion
+from dlcp_client.operations.ledger import Ledger
+from dlcp_client.operations.open_operations import MARGIN, Memory, Operations
+from dlcp_client.operations.requests import Range, Request
+from dlcp_client.operations.work import Work
+from dlcp_client.torch.layers import Layer
 from dlcpd.contract.errors import ArenaFull, BadConfig, BadTensor, DlcpError, SessionClosed
 from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
 from dlcpd.contract.policy import EXACT, LossPolicy
+from dlcpd.ipc.seqpacket import encode
 
 from . import lifetimes
-from .completion import Completion
-from .embedded import Embedded
 from .group import Call, Group
-from .group_numbers import GroupNumbers
-from .handshake import Door
-from .lane import Lane
-from .layers import Layer
-from .ledger import Ledger
-from .memory import Region, SharedArena
-from .operations import MARGIN, Memory, Operations
-from .packets import encode
-from .requests import Range, Request
-from .tensors import check, copy_bytes, overlap
-from .work import Work
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from dlcpd.collectives.accounts import Accounts, LedgerRow
 from dlcpd.collectives.order import Order
 from dlcpd.contract.traffic import PROTECTED
-from dlcpd.core.bitmap import Bits, Segments
-from dlcpd.core.budget import Budget
-from dlcpd.core.datagram import Bytes
-from dlcpd.core.incoming import Incoming
-from dlcpd.core.layers import MILLION
-from dlcpd.core.packetizer import critical_segments, rotated_order, segment_count
-from dlcpd.core.sender import TransferSender
+from dlcpd.core.transfer.budget import Budget
+from dlcpd.core.transfer.incoming import Incoming
+from dlcpd.core.transfer.layers import MILLION
+from dlcpd.core.transfer.packetizer import critical_segments, rotated_order, segment_count
+from dlcpd.core.transfer.sender import TransferSender
+from dlcpd.core.wire.bitmap import Bits, Segments
+from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.numerics.magnitude import Energies, OperationEnergy, energies
 from dlcpd.numerics.residual import Hole, Key, add_back, cut

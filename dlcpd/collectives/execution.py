@@ -17,18 +17,18 @@ from dlcpd.collectives.bounded import Bounded, Marks
 from dlcpd.collectives.order import Order
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
-from dlcpd.core.bitmap import Segments
-from dlcpd.core.control import Ready
-from dlcpd.core.datagram import Bytes
-from dlcpd.core.digests import MASK, digest_bytes
-from dlcpd.core.events import Stats
-from dlcpd.core.incoming import Incoming
-from dlcpd.core.packetizer import by_tag, natural_order, segment_count
-from dlcpd.core.receiver import TransferReceiver
-from dlcpd.core.sender import TransferSender
-from dlcpd.core.session import Session
-from dlcpd.core.stream import MESSAGES, OperationId
-from dlcpd.core.wire import MAX_SEGMENTS, Key
+from dlcpd.core.session.digests import MASK, digest_bytes
+from dlcpd.core.session.events import Stats
+from dlcpd.core.session.session import Session
+from dlcpd.core.session.stream import MESSAGES, OperationId
+from dlcpd.core.transfer.incoming import Incoming
+from dlcpd.core.transfer.packetizer import by_tag, natural_order, segment_count
+from dlcpd.core.transfer.receiver import TransferReceiver
+from dlcpd.core.transfer.sender import TransferSender
+from dlcpd.core.wire.bitmap import Segments
+from dlcpd.core.wire.control import Ready
+from dlcpd.core.wire.datagram import Bytes
+from dlcpd.core.wire.header import MAX_SEGMENTS, Key
 from dlcpd.numerics.reduce import reduce_in_order
 from dlcpd.schedules.model import (
     NOT_REPLICATED,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dlcpd.core.layers import Layers
+from dlcpd.core.transfer.layers import Layers
 
 
 @dataclass(frozen=True, slots=True)

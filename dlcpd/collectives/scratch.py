@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dlcpd.core.datagram import Bytes
+from dlcpd.core.wire.datagram import Bytes
 
 MAX_KEPT: Final = 16  # buffers kept warm, 32 MB; a burst beyond it is returned to the system
 

@@ -14,18 +14,18 @@ import numpy as np
 
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.traffic import DROP_RANKS, Ecn
-from dlcpd.core import control, wire_batch
-from dlcpd.core.datagram import Bytes, Control, Group, Received, Transmit
-from dlcpd.core.flow import ASK, Flow
-from dlcpd.core.health import ALARM_LOSS
-from dlcpd.core.incast import ArrivalRate
-from dlcpd.core.pacing import Pacer
-from dlcpd.core.path_mtu import MAX_SEGMENT
-from dlcpd.core.paths import Paths
-from dlcpd.core.session import Session
+from dlcpd.core.paths.health import ALARM_LOSS
+from dlcpd.core.paths.incast import ArrivalRate
+from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.paths.paths import Paths
+from dlcpd.core.session.flow import ASK, Flow
+from dlcpd.core.session.session import Session
 from dlcpd.core.timers import Timer, TimerTable
-from dlcpd.core.wire import HEADER_SIZE, Header, Kind
-from dlcpd.core.wire_batch import NUMBER
+from dlcpd.core.wire import control, header_batch
+from dlcpd.core.wire.datagram import Bytes, Control, Group, Received, Transmit
+from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire.header_batch import NUMBER
+from dlcpd.core.wire.sizes import MAX_SEGMENT
 
 TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
 PACED_BURST: Final = 22  # datagrams worth a wake-up when the pacer limits: 0.25 ms of 1 Gb/s
@@ -154,8 +154,8 @@ class Endpoint:
             batch = _subset(batch, ~short)
         if not len(batch.index):
             return
-        words = wire_batch.parse(_heads(batch))
-        for a, b in pairwise(wire_batch.group_starts(words)):
+        words = header_batch.parse(_heads(batch))
+        for a, b in pairwise(header_batch.group_starts(words)):
             try:
                 header = Header.unpack_untrusted(words[a].tobytes())
             except MalformedDatagram as exc:
@@ -229,7 +229,7 @@ class Endpoint:
         row = np.frombuffer(data, np.uint8)[None]
         zero, length = np.zeros(1, np.intp), np.array([len(data)], np.intp)
         batch = Received(0, [arrived_at], 1, row, zero, length)
-        self._group(Group(header, wire_batch.parse(_heads(batch)), row, zero, length), batch, now)
+        self._group(Group(header, header_batch.parse(_heads(batch)), row, zero, length), batch, now)
 
     # --- time ------------------------------------------------------------------------
 

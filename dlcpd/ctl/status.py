@@ -22,10 +22,11 @@ from dlcpd.contract.messages import (
     StatusRequest,
     Welcome,
 )
-from dlcpd.core.path_mtu import LEAST_MTU, State
+from dlcpd.core.paths.path_mtu import State
+from dlcpd.core.wire.sizes import LEAST_MTU
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
-from dlcpd.io.seqpacket import decode_untrusted, encode
+from dlcpd.ipc.seqpacket import decode_untrusted, encode
 
 TIMEOUT: Final = 5.0  # seconds per answer; a daemon waits one for its engine
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.messages import MAX_ARENA
 from dlcpd.contract.schema import flag, integer, one_of, problem, real, string
-from dlcpd.core.path_mtu import BASE, MAX_SEGMENT, UNIT
-from dlcpd.core.wire import MAX_PATHS, MAX_SEGMENTS
+from dlcpd.core.wire.header import MAX_PATHS, MAX_SEGMENTS
+from dlcpd.core.wire.sizes import BASE, MAX_SEGMENT, UNIT
 from dlcpd.io.config import EngineConfig
 
 # an address: that of the default route, or loopback without one; a size: what paths carry

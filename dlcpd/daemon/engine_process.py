@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dlcpd.contract.errors import DaemonLost, DlcpError, error_for
 from dlcpd.daemon import log
-from dlcpd.daemon.channel import PacketChannel
+from dlcpd.daemon.clients.channel import PacketChannel
 from dlcpd.io.commands import (
     Command,
     EngineFailed,

@@ -14,17 +14,17 @@ from dlcpd import __version__
 from dlcpd.contract.errors import DaemonLost, DaemonUnavailable, DlcpError
 from dlcpd.contract.messages import VERSION, Welcome
 from dlcpd.daemon import log
-from dlcpd.daemon.access import Access
+from dlcpd.daemon.clients.access import Access
+from dlcpd.daemon.clients.connection import Connection, Reception
+from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server, listen
 from dlcpd.daemon.config import Config
-from dlcpd.daemon.connection import Connection, Reception
-from dlcpd.daemon.dispatch import Dispatch
 from dlcpd.daemon.effective import engine_config
 from dlcpd.daemon.engine_process import ENGINE, EngineProcess
 from dlcpd.daemon.notify import notify
-from dlcpd.daemon.peer_messages import PeerMessage
-from dlcpd.daemon.peers import Peers
-from dlcpd.daemon.server import SPARE_CONNECTIONS, Server, listen
-from dlcpd.daemon.sessions import Sessions, Terms
+from dlcpd.daemon.peers.peer_messages import PeerMessage
+from dlcpd.daemon.peers.peers import Peers
+from dlcpd.daemon.sessions.dispatch import Dispatch
+from dlcpd.daemon.sessions.sessions import Sessions, Terms
 from dlcpd.daemon.status import Facts, report
 from dlcpd.io.commands import EngineReady, Event
 

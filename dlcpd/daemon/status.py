@@ -6,10 +6,10 @@ from typing import Any
 
 from dlcpd import __version__
 from dlcpd.contract.messages import MAX_FRAME, Status
-from dlcpd.daemon.membership import Link
-from dlcpd.daemon.session import Session
-from dlcpd.daemon.sessions import Sessions
-from dlcpd.io.seqpacket import encode
+from dlcpd.daemon.peers.membership import Link
+from dlcpd.daemon.sessions.session import Session
+from dlcpd.daemon.sessions.sessions import Sessions
+from dlcpd.ipc.seqpacket import encode
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class PathChanged:
     session: int
     rank: int  # the peer
     path: int
-    state: str  # a value of dlcpd.core.health.PathState
+    state: str  # a value of dlcpd.core.paths.health.PathState
     loss: float  # fraction, of the last sample
 
 

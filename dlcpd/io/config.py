@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from dlcpd.core.path_mtu import MAX_SEGMENT
+from dlcpd.core.wire.sizes import MAX_SEGMENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ DLCPD_ENGINE_CONFIG; it ends when the command socket does.
 """
 
 import argparse
-import array
 import gc
 import os
 import select
@@ -23,7 +22,9 @@ from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, error_for
 from dlcpd.contract.messages import Completed, Failed, Released, Submit
 from dlcpd.core.endpoint import MAX_FLOWS, Endpoint, PeerSpec
-from dlcpd.core.events import (
+from dlcpd.core.paths.health import PathState
+from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.session.events import (
     Event,
     OperationDone,
     OperationFailed,
@@ -31,19 +32,18 @@ from dlcpd.core.events import (
     PathNews,
     SessionBroken,
 )
-from dlcpd.core.health import PathState
-from dlcpd.core.pacing import Pacer
-from dlcpd.core.path_mtu import BASE
 from dlcpd.core.timers import Timer
+from dlcpd.core.wire.sizes import BASE
 from dlcpd.io import commands
-from dlcpd.io.client import Client
+from dlcpd.io.clients.client import Client
+from dlcpd.io.clients.lane import Lane
+from dlcpd.io.clients.submission import Submissions
 from dlcpd.io.config import EngineConfig
-from dlcpd.io.discovery import Discovery
-from dlcpd.io.lane import Lane
-from dlcpd.io.mtu_discovery import MtuDiscovery, MtuNews
+from dlcpd.io.discovery.mtu import MtuDiscovery, MtuNews
+from dlcpd.io.discovery.routes import Discovery
 from dlcpd.io.report import bounded_report
-from dlcpd.io.submission import Submissions
-from dlcpd.io.udp import UdpPath
+from dlcpd.io.udp.udp_path import UdpPath
+from dlcpd.ipc.seqpacket import receive
 
 BATCHES_PER_WAKE: Final = 4  # receive calls per socket before others get their turn
 FRAMES_PER_WAKE: Final = 64  # submissions per lane and wake-up, likewise
@@ -51,7 +51,6 @@ FINE_SLEEP: Final = 0.001  # seconds; below it, epoll's millisecond is too coars
 LANE_DELAY: Final = (
     2e-3  # seconds a Released may wait for company; a client short of memory waits too
 )
-MAX_FDS: Final = 2  # descriptors that travel with one command
 
 
 class Engine:
@@ -292,19 +291,13 @@ class Engine:
     # --- control ----------------------------------------------------------------------------
 
     def _on_command(self, mask: int, now: float) -> None:
-        fds = array.array("i")
-        data, ancillary, _, _ = self.control.recvmsg(
-            commands.MAX_COMMAND, socket.CMSG_SPACE(MAX_FDS * fds.itemsize)
-        )
-        for level, kind, payload in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+        data, descriptors = receive(self.control, commands.MAX_COMMAND)
         if not data:
             self.stop_at = now  # control is gone, and so is our reason to live
             return
         command = commands.unpack(data)
         if isinstance(command, commands.OpenSession):
-            self._open(command, fds[0], fds[1])
+            self._open(command, *descriptors)
         else:
             self._obey(command, now)
 

@@ -7,13 +7,13 @@ import msgpack
 from dlcpd.collectives.accounts import Accounts, LedgerRow
 from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.endpoint import Endpoint
-from dlcpd.core.flow import Flow
-from dlcpd.core.path import PathReceiver, PathSender
-from dlcpd.core.session import Session
-from dlcpd.core.space import SpaceSender
+from dlcpd.core.paths.path import PathReceiver, PathSender
+from dlcpd.core.paths.space import SpaceSender
+from dlcpd.core.session.flow import Flow
+from dlcpd.core.session.session import Session
 from dlcpd.io.commands import MAX_COMMAND
-from dlcpd.io.mtu_discovery import MtuDiscovery
-from dlcpd.io.udp import UdpPath
+from dlcpd.io.discovery.mtu import MtuDiscovery
+from dlcpd.io.udp.udp_path import UdpPath
 
 MAX_WAITING: Final = 3  # oldest open operations of a session; the others mostly wait alike
 MAX_REPORT: Final = MAX_COMMAND - 1024  # bytes; the frame around it is small

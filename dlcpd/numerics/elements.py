@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.core.datagram import Bytes
+from dlcpd.core.wire.datagram import Bytes
 
 Array = NDArray[Any]
 STORAGE: Final[dict[str, np.dtype[Any]]] = {

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.contract.traffic import PROTECTED
-from dlcpd.core.bitmap import Segments
-from dlcpd.core.datagram import Bytes
-from dlcpd.core.packetizer import segment_count
+from dlcpd.core.transfer.packetizer import segment_count
+from dlcpd.core.wire.bitmap import Segments
+from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.elements import COMPLEX, INTEGERS, view, widen
 
 Energies = NDArray[np.float32]

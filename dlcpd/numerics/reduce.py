@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dlcpd.core.datagram import Bytes
+from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.elements import COMPLEX, INTEGERS, NARROW, STORAGE, Array, narrow, view, widen
 
 BLOCK: Final = 256 << 10  # bytes of a temporary, which stays in a core's second-level cache

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from dlcpd.core.bitmap import Segments
-from dlcpd.core.datagram import Bytes
+from dlcpd.core.wire.bitmap import Segments
+from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.elements import COMPLEX, NARROW, narrow, view, widen
 
 MAX_NAMES: Final = 4096  # buckets of one session: far above any model's bucket count

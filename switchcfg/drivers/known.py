@@ -5,7 +5,7 @@ from pathlib import Path
 from switchcfg.drivers.driver import Driver
 from switchcfg.drivers.login import login
 from switchcfg.errors import CannotExpress
-from switchcfg.intent import Device, Intent
+from switchcfg.intent.intent import Device, Intent
 from switchcfg.platforms.eos import Eos
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.openconfig import OpenConfig

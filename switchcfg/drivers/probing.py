@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import asyncssh
 
-from switchcfg import traffic_probe
-from switchcfg.classes import TrafficClass
 from switchcfg.drivers.ssh import connect
 from switchcfg.errors import CommitFailed, Unreachable
-from switchcfg.traffic import ECT0, LOAD, NOT_ECT, TAGS, Verdict, judge, points
+from switchcfg.intent.classes import TrafficClass
+from switchcfg.traffic import probe
+from switchcfg.traffic.judge import ECT0, LOAD, NOT_ECT, TAGS, Verdict, judge, points
 
 PORT: Final = 33_700  # of UDP; above what traceroute uses
 TAG_SECONDS: Final = 1.0
@@ -22,7 +22,7 @@ TAG_RATE: Final = 500_000  # bit/s of small datagrams: nobody's queue
 SPARE: Final = 20.0  # seconds that the receiver listens beyond all phases, unless it hears the end
 END_SECONDS: Final = 0.2
 SOURCE_PORTS: Final = 32
-SCRIPT: Final = Path(traffic_probe.__file__).read_text(encoding="utf-8")
+SCRIPT: Final = Path(probe.__file__).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ async def _measure(
         load = (LOAD, between.load, between.seconds)
         found = await _probe(sender, between.sender, *to, *load, *tos)
         sent = {int(tos): count for tos, count in found.items()}
-    await _probe(sender, between.sender, *to, traffic_probe.END, TAG_RATE, END_SECONDS, *both)
+    await _probe(sender, between.sender, *to, probe.END, TAG_RATE, END_SECONDS, *both)
     routes = await _probe(sender, between.sender, "trace", between.address, PORT + 1, SOURCE_PORTS)
     counts = {}
     for key, count in (await counting).items():

@@ -4,11 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from switchcfg.intent import Device, Intent, PortGroup
+from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.plan.queues import Abilities, Layout
+from switchcfg.plan.state import Change, Owns, Place, State, after
 from switchcfg.platforms.grammar import SEPARATOR, Grammar
 from switchcfg.platforms.platform import Rendered, Step, is_ours, render_groups
-from switchcfg.queues import Abilities, Layout
-from switchcfg.state import Change, Owns, Place, State, after
 
 
 class CommandPlatform(ABC):

@@ -8,12 +8,12 @@ of an intent but per-packet spraying. Source: Arista's AVD templates and its RoC
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from switchcfg.intent import QUEUES, Intent, PortGroup
+from switchcfg.intent.intent import QUEUES, Intent, PortGroup
+from switchcfg.plan.queues import Abilities, Layout, Queue
+from switchcfg.plan.state import Place
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
 from switchcfg.platforms.platform import group_name
-from switchcfg.queues import Abilities, Layout, Queue
-from switchcfg.state import Place
 
 KBYTE: Final = 1000  # bytes; what EOS calls kbytes
 ABLE: Final = Abilities(curves=3, own_mark=True, spray=("hash",))  # it hashes layer 4 by itself

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from switchcfg.errors import BadState
-from switchcfg.state import Change, Place, State, natural
+from switchcfg.plan.state import Change, Place, State, natural
 
 SEPARATOR: Final = "|"  # between the parts of a place's name; no device has it in one
 WORD: Final = re.compile(r"[^\s|]{1,128}")  # what may stand in a template: never a line's end

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from html import escape, unescape
 from typing import Final
 
-from switchcfg.intent import Intent, PortGroup
+from switchcfg.intent.intent import Intent, PortGroup
+from switchcfg.plan.queues import Abilities, Band, Layout, Queue
+from switchcfg.plan.state import Place
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
 from switchcfg.platforms.platform import Netconf, group_name
-from switchcfg.queues import Abilities, Band, Layout, Queue
-from switchcfg.state import Place
 
 ABLE: Final = Abilities(curves=3, own_mark=False, spray=("hash", "packet"))
 LOSS: Final = ("low", "medium-high", "high")  # by drop rank

@@ -15,7 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from switchcfg.intent import QUEUES, Device, Intent, PortGroup
+from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
+from switchcfg.plan.queues import Abilities, Layout, Queue
+from switchcfg.plan.state import Change, Owns, Place, State, after
 from switchcfg.platforms import linux_text
 from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.linux_text import (
@@ -30,8 +32,6 @@ from switchcfg.platforms.linux_text import (
     TOP,
 )
 from switchcfg.platforms.platform import Rendered, Shell, Step, is_ours, render_groups
-from switchcfg.queues import Abilities, Layout, Queue
-from switchcfg.state import Change, Owns, Place, State, after
 
 ABLE: Final = Abilities(curves=3, own_mark=True, spray=("hash",))
 SHAPED: Final = 0.98  # of the port's rate; at 1.0 the driver's own queue fills instead

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from switchcfg.errors import BadState
+from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.grammar import SEPARATOR
-from switchcfg.state import Change, Place, State
 
 HANDLE: Final = "dc"  # of our root queues, in hex
 TOP: Final = "1"  # minor number of the class that holds all others

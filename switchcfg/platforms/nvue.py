@@ -7,12 +7,12 @@ Source: Cumulus Linux 5.x documentation, "Quality of Service".
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from switchcfg.intent import QUEUES, Intent, PortGroup
+from switchcfg.intent.intent import QUEUES, Intent, PortGroup
+from switchcfg.plan.queues import Abilities, Layout
+from switchcfg.plan.state import Change, Place
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
 from switchcfg.platforms.platform import group_name
-from switchcfg.queues import Abilities, Layout
-from switchcfg.state import Change, Place
 
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))  # it hashes layer 4 by itself
 # shared-alpha of a queue by its share of the buffer, the first that is not below it

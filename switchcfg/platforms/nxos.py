@@ -8,12 +8,12 @@ queues but the last may be strict at levels of their own depends on the queuing 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from switchcfg.intent import QUEUES, Intent, PortGroup
+from switchcfg.intent.intent import QUEUES, Intent, PortGroup
+from switchcfg.plan.queues import Abilities, Layout, Queue
+from switchcfg.plan.state import Change, Place
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
 from switchcfg.platforms.platform import group_name
-from switchcfg.queues import Abilities, Layout, Queue
-from switchcfg.state import Change, Place
 
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))  # it hashes layer 4 by itself
 

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from switchcfg.errors import BadState
-from switchcfg.intent import Device, Intent, PortGroup
+from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.plan.queues import Abilities, Layout, Queue
+from switchcfg.plan.state import Change, Owns, Place, State, after, objects
 from switchcfg.platforms.platform import (
     Rendered,
     Step,
@@ -19,8 +21,6 @@ from switchcfg.platforms.platform import (
     read_json,
     render_groups,
 )
-from switchcfg.queues import Abilities, Layout, Queue
-from switchcfg.state import Change, Owns, Place, State, after, objects
 
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=())
 ROOT: Final = "openconfig-qos:qos"

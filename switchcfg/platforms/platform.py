@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
 from switchcfg.errors import BadState
-from switchcfg.intent import Device, Intent, PortGroup
-from switchcfg.queues import Abilities, Layout, lay_out
-from switchcfg.state import Change, Owns, Place, State
+from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.plan.queues import Abilities, Layout, lay_out
+from switchcfg.plan.state import Change, Owns, Place, State
 
 MAX_JSON: Final = 1 << 26  # characters; a full configuration of a chassis has a few million
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from switchcfg.errors import BadState
-from switchcfg.intent import QUEUES, Device, Intent, PortGroup
+from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
+from switchcfg.plan.queues import Abilities, Layout, Queue
+from switchcfg.plan.state import Change, Owns, Place, State, after, natural, objects
 from switchcfg.platforms.json_patch import patch
 from switchcfg.platforms.platform import Rendered, Shell, Step, is_ours, read_json, render_groups
 from switchcfg.platforms.sonic_rules import check
-from switchcfg.queues import Abilities, Layout, Queue
-from switchcfg.state import Change, Owns, Place, State, after, natural, objects
 
 MAPS: Final = ("DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP")
 PROFILES: Final = ("SCHEDULER", "WRED_PROFILE", "BUFFER_PROFILE")

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from switchcfg.intent import QUEUES, Device
-from switchcfg.state import State, objects
+from switchcfg.intent.intent import QUEUES, Device
+from switchcfg.plan.state import State, objects
 
 MAX_NAME: Final = 32  # characters
 MAX_INT: Final = 2**31 - 1  # orchagent reads thresholds with stoi, which throws beyond

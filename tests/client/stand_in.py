@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import torch
 
-from dlcp_client.handshake import Door
-from dlcp_client.lane import Lane
-from dlcp_client.packets import decode, encode
+from dlcp_client.ipc.handshake import Door
+from dlcp_client.ipc.lane import Lane
 from dlcp_client.session import Seat, Session
 from dlcpd.contract.messages import Completed, Failed, Message, Released, Submit
+from dlcpd.ipc.seqpacket import decode_untrusted, encode
 
 ARENA: Final = 1 << 20  # bytes
 
@@ -144,7 +144,7 @@ class StandIn:
             far.close()
 
     def _take(self, far: Far, data: bytes) -> None:
-        submit = decode(data)
+        submit = decode_untrusted(data)
         assert isinstance(submit, Submit)
         with self.arrived:
             far.submits[submit.operation] = submit

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from dlcp_client.memory import OFFSET_UNIT
-from dlcp_client.work import Work
+from dlcp_client.arena.memory import OFFSET_UNIT
+from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import (
     ArenaFull,
     BadMessage,

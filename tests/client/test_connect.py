@@ -15,7 +15,6 @@ import torch
 from torch._C._distributed_c10d import HashStore
 
 from dlcp_client import Session, bounded, connect, exact
-from dlcp_client.packets import encode
 from dlcpd.contract.errors import (
     BadConfig,
     DaemonLost,
@@ -26,6 +25,7 @@ from dlcpd.contract.errors import (
     RanksDisagree,
 )
 from dlcpd.contract.messages import DTYPES, Welcome
+from dlcpd.ipc.seqpacket import encode
 from tests.client.real import TIMEOUT, connected, each_rank, engine_of, kill, reduce_all
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from dlcp_client.critical import bucket_name, critical_parameters, gradient_ranges
+from dlcp_client.torch.critical import bucket_name, critical_parameters, gradient_ranges
 
 
 class Model(nn.Module):

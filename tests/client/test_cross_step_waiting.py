@@ -16,8 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 import dlcp_client.session
 from dlcp_client import cross_step, exact
 from dlcp_client.cross_step import Registration
-from dlcp_client.deferred_step import Step
-from dlcp_client.lazy_parameters import LazyParameter
+from dlcp_client.torch.deferred_step import Step
+from dlcp_client.torch.lazy_parameters import LazyParameter
 from dlcpd.contract.errors import BadConfig, DeadlineExceeded, DlcpError, PeerLost, SessionClosed
 from tests.client.stand_in import StandIn, completed, until_polling
 
@@ -312,7 +312,7 @@ def test_a_wait_ends_with_the_policys_deadline(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dlcp_client.session, "MARGIN", 0.0)
-    monkeypatch.setattr(dlcp_client.work, "LATE", 0.0)
+    monkeypatch.setattr("dlcp_client.operations.work.LATE", 0.0)
     world.handle.rules.policy = world.handle.rules.exact = exact(deadline=0.2)
     world.backward()
     world.sgd.step()

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from dlcp_client import exact
-from dlcp_client.embedded import default_config, local_address, start
 from dlcp_client.environment import Environment
+from dlcp_client.ipc.embedded import default_config, local_address, start
 from dlcpd.contract.errors import DaemonUnavailable, DlcpError
 from tests.client.real import connected, reduce_all
 
@@ -116,7 +116,7 @@ def test_a_daemon_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_stopped_daemon_is_made_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlcp_client.embedded.STOP_TIMEOUT", 0.05)
+    monkeypatch.setattr("dlcp_client.ipc.embedded.STOP_TIMEOUT", 0.05)
     daemon, door = start(None, "localhost")
     door.hello(30.0)
     assert daemon.pid is not None

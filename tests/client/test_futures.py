@@ -8,7 +8,7 @@ from torch.futures import Future
 
 import dlcp_client.session
 from dlcp_client import exact
-from dlcp_client.work import Work
+from dlcp_client.operations.work import Work
 from tests.client.stand_in import StandIn
 
 # torch waits for a Future in C++, where no signal is looked at: only a thread can end a hang.

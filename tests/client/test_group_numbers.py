@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from torch._C._distributed_c10d import HashStore
 
-from dlcp_client import group_numbers
-from dlcp_client.group_numbers import GroupNumbers
+from dlcp_client.job import group_numbers
+from dlcp_client.job.group_numbers import GroupNumbers
 from dlcpd.contract.errors import BadConfig, PeerLost, TooMany
 
 TIMEOUT = 30.0  # seconds; never waited for when all is well

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dlcp_client.handshake import JOIN_MARGIN, Door
-from dlcp_client.packets import encode
+from dlcp_client.ipc.handshake import JOIN_MARGIN, Door
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, RanksDisagree
 from dlcpd.contract.messages import Hello, Join, Joined, Message, Refused, Welcome
+from dlcpd.ipc.seqpacket import encode
 
 WELCOME = Welcome(1, "a", "tcp://192.0.2.1:5000", "k" * 40)
 JOIN = Join("j", 0, 2, 1 << 16, 5.0, [])
@@ -61,7 +61,7 @@ def test_a_silent_daemon_does_not_hang_hello(ends: Ends) -> None:
 
 
 def test_a_silent_daemon_does_not_hang_join(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlcp_client.handshake.JOIN_MARGIN", 0.01)
+    monkeypatch.setattr("dlcp_client.ipc.handshake.JOIN_MARGIN", 0.01)
     with pytest.raises(DaemonUnavailable, match="did not answer Join"):
         ends[0].join(Join("j", 0, 2, 1 << 16, 0.0, []))
     assert JOIN_MARGIN > 1.0

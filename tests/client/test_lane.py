@@ -4,10 +4,10 @@ import socket
 import time
 from typing import Any
 
-from dlcp_client.lane import Lane
-from dlcp_client.operations import Operations
-from dlcp_client.packets import encode
+from dlcp_client.ipc.lane import Lane
+from dlcp_client.operations.open_operations import Operations
 from dlcpd.contract.messages import Released
+from dlcpd.ipc.seqpacket import encode
 
 
 def test_a_lane_that_ends_between_two_reads_of_a_frame_is_an_end() -> None:

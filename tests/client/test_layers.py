@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcp_client.layers import Layer, Row, joined, rows
+from dlcp_client.torch.layers import Layer, Row, joined, rows
 from dlcpd.contract.errors import BadPolicy
 from dlcpd.contract.policy import EXACT, bounded
 from dlcpd.contract.traffic import traffic_classes

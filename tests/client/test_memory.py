@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from dlcp_client.memory import COMMIT_STEP, SharedArena
+from dlcp_client.arena.memory import COMMIT_STEP, SharedArena
 from dlcpd.contract.arena import ALIGNMENT
 from dlcpd.contract.errors import ArenaFull
 

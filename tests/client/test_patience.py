@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from dlcp_client.patience import WARN_AFTER
+from dlcp_client.operations.patience import WARN_AFTER
 from tests.client.real import connected, each_rank
 from tests.client.stand_in import StandIn
 
@@ -16,8 +16,8 @@ LOGGER = "dlcp_client"
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every operation has waited for long as soon as somebody looks."""
-    monkeypatch.setattr("dlcp_client.patience.WARN_AFTER", 0.0)
-    monkeypatch.setattr("dlcp_client.lane.MAX_POLL", 0.01)
+    monkeypatch.setattr("dlcp_client.operations.patience.WARN_AFTER", 0.0)
+    monkeypatch.setattr("dlcp_client.ipc.lane.MAX_POLL", 0.01)
 
 
 def until_warned(caplog: pytest.LogCaptureFixture) -> str:
@@ -56,7 +56,7 @@ def test_a_future_that_nobody_waits_for_is_looked_after(
     world: StandIn, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in DDP, whose backward pass waits in C++; here the daemon does not say for whom."""
-    monkeypatch.setattr("dlcp_client.handshake.STATUS_TIMEOUT", 0.01)
+    monkeypatch.setattr("dlcp_client.ipc.handshake.STATUS_TIMEOUT", 0.01)
     world.answering = False
     works = [session.all_reduce(torch.ones(4)) for session in world.sessions]
     future = works[0].get_future()
@@ -68,7 +68,7 @@ def test_a_future_that_nobody_waits_for_is_looked_after(
 def test_who_is_answered_soon_hears_nothing(
     world: StandIn, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlcp_client.lane.MAX_POLL", 0.001)
+    monkeypatch.setattr("dlcp_client.ipc.lane.MAX_POLL", 0.001)
     world.answering = False
     works = [session.all_reduce(torch.ones(4)) for session in world.sessions]
     with pytest.raises(TimeoutError):

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from torch._C._distributed_c10d import HashStore, Store
 
-from dlcp_client import ballot
-from dlcp_client.rendezvous import Meeting, Place, apology, introduction, roster, together
+from dlcp_client.job import ballot
+from dlcp_client.job.rendezvous import Meeting, Place, apology, introduction, roster, together
 from dlcpd.contract.errors import (
     BadConfig,
     BadMessage,
@@ -170,7 +170,7 @@ def test_what_all_ranks_did_is_done() -> None:
 
 
 def test_a_rank_that_never_did_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlcp_client.rendezvous.LATE", SOON)
+    monkeypatch.setattr("dlcp_client.job.rendezvous.LATE", SOON)
     with (
         pytest.raises(PeerLost, match=r"x: rank 0 waited .* for rank 1 of 2"),
         together(Place(HashStore(), 0, 2), "x", soon()),

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcp_client.requests import merged, request
+from dlcp_client.operations.requests import merged, request
 from dlcpd.contract.errors import BadPolicy, BadTensor
 from dlcpd.contract.messages import MAX_CRITICAL, MAX_LAYERS, Submit, from_frame_untrusted, to_frame
 from dlcpd.contract.policy import EXACT, LossPolicy, bounded

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from dlcp_client import tensors
-from dlcp_client.tensors import check, copy, dtype_name, overlap
+from dlcp_client.arena import tensors
+from dlcp_client.arena.tensors import check, copy, dtype_name, overlap
 from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.messages import DTYPES
 

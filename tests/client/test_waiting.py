@@ -12,8 +12,7 @@ import torch
 
 import dlcp_client.session
 from dlcp_client import exact
-from dlcp_client.packets import encode
-from dlcp_client.work import Work
+from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import (
     DaemonLost,
     DeadlineExceeded,
@@ -22,6 +21,7 @@ from dlcpd.contract.errors import (
     SessionClosed,
 )
 from dlcpd.contract.messages import Failed, Refused
+from dlcpd.ipc.seqpacket import encode
 from tests.client.stand_in import StandIn, completed, until_polling
 
 NOW = exact(deadline=0.01)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from dlcpd.core.wire import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.numerics.elements import STORAGE, narrow, widen
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, draw_whole, rank_ordered

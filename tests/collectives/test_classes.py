@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.traffic import DROP_RANKS
-from dlcpd.core.wire import Header, Kind
+from dlcpd.core.wire.header import Header, Kind
 from dlcpd.numerics.magnitude import LIGHT, MEDIUM
 from dlcpd.numerics.residual import Hole
 from dlcpd.schedules.model import Buffer

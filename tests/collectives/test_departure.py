@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.errors import PeerLost, SessionClosed
-from dlcpd.core.events import OperationDone, OperationFailed, SessionBroken
+from dlcpd.core.session.events import OperationDone, OperationFailed, SessionBroken
 from tests.sim.network import Link, SimNetwork
 
 GONE = PeerLost("rank 0 on host0 left")

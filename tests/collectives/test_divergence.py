@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from dlcpd.core.wire import HEADER_SIZE, Header
+from dlcpd.core.wire.header import HEADER_SIZE, Header
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw
 

@@ -3,8 +3,8 @@
 import pytest
 
 from dlcpd.contract.errors import ArenaFull
-from dlcpd.core.outbox import ANSWER_DELAY
-from dlcpd.core.wire import Header, Kind
+from dlcpd.core.session.outbox import ANSWER_DELAY
+from dlcpd.core.wire.header import Header, Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, rank_ordered
 

@@ -13,10 +13,10 @@ from dlcpd.contract.errors import (
     SessionClosed,
     TooMany,
 )
-from dlcpd.core.events import OperationDone, OperationReleased, SessionBroken
-from dlcpd.core.session import MAX_OPEN
-from dlcpd.core.stream import EVERYBODY, MAX_AHEAD
-from dlcpd.core.wire import Kind
+from dlcpd.core.session.events import OperationDone, OperationReleased, SessionBroken
+from dlcpd.core.session.session import MAX_OPEN
+from dlcpd.core.session.stream import EVERYBODY, MAX_AHEAD
+from dlcpd.core.wire.header import Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, draw_whole, rank_ordered
 

@@ -8,9 +8,9 @@ import pytest
 from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.order import Group
 from dlcpd.contract.errors import OperationAborted, SessionClosed, TooMany
-from dlcpd.core.mailbox import ANY
-from dlcpd.core.session import MAX_OPEN
-from dlcpd.core.stream import MAX_AHEAD
+from dlcpd.core.session.mailbox import ANY
+from dlcpd.core.session.session import MAX_OPEN
+from dlcpd.core.session.stream import MAX_AHEAD
 from dlcpd.schedules.builders.all_to_all import all_to_all
 from dlcpd.schedules.builders.barrier import barrier
 from dlcpd.schedules.builders.point_to_point import receive, send

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlcpd.core.wire import HEADER_SIZE, Kind
+from dlcpd.core.wire.header import HEADER_SIZE, Kind
 from dlcpd.schedules.builders.hierarchical import hierarchical
 from tests.sim.network import KIND, Link, SimNetwork
 from tests.sim.reference import copies, draw, rank_ordered

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.errors import PeerLost
-from dlcpd.core import control
-from dlcpd.core.events import OperationFailed, SessionBroken
-from dlcpd.core.wire import Header, Kind
+from dlcpd.core.session.events import OperationFailed, SessionBroken
+from dlcpd.core.wire import control
+from dlcpd.core.wire.header import Header, Kind
 from dlcpd.schedules.builders.all_reduce import one_shot
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, rank_ordered

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from dlcpd.core.wire import Kind
+from dlcpd.core.wire.header import Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw, rank_ordered
 

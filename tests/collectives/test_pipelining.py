@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dlcpd.core.events import OperationDone
-from dlcpd.core.wire import Header
+from dlcpd.core.session.events import OperationDone
+from dlcpd.core.wire.header import Header
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, draw_whole, rank_ordered
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.errors import OperationAborted
-from dlcpd.core.wire import Kind
+from dlcpd.core.wire.header import Kind
 from tests.sim.network import Carried, Link, SimNetwork
 from tests.sim.reference import Tensor, copies, draw, draw_whole, rank_ordered
 

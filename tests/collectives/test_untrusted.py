@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlcpd.core.wire import HEADER_SIZE, MAX_SEGMENTS, VERSION, Header, Kind
+from dlcpd.core.wire.header import HEADER_SIZE, MAX_SEGMENTS, VERSION, Header, Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw, rank_ordered
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from dlcpd.core.announcing import Announcements, Telling
-from dlcpd.core.control import Ready, body_untrusted, unpack_ready_untrusted
-from dlcpd.core.flow import Flow
-from dlcpd.core.stream import EVERYBODY
+from dlcpd.core.session.announcing import Announcements, Telling
+from dlcpd.core.session.flow import Flow
+from dlcpd.core.session.stream import EVERYBODY
 from dlcpd.core.timers import Timer, TimerTable
-from dlcpd.core.wire import MAX_ROUND, Flag, Header, Key, Kind
+from dlcpd.core.wire.control import Ready, body_untrusted, unpack_ready_untrusted
+from dlcpd.core.wire.header import MAX_ROUND, Flag, Header, Key, Kind
 from tests.sim.network import SimNetwork
 
 READY = Ready("sum of float32[9]", 42, 128, outgoing=7, incoming=8)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlcpd.core.bitmap import indices, pack_bits
+from dlcpd.core.wire.bitmap import indices, pack_bits
 
 
 def bits(text: str) -> np.ndarray:

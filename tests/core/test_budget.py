@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.core.budget import Budget
+from dlcpd.core.transfer.budget import Budget
 
 FRONT, BACK = 1 << 32 | 100_000, 3 << 32 | 50_000  # class and bound: 10 % and 5 %
 SEGMENTS = 100

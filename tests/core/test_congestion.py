@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcpd.core.congestion import (
+from dlcpd.core.paths.congestion import (
     BASE_SPAN,
     BURST_TIME,
     HEAVY_LOSS,

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.contract.errors import MalformedDatagram
-from dlcpd.core import control
-from dlcpd.core.bitmap import pack_bits
-from dlcpd.core.control import MAX_LISTED, MAX_TEXT, Ready, SpaceCredit
-from dlcpd.core.wire import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire import control
+from dlcpd.core.wire.bitmap import pack_bits
+from dlcpd.core.wire.control import MAX_LISTED, MAX_TEXT, Ready, SpaceCredit
+from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "header.json").read_text())
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.core.digests import REMEMBERED, DigestBook, digest_bytes
+from dlcpd.core.session.digests import REMEMBERED, DigestBook, digest_bytes
 
 RANKS = [1, 2, 3]
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from dlcpd.core.datagram import Group
-from dlcpd.core.early import MAX_CUT, EarlyData
-from dlcpd.core.packetizer import natural_order
-from dlcpd.core.wire import HEADER_SIZE, Header, Kind
-from dlcpd.core.wire_batch import build
+from dlcpd.core.transfer.early import MAX_CUT, EarlyData
+from dlcpd.core.transfer.packetizer import natural_order
+from dlcpd.core.wire.datagram import Group
+from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire.header_batch import build
 
 WIDTH = HEADER_SIZE + 64
 STREAM = 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcpd.core.health import ALARM_LOSS, SAMPLE, PathHealth, PathState
+from dlcpd.core.paths.health import ALARM_LOSS, SAMPLE, PathHealth, PathState
 
 
 class Traffic:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcpd.core.incast import GAIN, INITIAL, LEAST, LEAST_DELAY, MEMORY, ArrivalRate
+from dlcpd.core.paths.incast import GAIN, INITIAL, LEAST, LEAST_DELAY, MEMORY, ArrivalRate
 
 
 def arriving(rate: float, seconds: float, *, start: float = 10.0) -> ArrivalRate:

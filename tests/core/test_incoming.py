@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlcpd.core.incoming import Incoming
-from dlcpd.core.receiver import TransferReceiver
-from dlcpd.core.wire import HEADER_SIZE, Key
+from dlcpd.core.transfer.incoming import Incoming
+from dlcpd.core.transfer.receiver import TransferReceiver
+from dlcpd.core.wire.header import HEADER_SIZE, Key
 
 SEGMENT = 64
 WIDTH = HEADER_SIZE + SEGMENT

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dlcpd.core.layers import Layers
+from dlcpd.core.transfer.layers import Layers
 
 ROWS = [[0, 3, 5_000], [1000, 2, 0], [1064, 1, 10_000]]
 

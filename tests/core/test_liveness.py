@@ -2,9 +2,9 @@
 
 import pytest
 
-from dlcpd.core.flow import Flow
-from dlcpd.core.liveness import ALIKE_PINGS, PINGS_BEFORE_LOST, Liveness
-from dlcpd.core.wire import Header, Kind
+from dlcpd.core.session.flow import Flow
+from dlcpd.core.session.liveness import ALIKE_PINGS, PINGS_BEFORE_LOST, Liveness
+from dlcpd.core.wire.header import Header, Kind
 from tests.sim.network import SimNetwork
 
 TIMEOUT = 2.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.core.mailbox import ANY, Announced, Mailbox, Wanted
+from dlcpd.core.session.mailbox import ANY, Announced, Mailbox, Wanted
 
 MESSAGE = Announced(rank=1, stream=9, number=1, group=2, tag=7)
 

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from dlcpd.core.control import MAX_LISTED, body_untrusted, unpack_transfers_untrusted
-from dlcpd.core.outbox import ANSWER_DELAY, COMPANY, Outbox
-from dlcpd.core.paths import Paths
-from dlcpd.core.wire import Header, Key, Kind
+from dlcpd.core.paths.paths import Paths
+from dlcpd.core.session.outbox import ANSWER_DELAY, COMPANY, Outbox
+from dlcpd.core.wire.control import MAX_LISTED, body_untrusted, unpack_transfers_untrusted
+from dlcpd.core.wire.header import Header, Key, Kind
 
 TOKEN, GRANT = 0xABC, 1 << 20
 

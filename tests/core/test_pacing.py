@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcpd.core.pacing import BURST, MIN_BURST, Pacer
+from dlcpd.core.paths.pacing import BURST, MIN_BURST, Pacer
 
 MEGABIT = 1e6
 

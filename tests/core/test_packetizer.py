@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.core.packetizer import (
+from dlcpd.core.transfer.packetizer import (
     critical_segments,
     natural_order,
     rotated_order,
     segment_count,
 )
-from dlcpd.core.wire import MAX_SEGMENTS
+from dlcpd.core.wire.header import MAX_SEGMENTS
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcpd.core.pass_time import FLOOR, MARGIN, PassTime
+from dlcpd.core.transfer.pass_time import FLOOR, MARGIN, PassTime
 
 
 def test_unmeasured_the_end_is_waited_for() -> None:

@@ -1,6 +1,6 @@
 """One path: it owes answers, goes down, comes back; its classes keep their numbers apart."""
 
-from dlcpd.core.path import PathReceiver, PathSender
+from dlcpd.core.paths.path import PathReceiver, PathSender
 
 
 def sender(sent: int) -> PathSender:

@@ -6,20 +6,17 @@ from heapq import heappop, heappush
 
 import pytest
 
-from dlcpd.core.path_mtu import (
-    BASE,
+from dlcpd.core.paths.path_mtu import (
     BLOCKED_RETRY,
     MAX_PROBES,
-    MAX_SEGMENT,
     MAX_WAIT,
     RAISE,
     REFERENCE,
     PathMtu,
     State,
-    datagram_size,
-    segment_within,
 )
-from dlcpd.core.wire import HEADER_SIZE
+from dlcpd.core.wire.header import HEADER_SIZE
+from dlcpd.core.wire.sizes import BASE, MAX_SEGMENT, datagram_size, segment_within
 
 IPV4, IPV6 = 28, 48  # bytes of headers
 SETTLED = 10.0  # seconds that any search is given

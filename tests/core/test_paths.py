@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from dlcpd.core.control import SpaceCredit
-from dlcpd.core.health import SAMPLE, PathState
-from dlcpd.core.paths import Paths
+from dlcpd.core.paths.health import SAMPLE, PathState
+from dlcpd.core.paths.paths import Paths
+from dlcpd.core.wire.control import SpaceCredit
 
 BULK = 4
 

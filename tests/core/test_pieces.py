@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.contract.errors import MalformedDatagram
-from dlcpd.core.pieces import (
+from dlcpd.core.paths.pieces import (
     LEAST_PIECE,
     LONGEST,
     MAX_PARTIAL,
@@ -18,7 +18,7 @@ from dlcpd.core.pieces import (
     Reassembly,
     cut,
 )
-from dlcpd.core.wire import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 
 HEAD = Header(Kind.DATA, 0xABCD, 3, 9, 5, tag=7, path=2)
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.contract.errors import MalformedDatagram
-from dlcpd.core import probes
-from dlcpd.core.wire import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire import probes
+from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 
 TOKEN = 0xABCD
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.core.budget import Budget
-from dlcpd.core.receiver import TRANSITIONS, Answer, Input, State, TransferReceiver
-from dlcpd.core.wire import MAX_ROUND
+from dlcpd.core.transfer.budget import Budget
+from dlcpd.core.transfer.receiver import TRANSITIONS, Answer, Input, State, TransferReceiver
+from dlcpd.core.wire.header import MAX_ROUND
 
 SEGMENTS = 20
 QUIET = 1e-3

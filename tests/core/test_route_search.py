@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dlcpd.core.route_search import DRAWS, SWEEPS, Address, RouteSearch
-from dlcpd.core.routes import MAX_HOPS, Routes
+from dlcpd.core.paths.route_search import DRAWS, SWEEPS, Address, RouteSearch
+from dlcpd.core.paths.routes import MAX_HOPS, Routes
 
 PEER = [("10.0.0.2", 5000 + port) for port in range(16)]
 Network = Callable[[int, Address], list[str]]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcpd.core.routes import Routes
+from dlcpd.core.paths.routes import Routes
 
 
 def routes(*hops: list[str]) -> Routes:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.core.rtt import INITIAL_RTT, MAX_RTO, MIN_RTO, Rtt
+from dlcpd.core.paths.rtt import INITIAL_RTT, MAX_RTO, MIN_RTO, Rtt
 
 
 def test_the_first_sample_replaces_the_guess() -> None:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.traffic import DROP_RANKS
-from dlcpd.core.budget import Budget
-from dlcpd.core.packetizer import BLOCK, by_tag
-from dlcpd.core.sender import ENDING_RUN, State, TransferSender
-from dlcpd.core.wire import MAX_ROUND, Key
+from dlcpd.core.transfer.budget import Budget
+from dlcpd.core.transfer.packetizer import BLOCK, by_tag
+from dlcpd.core.transfer.sender import ENDING_RUN, State, TransferSender
+from dlcpd.core.wire.header import MAX_ROUND, Key
 
 SEGMENTS = 100
 

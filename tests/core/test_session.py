@@ -5,12 +5,12 @@ import pytest
 
 from dlcpd.collectives.accounts import MAX_LEDGER, Accounts, LedgerRow
 from dlcpd.contract.errors import BadPolicy, MalformedDatagram, OperationAborted
-from dlcpd.core.control import Ready
-from dlcpd.core.events import OperationDone, Stats
-from dlcpd.core.sender import TransferSender
-from dlcpd.core.session import MAX_STREAMS
-from dlcpd.core.stream import EVERYBODY, MAX_AHEAD, MESSAGES, UPWARD
-from dlcpd.core.wire import Header, Key, Kind
+from dlcpd.core.session.events import OperationDone, Stats
+from dlcpd.core.session.session import MAX_STREAMS
+from dlcpd.core.session.stream import EVERYBODY, MAX_AHEAD, MESSAGES, UPWARD
+from dlcpd.core.transfer.sender import TransferSender
+from dlcpd.core.wire.control import Ready
+from dlcpd.core.wire.header import Header, Key, Kind
 from tests.sim.network import SimNetwork
 from tests.sim.reference import draw, rank_ordered
 

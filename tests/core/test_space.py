@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.core.control import SpaceCredit
-from dlcpd.core.space import OLDEST_ECHO, SpaceReceiver, SpaceSender, microseconds, unwrap
+from dlcpd.core.paths.space import OLDEST_ECHO, SpaceReceiver, SpaceSender, microseconds, unwrap
+from dlcpd.core.wire.control import SpaceCredit
 
 WRAP = 1 << 32
 MS = 1e-3

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from dlcpd.contract.errors import OperationAborted
 from dlcpd.contract.messages import MAX_GROUPS
-from dlcpd.core.control import Ready
-from dlcpd.core.stream import (
+from dlcpd.core.session.stream import (
     DOWNWARD,
     EVERYBODY,
     MAX_AHEAD,
@@ -18,7 +17,8 @@ from dlcpd.core.stream import (
     messages,
     stream_id,
 )
-from dlcpd.core.wire import MAX_STREAMS
+from dlcpd.core.wire.control import Ready
+from dlcpd.core.wire.header import MAX_STREAMS
 
 READY = Ready("sum of float32[9]", 1, 128)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.traffic import DROP_RANKS
-from dlcpd.core import wire_batch
-from dlcpd.core.wire import (
+from dlcpd.core.wire import header_batch
+from dlcpd.core.wire.header import (
     HEADER_SIZE,
     KNOWN_FLAGS,
     MAX_PATHS,
@@ -26,7 +26,7 @@ from dlcpd.core.wire import (
     Key,
     Kind,
 )
-from dlcpd.core.wire_batch import NUMBER, OPERATION, SEGMENT, SENT_AT, TRANSFER
+from dlcpd.core.wire.header_batch import NUMBER, OPERATION, SEGMENT, SENT_AT, TRANSFER
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "header.json").read_text())["header"]
 GOOD = [pytest.param(v, id=v["name"]) for v in VECTORS if "fields" in v]
@@ -52,7 +52,7 @@ def fields_of(words: np.ndarray) -> dict[str, int]:
     return {
         "kind": first >> 8 & 0xFF, "flags": first >> 16 & 0xFF, "path": first >> 24,
         "operation": int(words[OPERATION]),
-        "token": int(words[wire_batch.TOKEN_LOW]) | int(words[wire_batch.TOKEN_HIGH]) << 32,
+        "token": int(words[header_batch.TOKEN_LOW]) | int(words[header_batch.TOKEN_HIGH]) << 32,
         "stream": fourth & 0xFFFF, "transfer": fourth >> 16, "segment": fifth & 0xFFFF,
         "round": fifth >> 16 & 0xFF,
         "tag": fifth >> 24, "packet_number": int(words[NUMBER]),
@@ -82,7 +82,7 @@ def test_reject(vector: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("vector", GOOD)
 def test_parse(vector: dict[str, Any]) -> None:
-    assert fields_of(wire_batch.parse(rows([vector]))[0]) == vector["fields"]
+    assert fields_of(header_batch.parse(rows([vector]))[0]) == vector["fields"]
 
 
 def verdict(data: bytes) -> str:
@@ -96,7 +96,7 @@ def verdict(data: bytes) -> str:
 
 def assert_one_verdict_per_group(headers: list[bytes]) -> None:
     data = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, HEADER_SIZE)
-    starts = wire_batch.group_starts(wire_batch.parse(data))
+    starts = header_batch.group_starts(header_batch.parse(data))
     assert starts[0] == 0
     assert starts[-1] == len(headers)
     for a, b in pairwise(starts):
@@ -113,7 +113,7 @@ def test_every_vector_after_every_other() -> None:
 def test_build(vector: dict[str, Any]) -> None:
     one = header(vector["fields"])
     tags = np.full(3, one.tag, np.uint8)
-    words = wire_batch.build(one._replace(segment=0, tag=0), np.full(3, one.segment), tags)
+    words = header_batch.build(one._replace(segment=0, tag=0), np.full(3, one.segment), tags)
     assert words[:, NUMBER].tolist() == [(one.packet_number + i) % (1 << 32) for i in range(3)]
     words[:, NUMBER] = one.packet_number
     assert words.tobytes() == 3 * row(vector)
@@ -156,7 +156,7 @@ def test_one_corrupt_byte_is_seen_by_both_twins(one: Header, at: int, byte: int)
     if not verdict(bytes(data)):
         unpacked = Header.unpack_untrusted(bytes(data))
         assert unpacked.pack() == bytes(data)
-        words = wire_batch.parse(np.frombuffer(bytes(data), np.uint8)[None])
+        words = header_batch.parse(np.frombuffer(bytes(data), np.uint8)[None])
         assert header(fields_of(words[0])) == unpacked
 
 
@@ -209,6 +209,6 @@ def test_a_group_shares_flow_kind_transfer_round_and_path(
 ) -> None:
     batch = [BASE, BASE, BASE._replace(**change), BASE]
     data = np.frombuffer(b"".join(h.pack() for h in batch), np.uint8).reshape(-1, HEADER_SIZE)
-    words = wire_batch.parse(data)
-    assert wire_batch.group_starts(words) == ([0, 2, 3, 4] if splits else [0, 4])
-    assert wire_batch.group_starts(words[:1]) == [0, 1]
+    words = header_batch.parse(data)
+    assert header_batch.group_starts(words) == ([0, 2, 3, 4] if splits else [0, 4])
+    assert header_batch.group_starts(words[:1]) == [0, 1]

@@ -10,7 +10,7 @@ import pytest
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, TooMany
 from dlcpd.contract.messages import Message, Refused, Status, Welcome
 from dlcpd.ctl.status import PEER_HEADER, peer_rows, query, status_lines
-from dlcpd.io.seqpacket import decode_untrusted, encode
+from dlcpd.ipc.seqpacket import decode_untrusted, encode
 
 PATH = {"sent": 10, "lost": 1, "in_flight": 0, "rtt": 0.00025, "congestion_window": 4096,
         "queue_delay": 0.0, "received": 9, "missing": 2}  # fmt: skip

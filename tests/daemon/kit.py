@@ -26,7 +26,7 @@ from dlcpd.contract.messages import (
     StatusRequest,
     Welcome,
 )
-from dlcpd.io.seqpacket import MAX_DESCRIPTORS, decode_untrusted, encode
+from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS, decode_untrusted, encode
 
 T = TypeVar("T")
 PATIENCE = 30.0  # seconds until a test gives up; never a measure of anything

@@ -18,7 +18,7 @@ from typing import Any
 import msgpack
 
 from dlcpd.io import commands
-from dlcpd.io.seqpacket import receive_packet, receive_with_descriptors
+from dlcpd.ipc.seqpacket import receive, receive_now
 
 ENDPOINTS = [["127.0.0.1", 40000]]
 
@@ -43,7 +43,7 @@ class StandIn:
         self.control.send(commands.pack(event))
 
     def command(self) -> None:
-        data, descriptors = receive_with_descriptors(self.control)
+        data, descriptors = receive(self.control)
         if not data:
             sys.exit(0)
         command = commands.unpack(data)
@@ -70,7 +70,7 @@ class StandIn:
 
     def lane(self, lane: socket.socket) -> None:
         number = next(n for n, sock in self.lanes.items() if sock is lane)
-        data = receive_packet(lane)
+        data = receive_now(lane)
         if not data:
             self.lanes.pop(number).close()
             self.emit(commands.LaneClosed(number))

@@ -8,15 +8,8 @@ from itertools import product
 import pytest
 
 from dlcpd.contract.errors import RanksDisagree
-from dlcpd.daemon.membership import (
-    LINKS,
-    MAX_NAMED,
-    Link,
-    LinkInput,
-    LinkState,
-    Membership,
-)
-from dlcpd.daemon.peer_messages import MAX_REASON, PEER_VERSION, PeerHello
+from dlcpd.daemon.peers.membership import LINKS, MAX_NAMED, Link, LinkInput, LinkState, Membership
+from dlcpd.daemon.peers.peer_messages import MAX_REASON, PEER_VERSION, PeerHello
 from dlcpd.io.commands import OperationFailed
 
 AGREED = {"world_size": 2, "chunk_bytes": 64000, "digest_every": 16}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dlcpd.contract.messages import VERSION, Joined, Welcome
-from dlcpd.daemon.peer_messages import PEER_VERSION, Abort, Goodbye, PeerHello
-from dlcpd.daemon.peers import PeerAddress
+from dlcpd.daemon.peers.peer_messages import PEER_VERSION, Abort, Goodbye, PeerHello
+from dlcpd.daemon.peers.peers import PeerAddress
 from tests.daemon.kit import Client, Daemon, configuration, joins
 from tests.daemon.test_peers import Node, on_uvloop, until
 
@@ -193,7 +193,7 @@ async def test_another_protocol_version_refuses_the_join_by_name(
 ) -> None:
     await actor.meet()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dlcpd.daemon.peer_messages.PEER_VERSION", 7)
+        patch.setattr("dlcpd.daemon.peers.peer_messages.PEER_VERSION", 7)
         actor.say(HELLO)
     text = await asyncio.to_thread(client.refused, "ranks_disagree")
     assert f"speaks version {PEER_VERSION}" in text and "rank 1 on host-x speaks 7" in text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlcpd.daemon.peer_messages import (
+from dlcpd.daemon.peers.peer_messages import (
     MAX_PEER_FRAME,
     MAX_REASON,
     PEER_VERSION,

@@ -12,9 +12,15 @@ import uvloop
 import zmq
 
 from dlcpd.contract.errors import AddressUnavailable, TooMany
-from dlcpd.daemon import peers, pump, zap
-from dlcpd.daemon.peer_messages import MAX_PEER_FRAME, PEER_VERSION, Goodbye, PeerMessage, pack
-from dlcpd.daemon.peers import MAX_QUEUED, PeerAddress, Peers
+from dlcpd.daemon.peers import peers, pump, zap
+from dlcpd.daemon.peers.peer_messages import (
+    MAX_PEER_FRAME,
+    PEER_VERSION,
+    Goodbye,
+    PeerMessage,
+    pack,
+)
+from dlcpd.daemon.peers.peers import MAX_QUEUED, PeerAddress, Peers
 from tests.daemon.kit import PATIENCE
 
 HELLO = Goodbye("job", 0, 1, 5, 6, "code", "text")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig
-from dlcpd.daemon.access import Access
-from dlcpd.daemon.server import SPARE_CONNECTIONS, listen
+from dlcpd.daemon.clients.access import Access
+from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, listen
 from tests.daemon.kit import Client, Daemon, configuration, environment, until
 
 NOBODY = 65534

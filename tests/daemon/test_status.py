@@ -6,7 +6,7 @@ import pytest
 
 from dlcpd.contract.messages import MAX_FRAME, Status
 from dlcpd.daemon.status import fitting
-from dlcpd.io.seqpacket import decode_untrusted
+from dlcpd.ipc.seqpacket import decode_untrusted
 
 ROW = "x" * 100
 FULL = MAX_FRAME // len(ROW)  # rows that do not fit

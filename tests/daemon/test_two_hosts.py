@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dlcpd.contract.messages import Completed, Failed, Join, Joined, Message, Released, Submit
-from dlcpd.io.seqpacket import decode_untrusted, encode
+from dlcpd.ipc.seqpacket import decode_untrusted, encode
 from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, joins, until
 
 ARENA = 1 << 22

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dlcpd.contract.messages import Failed, Message, Submit, from_frame_untrusted, to_frame
 from dlcpd.io import commands
+from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
-from dlcpd.io.memory import create_arena
 from dlcpd.numerics.elements import STORAGE
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.messages import Completed, Hello, Released, to_frame
-from dlcpd.core.path_mtu import BASE
-from dlcpd.core.wire import Header, Kind
+from dlcpd.core.wire.header import Header, Kind
+from dlcpd.core.wire.sizes import BASE
 from dlcpd.io import commands
 from dlcpd.io.config import EngineConfig
 from tests.io.engines import ARENA, Engine, Job, failure, token

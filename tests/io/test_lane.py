@@ -5,8 +5,8 @@ import socket
 import msgpack
 
 from dlcpd.contract.messages import Failed, from_frame_untrusted
-from dlcpd.io.lane import Lane
-from dlcpd.io.memory import create_arena
+from dlcpd.io.clients.lane import Lane
+from dlcpd.io.clients.memory import create_arena
 
 
 def test_the_last_words_arrive_though_the_client_has_just_said_something() -> None:

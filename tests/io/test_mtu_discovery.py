@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dlcpd.core.path_mtu import MAX_SEGMENT
-from dlcpd.core.pieces import cut
-from dlcpd.core.probes import pack_answer, pack_probe
-from dlcpd.core.wire import Header, Kind
+from dlcpd.core.paths.pieces import cut
+from dlcpd.core.wire.header import Header, Kind
+from dlcpd.core.wire.probes import pack_answer, pack_probe
+from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.io.config import EngineConfig
 from tests.io.engines import PATIENCE, Job, token
 

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from dlcpd.io import receive_ring
+from dlcpd.io.udp import receive_ring
 
 
 class Preempted:

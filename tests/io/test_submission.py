@@ -13,13 +13,13 @@ from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, BadPolicy, DlcpError
 from dlcpd.contract.messages import Submit
 from dlcpd.contract.traffic import traffic_classes
-from dlcpd.core.control import Ready
 from dlcpd.core.endpoint import Endpoint, PeerSpec
-from dlcpd.core.pacing import Pacer
-from dlcpd.core.path_mtu import BASE
-from dlcpd.core.session import Session
+from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.session.session import Session
+from dlcpd.core.wire.control import Ready
+from dlcpd.core.wire.sizes import BASE
+from dlcpd.io.clients.submission import Submissions
 from dlcpd.io.config import EngineConfig
-from dlcpd.io.submission import Submissions
 
 ARENA = np.zeros(1 << 20, np.uint8)
 BOUNDED: dict[str, Any] = {"max_loss": 0.01, "name": "n"}

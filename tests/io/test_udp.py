@@ -12,15 +12,15 @@ import pytest
 
 from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.contract.traffic import traffic_classes
-from dlcpd.core.datagram import Control, Received, Transmit
 from dlcpd.core.endpoint import Endpoint
-from dlcpd.core.pacing import Pacer
-from dlcpd.core.pieces import Reassembly
-from dlcpd.core.wire import HEADER_SIZE, VERSION, Flag, Header, Kind
-from dlcpd.core.wire_batch import build
-from dlcpd.io import mmsg
+from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.paths.pieces import Reassembly
+from dlcpd.core.wire.datagram import Control, Received, Transmit
+from dlcpd.core.wire.header import HEADER_SIZE, VERSION, Flag, Header, Kind
+from dlcpd.core.wire.header_batch import build
 from dlcpd.io.config import EngineConfig
-from dlcpd.io.udp import UdpPath
+from dlcpd.io.udp import mmsg
+from dlcpd.io.udp.udp_path import UdpPath
 
 SIZE = 1408  # payload of a segment
 WIDTH = HEADER_SIZE + SIZE

@@ -51,6 +51,18 @@ def test_bench_without_a_rival(tmp_path: Path) -> None:
     assert (row["transport"], row["count"], row["ratio"]) == ("dlcpd", 8192, None)
 
 
+def test_bench_of_every_collective(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, document = result(
+        "bench collectives --hosts 3 --sizes 100,300K --repeat 2 --warmup 1 --loss 0.02", tmp_path
+    )
+    assert code == 0
+    rows = document["rows"]
+    assert len(rows) == 2 * (9 * 2 + 1)  # a barrier has no size
+    assert {row["wrong"] for row in rows} == {0}
+    assert all(row["ratio"]["p50"] > 0 for row in rows if row["transport"] == "dlcpd")
+    assert "3 hosts, one machine, INJECTED loss 2 %" in capsys.readouterr().out
+
+
 def test_verify_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, document = result("verify --hosts 2 --loss 0.05 --mode bounded --seed 3", tmp_path)
     assert (code, document["broken"]) == (0, [])

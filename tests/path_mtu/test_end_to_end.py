@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlcp_client import DlcpError
-from dlcpd.core.path_mtu import MAX_SEGMENT, segment_within
+from dlcpd.core.wire.sizes import MAX_SEGMENT, segment_within
 from tests.path_mtu.daemons import hosts, until
 from tests.path_mtu.network import Network, network
 

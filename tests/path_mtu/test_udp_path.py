@@ -9,15 +9,15 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from dlcpd.core.datagram import Control, Transmit
-from dlcpd.core.path_mtu import BASE, segment_within
-from dlcpd.core.pieces import Reassembly
-from dlcpd.core.probes import pack_probe
-from dlcpd.core.wire import HEADER_SIZE, Header, Kind
-from dlcpd.core.wire_batch import build
-from dlcpd.io import mmsg
+from dlcpd.core.paths.pieces import Reassembly
+from dlcpd.core.wire.datagram import Control, Transmit
+from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire.header_batch import build
+from dlcpd.core.wire.probes import pack_probe
+from dlcpd.core.wire.sizes import BASE, segment_within
 from dlcpd.io.config import EngineConfig
-from dlcpd.io.udp import UdpPath
+from dlcpd.io.udp import mmsg
+from dlcpd.io.udp.udp_path import UdpPath
 from tests.path_mtu.network import Network, network
 
 pytestmark = pytest.mark.netns

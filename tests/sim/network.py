@@ -15,14 +15,14 @@ from dlcpd.collectives.order import Group, Loss, Order
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import DlcpError
 from dlcpd.contract.traffic import Ecn
-from dlcpd.core.datagram import Bytes, Received, Transmit
 from dlcpd.core.endpoint import Endpoint, PeerSpec
-from dlcpd.core.events import Event, OperationDone, OperationFailed, OperationReleased
-from dlcpd.core.layers import Layers
-from dlcpd.core.pacing import Pacer
-from dlcpd.core.session import Session
-from dlcpd.core.stream import EVERYBODY
-from dlcpd.core.wire import HEADER_SIZE, Header, Kind
+from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.session.events import Event, OperationDone, OperationFailed, OperationReleased
+from dlcpd.core.session.session import Session
+from dlcpd.core.session.stream import EVERYBODY
+from dlcpd.core.transfer.layers import Layers
+from dlcpd.core.wire.datagram import Bytes, Received, Transmit
+from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules.builders.all_reduce import direct, one_shot
 from dlcpd.schedules.model import Buffer, Program, Send

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from switchcfg.intent import Device, Intent, parse
+from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.platforms.known import PLATFORMS
 from tests.switchcfg.intents import EXAMPLES
 

@@ -9,11 +9,11 @@ import time
 import tracemalloc
 from dataclasses import replace
 
-from switchcfg.intent import Device, parse
-from switchcfg.plan import Plan, plan
+from switchcfg.cli.rollout import every, roll
+from switchcfg.cli.workflow import apply, present
+from switchcfg.intent.intent import Device, parse
+from switchcfg.plan.plan import Plan, plan
 from switchcfg.platforms.linux import Linux
-from switchcfg.rollout import every, roll
-from switchcfg.workflow import apply, present
 from tests.switchcfg.intents import NAME
 from tests.switchcfg.linux_device import LinuxDevice
 from tests.switchcfg.simulated import SimulatedDriver

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 import switchcfg
-from switchcfg.intent import Intent, parse
+from switchcfg.intent.intent import Intent, parse
 
 EXAMPLES: Final = {
     file.stem: file.read_text(encoding="utf-8")

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchcfg.classes import shared_classes
 from switchcfg.errors import BadIntent
-from switchcfg.intent import MAX_TEXT, parse
+from switchcfg.intent.classes import shared_classes
+from switchcfg.intent.intent import MAX_TEXT, parse
 from tests.switchcfg.intents import EXAMPLES, NAME, WHOLE, whole
 
 

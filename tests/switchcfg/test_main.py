@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from switchcfg.main import CHANGES, FAILED, SAME, main
+from switchcfg.cli.main import CHANGES, FAILED, SAME, main
 from tests.switchcfg.intents import WHOLE
 
 

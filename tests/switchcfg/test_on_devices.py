@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from switchcfg import on_devices
+from switchcfg.cli import on_devices
+from switchcfg.cli.main import CHANGES, FAILED, SAME, main
 from switchcfg.errors import Unreachable
-from switchcfg.intent import Device
-from switchcfg.main import CHANGES, FAILED, SAME, main
+from switchcfg.intent.intent import Device
 from tests.switchcfg.intents import WHOLE
 from tests.switchcfg.simulated import SimulatedDriver
 from tests.switchcfg.test_linux import TEXT

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchcfg.errors import BadPlan, Moved
-from switchcfg.plan import Plan, dump, load, plan, removal, reverse
-from switchcfg.plan_text import lines, summary
+from switchcfg.plan.plan import Plan, dump, load, plan, removal, reverse
+from switchcfg.plan.state import Place, after, difference, fingerprint
+from switchcfg.plan.text import lines, summary
 from switchcfg.platforms.eos import Eos
 from switchcfg.platforms.json_patch import patch, pointer
-from switchcfg.state import Place, after, difference, fingerprint
 from tests.switchcfg.intents import whole
 
 EOS = Eos()

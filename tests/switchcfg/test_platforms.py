@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from switchcfg.errors import BadState
-from switchcfg.intent import Device, Intent
+from switchcfg.intent.intent import Device, Intent
+from switchcfg.plan.state import State, after, difference
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import NetconfPlatform, Step
-from switchcfg.state import State, after, difference
 from tests.switchcfg.cli_device import Lines, run, run_flat
 from tests.switchcfg.golden import DEVICES, file, on_every_platform, rendered
 from tests.switchcfg.intents import EXAMPLES

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from switchcfg.intent import parse
-from switchcfg.queues import MIN_QUEUE, Abilities, Layout, lay_out
+from switchcfg.intent.intent import parse
+from switchcfg.plan.queues import MIN_QUEUE, Abilities, Layout, lay_out
 from tests.switchcfg.intents import EXAMPLES, NAME, whole
 
 COLOURS = Abilities(curves=3, own_mark=True, spray=("hash",))

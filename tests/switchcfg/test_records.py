@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from switchcfg import records
+from switchcfg.cli import records
 from switchcfg.errors import BadPlan, NotKept
-from switchcfg.plan import Plan
+from switchcfg.plan.plan import Plan
 
 PLAN = Plan("sw", "linux", "lab", "f" * 64, (), (), ())
 

@@ -2,12 +2,12 @@ import asyncio
 import tracemalloc
 from dataclasses import replace
 
+from switchcfg.cli.rollout import Outcome, roll, waves
+from switchcfg.cli.workflow import apply, present
 from switchcfg.errors import CommitFailed
-from switchcfg.intent import Device, parse
-from switchcfg.plan import plan
+from switchcfg.intent.intent import Device, parse
+from switchcfg.plan.plan import plan
 from switchcfg.platforms.linux import Linux
-from switchcfg.rollout import Outcome, roll, waves
-from switchcfg.workflow import apply, present
 from tests.switchcfg.intents import NAME
 from tests.switchcfg.simulated import SimulatedDriver
 from tests.switchcfg.test_linux import TEXT

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from switchcfg.errors import BadState, Refused
-from switchcfg.plan import plan
+from switchcfg.plan.plan import plan
 from switchcfg.platforms.sonic import Sonic
 from tests.switchcfg.intents import whole
 

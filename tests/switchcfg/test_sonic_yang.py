@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from switchcfg.cli.main import main
+from switchcfg.cli.sonic_yang import Tables, check
 from switchcfg.errors import CannotExpress
-from switchcfg.main import main
-from switchcfg.sonic_yang import Tables, check
 
 pytestmark = pytest.mark.skipif(not shutil.which("yanglint"), reason="yanglint is not installed")
 MODULE = """\

@@ -1,4 +1,4 @@
-from switchcfg.toml_lines import line_at, lines_of
+from switchcfg.intent.toml_lines import line_at, lines_of
 
 TEXT = '''\
 schema = 1

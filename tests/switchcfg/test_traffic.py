@@ -1,7 +1,7 @@
 import pytest
 
-from switchcfg.classes import TrafficClass
-from switchcfg.traffic import CE, ECT0, LOAD, TAGS, Counts, judge, lines, points
+from switchcfg.intent.classes import TrafficClass
+from switchcfg.traffic.judge import CE, ECT0, LOAD, TAGS, Counts, judge, lines, points
 
 FRONT = TrafficClass("front", 0, (34, 38), (True, False), 0.5)
 BACK = TrafficClass("back", 1, (10,), (True,), 0.5)

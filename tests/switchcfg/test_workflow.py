@@ -2,10 +2,10 @@ import asyncio
 
 import pytest
 
-from switchcfg import workflow
+from switchcfg.cli import workflow
 from switchcfg.errors import Busy, CommitFailed, Moved, SwitchcfgError, Unreachable
-from switchcfg.intent import parse
-from switchcfg.plan import Plan, plan
+from switchcfg.intent.intent import parse
+from switchcfg.plan.plan import Plan, plan
 from switchcfg.platforms.linux import Linux
 from tests.switchcfg.intents import NAME
 from tests.switchcfg.simulated import SimulatedDriver

@@ -133,7 +133,13 @@ class SshSwitch:
         """Run switchcfg on the operator's side. INTENT and the like are filled in."""
         fill = {"INTENT": str(self.folder / "intent.toml"), "PLANS": str(self.folder / "plans")}
         options = ["--ssh-config", str(self.folder / "ssh_config")]
-        argv = [sys.executable, "-m", "switchcfg.main", *(fill.get(w, w) for w in words), *options]
+        argv = [
+            sys.executable,
+            "-m",
+            "switchcfg",
+            *(fill.get(w, w) for w in words),
+            *options,
+        ]
         state = {**os.environ, "XDG_STATE_HOME": str(self.folder / "state")}
         return subprocess.Popen(inside(self.operator, *argv), env=state, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip

@@ -16,7 +16,7 @@ from switchcfg.drivers.gnmi import GnmiDriver
 from switchcfg.drivers.login import Login
 from switchcfg.drivers.ssh import SshDriver
 from switchcfg.errors import Busy, CommitFailed, NothingPending
-from switchcfg.intent import parse
+from switchcfg.intent.intent import parse
 from switchcfg.platforms.linux import Linux
 from switchcfg.platforms.platform import ShellPlatform, Step
 from switchcfg.platforms.sonic import Sonic

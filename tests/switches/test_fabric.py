@@ -72,7 +72,15 @@ def operated(net: Any, folder: Path) -> Iterator[Any]:
 
     def switchcfg(*words: str) -> tuple[int, str]:
         options = ("--ssh-config", str(folder / "ssh_config"))
-        argv = (sys.executable, "-m", "switchcfg.main", words[0], str(file), *words[1:], *options)
+        argv = (
+            sys.executable,
+            "-m",
+            "switchcfg",
+            words[0],
+            str(file),
+            *words[1:],
+            *options,
+        )
         state = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
         done = subprocess.run(argv, env=state, text=True, capture_output=True, check=False)
         return done.returncode, done.stdout + done.stderr

@@ -7,10 +7,10 @@ from os import getpid
 
 import pytest
 
-from switchcfg.intent import parse
-from switchcfg.plan import Plan, plan, removal, reverse
+from switchcfg.intent.intent import parse
+from switchcfg.plan.plan import Plan, plan, removal, reverse
+from switchcfg.plan.state import State, difference
 from switchcfg.platforms.linux import Linux
-from switchcfg.state import State, difference
 from tests.switchcfg.intents import EXAMPLES, NAME
 
 pytestmark = pytest.mark.netns

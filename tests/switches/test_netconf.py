@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from switchcfg import workflow
+from switchcfg.cli import workflow
 from switchcfg.drivers.netconf import NetconfDriver
 from switchcfg.errors import CommitFailed, Unreachable
-from switchcfg.plan import Plan
+from switchcfg.plan.plan import Plan
+from switchcfg.plan.state import Change, Place, State, fingerprint
 from switchcfg.platforms.platform import Netconf, Step
-from switchcfg.state import Change, Place, State, fingerprint
 from tests.switches.ssh_switch import until
 
 pytestmark = [

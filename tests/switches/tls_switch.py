@@ -60,7 +60,7 @@ class TlsSwitch:
     def start(self, *words: str) -> "subprocess.Popen[str]":
         """Run switchcfg. INTENT and the like are filled in."""
         fill = {"INTENT": str(self.folder / "intent.toml"), "PLANS": str(self.folder / "plans")}
-        argv = (sys.executable, "-m", "switchcfg.main", *(fill.get(w, w) for w in words))
+        argv = (sys.executable, "-m", "switchcfg", *(fill.get(w, w) for w in words))
         return subprocess.Popen(argv, env=self.environment, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
 

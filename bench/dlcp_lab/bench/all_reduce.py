@@ -1,20 +1,15 @@
 """`dlcpctl bench all-reduce`: dlcpd against Gloo, by turns in the same processes."""
 
 import argparse
-import os
-import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from dlcp_lab.bench.places import check_places, document, places, where
 from dlcp_lab.ranks import launch
-from dlcp_lab.ranks.hosts import HostPlan, apart, network_table, on_loopback, running
-from dlcp_lab.ranks.switched import in_namespaces, switched
+from dlcp_lab.ranks.hosts import HostPlan, network_table, running
 from dlcp_lab.report.amounts import show_fraction, show_size
-from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, bus_bandwidth, slowest
-from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
@@ -52,8 +47,7 @@ class Row:
 def bench(options: argparse.Namespace, output: Output) -> int:
     """Measure and print. Exit code 1 when a result was wrong."""
     check(options)
-    with _places(options) as places:
-        plans = apart(places) if options.pin else places
+    with places(options) as plans:
         rows = _measure(plans, options, output)
     output.line(heading(options, plans))
     output.line(table.render(HEADER, [_cells(row, options) for row in rows], left=0))
@@ -85,26 +79,7 @@ def check(options: argparse.Namespace) -> None:
         raise BadConfig(f"--op {options.op} cannot be bounded; use sum or avg, or --mode exact")
     if options.op == "avg" and options.dtype in ("int32", "int64"):
         raise BadConfig(f"--op avg of {options.dtype} rounds; use --op sum, or a float --dtype")
-    if len(options.netns) == 1:
-        raise BadConfig("--netns: give at least two hosts, one --netns each")
-    network_table(options.set)
-
-
-@contextmanager
-def _places(options: argparse.Namespace) -> Iterator[list[HostPlan]]:
-    """Raises: BadConfig."""
-    network = network_table(options.set)
-    if options.switch:
-        with switched(
-            options.hosts, rate=options.switch, loss=options.switch_loss,
-            buffer_bytes=options.switch_buffer, network=network,
-        ) as plans:  # fmt: skip
-            yield plans
-    elif options.netns:
-        yield in_namespaces(options.netns, network=network)
-    else:
-        yield on_loopback(options.hosts, options.paths, network=network, loss=options.loss,
-                          seed=options.seed)  # fmt: skip
+    check_places(options)
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
@@ -162,25 +137,12 @@ def _ratio(times: dict[str, list[float]]) -> Spread | None:
 
 def heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> str:
     """What was measured, in words."""
-    where = "one machine"
-    if options.switch:
-        where = (
-            f"switch {options.switch}, loss {show_fraction(options.switch_loss)}, buffer "
-            f"{show_size(options.switch_buffer)}"
-        )
-    elif options.netns:
-        where = "given namespaces"
     mode = options.mode
     if mode == "bounded":
         mode += f" ({show_fraction(options.max_loss)})"
     memory = "arena tensors" if options.arena else "ordinary tensors, copied in and out"
-    if plans[0].place.cpus:
-        where += f", {len(plans[0].place.cpus)} CPU(s) per host"
-    injected = f", INJECTED loss {show_fraction(options.loss)}" if options.loss else ""
-    if options.against == THEIRS and (options.switch or options.netns):
-        where += f", Gloo over TCP {tcp_congestion_control()}"
     return (
-        f"all-reduce, {len(plans)} hosts, {where}{injected}; {mode}, {memory}; "
+        f"all-reduce, {where(options, plans, gloo=options.against == THEIRS)}; {mode}, {memory}; "
         f"{options.repeat} rounds{', back to back' if options.back_to_back else ''}, "
         f"slowest rank counts, medians"
     )
@@ -228,21 +190,7 @@ def _document(
     options: argparse.Namespace, plans: Sequence[HostPlan], rows: Sequence[Row]
 ) -> dict[str, Any]:
     return {
-        "command": "bench all-reduce",
-        "version": __version__,
-        "machine": {
-            "cpus": len(os.sched_getaffinity(0)),
-            "kernel": platform.release(),
-            "python": platform.python_version(),
-            "tcp_congestion_control": tcp_congestion_control(),
-        },
-        "hosts": len(plans),
-        "cpus_per_host": len(plans[0].place.cpus),  # 0 = they share all
-        "switch": options.switch,
-        "switch_loss": options.switch_loss if options.switch else 0.0,
-        "switch_buffer": options.switch_buffer if options.switch else 0,
-        "injected_loss": options.loss,
-        "settings": list(options.set),
+        **document("bench all-reduce", options, plans),
         **_arguments(options),
         "rows": [asdict(row) for row in rows],
     }

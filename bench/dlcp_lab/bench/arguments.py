@@ -4,14 +4,14 @@ import argparse
 from typing import Final
 
 from dlcp_lab.bench.all_reduce import bench
+from dlcp_lab.bench.collectives import COLLECTIVES, collectives
+from dlcp_lab.bench.places import add_places
 from dlcp_lab.bench.training import training
-from dlcp_lab.emulation.plan import SHALLOW_BUFFER
-from dlcp_lab.ranks.hosts import MAX_HOSTS
 from dlcp_lab.ranks.reference import DTYPES, OPERATIONS
 from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.step import step
-from dlcp_lab.report.amounts import bound, fraction, injected, ratio, scale, size, sizes, some_of
-from dlcp_lab.report.arguments import SCIKIT_LEARN, TORCH, add_policy
+from dlcp_lab.report.amounts import bound, ratio, scale, sizes, some_of
+from dlcp_lab.report.arguments import MAX_SEED, SCIKIT_LEARN, TORCH, add_policy
 from dlcp_lab.scenarios.ablation import ablation
 from dlcp_lab.scenarios.drop import drop
 from dlcp_lab.scenarios.fairness import fairness
@@ -20,7 +20,6 @@ from dlcp_lab.scenarios.loss import loss
 from dlcp_lab.scenarios.priority import priority
 from dlcp_lab.scenarios.spray import spray
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
-from dlcpd.core.wire import MAX_PATHS
 from dlcpd.ctl.grammar import Commands, command, whole
 
 
@@ -32,7 +31,6 @@ def add(commands: Commands) -> None:
     )
     _add_scenarios(operations)
     made = command(operations, "all-reduce", bench, text, needs=(TORCH,))
-    made.add_argument("--hosts", type=whole(2, MAX_HOSTS), default=2)
     made.add_argument("--sizes", type=sizes, default="4K,1M,16M,64M", help="tensors (%(default)s)")
     made.add_argument("--dtype", choices=DTYPES, default="float32")  # those of the reference
     made.add_argument("--op", choices=OPERATIONS, default="sum")
@@ -46,18 +44,26 @@ def add(commands: Commands) -> None:
     made.add_argument("--against", choices=("gloo", "none"), default="gloo")
     made.add_argument("--repeat", type=whole(1, 100_000), default=20, metavar="N")
     made.add_argument("--warmup", type=whole(0, 1000), default=3, metavar="N")
-    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
-                      help="a line of [network] of the hosts' configuration")  # fmt: skip
     made.add_argument(
         "--back-to-back",
         action="store_true",
         help="begin each round at once, not when all ranks are ready",
     )
-    made.add_argument(
-        "--pin", action="store_true", help="give each host CPUs of its own, if there are enough"
-    )
-    _add_places(made)
+    add_places(made)
+    _add_collectives(operations)
     _add_trainings(operations)
+
+
+def _add_collectives(operations: Commands) -> None:
+    text = "Every collective of torch.distributed, over dlcpd and over Gloo by turns."
+    made = command(operations, "collectives", collectives, text, needs=(TORCH,))
+    made.add_argument("--collectives", type=some_of(COLLECTIVES), default=",".join(COLLECTIVES),
+                      metavar="NAMES", help="(%(default)s)")  # fmt: skip
+    made.add_argument("--sizes", type=sizes, default="4K,1M,16M", help="(%(default)s)")
+    made.add_argument("--repeat", type=whole(1, 100_000), default=20, metavar="N")
+    made.add_argument("--warmup", type=whole(0, 1000), default=3, metavar="N")
+    made.add_argument("--seed", type=whole(0, MAX_SEED), default=1, help="(%(default)s)")
+    add_places(made)
 
 
 def _add_trainings(operations: Commands) -> None:
@@ -114,23 +120,3 @@ def _add_scenarios(operations: Commands) -> None:
         )
         made.add_argument("--seeds", type=whole(1, 20), default=3, metavar="N",
                           help="seeds 1..N (%(default)s)")  # fmt: skip
-
-
-def _add_places(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--loss", type=injected, default=0.0, metavar="F",
-                      help="loss to inject at each loopback host's sockets")  # fmt: skip
-    made.add_argument(
-        "--paths", type=whole(1, MAX_PATHS), default=1, help="loopback paths per host"
-    )
-    where = made.add_mutually_exclusive_group()
-    where.add_argument("--switch", metavar="RATE", default="",
-                       help="put the hosts on an emulated switch (root), e.g. 1gbit")  # fmt: skip
-    where.add_argument(
-        "--netns",
-        action="append",
-        default=[],
-        metavar="NS=ADDRESS",
-        help="put a host into a network namespace (root); once per host, instead of --hosts",
-    )
-    made.add_argument("--switch-loss", type=fraction, default=0.0, metavar="F")
-    made.add_argument("--switch-buffer", type=size, default=SHALLOW_BUFFER, metavar="BYTES")

@@ -12,7 +12,7 @@ from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import Check, broken, report
 from dlcp_lab.verify.judge import judge
 from dlcpd import __version__
-from dlcpd.core.path_mtu import BASE
+from dlcpd.core.wire.sizes import BASE
 from dlcpd.ctl.output import Output
 
 TIMEOUT: Final = 120.0  # seconds for all ranks; four hosts on two idle cores take ten

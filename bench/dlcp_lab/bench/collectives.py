@@ -1,0 +1,156 @@
+"""`dlcpctl bench collectives`: every collective of torch.distributed over dlcpd and over Gloo.
+
+Sizes and bandwidths are those of nccl-tests: the size of a tensor is what its largest buffer on
+one rank holds, and the bus bandwidth what each link carries at least.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from dlcp_lab.bench.places import check_places, document, places, where
+from dlcp_lab.ranks import launch
+from dlcp_lab.ranks.hosts import HostPlan, running
+from dlcp_lab.report.amounts import show_size
+from dlcp_lab.report.statistic import Spread, slowest
+from dlcpd.ctl import table
+from dlcpd.ctl.output import Output
+
+OURS: Final = "dlcpd"
+THEIRS: Final = "gloo"
+PER_ROUND: Final = 10.0  # seconds that a round may take at most before the run is given up
+BASE_TIMEOUT: Final = 120.0  # seconds for starting
+COLLECTIVES: Final = (
+    "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter",
+    "all_to_all", "send_receive", "barrier",
+)  # fmt: skip
+# Of n ranks' traffic, how often a link carries the size: nccl-tests' factors.
+_TWICE: Final = ("all_reduce",)
+_WHOLE: Final = ("broadcast", "reduce", "send_receive")
+HEADER: Final = (
+    "collective", "size", "transport", "p50(us)", "p99(us)", "busbw(GB/s)", "#wrong", "gloo/dlcpd",
+    "p10..p90",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One transport at one size of one collective. Times in seconds, bandwidths in GB/s."""
+
+    collective: str
+    size: int  # bytes; 0 of a barrier
+    transport: str
+    time: Spread
+    bus_bandwidth: float
+    wrong: int  # elements, of all ranks
+    ratio: Spread | None  # Gloo's time over ours, pair by pair; above 1 we are faster
+    samples: list[float]
+
+
+def collectives(options: argparse.Namespace, output: Output) -> int:
+    """Measure and print. Exit code 1 when a result was wrong."""
+    check_places(options)
+    calls = _calls(options)
+    with places(options) as plans:
+        rows = _measure(plans, calls, options, output)
+    output.line(
+        f"collectives of torch.distributed, {where(options, plans, gloo=True)}; float32, ordinary "
+        f"tensors; {options.repeat} rounds, slowest rank counts"
+    )
+    output.line(table.render(HEADER, [_cells(row) for row in rows], left=1))
+    for line in verdicts(rows):
+        output.line(line)
+    output.document(_document(options, plans, rows))
+    return 1 if any(row.wrong and row.transport == OURS for row in rows) else 0
+
+
+def _calls(options: argparse.Namespace) -> list[tuple[str, int]]:
+    return [
+        (name, size)
+        for name in options.collectives
+        for size in (options.sizes if name != "barrier" else [0])
+    ]
+
+
+def _measure(
+    plans: Sequence[HostPlan],
+    calls: Sequence[tuple[str, int]],
+    options: argparse.Namespace,
+    output: Output,
+) -> list[Row]:
+    arguments = {"calls": calls, "repeat": options.repeat, "warmup": options.warmup,
+                 "seed": options.seed}  # fmt: skip
+    timeout = BASE_TIMEOUT + PER_ROUND * (options.repeat + options.warmup) * len(calls)
+    work = launch.Work("dlcp_lab.bench.collectives_rank", arguments, timeout)
+    with running(plans) as hosts:
+        results = launch.run(hosts, work, progress=output.progress)
+    return [
+        row
+        for number, (name, size) in enumerate(calls)
+        for row in rows_of(name, size, [rank[number] for rank in results])
+    ]
+
+
+def rows_of(collective: str, size: int, ranks: Sequence[dict[str, Any]]) -> Iterator[Row]:
+    """The rows of one call, from what each rank measured."""
+    times = {name: slowest([rank[name]["times"] for rank in ranks]) for name in ranks[0]}
+    for name, samples in times.items():
+        time = Spread.of(samples)
+        ratio = [theirs / ours for theirs, ours in zip(times[THEIRS], times[OURS], strict=True)]
+        yield Row(
+            collective,
+            size,
+            name,
+            time,
+            size * factor(collective, len(ranks)) / time.p50 / 1e9,
+            sum(rank[name]["wrong"] for rank in ranks),
+            Spread.of(ratio) if name == OURS else None,
+            samples,
+        )
+
+
+def factor(collective: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth."""
+    if collective in _WHOLE:
+        return 1.0
+    return (2 if collective in _TWICE else 1) * (ranks - 1) / ranks
+
+
+def _cells(row: Row) -> list[object]:
+    ratio = row.ratio
+    return [
+        row.collective, show_size(row.size) if row.size else None, row.transport,
+        f"{row.time.p50 * 1e6:.0f}", f"{row.time.p99 * 1e6:.0f}",
+        row.bus_bandwidth or None, row.wrong,
+        ratio.p50 if ratio else None,
+        f"{ratio.p10:.2f}..{ratio.p90:.2f}" if ratio else None,
+    ]  # fmt: skip
+
+
+def verdicts(rows: Sequence[Row]) -> Iterator[str]:
+    """What a reader must not miss."""
+    slower = [row for row in rows if row.ratio and row.ratio.p50 < 1.0]
+    if slower:
+        names = ", ".join(
+            f"{row.collective} {show_size(row.size) if row.size else ''}".strip() for row in slower
+        )
+        yield f"Gloo is faster in: {names}"
+    for row in rows:
+        if row.wrong:
+            yield (
+                f"WRONG RESULT of {row.transport}: {row.collective} of {show_size(row.size)}, "
+                f"{row.wrong} elements"
+            )
+
+
+def _document(
+    options: argparse.Namespace, plans: Sequence[HostPlan], rows: Sequence[Row]
+) -> dict[str, Any]:
+    return {
+        **document("bench collectives", options, plans),
+        "repeat": options.repeat,
+        "warmup": options.warmup,
+        "seed": options.seed,
+        "rows": [asdict(row) for row in rows],
+    }

@@ -1,0 +1,178 @@
+"""One rank of `bench collectives`: the same calls of torch.distributed over dlcpd and over Gloo."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+import dlcp_client  # noqa: F401  # registers the backend "dlcp"
+from dlcp_lab.ranks.rank import Conductor
+from dlcp_lab.ranks.tensors import join_gloo
+
+BACKENDS: Final = {"dlcpd": "dlcp", "gloo": "gloo"}
+ROOT: Final = 0
+LARGEST: Final = 8  # of the integers that are sent: every sum of them is exact in float32
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The tensors of one call; `parts[r]` is what rank r brings, of `count` elements."""
+
+    rank: int
+    parts: list[torch.Tensor]
+
+    @property
+    def mine(self) -> torch.Tensor:
+        return self.parts[self.rank]
+
+    @property
+    def ranks(self) -> int:
+        return len(self.parts)
+
+    def shard(self, source: int, place: int) -> torch.Tensor:
+        """Part `place` of what rank `source` brings."""
+        return self.parts[source].chunk(self.ranks)[place]
+
+    @property
+    def before(self) -> int:
+        return (self.rank - 1) % self.ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A collective. `call` may change `result`, which `start` has made; `expected` is what it
+    must hold then, None where this rank gets nothing."""
+
+    start: Callable[[Problem], torch.Tensor]
+    call: Callable[[Problem, torch.Tensor, Any], object]
+    expected: Callable[[Problem], torch.Tensor | None]
+
+
+def _at_root(value: Callable[[Problem], torch.Tensor]) -> Callable[[Problem], torch.Tensor | None]:
+    return lambda problem: value(problem) if problem.rank == ROOT else None
+
+
+def _sum(problem: Problem) -> torch.Tensor:
+    return torch.stack(problem.parts).sum(0)
+
+
+def _first_shards(problem: Problem) -> torch.Tensor:
+    return torch.cat([problem.shard(source, 0) for source in range(problem.ranks)])
+
+
+def _like_mine(problem: Problem) -> torch.Tensor:
+    return torch.empty_like(problem.mine)
+
+
+def _like_shard(problem: Problem) -> torch.Tensor:
+    return torch.empty_like(problem.shard(0, 0))
+
+
+def _copy(problem: Problem) -> torch.Tensor:
+    return problem.mine.clone()
+
+
+def _gather(problem: Problem, result: torch.Tensor, group: Any) -> None:
+    parts = list(result.chunk(problem.ranks)) if problem.rank == ROOT else None
+    dist.gather(problem.shard(problem.rank, 0), parts, ROOT, group=group)
+
+
+def _scatter(problem: Problem, result: torch.Tensor, group: Any) -> None:
+    parts = list(problem.mine.chunk(problem.ranks)) if problem.rank == ROOT else None
+    dist.scatter(result, parts, ROOT, group=group)
+
+
+def _around(problem: Problem, result: torch.Tensor, group: Any) -> None:
+    works = dist.batch_isend_irecv([
+        dist.P2POp(dist.isend, problem.mine, (problem.rank + 1) % problem.ranks, group),
+        dist.P2POp(dist.irecv, result, problem.before, group),
+    ])  # fmt: skip
+    for work in works:
+        work.wait()
+
+
+CASES: Final = {
+    "all_reduce": Case(_copy, lambda _, result, group: dist.all_reduce(result, group=group), _sum),
+    "reduce_scatter": Case(
+        _like_shard,
+        lambda p, result, group: dist.reduce_scatter_tensor(result, p.mine, group=group),
+        lambda p: _sum(p).chunk(p.ranks)[p.rank],
+    ),
+    "all_gather": Case(
+        _like_mine,
+        lambda p, result, group: dist.all_gather_into_tensor(
+            result, p.shard(p.rank, 0), group=group
+        ),
+        _first_shards,
+    ),
+    "broadcast": Case(
+        _copy,
+        lambda _, result, group: dist.broadcast(result, ROOT, group=group),
+        lambda p: p.parts[ROOT],
+    ),
+    "reduce": Case(
+        _copy, lambda _, result, group: dist.reduce(result, ROOT, group=group), _at_root(_sum)
+    ),
+    "gather": Case(_like_mine, _gather, _at_root(_first_shards)),
+    "scatter": Case(_like_shard, _scatter, lambda p: p.shard(ROOT, p.rank)),
+    "all_to_all": Case(
+        _like_mine,
+        lambda p, result, group: dist.all_to_all_single(result, p.mine, group=group),
+        lambda p: torch.cat([p.shard(source, p.rank) for source in range(p.ranks)]),
+    ),
+    "send_receive": Case(_like_mine, _around, lambda p: p.parts[p.before]),
+    "barrier": Case(_like_shard, lambda _p, _r, group: dist.barrier(group=group), lambda _: None),
+}
+
+
+def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """Per collective and size: {transport: {"times": seconds, "wrong": elements}}."""
+    join_gloo(conductor)
+    groups = {name: dist.new_group(backend=backend) for name, backend in BACKENDS.items()}
+    try:
+        return [
+            _measure(conductor, groups, arguments, name, size) for name, size in arguments["calls"]
+        ]
+    finally:
+        dist.destroy_process_group()
+
+
+def _measure(
+    conductor: Conductor, groups: dict[str, Any], arguments: dict[str, Any], name: str, size: int
+) -> dict[str, Any]:
+    """Both transports by turns, in random order: neither always finds the other's warm caches."""
+    conductor.progress(f"{name} {size} B: {arguments['warmup']} + {arguments['repeat']} rounds")
+    case = CASES[name]
+    problem = _problem(conductor, size, arguments["seed"])
+    expected = case.expected(problem)
+    order = random.Random(arguments["seed"] ^ size)  # equal on all ranks
+    times: dict[str, list[float]] = {transport: [] for transport in groups}
+    wrong = dict.fromkeys(groups, 0)
+    for _ in range(arguments["warmup"] + arguments["repeat"]):
+        for transport in order.sample(list(groups), len(groups)):
+            result = case.start(problem)
+            conductor.barrier()
+            begin = time.perf_counter()
+            case.call(problem, result, groups[transport])
+            times[transport].append(time.perf_counter() - begin)
+            if expected is not None:
+                wrong[transport] += int((result != expected).sum())
+    return {
+        transport: {"times": samples[arguments["warmup"] :], "wrong": wrong[transport]}
+        for transport, samples in times.items()
+    }
+
+
+def _problem(conductor: Conductor, size: int, seed: int) -> Problem:
+    """Small integers in float32; every part divides by the ranks."""
+    ranks = conductor.world_size
+    count = max(size // 4 // ranks, 1) * ranks
+    draw = torch.Generator().manual_seed(seed)
+    parts = [
+        torch.randint(-LARGEST, LARGEST + 1, (count,), generator=draw).float() for _ in range(ranks)
+    ]
+    return Problem(conductor.rank, parts)

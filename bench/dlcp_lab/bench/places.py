@@ -1,0 +1,118 @@
+"""Where the hosts of a benchmark stand: on loopback, on an emulated switch, in namespaces."""
+
+import argparse
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from dlcp_lab.emulation.plan import SHALLOW_BUFFER
+from dlcp_lab.ranks.hosts import MAX_HOSTS, HostPlan, apart, network_table, on_loopback
+from dlcp_lab.ranks.switched import in_namespaces, switched
+from dlcp_lab.report.amounts import fraction, injected, show_fraction, show_size, size
+from dlcp_lab.report.machine import tcp_congestion_control
+from dlcpd import __version__
+from dlcpd.contract.errors import BadConfig
+from dlcpd.core.wire.header import MAX_PATHS
+from dlcpd.ctl.grammar import whole
+
+
+def add_places(made: argparse.ArgumentParser) -> None:
+    """The options that `places` reads."""
+    made.add_argument("--hosts", type=whole(2, MAX_HOSTS), default=2)
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                      help="a line of [network] of the hosts' configuration")  # fmt: skip
+    made.add_argument(
+        "--pin", action="store_true", help="give each host CPUs of its own, if there are enough"
+    )
+    made.add_argument("--loss", type=injected, default=0.0, metavar="F",
+                      help="loss to inject at each loopback host's sockets")  # fmt: skip
+    made.add_argument(
+        "--paths", type=whole(1, MAX_PATHS), default=1, help="loopback paths per host"
+    )
+    where = made.add_mutually_exclusive_group()
+    where.add_argument("--switch", metavar="RATE", default="",
+                       help="put the hosts on an emulated switch (root), e.g. 1gbit")  # fmt: skip
+    where.add_argument(
+        "--netns",
+        action="append",
+        default=[],
+        metavar="NS=ADDRESS",
+        help="put a host into a network namespace (root); once per host, instead of --hosts",
+    )
+    made.add_argument("--switch-loss", type=fraction, default=0.0, metavar="F")
+    made.add_argument("--switch-buffer", type=size, default=SHALLOW_BUFFER, metavar="BYTES")
+
+
+def check_places(options: argparse.Namespace) -> None:
+    """Refuse what cannot be. Raises: BadConfig."""
+    if len(options.netns) == 1:
+        raise BadConfig("--netns: give at least two hosts, one --netns each")
+    network_table(options.set)
+
+
+@contextmanager
+def places(options: argparse.Namespace) -> Iterator[Sequence[HostPlan]]:
+    """The hosts that the options ask for; what was made for them is removed afterwards.
+
+    Raises: BadConfig.
+    """
+    with _standing(options) as plans:
+        yield apart(plans) if options.pin else plans
+
+
+@contextmanager
+def _standing(options: argparse.Namespace) -> Iterator[list[HostPlan]]:
+    network = network_table(options.set)
+    if options.switch:
+        with switched(
+            options.hosts, rate=options.switch, loss=options.switch_loss,
+            buffer_bytes=options.switch_buffer, network=network,
+        ) as plans:  # fmt: skip
+            yield plans
+    elif options.netns:
+        yield in_namespaces(options.netns, network=network)
+    else:
+        yield on_loopback(options.hosts, options.paths, network=network, loss=options.loss,
+                          seed=options.seed)  # fmt: skip
+
+
+def where(options: argparse.Namespace, plans: Sequence[HostPlan], *, gloo: bool) -> str:
+    """Where they stand, in words."""
+    text = f"{len(plans)} hosts, one machine"
+    if options.switch:
+        text = (
+            f"{len(plans)} hosts, switch {options.switch}, loss "
+            f"{show_fraction(options.switch_loss)}, buffer {show_size(options.switch_buffer)}"
+        )
+    elif options.netns:
+        text = f"{len(plans)} hosts, given namespaces"
+    if plans[0].place.cpus:
+        text += f", {len(plans[0].place.cpus)} CPU(s) per host"
+    if gloo and (options.switch or options.netns):
+        text += f", Gloo over TCP {tcp_congestion_control()}"
+    return text + (f", INJECTED loss {show_fraction(options.loss)}" if options.loss else "")
+
+
+def document(
+    command: str, options: argparse.Namespace, plans: Sequence[HostPlan]
+) -> dict[str, Any]:
+    """The same for --json, with what the machine is."""
+    return {
+        "command": command,
+        "version": __version__,
+        "machine": {
+            "cpus": len(os.sched_getaffinity(0)),
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+            "tcp_congestion_control": tcp_congestion_control(),
+        },
+        "hosts": len(plans),
+        "cpus_per_host": len(plans[0].place.cpus),  # 0 = they share all
+        "switch": options.switch,
+        "switch_loss": options.switch_loss if options.switch else 0.0,
+        "switch_buffer": options.switch_buffer if options.switch else 0,
+        "injected_loss": options.loss,
+        "settings": list(options.set),
+    }

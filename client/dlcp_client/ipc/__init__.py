@@ -1,0 +1,1 @@
+"""The daemon as a client sees it: handshake, lane, and a daemon of one's own."""

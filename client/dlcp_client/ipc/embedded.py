@@ -1,0 +1,166 @@
+"""A private daemon: a child process that serves this process alone and ends with it."""
+
+import ipaddress
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from dlcp_client.ipc.handshake import Door
+from dlcpd.contract.errors import DaemonUnavailable
+
+STOP_TIMEOUT: Final = 5.0  # seconds for a clean end after the session socket closed
+OBITUARY_TIMEOUT: Final = 1.0  # seconds in which a daemon that closed its socket has exited
+MAX_LINES: Final = 20  # of the daemon's last words
+MAX_LINE: Final = 1024  # characters kept of one
+_DISCARD_PORT: Final = 9  # RFC 863; connecting a UDP socket sends nothing anyway
+
+
+class Embedded:
+    """Owns the child process."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process: subprocess.Popen[str] | None = process
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._relay = threading.Thread(
+            target=self._relay_lines, args=(process,), name="dlcpd-stderr", daemon=True
+        )
+        self._relay.start()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the daemon; None in a forked child, and after the end."""
+        return self._process.pid if self._process else None
+
+    def obituary(self) -> str:
+        """Its exit status and last line, once it has ended."""
+        if self._process is None:
+            return "it belongs to another process"
+        try:
+            status = self._process.wait(OBITUARY_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            return f"the embedded daemon (process {self._process.pid}) closed its socket"
+        self._relay.join(OBITUARY_TIMEOUT)
+        last = f"; its last line: {self._lines[-1]}" if self._lines else ", without a word"
+        return f"the embedded daemon {_status(status)}{last}"
+
+    def close(self) -> None:
+        """Wait for its end, which the closed session socket brings about; then make sure."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for end in (process.terminate, process.kill):
+            try:
+                process.wait(STOP_TIMEOUT)
+                break
+            except subprocess.TimeoutExpired:
+                end()
+        process.wait()
+        self._relay.join(OBITUARY_TIMEOUT)
+
+    def abandon(self) -> None:
+        """In a forked child: the daemon is the parent's."""
+        if self._process is not None:
+            self._process.returncode = 0  # or its finalizer would warn, and try to reap it
+            self._process = None
+
+    def _relay_lines(self, process: "subprocess.Popen[str]") -> None:
+        """Pass the daemon's messages on to this process's stderr, and remember the last ones."""
+        if process.stderr is None:
+            return
+        with process.stderr as lines:
+            for line in lines:
+                self._lines.append(line.rstrip()[:MAX_LINE])
+                sys.stderr.write(line)
+
+
+def start(config: Path | None, master: str) -> tuple[Embedded, Door]:
+    """Start a daemon. Without `config`, peers reach it where this host reaches `master`.
+
+    Raises: DaemonUnavailable.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    text = None if config else _memory_file(default_config(local_address(master)))
+    inherited = (theirs.fileno(), *([text] if text is not None else []))
+    command = [sys.executable, "-m", "dlcpd", "--embedded", "--session-fd", str(theirs.fileno())]
+    command += ["--config", str(config or f"/proc/self/fd/{text}")]
+    try:
+        process = subprocess.Popen(
+            command,
+            pass_fds=inherited,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # a terminal's Ctrl-C is for the trainer, which then closes
+        )
+    except OSError as exc:
+        ours.close()
+        raise DaemonUnavailable(f"cannot start {' '.join(command)}: {exc.strerror}") from exc
+    finally:
+        theirs.close()
+        if text is not None:
+            os.close(text)
+    daemon = Embedded(process)
+    return daemon, Door(ours, daemon.obituary)
+
+
+def default_config(address: str) -> str:
+    """The configuration of a daemon that uses one local address; "auto" = the default route's."""
+    return (
+        f'[daemon]\ncontrol_address = "{address}"\nlog_level = "warning"\n\n'
+        f'[network]\npaths = [{{ address = "{address}", port = 0 }}]\n'
+    )
+
+
+def local_address(master: str) -> str:
+    """The address by which this host reaches the job's store, and so by which peers reach it.
+
+    "auto" when that tells nothing: no master, or its name is this host's own and
+    resolves to loopback here, as Debian's 127.0.1.1 does, but not on other hosts.
+    """
+    if not master:
+        return "auto"
+    if master == "localhost":
+        return "127.0.0.1"
+    try:
+        return _source_address(master)
+    except OSError:
+        return "auto"
+
+
+def _source_address(master: str) -> str:
+    found = socket.getaddrinfo(master, _DISCARD_PORT, type=socket.SOCK_DGRAM)
+    family, kind, _, _, target = found[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(target)
+        address: str = probe.getsockname()[0]
+    loopback = ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    return "auto" if loopback and not _is_address(master) else address
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _memory_file(text: str) -> int:
+    """A descriptor that reads as `text`: no file to leave behind."""
+    descriptor = os.memfd_create("dlcpd.toml")
+    os.write(descriptor, text.encode())
+    return descriptor
+
+
+def _status(status: int) -> str:
+    if status >= 0:
+        return f"exited with status {status}"
+    return f"was killed by {signal.Signals(-status).name}"

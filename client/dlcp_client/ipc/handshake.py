@@ -1,0 +1,131 @@
+"""The session socket: Hello and Welcome, then Join and Joined."""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Self
+
+from dlcpd.contract.errors import (
+    BadMessage,
+    DaemonUnavailable,
+    DlcpError,
+    NotPermitted,
+    error_for,
+)
+from dlcpd.contract.messages import (
+    VERSION,
+    Hello,
+    Join,
+    Joined,
+    Message,
+    Refused,
+    Status,
+    StatusRequest,
+    Welcome,
+)
+from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS, close_all, encode, receive_message
+
+STATUS_TIMEOUT: Final = 3.0  # seconds; control gives its engine one
+JOIN_MARGIN: Final = 2.0  # seconds after Join.timeout in which the daemon must have answered
+
+
+class Door:
+    """One connection to a daemon's session socket.
+
+    `obituary` says, when the daemon is gone, what is known about its end.
+    """
+
+    def __init__(self, sock: socket.socket, obituary: Callable[[], str]) -> None:
+        self.socket, self.obituary = sock, obituary
+        self._session = 0  # its number, once joined
+
+    @classmethod
+    def knock(cls, path: str, timeout: float) -> Self:
+        """Connect to the daemon that listens at `path`.
+
+        Raises: DaemonUnavailable or NotPermitted.
+        """
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock.settimeout(timeout)
+        try:
+            sock.connect(path)
+        except OSError as exc:
+            sock.close()
+            if isinstance(exc, PermissionError):
+                raise NotPermitted(
+                    f"{path}: user {os.getuid()} may not connect; ask for membership in the "
+                    f"group of that socket, or unset DLCPD_SOCKET to run a private daemon"
+                ) from exc
+            raise DaemonUnavailable(
+                f"no daemon answers at {path}: {exc.strerror or exc}; start it (dlcpd --config "
+                f"FILE) or unset DLCPD_SOCKET to run a private one"
+            ) from exc
+        return cls(sock, lambda: f"the daemon at {path} closed the session; see its log")
+
+    def hello(self, timeout: float) -> Welcome:
+        """Introduce this process.
+
+        Raises: DaemonUnavailable, or what the daemon refused with.
+        """
+        name = f"{Path(sys.argv[0]).name or 'python'}[{os.getpid()}]"
+        answer, descriptors = self._ask(Hello(VERSION, name[-256:]), timeout)
+        close_all(descriptors)
+        if not isinstance(answer, Welcome):
+            raise BadMessage(f"the daemon answered Hello with {type(answer).__name__}")
+        return answer
+
+    def join(self, request: Join) -> tuple[int, int, int]:
+        """Become a rank: arena bytes, arena descriptor, lane descriptor.
+
+        Raises: DaemonUnavailable, or what the daemon refused with.
+        """
+        answer, descriptors = self._ask(request, request.timeout + JOIN_MARGIN)
+        if not isinstance(answer, Joined) or len(descriptors) != MAX_DESCRIPTORS:
+            close_all(descriptors)
+            raise BadMessage(
+                f"the daemon answered Join with {type(answer).__name__} "
+                f"and {len(descriptors)} descriptors"
+            )
+        self._session = answer.session
+        arena, lane = descriptors
+        return answer.arena_bytes, arena, lane
+
+    def waiting_for(self) -> str:
+        """What the session's operations wait for; "" when the daemon does not say in time."""
+        try:
+            answer, descriptors = self._ask(StatusRequest(0), STATUS_TIMEOUT)
+        except DlcpError:
+            return ""
+        close_all(descriptors)
+        engine = answer.report.get("engine", {}) if isinstance(answer, Status) else {}
+        session = engine.get("sessions", {}).get(str(self._session), {})
+        return "; ".join(str(text) for text in session.get("waiting", []))
+
+    def close(self) -> None:
+        """Leave; the daemon forgets this client."""
+        self.socket.close()
+
+    def _ask(self, request: Message, timeout: float) -> tuple[Message, list[int]]:
+        """The answer; Refused is raised as its error."""
+        started = time.monotonic()
+        self.socket.settimeout(timeout)
+        try:
+            self.socket.sendall(encode(request))
+            answer, descriptors = receive_message(self.socket)
+        except TimeoutError:
+            waited = time.monotonic() - started
+            raise DaemonUnavailable(
+                f"the daemon did not answer {type(request).__name__} within {waited:.1f} s; "
+                f"it is stopped or starved of CPU: see its log"
+            ) from None
+        except OSError:
+            answer, descriptors = None, []
+        if answer is None:
+            raise DaemonUnavailable(f"the daemon ended before the session began: {self.obituary()}")
+        if isinstance(answer, Refused):
+            close_all(descriptors)
+            raise error_for(answer.code, answer.text)
+        return answer, descriptors

@@ -1,0 +1,219 @@
+"""The lane to the engine. Whoever waits for an outcome reads it: no thread of its own.
+
+Leader and followers: the first waiting thread reads the socket and hands every
+frame to the table of operations; the others sleep until the table changes, and one
+of them leads when the leader has what it came for. A thread that always read would
+cost each operation two thread switches, and each step of the trainer GIL hand-offs.
+"""
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from dlcp_client.operations.open_operations import Operations
+from dlcp_client.operations.patience import Patience
+from dlcpd.contract.errors import (
+    BadMessage,
+    DaemonLost,
+    DeadlineExceeded,
+    DlcpError,
+    SessionClosed,
+    error_for,
+)
+from dlcpd.contract.messages import MAX_FRAME, Refused
+from dlcpd.ipc.seqpacket import close_all, decode_untrusted, receive_message, send_now
+
+# Seconds of one sleep. A Ctrl-C that arrives just before poll() enters the kernel does not wake
+# it; Python then raises KeyboardInterrupt only after the next wake-up.
+MAX_POLL: Final = 1.0
+LEAVE_TIMEOUT: Final = 1.0  # seconds; a stopped daemon must not keep its client from leaving
+SEND_SLICE: Final = 0.05  # seconds between looks at the lane while the engine does not read
+_PEEK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)  # int: enums are slow to combine
+_GONE: Final = select.POLLHUP | select.POLLERR | select.POLLNVAL | select.POLLRDHUP
+
+
+class Lane:
+    """Owns the lane and the session socket (`door`); the table of operations is shared.
+
+    `obituary` says, when the daemon is gone, what is known about its end; `waiting_for`, what it
+    waits for.
+    """
+
+    def __init__(
+        self,
+        lane: socket.socket,
+        door: socket.socket,
+        table: Operations,
+        obituary: Callable[[], str],
+        waiting_for: Callable[[], str],
+    ) -> None:
+        self._patience = Patience(waiting_for)
+        self._lane, self._door, self._table, self._obituary = lane, door, table, obituary
+        self._leader: int | None = None  # its thread
+        self._closed = False
+        self._buffer = memoryview(bytearray(MAX_FRAME + 1))
+        self._poll = select.poll()
+        self._poll.register(lane, select.POLLIN)
+        self._poll.register(door, select.POLLRDHUP)
+
+    def send(self, packet: bytes, until: float) -> None:
+        """Send one packet.
+
+        Raises: DeadlineExceeded, nothing was sent; what ended the session.
+        """
+        while True:
+            try:
+                if send_now(self._lane, packet):
+                    return
+                self._wait_writable(until)
+            except OSError:
+                self.pump()  # the engine's last words may still stand in the lane
+                self._lost()
+                self._table.raise_if_over()
+
+    def pump(self) -> None:
+        """Take in the frames that are there, without waiting."""
+        self._lead(lambda: False, 0.0)
+
+    def wait_until(self, done: Callable[[], bool], until: float) -> bool:
+        """Take in frames until `done()`; False when the monotonic time `until` passed first.
+
+        `done` is called with the table's condition held.
+        """
+        while (left := until - time.monotonic()) > 0:
+            if self._lead(done, min(left, MAX_POLL)):
+                return True
+            self._patience.look(self._table.oldest())
+        with self._table.changed:
+            return done()
+
+    def close(self) -> None:
+        """End the session on this side; waiting threads raise SessionClosed.
+
+        The door closes first, and the engine then ends the lane: so the daemon knows that
+        this client left on purpose, and tells the peers so.
+        """
+        self._table.fail(SessionClosed("the session is closed; connect again to go on"))
+        changed = self._table.changed
+        with changed:
+            if self._closed:
+                return
+            self._closed = True
+            _shut(self._door)  # wakes the leader from poll()
+            changed.wait_for(lambda: self._leader is None, timeout=LEAVE_TIMEOUT)
+        self._await_end()
+        self._lane.close()
+        self._door.close()
+
+    def abandon(self) -> None:
+        """In a forked child: drop the copies of the sockets, which the parent goes on to use."""
+        self._closed, self._leader = True, None
+        self._lane.close()
+        self._door.close()
+
+    def _await_end(self) -> None:
+        """Read the lane to its end, for at most LEAVE_TIMEOUT."""
+        over = time.monotonic() + LEAVE_TIMEOUT
+        ended = select.poll()
+        ended.register(self._lane, select.POLLIN)
+        while self._drain() and (left := over - time.monotonic()) > 0:
+            ended.poll(left * 1000)
+
+    def _lead(self, done: Callable[[], bool], timeout: float) -> bool:
+        """Read once, or let another thread read, for at most `timeout`. Returns done()."""
+        changed, me = self._table.changed, threading.get_ident()
+        try:
+            with changed:
+                if done():
+                    return True
+                if self._leader is not None or self._closed:
+                    if timeout > 0:
+                        changed.wait(timeout)
+                    return done()
+                self._leader = me
+            self._read(timeout, done)
+        finally:
+            with changed:
+                if self._leader == me:
+                    self._leader = None
+                    changed.notify_all()
+        return False
+
+    def _read(self, timeout: float, done: Callable[[], bool]) -> None:
+        ready = dict(self._poll.poll(timeout * 1000))
+        gone = False
+        if self._lane.fileno() in ready:
+            gone = not self._drain(done)
+        if gone or ready.get(self._door.fileno(), 0) & _GONE:
+            self._lost()
+
+    def _drain(self, done: Callable[[], bool] = lambda: False) -> bool:
+        """Hand over the frames that are there, until `done()`. False: the lane ended.
+
+        A frame is looked at, handed over, and only then taken off the socket, so that an
+        interrupt (Ctrl-C) in between repeats a frame and never loses one.
+        """
+        while True:
+            try:
+                size = self._lane.recv_into(self._buffer, 0, _PEEK)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if not size:
+                return False
+            over = self._hand_over(self._buffer[:size], done)
+            try:
+                self._lane.recv_into(self._buffer, 1, socket.MSG_DONTWAIT)
+            except OSError:  # it ended in between, with something of ours unread
+                return False
+            if over:
+                return True
+
+    def _hand_over(self, packet: memoryview, done: Callable[[], bool]) -> bool:
+        with self._table.changed:
+            try:
+                self._table.handle_locked(decode_untrusted(packet))
+            except BadMessage as exc:
+                self._table.fail(BadMessage(f"the engine sent a bad frame: {exc}"))
+            self._table.changed.notify_all()
+            return done()
+
+    def _wait_writable(self, until: float) -> None:
+        if time.monotonic() >= until:
+            raise DeadlineExceeded(
+                "this host's dlcpd takes no further operation, and deadline= is over: its engine "
+                "is stopped or starved of CPU; see its log, then restart the job"
+            )
+        self.pump()
+        writable = select.poll()
+        writable.register(self._lane, select.POLLOUT)
+        writable.poll(SEND_SLICE * 1000)
+
+    def _lost(self) -> None:
+        """The daemon is gone: say why, if the door still tells."""
+        if self._closed or self._table.error is not None:
+            return
+        self._table.fail(self._last_words() or DaemonLost(
+            f"dlcpd ended while the session was open: {self._obituary()}. Operations in flight "
+            f"are lost; restart the job from its last checkpoint"
+        ))  # fmt: skip
+
+    def _last_words(self) -> DlcpError | None:
+        self._door.setblocking(False)
+        try:
+            message, descriptors = receive_message(self._door)
+        except (OSError, BadMessage):
+            return None
+        close_all(descriptors)
+        return error_for(message.code, message.text) if isinstance(message, Refused) else None
+
+
+def _shut(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # the other end is gone already

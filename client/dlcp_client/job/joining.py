@@ -1,0 +1,132 @@
+"""connect(): from a torch.distributed rank to a session."""
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from dlcp_client.environment import Environment
+from dlcp_client.ipc.embedded import Embedded, start
+from dlcp_client.ipc.handshake import Door
+from dlcp_client.job.data_path import prove
+from dlcp_client.job.rendezvous import Meeting, Place, apology, introduction, roster, together
+from dlcp_client.session import Seat, Session
+from dlcpd.contract.errors import BadConfig, DlcpError
+from dlcpd.contract.messages import Join
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+DEFAULT_ARENA: Final = 8 << 30  # bytes of address space; memory is taken only as it is used
+DEFAULT_TIMEOUT: Final = 60.0  # seconds; a slow disk alone can set starts this far apart
+MAX_TIMEOUT: Final = 3600.0  # seconds, as Join.timeout
+MIN_LEFT: Final = 0.1  # seconds; a late daemon gets a chance to say why
+
+
+def connect(  # noqa: PLR0913  # all but the first three by keyword
+    store: "Store | None" = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    *,
+    group: Any = None,
+    job: str | None = None,
+    socket: str | None = None,
+    arena_bytes: int = DEFAULT_ARENA,
+    timeout: float = DEFAULT_TIMEOUT,
+    config: str | Path | None = None,
+) -> Session:
+    """Join this process's job. Every rank calls it, in the same order as its other calls of it.
+
+    Args:
+        store, rank, world_size: where and who; by default those of `group`.
+        group: a torch.distributed group; by default the default one.
+        job: name for logs, the same on all ranks.
+        socket: session socket of the host's daemon; by default DLCPD_SOCKET, and without
+            that a private daemon is started, which ends with this process.
+        arena_bytes: the most bytes of tensors in flight and in `Session.empty`.
+        timeout: seconds for all ranks to be there. What failed is raised at most 5 s later.
+        config: configuration file of a private daemon; by default DLCPD_CONFIG.
+
+    It ends with a small all-reduce, so a session that is returned can move data. Where one rank
+    fails, all do.
+
+    Raises: BadConfig, DaemonUnavailable, NotPermitted, PeerLost, RanksDisagree: each says
+        which rank and what to do.
+    """
+    check_timeout(timeout)
+    place = _place(store, rank, world_size, group)
+    environment = Environment.read()
+    deadline = time.monotonic() + timeout
+    meeting = Meeting(place, job or "job")
+    file = Path(config) if config else environment.config
+    daemon: Embedded | None = None
+    door: Door | None = None
+    try:
+        daemon, door = _door(socket or environment.socket, file, environment.master, timeout)
+        welcome = door.hello(_left(deadline))
+        meeting.publish(introduction(welcome, job or environment.run or "job"))
+    except DlcpError as exc:
+        meeting.publish(apology(exc))
+        _leave(daemon, door)
+        raise
+    except BaseException:
+        _leave(daemon, door)
+        raise
+    try:
+        return _join(place, meeting, daemon, door, arena_bytes, deadline)
+    except BaseException:
+        _leave(daemon, door)
+        raise
+
+
+def _join(  # noqa: PLR0917  # a step of connect, with its variables
+    place: Place, meeting: Meeting, daemon: Embedded | None, door: Door,
+    arena_bytes: int, deadline: float,
+) -> Session:  # fmt: skip
+    with ExitStack() as undo:
+        with together(place, "joined", deadline):
+            name, peers = roster(meeting.gather(deadline))
+            wish = Join(name, place.rank, place.world_size, arena_bytes, _left(deadline), peers)
+            size, arena, lane = door.join(wish)
+            seat = Seat(
+                name, place.rank, place.world_size, door, lane, arena, size, daemon, place.store
+            )
+            session = Session(seat)
+            undo.callback(session.close)
+        prove(session, place, deadline)
+        undo.pop_all()
+    return session
+
+
+def check_timeout(timeout: Any) -> None:
+    """Raises: BadConfig for what is no number of seconds that a daemon waits."""
+    if not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
+        raise BadConfig(f"timeout {timeout!r}: seconds, 0..{MAX_TIMEOUT:.0f}")
+
+
+def _place(store: "Store | None", rank: int | None, world_size: int | None, group: Any) -> Place:
+    given = (store, rank, world_size)
+    if store is None or rank is None or world_size is None:
+        if any(value is not None for value in given):
+            raise BadConfig("connect: store, rank and world_size go together; give all or none")
+        return Place.of_group(group)
+    return Place(store, rank, world_size)
+
+
+def _door(
+    path: str, config: Path | None, master: str, timeout: float
+) -> tuple[Embedded | None, Door]:
+    if path:
+        return None, Door.knock(path, timeout)
+    return start(config, master)
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - time.monotonic(), MIN_LEFT)
+
+
+def _leave(daemon: Embedded | None, door: Door | None) -> None:
+    if door:
+        door.close()
+    if daemon:
+        daemon.close()

@@ -1,0 +1,1 @@
+"""Operations from their request to their outcome."""

@@ -1,0 +1,101 @@
+"""Completes Futures while nobody waits: a reader of the lane, and threads for the callbacks.
+
+All of it exists only once a Future was asked for, and sleeps while none is open.
+"""
+
+import threading
+import time
+from queue import SimpleQueue
+from typing import Final
+
+from dlcp_client.ipc.lane import Lane
+from dlcp_client.operations.open_operations import Operations
+from dlcp_client.operations.work import Work
+
+# Callbacks may wait for other operations (PowerSGD does), so the thread that reads never runs
+# them, and there are enough threads for one to be free. A thread starts only when none is.
+MAX_THREADS: Final = 16
+JOIN_TIMEOUT: Final = 1.0  # seconds; a callback that hangs must not hang close()
+
+
+class Callbacks:
+    """Daemon threads, as few as needed. Not an executor: that one ends before atexit runs."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Work | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._threads: list[threading.Thread] = []
+
+    def run(self, work: Work) -> None:
+        """Call `work.complete` soon. Not from two threads at once."""
+        self._jobs.put(work)
+        if not self._idle.acquire(blocking=False) and len(self._threads) < MAX_THREADS:
+            thread = threading.Thread(target=self._serve, name="dlcp-callbacks", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        """End the threads after what is queued."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        deadline = time.monotonic() + JOIN_TIMEOUT
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # a callback may close its session
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _serve(self) -> None:
+        while (work := self._jobs.get()) is not None:
+            work.complete()
+            del work  # idle threads hold no tensors
+            self._idle.release()
+
+
+class Completion:
+    """Watches works with a Future, and completes them after their end."""
+
+    def __init__(self) -> None:
+        self._watched: set[Work] = set()
+        self._callbacks = Callbacks()
+        self._reader: threading.Thread | None = None
+        self._stopping = False
+
+    def ended_locked(self, work: Work) -> None:
+        """A work ended; complete it if it is watched. The table's condition is held."""
+        if work in self._watched:
+            self._watched.remove(work)
+            self._callbacks.run(work)
+
+    def watch(self, work: Work, table: Operations, lane: Lane) -> None:
+        """Complete `work` when it ended, even if nobody waits for it."""
+        with table.changed:
+            if work.ended or self._stopping:
+                self._callbacks.run(work)
+                return
+            self._watched.add(work)
+            if self._reader is None:
+                self._reader = threading.Thread(
+                    target=self._read, args=(table, lane), name="dlcp-reader", daemon=True
+                )
+                self._reader.start()
+            table.changed.notify_all()
+
+    def close(self, table: Operations) -> None:
+        """End all threads. Every work has an outcome by now."""
+        with table.changed:
+            self._stopping = True
+            table.changed.notify_all()
+        if self._reader is not None and self._reader is not threading.current_thread():
+            self._reader.join(JOIN_TIMEOUT)
+        self._callbacks.close()
+
+    def abandon(self) -> None:
+        """In a forked child: its threads are not here."""
+        self._watched, self._callbacks, self._reader = set(), Callbacks(), None
+        self._stopping = True
+
+    def _read(self, table: Operations, lane: Lane) -> None:
+        while not self._stopping:
+            with table.changed:
+                table.changed.wait_for(lambda: self._watched or self._stopping)
+            lane.wait_until(lambda: not self._watched or self._stopping, table.next_expiry())
+            table.expire(time.monotonic())

@@ -1,0 +1,173 @@
+"""The operations of a session: which wait for an outcome, and which memory the engine still reads.
+
+No sockets here. Everything is guarded by `changed`, a condition that is notified
+whenever something ended.
+"""
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Final
+
+import torch
+
+from dlcp_client.arena.memory import Region
+from dlcp_client.operations.ledger import Ledger
+from dlcp_client.operations.work import Work
+from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, TooMany, error_for
+from dlcpd.contract.messages import MAX_OPERATION, Completed, Failed, Message, Released
+
+Memory = tuple[torch.Tensor | Region, ...]  # that the engine may touch
+
+log = logging.getLogger("dlcp_client")
+
+MARGIN: Final = 2.0  # seconds after its deadline in which the engine must have answered
+
+
+class Operations:
+    """The table. Methods whose name ends in `_locked` need `changed` held by the caller."""
+
+    def __init__(self, on_ended_locked: Callable[[Work], None]) -> None:
+        self._on_ended_locked = on_ended_locked
+        self.changed = threading.Condition()
+        self.error: DlcpError | None = None  # why no operation succeeds any more
+        self.ledger = Ledger()
+        self.releases = 0  # grows with each region the engine gave back
+        self._last = 0
+        self._waiting: dict[int, Work] = {}
+        self._held: dict[int, Memory] = {}  # the engine may touch their memory
+        self._uncopied: weakref.WeakValueDictionary[int, Work] = weakref.WeakValueDictionary()
+
+    @property
+    def waiting(self) -> int:
+        """Operations without an outcome."""
+        return len(self._waiting)
+
+    @property
+    def held(self) -> int:
+        """Operations whose memory the engine may still touch."""
+        return len(self._held)
+
+    @property
+    def drained(self) -> bool:
+        """Whether every operation with an outcome is released, so that no peer needs it here."""
+        return self._held.keys() <= self._waiting.keys()
+
+    def begin(self, work: Work, memory: Memory) -> int:
+        """Enter an operation that is about to be submitted; its number.
+
+        Raises: what ended the session; TooMany when the numbers are used up.
+        """
+        with self.changed:
+            self.raise_if_over()
+            if self._last == MAX_OPERATION:
+                raise TooMany(f"{MAX_OPERATION} operations, the most of a session; connect again")
+            self._last += 1
+            self._waiting[self._last] = self._uncopied[self._last] = work
+            self._held[self._last] = memory
+            return self._last
+
+    def forget(self, number: int) -> None:
+        """Take back the last `begin`: nothing was sent."""
+        with self.changed:
+            self._last = number - 1
+            self._waiting.pop(number, None)
+            self._held.pop(number, None)
+
+    def raise_if_over(self) -> None:
+        """Raises: what ended the session, if anything did."""
+        if self.error is not None:
+            raise error_for(self.error.code, str(self.error))
+
+    def fail(self, error: DlcpError) -> None:
+        """End the session: every open and later operation raises `error`. The first call counts."""
+        with self.changed:
+            self.error = self.error or error
+            for number in list(self._waiting):
+                self._settle_locked(number, self.error)
+            self.changed.notify_all()
+
+    def handle_locked(self, message: Message) -> None:
+        """Take in a frame of the engine; taking it in twice changes nothing."""
+        match message:
+            case Completed(operation=number):
+                self._settle_locked(number, message)
+                if message.released:
+                    self._release_locked(number)
+                for row in message.also_released:
+                    self._release_locked(row[0])
+            case Released(operation=number):
+                self._release_locked(number)
+            case Failed(operation=0, code=code, text=text):
+                self.fail(error_for(code, text))
+            case Failed(operation=number, code=code, text=text):
+                if number in self._held and number not in self._waiting:
+                    log.warning("a message that was sent could not be delivered: %s", text)
+                self._settle_locked(number, error_for(code, text))
+                self._release_locked(number)
+            case _:
+                self.fail(BadMessage(f"the engine sent {type(message).__name__} on the lane"))
+
+    def expire(self, now: float) -> None:
+        """Give up operations that the engine left unanswered past their deadline.
+
+        Their memory stays held: a stopped engine that goes on may write to it.
+        """
+        with self.changed:
+            for number, work in list(self._waiting.items()):
+                if work.expires <= now:
+                    self._settle_locked(number, _unanswered(number, work))
+            self.changed.notify_all()
+
+    def next_expiry(self, idle: float = 3600.0) -> float:
+        """When `expire` has something to do; `idle` seconds from now when nothing waits."""
+        with self.changed:
+            soonest = min((work.expires for work in self._waiting.values()), default=None)
+        return time.monotonic() + idle if soonest is None else soonest
+
+    def oldest(self) -> tuple[int, Work] | None:
+        """Number and work of the operation that waits for an outcome for longest."""
+        with self.changed:
+            return next(iter(self._waiting.items()), None)
+
+    def copy_out(self) -> bool:
+        """Copy finished results to their tensors, so that the arena holds them no longer.
+
+        False: there were none.
+        """
+        with self.changed:
+            ended = [work for work in self._uncopied.values() if work.ended]
+        copied = [work.copy_out() for work in ended]
+        return any(copied)
+
+    def abandon(self, error: DlcpError) -> None:
+        """In a forked child: end everything; whoever held the lock does not exist here."""
+        self.changed = threading.Condition()
+        self.error = error
+        for work in self._waiting.values():
+            work.settle(error)
+        self._waiting.clear()
+
+    def _settle_locked(self, number: int, outcome: Completed | DlcpError) -> None:
+        work = self._waiting.get(number)
+        if work is None:
+            return
+        work.settle(outcome)
+        self._on_ended_locked(work)
+        del self._waiting[number]
+        if isinstance(outcome, Completed):
+            self.ledger = self.ledger.plus(outcome)
+
+    def _release_locked(self, number: int) -> None:
+        if self._held.pop(number, None) is not None:
+            self.releases += 1
+
+
+def _unanswered(number: int, work: Work) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"operation {number} ({work.label}): no answer from this host's dlcpd {MARGIN:g} s after "
+        f"its deadline (deadline= of its policy); its engine is stopped or starved of CPU: see its "
+        f"log, then restart the job"
+    )

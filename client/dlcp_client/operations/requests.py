@@ -1,0 +1,147 @@
+"""What a caller may ask for: operation, policy, ranges and layers, checked before any copy."""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+from dlcp_client.arena.tensors import check, dtype_name
+from dlcp_client.torch.layers import Layer, rows
+from dlcpd.contract.errors import BadPolicy, BadTensor
+from dlcpd.contract.messages import MAX_CRITICAL, MAX_SCALE, MIN_SCALE, REDUCE_OPS
+from dlcpd.contract.policy import LossPolicy, checked
+from dlcpd.contract.traffic import traffic_classes
+
+MAX_NAME: Final = 256  # characters, as Submit.name
+Range = tuple[int, int]  # [start, stop) in bytes
+
+_OPS: Final[dict[Hashable, str]] = {getattr(dist.ReduceOp, op.upper()): op for op in REDUCE_OPS}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Everything about an operation but who takes part and where its bytes are."""
+
+    count: int
+    dtype: str
+    reduce: str
+    policy: LossPolicy
+    name: str
+    critical: list[list[int]]
+    layers: list[list[int]]
+    scale: float = 1.0
+
+    def fields(self) -> dict[str, Any]:
+        """Those of Submit."""
+        policy = self.policy
+        own_bound = policy.max_loss_of(policy.traffic_class)
+        return {
+            "dtype": self.dtype,
+            "reduce": self.reduce,
+            "max_loss": policy.max_loss if self.layers else own_bound,
+            "fill": policy.fill,
+            "traffic_class": traffic_classes()[policy.traffic_class].rank,
+            "deadline": policy.deadline,
+            "name": self.name,
+            "critical": self.critical,
+            "layers": self.layers,
+            "scale": self.scale,
+        }
+
+
+def request(  # noqa: PLR0913  # all but the first three by keyword
+    tensor: torch.Tensor,
+    op: Any,
+    policy: LossPolicy,
+    *,
+    name: str | None = None,
+    critical: Iterable[Range] = (),
+    layers: Iterable[Layer] = (),
+    scale: float = 1.0,
+) -> Request:
+    """Check what is to be done with `tensor`.
+
+    Raises: BadTensor or BadPolicy, saying what to do.
+    """
+    check(tensor)
+    reduce = _reduce(op)
+    if reduce == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
+        raise BadTensor(f"avg of {tensor.dtype} would round; use sum and divide, or a float dtype")
+    _check_policy(policy, reduce, name)
+    _check_scale(scale, tensor)
+    return Request(
+        count=tensor.numel(),
+        dtype=dtype_name(tensor),
+        reduce=reduce,
+        policy=policy,
+        name=name or "",
+        critical=[list(r) for r in merged(_within(critical, tensor.nbytes), MAX_CRITICAL)],
+        layers=rows(layers, policy, tensor.nbytes),
+        scale=float(scale),
+    )
+
+
+def merged(ranges: Iterable[Range], limit: int) -> list[Range]:
+    """Sorted, disjoint ranges that cover `ranges`: at most `limit`, by closing the smallest gaps.
+
+    Covering more than was asked for is safe: more segments count as critical.
+    """
+    joined: list[Range] = []
+    for start, stop in sorted(r for r in ranges if r[0] < r[1]):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        else:
+            joined.append((start, stop))
+    return joined if len(joined) <= limit else _coarser(joined, limit)
+
+
+def _coarser(ranges: list[Range], limit: int) -> list[Range]:
+    gaps = sorted(range(1, len(ranges)), key=lambda i: ranges[i][0] - ranges[i - 1][1])
+    closed = set(gaps[: len(ranges) - limit])
+    out: list[Range] = []
+    for index, (start, stop) in enumerate(ranges):
+        if index in closed:
+            out[-1] = (out[-1][0], stop)
+        else:
+            out.append((start, stop))
+    return out
+
+
+def _reduce(op: Any) -> str:
+    # A ReduceOp object wraps the enum member that dist.ReduceOp.SUM is; both are instances.
+    name = _OPS.get(getattr(op, "op", op)) if isinstance(op, dist.ReduceOp) else op
+    if name not in REDUCE_OPS:
+        raise BadPolicy(f"operation {op!r}: dlcpd reduces by {', '.join(REDUCE_OPS)}")
+    return name
+
+
+def _check_policy(policy: Any, reduce: str, name: str | None) -> None:
+    policy = checked(policy)
+    if name is not None and len(name) > MAX_NAME:
+        raise BadPolicy(f"a name of {len(name)} characters, at most {MAX_NAME}")
+    if policy.mode == "exact":
+        return
+    if reduce not in ("sum", "avg"):
+        raise BadPolicy(f"{reduce} cannot be bounded: what is lost never comes back; use exact()")
+    if not name:
+        raise BadPolicy(
+            "a bounded operation needs name=...: what was lost is added to the next operation "
+            "of the same name, so give each gradient its own and the same one at every step"
+        )
+
+
+def _check_scale(scale: Any, tensor: torch.Tensor) -> None:
+    if not isinstance(scale, int | float) or not MIN_SCALE <= scale <= MAX_SCALE:
+        raise BadPolicy(f"scale {scale!r}: a loss scale is a normal float32 above 0")
+    if scale != 1 and not tensor.is_floating_point():
+        raise BadPolicy(f"scale {scale:g}: {tensor.dtype} carries no loss scale; leave it out")
+
+
+def _within(ranges: Iterable[Range], size: int) -> list[Range]:
+    found = [(int(start), int(stop)) for start, stop in ranges]
+    for start, stop in found:
+        if not 0 <= start <= stop <= size:
+            raise BadPolicy(f"critical range {start}..{stop} is not within the {size} B tensor")
+    return found

@@ -1,0 +1,168 @@
+"""A submitted operation: wait for it, ask for it, or chain a Future to it."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol, Self, TypeVar
+
+import torch
+from torch.futures import Future
+
+from dlcp_client.arena.memory import Region
+from dlcp_client.arena.tensors import copy_bytes
+from dlcpd.contract.errors import DlcpError, error_for
+from dlcpd.contract.messages import Completed
+
+T = TypeVar("T")
+
+LATE: Final = 1.0  # seconds in which a wait after the deadline finds answers that nobody read yet
+
+_NOTHING: Final = Completed(
+    operation=1, released=True, sent=0, repaired=0, given_up=0, returned=0, lost=0, energy=0.0,
+    source=-1, also_released=[],
+)  # fmt: skip
+
+
+class Progress(Protocol):
+    """How outcomes come in; a session provides it."""
+
+    def wait_until(self, done: Callable[[], bool], until: float) -> bool:
+        """Take in frames until `done()`; False when the monotonic time `until` passed first."""
+
+    def pump(self) -> None:
+        """Take in the frames that are there."""
+
+    def expire(self, now: float) -> None:
+        """Give up what went unanswered for too long."""
+
+    def watch(self, work: "Work") -> None:
+        """Call `work.complete` on another thread once it ended, even if nobody waits."""
+
+
+class Work:
+    """One operation. `tensor` holds the result after `wait()`, or after `done()` said True."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        *,
+        tensor: torch.Tensor,
+        region: Region | None,
+        expires: float,
+        label: str,
+    ) -> None:
+        self.tensor = tensor
+        self.begun: Final = time.monotonic()  # when it was submitted
+        self.expires: Final = expires  # monotonic; the engine has answered by then, or never will
+        self.label: Final = label  # for errors
+        self._progress = progress
+        self._region = region  # where the result will stand; None: in `tensor` itself
+        self._outcome: Completed | DlcpError | None = None
+        self._copying = threading.Lock()
+        self._base: Future[None] | None = None  # made when it is asked for: few ever are
+        self._future: Future[list[torch.Tensor]] | None = None
+
+    @classmethod
+    def over(cls, progress: Progress, tensor: torch.Tensor) -> Self:
+        """The work of an operation with nothing to do."""
+        work = cls(progress, tensor=tensor, region=None, expires=0.0, label="nothing")
+        work.settle(_NOTHING)
+        return work
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is an outcome."""
+        return self._outcome is not None
+
+    @property
+    def stats(self) -> Completed | None:
+        """What the operation cost; None before its end and after a failure."""
+        return self._outcome if isinstance(self._outcome, Completed) else None
+
+    @property
+    def source(self) -> int:
+        """Rank in the group whose message was received; -1 before, and where there is none."""
+        return -1 if self.stats is None else self.stats.source
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the result stands in `tensor`; True, as torch's own Work.
+
+        Raises: the DlcpError that ended the operation, at the latest shortly after
+        its policy's deadline; TimeoutError after `timeout` seconds: the operation
+        then goes on and can be waited for again.
+        """
+        now = time.monotonic()
+        over = self.expires if now < self.expires else now + LATE
+        limit = over if timeout is None else min(over, now + timeout)
+        if not self.ended and not self._progress.wait_until(lambda: self.ended, limit):
+            if limit < over:
+                raise TimeoutError(f"{self.label}: not finished after {timeout:g} s; it goes on")
+            self._progress.expire(time.monotonic())
+        self._raise_or_copy()
+        return True
+
+    def done(self) -> bool:
+        """Whether it ended, without waiting; `wait()` then returns or raises at once."""
+        if not self.ended:
+            self._progress.pump()
+        if self.stats is not None:
+            self.copy_out()
+        return self.ended
+
+    def get_future(self) -> "Future[list[torch.Tensor]]":
+        """A Future of `[tensor]`, like that of torch's own Work. Asking twice gives the same one.
+
+        After a failure its value() and wait() raise a RuntimeError with the error's text.
+        """
+        if self._future is None:
+            self._future = self.then(lambda tensor: [tensor])
+        return self._future
+
+    def then(self, callback: Callable[[torch.Tensor], T]) -> "Future[T]":
+        """A Future of callback(tensor), which runs after the end on a thread of the session."""
+
+        # Never set_exception: DDP's default path crashes on it with a SIGSEGV. A callback
+        # that raises gives the same Future an error that DDP can report.
+        def run(_: "Future[None]") -> T:
+            self._raise_or_copy()
+            return callback(self.tensor)
+
+        with self._copying:
+            first = self._base is None
+            base = self._base = self._base or Future()
+        chained = base.then(run)
+        if first:
+            self._progress.watch(self)
+        return chained
+
+    def settle(self, outcome: Completed | DlcpError) -> None:
+        """Set the outcome. Called once."""
+        self._outcome = outcome
+        if isinstance(outcome, DlcpError):
+            self._region = None
+
+    def complete(self) -> None:
+        """Run the callbacks of the Future, on this thread. Called once, after the end."""
+        if self._base is not None:
+            self._base.set_result(None)
+
+    def copy_out(self) -> bool:
+        """Copy the result to `tensor`, once, and let go of its place in the arena.
+
+        False: there is nothing to copy, or not any more.
+        """
+        with self._copying:
+            if self._region is None:
+                return False
+            copy_bytes(self.tensor.data_ptr(), self._region.address, len(self._region))
+            self._region = None
+            return True
+
+    def _raise_or_copy(self) -> None:
+        outcome = self._outcome
+        if isinstance(outcome, Completed):
+            self.copy_out()
+        elif outcome is not None:  # a fresh one: each raise grows its traceback
+            raise error_for(outcome.code, str(outcome))
+        else:
+            raise DlcpError(f"{self.label}: waited for, and yet without an outcome")

@@ -1,0 +1,126 @@
+"""An optimizer whose step() only notes that a step is due, and updates each parameter later."""
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from dlcp_client.torch.lazy_parameters import Awaited, awaited, forget, land
+from dlcp_client.torch.suitability import check_step
+
+
+class Step:
+    """One call of step(): each group's settings as they were then, for a scheduler changes them."""
+
+    def __init__(self, optimizer: Optimizer, step: Callable[[], Any]) -> None:
+        self._optimizer, self._step = optimizer, step
+        self._settings = [
+            {name: _kept(value) for name, value in group.items() if name != "params"}
+            for group in optimizer.param_groups
+        ]
+        self._group_of = {
+            id(p): index
+            for index, group in enumerate(optimizer.param_groups)
+            for p in group["params"]
+        }
+
+    def apply(self, parameters: list[nn.Parameter]) -> None:
+        """Let the optimizer update these, and no others, from their `.grad`."""
+        chosen: dict[int, list[nn.Parameter]] = {}
+        for parameter in parameters:
+            chosen.setdefault(self._group_of[id(parameter)], []).append(parameter)
+        optimizer = self._optimizer
+        whole = optimizer.param_groups
+        optimizer.param_groups = [
+            {**self._settings[index], "params": members} for index, members in chosen.items()
+        ]
+        try:
+            # A forward pass may run under autocast; an update does not.
+            with torch.autocast("cpu", enabled=False):
+                self._step()
+        finally:
+            optimizer.param_groups = whole
+
+
+class DeferredStep:
+    """Stands in for `optimizer.step` and `optimizer.zero_grad` until `close`."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        self._step, self._zero_grad = optimizer.step, optimizer.zero_grad
+        self._hooks = [
+            optimizer.register_state_dict_pre_hook(lambda _: self.finish()),
+            optimizer.register_load_state_dict_pre_hook(lambda *_: self.finish()),
+        ]
+        self._stand_in("step", self._note)
+        self._stand_in("zero_grad", self._forget)
+
+    def finish(self) -> None:
+        """Do the updates that are due, waiting for their gradients.
+
+        Raises: what ended an operation.
+        """
+        for entry in self._entries():
+            if entry.update is not None and awaited(entry.parameter) is entry:
+                land(entry)
+
+    def close(self) -> None:
+        """Give the optimizer its methods back."""
+        for hook in self._hooks:
+            hook.remove()
+        self._stand_in("step", self._step)
+        self._stand_in("zero_grad", self._zero_grad)
+
+    def _note(self, closure: Any = None) -> Any:
+        """step(): due for what is still on its way, done at once for the rest."""
+        optimizer = self._optimizer
+        check_step(optimizer, closure)
+        entries = self._entries()
+        if not entries:
+            return self._step()
+        self.finish()  # of a step before this one, if its parameters were not used since
+        step = Step(optimizer, self._step)
+        here = []
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                entry = awaited(parameter)
+                if entry is not None:
+                    entry.update = step
+                elif parameter.grad is not None:
+                    here.append(parameter)
+        if here:
+            step.apply(here)
+        return None
+
+    def _forget(self, set_to_none: bool = True) -> None:
+        """zero_grad(): what is due still gets the gradient that is on its way."""
+        for entry in self._entries():
+            forget(entry, set_to_none=set_to_none)
+        self._zero_grad(set_to_none=set_to_none)
+
+    def _entries(self) -> list[Awaited]:
+        parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
+        return [entry for p in parameters if (entry := awaited(p)) is not None]
+
+    def _stand_in(self, name: str, call: Callable[..., Any]) -> None:
+        """Make `call` the optimizer's method.
+
+        A bound one, which a learning-rate scheduler that comes later can wrap; with the marks of
+        one that came before, or it warns that its step() is gone.
+        """
+        marks = getattr(getattr(self._optimizer, name), "__dict__", {})
+
+        def method(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            if name == "step":
+                optimizer._opt_called = True  # type: ignore[attr-defined]  # noqa: SLF001
+            return call(*args, **kwargs)
+
+        method.__dict__.update(marks)
+        setattr(self._optimizer, name, MethodType(method, self._optimizer))
+
+
+def _kept(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value  # a learning rate may be one

@@ -1,0 +1,102 @@
+"""A session for a DDP model: what the model must be, and what happens when a rank cannot join."""
+
+import logging
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from dlcp_client.job import ballot
+from dlcp_client.job.joining import check_timeout
+from dlcp_client.job.rendezvous import Place
+from dlcp_client.session import Session
+from dlcpd.contract.errors import BadConfig, BadTensor, DlcpError
+
+T = TypeVar("T")
+Hook = Callable[[T, GradBucket], Future[torch.Tensor]]
+
+_log: Final = logging.getLogger("dlcp_client")
+
+
+ONE_HOOK: Final = (
+    "the model has a communication hook already, and DDP takes only one: register on a model that "
+    "has none"
+)
+
+
+def check_model(model: Any) -> None:
+    """Raises: BadConfig or BadTensor for a model whose gradients dlcpd cannot average."""
+    if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
+        raise BadConfig(
+            "register takes the DistributedDataParallel model itself, before torch.compile: "
+            "register(model), then model = torch.compile(model)"
+        )
+    if not isinstance(model, DistributedDataParallel):
+        raise BadConfig(
+            f"register takes a DistributedDataParallel model, not {type(model).__name__}: "
+            f"wrap it first"
+        )
+    if model._comm_hooks:  # noqa: SLF001  # no public name
+        raise BadConfig(ONE_HOOK)
+    devices = {str(p.device) for p in model.parameters() if p.device.type != "cpu"}
+    if devices:
+        raise BadTensor(
+            f"the model is on {', '.join(sorted(devices))}; dlcpd reduces CPU tensors only for now"
+        )
+
+
+def add_hook(model: DistributedDataParallel, state: T, hook: Hook[T]) -> None:
+    """Let `hook` average the model's gradients.
+
+    Raises: BadConfig when C++ has a hook already, which Python does not know of.
+    """
+    try:
+        model.register_comm_hook(state, hook)
+    except RuntimeError as exc:
+        model._comm_hooks.clear()  # noqa: SLF001  # noted before it was refused; it holds `state`
+        raise BadConfig(ONE_HOOK) from exc
+
+
+def session_for(
+    model: DistributedDataParallel,
+    join: Callable[[], Session],
+    *,
+    fallback: bool,
+    timeout: float,
+) -> Session | None:
+    """The session that `join` makes. None in a world of one, or when all agreed to go without.
+
+    `timeout`: seconds that `join` takes at most; this takes VOTE_MARGIN more.
+
+    Raises: what kept this rank, or another, from joining.
+    """
+    check_timeout(timeout)
+    group = model.process_group
+    if dist.get_world_size(group) == 1:
+        return None
+    session, error = None, None
+    deadline = time.monotonic() + timeout
+    try:
+        session = join()
+    except DlcpError as exc:
+        error = exc
+    try:
+        problem = ballot.hold(Place.of_group(group), error, fallback=fallback, deadline=deadline)
+    except BaseException:
+        if session:
+            session.close()
+        raise
+    if not problem:
+        return session
+    if session:
+        session.close()
+    text = f"dlcpd is NOT in use, gradients go through {dist.get_backend(group)}: {problem}"
+    _log.error(text)
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
+    return None

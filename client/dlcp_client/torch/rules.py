@@ -1,0 +1,117 @@
+"""What a model's gradients are asked for: policy, name, critical ranges and traffic classes."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from torch import nn
+from torch._C._distributed_c10d import GradBucket
+from torch.amp import GradScaler
+
+from dlcp_client.group import Group
+from dlcp_client.operations.requests import Range
+from dlcp_client.session import Session
+from dlcp_client.torch.buckets import Placed
+from dlcp_client.torch.critical import bucket_name, critical_parameters
+from dlcp_client.torch.forward_order import ForwardOrder
+from dlcp_client.torch.layers import Layer
+from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.policy import LossPolicy, checked
+
+MIN_WARMUP: Final = 2  # steps; DDP regroups its buckets after the first, so names change once
+EXACT_BELOW: Final = 1 << 20  # bytes, about a chunk: too little to gain anything from loss
+UNCLASSED: Final = "bulk"  # a policy of this class leaves it to the order of the layers
+
+_models: Final = itertools.count()  # every rank registers its models in the same order
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The keywords of `Session.all_reduce` for a run of gradients."""
+
+    policy: LossPolicy
+    name: str
+    critical: list[Range]
+    layers: list[Layer]
+    scale: float  # of the loss
+
+    def keywords(self) -> dict[str, Any]:
+        """As they are passed."""
+        return {
+            "policy": self.policy, "name": self.name, "critical": self.critical,
+            "layers": self.layers, "scale": self.scale,
+        }  # fmt: skip
+
+
+class Rules:
+    """Applies one policy to all gradients of a model. `step` counts backward passes begun."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        policy: LossPolicy,
+        warmup_steps: int,
+        scaler: GradScaler | None = None,
+    ) -> None:
+        """Raises: BadPolicy, BadConfig."""
+        policy = checked(policy)
+        if scaler is not None and not isinstance(scaler, GradScaler):
+            raise BadConfig(f"scaler {scaler!r}: pass the torch.amp.GradScaler of the training")
+        self._scaler = scaler
+        self.policy = policy
+        self.exact = replace(policy, mode="exact", max_loss=0.0, per_class={})
+        self.warmup_steps = max(warmup_steps, MIN_WARMUP)
+        self.step = 0
+        self._prefix = f"ddp{next(_models)}"
+        self._names = {id(p): name for name, p in model.named_parameters()}
+        self._critical = critical_parameters(model)
+        self._order = ForwardOrder(model)
+
+    def begin(self, bucket: GradBucket, session: Session) -> None:
+        """A bucket is ready; the first one begins a step. Raises: as `begin_step`."""
+        if not bucket.index():
+            self.begin_step(session.world)
+
+    def begin_step(self, group: Group) -> None:
+        """A backward pass begins, on all ranks of `group`.
+
+        The first one waits for its rank 0, whose forward order gives the classes on all ranks:
+        branches may run in another order on each. Raises: what ended that operation.
+        """
+        self.step += 1
+        if self.step == 1 and self.policy.traffic_class == UNCLASSED:
+            self._order.agree(group, self.exact)
+
+    def policy_now(self, size: int) -> LossPolicy:
+        """The policy for `size` bytes in this step."""
+        exact = self.step <= self.warmup_steps or size < EXACT_BELOW
+        return self.exact if exact else self.policy
+
+    def class_of(self, parameter: nn.Parameter) -> str:
+        """The policy's own class if it chose one, else that of the parameter's first use."""
+        own = self.policy.traffic_class
+        return own if own != UNCLASSED else self._order.class_of(parameter)
+
+    def terms(self, placed: Sequence[Placed], start: int, size: int) -> Terms:
+        """Those of an operation over `size` bytes of a bucket, from `start` on.
+
+        The name is the same for the same parameters in the same order, on every rank.
+        """
+        policy = self.policy_now(size)
+        scale = self._scaler.get_scale() if self._scaler else 1.0
+        layers = [(one.start - start, self.class_of(one.parameter)) for one in placed]
+        if policy.mode == "exact":
+            return Terms(policy, "", [], layers, scale)
+        names = [self._names[id(one.parameter)] for one in placed]
+        counts = [one.parameter.numel() for one in placed]
+        critical = [
+            (one.start - start, one.stop - start)
+            for one in placed
+            if id(one.parameter) in self._critical
+        ]
+        return Terms(policy, bucket_name(self._prefix, names, counts), critical, layers, scale)
+
+    def close(self) -> None:
+        """Leave the model's forward passes alone."""
+        self._order.stop()

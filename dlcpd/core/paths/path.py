@@ -1,0 +1,112 @@
+"""One path of one flow: whether it lives, and a packet number space per traffic class on it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.core.paths.congestion import CongestionWindow
+from dlcpd.core.paths.rtt import Rtt
+from dlcpd.core.paths.space import SpaceReceiver, SpaceSender
+
+_UNKNOWN: Final = Rtt()
+
+
+@dataclass(slots=True, eq=False)
+class PathSender:
+    """The way out. `share` is this path's part of what the flow may begin with: 1 / paths."""
+
+    share: float = 1.0
+    congestion_control: bool = True
+    up: bool = True  # carries data; a path that is down is only pinged
+    expecting: bool = False  # something was sent since the last check that it may have to prove
+    answered: bool = False  # a credit for it arrived since the last check
+    stalls: int = 0  # checks in a row that found it silent
+    spaces: dict[int, SpaceSender] = field(default_factory=dict)  # by traffic class
+
+    def space(self, traffic_class: int) -> SpaceSender:
+        """The space of a class, made on its first use."""
+        found = self.spaces.get(traffic_class)
+        if found is None:
+            found = SpaceSender(congestion=CongestionWindow(self.share, self.congestion_control))
+            self.spaces[traffic_class] = found
+        return found
+
+    def set_share(self, share: float) -> None:
+        """As many paths carry data as 1 / share."""
+        self.share = share
+        for space in self.spaces.values():
+            space.congestion.share = share
+
+    @property
+    def in_flight(self) -> int:
+        """Packets out on it, of all classes."""
+        return sum(space.in_flight for space in self.spaces.values())
+
+    @property
+    def sent(self) -> int:
+        """Packets ever sent on it."""
+        return sum(space.sent for space in self.spaces.values())
+
+    @property
+    def acked(self) -> int:
+        """Packets of it that arrived or are known to be lost."""
+        return sum(space.acked for space in self.spaces.values())
+
+    @property
+    def lost(self) -> int:
+        """Packets of it that did not arrive."""
+        return sum(space.lost for space in self.spaces.values())
+
+    def rtt(self, traffic_class: int) -> Rtt:
+        """Of a class; until it has been measured, of the quickest one that has."""
+        own = self.spaces.get(traffic_class)
+        if own is not None and own.rtt.measured:
+            return own.rtt
+        known = [space.rtt for space in self.spaces.values() if space.rtt.measured]
+        return min(known, key=lambda rtt: rtt.smoothed, default=_UNKNOWN)
+
+    @property
+    def smoothed_rtt(self) -> float:
+        """Of the class that is served best, seconds."""
+        return min((space.rtt.smoothed for space in self.spaces.values()), default=1.0)
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it owed an answer at the last check: others are better."""
+        return self.stalls > 0
+
+    def heard(self) -> None:
+        """The peer told of this path: it carries."""
+        self.answered = self.up = True
+        self.stalls = 0
+
+    def check(self) -> bool:
+        """Called now and then: whether the path owes an answer and should be pinged."""
+        silent = not self.answered and (self.expecting or self.in_flight > 0 or not self.up)
+        self.stalls = self.stalls + 1 if silent else 0
+        self.answered = self.expecting = False
+        return silent
+
+    def demote(self) -> None:
+        """Take what is in flight for lost and send no more data until the path answers."""
+        self.up = False
+        for space in self.spaces.values():
+            space.abandon()
+
+
+@dataclass(slots=True, eq=False)
+class PathReceiver:
+    """The way in."""
+
+    spaces: dict[int, SpaceReceiver] = field(default_factory=dict)  # by traffic class
+
+    def space(self, traffic_class: int) -> SpaceReceiver:
+        """The space of a class, made on its first use."""
+        found = self.spaces.get(traffic_class)
+        if found is None:
+            found = self.spaces[traffic_class] = SpaceReceiver()
+        return found
+
+    def owing(self) -> Iterable[tuple[int, SpaceReceiver]]:
+        """(class, space) of those with something the peer does not know or asked for."""
+        return ((c, s) for c, s in self.spaces.items() if s.pending or s.asked)

@@ -1,0 +1,256 @@
+"""The paths of one flow together: which carries the next burst, which are silent, what to credit.
+
+Rules of a single path are in `path` and `space`. Spraying evens out: of the paths that have
+room, the one whose route carried least takes the next burst, so links that are not the
+bottleneck carry equal shares; where windows limit, a slow or lossy path has room less
+often and takes less.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, Self
+
+from dlcpd.core.paths.health import ALARM_LOSS, PathHealth, PathState
+from dlcpd.core.paths.path import PathReceiver, PathSender
+from dlcpd.core.paths.routes import Routes
+from dlcpd.core.paths.rtt import Rtt
+from dlcpd.core.paths.space import SpaceSender
+from dlcpd.core.wire.control import SpaceCredit
+
+SPRAY_QUANTUM: Final = 180  # datagrams sent on one path before the next is asked: 4 GSO bursts
+STALLS_BEFORE_DOWN: Final = 3  # checks, each with a ping: one or two may be lost
+CONTROL: Final = 0  # traffic class of control datagrams
+LOSS_WEIGHT: Final = 40.0  # 5 % more loss than the best path: a third of its share
+MAX_WEIGHT: Final = 19.0  # a path that works keeps at least a twentieth, to be judged by
+LOAD_MEMORY: Final = 1 << 16  # datagrams after which old load counts half
+
+
+@dataclass(slots=True, eq=False)
+class Paths:
+    """Both directions of every path, by index. A peer may name indices that do not exist."""
+
+    tx: list[PathSender]
+    rx: list[PathReceiver]
+    routes: Routes = field(init=False)
+    health: list[PathHealth] = field(init=False)  # by path
+    _route: list[int] = field(init=False)  # by path: those with equal numbers share their links
+    _carriers: list[int] = field(init=False)  # paths that data are sent on
+    _told_down: set[int] = field(default_factory=set)  # paths whose end was news
+    slowest_rtt: float = 0.0  # longest round trip of any path, hosts included; 0 = none is known
+    _load: list[float] = field(init=False)  # by route: datagrams, old ones count less
+    _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # guards nothing
+
+    def __post_init__(self) -> None:
+        self.routes = Routes(len(self.tx))
+        self.health = [PathHealth() for _ in self.tx]
+        self.regroup()
+
+    @classmethod
+    def new(
+        cls, count: int, *, congestion_control: bool = True, alarm_loss: float = ALARM_LOSS
+    ) -> Self:
+        """`count` paths that have carried nothing yet."""
+        made = cls(
+            [PathSender(1 / count, congestion_control) for _ in range(count)],
+            [PathReceiver() for _ in range(count)],
+        )
+        made.health = [PathHealth(alarm_loss) for _ in range(count)]
+        return made
+
+    def __len__(self) -> int:
+        return len(self.tx)
+
+    # --- out ------------------------------------------------------------------------
+
+    def space(self, path: int, traffic_class: int) -> SpaceSender:
+        """Of a class on a path."""
+        return self.tx[path].space(traffic_class)
+
+    def in_flight(self, traffic_class: int | None = None) -> int:
+        """Datagrams out on all paths; with a class, only those of it and of higher ones: what
+        waits in a lower queue is in nobody's way."""
+        total = 0
+        for path in self.tx:
+            for number, space in path.spaces.items():
+                if traffic_class is None or number <= traffic_class:
+                    total += space.sent - space.acked
+        return total
+
+    @property
+    def acked(self) -> int:
+        """Changes whenever the peer credits something."""
+        return sum(space.acked for path in self.tx for space in path.spaces.values())
+
+    def timeout(self, traffic_class: int, attempt: int = 0) -> float:
+        """How long to wait for an answer on whichever path, seconds."""
+        if len(self.tx) == 1:
+            return self.tx[0].rtt(traffic_class).timeout(attempt)
+        return max(rtt.timeout(attempt) for rtt in self._rtts(traffic_class))
+
+    def reordering(self, traffic_class: int) -> float:
+        """Quiet time after which a hole is taken for a loss, seconds."""
+        if len(self.tx) == 1:
+            return self.tx[0].rtt(traffic_class).reordering
+        return max(rtt.reordering for rtt in self._rtts(traffic_class))
+
+    def _rtts(self, traffic_class: int) -> list[Rtt]:
+        return [path.rtt(traffic_class) for path in self.tx]
+
+    def pick(self, traffic_class: int, run: int, credit: int, now: float) -> tuple[int, int, int]:
+        """The path for the next burst of a class, the datagrams that its window and pace let
+        out, and how many make a burst worth its system call: of `run` that are to go, where
+        the peer takes `credit` in all. One with room for a burst, where there is one."""
+        if len(self.tx) == 1:
+            space = self.tx[0].space(traffic_class)
+            return 0, space.room(now), min(run, space.worthwhile(credit))
+        offers = []
+        for index in self._carriers:
+            space = self.tx[index].space(traffic_class)
+            enough = min(run, space.worthwhile(credit), SPRAY_QUANTUM)
+            offers.append((index, min(space.room(now), SPRAY_QUANTUM), enough))
+        roomy = [offer for offer in offers if offer[1] >= offer[2]]
+        if roomy:
+            return min(
+                roomy,
+                key=lambda offer: (
+                    self.tx[offer[0]].suspect, self._load[self._route[offer[0]]], -offer[1]
+                ),
+            )  # fmt: skip
+        return max(offers, key=lambda offer: offer[1])
+
+    def paced_until(self, traffic_class: int) -> float | None:
+        """When the pace of some path lets a burst of the class out; None: windows are full."""
+        spaces = [self.tx[index].space(traffic_class) for index in self._carriers]
+        return min((s.congestion.ready_at() for s in spaces if s.window_room > 0), default=None)
+
+    def _choose(self) -> None:
+        """Of each route the first path that is up carries its data: windows and bursts that
+        share links had better be one. Where no path is up, all are tried."""
+        chosen = {
+            route: path
+            for path, route in reversed(list(enumerate(self._route)))
+            if self.tx[path].up
+        }
+        self._carriers = sorted(chosen.values()) or list(range(len(self.tx)))
+        for path in self.tx:
+            path.set_share(1 / max(len(self._carriers), 1))
+
+    def on_sent(self, path: int, datagrams: int) -> None:
+        """A burst left on `path`. On one that loses more than the best, it weighs more."""
+        if len(self.tx) == 1:
+            return
+        excess = self.health[path].loss - min(health.loss for health in self.health)
+        self._load[self._route[path]] += datagrams * (1 + min(excess * LOSS_WEIGHT, MAX_WEIGHT))
+        if sum(self._load) > LOAD_MEMORY:
+            self._load = [load / 2 for load in self._load]
+
+    def regroup(self) -> None:
+        """After what `routes` learned, or a path that is back."""
+        self._route = self.routes.groups()
+        self._load = [0.0] * len(self.tx)
+        self._choose()
+
+    @property
+    def distinct(self) -> int:
+        """Routes that the paths reach, as far as their routers answered."""
+        return len(set(self._route))
+
+    def for_control(self, attempt: int) -> int:
+        """The path with the shortest round trip; the others in turn for later attempts, since
+        the best one may just have died."""
+        if len(self._carriers) == 1:  # the usual case, and asked for every control datagram
+            return self._carriers[0]
+        order = sorted(self._carriers, key=lambda p: (self.tx[p].suspect, self.tx[p].smoothed_rtt))
+        return order[attempt % len(order)]
+
+    def for_credit(self) -> int:
+        """Any route: the way back of a path may be another than the way there, so what one
+        loses the next one tells. By chance, not in turn: the peer's bursts take turns as well,
+        and then the same paths' credits wait in the same queues, and those paths carry less."""
+        return self._random.choice(self._carriers)
+
+    @property
+    def carriers(self) -> list[int]:
+        """One path per route: those that carry data."""
+        return self._carriers
+
+    def silent(self) -> list[int]:
+        """Paths that owe an answer since the last look; to be pinged."""
+        return [index for index, path in enumerate(self.tx) if path.check()]
+
+    def demote(self, silent: list[int]) -> list[int]:
+        """Take down those of the silent that have been so for long, while others answer, and
+        whatever shares their route. Returns those of the silent."""
+        if len(silent) == len(self.tx):
+            return []
+        dead = [
+            index
+            for index in silent
+            if self.tx[index].up and self.tx[index].stalls >= STALLS_BEFORE_DOWN
+        ]
+        routes = {self._route[index] for index in dead}
+        alike = [index for index, route in enumerate(self._route) if route in routes]
+        for index in alike:  # they share the link that died
+            self.tx[index].demote()
+        if dead:
+            self._choose()
+        self._told_down |= set(dead)
+        return dead
+
+    def on_credit(self, rows: Iterable[SpaceCredit], now: float) -> list[tuple[int, PathState]]:
+        """What the peer says of the paths towards it. Returns what that means for them."""
+        news = []
+        for row in rows:
+            if row.path < len(self.tx):
+                path = self.tx[row.path]
+                was_down = not path.up
+                path.heard()
+                if was_down:
+                    self.regroup()  # it owes nothing for the time it was away
+                    if row.path in self._told_down:
+                        self._told_down.discard(row.path)
+                        news.append((row.path, PathState.UP))
+                if space := path.spaces.get(row.traffic_class):
+                    space.on_credit(row, now)
+                    if verdict := self.health[row.path].observe(path.acked, path.lost):
+                        news.append((row.path, verdict))
+        known = [space.rtt for path in self.tx for space in path.spaces.values()]
+        self.slowest_rtt = max((rtt.smoothed for rtt in known if rtt.measured), default=0.0)
+        return news
+
+    # --- in -------------------------------------------------------------------------
+
+    def on_arrival(
+        self, path: int, traffic_class: int, count: int, largest: int, *, marked: int = 0,
+        ask: bool,
+    ) -> None:  # fmt: skip
+        """`count` data datagrams of a class came, the newest numbered `largest`, `marked` of
+        them CE; the peer may `ask` for credit."""
+        if path < len(self.rx):
+            space = self.rx[path].space(traffic_class)
+            space.on_datagrams(count, largest, marked)
+            space.asked |= ask
+
+    def on_stamp(self, path: int, traffic_class: int, sent_at: int, arrived_at: float) -> None:
+        """When a datagram left, microseconds of the peer's clock, and when it came."""
+        if path < len(self.rx):
+            self.rx[path].space(traffic_class).on_stamp(sent_at, arrived_at)
+
+    @property
+    def asked(self) -> bool:
+        """Whether the peer waits for credit."""
+        return any(space.asked for path in self.rx for space in path.spaces.values())
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything came that the peer does not know of."""
+        return any(space.pending for path in self.rx for space in path.spaces.values())
+
+    def credits(self, now: float) -> list[SpaceCredit]:
+        """Rows of a CREDIT; what they tell is no longer pending."""
+        return [
+            space.credit(index, traffic_class, now)
+            for index, path in enumerate(self.rx)
+            for traffic_class, space in path.owing()
+        ]

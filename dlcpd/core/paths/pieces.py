@@ -1,0 +1,72 @@
+"""Datagrams too long for a path, cut into pieces that pass and put together again.
+
+For what an operation began to send before its path's MTU fell: its segment size is agreed and
+stays. Not left to IP: nobody fragments for a link that drops in silence, IPv6 routers never do,
+firewalls drop fragments, and 16 bits of identification mix datagrams up at high rates (RFC 4963).
+"""
+
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.contract.errors import MalformedDatagram
+from dlcpd.core.wire.header import HEADER_SIZE, Kind
+from dlcpd.core.wire.sizes import MAX_SEGMENT
+
+_PLACE: Final = struct.Struct("<IHH")  # number, length of the whole, offset in it
+OVERHEAD: Final = HEADER_SIZE + _PLACE.size
+LEAST_PIECE: Final = 512  # bytes of a piece where no path MTU is known: 512 + 28 fit 576 (RFC 791)
+LONGEST: Final = HEADER_SIZE + MAX_SEGMENT  # bytes of a whole
+MAX_PARTIAL: Final = 256  # of a flow: 2.3 MB at worst; what is evicted is repaired like a loss
+MAX_PIECES: Final = -(-LONGEST // (LEAST_PIECE - OVERHEAD))  # of one whole
+
+
+def cut(data: bytes, number: int, size: int) -> Iterator[bytes]:
+    """A datagram as datagrams of at most `size` bytes. `number`, a u32, tells its pieces from
+    another's; each begins with its header, but for the kind."""
+    head = data[:1] + bytes([Kind.PIECE]) + data[2:HEADER_SIZE]
+    room = max(size, LEAST_PIECE) - OVERHEAD
+    for offset in range(0, len(data), room):
+        yield head + _PLACE.pack(number, len(data), offset) + data[offset : offset + room]
+
+
+@dataclass(slots=True)
+class Reassembly:
+    """Pieces of one flow."""
+
+    _partial: OrderedDict[tuple[int, int], dict[int, bytes]] = field(default_factory=OrderedDict)
+    # (number, length) -> offset -> bytes
+
+    def add(self, data: bytes) -> bytes | None:
+        """Take in a PIECE; the whole datagram, if this was what it lacked.
+
+        Raises: MalformedDatagram, and nothing else, for any bytes.
+        """
+        if len(data) <= OVERHEAD:
+            raise MalformedDatagram("length", f"PIECE of {len(data)} bytes")
+        number, total, offset = _PLACE.unpack_from(data, HEADER_SIZE)
+        part = data[OVERHEAD:]
+        if total > LONGEST or offset + len(part) > total:
+            raise MalformedDatagram("body", f"{len(part)} bytes at {offset} of {total}")
+        parts = self._partial.setdefault((number, total), {})
+        if len(parts) >= MAX_PIECES:
+            raise MalformedDatagram("body", f"more than {MAX_PIECES} pieces")
+        parts[offset] = part
+        if sum(map(len, parts.values())) < total:
+            while len(self._partial) > MAX_PARTIAL:
+                self._partial.popitem(last=False)
+            return None
+        del self._partial[number, total]
+        whole = b"".join(parts[at] for at in sorted(parts))
+        return whole if len(whole) == total and _in_a_row(parts) else None
+
+
+def _in_a_row(parts: dict[int, bytes]) -> bool:
+    end = 0
+    for offset in sorted(parts):
+        if offset != end:
+            return False
+        end += len(parts[offset])
+    return True

@@ -1,0 +1,153 @@
+"""The packet numbers of one traffic class on one path of one flow, seen from both ends.
+
+Numbers count per (flow, path, class) and are never used again, so the largest one that
+arrived tells the sender what is still in flight and what was lost, whichever segments they
+carried. Classes have spaces of their own (as QUIC's encryption levels have, RFC 9000
+section 12.3), because queues serve them apart: what waits behind a higher class is
+neither lost nor a sign of that one's congestion.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.core.paths.congestion import CongestionWindow, Feedback
+from dlcpd.core.paths.rtt import Rtt
+from dlcpd.core.wire.control import SpaceCredit
+
+_WRAP: Final = 1 << 32
+_HALF: Final = 1 << 31
+OLDEST_ECHO: Final = 10.0  # seconds; a starved class may be this late, a forger is any time
+_CE_WRAP: Final = 1 << 16
+SMALL_SEND: Final = 12  # packets; fewer are not worth a system call while others are out
+
+
+def unwrap(number: int, near: int) -> int:
+    """The full packet number whose low 32 bits are `number`, closest to `near`."""
+    step = (number - near) % _WRAP
+    return near + (step if step < _HALF else step - _WRAP)
+
+
+def microseconds(now: float) -> int:
+    """`now` as it travels in `sent_at`."""
+    return int(now * 1e6) % _WRAP
+
+
+@dataclass(slots=True)
+class SpaceSender:
+    """What we sent in a space and what the peer says of it. Packet numbers start at 1."""
+
+    sent: int = 0  # largest packet number sent
+    asked: int = 0  # `sent` when credit was last asked for
+    acked: int = 0  # largest that arrived
+    arrived: int = 0  # packets that arrived
+    lost: int = 0  # packets that did not, of those up to `acked`
+    marked: int = 0  # packets that arrived marked CE
+    _offset: int | None = None  # microseconds between the clocks, and the way: the first seen
+    rtt: Rtt = field(default_factory=Rtt)
+    congestion: CongestionWindow = field(default_factory=CongestionWindow)
+
+    @property
+    def in_flight(self) -> int:
+        """Packets sent and neither arrived nor lost."""
+        return self.sent - self.acked
+
+    def limit(self, credit: int) -> int:
+        """Packets that may be in flight when no other space is used; `credit`: those that the
+        peer takes."""
+        return min(credit, int(self.congestion.window))
+
+    def worthwhile(self, credit: int) -> int:
+        """With less room than this, wait for more rather than make a small system call."""
+        limit = self.limit(credit)
+        wanted = min(max(SMALL_SEND, limit // 8), max(limit // 2, 1))
+        return min(wanted, self.congestion.worthwhile)
+
+    @property
+    def window_room(self) -> int:
+        """Packets that the window lets out."""
+        return int(self.congestion.window) - self.in_flight
+
+    def room(self, now: float) -> int:
+        """Packets that window and pace let out now."""
+        room = self.window_room
+        return min(room, self.congestion.allowance(now)) if room > 0 else room
+
+    def on_credit(self, credit: SpaceCredit, now: float) -> int:
+        """Take in one CREDIT row; returns packets newly out of flight.
+
+        A row that is older than what is known, or about packets never sent, is ignored.
+        """
+        largest = unwrap(credit.largest, self.acked)
+        arrived = unwrap(credit.received, self.arrived)
+        if not self.acked <= largest <= self.sent or arrived < self.arrived:
+            return 0
+        newly, gained = largest - self.acked, arrived - self.arrived
+        lost = max(newly - gained, 0)
+        marked = min((credit.marked - self.marked) % _CE_WRAP, gained)
+        self.acked, self.arrived, self.lost = largest, arrived, max(largest - arrived, 0)
+        self.marked += marked
+        delay = None
+        if credit.echo and self._sample(credit, now):
+            delay = self._transit(credit)
+        news = Feedback(
+            delay, min(self.rtt.smoothed, self.rtt.latest), largest, self.sent, gained, lost, marked
+        )
+        self.congestion.on_credit(now, news)
+        return newly
+
+    def _sample(self, credit: SpaceCredit, now: float) -> bool:
+        """The timers' round trip: from send to the handling of the answer, less the time the
+        receiver held it back (RFC 9002 section 5.3). False: no stamp of ours is that old."""
+        elapsed = (microseconds(now) - credit.echo) % _WRAP
+        if elapsed > OLDEST_ECHO * 1e6:
+            return False
+        self.rtt.update(max(elapsed - credit.held, 0) * 1e-6)
+        return True
+
+    def _transit(self, credit: SpaceCredit) -> float:
+        """Seconds on the way there, off by how far the two clocks are apart: differences count.
+
+        The way there alone, since what delays the answer is somebody else's queue.
+        """
+        transit = (credit.arrived - credit.echo) % _WRAP
+        if self._offset is None:
+            self._offset = transit
+        return ((transit - self._offset + _HALF) % _WRAP - _HALF) * 1e-6
+
+    def abandon(self) -> None:
+        """What is in flight is lost: the path is dead."""
+        self.acked = self.sent
+
+
+@dataclass(slots=True)
+class SpaceReceiver:
+    """What arrived in a space."""
+
+    largest: int = 0
+    received: int = 0
+    echo: int = 0  # newest time stamp not yet echoed, microseconds; 0 = none
+    arrived_at: float = 0.0  # when it arrived
+    marked: int = 0  # datagrams that arrived marked CE
+    pending: int = 0  # datagrams since the last credit
+    asked: bool = False  # the peer asked: credit at once
+
+    def on_datagrams(self, count: int, largest: int, marked: int = 0) -> None:
+        """`count` data datagrams arrived, `largest` the 32-bit number of the newest."""
+        self.largest = max(self.largest, unwrap(largest, self.largest))
+        self.received += count
+        self.marked += marked
+        self.pending += count
+
+    def on_stamp(self, sent_at: int, arrived_at: float) -> None:
+        """A time stamp to echo, microseconds of the sender's clock, and when it came."""
+        self.echo, self.arrived_at = sent_at, arrived_at
+
+    def credit(self, path: int, traffic_class: int, now: float) -> SpaceCredit:
+        """One row of a CREDIT."""
+        self.pending, self.asked = 0, False
+        echo, self.echo = self.echo, 0  # one sample per stamp
+        held = min(max(int((now - self.arrived_at) * 1e6), 0), _WRAP - 1) if echo else 0
+        return SpaceCredit(
+            path, traffic_class, self.marked % _CE_WRAP, self.largest % _WRAP, self.received,
+            echo, held, microseconds(self.arrived_at),
+        )  # fmt: skip

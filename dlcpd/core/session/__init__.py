@@ -1,0 +1,1 @@
+"""A rank among its peers: flows, streams of operations, messages, liveness."""

@@ -1,0 +1,77 @@
+"""What a session tells its owner. Values, drained after every wake-up."""
+
+from dataclasses import dataclass
+
+from dlcpd.core.paths.health import PathState
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Segments of one operation on this rank; fields as in contract.messages.Completed."""
+
+    sent: int = 0
+    repaired: int = 0
+    given_up: int = 0
+    returned: int = 0
+    lost: int = 0
+    energy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OperationDone:
+    """The result is in place. `released`: nobody needs the memory any more.
+
+    `ticket` is the number that the client gave the operation, here and below.
+    """
+
+    session: int
+    ticket: int
+    released: bool
+    stats: Stats
+    source: int = -1  # rank in the group whose message was received; -1: no message
+
+
+@dataclass(frozen=True, slots=True)
+class OperationReleased:
+    """The memory of a done operation is free."""
+
+    session: int
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFailed:
+    """The operation ended without a result, here. `ranks` may wait for it in vain; to them it
+    is operation `number` of `stream`."""
+
+    session: int
+    ticket: int
+    code: str
+    text: str
+    stream: int = 0
+    number: int = 0
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBroken:
+    """`rank` is lost or has diverged; every open operation failed just before."""
+
+    session: int
+    rank: int
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PathNews:
+    """A path towards `rank` changed. Never an error: the others carry on."""
+
+    session: int
+    rank: int
+    path: int
+    state: PathState
+    loss: float  # fraction of the packets of the last sample
+
+
+Event = OperationDone | OperationReleased | OperationFailed | SessionBroken | PathNews

@@ -1,0 +1,108 @@
+"""Control datagrams of one flow on their way out, and what the peer is still owed.
+
+What arrived and what is complete is told when the peer asks. Else it waits: for another
+datagram, since waking the peer up costs more than the telling, or for a READY that says it
+all; but not for long.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.core.paths.paths import Paths
+from dlcpd.core.wire import control
+from dlcpd.core.wire.datagram import Control
+from dlcpd.core.wire.header import Header, Key, Kind
+
+ANSWER_DELAY: Final = 2e-3  # seconds CREDIT and COMPLETE wait for an ASK; half the least RTO
+COMPANY: Final = 1e-3  # seconds after which they go along with whatever leaves
+
+
+@dataclass(slots=True, eq=False)
+class Outbox:
+    """`answer_at` is when `take` must be called at the latest; None: nothing is owed."""
+
+    flow: int  # index of the flow, as io knows it
+    token_out: int
+    paths: Paths
+    complete: list[Key] = field(default_factory=list)  # transfers to tell of, soon
+    heard_ready: set[tuple[int, int]] = field(default_factory=set)  # stream, operation; likewise
+    pinged: bool = False  # the peer has asked by itself, and may hear us on some routes only
+    answer_at: float | None = None
+    waiting: list[Control] = field(default_factory=list)
+
+    # --- in -----------------------------------------------------------------------------
+
+    def put(
+        self, header: Header, body: bytes = b"", *, path: int | None = None, attempt: int = 0
+    ) -> None:
+        """Queue one control datagram, on the best path unless told."""
+        if path is None or path >= len(self.paths):
+            path = self.paths.for_control(attempt)
+        self.paths.tx[path].expecting = True
+        self._put(header, body, path)
+
+    def put_about(
+        self, kind: Kind, key: Key, body: bytes = b"", *, round_: int = 0,
+        path: int | None = None, attempt: int = 0,
+    ) -> None:  # fmt: skip
+        """Queue one that speaks of a transfer."""
+        stream, operation, transfer = key
+        header = Header(kind, self.token_out, operation, stream, transfer, round=round_)
+        self.put(header, body, path=path, attempt=attempt)
+
+    def put_everywhere(self, header: Header, body: bytes) -> None:
+        """Queue one on every route; an answer is expected on the best."""
+        best = self.paths.for_control(0)
+        for index in self.paths.carriers:
+            if index != best:
+                self._put(header, body, index)
+        self.put(header, body, path=best)
+
+    def _put(self, header: Header, body: bytes, path: int) -> None:
+        data = control.datagram(header._replace(path=path), body)
+        self.waiting.append(Control(self.flow, path, data, header.tag))
+
+    def imply_complete(self, stream: int, operation: int) -> None:
+        """A READY that leaves now says that all of an operation is complete."""
+        self.complete = [key for key in self.complete if key[:2] != (stream, operation)]
+
+    # --- out ----------------------------------------------------------------------------
+
+    def take(self, now: float, grant: int) -> list[Control]:
+        """Control datagrams to send now; `grant`: bytes the peer may have in flight."""
+        if self.answer_at is None:
+            if self.complete or self.heard_ready or self.paths.pending:
+                self.answer_at = now + ANSWER_DELAY
+        elif self.waiting and now >= self.answer_at - ANSWER_DELAY + COMPANY:
+            self.answer(now, grant)
+        if self.paths.asked:
+            self.answer(now, grant)
+        out, self.waiting = self.waiting, []
+        return out
+
+    def answer(self, now: float, grant: int) -> None:
+        """Queue all that the peer may wait to hear."""
+        self.answer_at = None
+        rows = self.paths.credits(now)
+        for at in range(0, len(rows), control.MAX_CREDIT_ROWS):
+            body = control.pack_credit(grant, rows[at : at + control.MAX_CREDIT_ROWS])
+            for path in self._answer_paths():
+                self.put(Header(Kind.CREDIT, self.token_out), body, path=path)
+        self._report_complete()
+        self.pinged = False
+        for stream, operation in sorted(self.heard_ready):
+            self.put(Header(Kind.READY_ACK, self.token_out, operation, stream))
+        self.heard_ready.clear()
+
+    def _answer_paths(self) -> list[int]:
+        """One path for what will be told again; every route for an answer that is waited for."""
+        return self.paths.carriers if self.pinged else [self.paths.for_credit()]
+
+    def _report_complete(self) -> None:
+        told, self.complete = self.complete, []
+        for stream, operation in sorted({key[:2] for key in told}):
+            transfers = [key.transfer for key in told if key[:2] == (stream, operation)]
+            for at in range(0, len(transfers), control.MAX_LISTED):
+                body = control.pack_transfers(transfers[at : at + control.MAX_LISTED])
+                for path in self._answer_paths():
+                    self.put_about(Kind.COMPLETE, Key(stream, operation, 0), body, path=path)

@@ -1,0 +1,551 @@
+"""One rank of one job: its flows, its operations, and who has submitted what.
+
+Rendezvous before data: an operation's data flows to a peer only after that peer's READY,
+so nothing arrives that has no place, and ranks that disagree are told so by name.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from dlcpd.contract.errors import (
+    DeadlineExceeded,
+    DlcpError,
+    MalformedDatagram,
+    PeerLost,
+    RanksDisagree,
+    ReplicaDivergence,
+    TooMany,
+    error_for,
+)
+from dlcpd.core.paths.health import PathState
+from dlcpd.core.session.announcing import Announcements, Telling
+from dlcpd.core.session.events import (
+    Event,
+    OperationDone,
+    OperationFailed,
+    OperationReleased,
+    PathNews,
+    SessionBroken,
+    Stats,
+)
+from dlcpd.core.session.flow import Flow
+from dlcpd.core.session.liveness import Liveness
+from dlcpd.core.session.mailbox import ANY, Announced, Mailbox, Wanted
+from dlcpd.core.session.stream import (
+    EVERYBODY,
+    MESSAGES,
+    OperationId,
+    Stream,
+    StreamId,
+    is_known,
+    messages,
+    stream_id,
+)
+from dlcpd.core.timers import Timer, TimerTable
+from dlcpd.core.transfer.incoming import Incoming
+from dlcpd.core.transfer.sender import TransferSender
+from dlcpd.core.wire import control
+from dlcpd.core.wire.bitmap import Segments
+from dlcpd.core.wire.control import Ready
+from dlcpd.core.wire.header import Flag, Header, Key
+
+MAX_OPEN: Final = 1024  # operations in flight of one session
+MAX_STREAMS: Final = 4096  # that peers can make a session remember, messages included
+
+
+class Operation(Protocol):
+    """An operation in flight, as the session sees it."""
+
+    id: OperationId  # set by the session when it begins
+    ready_ranks: set[int]  # peers whose READY is in
+    done: bool  # its result stands, though peers may still fetch parts of it
+    released: bool  # they do not: its memory is free
+
+    @property
+    def ticket(self) -> int: ...  # the client's number for it
+    @property
+    def label(self) -> str: ...  # in words, for errors
+    @property
+    def peers(self) -> frozenset[int]: ...  # ranks that it meets before data flows
+    @property
+    def deadline(self) -> float: ...  # absolute
+
+    def ready_for(self, rank: int) -> Ready: ...
+    def meet(self, rank: int) -> None: ...  # whose message a receiver has got
+    def start(self, session: "Session", now: float) -> None: ...
+    def on_peer_ready(self, rank: int, ready: Ready, now: float, *, late: bool) -> None: ...
+    def on_known(self, rank: int) -> None: ...
+    def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str: ...
+    def on_received(self, incoming: Incoming, now: float) -> None: ...
+    def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None: ...
+    def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments: ...
+    def on_failed(self) -> None: ...
+    def needs(self, rank: int) -> bool: ...
+    def waiting_for(self) -> str: ...
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """Implements what flows (`Host`) and operations need. Time comes in with every call."""
+
+    number: int
+    rank: int
+    world_size: int
+    timers: TimerTable
+    counters: Counter[str]
+    peer_timeout: float = 1.0  # seconds
+    host: str = ""  # name of this one, as that of a flow is its peer's
+    flows: dict[int, Flow] = field(default_factory=dict)
+    operations: dict[OperationId, Operation] = field(default_factory=dict)
+    streams: dict[StreamId, Stream] = field(default_factory=dict)
+    mailbox: Mailbox[Operation] = field(default_factory=Mailbox)
+    events: list[Event] = field(default_factory=list)
+    broken: tuple[str, str] | None = None  # code, text
+    liveness: Liveness = field(init=False)
+    _announcements: Announcements = field(init=False)
+    _now: float = 0.0
+    _farewell: SessionBroken | None = None  # of a peer that left while operations went on
+
+    def __post_init__(self) -> None:
+        self.liveness = Liveness(self.peer_timeout)
+        self._announcements = Announcements(self, self.timers)
+
+    # --- from the client ----------------------------------------------------------
+
+    def submit(self, operation: Operation, group: int, now: float) -> None:
+        """Begin the next collective of a group.
+
+        Raises: the error that broke the session; TooMany. Nothing changed then.
+        """
+        self._begin_next(operation, self.stream(group, EVERYBODY), now)
+
+    def submit_send(self, operation: Operation, group: int, rank: int, now: float) -> None:
+        """Offer a message to `rank`. Raises as `submit`."""
+        self._begin_next(operation, self.stream(messages(group, self.rank, rank), rank), now)
+
+    def submit_receive(
+        self, operation: Operation, group: int, rank: int, tag: int, now: float
+    ) -> None:
+        """Take the next message of a tag from `rank` or ANY. Raises as `submit`."""
+        self._check_room(now)
+        wanted = Wanted(group, rank, tag, operation)
+        message = self.mailbox.on_receiver(wanted)
+        if message is not None:
+            self._receive(operation, message)
+            return
+        self.timers.set((self, Timer.DEADLINE, operation), operation.deadline)
+        for flow in self.flows.values():
+            if rank in (ANY, flow.rank):
+                self._watch(flow)
+
+    def refuse(self, ticket: int, group: int, error: DlcpError) -> None:
+        """The next collective of a group cannot begin here. It takes its number all the same,
+        because the peers count it; its failure is told like any other's."""
+        stream = self.stream(group, EVERYBODY)
+        number = stream.next_number()
+        stream.begin(number)
+        for rank, flow in self.flows.items():
+            stream.take(rank, number)
+            flow.forget(group, number)
+        stream.fail(number)
+        failed = OperationFailed(
+            self.number, ticket, error.code, str(error), group, number, tuple(self.flows)
+        )
+        self.events.append(failed)
+
+    def stream(self, wire: int, peer: int) -> Stream:
+        """The sequence of operations that is called `wire` on the wire."""
+        return self.streams.setdefault((wire, peer), Stream(wire, peer))
+
+    def _check_room(self, now: float) -> None:
+        self._now = now
+        if self.broken is not None:
+            raise error_for(*self.broken)
+        if len(self.operations) + len(self.mailbox.receivers) >= MAX_OPEN:
+            raise TooMany(f"{MAX_OPEN} operations in flight; wait for some before submitting more")
+
+    def _begin_next(self, operation: Operation, stream: Stream, now: float) -> None:
+        self._check_room(now)
+        self._begin(operation, stream, stream.next_number())
+
+    def _begin(self, operation: Operation, stream: Stream, number: int) -> None:
+        now = self._now
+        stream.begin(number)
+        operation.id = id_ = (stream.wire, stream.peer, number)
+        self.operations[id_] = operation
+        self.timers.set((self, Timer.DEADLINE, operation), operation.deadline)
+        operation.start(self, now)
+        flows = [self.flows[rank] for rank in operation.peers]
+        for flow in flows:  # all, before any can fail it: nobody is left waiting
+            flow.look_after_paths(now)
+            late = flow.early.was_cut((stream.wire, number))
+            told = Telling(
+                operation.ready_for(flow.rank), *stream.digests.next_for(flow.rank), late
+            )
+            self._announcements.begin(flow, id_, told, now)
+            self._watch(flow)
+        if (error := stream.doomed(number)) is not None:
+            self.fail(operation, error)
+        for flow in flows:
+            theirs = stream.take(flow.rank, number)
+            if theirs is not None and id_ in self.operations:
+                self._match(flow, operation, theirs, late=False)
+        for rank in [r for r, early in stream.announced.items() if number in early]:
+            if id_ in self.operations:
+                self._unexpected(self.flows[rank], operation)
+
+    def _receive(self, operation: Operation, message: Announced) -> None:
+        """A receiver and its message have met."""
+        operation.meet(message.rank)
+        self._begin(operation, self.stream(message.stream, message.rank), message.number)
+
+    def _match(self, flow: Flow, operation: Operation, theirs: Ready, *, late: bool) -> None:
+        ours = operation.ready_for(flow.rank)
+        if not ours.agrees_with(theirs):
+            text = (
+                f"{operation.label}: rank {flow.rank} on {flow.name} submitted "
+                f"{theirs.describe()}; rank {self.rank} here submitted {ours.describe()}. "
+                f"All ranks must submit the same operations of a group in the same order"
+            )
+            self.fail(operation, RanksDisagree(text))
+            return
+        operation.on_peer_ready(flow.rank, theirs, self._now, late=late)
+        flow.replay_early(operation.id[0], operation.id[2], self._now)
+
+    @property
+    def begun(self) -> int:
+        """Operations that began here, of all groups."""
+        return sum(stream.begun for stream in self.streams.values())
+
+    # --- from the network -----------------------------------------------------------
+
+    def on_ready(self, flow: Flow, header: Header, body: bytes, now: float) -> None:
+        """A peer's READY. Raises MalformedDatagram."""
+        wire, number = header.stream, header.operation
+        self._now = now
+        ready = control.unpack_ready_untrusted(body)
+        stream = self._stream_of_peer(wire, flow.rank)
+        flow.window = ready.window
+        if not stream.digests.check(flow.rank, ready.checked, ready.digest):
+            self._diverged(flow.rank, ready.checked)
+            return
+        flow.acknowledge_all(wire, ready.checked, now)  # it has the result: so it has our part
+        operation = self.operations.get((wire, stream.peer, number))
+        if operation is not None:
+            self._on_ready_of_open(flow, operation, header, ready)
+            return
+        if stream.near(number):
+            self._on_announcement(flow, stream, number, ready)
+        elif not stream.has_begun(number):
+            return  # no room to remember it: without an answer it will be told again
+        flow.outbox.heard_ready.add((wire, number))
+
+    def _stream_of_peer(self, wire: int, rank: int) -> Stream:
+        """The stream that a peer speaks of. Raises MalformedDatagram."""
+        known = self.streams.get(stream_id(wire, rank))
+        if known is None and (not is_known(wire) or len(self.streams) >= MAX_STREAMS):
+            raise MalformedDatagram("stream", str(wire))
+        return known or self.stream(*stream_id(wire, rank))
+
+    def _on_ready_of_open(
+        self, flow: Flow, operation: Operation, header: Header, ready: Ready
+    ) -> None:
+        if flow.rank not in operation.peers:
+            self._unexpected(flow, operation)
+        elif flow.rank not in operation.ready_ranks:
+            self._match(flow, operation, ready, late=bool(header.flags & Flag.LATE))
+        elif header.round:  # repeated: it does not know yet that we have heard
+            flow.outbox.heard_ready.add((header.stream, header.operation))
+
+    def _unexpected(self, flow: Flow, operation: Operation) -> None:
+        text = (
+            f"{operation.label}: rank {flow.rank} on {flow.name} takes part in it, which rank "
+            f"{self.rank} here does not expect: the ranks of a group must be the same on all of "
+            f"them, and so must root and schedule"
+        )
+        self.fail(operation, RanksDisagree(text))
+
+    def _on_announcement(self, flow: Flow, stream: Stream, number: int, ready: Ready) -> None:
+        """A peer is ahead of us, or offers a message."""
+        stream.announce(flow.rank, number, ready)
+        flow.early.announce((stream.wire, number))
+        self._offer(stream)
+
+    def _is_inbox(self, stream: Stream) -> bool:
+        """Whether a stream is of messages to this rank."""
+        group = stream.wire & ~MESSAGES
+        return stream.wire == messages(group, stream.peer, self.rank)
+
+    def _offer(self, stream: Stream) -> None:
+        """Let receivers have the messages whose turn it is."""
+        if not self._is_inbox(stream):
+            return
+        group = stream.wire & ~MESSAGES
+        for number, ready in stream.offers():
+            message = Announced(stream.peer, stream.wire, number, group, ready.tag)
+            receiver = self.mailbox.on_message(message)
+            if receiver is not None:
+                self._receive(receiver, message)
+
+    def on_ready_ack(self, flow: Flow, header: Header) -> None:
+        """The peer knows that we are ready."""
+        self._knows_us_ready(flow.rank, self._id_of(header, flow.rank))
+
+    def _id_of(self, name: Header | Key, rank: int) -> OperationId:
+        wire, peer = stream_id(name.stream, rank)
+        return wire, peer, name.operation
+
+    def _knows_us_ready(self, rank: int, operation: OperationId) -> None:
+        self._announcements.known(rank, operation)
+        if (known := self.operations.get(operation)) is not None:
+            known.on_known(rank)
+
+    # --- what flows ask (Host) --------------------------------------------------------
+
+    def open_incoming(self, rank: int, key: Key) -> Incoming | str:
+        operation = self.operations.get(self._id_of(key, rank))
+        if operation is not None:
+            return operation.open_incoming(rank, key, self._now)
+        stream = self.streams.get(stream_id(key.stream, rank))
+        return "early" if stream is None else stream.refusal(key.operation)
+
+    def on_received(self, incoming: Incoming, now: float) -> None:
+        self._now = now
+        operation = self.operations.get(self._id_of(incoming.key, incoming.rank))
+        if operation is not None:
+            operation.on_received(incoming, now)
+
+    def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
+        self._now = now
+        id_ = self._id_of(sender.key, rank)
+        self._knows_us_ready(rank, id_)  # it took our part: it has our READY
+        operation = self.operations.get(id_)
+        if operation is not None:
+            operation.on_acknowledged(rank, sender, now)
+
+    def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
+        operation = self.operations.get(self._id_of(sender.key, rank))
+        if operation is None:
+            return np.empty(0, np.intp)
+        return operation.on_given_up(rank, sender, missing)
+
+    def on_path(self, rank: int, path: int, state: PathState) -> None:
+        self.counters[state.value] += 1
+        loss = self.flows[rank].paths.health[path].loss
+        self.events.append(PathNews(self.number, rank, path, state, loss))
+
+    def count(self, reason: str, datagrams: int = 1) -> None:
+        self.counters[reason] += datagrams
+
+    def set_timer(self, key: Any, at: float) -> None:
+        self.timers.set(key, at)
+
+    def cancel_timer(self, key: Any) -> None:
+        self.timers.cancel(key)
+
+    # --- from operations ---------------------------------------------------------------
+
+    def knows(self, rank: int, operation: Operation) -> bool:
+        """Whether `rank` has our READY of an operation."""
+        return not self._announcements.unknown(rank, operation.id)
+
+    def done(
+        self, operation: Operation, *, stats: Stats, digest: int | None, source: int = -1
+    ) -> None:
+        """The result of an operation stands."""
+        self.events.append(
+            OperationDone(self.number, operation.ticket, operation.released, stats, source)
+        )
+        if digest is not None:
+            wire, peer, number = operation.id
+            book = self.streams[wire, peer].digests
+            rank = book.add(number, digest, operation.peers)
+            if rank is not None:
+                self._diverged(rank, number)
+
+    def released(self, operation: Operation) -> None:
+        """Nobody needs the memory of a done operation."""
+        self.events.append(OperationReleased(self.number, operation.ticket))
+
+    def over(self, operation: Operation) -> None:
+        """No peer needs anything of a done operation any more."""
+        self._close(operation)
+        self._say_farewell()
+
+    def _close(self, operation: Operation) -> None:
+        self.operations.pop(operation.id, None)
+        self.timers.cancel((self, Timer.DEADLINE, operation))
+        for rank in operation.peers:
+            self._announcements.known(rank, operation.id)
+
+    # --- failure ------------------------------------------------------------------------
+
+    def abort(self, rank: int, wire: int, number: int, error: DlcpError) -> None:
+        """`rank` gave an operation up. One that has not begun here fails as soon as it does."""
+        id_ = (*stream_id(wire, rank), number)
+        if (operation := self.operations.get(id_)) is not None:
+            self.fail(operation, error)
+        elif is_known(wire) and len(self.streams) < MAX_STREAMS:
+            stream = self.stream(*id_[:2])
+            if wire & MESSAGES:
+                self._withdraw(stream, rank, number)
+            elif stream.near(number):
+                stream.doom(number, error)
+
+    def _withdraw(self, stream: Stream, rank: int, number: int) -> None:
+        """A message that was not received yet never will be. Its number is used up: a hole in
+        the sequence would keep those far behind it out for ever."""
+        self.mailbox.withdraw(rank, stream.wire, number)
+        if self._is_inbox(stream) and stream.near(number):
+            stream.take(rank, number)
+            stream.begin(number)
+            stream.fail(number)
+            self.flows[rank].forget(stream.wire, number)
+            self._offer(stream)
+
+    def fail(self, operation: Operation, error: DlcpError) -> None:
+        """End an open operation without a result. One that is done already is released: a peer
+        that lacks parts of it reports a failure of its own."""
+        wire, peer, number = operation.id
+        for rank in operation.peers:
+            self.flows[rank].forget(wire, number)
+        if operation.done:
+            if not operation.released:
+                self.released(operation)
+            self.over(operation)
+            return
+        operation.on_failed()
+        self._close(operation)
+        self.streams[wire, peer].fail(number)
+        self.events.append(
+            OperationFailed(
+                self.number, operation.ticket, error.code, str(error), wire, number,
+                tuple(operation.peers),
+            )
+        )  # fmt: skip
+        self._say_farewell()
+
+    def fail_group(self, group: int, error: DlcpError) -> None:
+        """End what is open of one group; the others go on. So do operations of this one whose
+        result stands here, since peers may still need parts of them."""
+        members = [op for id_, op in self.operations.items() if id_[0] & ~MESSAGES == group]
+        for operation in [op for op in members if not op.done]:
+            self.fail(operation, error)
+        for wanted in [w for w in self.mailbox.receivers if w.group == group]:
+            self._fail_receiver(wanted.receiver, error)
+
+    def _fail_receiver(self, operation: Operation, error: DlcpError) -> None:
+        """A receiver that met no message."""
+        self.mailbox.cancel(operation)
+        self.timers.cancel((self, Timer.DEADLINE, operation))
+        self.events.append(OperationFailed(self.number, operation.ticket, error.code, str(error)))
+
+    def fail_all(self, rank: int, error: DlcpError) -> None:
+        """Break the session: every open operation fails, none can be submitted.
+
+        After a departure, what went on without the one that left ends here too, unless it
+        is only that one's silence which is reported.
+        """
+        if self._farewell is not None and self._farewell.rank == rank:
+            return
+        first = self.broken is None
+        self.broken = self.broken or (error.code, str(error))
+        for operation in list(self.operations.values()):
+            self.fail(operation, error)
+        for wanted in list(self.mailbox.receivers):
+            self._fail_receiver(wanted.receiver, error)
+        if first:
+            self.events.append(SessionBroken(self.number, rank, error.code, str(error)))
+
+    def peer_gone(self, rank: int, error: DlcpError) -> None:
+        """`rank` left or died, as its daemon says. What still needs it fails; the rest goes on.
+
+        A rank may leave as soon as it has its own last result, while others still exchange
+        theirs. Nothing can be submitted any more.
+        """
+        if self.broken is not None:
+            return
+        self.broken = (error.code, str(error))
+        self._farewell = SessionBroken(self.number, rank, error.code, str(error))
+        for wanted in list(self.mailbox.receivers):
+            self._fail_receiver(wanted.receiver, error)
+        for id_, operation in list(self.operations.items()):
+            if rank not in operation.peers:
+                continue
+            if operation.needs(rank):
+                self.fail(operation, error)
+            else:
+                self._announcements.known(rank, id_)
+                self.flows[rank].acknowledge_all(id_[0], id_[2], self._now)
+                operation.on_known(rank)
+        self._say_farewell()
+
+    def _say_farewell(self) -> None:
+        """A departure is news for the client once nothing is left that can still succeed."""
+        if self._farewell is not None and not self.operations:
+            self.events.append(self._farewell)
+            self._farewell = None
+
+    def _diverged(self, rank: int, number: int) -> None:
+        text = (
+            f"rank {rank} on {self.flows[rank].name} and rank {self.rank} here hold different "
+            f"results of operation {number}: replicas have diverged. Stop, and restart from "
+            f"the last checkpoint"
+        )
+        self.fail_all(rank, ReplicaDivergence(text))
+
+    # --- time -----------------------------------------------------------------------------
+
+    def handle_timer(self, timer: Timer, subject: Any, now: float) -> None:
+        """A timer of this session expired."""
+        self._now = now
+        match timer:
+            case Timer.DEADLINE:
+                self._on_deadline(subject)
+            case Timer.READY:
+                rank, operation = subject
+                self._announcements.repeat(self.flows[rank], operation, now)
+            case Timer.ALIVE:
+                self._check_alive(self.flows[subject], now)
+
+    def _on_deadline(self, operation: Operation) -> None:
+        text = (
+            f"{operation.label} missed its deadline; waiting for {operation.waiting_for()}. "
+            f"Where ranks may be that far apart, allow more by deadline= of the policy"
+        )
+        if any(wanted.receiver is operation for wanted in self.mailbox.receivers):
+            self._fail_receiver(operation, DeadlineExceeded(text))
+        else:
+            self.fail(operation, DeadlineExceeded(text))
+
+    def _watch(self, flow: Flow) -> None:
+        key = (self, Timer.ALIVE, flow.rank)
+        if not self.timers.pending(key):
+            flow.heard(self._now)
+            self.timers.set(key, self._now + self.liveness.interval)
+
+    def _check_alive(self, flow: Flow, now: float) -> None:
+        """Look after a peer for as long as anything here waits for it."""
+        waiting = [op for op in self.operations.values() if flow.rank in op.peers]
+        waiting += [w.receiver for w in self.mailbox.receivers if w.rank in (ANY, flow.rank)]
+        if not waiting:
+            return
+        if self.liveness.is_lost(flow, now):
+            from_where = f" from UDP {flow.address}" if flow.address else ""
+            awaited = "; ".join(operation.waiting_for() for operation in waiting[:3])
+            text = (
+                f"rank {flow.rank} on {flow.name} has not answered for "
+                f"{now - flow.heard_at:.1f} s ({flow.unanswered} pings on {len(flow.paths)} "
+                f"paths){from_where}; waiting for {awaited}"
+            )
+            self.fail_all(flow.rank, PeerLost(text))
+            return
+        self.timers.set((self, Timer.ALIVE, flow.rank), self.liveness.look(flow, now))
+
+    def excuse_silence(self, now: float) -> None:
+        """We ourselves were asleep: nobody's silence counts."""
+        for flow in self.flows.values():
+            flow.heard(now)

@@ -1,0 +1,112 @@
+"""A stream: the operations of one group of ranks, in one sequence that all of them count.
+
+Collectives of a group share one stream. Messages have two streams for every pair of ranks of a
+group, one each way, since the sender alone counts them: the receiver may take them out of order.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.contract.errors import DlcpError
+from dlcpd.contract.messages import MAX_GROUPS
+from dlcpd.core.session.digests import DigestBook
+from dlcpd.core.wire.control import Ready
+
+MAX_AHEAD: Final = 1024  # operations a peer may be ahead of us; its READYs are remembered
+UPWARD: Final = MAX_GROUPS  # messages from the lower of two ranks to the higher
+DOWNWARD: Final = 2 * MAX_GROUPS
+MESSAGES: Final = UPWARD | DOWNWARD
+EVERYBODY: Final = -1  # peer of a stream of collectives
+
+StreamId = tuple[int, int]  # number on the wire, peer: both ends of a message have it in common
+OperationId = tuple[int, int, int]  # number of the stream, peer or EVERYBODY, number in the stream
+
+
+def stream_id(wire: int, rank: int) -> StreamId:
+    """The stream that `rank` calls `wire`."""
+    return wire, rank if wire & MESSAGES else EVERYBODY
+
+
+def messages(group: int, source: int, destination: int) -> int:
+    """Number on the wire of the messages of a group from one rank to another."""
+    return group | (UPWARD if source < destination else DOWNWARD)
+
+
+def is_known(wire: int) -> bool:
+    """Whether a number can be that of a stream at all."""
+    return wire & MESSAGES != MESSAGES
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """Which operations of a sequence began here, and which peers have announced."""
+
+    wire: int  # number in datagrams
+    peer: int = EVERYBODY
+    begun: int = 0  # newest operation such that all up to it have begun here
+    announced: dict[int, dict[int, Ready]] = field(default_factory=dict)  # rank -> operation -> it
+    digests: DigestBook = field(default_factory=DigestBook)
+    offered: int = 0  # newest message such that all up to it were offered here, or given up
+    _beyond: set[int] = field(default_factory=set)  # begun, above `begun`: messages out of order
+    _failed: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    _doomed: dict[int, DlcpError] = field(default_factory=dict)  # failed before they began here
+
+    def next_number(self) -> int:
+        """Of the operation that this rank begins next, where it counts them."""
+        return self.begun + 1
+
+    def begin(self, number: int) -> None:
+        """An operation begins here."""
+        self._beyond.add(number)
+        while self.begun + 1 in self._beyond:
+            self.begun += 1
+            self._beyond.discard(self.begun)
+
+    def has_begun(self, number: int) -> bool:
+        """Whether an operation began here, whatever became of it."""
+        return number <= self.begun or number in self._beyond
+
+    def near(self, number: int) -> bool:
+        """Whether an operation that has not begun is near enough to be remembered."""
+        return not self.has_begun(number) and number <= self.begun + MAX_AHEAD
+
+    def announce(self, rank: int, number: int, ready: Ready) -> None:
+        """`rank` is ahead of us. Remembered only where `near`."""
+        self.announced.setdefault(rank, {})[number] = ready
+
+    def take(self, rank: int, number: int) -> Ready | None:
+        """What `rank` announced, once."""
+        return self.announced.get(rank, {}).pop(number, None)
+
+    def offers(self) -> Iterator[tuple[int, Ready]]:
+        """Messages of `peer` that may be received from now on, each once: in the order of their
+        numbers, whatever the network made of it."""
+        while True:
+            ready = self.announced.get(self.peer, {}).get(self.offered + 1)
+            if ready is None and not self.has_begun(self.offered + 1):
+                return
+            self.offered += 1
+            if ready is not None:
+                yield self.offered, ready
+
+    def fail(self, number: int) -> None:
+        """Remember that an operation failed here."""
+        self._failed[number] = None
+        while len(self._failed) > MAX_AHEAD:
+            self._failed.popitem(last=False)
+
+    def doom(self, number: int, error: DlcpError) -> None:
+        """An operation will fail as soon as it begins: its peers have given it up."""
+        self._doomed[number] = error
+
+    def doomed(self, number: int) -> DlcpError | None:
+        """Why an operation fails as it begins, once."""
+        return self._doomed.pop(number, None)
+
+    def refusal(self, number: int) -> str:
+        """Why data of an operation that is not open here cannot be taken."""
+        if number in self._failed:
+            return "failed"
+        return "stale" if self.has_begun(number) else "early"

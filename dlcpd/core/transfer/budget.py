@@ -1,0 +1,66 @@
+"""What a chunk may go without, part by part (P3). Equal on both of its ends."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.core.transfer.layers import MILLION
+from dlcpd.core.wire.bitmap import Bits, Segments
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Budget:
+    """Segments of a chunk that one sender may be missing.
+
+    `part[s]` is the part that segment s belongs to (a traffic class with a bound), and
+    `allowed[p]` how many of part p may be missing. Segments in `critical` never may.
+    """
+
+    part: NDArray[np.uint8]
+    allowed: NDArray[np.intp]
+    critical: Bits
+
+    @classmethod
+    def new(cls, bounds: NDArray[np.int64], critical: Bits | None) -> Self | None:
+        """From each segment's key: its class and bound as `class << 32 | bound in millionths`.
+
+        A part may miss floor(bound * its segments). None where nothing may.
+        """
+        if (bounds == bounds[0]).all():  # of most chunks, and sorting takes longer
+            keys, sizes = bounds[:1], np.array([len(bounds)])
+            part = np.zeros(len(bounds), np.intp)
+        else:
+            keys, part, sizes = np.unique(bounds, return_inverse=True, return_counts=True)
+        allowed = (keys & 0xFFFFFFFF) * sizes // MILLION
+        if not allowed.any():
+            return None
+        none = np.zeros(len(bounds), bool)
+        return cls(part.astype(np.uint8), allowed, none if critical is None else critical)
+
+    @property
+    def untouchable(self) -> Bits:
+        """Segments that may not be missing, whatever else is there."""
+        out: Bits = self.critical | (self.allowed == 0)[self.part]
+        return out
+
+    def covers(self, missing: Bits) -> bool:
+        """Whether the chunk may go without `missing`."""
+        if (missing & self.critical).any():
+            return False
+        counts = np.bincount(self.part[missing], minlength=len(self.allowed))
+        return bool((counts <= self.allowed).all())
+
+    def spare(self, missing: Segments, weight: NDArray[np.float32] | None) -> Segments:
+        """Of `missing` those that need not be sent again: as many as are allowed, the
+        lightest first."""
+        candidates = missing[~self.critical[missing]]
+        if weight is not None:
+            candidates = candidates[np.argsort(weight[candidates], kind="stable")]
+        spared = [
+            candidates[self.part[candidates] == part][:count]
+            for part, count in enumerate(self.allowed.tolist())
+            if count
+        ]
+        return np.concatenate(spared) if spared else missing[:0]

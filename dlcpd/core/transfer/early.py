@@ -1,0 +1,65 @@
+"""Data of operations not submitted here yet: a peer in step is often a little ahead."""
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from dlcpd.core.wire.datagram import Group
+
+MAX_EARLY: Final = 256 << 10  # bytes; sixteen of the largest contributions that come unasked
+MAX_CUT: Final = 1024  # operations remembered
+Operation = tuple[int, int]  # stream, number
+
+
+@dataclass(slots=True)
+class EarlyData:
+    """Copies of datagrams of one flow, by operation, up to `limit` bytes in all.
+
+    Only of operations that the peer has announced by READY. What does not fit is cut: the
+    peer must be asked for it again.
+    """
+
+    limit: int = MAX_EARLY
+    size: int = 0  # bytes
+    _announced: set[Operation] = field(default_factory=set)
+    _groups: dict[Operation, list[Group]] = field(default_factory=dict)
+    _cut: set[Operation] = field(default_factory=set)
+
+    def announce(self, operation: Operation) -> None:
+        """The peer has submitted `operation`; we have not."""
+        self._announced.add(operation)
+
+    def keep(self, group: Group) -> bool:
+        """Copy `group` out of io's buffer; False when there is no room for it."""
+        header, rows = group.header, group.rows[group.index]
+        operation = (header.stream, header.operation)
+        if operation not in self._announced or self.size + rows.nbytes > self.limit:
+            self._note_cut(operation)
+            return False
+        self.size += rows.nbytes
+        kept = replace(
+            group, words=group.words.copy(), rows=rows, index=np.arange(len(rows)),
+            lengths=group.lengths.copy(),
+        )  # fmt: skip
+        self._groups.setdefault(operation, []).append(kept)
+        return True
+
+    def take(self, operation: Operation) -> list[Group]:
+        """Remove and return what came for `operation`, in order of arrival."""
+        self._announced.discard(operation)
+        self._cut.discard(operation)
+        groups = self._groups.pop(operation, [])
+        self.size -= sum(group.rows.nbytes for group in groups)
+        return groups
+
+    def was_cut(self, operation: Operation) -> bool:
+        """Whether data of `operation` came that is not kept."""
+        return operation in self._cut
+
+    def _note_cut(self, operation: Operation) -> None:
+        # An entry outlives its use only where a peer sends what nobody submits; forgetting
+        # all of them costs a repair timer, not data.
+        if len(self._cut) >= MAX_CUT:
+            self._cut.clear()
+        self._cut.add(operation)

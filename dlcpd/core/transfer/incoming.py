@@ -1,0 +1,114 @@
+"""A transfer on its way in: where its segments belong, and whether they may go there."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.core.paths.health import PathState
+from dlcpd.core.transfer.packetizer import natural_order
+from dlcpd.core.transfer.receiver import TransferReceiver
+from dlcpd.core.transfer.sender import TransferSender
+from dlcpd.core.wire.bitmap import Segments
+from dlcpd.core.wire.datagram import Bytes
+from dlcpd.core.wire.header import HEADER_SIZE, Key
+
+
+@dataclass(slots=True, eq=False)
+class Incoming:
+    """One transfer from one peer; `buffer` is exactly its size."""
+
+    key: Key
+    rank: int  # of the sender
+    receiver: TransferReceiver
+    buffer: Bytes
+    segment_size: int
+    _grid: Bytes = field(init=False)  # whole segments, one a row
+    _tail: Bytes = field(init=False)  # the short last one, or empty
+
+    def __post_init__(self) -> None:
+        whole = len(self.buffer) // self.segment_size
+        self._grid = self.buffer[: whole * self.segment_size].reshape(whole, self.segment_size)
+        self._tail = self.buffer[whole * self.segment_size :]
+
+    def place(
+        self, rows: Bytes, index: Segments, lengths: NDArray[np.intp], segments: Segments
+    ) -> Segments:
+        """Copy payloads to their places; returns the segments that were well-formed.
+
+        `rows[index[i]]` holds datagram i of `lengths[i]` bytes for `segments[i]`. A
+        datagram whose length is not its segment's, or whose segment the transfer has not,
+        is left out: nothing is ever written outside `buffer` (P7).
+        """
+        whole, stop = len(self._grid), HEADER_SIZE + self.segment_size
+        tail = HEADER_SIZE + len(self._tail)
+        count = len(segments)
+        if tail > HEADER_SIZE and segments[-1] == whole and lengths[-1] == tail:
+            count -= 1  # usually the last, as it is sent
+        if not ((lengths[:count] == stop).all() and (segments[:count] < whole).all()):
+            return self._place_well_formed(rows, index, lengths, segments)
+        if count:
+            self._copy(rows[:, HEADER_SIZE:stop], index[:count], segments[:count])
+        if count < len(segments):
+            self._tail[:] = rows[index[count], HEADER_SIZE:tail]
+        return segments
+
+    def _place_well_formed(
+        self, rows: Bytes, index: Segments, lengths: NDArray[np.intp], segments: Segments
+    ) -> Segments:
+        """As `place`, of datagrams some of which are at fault, or out of order."""
+        whole, stop = len(self._grid), HEADER_SIZE + self.segment_size
+        tail = HEADER_SIZE + len(self._tail)
+        good = (lengths == np.where(segments < whole, stop, tail)) & (
+            segments < self.receiver.segments
+        )
+        full = good & (segments < whole)
+        if full.any():  # else rows may be narrower: another peer's segments are shorter
+            self._grid[segments[full]] = rows[index[full], HEADER_SIZE:stop]
+        short = np.flatnonzero(good & ~full)
+        if len(short):
+            self._tail[:] = rows[index[short[0]], HEADER_SIZE:tail]
+        placed: Segments = segments[good]
+        return placed
+
+    def _copy(self, payloads: Bytes, index: Segments, segments: Segments) -> None:
+        """One block copy when rows and segments both run on without a gap: the usual case.
+
+        `index` ascends, so its ends tell whether it has a gap; `segments` may be in any order.
+        """
+        count = len(segments)
+        row, segment = int(index[0]), int(segments[0])
+        if index[-1] - row + 1 == count and (segments - segment == natural_order(count)).all():
+            self._grid[segment : segment + count] = payloads[row : row + count]
+        else:
+            self._grid[segments] = payloads[index]
+
+
+class Host(Protocol):
+    """What a flow needs to know of the operations it carries: a session implements it."""
+
+    def open_incoming(self, rank: int, key: Key) -> Incoming | str:
+        """Where a transfer goes, or the reason to discard ("duplicate", "stale", ...)."""
+
+    def on_received(self, incoming: Incoming, now: float) -> None:
+        """`incoming` is complete."""
+
+    def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
+        """The peer has what `sender` sends."""
+
+    def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
+        """The peer would go without `missing`. Keep them as residual and return an empty
+        array, or return those that must not be given up."""
+
+    def on_path(self, rank: int, path: int, state: PathState) -> None:
+        """A path towards `rank` went down, came up, or became gray or clear."""
+
+    def count(self, reason: str, datagrams: int = 1) -> None:
+        """Datagrams were discarded, or something else worth a counter happened."""
+
+    def set_timer(self, key: Any, at: float) -> None:
+        """Call the owner back at `at`."""
+
+    def cancel_timer(self, key: Any) -> None:
+        """Do not."""

@@ -1,0 +1,136 @@
+"""Receives one transfer and applies the stop rule.
+
+A transfer is complete when every segment is in; or when no critical segment is missing, the
+missing ones are within the sender's budget, its pass has ended (or the deadline passed)
+and nothing arrives any more, **and** the sender has agreed to take those back as residual.
+So nothing is given up that its sender does not keep (P3, P4), and never while data flows (P5).
+
+An offer binds: what arrives after it is ignored, because the sender may have taken it back
+already and would add it a second time. Only a sender that vetoes re-opens the transfer, by
+sending in a later round.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+import numpy as np
+
+from dlcpd.core.transfer.budget import Budget
+from dlcpd.core.wire.bitmap import Bits, Segments
+from dlcpd.core.wire.header import MAX_ROUND
+
+
+class State(Enum):
+    """Of one transfer."""
+
+    RECEIVING = auto()
+    OFFERED = auto()  # would go without the rest; the sender must agree
+    COMPLETE = auto()
+
+
+class Input(Enum):
+    """What moves it."""
+
+    FILLED = auto()  # the last missing segment arrived
+    MORE = auto()  # some, not all, of the missing arrived
+    SETTLED = auto()  # pass ended or deadline, quiet, loss within the budget
+    AGREED = auto()  # the sender keeps what is missing
+
+
+TRANSITIONS: Final[dict[tuple[State, Input], State]] = {
+    (State.RECEIVING, Input.FILLED): State.COMPLETE,
+    (State.RECEIVING, Input.MORE): State.RECEIVING,
+    (State.RECEIVING, Input.SETTLED): State.OFFERED,
+    (State.OFFERED, Input.FILLED): State.COMPLETE,
+    (State.OFFERED, Input.MORE): State.RECEIVING,  # vetoed: the offer is void
+    (State.OFFERED, Input.SETTLED): State.OFFERED,  # repeat the offer
+    (State.OFFERED, Input.AGREED): State.COMPLETE,
+}
+
+
+class Answer(Enum):
+    """What the flow has to tell the sender."""
+
+    NOTHING = auto()
+    NACK = auto()
+    FINAL = auto()
+
+
+@dataclass(slots=True, eq=False)
+class TransferReceiver:
+    """Bitmap, round and state of one transfer."""
+
+    segments: int
+    traffic_class: int = 0  # of what is sent last: repairs and verdicts wait in its queue
+    budget: Budget | None = None  # what may stay missing; None = exact
+    state: State = State.RECEIVING
+    received: Bits = field(init=False)
+    missing: int = field(init=False)
+    round: int = 0  # the pass that is awaited
+    ended: bool = False  # the end of that pass was seen
+    offer: int = 0  # number of the present offer, u8 on the wire
+    attempts: int = 0  # answers since the sender was last heard about it
+    began: float = 0.0  # first arrival, seconds
+    last_arrival: float = 0.0
+    deadline: float = float("inf")  # after it, the end of the pass is not waited for
+
+    def __post_init__(self) -> None:
+        self.received = np.zeros(self.segments, bool)
+        self.missing = self.segments
+
+    def on_segments(self, segments: Segments, *, ending: bool, round_: int, now: float) -> int:
+        """Mark `segments` as arrived; returns how many were new and not offered before."""
+        offered = self.state is State.OFFERED
+        if self.state is State.COMPLETE or (offered and round_ <= self.round):
+            return 0
+        self.received[segments] = True
+        missing = self.segments - int(np.count_nonzero(self.received))
+        fresh, self.missing = self.missing - missing, missing
+        if fresh:
+            if offered:
+                self.round, self.ended = round_, False
+            self.last_arrival, self.attempts = now, 0
+            self._step(Input.MORE if missing else Input.FILLED)
+        self.ended |= ending and round_ == self.round
+        return fresh
+
+    def fill(self, now: float) -> None:
+        """All segments are in."""
+        self.received[:] = True
+        self.missing, self.last_arrival, self.state = 0, now, State.COMPLETE
+
+    def on_end(self, round_: int) -> None:
+        """The sender says that pass `round_` is over."""
+        self.ended |= round_ == self.round
+        self.attempts = 0
+
+    def on_ack(self, offer: int) -> bool:
+        """The sender keeps what `offer` named as missing. True: complete now."""
+        if self.state is not State.OFFERED or offer != self.offer:
+            return False
+        self._step(Input.AGREED)
+        return True
+
+    def evaluate(self, now: float, quiet: float) -> Answer:
+        """Apply the stop rule; call when `quiet` seconds may have passed without arrivals."""
+        if self.state is State.COMPLETE or now < self.last_arrival + quiet:
+            return Answer.NOTHING
+        if self._within_budget() and (self.ended or now >= self.deadline):
+            if self.state is State.RECEIVING:
+                self.offer = (self.offer + 1) & 0xFF
+            self._step(Input.SETTLED)
+            self.attempts += 1
+            return Answer.FINAL
+        if self.ended and self.round < MAX_ROUND:
+            self.round, self.ended = self.round + 1, False
+        if self.round == 0:
+            return Answer.NOTHING  # the first pass is still going on: END will come
+        self.attempts += 1
+        return Answer.NACK
+
+    def _within_budget(self) -> bool:
+        return self.budget is not None and self.budget.covers(~self.received)
+
+    def _step(self, event: Input) -> None:
+        self.state = TRANSITIONS[self.state, event]

@@ -1,0 +1,165 @@
+"""Sends one transfer: a pass, then whatever the peer asks for, until it is content.
+
+A pass goes by traffic class, most urgent first: runs of segments of one class.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
+from dlcpd.core.transfer.budget import Budget
+from dlcpd.core.wire.bitmap import Bits, Segments, indices
+from dlcpd.core.wire.datagram import Bytes
+from dlcpd.core.wire.header import MAX_ROUND, Key
+
+ENDING_RUN: Final = 32  # datagrams flagged ENDING: the mark survives the loss of most of them
+Tags = NDArray[np.uint8]  # by segment: traffic class and drop rank
+
+
+class State(Enum):
+    """Of one transfer."""
+
+    SENDING = auto()  # segments of the present round are still to be sent
+    AWAITING = auto()  # the pass ended; the peer's verdict is out
+    DONE = auto()  # the peer is content
+
+
+@dataclass(slots=True, eq=False)
+class TransferSender:
+    """One transfer. `payload` stays untouched until DONE.
+
+    `first_order` has segments of one class side by side. A short last segment comes last of
+    its class: only the last datagram of a burst may be shorter than the others.
+    """
+
+    key: Key
+    payload: Bytes
+    origin: int  # byte offset of the payload in its tensor
+    segment_size: int
+    tags: Tags
+    first_order: Segments
+    urgent: bool = False  # somebody waits for the peer's verdict
+    weight: NDArray[np.float32] | None = None  # by segment: the heavier, the more it is missed
+    budget: Budget | None = None  # what the peer may go without; None: nothing
+    state: State = State.SENDING
+    round: int = 0
+    probes: int = 0  # END datagrams sent without an answer
+    sent: int = 0  # segments of the first pass
+    repaired: int = 0  # segments sent again
+    tail: tuple[int, int, int] = (0, 0, 0)  # path, packet number and acked at the end of the pass
+    path_of: NDArray[np.uint8] = field(init=False)  # path each segment was last sent on
+    segments: int = field(init=False)
+    order: Segments = field(init=False)  # of the present round
+    _runs: list[tuple[int, int]] = field(init=False)  # (where it stops in `order`, class)
+    _order_tags: Tags = field(init=False)
+    _cursor: int = 0
+
+    def __post_init__(self) -> None:
+        self.segments = len(self.first_order)
+        self.path_of = np.zeros(self.segments, np.uint8)
+        self._begin(self.first_order, self.tags[self.first_order])
+
+    @property
+    def remaining(self) -> int:
+        """Segments of this round not yet taken."""
+        return len(self.order) - self._cursor
+
+    @property
+    def traffic_class(self) -> int:
+        """Of the segment that comes next, or that came last."""
+        return self._runs[0][1]
+
+    @property
+    def run(self) -> int:
+        """Segments that come next in one class."""
+        return self._runs[0][0] - self._cursor
+
+    def take(self, limit: int, path: int) -> tuple[Segments, Tags, int]:
+        """Up to `limit` next segments, to go out on `path`; their tags; and how many rows
+        from the end of the batch mark the end of the pass. The last one moves to AWAITING.
+
+        Only the batch that ends the pass is marked: one that waits for credit in between
+        would look to the peer like a loss.
+        """
+        stop = self._runs[0][0]
+        begin, self._cursor = self._cursor, min(self._cursor + limit, stop)
+        taken = self.order[begin : self._cursor]
+        tags = self._order_tags[begin : self._cursor]
+        self.path_of[taken] = path
+        if self.round:
+            self.repaired += len(taken)
+        else:
+            self.sent += len(taken)
+        if self.remaining:
+            if self._cursor == stop:
+                del self._runs[0]
+            return taken, tags, 0
+        self.state = State.AWAITING
+        return taken, tags, min(len(taken), ENDING_RUN)
+
+    def on_nack(self, missing: Bits, round_: int) -> bool:
+        """The peer lacks `missing` and asks for `round_`. True: there is something to send.
+
+        A repeated or stale NACK is ignored: END probes replace a lost repair.
+        """
+        if self.state is State.DONE or not missing.any() or not self._is_next(round_):
+            return False
+        self.round = round_
+        self._repair(self._without_spare(indices(missing)))
+        return True
+
+    def _is_next(self, round_: int) -> bool:
+        if self.round == MAX_ROUND:  # the number has run out, the patience has not
+            return round_ == MAX_ROUND and self.state is State.AWAITING
+        return self.round < round_ <= MAX_ROUND
+
+    def _without_spare(self, missing: Segments) -> Segments:
+        """What the peer cannot go without: the lightest that it can are given up first."""
+        if self.budget is None:
+            return missing
+        needed = np.setdiff1d(missing, self.budget.spare(missing, self.weight))
+        return needed if len(needed) else missing
+
+    def on_veto(self, segments: Segments) -> None:
+        """Send `segments` once more although the peer would go without them.
+
+        In a new round: the peer ignores what it sees as late arrivals of an old one.
+        """
+        self.round = min(self.round + 1, MAX_ROUND)
+        self._repair(segments)
+
+    def restart(self) -> None:
+        """The first pass found nobody: send it again."""
+        self._begin(self.first_order, self.tags[self.first_order])
+
+    def _repair(self, segments: Segments) -> None:
+        """Send `segments` again, protected: by class, the heaviest first."""
+        classes = self.tags[segments] // DROP_RANKS
+        if self.weight is not None:
+            weight = self.weight[segments]
+            weight[segments == self.segments - 1] = -1  # it may be short
+            by_urgency = np.lexsort((-weight, classes))
+        else:
+            by_urgency = np.argsort(classes, kind="stable")
+        self._begin(segments[by_urgency], classes[by_urgency] * DROP_RANKS + PROTECTED)
+
+    def _begin(self, order: Segments, tags: Tags) -> None:
+        self.order, self._cursor, self.probes = order, 0, 0
+        self._order_tags, self.state = tags, State.SENDING
+        if (tags == tags[0]).all():
+            self._runs = [(len(order), int(tags[0]) // DROP_RANKS)]
+            return
+        classes = tags // DROP_RANKS
+        changes = np.flatnonzero(classes[1:] != classes[:-1]).tolist()
+        stops = [*(at + 1 for at in changes), len(order)]
+        self._runs = [(stop, int(classes[stop - 1])) for stop in stops]
+
+    def on_done(self) -> bool:
+        """The peer has what it wants. True the first time."""
+        first = self.state is not State.DONE
+        self.state = State.DONE
+        return first

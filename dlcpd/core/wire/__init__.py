@@ -1,0 +1,1 @@
+"""Bytes of the protocol: headers, control bodies, bitmaps, and batches of datagrams."""

@@ -1,0 +1,166 @@
+"""Bodies of the control datagrams, after the 32-byte header. Scalar: there are few.
+
+Every `*_untrusted` parser raises MalformedDatagram and nothing else, and sizes
+nothing by a peer's number.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dlcpd.contract.errors import MalformedDatagram
+from dlcpd.contract.traffic import MAX_CLASSES
+from dlcpd.core.wire.bitmap import Bits
+from dlcpd.core.wire.header import HEADER_SIZE, MAX_PATHS, Header
+from dlcpd.core.wire.sizes import MAX_SEGMENT, UNIT
+
+MAX_LISTED: Final = 512  # transfers of one COMPLETE datagram: 1 KiB of body
+MAX_TEXT: Final = 256  # characters of READY
+_READY: Final = struct.Struct("<IHHIQQQIQ")
+_CREDIT: Final = struct.Struct("<BxxxI")
+_CREDIT_ROW: Final = struct.Struct("<BBHIIIII")
+MAX_CREDIT_ROWS: Final = 48  # of one CREDIT datagram: 1,160 bytes, within every MTU
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a rank submitted as an operation, as one of its peers is told; and, beside that, its
+    window and how far it has checked replicas."""
+
+    text: str  # what both must have submitted, in words: compared, and quoted in errors
+    fingerprint: int  # u64, of what the text does not spell out
+    segment_size: int  # payload bytes of the datagrams that this rank will send for it
+    tag: int = 0  # u32: which messages a receiver takes
+    outgoing: int = 0  # bytes that this rank owes the peer
+    incoming: int = 0  # bytes that the peer owes this rank
+    window: int = 0  # bytes this rank may be sent before it credits more
+    checked: int = 0  # an earlier operation of the stream whose replica digest follows; 0 = none
+    digest: int = 0  # u64
+
+    def pack(self) -> bytes:
+        head = _READY.pack(
+            self.window, self.segment_size, len(self.text), self.tag, self.outgoing, self.incoming,
+            self.fingerprint, self.checked, self.digest,
+        )  # fmt: skip
+        return head + self.text.encode("ascii")
+
+    def told(self, window: int, checked: int, digest: int) -> "Ready":
+        """This operation, with what the peer is told along with it."""
+        return Ready(
+            self.text, self.fingerprint, self.segment_size, self.tag, self.outgoing,
+            self.incoming, window, checked, digest,
+        )  # fmt: skip
+
+    def agrees_with(self, other: "Ready") -> bool:
+        """Whether both ranks submitted the same operation, and owe what the other awaits."""
+        return (
+            self.text == other.text
+            and self.fingerprint == other.fingerprint
+            and self.tag == other.tag
+            and (self.outgoing, self.incoming) == (other.incoming, other.outgoing)
+        )
+
+    def describe(self) -> str:
+        """For an error text; the fingerprint tells apart what the rest cannot."""
+        tag = f"tag {self.tag}, " if self.tag else ""
+        return (
+            f"{self.text} ({tag}sends {self.outgoing} B to its peer, awaits {self.incoming} B; "
+            f"the rest as {self.fingerprint:016x})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceCredit:
+    """State of one traffic class on one path, as its receiver sees it."""
+
+    path: int
+    traffic_class: int
+    marked: int  # datagrams that came marked CE, ever (u16, wraps)
+    largest: int  # largest packet number that arrived
+    received: int  # packets that arrived, ever (u32, wraps)
+    echo: int  # a datagram's sent_at, microseconds; 0 = nothing new to echo
+    held: int  # microseconds from its arrival to this answer
+    arrived: int  # that arrival, microseconds of the receiver's clock
+
+
+def body_untrusted(data: bytes) -> bytes:
+    """What follows the header."""
+    return data[HEADER_SIZE:]
+
+
+def unpack_ready_untrusted(body: bytes) -> Ready:
+    """Raises MalformedDatagram."""
+    if len(body) < _READY.size:
+        raise MalformedDatagram("length", f"READY body of {len(body)} bytes")
+    (window, segment_size, size, tag, outgoing, incoming, mark, checked,
+     digest) = _READY.unpack_from(body)  # fmt: skip
+    raw = body[_READY.size :]
+    if size > MAX_TEXT or len(raw) != size:
+        raise MalformedDatagram("length", f"READY of {size} characters in {len(body)} bytes")
+    if not raw.isascii() or not (text := raw.decode("ascii")).isprintable():
+        raise MalformedDatagram("body", "READY text")
+    if segment_size % UNIT or not UNIT <= segment_size <= MAX_SEGMENT:
+        raise MalformedDatagram("body", f"READY of segments of {segment_size} bytes")
+    return Ready(text, mark, segment_size, tag, outgoing, incoming, window, checked, digest)
+
+
+def pack_credit(window: int, rows: list[SpaceCredit]) -> bytes:
+    """`window` in bytes."""
+    head = _CREDIT.pack(len(rows), window)
+    return head + b"".join(
+        _CREDIT_ROW.pack(
+            r.path,
+            r.traffic_class,
+            r.marked,
+            r.largest,
+            r.received & 0xFFFFFFFF,
+            r.echo,
+            r.held,
+            r.arrived,
+        )
+        for r in rows
+    )
+
+
+def unpack_credit_untrusted(body: bytes) -> tuple[int, list[SpaceCredit]]:
+    """(window in bytes, rows). Raises MalformedDatagram."""
+    if len(body) < _CREDIT.size:
+        raise MalformedDatagram("length", f"CREDIT body of {len(body)} bytes")
+    count, window = _CREDIT.unpack_from(body)
+    rows = body[_CREDIT.size :]
+    if count > MAX_CREDIT_ROWS or len(rows) != count * _CREDIT_ROW.size:
+        raise MalformedDatagram("length", f"CREDIT of {count} rows in {len(body)} bytes")
+    credits = [SpaceCredit(*row) for row in _CREDIT_ROW.iter_unpack(rows)]
+    if any(c.path >= MAX_PATHS or c.traffic_class >= MAX_CLASSES for c in credits):
+        raise MalformedDatagram("path", "CREDIT row")
+    return window, credits
+
+
+def unpack_transfers_untrusted(body: bytes) -> list[int]:
+    """Transfers that COMPLETE names. Raises MalformedDatagram."""
+    if len(body) % 2 or len(body) > 2 * MAX_LISTED:
+        raise MalformedDatagram("length", f"COMPLETE body of {len(body)} bytes")
+    transfers: list[int] = np.frombuffer(body, "<u2").tolist()
+    return transfers
+
+
+def pack_transfers(transfers: list[int]) -> bytes:
+    """Inverse of `unpack_transfers_untrusted`."""
+    return np.asarray(transfers, "<u2").tobytes()
+
+
+def unpack_bits_untrusted(body: bytes, segments: int) -> Bits:
+    """Bitmap of NACK and FINAL: one bit per segment of the transfer. Raises MalformedDatagram."""
+    if len(body) != -(-segments // 8):
+        raise MalformedDatagram("length", f"bitmap of {len(body)} bytes for {segments} segments")
+    bits = np.unpackbits(np.frombuffer(body, np.uint8), bitorder="little").view(bool)
+    if bits[segments:].any():
+        raise MalformedDatagram("body", "bitmap names segments beyond the transfer")
+    return bits[:segments]
+
+
+def datagram(header: Header, body: bytes = b"") -> bytes:
+    """One control datagram."""
+    return header.pack() + body

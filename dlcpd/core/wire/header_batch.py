@@ -1,0 +1,61 @@
+"""The numpy twin of `wire`: headers of a whole batch at once.
+
+A header is eight little-endian 32-bit words; an array of headers has shape (n, 8).
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.core.wire.bitmap import Segments
+from dlcpd.core.wire.header import HEADER_SIZE, KNOWN_FLAGS, MAX_SEGMENTS, MAX_TAGS, Header
+
+WORDS: Final = HEADER_SIZE // 4
+Words = NDArray[np.uint32]  # shape (n, 8)
+# word 0: version | kind << 8 | flags << 16 | path << 24
+# word 4: stream | transfer << 16
+# word 5: segment | round << 16 | tag << 24
+OPERATION, TOKEN_LOW, TOKEN_HIGH, TRANSFER, SEGMENT, NUMBER, SENT_AT = 1, 2, 3, 4, 5, 6, 7
+
+_COUNTING: Final = np.arange(MAX_SEGMENTS, dtype=np.uint32)
+
+assert MAX_SEGMENTS & (MAX_SEGMENTS - 1) == 0  # noqa: S101  # our own numbers
+assert MAX_TAGS & (MAX_TAGS - 1) == DROP_RANKS & (DROP_RANKS - 1) == 0  # noqa: S101
+_MAY_DIFFER: Final = KNOWN_FLAGS << 16, (MAX_SEGMENTS - 1 | (DROP_RANKS - 1) << 24) << 32
+# bits of the pairs (word 0, operation), (token), (word 4, word 5) that vary within a group
+_EQUAL: Final = np.array(
+    [~_MAY_DIFFER[0] & (1 << 64) - 1, (1 << 64) - 1, ~_MAY_DIFFER[1] & (1 << 64) - 1], np.uint64
+)
+
+
+def parse(rows: NDArray[np.uint8]) -> Words:
+    """Words of headers, shape (n, 32) bytes in. Nothing is checked here: see `group_starts`."""
+    return np.ascontiguousarray(rows).view("<u4")
+
+
+def group_starts(words: Words) -> list[int]:
+    """Start of each run of rows of one kind, path, token, transfer, round and class.
+
+    Ends with len(words). Rows of a group differ only where every value is well-formed
+    (known flags, segments and drop ranks within their limits), so the scalar codec's verdict
+    on its first header is the verdict on all.
+    """
+    if len(words) == 1:
+        return [0, 1]
+    pairs = words.view("<u8")[:, :3]
+    change = (pairs[1:] ^ pairs[:-1]) & _EQUAL
+    if not change.any():
+        return [0, len(words)]
+    return [0, *(np.flatnonzero(change.any(axis=1)) + 1).tolist(), len(words)]
+
+
+def build(first: Header, segments: Segments, tags: NDArray[np.uint8]) -> Words:
+    """Headers like `first`, whose segment and tag are 0, for `segments` and their `tags`,
+    numbered from its number on."""
+    words = np.empty((len(segments), WORDS), np.uint32)
+    words[:] = np.frombuffer(first.pack(), "<u4")
+    words[:, SEGMENT] += segments.astype(np.uint32) | tags.astype(np.uint32) << 24
+    words[:, NUMBER] += _COUNTING[: len(segments)]
+    return words

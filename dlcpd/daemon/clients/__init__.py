@@ -1,0 +1,1 @@
+"""The session socket: who may connect, and what is said on a connection."""

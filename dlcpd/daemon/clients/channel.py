@@ -1,0 +1,101 @@
+"""A SEQPACKET socket on the event loop, with a bounded outbox."""
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from dlcpd.contract.messages import MAX_FRAME
+from dlcpd.ipc.seqpacket import receive_now, send_now
+
+MAX_OUTBOX: Final = 64  # packets waiting for a reader that does not read; then it is cut off
+
+
+class PacketChannel:
+    """Owns `sock`. Calls `on_packet` with each packet and `on_end` once, when the other end left.
+
+    One packet per wake-up: the loop is level-triggered, so a flooding peer cannot
+    keep others from their turn.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        *,
+        on_packet: Callable[[bytes], None],
+        on_end: Callable[[str], None],
+        max_outbox: int = MAX_OUTBOX,
+    ) -> None:
+        sock.setblocking(False)
+        self._loop, self._sock = loop, sock
+        self._on_packet, self._on_end = on_packet, on_end
+        self._max_outbox = max_outbox
+        self._outbox: deque[tuple[bytes, Sequence[int]]] = deque()
+        self._open = True
+        loop.add_reader(sock.fileno(), self._readable)
+
+    def send(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
+        """Send in order, now or when there is room. Takes over the descriptors.
+
+        Too much unread output ends the channel: `on_end` is called soon after.
+        """
+        self._outbox.append((data, descriptors))
+        if not self._open:
+            self._drop_outbox()
+        elif len(self._outbox) == 1:
+            self._flush()
+        elif len(self._outbox) > self._max_outbox:
+            self._end_soon(f"does not read: {self._max_outbox} packets wait")
+
+    def close(self) -> None:
+        """Close the socket and drop what was not sent. `on_end` is not called."""
+        if not self._open:
+            return
+        self._open = False
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.remove_writer(self._sock.fileno())
+        self._drop_outbox()
+        self._sock.close()
+
+    def _readable(self) -> None:
+        data = receive_now(self._sock, MAX_FRAME)
+        if data:
+            self._on_packet(data)
+        elif data is not None:
+            self._end("closed its end")
+
+    def _flush(self) -> None:
+        while self._outbox:
+            data, descriptors = self._outbox[0]
+            try:
+                if not send_now(self._sock, data, descriptors):
+                    self._loop.add_writer(self._sock.fileno(), self._flush)
+                    return
+            except OSError as exc:
+                self._end_soon(f"cannot be written: {exc.strerror}")
+                return
+            self._outbox.popleft()
+            _close_all(descriptors)
+        self._loop.remove_writer(self._sock.fileno())
+
+    def _end_soon(self, why: str) -> None:
+        """End after the caller has finished, so that `send` never calls back into it."""
+        self._loop.call_soon(self._end, why)
+
+    def _end(self, why: str) -> None:
+        if self._open:
+            self.close()
+            self._on_end(why)
+
+    def _drop_outbox(self) -> None:
+        for _, descriptors in self._outbox:
+            _close_all(descriptors)
+        self._outbox.clear()
+
+
+def _close_all(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,215 @@
+"""One client on the session socket: which frames it may send when, and the answers."""
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, TooMany
+from dlcpd.contract.messages import (
+    MAX_TEXT,
+    VERSION,
+    Hello,
+    Join,
+    Joined,
+    Message,
+    Refused,
+    StatusRequest,
+    Welcome,
+)
+from dlcpd.daemon import log
+from dlcpd.daemon.clients.channel import PacketChannel
+from dlcpd.daemon.sessions.session import Session
+from dlcpd.daemon.sessions.sessions import Sessions
+from dlcpd.daemon.status import fitting
+from dlcpd.ipc.seqpacket import decode_untrusted, encode
+
+MAX_REFUSAL: Final = 16 * MAX_TEXT  # characters, the limit of Refused.text
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+
+
+class State(Enum):
+    """How far a client has come."""
+
+    NEW = auto()
+    GREETED = auto()
+    JOINING = auto()
+    JOINED = auto()
+    CLOSED = auto()
+
+
+class Input(Enum):
+    """What moves it."""
+
+    HELLO = auto()  # from the client
+    JOIN = auto()  # from the client
+    OPENED = auto()  # all peers are up
+    FAILED = auto()  # the join failed; the client may try again
+    CLOSE = auto()
+
+
+TRANSITIONS: Final[dict[tuple[State, Input], State]] = {
+    (State.NEW, Input.HELLO): State.GREETED,
+    (State.GREETED, Input.JOIN): State.JOINING,
+    (State.JOINING, Input.OPENED): State.JOINED,
+    (State.JOINING, Input.FAILED): State.GREETED,
+    (State.NEW, Input.CLOSE): State.CLOSED,
+    (State.GREETED, Input.CLOSE): State.CLOSED,
+    (State.JOINING, Input.CLOSE): State.CLOSED,
+    (State.JOINED, Input.CLOSE): State.CLOSED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reception:
+    """What every connection of this daemon shares."""
+
+    welcome: Welcome
+    sessions: Sessions
+    status: Callable[[int], Awaitable[dict[str, Any]]]  # ledger rows -> report
+    count: Callable[[str], None]
+    closed: Callable[["Connection"], None]
+
+
+def credentials(sock: socket.socket) -> tuple[int, int]:
+    """Process and user id at the other end, as the kernel noted them when it connected."""
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return pid, uid
+
+
+class Connection:
+    """Owns the client's socket. Ends when the client closes it or its process ends."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, reception: Reception
+    ) -> None:
+        self._loop, self._reception = loop, reception
+        self.state = State.NEW
+        self.session: Session | None = None
+        self._client = ""
+        self._reporting: asyncio.Task[None] | None = None
+        self._channel = PacketChannel(loop, sock, on_packet=self._packet, on_end=self._ended)
+        self._pidfd = _watch_process(loop, credentials(sock)[0], self._process_ended)
+
+    def joined(self, session: int, arena_bytes: int, descriptors: list[int]) -> None:
+        """All peers are up."""
+        self._step(Input.OPENED)
+        self._channel.send(encode(Joined(session, arena_bytes)), descriptors)
+        log.info("joined", session=self.session, client=self._client, number=session)
+
+    def refused(self, error: DlcpError) -> None:
+        """The join failed; the client may send another one."""
+        self._step(Input.FAILED)
+        self.session = None
+        self._refuse(error)
+
+    def lost(self, error: DlcpError) -> None:
+        """The session or the daemon ended without the client's doing: say why, and close."""
+        self._refuse(error)
+        self.close(error)
+
+    def close(self, why: DlcpError) -> None:
+        """Close the socket and the session."""
+        if self.state is State.CLOSED:
+            return
+        self._step(Input.CLOSE)
+        session, self.session = self.session, None
+        if session:
+            self._reception.sessions.leave(session, why)
+        if self._reporting:
+            self._reporting.cancel()
+        self._channel.close()
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        log.info("client_left", client=self._client, session=session, code=why.code, text=why)
+        self._reception.closed(self)
+
+    def _packet(self, data: bytes) -> None:
+        try:
+            self._handle(decode_untrusted(data))
+        except DlcpError as exc:
+            self._refuse(exc)
+
+    def _handle(self, message: Message) -> None:
+        """Raises: DlcpError, which the client is told."""
+        if isinstance(message, Hello):
+            self._greet(message)
+        elif isinstance(message, Join):
+            self._join(message)
+        elif isinstance(message, StatusRequest):
+            self._report(message.ledger)
+        else:
+            raise BadMessage(f"{type(message).__name__} is not for the session socket")
+
+    def _greet(self, hello: Hello) -> None:
+        self._expect(Input.HELLO)
+        if hello.version != VERSION:
+            raise BadMessage(
+                f"the client speaks version {hello.version}, this daemon {VERSION}: "
+                f"install the same release of both"
+            )
+        self._step(Input.HELLO)
+        self._client = hello.client
+        self._channel.send(encode(self._reception.welcome))
+
+    def _join(self, join: Join) -> None:
+        self._expect(Input.JOIN)
+        self.session = self._reception.sessions.join(join, self)
+        self._step(Input.JOIN)
+        log.info("joining", session=self.session, client=self._client, world=join.world_size)
+
+    def _report(self, ledger: int) -> None:
+        if self.state is State.NEW:
+            raise BadMessage("StatusRequest comes after Hello")
+        if self._reporting and not self._reporting.done():
+            raise TooMany("one StatusRequest at a time: wait for Status")
+        self._reporting = self._loop.create_task(self._send_status(ledger))
+
+    async def _send_status(self, ledger: int) -> None:
+        report = await self._reception.status(ledger)
+        self._channel.send(fitting(report))
+
+    def _expect(self, event: Input) -> None:
+        if (self.state, event) not in TRANSITIONS:
+            raise BadMessage(f"{event.name.title()} is not expected when {self.state.name.lower()}")
+
+    def _step(self, event: Input) -> None:
+        self.state = TRANSITIONS[self.state, event]
+
+    def _refuse(self, error: DlcpError) -> None:
+        self._reception.count(f"refused_{error.code}")
+        log.debug("refused", client=self._client, code=error.code, text=error)
+        self._channel.send(encode(refusal(error)))
+
+    def _ended(self, why: str) -> None:
+        self.close(SessionClosed(f"the client {why}"))
+
+    def _process_ended(self) -> None:
+        """The client's process is gone, even if a child it forked still holds the socket."""
+        self.close(SessionClosed("the client's process ended"))
+
+
+def refusal(error: DlcpError) -> Refused:
+    """The answer to a request that failed."""
+    return Refused(error.code, str(error)[:MAX_REFUSAL])
+
+
+def _watch_process(
+    loop: asyncio.AbstractEventLoop, pid: int, on_end: Callable[[], None]
+) -> int | None:
+    """Call `on_end` when process `pid` ends. None: it is not visible here, as from a container."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        loop.call_soon(on_end)  # it ended before we looked
+        return None
+    except OSError:
+        return None
+    loop.add_reader(pidfd, on_end)
+    return pidfd

@@ -1,0 +1,39 @@
+"""A client's Join, checked: who the peers are and where."""
+
+import secrets
+
+from dlcpd.contract.errors import BadMessage
+from dlcpd.contract.messages import Join
+from dlcpd.daemon.peers.membership import Link
+from dlcpd.daemon.peers.peers import PeerAddress
+
+
+def links_of(request: Join) -> dict[int, Link]:
+    """A silent link to every other rank, each with a token of its own.
+
+    Raises: BadMessage.
+    """
+    if request.rank >= request.world_size:
+        raise BadMessage(f"Join.rank {request.rank} of {request.world_size} ranks")
+    ranks = [row[0] for row in request.peers]
+    others = set(range(request.world_size)) - {request.rank}
+    if len(ranks) != len(set(ranks)) or set(ranks) - {request.rank} != others:
+        raise BadMessage(f"Join.peers: names each of {request.world_size} ranks once")
+    tokens = _tokens(len(others))
+    return {
+        rank: _link(rank, host, PeerAddress.parse_untrusted(endpoint, key), tokens.pop())
+        for rank, host, endpoint, key in request.peers
+        if rank != request.rank
+    }
+
+
+def _link(rank: int, host: str, address: PeerAddress, token: int) -> Link:
+    return Link(rank, host, address.endpoint, address.key, token_in=token)
+
+
+def _tokens(count: int) -> list[int]:
+    """Different random numbers that nobody can guess; 0 is none."""
+    tokens: set[int] = set()
+    while len(tokens) < count:
+        tokens.add(secrets.randbelow((1 << 64) - 1) + 1)
+    return list(tokens)

@@ -1,0 +1,190 @@
+"""The session socket: who may connect, how many at once."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+from dlcpd.contract.errors import AddressUnavailable, BadConfig, DlcpError, NotPermitted, TooMany
+from dlcpd.daemon import log
+from dlcpd.daemon.clients.access import Access
+from dlcpd.daemon.clients.connection import Connection, Reception, credentials, refusal
+from dlcpd.ipc.seqpacket import encode, receive_now, send_now
+
+BACKLOG: Final = 64  # connections not yet accepted; they wait, they are not refused
+SPARE_CONNECTIONS: Final = 64  # beyond max_sessions: status requests and clients not yet joined
+PARTING: Final = 1.0  # seconds a refused connection stays open, so that the answer can be read
+
+
+def listen(path: Path, access: Access) -> socket.socket:
+    """A listening SEQPACKET socket at `path`; a stale file there is replaced.
+
+    Its directory is made if only that is missing, as /run/dlcpd is after each start of a host.
+
+    Raises: AddressUnavailable; BadConfig for a group that this user may not give it.
+    """
+    _make_directory(path)
+    _clear(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        sock.bind(str(path))
+        _protect(path, access)
+        sock.listen(BACKLOG)  # nobody can connect before: the file has its mode and group by now
+    except OSError as exc:
+        sock.close()
+        raise AddressUnavailable(f"[daemon] socket {path}: {exc.strerror or exc}") from exc
+    except BadConfig:
+        sock.close()
+        path.unlink()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+def _protect(path: Path, access: Access) -> None:
+    path.chmod(access.mode)
+    try:
+        os.chown(path, -1, access.group)
+    except PermissionError as exc:
+        raise BadConfig(
+            f"[daemon] socket_group: user id {os.getuid()} may not give {path} to group id "
+            f"{access.group}: run dlcpd as root or as a member of that group"
+        ) from exc
+
+
+def _make_directory(path: Path) -> None:
+    folder = path.parent
+    try:
+        folder.mkdir(mode=0o755, exist_ok=True)
+    except OSError as exc:
+        raise AddressUnavailable(
+            f"[daemon] socket {path}: its directory is not there and cannot be made: "
+            f"{exc.strerror}; make it for user id {os.getuid()} (install -d -o {os.getuid()} "
+            f"{folder}), or choose a socket= elsewhere"
+        ) from exc
+
+
+def _clear(path: Path) -> None:
+    """Remove the socket file of a daemon that is gone.
+
+    Raises: AddressUnavailable when somebody answers on it, or it is no socket.
+    """
+    if not path.exists():
+        return
+    if not path.is_socket():
+        raise AddressUnavailable(f"[daemon] socket {path}: a file is in the way; remove it")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+            return
+        except OSError as exc:  # a full backlog, another socket type: somebody lives there
+            raise AddressUnavailable(f"[daemon] socket {path} is in use: {exc.strerror}") from exc
+    raise AddressUnavailable(
+        f"[daemon] socket {path}: another daemon answers on it; stop it or choose another path"
+    )
+
+
+class Server:
+    """Accepts clients and keeps their connections."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        reception: Reception,
+        *,
+        users: frozenset[int] | None,
+        max_connections: int,
+    ) -> None:
+        self._loop, self._reception = loop, reception
+        self._users, self._max_connections = users, max_connections
+        self._listener: socket.socket | None = None
+        self._connections: set[Connection] = set()
+        self._parting: set[socket.socket] = set()
+
+    def serve(self, listener: socket.socket) -> None:
+        """Accept on `listener` until `close`."""
+        self._listener = listener
+        self._loop.add_reader(listener.fileno(), self._accept)
+
+    def adopt(self, sock: socket.socket) -> Connection:
+        """Serve a client that is connected already; its user is not asked for."""
+        connection = Connection(self._loop, sock, self._reception)
+        self._connections.add(connection)
+        return connection
+
+    def forget(self, connection: Connection) -> None:
+        """A connection closed itself."""
+        self._connections.discard(connection)
+
+    def close(self, why: DlcpError) -> None:
+        """Tell every client why, and close everything."""
+        if self._listener:
+            self._loop.remove_reader(self._listener.fileno())
+            path = self._listener.getsockname()
+            self._listener.close()
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
+        for connection in list(self._connections):
+            connection.lost(why)
+        for sock in list(self._parting):
+            self._part(sock)
+
+    def _accept(self) -> None:
+        assert self._listener is not None  # noqa: S101  # only `serve` installs this callback
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as exc:  # out of descriptors or memory: the client waits in the backlog
+            log.error("accept_failed", text=exc)
+            self._pause()
+            return
+        if refused := self._objection(sock):
+            self._turn_away(sock, refused)
+        else:
+            self.adopt(sock)
+
+    def _pause(self) -> None:
+        """Stop accepting for a while: the loop is level-triggered and would spin."""
+        listener = self._listener
+        if listener:
+            self._loop.remove_reader(listener.fileno())
+            self._loop.call_later(PARTING, self._resume, listener)
+
+    def _resume(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:
+            self._loop.add_reader(listener.fileno(), self._accept)
+
+    def _objection(self, sock: socket.socket) -> DlcpError | None:
+        pid, uid = credentials(sock)
+        if self._users is not None and uid not in self._users:
+            log.warning("not_permitted", uid=uid, pid=pid)
+            return NotPermitted(
+                f"user id {uid} may not use this daemon; its [daemon] allowed_users says who may"
+            )
+        if len(self._connections) >= self._max_connections:
+            return TooMany(f"{len(self._connections)} clients are connected, the most allowed")
+        return None
+
+    def _turn_away(self, sock: socket.socket, error: DlcpError) -> None:
+        """Answer and hang up, but not at once: closing on an unread Hello destroys the answer."""
+        self._reception.count(f"refused_{error.code}")
+        with contextlib.suppress(OSError):
+            send_now(sock, encode(refusal(error)))
+        if len(self._parting) >= SPARE_CONNECTIONS:
+            sock.close()
+            return
+        self._parting.add(sock)
+        self._loop.call_later(PARTING, self._part, sock)
+
+    def _part(self, sock: socket.socket) -> None:
+        self._parting.discard(sock)
+        with contextlib.suppress(OSError):
+            receive_now(sock)  # its Hello: left unread, the client would see a reset
+        sock.close()

@@ -1,0 +1,208 @@
+"""What one rank knows of its peers, until all of them confirmed. Pure: no socket, no clock.
+
+A link is up when the peer's hello echoed our session: then each side has the other's
+endpoints and token. Hellos are repeated until then and carry everything, so loss,
+repetition and order do not matter.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Final
+
+from dlcpd.contract.errors import PeerLost, RanksDisagree
+from dlcpd.daemon.peers.peer_messages import MAX_REASON, PEER_VERSION, Abort, Goodbye, PeerHello
+from dlcpd.io.commands import OperationFailed
+
+MAX_NAMED: Final = 8  # ranks listed in one error; the number of the rest follows
+
+# field of a hello -> where an operator makes it equal
+AGREED: Final = {
+    "world_size": "start every rank with the same world size",
+    "chunk_bytes": "make [network] chunk_bytes equal on both hosts",
+    "digest_every": "make [checks] digest_every equal on both hosts",
+}
+
+
+class LinkState(Enum):
+    """How far the exchange with one peer has come."""
+
+    SILENT = auto()  # nothing heard of its present session
+    HEARD = auto()  # its hello came, without our session in it
+    UP = auto()  # its hello echoed our session
+    GONE = auto()  # it was up, and its session ended
+
+
+class LinkInput(Enum):
+    """What a peer's message means to its link."""
+
+    HELLO = auto()
+    CONFIRM = auto()  # a hello that echoes our session
+    FORGET = auto()  # its session ended before it was up, or another one took its place
+    LEAVE = auto()  # its session, which we were up with, ended
+
+
+LINKS: Final[dict[tuple[LinkState, LinkInput], LinkState]] = {
+    (LinkState.SILENT, LinkInput.HELLO): LinkState.HEARD,
+    (LinkState.SILENT, LinkInput.CONFIRM): LinkState.UP,
+    (LinkState.SILENT, LinkInput.FORGET): LinkState.SILENT,
+    (LinkState.HEARD, LinkInput.HELLO): LinkState.HEARD,
+    (LinkState.HEARD, LinkInput.CONFIRM): LinkState.UP,
+    (LinkState.HEARD, LinkInput.FORGET): LinkState.SILENT,
+    (LinkState.UP, LinkInput.HELLO): LinkState.UP,  # an older hello, overtaken by its successor
+    (LinkState.UP, LinkInput.CONFIRM): LinkState.UP,
+    (LinkState.UP, LinkInput.FORGET): LinkState.SILENT,
+    (LinkState.UP, LinkInput.LEAVE): LinkState.GONE,
+}
+
+
+@dataclass(slots=True)
+class Link:
+    """One peer rank."""
+
+    rank: int
+    host: str
+    endpoint: str  # of its control
+    key: str  # its control's CURVE key: only messages under this key speak for the rank
+    token_in: int  # it sends data with this
+    state: LinkState = LinkState.SILENT
+    session: int = 0  # its session; 0 = not known
+    token_out: int = 0  # we send data with this
+    endpoints: list[list[Any]] = field(default_factory=list)  # of its engine, one per path
+    last_words: str = ""  # why its session ended, if it said so
+
+    def step(self, event: LinkInput) -> None:
+        """Apply `event`; forgetting also forgets what the hello said."""
+        self.state = LINKS[self.state, event]
+        if event is LinkInput.FORGET:
+            self.session, self.token_out, self.endpoints = 0, 0, []
+
+    def absorb(self, hello: PeerHello) -> None:
+        """Keep what a hello says about its sender."""
+        self.session, self.token_out = hello.session, hello.token
+        self.host, self.endpoints = hello.host, hello.endpoints
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} on {self.host}"
+
+
+@dataclass(slots=True)
+class Membership:
+    """One local rank and its links."""
+
+    job: str
+    rank: int
+    session: int
+    host: str
+    endpoints: list[list[Any]]  # of our engine, one per path
+    agreed: dict[str, int]  # value of each name in AGREED
+    links: dict[int, Link]
+
+    def hello_to(self, link: Link) -> PeerHello:
+        """The hello that tells `link` everything it needs."""
+        return PeerHello(
+            job=self.job,
+            from_rank=self.rank,
+            to_rank=link.rank,
+            session=self.session,
+            echo=link.session,
+            answer=link.state is not LinkState.UP,
+            host=self.host,
+            token=link.token_in,
+            endpoints=self.endpoints,
+            **self.agreed,
+        )
+
+    def goodbye_to(self, link: Link, code: str, text: str) -> Goodbye:
+        """Tell `link` that this session ended."""
+        return Goodbye(
+            self.job, self.rank, link.rank, self.session, link.session, code, text[:MAX_REASON]
+        )
+
+    def abort_to(self, link: Link, failed: OperationFailed, text: str) -> Abort:
+        """Tell `link` that this rank gave an operation up."""
+        return Abort(
+            self.job, self.rank, link.rank, self.session, link.session,
+            failed.stream, failed.operation, failed.code, text[:MAX_REASON],
+        )  # fmt: skip
+
+    def joining_hello(self, link: Link, hello: PeerHello) -> None:
+        """A hello while this rank is joining.
+
+        Raises: RanksDisagree naming both ranks and values.
+        """
+        if hello.session < link.session:
+            return  # sessions of one daemon count up: this one is over
+        if link.session not in (0, hello.session):
+            link.step(LinkInput.FORGET)  # the peer started again, and so do we with it
+        link.absorb(hello)
+        self._check_agreement(link, hello)
+        link.step(LinkInput.CONFIRM if hello.echo == self.session else LinkInput.HELLO)
+
+    def joining_goodbye(self, link: Link, goodbye: Goodbye) -> bool:
+        """A goodbye while joining. True: it is about our join, which cannot succeed any more."""
+        if goodbye.session != link.session:
+            return False
+        link.last_words = goodbye.text
+        link.step(LinkInput.FORGET)
+        return goodbye.echo == self.session
+
+    def concerns(self, link: Link, message: Goodbye | Abort) -> bool:
+        """Whether `message` is from the session that `link` is up with, and about ours."""
+        return (
+            link.state is LinkState.UP
+            and message.session == link.session
+            and message.echo == self.session
+        )
+
+    def rejoined(self, link: Link, hello: PeerHello) -> bool:
+        """Whether a hello tells that the session `link` was up with has been replaced."""
+        return link.state is LinkState.UP and hello.session > link.session
+
+    @property
+    def complete(self) -> bool:
+        """Whether every link is up."""
+        return all(link.state is LinkState.UP for link in self.links.values())
+
+    @property
+    def waiting(self) -> list[Link]:
+        """Links that are not up."""
+        return [link for link in self.links.values() if link.state is not LinkState.UP]
+
+    def timed_out(self, timeout: float) -> PeerLost:
+        """The error of a join that waited `timeout` seconds."""
+        waiting = self.waiting
+        named = "; ".join(_silence(link) for link in waiting[:MAX_NAMED])
+        rest = f"; and {len(waiting) - MAX_NAMED} more" if len(waiting) > MAX_NAMED else ""
+        return PeerLost(
+            f"job {self.job!r}: after {timeout:g} s, {len(waiting)} of {len(self.links)} peers "
+            f"of rank {self.rank} on {self.host} did not answer: {named}{rest}"
+        )
+
+    def other_version(self, link: Link, version: int) -> RanksDisagree:
+        """The error when `link` speaks another version of the controls' protocol."""
+        return RanksDisagree(
+            f"ranks disagree on the control protocol: rank {self.rank} on {self.host} speaks "
+            f"version {PEER_VERSION}, {link} speaks {version}; install the same dlcpd on both"
+        )
+
+    def _check_agreement(self, link: Link, hello: PeerHello) -> None:
+        for path, (here, there) in enumerate(zip(self.endpoints, hello.endpoints, strict=False)):
+            if (":" in here[0]) != (":" in there[0]):  # the engine would send to neither family
+                raise RanksDisagree(
+                    f"ranks disagree on path {path}: rank {self.rank} on {self.host} has "
+                    f"{here[0]}, {link} has {there[0]}; use IPv4 or IPv6 on both hosts"
+                )
+        for name, remedy in AGREED.items():
+            ours, theirs = self.agreed[name], getattr(hello, name)
+            if ours != theirs:
+                raise RanksDisagree(
+                    f"ranks disagree on {name}: rank {self.rank} on {self.host} has {ours}, "
+                    f"{link} has {theirs}; {remedy}"
+                )
+
+
+def _silence(link: Link) -> str:
+    if link.last_words:
+        return f"{link} ({link.endpoint}) left: {link.last_words}"
+    how = "answered once, then fell silent" if link.state is LinkState.HEARD else "never answered"
+    return f"{link} ({link.endpoint}) {how}"

@@ -1,0 +1,151 @@
+"""What controls say to each other over ZeroMQ. Peers are authenticated, and untrusted all the same.
+
+A frame is the msgpack of `[PEER_VERSION, kind, {field: value}]`. Every message goes
+one way, from the sender's DEALER to the receiver's ROUTER, and names both ranks.
+`session` is the sender's session; `echo` is the receiver's session as the sender
+knows it, 0 when it does not: so nobody acts on an earlier life of a job.
+"""
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+
+from dlcpd.contract.errors import BadMessage, PeerError
+from dlcpd.contract.messages import MAX_OPERATION, MAX_WORLD
+from dlcpd.contract.schema import flag, integer, problem, rows, specification, string
+from dlcpd.core.wire.header import MAX_PATHS
+from dlcpd.ipc.seqpacket import unpack_untrusted
+
+PEER_VERSION: Final = 2
+MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
+MAX_SESSION: Final = (1 << 63) - 1
+MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
+_VERSION: Final = {"type": int, "low": 0, "high": 1 << 16}
+
+
+class MalformedPeerMessage(PeerError):
+    """A peer's frame is no message of this protocol; `reason` is its counter."""
+
+    code = "malformed_peer_message"
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+class OtherVersion(MalformedPeerMessage):
+    """A peer speaks another version of this protocol."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__("other_version", f"{version}, this is {PEER_VERSION}")
+        self.version = version
+
+
+@dataclass(frozen=True, slots=True)
+class PeerHello:
+    """One rank to another: how to reach me, and what we must agree on."""
+
+    job: str = string(128)
+    from_rank: int = integer(0, MAX_WORLD - 1)
+    to_rank: int = integer(0, MAX_WORLD - 1)
+    session: int = integer(1, MAX_SESSION)
+    echo: int = integer(0, MAX_SESSION)
+    answer: bool = flag()  # the sender has not heard that its own hello arrived: answer
+    host: str = string(255)
+    token: int = integer(1, (1 << 64) - 1)  # to be put into data for the sender
+    endpoints: list[list[Any]] = rows(MAX_PATHS, str, int)  # noqa: RUF009  # UDP, one per path
+    world_size: int = integer(0, 1 << 16)
+    chunk_bytes: int = integer(0, 1 << 30)
+    digest_every: int = integer(0, 1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """The sender's session ended, for the reason given."""
+
+    job: str = string(128)
+    from_rank: int = integer(0, MAX_WORLD - 1)
+    to_rank: int = integer(0, MAX_WORLD - 1)
+    session: int = integer(1, MAX_SESSION)
+    echo: int = integer(0, MAX_SESSION)
+    code: str = string(64)
+    text: str = string(MAX_REASON)
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """The sender gave an operation up; its session goes on."""
+
+    job: str = string(128)
+    from_rank: int = integer(0, MAX_WORLD - 1)
+    to_rank: int = integer(0, MAX_WORLD - 1)
+    session: int = integer(1, MAX_SESSION)
+    echo: int = integer(0, MAX_SESSION)
+    stream: int = integer(0, (1 << 16) - 1)
+    operation: int = integer(1, MAX_OPERATION)
+    code: str = string(64)
+    text: str = string(MAX_REASON)
+
+
+PeerMessage = PeerHello | Goodbye | Abort
+_KINDS: Final[tuple[type[PeerMessage], ...]] = (PeerHello, Goodbye, Abort)
+_SPECIFICATIONS: Final = {kind: specification(kind) for kind in _KINDS}
+
+
+def pack(message: PeerMessage) -> bytes:
+    """The frame of a message."""
+    kind = type(message)
+    values = {name: getattr(message, name) for name, _ in _SPECIFICATIONS[kind]}
+    packed: bytes = msgpack.packb([PEER_VERSION, _KINDS.index(kind), values])
+    return packed
+
+
+def unpack_peer_untrusted(data: bytes) -> PeerMessage:
+    """The message in a frame.
+
+    Raises: MalformedPeerMessage, and nothing else, for any bytes.
+    """
+    if len(data) > MAX_PEER_FRAME:
+        raise MalformedPeerMessage("too_long", f"{len(data)} B, at most {MAX_PEER_FRAME}")
+    try:
+        frame = unpack_untrusted(data)
+    except BadMessage as exc:
+        raise MalformedPeerMessage("no_msgpack", str(exc)) from exc
+    if not isinstance(frame, list) or len(frame) != 3:
+        raise MalformedPeerMessage("no_frame", "need [version, kind, fields]")
+    version, number, values = frame
+    if wrong := problem(version, _VERSION):
+        raise MalformedPeerMessage("no_frame", f"version {wrong}")
+    if version != PEER_VERSION:  # before the fields: other versions have others
+        raise OtherVersion(version)
+    if type(number) is not int or not 0 <= number < len(_KINDS):
+        raise MalformedPeerMessage("unknown_kind", f"a kind is an integer 0..{len(_KINDS) - 1}")
+    return _checked(_KINDS[number], values)
+
+
+def _checked(kind: type[PeerMessage], values: Any) -> PeerMessage:
+    spec = _SPECIFICATIONS[kind]
+    if not isinstance(values, dict) or values.keys() != {name for name, _ in spec}:
+        raise MalformedPeerMessage("bad_field", f"{kind.__name__}: other fields than expected")
+    for name, rule in spec:
+        if wrong := problem(values[name], rule):
+            raise MalformedPeerMessage("bad_field", f"{kind.__name__}.{name}: {wrong}")
+    if kind is PeerHello and (wrong := _endpoint_problem(values["endpoints"])):
+        raise MalformedPeerMessage("bad_field", f"{kind.__name__}.endpoints: {wrong}")
+    return kind(**values)
+
+
+def _endpoint_problem(endpoints: list[list[Any]]) -> str:
+    """The engine sends to these without looking, so each is a real unicast address and port."""
+    if not endpoints:
+        return "needs at least one"
+    for address, port in endpoints:
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            return "no IP address"
+        if parsed.is_multicast or parsed.is_unspecified or not 1 <= port <= 65535:
+            return f"nothing can be sent to {parsed} port {port}"
+    return ""

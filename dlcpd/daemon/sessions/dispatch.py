@@ -1,0 +1,170 @@
+"""What a peer's message or an engine's event means for a session."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from dlcpd.contract.errors import (
+    DlcpError,
+    OperationAborted,
+    PeerLost,
+    RanksDisagree,
+    ReplicaDivergence,
+    SessionClosed,
+)
+from dlcpd.core.paths.health import PathState
+from dlcpd.core.wire.sizes import LEAST_MTU
+from dlcpd.daemon import log
+from dlcpd.daemon.engine_process import EngineProcess
+from dlcpd.daemon.peers.membership import Link, LinkInput, LinkState
+from dlcpd.daemon.peers.peer_messages import Abort, Goodbye, PeerHello, PeerMessage
+from dlcpd.daemon.sessions.session import Session
+from dlcpd.daemon.sessions.sessions import Sessions
+from dlcpd.io.commands import (
+    AbortOperation,
+    Event,
+    LaneClosed,
+    OperationFailed,
+    PathChanged,
+    PathMtuChanged,
+    PeerGone,
+    SessionBroken,
+)
+
+GOOD_NEWS: Final = frozenset({PathState.UP.value, PathState.CLEAR.value})
+LANE_CLOSED: Final = (
+    "the lane ended: the client closed it or does not read it, or the engine has no room left"
+)
+
+
+class Dispatch:
+    """Routes news to sessions. Peers' messages that fit no session are counted and dropped."""
+
+    def __init__(self, sessions: Sessions, engine: EngineProcess, counters: Counter[str]) -> None:
+        self._sessions, self._engine, self._counters = sessions, engine, counters
+
+    def peer_message(self, key: str, message: PeerMessage) -> None:
+        """A message that came under the CURVE key `key`."""
+        session = self._sessions.named(message.job, message.to_rank)
+        link = session.membership.links.get(message.from_rank) if session else None
+        if session is None or link is None:
+            self._counters["peer_unknown_session"] += 1  # a hello is repeated until its time comes
+        elif link.key != key:
+            self._counters["peer_wrong_key"] += 1
+        elif isinstance(message, PeerHello):
+            self._hello(session, link, message)
+        elif isinstance(message, Goodbye):
+            self._goodbye(session, link, message)
+        else:
+            self._abort(session, link, message)
+
+    def other_version(self, key: str, version: int) -> None:
+        """The peer with this key speaks another protocol: no join with it can succeed."""
+        for session in self._sessions:
+            for link in session.membership.links.values():
+                if link.key == key and not session.joined_at:
+                    error = session.membership.other_version(link, version)
+                    self._sessions.refuse(session, error)
+                    break
+
+    def engine_event(self, event: Event) -> None:
+        """An event about a session; it may have been closed in the meantime."""
+        match event:
+            case LaneClosed(number):
+                if session := self._sessions.numbered(number):
+                    self._sessions.abandon(session, SessionClosed(LANE_CLOSED))
+            case OperationFailed(number, code=code):
+                session = self._sessions.numbered(number)
+                if session and code != OperationAborted.code:  # else every abort echoes for ever
+                    self._operation_failed(session, event)
+            case SessionBroken(number, rank, code, text):
+                if session := self._sessions.numbered(number):
+                    _severity(session, rank, code)(
+                        "session_broken", session=session, peer=rank, code=code, text=text
+                    )
+                    session.broken = text
+                    self._sessions.part(session, code, f"{session}: {text}")
+            case PathChanged(number, rank, path, state, loss):
+                if session := self._sessions.numbered(number):
+                    tell = log.info if state in GOOD_NEWS else log.warning
+                    tell(state, session=session, peer=rank, path=path, loss=round(loss, 5))
+            case PathMtuChanged():
+                self._mtu_changed(event)
+            case _:
+                log.error("engine_event_unknown", event_kind=type(event).__name__)
+
+    def _mtu_changed(self, news: PathMtuChanged) -> None:
+        session = self._sessions.numbered(news.session)
+        if session is None:
+            return
+        fields = {"session": session, "peer": news.rank, "path": news.path}
+        if not news.mtu:
+            log.warning(
+                "path_mtu_too_small", **fields, least=LEAST_MTU,
+                text="small datagrams arrive and larger ones do not: raise the links' MTU",
+            )  # fmt: skip
+        elif news.mtu < news.before:
+            log.warning("path_mtu_fell", **fields, mtu=news.mtu, before=news.before)
+        else:
+            log.info("path_mtu", **fields, mtu=news.mtu)
+
+    def _operation_failed(self, session: Session, event: OperationFailed) -> None:
+        log.warning(
+            "operation_failed", session=session, stream=event.stream, operation=event.operation,
+            code=event.code, text=event.text,
+        )  # fmt: skip
+        self._sessions.abort(session, event)
+
+    def _hello(self, session: Session, link: Link, hello: PeerHello) -> None:
+        membership = session.membership
+        if membership.rejoined(link, hello) and session.joined_at:
+            self._gone(session, link, f"{link} joined again: its earlier session is over")
+            return
+        try:
+            if not session.joined_at:
+                membership.joining_hello(link, hello)
+        except RanksDisagree as exc:
+            self._sessions.hello(session, link)  # so that the peer can name the disagreement too
+            self._sessions.refuse(session, exc)
+            return
+        if hello.answer and hello.session == link.session:
+            self._sessions.hello(session, link)
+        self._sessions.open_if_complete(session)
+
+    def _goodbye(self, session: Session, link: Link, goodbye: Goodbye) -> None:
+        if session.joined_at:
+            if session.membership.concerns(link, goodbye):
+                self._gone(session, link, goodbye.text)
+            else:
+                self._counters["peer_stale"] += 1
+        elif session.membership.joining_goodbye(link, goodbye):
+            self._sessions.refuse(session, _join_error(link, goodbye))
+
+    def _abort(self, session: Session, link: Link, abort: Abort) -> None:
+        if not session.joined_at or not session.membership.concerns(link, abort):
+            self._counters["peer_stale"] += 1
+            return
+        command = AbortOperation(
+            session.number, abort.stream, abort.operation, link.rank, abort.text
+        )
+        self._engine.send(command)
+
+    def _gone(self, session: Session, link: Link, text: str) -> None:
+        log.info("peer_gone", session=session, peer=link, text=text)  # what it breaks, warns
+        link.step(LinkInput.LEAVE)
+        link.last_words = text
+        self._engine.send(PeerGone(session.number, link.rank, text))
+
+
+def _severity(session: Session, rank: int, code: str) -> Callable[..., Any]:
+    """A peer that said goodbye is the usual end of a job; operations that it fails warn."""
+    if code == ReplicaDivergence.code:
+        return log.error
+    link = session.membership.links.get(rank)
+    return log.info if link and link.state is LinkState.GONE else log.warning
+
+
+def _join_error(link: Link, goodbye: Goodbye) -> DlcpError:
+    """What a peer's goodbye means to a join: its disagreement is ours, anything else its loss."""
+    text = f"{link} left while joining: {goodbye.text}"
+    return RanksDisagree(text) if goodbye.code == RanksDisagree.code else PeerLost(text)

@@ -1,0 +1,114 @@
+"""One session: a local rank of a job, its descriptors and timers."""
+
+import asyncio
+import os
+import socket
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from dlcpd.contract.errors import DlcpError, LocalError
+from dlcpd.daemon.peers.membership import Link, Membership
+from dlcpd.daemon.peers.peers import PeerAddress
+from dlcpd.io.clients.memory import create_arena
+from dlcpd.io.commands import OpenSession
+
+
+class Client(Protocol):
+    """What a session asks of the connection that joined."""
+
+    def joined(self, session: int, arena_bytes: int, descriptors: list[int]) -> None:
+        """All peers are up. The receiver owns the descriptors: arena and lane."""
+
+    def refused(self, error: DlcpError) -> None:
+        """The join failed."""
+
+    def lost(self, error: DlcpError) -> None:
+        """The session ended without the client's doing."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One local rank."""
+
+    number: int
+    membership: Membership
+    client: Client
+    arena_bytes: int
+    timeout: float  # seconds, of the join
+    joined_at: float = 0.0  # loop time; 0 = joining
+    broken: str = ""  # why every further operation fails
+    parted: bool = False  # the peers were told that it ended
+    descriptors: list[int] = field(default_factory=list)  # arena, engine's lane, client's lane
+    timers: dict[str, asyncio.Handle] = field(default_factory=dict)
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """Job and rank: what peers call it."""
+        return self.membership.job, self.membership.rank
+
+    @property
+    def state(self) -> str:
+        """For reports: joining, open or broken."""
+        if self.broken:
+            return "broken"
+        return "open" if self.joined_at else "joining"
+
+    def __str__(self) -> str:
+        job, rank = self.name
+        return f"rank {rank} of job {job!r} on {self.membership.host}"
+
+
+def address_of(link: Link) -> PeerAddress:
+    """Where a link's control is."""
+    return PeerAddress(link.endpoint, link.key)
+
+
+def resources(arena_bytes: int) -> list[int]:
+    """Arena, engine's and client's end of a lane.
+
+    Raises: LocalError; nothing is left open.
+    """
+    arena = create_arena(arena_bytes)
+    try:
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as exc:
+        os.close(arena)
+        raise LocalError(f"no lane for a session: {exc.strerror}") from exc
+    return [arena, *(end.detach() for end in ends)]
+
+
+def cancel_timers(session: Session) -> None:
+    """No hello is repeated and no join times out any more."""
+    for timer in session.timers.values():
+        timer.cancel()
+    session.timers.clear()
+
+
+def close_descriptors(session: Session) -> None:
+    """Close what was not handed on."""
+    for descriptor in session.descriptors:
+        os.close(descriptor)
+    session.descriptors = []
+
+
+def open_command(session: Session) -> OpenSession:
+    """What the engine is told once every link is up."""
+    membership = session.membership
+    return OpenSession(
+        session=session.number,
+        job=membership.job,
+        rank=membership.rank,
+        world_size=membership.agreed["world_size"],
+        arena_bytes=session.arena_bytes,
+        peers=[_for_engine(link) for link in membership.links.values()],
+    )
+
+
+def _for_engine(link: Link) -> dict[str, Any]:
+    return {
+        "rank": link.rank,
+        "host": link.host,
+        "token_in": link.token_in,
+        "token_out": link.token_out,
+        "endpoints": link.endpoints,
+    }

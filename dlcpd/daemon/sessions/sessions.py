@@ -1,0 +1,203 @@
+"""The sessions of this host, from Join until the client leaves; what engine and peers are told."""
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted, TooMany
+from dlcpd.contract.messages import Join
+from dlcpd.daemon import log
+from dlcpd.daemon.clients.join_request import links_of
+from dlcpd.daemon.peers.membership import Link, LinkState, Membership
+from dlcpd.daemon.peers.peers import Peers
+from dlcpd.daemon.sessions.session import (
+    Client,
+    Session,
+    address_of,
+    cancel_timers,
+    close_descriptors,
+    open_command,
+    resources,
+)
+from dlcpd.io.commands import MAX_COMMAND, CloseSession, Command, OperationFailed, pack
+
+RETRY_FIRST: Final = 0.05  # seconds until a hello is repeated; doubled up to RETRY_MAX
+RETRY_MAX: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is the same for every session of this daemon."""
+
+    host: str
+    endpoints: list[list[Any]]  # of the engine, one per path
+    agreed: dict[str, int]  # what hellos compare, without world_size
+    max_sessions: int
+    max_arena_bytes: int
+
+
+class Sessions:
+    """Opens, finds and closes sessions; tells peers and engine."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        terms: Terms,
+        *,
+        peers: Peers,
+        command: Callable[[Command, Sequence[int]], None],
+    ) -> None:
+        self._loop, self._terms, self._peers = loop, terms, peers
+        self._command = command
+        self._by_name: dict[tuple[str, int], Session] = {}
+        self._by_number: dict[int, Session] = {}
+        # Random start: unlike any earlier life's. Counting up: peers know old from new.
+        self._last_number = secrets.randbits(30) << 32
+        self.draining = False
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._by_number.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def named(self, job: str, rank: int) -> Session | None:
+        """The session of a local rank."""
+        return self._by_name.get((job, rank))
+
+    def numbered(self, number: int) -> Session | None:
+        """The session the engine means; None when it has just been closed."""
+        return self._by_number.get(number)
+
+    def join(self, request: Join, client: Client) -> Session:
+        """Begin to join; `client.joined` or `client.refused` follows.
+
+        Raises: LocalError; nothing changed.
+        """
+        self._check(request)
+        links = links_of(request)
+        self._last_number += 1
+        membership = Membership(
+            job=request.job,
+            rank=request.rank,
+            session=self._last_number,
+            host=self._terms.host,
+            endpoints=self._terms.endpoints,
+            agreed={"world_size": request.world_size, **self._terms.agreed},
+            links=links,
+        )
+        session = Session(
+            self._last_number, membership, client, request.arena_bytes, request.timeout
+        )
+        session.descriptors = resources(request.arena_bytes)
+        try:
+            self._peers.admit_all(map(address_of, links.values()))
+        except TooMany:
+            close_descriptors(session)
+            raise
+        self._by_name[session.name] = self._by_number[session.number] = session
+        session.timers["expire"] = self._loop.call_later(request.timeout, self._expire, session)
+        if links:
+            self._retry(session, RETRY_FIRST)
+        else:  # nobody's hello will complete it
+            session.timers["alone"] = self._loop.call_soon(self.open_if_complete, session)
+        return session
+
+    def hello(self, session: Session, link: Link) -> None:
+        """Send our hello to one peer."""
+        self._peers.send(address_of(link), session.membership.hello_to(link))
+
+    def open_if_complete(self, session: Session) -> None:
+        """Hand the session to engine and client once every link is up."""
+        if session.joined_at or not session.membership.complete:
+            return
+        command = open_command(session)
+        if (size := len(pack(command))) > MAX_COMMAND:
+            self.refuse(session, TooMany(f"{size} B of peers' paths: use fewer [network] paths"))
+            return
+        cancel_timers(session)
+        session.joined_at = self._loop.time()
+        arena, engine_lane, client_lane = session.descriptors
+        session.descriptors = []
+        for_client = [os.dup(arena), client_lane]
+        self._command(command, [arena, engine_lane])
+        session.client.joined(session.number, session.arena_bytes, for_client)
+
+    def refuse(self, session: Session, error: DlcpError) -> None:
+        """The join failed: tell peers and client, and forget the session."""
+        log.warning("join_refused", session=session, code=error.code, text=error)
+        self._forget(session, error)
+        session.client.refused(error)
+
+    def leave(self, session: Session, error: DlcpError) -> None:
+        """The client is gone, for whatever reason: close the session everywhere."""
+        if self._by_number.get(session.number) is not session:
+            return
+        if session.joined_at:
+            self._command(CloseSession(session.number, error.code, str(error)), [])
+        self._forget(session, error)
+
+    def abandon(self, session: Session, error: DlcpError) -> None:
+        """This side gives the session up: close it everywhere and tell the client why."""
+        self.leave(session, error)
+        session.client.lost(error)
+
+    def part(self, session: Session, code: str, text: str) -> None:
+        """Tell the peers, once, that no further operation of this rank will succeed."""
+        if session.parted:
+            return
+        session.parted = True
+        for link in session.membership.links.values():
+            if link.state is not LinkState.GONE:
+                goodbye = session.membership.goodbye_to(link, code, text)
+                self._peers.send(address_of(link), goodbye)
+
+    def abort(self, session: Session, failed: OperationFailed) -> None:
+        """Tell the peers that wait for an operation that this rank gave it up."""
+        for link in session.membership.links.values():
+            if link.state is LinkState.UP and link.rank in failed.ranks:
+                message = session.membership.abort_to(link, failed, f"{session}: {failed.text}")
+                self._peers.send(address_of(link), message)
+
+    def _check(self, request: Join) -> None:
+        """Raises: LocalError."""
+        terms = self._terms
+        if self.draining:
+            raise DaemonUnavailable(f"dlcpd on {terms.host} is stopping; join again later")
+        if (request.job, request.rank) in self._by_name:
+            raise NotPermitted(
+                f"rank {request.rank} of job {request.job!r} has a session on {terms.host} "
+                f"already: give each job its own name, or end the process that holds it"
+            )
+        if len(self) >= terms.max_sessions:
+            raise TooMany(
+                f"dlcpd on {terms.host} serves {len(self)} sessions, the most that "
+                f"[daemon] max_sessions allows"
+            )
+        if request.arena_bytes > terms.max_arena_bytes:
+            raise TooMany(
+                f"an arena of {request.arena_bytes} B is more than the {terms.max_arena_bytes} B "
+                f"that [daemon] max_arena_bytes on {terms.host} allows"
+            )
+
+    def _retry(self, session: Session, delay: float) -> None:
+        for link in session.membership.waiting:
+            self.hello(session, link)
+        session.timers["retry"] = self._loop.call_later(
+            delay, self._retry, session, min(2 * delay, RETRY_MAX)
+        )
+
+    def _expire(self, session: Session) -> None:
+        self.refuse(session, session.membership.timed_out(session.timeout))
+
+    def _forget(self, session: Session, error: DlcpError) -> None:
+        """Part from the peers and free what the session holds here."""
+        self.part(session, error.code, f"{session}: {error}")
+        cancel_timers(session)
+        del self._by_name[session.name], self._by_number[session.number]
+        for link in session.membership.links.values():
+            self._peers.dismiss(address_of(link))
+        close_descriptors(session)

@@ -1,0 +1,1 @@
+"""The clients of the engine: their lanes, their memory, and what they submit."""

@@ -1,0 +1,82 @@
+"""The engine's end of a client's lane, and the arena behind it."""
+
+import mmap
+import os
+import socket
+from collections import deque
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+
+from dlcpd.collectives.accounts import Accounts
+from dlcpd.contract.messages import Message
+from dlcpd.core.wire.datagram import Bytes
+from dlcpd.ipc.seqpacket import decode_untrusted, encode, receive_now, send_now
+
+MAX_BACKLOG: Final = 8192  # frames a client may leave unread: two per operation it may have open
+
+
+class Lane:
+    """Non-blocking SOCK_SEQPACKET; a frame is one packet."""
+
+    def __init__(self, session: int, arena: int, arena_bytes: int, lane: int) -> None:
+        """Takes both descriptors over."""
+        self.session = session
+        self.socket = socket.socket(fileno=lane)
+        self.socket.setblocking(False)
+        self.backlog: deque[bytes] = deque()
+        self.released: list[int] = []  # operations the client has yet to hear of
+        self.accounts = Accounts()
+        try:
+            mapped = mmap.mmap(arena, arena_bytes)
+        finally:
+            os.close(arena)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # a kernel without huge pages for shared memory: just slower
+                mapped.madvise(mmap.MADV_HUGEPAGE)
+        self.memory: Bytes = np.frombuffer(mapped, np.uint8)
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def receive(self) -> Message | None:
+        """The next frame; None when none waits.
+
+        Raises: EOFError when the client is gone; BadMessage.
+        """
+        frame = receive_now(self.socket)
+        if frame is None:
+            return None
+        if not frame:
+            raise EOFError
+        return decode_untrusted(frame)
+
+    def take_released(self) -> list[int]:
+        """What `released` held."""
+        released, self.released = self.released, []
+        return released
+
+    def send(self, message: Message) -> bool:
+        """Queue and try; False when the client has left too much unread."""
+        self.backlog.append(encode(message))
+        self.flush()
+        return len(self.backlog) <= MAX_BACKLOG
+
+    def flush(self) -> None:
+        """Send what waits, as far as the client reads."""
+        while self.backlog:
+            try:
+                if not send_now(self.socket, self.backlog[0]):
+                    return
+            except OSError:
+                self.backlog.clear()  # the client is gone; `receive` will say so
+                return
+            self.backlog.popleft()
+
+    def close(self) -> None:
+        """End it. What the client sent and nobody read is read first: unread, it would reset
+        the connection, and the client would not hear why it ends."""
+        while receive_now(self.socket):
+            pass
+        self.socket.close()

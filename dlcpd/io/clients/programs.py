@@ -1,0 +1,135 @@
+"""From what a client asked to the program that does it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from dlcpd.collectives.order import Group
+from dlcpd.contract.errors import BadMessage
+from dlcpd.contract.messages import Submit
+from dlcpd.core.session.session import Session
+from dlcpd.core.transfer.layers import MILLION
+from dlcpd.core.wire.sizes import BASE
+from dlcpd.io.config import EngineConfig
+from dlcpd.numerics.elements import STORAGE
+from dlcpd.schedules import choose
+from dlcpd.schedules.catalog import Place, Task
+from dlcpd.schedules.choose import Choice
+from dlcpd.schedules.errors import UnknownSchedule
+from dlcpd.schedules.model import Program
+
+NOTHING = Program((), frozenset())  # of a message, while its sender is not known
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A choice; `receiving` gives the program of a message once its sender is known."""
+
+    choice: Choice
+    receiving: Callable[[int], Program] | None = None
+
+
+def chosen(ask: Submit, group: Group, session: Session, config: EngineConfig) -> Chosen:
+    """The schedule for an operation of a group.
+
+    Raises: BadMessage, where sizes do not fit each other, or the schedule is none.
+    """
+    place = Place(group.rank, _hosts(group, session), config.chunk_bytes)
+    task = _task(ask, group)
+
+    def receiving(sender: int) -> Program:
+        return choose.choose(replace(task, peer=sender), place).program
+
+    try:
+        choice = choose.choose(task, place, ask.schedule or None)
+    except UnknownSchedule as exc:
+        raise BadMessage(f"operation {ask.operation}: {exc}") from exc
+    if ask.collective == "receive" and ask.peer < 0:
+        return Chosen(replace(choice, program=NOTHING), receiving)
+    return Chosen(choice)
+
+
+def _hosts(group: Group, session: Session) -> tuple[tuple[int, ...], ...]:
+    """Ranks of the group by host, hosts in the order of their first rank."""
+    hosts: dict[str, list[int]] = {}
+    for place, rank in enumerate(group.members):
+        name = session.host if rank == session.rank else session.flows[rank].name
+        hosts.setdefault(name, []).append(place)
+    return tuple(tuple(places) for places in hosts.values())
+
+
+def _task(ask: Submit, group: Group) -> Task:
+    """Raises: BadMessage."""
+    item = STORAGE[ask.dtype].itemsize
+    given, wanted = ask.input_count, ask.output_count
+    what, root = ask.collective, max(ask.peer, 0)
+    counts = _counts(ask, group)
+    wrong = _wrong(ask, group, counts)
+    if wrong:
+        raise BadMessage(f"operation {ask.operation}: {wrong}")
+    to_each, from_each = (tuple(n * item for n in column) for column in counts)
+    own = {
+        "all_gather": from_each, "gather": from_each, "scatter": to_each, "reduce_scatter": to_each,
+    }  # fmt: skip
+    return Task(
+        collective=what,
+        size=(wanted if what == "receive" else given) * item,
+        sizes=own.get(what, ()),
+        root=root,
+        peer=root,
+        lossy=_may_lose(ask, given * item),
+        sends=to_each,
+        receives=from_each,
+    )
+
+
+def _may_lose(ask: Submit, size: int) -> bool:
+    """Whether the policy lets at least one whole segment go missing."""
+    segments = -(-size // BASE)  # the most that any path makes of it: equal on all ranks
+    return round(ask.max_loss * MILLION) * segments >= MILLION
+
+
+def _counts(ask: Submit, group: Group) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Elements for each rank, and from each."""
+    if ask.sizes:
+        to_each, from_each = zip(*((row[0], row[1]) for row in ask.sizes), strict=True)
+        return to_each, from_each
+    world, given, wanted = group.size, ask.input_count, ask.output_count
+    match ask.collective:
+        case "all_gather" | "gather":
+            return (given,) * world, (given,) * world
+        case "scatter" | "reduce_scatter":
+            return (wanted,) * world, (wanted,) * world
+    return (given // world,) * world, (wanted // world,) * world
+
+
+def _wrong(  # a list of refusals
+    ask: Submit, group: Group, counts: tuple[tuple[int, ...], tuple[int, ...]]
+) -> str:
+    """What does not fit: every part of a tensor must lie within it."""
+    to_each, from_each = counts
+    given, wanted, rank = ask.input_count, ask.output_count, group.rank
+    what, at_root = ask.collective, group.rank == ask.peer
+    rooted = what in ("reduce", "broadcast", "gather", "scatter", "send")
+    if rooted and ask.peer < 0:
+        return f"{what} needs the rank of a root or receiver"
+    if what in ("send", "receive") and ask.peer == rank:
+        return f"{what} between rank {rank} and itself"
+    needed = {
+        "all_reduce": (given, given),
+        "broadcast": (given, given),
+        "reduce": (given, given if at_root else 0),
+        "all_gather": (from_each[rank], sum(from_each)),
+        "gather": (from_each[rank], sum(from_each) if at_root else 0),
+        "scatter": (sum(to_each) if at_root else 0, to_each[rank]),
+        "reduce_scatter": (sum(to_each), to_each[rank]),
+        "all_to_all": (sum(to_each), sum(from_each)),
+        "barrier": (0, 0),
+        "send": (given, 0),
+        "receive": (0, wanted),
+    }[what]
+    if (given, wanted) != needed:
+        return (
+            f"{what} of {given} elements in and {wanted} out, where {needed[0]} and {needed[1]} "
+            f"are needed in a group of {group.size}"
+        )
+    return ""

@@ -1,0 +1,167 @@
+"""What a client submits: checked against the arena and the rules, and made into an operation."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Final
+
+from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.execution import Execution
+from dlcpd.collectives.order import Group, Loss, Order
+from dlcpd.collectives.scratch import ScratchPool
+from dlcpd.contract.errors import BadMessage, BadPolicy
+from dlcpd.contract.messages import Submit
+from dlcpd.contract.traffic import traffic_classes
+from dlcpd.core.session.session import Session
+from dlcpd.core.transfer.layers import Layers
+from dlcpd.core.wire.control import MAX_TEXT
+from dlcpd.core.wire.datagram import Bytes
+from dlcpd.io.clients.programs import chosen
+from dlcpd.io.config import EngineConfig
+from dlcpd.numerics.elements import INTEGERS, STORAGE
+from dlcpd.numerics.reduce import supports
+from dlcpd.schedules.choose import Choice
+
+ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
+MAX_RANKS_TEXT: Final = 64  # characters: the words of a READY have 256
+REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
+LOSSY: Final = frozenset({"all_reduce", "reduce_scatter"})  # those that gradients go by
+_BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop ranks, by setting
+
+
+@dataclass(frozen=True, slots=True)
+class Submissions:
+    """Makes the operations of one engine, which share its scratch memory."""
+
+    config: EngineConfig
+    scratch: ScratchPool
+
+    def make(  # noqa: PLR0917  # who asks, for what, and where
+        self, ask: Submit, group: Group, session: Session, arena: Bytes, accounts: Accounts,
+        now: float,
+    ) -> Execution:  # fmt: skip
+        """The operation that `ask` describes; its memory is part of `arena`.
+
+        Raises: BadMessage, BadPolicy.
+        """
+        memory = _memory(ask, arena, "input"), _memory(ask, arena, "output")
+        _check_peers(ask, group)
+        _check_policy(ask)
+        _check_critical(ask, len(memory[0]))
+        _check_layers(ask, len(memory[0]))
+        found = chosen(ask, group, session, self.config)
+        order = self._order(ask, group, found.choice, session, now)
+        program = found.choice.program
+        return Execution(order, program, memory, self.scratch, accounts, found.receiving)
+
+    def _order(
+        self, ask: Submit, group: Group, choice: Choice, session: Session, now: float
+    ) -> Order:
+        config = self.config
+        loss = Loss(
+            ask.max_loss, ask.name if ask.collective in LOSSY else "", ask.fill == "residual",
+            tuple((start, stop) for start, stop in ask.critical),
+            _BASIS.get(config.drop_rank, "magnitude"), config.bounded_loss, ask.scale,
+        )  # fmt: skip
+        return Order(
+            ask.operation, group, _terms(ask, group, choice), _fingerprint(ask, group, choice),
+            now + ask.deadline, ask.dtype, ask.reduce, self._layers(ask), loss, ask.tag,
+            ask.in_place, ask.collective == "send", config.digest_every, seed=session.number,
+        )  # fmt: skip
+
+    def _layers(self, ask: Submit) -> Layers:
+        rows, last = ask.layers, len(traffic_classes()) - 1
+        traffic_class = ask.traffic_class if self.config.layer_priority else last
+        if not self.config.layer_priority:
+            rows = [[start, last, bound] for start, _, bound in rows]
+        return Layers.new(rows, traffic_class, ask.max_loss)
+
+
+def _memory(ask: Submit, arena: Bytes, which: str) -> Bytes:
+    start, count = getattr(ask, which), getattr(ask, f"{which}_count")
+    size = count * STORAGE[ask.dtype].itemsize
+    if start % ALIGNMENT or start + size > len(arena):
+        raise BadMessage(
+            f"operation {ask.operation}: {which} of {size} B at {start} is not in the arena, or "
+            f"not at a multiple of {ALIGNMENT}"
+        )
+    return arena[start : start + size]
+
+
+def _terms(ask: Submit, group: Group, choice: Choice) -> str:
+    """What both ends of a transfer must have submitted, in words."""
+    if ask.collective in ("send", "receive"):
+        return f"message of {ask.dtype}{_among(group)}"
+    what = f"{ask.reduce} of " if ask.collective in REDUCING else ""
+    root = f" root {ask.peer}" if ask.peer >= 0 else ""
+    count = f"[{ask.input_count}]" if ask.collective in ("all_reduce", "reduce") else ""
+    loss = f"max_loss {ask.max_loss:g}, fill {ask.fill}" if ask.max_loss else "exact"
+    words = (
+        f"{ask.collective} {what}{ask.dtype}{count}{root}, {loss}, class {ask.traffic_class}, "
+        f"schedule {choice.name}{_among(group)}"
+    )
+    digests = {"name": ask.name, "critical ranges": ask.critical, "layers": ask.layers}
+    said = words + "".join(f", {k} {_digest(v) % (1 << 32):08x}" for k, v in digests.items() if v)
+    return said[:MAX_TEXT]  # the fingerprint covers what is cut off
+
+
+def _digest(value: object) -> int:
+    """Of what would be too long to say."""
+    return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), "little")
+
+
+def _among(group: Group) -> str:
+    """Its ranks, which each member names for itself; the first of them where they are many."""
+    if not group.number:
+        return ""
+    ranks = ",".join(map(str, group.members))
+    return f", ranks {ranks if len(ranks) <= MAX_RANKS_TEXT else ranks[:MAX_RANKS_TEXT] + '...'}"
+
+
+def _fingerprint(ask: Submit, group: Group, choice: Choice) -> int:
+    """Of what the words leave out: ranks, name, critical ranges, layers, schedule in full."""
+    return _digest((group.members, ask.name, ask.critical, ask.layers, choice.fingerprint))
+
+
+def _check_peers(ask: Submit, group: Group) -> None:
+    if ask.peer >= group.size:
+        raise BadMessage(f"{ask.collective} names rank {ask.peer} of a group of {group.size}")
+    if ask.sizes and len(ask.sizes) != group.size:
+        raise BadMessage(f"{len(ask.sizes)} rows of sizes for a group of {group.size}")
+    if any(amount < 0 for row in ask.sizes for amount in row):
+        raise BadMessage("sizes are counts of elements, not negative")
+
+
+def _check_policy(ask: Submit) -> None:
+    if ask.max_loss and ask.collective not in LOSSY:
+        raise BadPolicy(f"{ask.collective} is always exact: only gradients may lose anything")
+    if ask.max_loss and ask.reduce not in ("sum", "avg"):
+        raise BadPolicy(f"{ask.reduce} cannot lose anything: use an exact policy")
+    if ask.max_loss and not ask.name:
+        raise BadPolicy("a bounded operation needs a name, which keys its residual")
+    if ask.scale != 1.0 and ask.dtype in INTEGERS:
+        raise BadPolicy(f"scale {ask.scale:g}: {ask.dtype} carries no loss scale")
+    if ask.collective in REDUCING and not supports(ask.dtype, ask.reduce):
+        hint = ": use sum and divide" if ask.reduce == "avg" else ""
+        raise BadPolicy(f"{ask.reduce} of {ask.dtype} is not defined{hint}")
+
+
+def _check_critical(ask: Submit, size: int) -> None:
+    end = 0
+    for start, stop in ask.critical:
+        if not end <= start < stop <= size:
+            raise BadMessage(f"critical range {start}..{stop}: sorted, disjoint, within {size} B")
+        end = stop
+
+
+def _check_layers(ask: Submit, size: int) -> None:
+    known, starts = len(traffic_classes()), [row[0] for row in ask.layers]
+    ascending = all(a < b for a, b in pairwise(starts))
+    if starts and not (starts[0] == 0 and ascending and starts[-1] < size):
+        raise BadMessage(f"layers start at {starts[:4]}...: ascending from 0, within {size} B")
+    for _, traffic_class, millionths in [[0, ask.traffic_class, 0], *ask.layers]:
+        if not 0 <= traffic_class < known or not 0 <= millionths <= round(ask.max_loss * 1e6):
+            raise BadMessage(
+                f"layer of class {traffic_class}, bound {millionths} millionths: classes are "
+                f"0..{known - 1}, the bound at most that of the operation ({ask.max_loss:g})"
+            )

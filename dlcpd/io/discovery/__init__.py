@@ -1,0 +1,1 @@
+"""What is asked of the network itself: the routers of a path, and its MTU."""

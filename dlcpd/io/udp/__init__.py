@@ -1,0 +1,1 @@
+"""A UDP socket as batches: sendmmsg and recvmmsg into arrays."""

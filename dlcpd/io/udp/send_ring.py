@@ -1,0 +1,124 @@
+"""The sending half of a UDP socket: messages for sendmmsg, prepared once and pointed at a batch.
+
+A message of the kernel is a burst that GSO cuts into datagrams, or a single datagram. Peers may
+take segments of different sizes; most batches are of the size of the one before, and what
+depends on it is then in place.
+"""
+
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.core.wire.datagram import Bytes, Transmit
+from dlcpd.core.wire.header import HEADER_SIZE
+from dlcpd.io.udp import mmsg
+
+MAX_UDP: Final = 65507  # bytes of payload of one IPv4 UDP message (RFC 768, RFC 791)
+MAX_RUN: Final = 64  # segments per GSO message on every kernel that has it (udp(7))
+MAX_ROWS: Final = 1600  # datagrams of one Transmit; above core's largest batch
+_TOS: Final = 24  # bytes of a control message, its padding included
+_BOTH: Final = 48  # with the one that says how long GSO's datagrams are
+
+
+class SendRing:
+    """`fill`, hand `at` to sendmmsg, `restore`; one batch at a time."""
+
+    def __init__(self, family: int, tos: list[int]) -> None:
+        self._iov = np.zeros((MAX_ROWS, 2, 2), np.uint64)
+        self._iov[:, 0, 1] = HEADER_SIZE
+        self._messages = np.zeros(MAX_ROWS, mmsg.MSGHDR)
+        self._controls = np.zeros((len(tos), _BOTH), np.uint8)
+        self._controls[:, :_TOS] = np.stack([mmsg.tos_control(family, t) for t in tos])
+        self.at = mmsg.address(self._messages.view(np.uint8))
+        self._iov_at = mmsg.address(self._iov)
+        self._headers_in_iov, self._payloads_in_iov = self._iov[:, 0, 0], self._iov[:, 1, 0]
+        self._iov_counts = self._messages["iov_count"]
+        self._controls_at = mmsg.address(self._controls)
+        self._header_offsets = np.arange(MAX_ROWS, dtype=np.uint64) * np.uint64(HEADER_SIZE)
+        self._first_rows = np.zeros(0, np.intp)  # of each message in the batch
+        self._aim = (-1, -1)  # peer and tag that all messages are addressed to
+        self._mixed = False  # whether the batch has several tags
+        self._rows = 0  # of the batch
+        self._shape = (0, False)  # segment size, GSO
+        self.run = 1  # datagrams per message
+
+    def fill(self, batch: Transmit, name: Bytes, *, gso: bool) -> int:
+        """Point the prepared messages at the batch and at socket address `name`; returns how
+        many messages there are."""
+        size, rows = batch.segment_size, len(batch.segments)
+        if self._shape != (size, gso):
+            self._take_shape(size, gso=gso)
+        self._rows = rows
+        payloads = self._payloads_in_iov[:rows]
+        np.add(
+            self._header_offsets[:rows], np.uint64(mmsg.address(batch.headers)),
+            out=self._headers_in_iov[:rows],
+        )  # fmt: skip
+        np.multiply(batch.segments, size, out=payloads, casting="unsafe")
+        payloads += np.uint64(mmsg.address(batch.payload))
+        self._iov[rows - 1, 1, 1] = min(size, len(batch.payload) - int(batch.segments[-1]) * size)
+        return self._into_messages(batch, name)
+
+    def restore(self) -> None:
+        """Undo what only this batch needed."""
+        self._iov[self._rows - 1, 1, 1] = self._shape[0]
+        count, run = len(self._first_rows), self.run
+        if self._mixed:
+            self._cut(self._full_runs[:count], count * run)
+            self._aim = (-1, -1)
+        else:
+            self._iov_counts[count - 1] = 2 * run
+
+    def rows_of(self, messages: int) -> int:
+        """Datagrams of the first so many messages of the batch."""
+        known = self._first_rows
+        return int(known[messages]) if messages < len(known) else self._rows
+
+    def forget_aim(self) -> None:
+        """An address has changed."""
+        self._aim = (-1, -1)
+
+    def _take_shape(self, size: int, *, gso: bool) -> None:
+        """Segments are of `size` bytes from now on, and with GSO many make a message."""
+        width = HEADER_SIZE + size
+        self._shape = (size, gso)
+        self.run = max(min(MAX_UDP // width, MAX_RUN), 1) if gso else 1
+        self._iov[:, 1, 1] = size
+        self._controls[:, _TOS:] = mmsg.segment_control(width)
+        self._messages["control_size"] = _BOTH if gso else _TOS
+        self._full_runs = np.arange(0, MAX_ROWS * self.run, self.run, dtype=np.intp)
+        self._cut(self._full_runs, MAX_ROWS * self.run)
+
+    def _into_messages(self, batch: Transmit, name: Bytes) -> int:
+        """Cut the batch into messages of one tag each; returns how many."""
+        run, tags, rows = self.run, batch.tags, self._rows
+        first_tag = int(tags[0])
+        self._mixed = not (tags == first_tag).all()
+        if self._aim != (batch.peer, first_tag):
+            self._take_aim(batch.peer, name, first_tag)
+        if not self._mixed:
+            count = -(-rows // run)
+            self._first_rows = self._full_runs[:count]
+            self._iov_counts[count - 1] = 2 * (rows - (count - 1) * run)
+            return count
+        stops = [0, *(np.flatnonzero(tags[1:] != tags[:-1]) + 1).tolist(), rows]
+        self._first_rows = np.concatenate([np.arange(a, b, run) for a, b in pairwise(stops)])
+        self._cut(self._first_rows, rows)
+        self._messages["control"][: len(self._first_rows)] = self._controls_at + tags[
+            self._first_rows
+        ] * np.uint64(_BOTH)
+        return len(self._first_rows)
+
+    def _take_aim(self, peer: int, name: Bytes, tag: int) -> None:
+        """All messages carry address and tag of what was sent last: most often it is next, too."""
+        self._aim = peer, tag
+        self._messages["name"], self._messages["name_size"] = mmsg.address(name), len(name)
+        self._messages["control"] = self._controls_at + tag * _BOTH
+
+    def _cut(self, first_rows: NDArray[np.intp], rows: int) -> None:
+        """Let message i begin with row `first_rows[i]`, and the last end before `rows`."""
+        count = len(first_rows)
+        self._messages["iov"][:count] = self._iov_at + first_rows.astype(np.uint64) * 32
+        self._iov_counts[:count] = 2 * np.diff(first_rows, append=rows)

@@ -1,0 +1,335 @@
+"""One UDP socket: one local end of one path. Batches in, batches out.
+
+With GSO the kernel cuts a burst into datagrams, with GRO it joins them again: one
+message carries many datagrams. Without (an old kernel, a device without
+checksum offload, or `offload = false`) a message is one datagram, and sendmmsg still
+batches the system calls.
+"""
+
+import errno
+import socket
+import time
+from collections import Counter, deque
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from dlcpd.contract.errors import AddressUnavailable
+from dlcpd.contract.traffic import DROP_RANKS, traffic_classes
+from dlcpd.core.paths.pieces import LEAST_PIECE, cut
+from dlcpd.core.paths.space import microseconds
+from dlcpd.core.session.flow import STAMPED
+from dlcpd.core.wire.datagram import Bytes, Control, Received, Transmit
+from dlcpd.core.wire.header import HEADER_SIZE, MAX_TAGS, Kind
+from dlcpd.core.wire.header_batch import SENT_AT
+from dlcpd.io.config import EngineConfig
+from dlcpd.io.discovery.icmp import ICMP_ERRORS, RouteProbe
+from dlcpd.io.udp import mmsg
+from dlcpd.io.udp.receive_ring import ReceiveRing
+from dlcpd.io.udp.send_ring import MAX_UDP, SendRing
+
+USUAL: Final = HEADER_SIZE + 1408  # bytes of a datagram in an Ethernet without jumbo frames
+_WITH_GSO: Final = frozenset({errno.EIO, errno.EINVAL, errno.EMSGSIZE})
+_WITHOUT: Final = frozenset({errno.EMSGSIZE})
+_BOTH: Final = ("both", "shuffled")  # settings that show drop ranks by DSCP and by ECN
+MAX_REFUSED: Final = 64  # pending ICMP errors skipped in a row
+TOO_BIG: Final = 8  # times in a row that the kernel says so: not a pending error, but of this one
+USELESS_GRO: Final = 8  # full receive calls in a row without a joined message: 256 datagrams
+
+
+class UdpPath:
+    """Path number `index` of an engine. Non-blocking.
+
+    `counters` gets what was refused or failed here. Raises AddressUnavailable.
+    """
+
+    def __init__(self, index: int, config: EngineConfig, counters: Counter[str]) -> None:
+        self.index = index
+        self.counters = counters
+        host, port = config.paths[index]
+        self.family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.socket = _bound(self.family, host, port)
+        self.address = (host, self.socket.getsockname()[1])
+        self.receive_buffer = _size_buffers(self.socket, config.receive_buffer)
+        mmsg.never_fragment(self.socket)
+        self.gso = config.offload and self._offload(mmsg.UDP_SEGMENT, 0)
+        self.gro = config.offload and self._offload(mmsg.UDP_GRO, 1)
+        self.probe = RouteProbe(self.socket)
+        self.backlog: deque[Transmit] = deque()
+        self.too_big: list[tuple[int, int]] = []  # peer, bytes: what the kernel would not send
+        self._peers: dict[int, tuple[Bytes, tuple[str, int]]] = {}
+        self._pieces = 0  # datagrams that were cut
+        self._limits: dict[int, int] = {}  # by peer: bytes of the largest datagram that passes
+        self._tos = tos_of_tags(config.drop_rank)
+        self._send_ring = SendRing(self.family, self._tos)
+        self._receive_tos()
+        self._ring = ReceiveRing(index, USUAL, gro=self.gro)
+        self.drained = True  # whether the last receive left nothing behind
+        self._loss = config.inject_loss  # thrown away on arrival, as a lossy network would
+        self._rng = np.random.default_rng((config.inject_seed, index))
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def connect(self, peer: int, host: str, port: int) -> None:
+        """Datagrams for flow `peer` go to this address."""
+        self._peers[peer] = (mmsg.pack_address(self.family, host, port), (host, port))
+        self._send_ring.forget_aim()
+
+    def limit(self, peer: int, size: int) -> None:
+        """Datagrams of more than `size` bytes do not pass towards a peer: those that still have
+        to go, of an operation that began before this was known, go in pieces. 0: all do. Until
+        this is called nothing is thought to be too large."""
+        if peer in self._peers:
+            self._limits[peer] = size
+
+    def disconnect(self, peer: int) -> None:
+        """Forget a flow."""
+        self._peers.pop(peer, None)
+        self._limits.pop(peer, None)
+        self.backlog = deque(batch for batch in self.backlog if batch.peer != peer)
+
+    # --- set-up ---------------------------------------------------------------------
+
+    def _offload(self, option: int, value: int) -> bool:
+        try:
+            self.socket.setsockopt(socket.IPPROTO_UDP, option, value)
+        except OSError:
+            return False
+        return True
+
+    def _receive_tos(self) -> None:
+        self.socket.setsockopt(socket.SOL_SOCKET, mmsg.SO_TIMESTAMPNS, 1)
+        if self.family == socket.AF_INET:
+            self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        else:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+
+    def _stop_joining(self) -> None:
+        """GRO joins nothing on this device: give every datagram a message of its own, so that
+        one call takes in as many as the raster has rows."""
+        self.socket.setsockopt(socket.IPPROTO_UDP, mmsg.UDP_GRO, 0)
+        self.gro = False
+        self.counters["gro_useless"] += 1
+        self._ring = ReceiveRing(self.index, USUAL, gro=False)
+
+    # --- out ------------------------------------------------------------------------
+
+    def send(self, batch: Transmit) -> None:
+        """Hand a batch to the kernel; what it does not take now waits in `backlog`."""
+        if self.backlog:
+            self.backlog.append(batch)
+            return
+        sent = self._send(batch)
+        if sent < len(batch.segments):
+            self.backlog.append(_rest(batch, sent))
+
+    def send_backlog(self) -> bool:
+        """Try again; True when nothing waits any more."""
+        while self.backlog:
+            batch = self.backlog.popleft()
+            sent = self._send(batch)
+            if sent < len(batch.segments):
+                self.backlog.appendleft(_rest(batch, sent))
+                return False
+        return True
+
+    def _send(self, batch: Transmit) -> int:
+        """Datagrams the kernel took, or that are lost for good."""
+        stamps = batch.headers[:STAMPED, SENT_AT]
+        stamps[stamps != 0] = microseconds(time.monotonic()) or 1  # earlier batches took a while
+        if HEADER_SIZE + batch.segment_size > self._limits.get(batch.peer, MAX_UDP):
+            return self._send_in_pieces(batch)
+        if not self.gso:
+            return self._send_singly(batch)
+        done, error = self._hand_over(batch, gso=True)
+        if error in (errno.EIO, errno.EINVAL):
+            return done + self._send_without_gso(_rest(batch, done))
+        if error == errno.EMSGSIZE:
+            return done + self._send_too_big(_rest(batch, done))
+        return done
+
+    def _send_singly(self, batch: Transmit) -> int:
+        done, error = self._hand_over(batch, gso=False)
+        if error == errno.EMSGSIZE:
+            return done + self._send_too_big(_rest(batch, done))
+        return done
+
+    def _send_without_gso(self, batch: Transmit) -> int:
+        """The route's device cannot segment: from now on one datagram per message. Unless they
+        are too big: then older kernels say the same."""
+        reported = len(self.too_big)
+        sent = self._send_singly(batch)
+        if len(self.too_big) == reported:
+            self.gso = False
+            self.counters["gso_unavailable"] += 1
+        return sent
+
+    def _send_too_big(self, batch: Transmit) -> int:
+        """The device has become too small for these: tell, and send them all the same."""
+        self.counters["send_EMSGSIZE"] += 1
+        self.too_big.append((batch.peer, HEADER_SIZE + batch.segment_size))
+        self._limits[batch.peer] = 0
+        return self._send_in_pieces(batch)
+
+    def _send_in_pieces(self, batch: Transmit) -> int:
+        """Slow, one system call per piece: it is for the rest of an operation."""
+        size, to = batch.segment_size, self._peers[batch.peer][1]
+        for row, segment in enumerate(batch.segments.tolist()):
+            start = segment * size
+            payload = batch.payload[start : start + size].tobytes()
+            data = batch.headers[row].tobytes() + payload
+            if not self._send_cut(data, int(batch.tags[row]), batch.peer, to):
+                return row
+            self.counters["in_pieces"] += 1
+        return len(batch.segments)
+
+    def _send_cut(self, data: bytes, tag: int, peer: int, to: tuple[str, int]) -> bool:
+        """Send a datagram in pieces that pass; False where the send buffer is full."""
+        self._pieces = (self._pieces + 1) & 0xFFFFFFFF
+        for piece in cut(data, self._pieces, self._limits[peer]):
+            error = self._send_one(piece, tag, to)
+            if error == errno.EAGAIN:
+                return False
+            if error:
+                self._count_error(error)
+        return True
+
+    def _hand_over(self, batch: Transmit, *, gso: bool) -> tuple[int, int]:
+        """Datagrams the kernel took, or that are lost for good; and why it stopped, where
+        another way may do: EMSGSIZE, EIO, EINVAL, or 0."""
+        ring, (name, _) = self._send_ring, self._peers[batch.peer]
+        count = ring.fill(batch, name, gso=gso)
+        may_go_otherwise = _WITH_GSO if gso else _WITHOUT
+        done = refused = why = 0
+        while done < count:
+            try:
+                done += mmsg.send_many(self.fileno(), ring.at, done, count - done)
+                refused = 0
+            except OSError as exc:
+                refused += 1
+                if exc.errno == errno.EAGAIN:
+                    break
+                if exc.errno in ICMP_ERRORS and refused < _patience(exc.errno):
+                    continue  # of an earlier datagram; taking note of it has cleared it
+                if exc.errno in may_go_otherwise:
+                    why = exc.errno
+                    break
+                self._count_error(exc.errno)
+                done += 1  # this message is lost, as on any other network: ENOBUFS, too, says that
+                # a queue of this host dropped it, and not that it should be tried again
+        ring.restore()
+        return ring.rows_of(done), why
+
+    def send_control(self, control: Control) -> None:
+        """One control datagram; a full send buffer loses it, its timer repeats it."""
+        peer = self._peers.get(control.peer)
+        if peer is None:
+            return
+        is_probe = control.data[1] == Kind.PROBE
+        limit = max(self._limits.get(control.peer, MAX_UDP), LEAST_PIECE)
+        if len(control.data) > limit and not is_probe:
+            self._send_cut(control.data, control.tag, control.peer, peer[1])
+        elif error := self._send_one(control.data, control.tag, peer[1]):
+            self._count_error(error)
+            if error == errno.EMSGSIZE:
+                self.too_big.append((control.peer, len(control.data)))
+
+    def _send_one(self, data: bytes, tag: int, to: tuple[str, int]) -> int:
+        """Send one datagram; the error number where the kernel does not take it, or 0."""
+        byte = self._tos[tag].to_bytes(4, "little")
+        tos = [(socket.IPPROTO_IP, socket.IP_TOS, byte)]
+        if self.family == socket.AF_INET6:
+            tos = [(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, byte)]
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                self.socket.sendmsg([data], tos, mmsg.MSG_DONTWAIT, to)
+            except OSError as exc:
+                if exc.errno in ICMP_ERRORS and attempt < _patience(exc.errno):
+                    continue  # of an earlier datagram, and not about this one
+                return exc.errno or errno.EIO
+            return 0
+
+    def _count_error(self, error: int | None) -> None:
+        self.counters[f"send_{errno.errorcode.get(error or 0, 'error')}"] += 1
+
+    # --- in -------------------------------------------------------------------------
+
+    def receive(self) -> list[Received]:
+        """What waits, up to a raster of it, by length of its datagrams; nothing when nothing does.
+
+        The batches point into this object's buffer: use them before the next call.
+        """
+        batches, self.drained = self._receive()
+        if self.drained and self.gro and self._ring.full_calls >= USELESS_GRO:
+            self._stop_joining()
+        return [self._lose(batch) for batch in batches] if self._loss else batches
+
+    def _receive(self) -> tuple[list[Received], bool]:
+        try:
+            return self._ring.receive(self.fileno())
+        except OSError as exc:
+            if exc.errno not in ICMP_ERRORS:
+                raise
+            return [], False  # of a datagram we sent; what waits behind it wakes us again
+
+    def _lose(self, batch: Received) -> Received:
+        keep = self._rng.random(len(batch.index)) >= self._loss
+        kept = [d for d in batch.strays if self._rng.random() >= self._loss]
+        lost = len(batch.index) - int(keep.sum()) + len(batch.strays) - len(kept)
+        self.counters["injected_loss"] += lost
+        return replace(batch, index=batch.index[keep], lengths=batch.lengths[keep], strays=kept)
+
+
+def _patience(error: int | None) -> int:
+    return TOO_BIG if error == errno.EMSGSIZE else MAX_REFUSED
+
+
+def tos_of_tags(drop_rank: str = "both") -> list[int]:
+    """The TOS byte of each tag: DSCP and ECN of its class and drop rank, as far as
+    `drop_rank` (a setting of [network]) lets them show it.
+
+    A tag that the table lacks is sent as its class's last drop rank, or as the last class.
+    """
+    by_dscp, by_ecn = drop_rank in ("dscp", *_BOTH), drop_rank in ("ecn", *_BOTH)
+    classes = list(traffic_classes().values())
+    rows = [classes[min(tag // DROP_RANKS, len(classes) - 1)] for tag in range(MAX_TAGS)]
+    ranks = [min(tag % DROP_RANKS, len(row.dscp) - 1) for tag, row in enumerate(rows)]
+    return [
+        row.dscp[d * by_dscp] << 2 | row.ecn[d * by_ecn] for row, d in zip(rows, ranks, strict=True)
+    ]
+
+
+def _rest(batch: Transmit, sent: int) -> Transmit:
+    return replace(
+        batch, headers=batch.headers[sent:], segments=batch.segments[sent:], tags=batch.tags[sent:]
+    )
+
+
+def _bound(family: int, host: str, port: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        sock.bind((host, port))
+    except OSError as exc:
+        sock.close()
+        raise AddressUnavailable(
+            f"cannot bind UDP {host} port {port}: {exc.strerror}; give [network] paths an "
+            f"address of this host and a free port (0 = any)"
+        ) from exc
+    return sock
+
+
+def _size_buffers(sock: socket.socket, wanted: int) -> int:
+    """Ask for buffers, past the sysctl limit where we may; returns the receive bytes granted."""
+    for force, plain in (
+        (mmsg.SO_RCVBUFFORCE, socket.SO_RCVBUF),
+        (mmsg.SO_SNDBUFFORCE, socket.SO_SNDBUF),
+    ):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, force, wanted)
+        except PermissionError:
+            sock.setsockopt(socket.SOL_SOCKET, plain, wanted)
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # the kernel doubles it

@@ -1,0 +1,116 @@
+"""Messages as packets of a SOCK_SEQPACKET UNIX socket, and the descriptors beside them.
+
+A packet is one msgpack value, and goes or comes whole: there is no partial state to keep.
+Plain calls of the socket: neither asyncio's nor uvloop's streams know SEQPACKET or descriptors.
+"""
+
+import array
+import os
+import socket
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgpack
+
+from dlcpd.contract.errors import BadMessage
+from dlcpd.contract.messages import MAX_FRAME, Message, from_frame_untrusted, to_frame
+
+MAX_DESCRIPTORS: Final = 2  # arena and lane; more in one packet is no message of ours
+_ANCILLARY: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+_NOW: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # int: enums are slow to combine
+
+
+def encode(message: Message) -> bytes:
+    """The packet of an IPC message."""
+    packed: bytes = msgpack.packb(to_frame(message))
+    return packed
+
+
+def decode_untrusted(data: bytes | memoryview) -> Message:
+    """The IPC message in a packet.
+
+    Raises: BadMessage, and nothing else, for any bytes.
+    """
+    if len(data) > MAX_FRAME:
+        raise BadMessage(f"a frame has at most {MAX_FRAME} B")
+    return from_frame_untrusted(unpack_untrusted(data))
+
+
+def unpack_untrusted(data: bytes | memoryview) -> Any:
+    """The msgpack value in `data`.
+
+    Raises: BadMessage, and nothing else, for any bytes.
+    """
+    try:
+        return msgpack.unpackb(data)
+    except (ValueError, msgpack.UnpackException) as exc:  # both roots of msgpack's own errors
+        raise BadMessage(f"{len(data)} B are no msgpack value: {type(exc).__name__}") from exc
+
+
+def send_now(sock: socket.socket, data: bytes, descriptors: Iterable[int] = ()) -> bool:
+    """Send one packet without waiting. False: the buffer is full and nothing was sent.
+
+    Raises: OSError when the other end is gone or the packet is too large.
+    """
+    rights = array.array("i", descriptors)
+    try:
+        if rights:
+            sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], _NOW)
+        else:
+            sock.send(data, _NOW)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def receive_now(sock: socket.socket, limit: int = MAX_FRAME) -> bytes | None:
+    """The next packet; None when there is none yet, empty when the other end is gone.
+
+    A longer packet comes back cut to `limit` + 1 bytes, so its length tells.
+    Descriptors beside it are closed by the kernel: none are asked for.
+    """
+    try:
+        return sock.recv(limit + 1, _NOW)
+    except BlockingIOError:
+        return None
+    except ConnectionError:
+        return b""
+
+
+def receive(sock: socket.socket, limit: int = MAX_FRAME) -> tuple[bytes, list[int]]:
+    """The next packet with up to MAX_DESCRIPTORS descriptors, which the caller closes.
+
+    Waits for as long as the socket's timeout says. Empty when the other end is gone.
+    Raises: TimeoutError; BlockingIOError from a socket that does not block.
+    """
+    try:
+        data, ancillary, _, _ = sock.recvmsg(limit + 1, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionError:
+        return b"", []
+    rights = array.array("i")
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            rights.frombytes(content[: len(content) - len(content) % rights.itemsize])
+    return data, list(rights)
+
+
+def receive_message(sock: socket.socket) -> tuple[Message | None, list[int]]:
+    """Like `receive`, decoded; None when the other end is gone.
+
+    Raises: as `receive`; BadMessage, descriptors are then closed.
+    """
+    data, descriptors = receive(sock)
+    if not data:
+        close_all(descriptors)
+        return None, []
+    try:
+        return decode_untrusted(data), descriptors
+    except BadMessage:
+        close_all(descriptors)
+        raise
+
+
+def close_all(descriptors: Iterable[int]) -> None:
+    """Close each."""
+    for descriptor in descriptors:
+        os.close(descriptor)

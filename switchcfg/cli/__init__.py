@@ -1,0 +1,1 @@
+"""The command `switchcfg`, and how changes reach devices step by step."""

@@ -1,0 +1,165 @@
+"""The command line of `switchcfg`: what may be said. What is done about it: main.py."""
+
+import argparse
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from switchcfg.cli import records
+from switchcfg.cli.workflow import REVERT_AFTER
+from switchcfg.intent.table import bits_per_second
+
+WRONG_USAGE: Final = 1  # an error like others: 2 says that something is to be changed
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but for its exit code; and half an option is none, such as --rec."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(WRONG_USAGE, f"{self.prog}: error: {message}\n")
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Its options name the command as `command`."""
+    made = _Parser(prog="switchcfg", description=description)
+    made.add_argument("--version", action="version", version=f"switchcfg {version('dlcpd')}")
+    commands = made.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    _add_planning(commands)
+    _add_changing(commands)
+    _add_asking(commands)
+    return made
+
+
+def _add_planning(commands: Any) -> None:
+    made = commands.add_parser("render", help="what devices shall be, in their own language")
+    _common(made)
+    made.add_argument("--out", type=Path, metavar="DIR", help="a file per device, not stdout")
+    made = commands.add_parser("plan", help="what devices would be told")
+    _common(made)
+    made.add_argument(
+        "--present", type=Path, metavar="PATH",
+        help="what the device says of itself, instead of asking it: a file, or a folder with a "
+        "file DEVICE.* for each",
+    )  # fmt: skip
+    made.add_argument("--remove", action="store_true", help="take away all that switchcfg made")
+    made.add_argument("--out", type=Path, metavar="DIR", help="save DEVICE.plan.json here")
+    made.add_argument(
+        "--yang", type=Path, metavar="DIR",
+        help="check SONiC switches against the YANG models in this folder too, such as a "
+        "switch's own /usr/local/yang-models",
+    )  # fmt: skip
+    _add_reaching(made)
+    made = commands.add_parser("show", help="a saved plan, and what the device would be told")
+    made.add_argument("file", type=Path, metavar="PLAN")
+
+
+def _add_changing(commands: Any) -> None:
+    made = commands.add_parser("apply", help="bring devices to what saved plans want")
+    made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
+    made.add_argument("plans", type=Path, nargs="+", metavar="PLAN", help="files, or folders")
+    made.add_argument("--pending", action="store_true", help="leave it to `confirm` or to time")
+    _add_save(made)
+    _add_traffic(
+        made,
+        "before a change is kept, ask the network too: two hosts by their SSH names, and the "
+        "second one's IPv4 address on the fabric",
+    )
+    _add_reverting(made)
+    made = commands.add_parser("rollback", help="take back what was last applied from here")
+    made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
+    made.add_argument("--device", action="append", metavar="NAME", required=True)
+    _add_save(made)
+    _add_reverting(made)
+    for name, text in (
+        ("confirm", "keep what is pending"),
+        ("abort", "revert what is pending, now"),
+    ):
+        made = commands.add_parser(name, help=text)
+        _common(made)
+        _add_records(made)
+        if name == "confirm":
+            _add_save(made)
+        _add_reaching(made)
+
+
+def _add_reverting(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--revert-after", type=_seconds, default=REVERT_AFTER, metavar="S",
+        help="seconds until a device reverts what was not confirmed (%(default)s)",
+    )  # fmt: skip
+    _add_records(made)
+    _add_reaching(made)
+
+
+def _add_save(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--save", action="store_true",
+        help="then have the device save all that it runs, so that a restart keeps it",
+    )  # fmt: skip
+
+
+def _add_records(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--records", type=Path, default=records.default_folder(), metavar="DIR",
+        help="where what was applied is kept (%(default)s)",
+    )  # fmt: skip
+
+
+def _add_asking(commands: Any) -> None:
+    for name, text in (
+        ("verify", "are devices as the intent wants them?"),
+        ("drift", "are devices as they were last applied from here?"),
+        ("doctor", "can devices be configured?"),
+    ):
+        made = commands.add_parser(name, help=text)
+        _common(made)
+        _add_records(made)
+        _add_reaching(made)
+        made.set_defaults(remove=False, yang=None)
+        if name == "verify":
+            _add_traffic(
+                made,
+                "ask the network and not the devices: two hosts by their SSH names, and the "
+                "second one's IPv4 address on the fabric",
+            )
+
+
+def _add_traffic(made: argparse.ArgumentParser, text: str) -> None:
+    made.add_argument("--traffic", nargs=3, metavar=("SENDER", "RECEIVER", "ADDRESS"), help=text)
+    made.add_argument(
+        "--load", type=_rate, default=0, metavar="RATE",
+        help="with --traffic: also overload the way, with more than it carries",
+    )  # fmt: skip
+
+
+def _rate(text: str) -> int:
+    try:
+        return bits_per_second(text)
+    except ValueError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from None
+
+
+def _seconds(text: str) -> int:
+    if not text.isdecimal() or not 5 <= int(text) <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r}: need 5..86400 seconds")
+    return int(text)
+
+
+def _common(made: argparse.ArgumentParser) -> None:
+    made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
+    made.add_argument(
+        "--device", action="append", metavar="NAME", help="only this one; may be repeated"
+    )
+
+
+def _add_reaching(made: argparse.ArgumentParser) -> None:
+    """How devices are reached, and how what became of it is told."""
+    made.add_argument("--ssh-config", type=Path, metavar="FILE", help="instead of ~/.ssh/config")
+    made.add_argument("--at-once", type=int, default=8, metavar="N", choices=range(1, 257),
+                      help="devices of one side at a time (%(default)s)")  # fmt: skip
+    made.add_argument("--json", action="store_true", help="print JSON")

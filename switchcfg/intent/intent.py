@@ -1,0 +1,243 @@
+"""What the network is to do, in words of no vendor: one TOML file, checked as a whole. Pure."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from switchcfg.errors import BadIntent
+from switchcfg.intent.classes import (
+    MAX_CLASSES,
+    MAX_DSCP,
+    TrafficClass,
+    read_classes,
+    shared_classes,
+)
+from switchcfg.intent.port_names import PORT_PATTERNS, expand
+from switchcfg.intent.table import Source, Table
+from switchcfg.intent.toml_lines import lines_of
+
+SCHEMA: Final = 1  # of the file; a change that breaks old files counts up
+QUEUES: Final = 8  # of a port: what every platform here has
+MAX_TEXT: Final = 1 << 20  # characters of a file: a fabric of some thousand switches
+MAX_DEVICES: Final = 4096
+MAX_RATE: Final = 1_600 * 10**9  # bit/s
+MIN_BUFFER, MAX_BUFFER = 1 << 14, 1 << 28  # bytes of a port: ten packets; more than chips have
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # RFC 1123, and '_'
+PREFIX: Final = re.compile(r"[A-Z][A-Z0-9]{1,11}")  # objects' names: SONiC allows 32 characters
+GROUP: Final = re.compile(r"[A-Z][A-Z0-9]{0,7}")
+NAME_OF_PORT: Final = re.compile(r"[A-Za-z][A-Za-z0-9/:._\[\]-]{0,63}")  # or a range of them
+ADDRESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}")  # a name, IPv4, or IPv6
+
+SPRAY: Final = ("hash", "packet", "keep")
+# Where a drop rank begins to be dropped and is dropped wholly, as parts of its queue: the
+# protected one when the queue is full, the others so early that it never is.
+CURVES: Final = ((1.0, 1.0), (0.5, 0.8), (0.2, 0.5))
+MARK: Final = (0.2, 0.5)  # likewise ECN: with the last drop rank, which sends Not-ECT
+
+
+@dataclass(frozen=True, slots=True)
+class Queueing:
+    """How ports treat what waits."""
+
+    buffer: int  # bytes of a port, for all classes together
+    rest: str  # class that takes every DSCP that no class names
+    curves: tuple[tuple[float, float], ...]  # [drop rank] = (begin, certain)
+    mark: tuple[float, float] | None  # None: no ECN
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What is somebody else's."""
+
+    dscp: Mapping[int, int]  # DSCP -> queue that it goes to today and shall go to
+    queues: tuple[int, ...]  # that no class may use, those of `dscp` included
+    ports: tuple[str, ...]  # that no device entry may name
+
+
+@dataclass(frozen=True, slots=True)
+class PortGroup:
+    """Ports of one device that are configured alike."""
+
+    name: str  # "" = the device's first; part of the names of what it needs on the device
+    ports: tuple[str, ...]
+    rate: int  # bit/s
+    buffer: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One switch."""
+
+    name: str
+    platform: str
+    address: str  # where its management answers; "" = its name
+    side: str  # of the ECMP groups: devices of two sides are never changed at one time
+    groups: tuple[PortGroup, ...]
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """All of them, in the file's order."""
+        return tuple(port for group in self.groups for port in group.ports)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """The whole file."""
+
+    fabric: str
+    prefix: str  # of the name of everything that switchcfg makes
+    spray: str  # "hash": ECMP over layer 4; "packet": per packet where it can; "keep": untouched
+    classes: tuple[TrafficClass, ...]  # by rank
+    queueing: Queueing
+    keep: Keep
+    devices: tuple[Device, ...]
+
+    def device(self, name: str) -> Device:
+        """Raises: BadIntent, with the names that there are."""
+        for each in self.devices:
+            if each.name == name:
+                return each
+        known = ", ".join(each.name for each in self.devices)
+        raise BadIntent(f"no device {name!r} in this intent (known: {known})")
+
+
+def parse(text: str, name: str) -> Intent:
+    """Read an intent; `name` is the file's, for errors.
+
+    Raises: BadIntent naming file, line and field.
+    """
+    if len(text) > MAX_TEXT:
+        raise BadIntent(f"{name}: {len(text)} characters, at most {MAX_TEXT}")
+    try:
+        values = tomllib.loads(text)
+    except ValueError as exc:  # TOMLDecodeError says line and column itself
+        raise BadIntent(f"{name}: {exc}") from exc
+    except RecursionError as exc:
+        raise BadIntent(f"{name}: nested too deeply") from exc
+    return _intent(Table(values, (), Source(name, lines_of(text))))
+
+
+def _intent(root: Table) -> Intent:
+    if root.integer("schema", 0, 1 << 16) != SCHEMA:
+        raise root.error("schema", f"this switchcfg reads schema {SCHEMA}")
+    fabric = root.table("fabric")
+    name = fabric.text("name", NAME, "name (letters, digits, '.', '_', '-'; at most 63)")
+    prefix = fabric.text("prefix", PREFIX, "prefix (2 to 12 capitals and digits)", "DLCP")
+    spray = fabric.one_of("spray", SPRAY, "hash")
+    fabric.done()
+    classes = read_classes(root.table("classes")) if root.has("classes") else shared_classes()
+    keep = _keep(root.table("keep"), classes)
+    queueing = _queueing(root.table("queues"), classes)
+    devices = tuple(_device(row, queueing.buffer, keep) for row in root.tables("device"))
+    _refuse_bad_count(root, devices)
+    root.done()
+    return Intent(name, prefix, spray, classes, queueing, keep, devices)
+
+
+def _queueing(table: Table, classes: tuple[TrafficClass, ...]) -> Queueing:
+    curves = table.ramps("drop", CURVES)
+    ranks = max(len(each.dscp) for each in classes)
+    if len(curves) < ranks:
+        raise table.error("drop", f"{len(curves)} curves, and {ranks} drop ranks among the classes")
+    ecn = table.flag("ecn", True)
+    mark = table.ramp("mark", MARK)
+    if not ecn and "mark" in table.values:
+        raise table.error("mark", "has no use with ecn = false")
+    found = Queueing(
+        table.size("buffer", MIN_BUFFER, MAX_BUFFER, 1 << 19),
+        table.one_of("rest", [each.name for each in classes], classes[-1].name),
+        curves[:ranks],
+        mark if ecn else None,
+    )
+    table.done()
+    return found
+
+
+def _keep(table: Table, classes: tuple[TrafficClass, ...]) -> Keep:
+    rows = table.table("dscp")
+    ours = {dscp: each.name for each in classes for dscp in each.dscp}
+    dscp: dict[int, int] = {}
+    for key in rows.values:
+        if not re.fullmatch(r"0|[1-9][0-9]?", key) or int(key) > MAX_DSCP:
+            raise rows.error(key, f"a DSCP is 0..{MAX_DSCP}, without leading zeros")
+        if int(key) in ours:
+            raise rows.error(
+                key, f"class {ours[int(key)]!r} sends it: give that another under [classes]"
+            )
+        dscp[int(key)] = rows.integer(key, 0, QUEUES - 1)
+    queues = table.integers("queues", 0, QUEUES - 1, ())
+    kept = tuple(sorted({*queues, *dscp.values()}))
+    found = Keep(dscp, kept, _ports(table, "ports", ()))
+    table.done()
+    return found
+
+
+def _device(table: Table, buffer: int, keep: Keep) -> Device:
+    name = table.text("name", NAME, "name (letters, digits, '.', '_', '-'; at most 63)")
+    platform = table.one_of("platform", tuple(PORT_PATTERNS))
+    address = table.text("address", ADDRESS, "host name or address", "")
+    side = table.text("side", NAME, "name of a side", "")
+    groups = tuple(_group(row, platform, buffer) for row in table.tables("ports"))
+    table.done()
+    if not groups:
+        raise table.error(None, "needs [[device.ports]]: names and rate")
+    found = Device(name, platform, address, side, groups)
+    _refuse_bad_ports(table, found, keep)
+    return found
+
+
+def _group(table: Table, platform: str, buffer: int) -> PortGroup:
+    shape, example = PORT_PATTERNS[platform]
+    ports = _ports(table, "names")
+    for port in ports:
+        if not shape.fullmatch(port):
+            raise table.error("names", f"{port!r} is no port of {platform} (one is {example})")
+    found = PortGroup(
+        table.text("group", GROUP, "group (up to 8 capitals and digits)", ""),
+        ports,
+        table.rate("rate", 10**6, MAX_RATE),
+        table.size("buffer", MIN_BUFFER, MAX_BUFFER, buffer),
+    )
+    table.done()
+    return found
+
+
+def _ports(table: Table, key: str, *default: tuple[str, ...]) -> tuple[str, ...]:
+    """Names and ranges of ports, one by one."""
+    out: list[str] = []
+    for text in table.texts(key, NAME_OF_PORT, "name of a port", *default):
+        try:
+            out += expand(text)
+        except ValueError as exc:
+            raise table.error(key, str(exc)) from None
+    return tuple(out)
+
+
+def _refuse_bad_ports(table: Table, device: Device, keep: Keep) -> None:
+    groups = [group.name for group in device.groups]
+    if len(set(groups)) != len(groups):
+        raise table.error("ports", "two port groups of one name: give each its own `group`")
+    if not device.ports:
+        raise table.error("ports", "no port is named")
+    seen: set[str] = set()
+    for port in device.ports:
+        if port in seen:
+            raise table.error("ports", f"{port} stands there twice")
+        if port in keep.ports:
+            raise table.error("ports", f"{port} is to be kept as it is ([keep] ports)")
+        seen.add(port)
+
+
+def _refuse_bad_count(root: Table, devices: tuple[Device, ...]) -> None:
+    if not 1 <= len(devices) <= MAX_DEVICES:
+        raise root.error("device", f"{len(devices)} devices, need 1..{MAX_DEVICES} ([[device]])")
+    seen: set[str] = set()
+    for position, each in enumerate(devices):
+        if each.name in seen:
+            raise root.source.error(("device", position, "name"), f"{each.name!r} is there twice")
+        seen.add(each.name)
+
+
+assert MAX_CLASSES <= QUEUES  # noqa: S101  # every class can have a queue where none is kept

@@ -1,0 +1,201 @@
+"""Reads one TOML table key by key. Every error names file, line and field; an unread key is one."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from switchcfg.errors import BadIntent
+from switchcfg.intent.toml_lines import Path, line_at
+
+_REQUIRED: Final = object()
+_SIZES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SIZE: Final = re.compile(r"(\d{1,12})(?:([KMG])(?:iB)?)?", re.IGNORECASE)
+_RATES: Final = {"k": 10**3, "m": 10**6, "g": 10**9}
+_RATE: Final = re.compile(r"(\d{1,6})([kmg])bit", re.IGNORECASE)
+SHOWN: Final = 40  # characters of a wrong value that an error repeats
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a document came from."""
+
+    name: str  # as the user wrote it
+    lines: Mapping[Path, int]
+
+    def error(self, path: Path, why: str) -> BadIntent:
+        """`FILE:LINE: FIELD: WHY`."""
+        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+        return BadIntent(f"{self.name}:{line_at(self.lines, path)}: {where.lstrip('.')}: {why}")
+
+
+def bits_per_second(value: Any) -> int:
+    """Of "25Gbit". Raises: ValueError."""
+    found = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if not found:
+        raise ValueError(f'{_show(value)} is no rate; write "25Gbit" or "800Mbit"')
+    return int(found[1]) * _RATES[found[2].lower()]
+
+
+@dataclass(slots=True)
+class Table:
+    """Values with their path. Each method reads one key; call `done` last."""
+
+    values: Mapping[str, Any]
+    path: Path
+    source: Source
+    _read: set[str] = field(default_factory=set)
+
+    def error(self, key: str | int | None, why: str) -> BadIntent:
+        """About one key, or about the whole table."""
+        return self.source.error(self.path if key is None else (*self.path, key), why)
+
+    def done(self) -> None:
+        """Raises: BadIntent for a key that nobody asked for."""
+        for key in self.values:
+            if key not in self._read:
+                near = difflib.get_close_matches(key, self._read, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise self.error(key, f"no such key{hint} (known: {', '.join(sorted(self._read))})")
+
+    def has(self, key: str) -> bool:
+        self._read.add(key)
+        return key in self.values
+
+    def text(self, key: str, shape: re.Pattern[str], what: str, default: Any = _REQUIRED) -> str:
+        """A string that matches `shape` wholly; `what` tells the user what that is."""
+        return str(self._checked(key, default, lambda value: _text(value, shape, what)))
+
+    def one_of(self, key: str, choices: Sequence[str], default: Any = _REQUIRED) -> str:
+        def read(value: Any) -> Any:
+            if value not in choices:
+                raise ValueError(f"{_show(value)} is none of {', '.join(choices)}")
+            return value
+
+        return str(self._checked(key, default, read))
+
+    def flag(self, key: str, default: bool) -> bool:
+        def read(value: Any) -> bool:
+            if not isinstance(value, bool):
+                raise ValueError(f"{_show(value)} is neither true nor false")
+            return value
+
+        return bool(self._checked(key, default, read))
+
+    def integer(self, key: str, low: int, high: int, default: Any = _REQUIRED) -> int:
+        return int(self._checked(key, default, lambda value: _integer(value, low, high)))
+
+    def integers(self, key: str, low: int, high: int, default: Any = _REQUIRED) -> tuple[int, ...]:
+        def read(value: Any) -> tuple[int, ...]:
+            found = tuple(_integer(each, low, high) for each in _list(value))
+            if len(set(found)) != len(found):
+                raise ValueError("an entry stands there twice")
+            return found
+
+        return tuple(self._checked(key, default, read))
+
+    def texts(
+        self, key: str, shape: re.Pattern[str], what: str, default: Any = _REQUIRED
+    ) -> tuple[str, ...]:
+        def read(value: Any) -> tuple[str, ...]:
+            return tuple(_text(each, shape, what) for each in _list(value))
+
+        return tuple(self._checked(key, default, read))
+
+    def fraction(self, key: str, default: Any = _REQUIRED) -> float:
+        return float(self._checked(key, default, _fraction))
+
+    def ramp(self, key: str, default: Any = _REQUIRED) -> tuple[float, float]:
+        """[begin, certain], both 0..1, begin not above certain."""
+        begin, certain = self._checked(key, default, _ramp)
+        return begin, certain
+
+    def ramps(self, key: str, default: Any = _REQUIRED) -> tuple[tuple[float, float], ...]:
+        return tuple(self._checked(key, default, lambda v: tuple(_ramp(each) for each in _list(v))))
+
+    def size(self, key: str, low: int, high: int, default: Any = _REQUIRED) -> int:
+        """Bytes: a number, or "256KiB"; units are powers of 1024."""
+
+        def read(value: Any) -> int:
+            if isinstance(value, str) and (found := _SIZE.fullmatch(value.strip())):
+                value = int(found[1]) * _SIZES[(found[2] or "").upper()]
+            if type(value) is not int:
+                raise ValueError(f'{_show(value)} is no size; write 65536 or "64KiB"')
+            return _integer(value, low, high)
+
+        return int(self._checked(key, default, read))
+
+    def rate(self, key: str, low: int, high: int, default: Any = _REQUIRED) -> int:
+        """Bit/s: "100Gbit"; units are powers of 1000."""
+
+        def read(value: Any) -> int:
+            return _integer(bits_per_second(value), low, high)
+
+        return int(self._checked(key, default, read))
+
+    def table(self, key: str) -> "Table":
+        """A table inside this one; an empty one where it is absent."""
+        value = self.values.get(key, {})
+        self._read.add(key)
+        if not isinstance(value, dict):
+            raise self.error(key, f"{_show(value)} is no table")
+        return Table(value, (*self.path, key), self.source)
+
+    def tables(self, key: str) -> Iterator["Table"]:
+        """The elements of an array of tables."""
+        rows = self.values.get(key, [])
+        self._read.add(key)
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise self.error(key, f"write [[{key}]] before each of them")
+        for position, row in enumerate(rows):
+            yield Table(row, (*self.path, key, position), self.source)
+
+    def _checked(self, key: str, default: Any, read: Any) -> Any:
+        self._read.add(key)
+        if key not in self.values:
+            if default is _REQUIRED:
+                raise self.error(None, f"needs {key!r}")
+            return default
+        try:
+            return read(self.values[key])
+        except ValueError as exc:
+            raise self.error(key, str(exc)) from None
+
+
+def _show(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN else shown[:SHOWN] + "..."
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{_show(value)} is no list")
+    return value
+
+
+def _text(value: Any, shape: re.Pattern[str], what: str) -> str:
+    if not isinstance(value, str) or not shape.fullmatch(value):
+        raise ValueError(f"{_show(value)} is no {what}")
+    return value
+
+
+def _integer(value: Any, low: int, high: int) -> int:
+    if type(value) is not int:  # isinstance would let true pass for 1
+        raise ValueError(f"{_show(value)} is no whole number")
+    if not low <= value <= high:
+        raise ValueError(f"{value} is outside {low}..{high}")
+    return value
+
+
+def _fraction(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= 1:  # false for NaN
+        raise ValueError(f"{_show(value)} is no fraction 0..1")
+    return float(value)
+
+
+def _ramp(value: Any) -> tuple[float, float]:
+    parts = [_fraction(each) for each in _list(value)]
+    if len(parts) != 2 or parts[0] > parts[1]:
+        raise ValueError(f"{_show(value)} is no pair [begin, certain] with begin <= certain")
+    return parts[0], parts[1]

@@ -1,0 +1,1 @@
+"""From an intent and the state of a device to what the device is told."""

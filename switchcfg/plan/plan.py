@@ -1,0 +1,148 @@
+"""A plan: what one device will be told, and why, bound to what the device was. Pure.
+
+It is saved as JSON and applied as saved. Its seal is a hash of all the rest: it tells an
+accident or an edit, not an attacker, who could write another plan as well.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from switchcfg.errors import BadPlan, Moved, Refused
+from switchcfg.intent.intent import Device, Intent
+from switchcfg.plan.state import Change, Place, State, after, difference, fingerprint
+from switchcfg.platforms.platform import Platform, Step
+
+VERSION: Final = 1
+MAX_TEXT: Final = 1 << 26  # characters of a saved plan
+MAX_SHOWN: Final = 20  # findings that an error names
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """For one device."""
+
+    device: str
+    platform: str
+    fabric: str
+    fingerprint: str  # of the device's state when the plan was made
+    changes: tuple[Change, ...]
+    steps: tuple[Step, ...]
+    degraded: tuple[str, ...]  # what of the intent the platform cannot do
+
+    @property
+    def disrupts(self) -> tuple[str, ...]:
+        """What traffic will notice."""
+        return tuple(dict.fromkeys(text for step in self.steps for text in step.disrupts))
+
+    def check(self, present: State) -> None:
+        """Raises: Moved, where the device is no longer what was planned for."""
+        if fingerprint(present) != self.fingerprint:
+            raise Moved(f"{self.device}: its configuration changed since the plan; plan again")
+
+
+def plan(intent: Intent, device: Device, platform: Platform, present: State) -> Plan:
+    """What makes of `present` what the intent wants.
+
+    Raises: CannotExpress; Refused with every rule that the outcome would break.
+    """
+    rendered = platform.render(intent, device)
+    changes = difference(present, rendered.state, platform.owns(intent))
+    refuse(platform, device, after(present, changes))
+    found = _plan(intent, device, platform, present, changes)
+    return replace(found, degraded=rendered.degraded)
+
+
+def removal(intent: Intent, device: Device, platform: Platform, present: State) -> Plan:
+    """What takes away all that switchcfg made there; what others made stays."""
+    changes = difference(present, {}, platform.owns(intent))
+    return _plan(intent, device, platform, present, changes)
+
+
+def reverse(done: Plan, platform: Platform, present: State) -> Plan:
+    """What takes a plan back that has been applied.
+
+    Raises: Moved, where something that the plan set has changed again.
+    """
+    changes = tuple(change.reverse() for change in done.changes)
+    try:
+        after(present, changes)
+    except ValueError as exc:
+        raise Moved(
+            f"{done.device}: {exc}: what the plan set has changed since; `switchcfg plan` and "
+            "`apply` bring the intent back, then this works"
+        ) from exc
+    steps = tuple(platform.steps(present, changes))
+    return replace(done, fingerprint=fingerprint(present), changes=changes, steps=steps)
+
+
+def refuse(platform: Platform, device: Device, state: State) -> None:
+    """Raises: Refused."""
+    found = platform.check(state, device)
+    if found:
+        raise refused(f"{device.name}: refused", found)
+
+
+def refused(title: str, found: Sequence[str]) -> Refused:
+    """The error that names them, or the first of many."""
+    rest = len(found) - MAX_SHOWN
+    more = [f"... and {rest} more"] if rest > 0 else []
+    return Refused("\n  ".join([title, *found[:MAX_SHOWN], *more]))
+
+
+def _plan(
+    intent: Intent,
+    device: Device,
+    platform: Platform,
+    present: State,
+    changes: tuple[Change, ...],
+) -> Plan:
+    steps = tuple(platform.steps(present, changes)) if changes else ()
+    was = fingerprint(present)
+    return Plan(device.name, platform.name, intent.fabric, was, changes, steps, ())
+
+
+# --- as a file -----------------------------------------------------------------------
+
+
+def dump(plan: Plan) -> str:
+    """JSON, with a seal over all of it."""
+    body = {"switchcfg plan": VERSION, **asdict(plan)}
+    return json.dumps({**body, "seal": _seal(body)}, indent=1) + "\n"
+
+
+def load(text: str, name: str) -> Plan:
+    """What `dump` wrote.
+
+    Raises: BadPlan.
+    """
+    if len(text) > MAX_TEXT:
+        raise BadPlan(f"{name}: {len(text)} characters, at most {MAX_TEXT}")
+    try:
+        body = json.loads(text)
+        seal = body.pop("seal")
+        version = body["switchcfg plan"]
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as exc:
+        raise BadPlan(f"{name}: no plan of switchcfg ({type(exc).__name__})") from exc
+    if version != VERSION:
+        raise BadPlan(f"{name}: plan of version {version!r}, this switchcfg reads {VERSION}")
+    if seal != _seal(body):
+        raise BadPlan(f"{name}: was edited or damaged since it was written; plan again")
+    del body["switchcfg plan"]
+    body["changes"] = tuple(_change(row) for row in body["changes"])
+    body["steps"] = tuple(
+        Step(row["title"], row["payload"], tuple(row["disrupts"])) for row in body["steps"]
+    )
+    body["degraded"] = tuple(body["degraded"])
+    return Plan(**body)
+
+
+def _change(row: Mapping[str, Any]) -> Change:
+    return Change(Place(*row["place"]), row["before"], row["after"])
+
+
+def _seal(body: Mapping[str, Any]) -> str:
+    canonical = json.dumps(body, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,0 +1,196 @@
+"""From classes to the queues of a port, in bytes, within what a platform can tell apart. Pure.
+
+A platform with one curve per queue can still tell two drop ranks apart: where it marks ECT
+packets, it drops those that are Not-ECT at the same thresholds (RFC 3168 section 7), and that is
+how the last drop rank is sent. Without ECN it takes a queue more per class, where there are enough.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from switchcfg.intent.classes import TrafficClass
+from switchcfg.intent.intent import QUEUES, Intent, PortGroup
+
+MIN_QUEUE = 1 << 13  # bytes; five full packets: less would drop what never met congestion
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a platform can tell apart."""
+
+    curves: int  # drop ranks by DSCP inside one queue; 1 = one curve for all
+    own_mark: bool  # ECN has thresholds of its own, apart from those of dropping
+    spray: tuple[str, ...]  # modes of the intent that it can be set to
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """How a queue treats one drop rank."""
+
+    rank: int
+    dscps: tuple[int, ...]
+    begin: int  # bytes of queue: below, nothing is dropped
+    certain: int  # bytes of queue: above, everything is; equal to the limit = tail drop
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """One queue of a port."""
+
+    index: int  # QUEUES - 1 is served first
+    name: str  # of its class, or classes
+    limit: int  # bytes
+    share: float  # of the port's buffer
+    bands: tuple[Band, ...]  # by drop rank, the protected first
+    mark: tuple[int, int] | None  # bytes (begin, certain) of ECN; None: it does not mark
+
+    @property
+    def dscps(self) -> tuple[int, ...]:
+        """All that it takes."""
+        return tuple(dscp for band in self.bands for dscp in band.dscps)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The queues of one port group, the first served first, and what had to be given up."""
+
+    queues: tuple[Queue, ...]
+    rest: int  # index of the queue that takes every other DSCP
+    degraded: tuple[str, ...]
+
+    def rank_of(self) -> dict[int, int]:
+        """Every DSCP of a class -> its drop rank, as far as the platform tells ranks apart."""
+        bands = [band for queue in self.queues for band in queue.bands]
+        return {dscp: band.rank for band in bands for dscp in band.dscps}
+
+    def queue_of(self, intent: Intent) -> dict[int, int]:
+        """Every DSCP -> index of its queue."""
+        out = dict.fromkeys(range(64), self.rest)
+        out.update(intent.keep.dscp)
+        for queue in self.queues:
+            out.update(dict.fromkeys(queue.dscps, queue.index))
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one queue will take: ranks of a class, or of several that share it."""
+
+    name: str
+    share: float
+    ranks: tuple[tuple[int, int, bool], ...]  # (drop rank, DSCP, is ECT)
+    shallow: bool = False  # holds a last drop rank alone: as deep as that rank may fill
+
+
+def lay_out(intent: Intent, group: PortGroup, able: Abilities) -> Layout:
+    """Deal the classes to queues and work the fractions out in bytes.
+
+    Raises: CannotExpress where everything is kept for others.
+    """
+    free = [each for each in reversed(range(QUEUES)) if each not in intent.keep.queues]
+    parts, degraded = _parts(intent, able, len(free))
+    queues = tuple(
+        _queue(intent, group, able, index, part) for index, part in zip(free, parts, strict=False)
+    )
+    rest = next(each.index for each in queues if intent.queueing.rest in each.name.split("+"))
+    if intent.spray not in (*able.spray, "keep"):
+        degraded.append(f'spray = "{intent.spray}" is not to be had: ECMP stays as it is')
+    return Layout(queues, rest, tuple(degraded))
+
+
+def _parts(intent: Intent, able: Abilities, free: int) -> tuple[list[_Part], list[str]]:
+    classes, degraded = list(intent.classes), list[str]()
+    parts = [_part([each]) for each in classes]
+    if len(classes) > free:
+        together = classes[free - 1 :]
+        parts = [*parts[: free - 1], _part(together)]
+        names = ", ".join(each.name for each in together)
+        degraded.append(f"{len(classes)} classes and {free} free queues: {names} share the last")
+    by_ecn = intent.queueing.mark is not None and not able.own_mark
+    out: list[_Part] = []
+    spare = free - len(parts)
+    for part in parts:
+        ranks = sorted({rank for rank, _, _ in part.ranks})
+        if len(ranks) <= able.curves:
+            out.append(part)
+        elif by_ecn and _ecn_tells(part):
+            out.append(part)
+            degraded += _merged(part.name, ranks[:-1], "one curve per queue")
+            degraded += _moved(part.name, intent, ranks[-1])
+        elif spare and len(ranks) > 1:
+            spare -= 1
+            out += _split(part, ranks[-1])
+            degraded += _merged(part.name, ranks[:-1], "one curve per queue")
+        else:
+            out.append(part)
+            degraded += _merged(part.name, ranks, "one curve per queue and no queue to spare")
+    return out, degraded
+
+
+def _part(classes: Sequence[TrafficClass]) -> _Part:
+    return _Part(
+        "+".join(each.name for each in classes),
+        sum(each.share for each in classes),
+        tuple(
+            (rank, dscp, ect)
+            for each in classes
+            for rank, (dscp, ect) in enumerate(zip(each.dscp, each.ect, strict=True))
+        ),
+    )
+
+
+def _ecn_tells(part: _Part) -> bool:
+    """Is the last drop rank, and it alone, sent as Not-ECT?"""
+    last = max(rank for rank, _, _ in part.ranks)
+    return last > 0 and all(ect == (rank < last) for rank, _, ect in part.ranks)
+
+
+def _split(part: _Part, last: int) -> Iterator[_Part]:
+    """The last drop rank in a shallow queue of its own, below the others."""
+    above = tuple(each for each in part.ranks if each[0] < last)
+    below = tuple(each for each in part.ranks if each[0] == last)
+    yield _Part(part.name, part.share, above)
+    yield _Part(f"{part.name}-low", part.share, below, shallow=True)
+
+
+def _moved(name: str, intent: Intent, rank: int) -> list[str]:
+    """Where one curve both marks and drops, the marks' is meant: it is for more packets."""
+    mark, drop = intent.queueing.mark, intent.queueing.curves[rank]
+    if mark is None or mark == drop:
+        return []
+    ours, theirs = ("{:g} to {:g}".format(*ramp) for ramp in (drop, mark))
+    return [f"{name}: drop rank {rank} is dropped where ECN marks, at {theirs} and not at {ours}"]
+
+
+def _merged(name: str, ranks: Sequence[int], why: str) -> list[str]:
+    if len(ranks) < 2:
+        return []
+    shown = " and ".join(str(rank) for rank in ranks)
+    return [f"{name}: drop ranks {shown} are treated alike: {why}"]
+
+
+def _queue(intent: Intent, group: PortGroup, able: Abilities, index: int, part: _Part) -> Queue:
+    limit = max(int(group.buffer * part.share), MIN_QUEUE)
+    if part.shallow:
+        last = intent.queueing.curves[part.ranks[0][0]]
+        limit = max(int(limit * last[1]), MIN_QUEUE)
+    bands = _bands(intent, able, part, limit)
+    mark = intent.queueing.mark
+    marks = mark is not None and any(ect for _, _, ect in part.ranks)
+    in_bytes = (int(limit * mark[0]), int(limit * mark[1])) if mark is not None and marks else None
+    return Queue(index, part.name, limit, part.share, bands, in_bytes)
+
+
+def _bands(intent: Intent, able: Abilities, part: _Part, limit: int) -> tuple[Band, ...]:
+    ranks = sorted({rank for rank, _, _ in part.ranks})
+    if part.shallow or len(ranks) > able.curves:
+        return (Band(0, tuple(dscp for _, dscp, _ in part.ranks), limit, limit),)
+    return tuple(
+        Band(
+            rank,
+            tuple(dscp for each, dscp, _ in part.ranks if each == rank),
+            int(limit * intent.queueing.curves[rank][0]),
+            int(limit * intent.queueing.curves[rank][1]),
+        )
+        for rank in ranks
+    )

@@ -1,0 +1,60 @@
+"""A plan for people: what changes, what traffic notices, what is degraded. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from switchcfg.plan.plan import Plan
+from switchcfg.plan.state import Change
+
+FEW: Final = 8  # values of one object that are shown; more are counted
+
+
+def lines(plan: Plan) -> Iterator[str]:
+    """The plan of one device."""
+    yield f"{plan.device} ({plan.platform}):"
+    if not plan.changes:
+        yield "  no changes"
+    objects: dict[tuple[str, str], list[Change]] = {}
+    for change in plan.changes:
+        objects.setdefault((change.place.kind, change.place.name), []).append(change)
+    for (kind, name), changes in objects.items():
+        yield f"  {_sign(changes)} {kind} {name}".rstrip()
+        for change in changes[:FEW]:
+            yield f"      {change.sign} {_value(change)}"
+        if len(changes) > FEW:
+            yield f"        ... and {len(changes) - FEW} more"
+    for text in plan.disrupts:
+        yield f"  disrupts: {text}"
+    for text in plan.degraded:
+        yield f"  degraded: {text}"
+
+
+def summary(plans: Sequence[Plan]) -> str:
+    """One line for all devices."""
+    changes = [change for plan in plans for change in plan.changes]
+    made, changed, removed = (sum(c.sign == sign for c in changes) for sign in "+~-")
+    where = sum(1 for plan in plans if plan.changes)
+    if not changes:
+        return f"No changes: {_count(len(plans), 'device')} as the intent wants."
+    return (
+        f"Plan: {made} to add, {changed} to change, {removed} to remove "
+        f"on {_count(where, 'device')}."
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _sign(changes: Sequence[Change]) -> str:
+    signs = {change.sign for change in changes}
+    return signs.pop() if len(signs) == 1 else "~"
+
+
+def _value(change: Change) -> str:
+    field = f"{change.place.field}: " if change.place.field else ""
+    if change.before is None:
+        return f"{field}{change.after}"
+    if change.after is None:
+        return f"{field}{change.before}"
+    return f"{field}{change.before} -> {change.after}"

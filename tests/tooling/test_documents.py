@@ -1,0 +1,81 @@
+"""README and docs: what they name exists, and what they tell to type is understood."""
+
+import ast
+import re
+import shlex
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from dlcpd.ctl.arguments import parser as dlcpctl
+from dlcpd.ctl.extensions import installed
+from dlcpd.daemon.config import Config, parse
+from switchcfg.cli.arguments import parser as switchcfg_parser
+from switchcfg.cli.main import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+HISTORY = "decisions.md"  # tells of modules as they were called then
+PACKAGES = ("", "client", "bench", "dlcpd", "client/dlcp_client", "bench/dlcp_lab")
+OURS = ("dlcp_client", "dlcp_lab", "dlcpd", "switchcfg")
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """(page, text) of every fenced block of a language; "" stands for blocks without one."""
+    fences = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    found = [(page.name, fences.findall(page.read_text())) for page in PAGES]
+    return [(name, text) for name, each in found for tongue, text in each if tongue == language]
+
+
+def commands(program: str) -> list[str]:
+    typed = [line for _, text in [*blocks("sh"), *blocks("")] for line in text.splitlines()]
+    return [line.split("#")[0].strip() for line in typed if line.startswith(program + " ")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+        assert "://" in target or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_modules_are_where_the_page_says(page: Path) -> None:
+    if page.name == HISTORY:
+        return
+    for name in re.findall(r"(?<![\w./])[\w/]+\.py\b", page.read_text()):
+        found = any((ROOT / package / name).is_file() for package in PACKAGES)
+        assert found or list(ROOT.glob(f"*/**/{name}")), name
+
+
+@pytest.mark.parametrize("line", commands("dlcpctl"))
+def test_a_line_of_dlcpctl_is_understood(line: str) -> None:
+    options = dlcpctl({}, installed()).parse_args(shlex.split(line)[1:])
+    assert callable(options.run)
+
+
+@pytest.mark.parametrize("line", commands("switchcfg"))
+def test_a_line_of_switchcfg_is_understood(line: str) -> None:
+    assert switchcfg_parser(None).parse_args(shlex.split(line)[1:]).command in COMMANDS
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("toml"))
+def test_a_configuration_is_accepted(page: str, text: str) -> None:
+    assert isinstance(parse(text, page), Config)
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("python"))
+def test_what_a_python_block_imports_of_ours_exists(page: str, text: str) -> None:
+    for node in ast.walk(ast.parse(text, page)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OURS:
+            module = import_module(str(node.module))
+            for alias in node.names:
+                if not hasattr(module, alias.name):
+                    import_module(f"{node.module}.{alias.name}")
+        if isinstance(node, ast.Import) and node.names[0].name.split(".")[0] in OURS:
+            import_module(node.names[0].name)
+
+
+def test_the_pages_have_something_to_check() -> None:
+    assert len(commands("dlcpctl")) > 8 and len(commands("switchcfg")) > 4
+    assert blocks("toml") and len(blocks("python")) > 6
