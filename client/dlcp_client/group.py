@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.requests import Range, Request, request
 from dlcp_client.operations.work import Work
-from dlcp_client.torch.layers import Layer
 from dlcpd.contract.errors import BadPolicy, BadTensor, SessionClosed
-from dlcpd.contract.messages import CloseGroup
+from dlcpd.contract.messages import CloseGroup, Counts
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Call:
     collective: str
     peer: int = ANY  # rank in the group: root, receiver or sender
     tag: int = 0
-    sizes: Sequence[tuple[int, int]] = ()  # elements [for that rank, from it], where they differ
+    sizes: Sequence[Counts] = ()  # by rank, where they differ
     schedule: str = ""  # empty: the daemon chooses
     reads: bool = True  # whether what the input holds matters
 
@@ -86,7 +86,7 @@ class Group:
         *, policy: LossPolicy = EXACT,
     ) -> Work:  # fmt: skip
         """Every rank's `input`, by rank, in `output`; `sizes` in elements, if they differ."""
-        rows = [(input.numel(), size) for size in sizes or ()]
+        rows = [Counts(input.numel(), size) for size in sizes or ()]
         call = Call("all_gather", sizes=rows)
         return self._run(call, output, input, _exactly(input, policy))
 
@@ -123,7 +123,7 @@ class Group:
         parts in elements, if they differ. A bounded one adds its residual to an `input` that
         comes from `Session.empty`."""
         asked = request(input, op, policy, name=name, critical=critical, layers=layers, scale=scale)
-        rows = [(size, output.numel()) for size in sizes or ()]
+        rows = [Counts(size, output.numel()) for size in sizes or ()]
         return self._run(Call("reduce_scatter", sizes=rows), output, input, asked)
 
     def all_to_all(
@@ -139,7 +139,7 @@ class Group:
             raise BadTensor(
                 f"all_to_all: {len(in_parts)} input splits, {len(out_parts)} output splits"
             )
-        rows = list(zip(in_parts, out_parts, strict=True))
+        rows = [Counts(*pair) for pair in zip(in_parts, out_parts, strict=True)]
         call = Call("all_to_all", sizes=rows)
         return self._run(call, output, input, _exactly(input, policy))
 

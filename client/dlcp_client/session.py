@@ -15,15 +15,15 @@ import torch
 from dlcp_client.arena.memory import Region, SharedArena
 from dlcp_client.arena.tensors import check, copy_bytes, overlap
 from dlcp_client.ipc.embedded import Embedded
-from dlcp_client.ipc.handshake import Door
+from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.ipc.lane import Lane
 from dlcp_client.job.group_numbers import GroupNumbers
 from dlcp_client.operations.completion import Completion
+from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.open_operations import MARGIN, Memory, Operations
 from dlcp_client.operations.requests import Range, Request
 from dlcp_client.operations.work import Work
-from dlcp_client.torch.layers import Layer
 from dlcpd.contract.errors import ArenaFull, BadConfig, BadTensor, DlcpError, SessionClosed
 from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
 from dlcpd.contract.policy import EXACT, LossPolicy
@@ -44,13 +44,13 @@ DRAIN_TIMEOUT: Final = 5.0  # seconds in which peers fetch what close() would ta
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class JoinedJob:
     """What joining a job yielded. The session takes over all of it."""
 
     job: str
     rank: int
     world_size: int
-    door: Door
+    control: ControlConnection
     lane: int  # descriptor
     arena: int  # descriptor
     arena_bytes: int
@@ -75,23 +75,22 @@ class Session:
     A forked child cannot use its parent's session.
     """
 
-    def __init__(self, seat: Seat) -> None:
-        self.job, self.rank, self.world_size = seat.job, seat.rank, seat.world_size
-        self._daemon, self._door = seat.daemon, seat.door
+    def __init__(self, joined: JoinedJob) -> None:
+        self.job, self.rank, self.world_size = joined.job, joined.rank, joined.world_size
+        self._daemon, self._control = joined.daemon, joined.control
         self._submitting = threading.Lock()  # numbers leave in the order they are given
         self._closing = threading.Lock()
         self._completion = Completion()
         self._table = Operations(self._completion.ended_locked)
-        lane = socket.socket(fileno=seat.lane)
+        lane = socket.socket(fileno=joined.lane)
         try:
-            self._arena = SharedArena(seat.arena, seat.arena_bytes)
+            self._arena = SharedArena(joined.arena, joined.arena_bytes)
         except BaseException:
             lane.close()
             raise
-        door = seat.door
-        self._lane = Lane(lane, door.socket, self._table, door.obituary, door.waiting_for)
-        self._numbers = GroupNumbers(seat.store, seat.job, seat.rank)
-        self.world = Group(self, 0, range(seat.world_size), "")
+        self._lane = Lane(lane, joined.control, self._table)
+        self._numbers = GroupNumbers(joined.store, joined.job, joined.rank)
+        self.world = Group(self, 0, range(joined.world_size), "")
         self._open = True
         lifetimes.opened(self)
 
@@ -152,7 +151,7 @@ class Session:
         if self.rank not in ranks:
             raise BadConfig(f"group of ranks {list(ranks)}: rank {self.rank} is no member")
         number = self._numbers.number(ranks, name, timeout)
-        self.say(OpenGroup(number, name, [[rank] for rank in ranks]))
+        self.say(OpenGroup(number, name, list(ranks)))
         return Group(self, number, ranks, name)
 
     def empty(
@@ -285,7 +284,7 @@ class Session:
             schedule=call.schedule,
             peer=call.peer,
             tag=call.tag,
-            sizes=[list(row) for row in call.sizes],
+            sizes=list(call.sizes),
             input=source.offset,
             input_count=input.numel(),
             output=place.offset,

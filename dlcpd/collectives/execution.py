@@ -283,7 +283,7 @@ class Execution:
             if position in self._open:
                 implied = self.program.steps[position]
                 assert isinstance(implied, Send)  # noqa: S101  # the model says so
-                self._session.flows[rank].acknowledge(self._key(implied), now)
+                self._session.flows[rank].outgoing.acknowledge(self._key(implied), now)
 
     def _receiver(self, rank: int, step: Receive) -> TransferReceiver:
         size, segment_size = step.span.size, self._sizes_in[rank]

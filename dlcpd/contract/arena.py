@@ -20,14 +20,9 @@ def aligned(size: int) -> int:
 
 @dataclass(slots=True)
 class Arena:
-    """First-fit allocator over [0, size). Low offsets are used again first, so hot pages stay hot.
-
-    `high_water` is the end of the highest region ever given out: the owner commits
-    memory up to there.
-    """
+    """First-fit allocator over [0, size): low offsets are used again first, so pages stay hot."""
 
     size: int  # bytes
-    high_water: int = 0
     _free: list[tuple[int, int]] = field(init=False)  # sorted, disjoint, never adjacent
     _used: dict[int, int] = field(default_factory=dict)  # offset -> bytes
 
@@ -51,7 +46,6 @@ class Arena:
         rest = [(offset + need, length - need)] if length > need else []
         self._free[index : index + 1] = rest
         self._used[offset] = need
-        self.high_water = max(self.high_water, offset + need)
         return offset
 
     def free(self, offset: int) -> None:

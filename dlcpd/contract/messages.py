@@ -9,13 +9,14 @@ Source: docs/ipc.md.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.schema import MAX_TEXT as MAX_TEXT  # noqa: PLC0414  # mypy: re-exported
 from dlcpd.contract.schema import (
     flag,
     integer,
+    integers,
     mapping,
     one_of,
     problem,
@@ -23,6 +24,7 @@ from dlcpd.contract.schema import (
     rows,
     specification,
     string,
+    taken,
 )
 
 VERSION: Final = 2
@@ -47,6 +49,37 @@ COLLECTIVES: Final = (
     "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter",
     "all_to_all", "barrier", "send", "receive",
 )  # fmt: skip
+
+
+class PeerRow(NamedTuple):
+    """Where a rank's daemon is."""
+
+    rank: int
+    host: str  # name used in errors
+    endpoint: str  # ZeroMQ endpoint of its control plane
+    key: str  # CURVE key, Z85
+
+
+class Counts(NamedTuple):
+    """Elements that pass between this rank and one rank of the group."""
+
+    to_rank: int
+    from_rank: int
+
+
+class ByteRange(NamedTuple):
+    """The bytes [start, stop) of an operation's input."""
+
+    start: int
+    stop: int
+
+
+class LayerRow(NamedTuple):
+    """Traffic class and bound of what lies from byte `start` on, up to the next row."""
+
+    start: int
+    traffic_class: int
+    bound: int  # millionths of the segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +109,7 @@ class Join:
     world_size: int = integer(1, MAX_WORLD)
     arena_bytes: int = integer(1 << 16, MAX_ARENA)
     timeout: float = real(0.0, 3600.0)  # seconds to wait for all peers
-    peers: list[list[Any]] = rows(MAX_WORLD, int, str, str, str)  # rank, host, endpoint, key
+    peers: list[PeerRow] = rows(MAX_WORLD, PeerRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +146,13 @@ class Refused:
 class OpenGroup:
     """Operations of a group may follow. Group 0, all ranks in order, is open from the start.
 
-    `ranks` has a row of one number for each member: its rank in the session, by rank in the
-    group, this rank among them. All members must give the same number the same ranks.
+    `ranks` are the members' ranks in the session, by rank in the group, this rank among them.
+    All members must give the same number the same ranks.
     """
 
     group: int = integer(1, MAX_GROUPS - 1)
     name: str = string(128)  # for errors
-    ranks: list[list[int]] = rows(MAX_WORLD, int)
+    ranks: list[int] = integers(MAX_WORLD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +170,12 @@ class Submit:
     Every rank submits the same collectives of a group in the same order; `operation` is this
     session's own number of it. `peer` is a rank in the group: the root of a collective, the
     receiver of "send", the sender of "receive"; -1 where there is none, or any. `sizes` has a
-    row [elements for that rank, elements from it] for each rank where they are not all equal.
+    row for each rank where they are not all equal.
 
-    `name` keys the error-feedback residual and must be given in bounded mode. `critical` rows
-    are [start, stop) byte ranges, sorted, within the input, whose segments are never given up.
-    `layers` rows are [start byte, traffic class, bound in millionths], sorted, the first at 0:
-    class and bound of what lies from there to the next row; without rows `traffic_class` and
-    `max_loss` hold throughout. Only what is reduced may be lossy. `scale` is the loss scale
+    `name` keys the error-feedback residual and must be given in bounded mode. `critical` ranges
+    are sorted, within the input; their segments are never given up. `layers` are sorted, the
+    first at 0; without any, `traffic_class` and `max_loss` hold throughout. Only what is
+    reduced may be lossy. `scale` is the loss scale
     that the values carry: a residual kept under another one comes back times `scale` / that.
     """
 
@@ -157,7 +189,7 @@ class Submit:
     input_count: int = integer(0, MAX_ELEMENTS)
     output: int = integer(0, MAX_ARENA)
     output_count: int = integer(0, MAX_ELEMENTS)
-    sizes: list[list[int]] = rows(MAX_WORLD, int, int)
+    sizes: list[Counts] = rows(MAX_WORLD, Counts)
     dtype: str = one_of(*DTYPES)
     reduce: str = one_of(*REDUCE_OPS)
     max_loss: float = real(0.0, 0.5)
@@ -166,8 +198,8 @@ class Submit:
     deadline: float = real(0.0, 3600.0)  # seconds from now
     in_place: bool = flag()  # True: complete only when the memory may be written again
     name: str = string(256)
-    critical: list[list[int]] = rows(MAX_CRITICAL, int, int)
-    layers: list[list[int]] = rows(MAX_LAYERS, int, int, int)
+    critical: list[ByteRange] = rows(MAX_CRITICAL, ByteRange)
+    layers: list[LayerRow] = rows(MAX_LAYERS, LayerRow)
     scale: float = real(MIN_SCALE, MAX_SCALE, default=1.0)
 
 
@@ -180,7 +212,7 @@ class Completed:
     added to it, `lost` that this rank as an owner went without; `energy` is the fraction of
     the contribution's sum of squares that `given_up` held; `source` is the rank in the group
     that sent the message of "receive", else -1. `also_released`
-    are rows of one number each: earlier operations, as if each had its Released.
+    are earlier operations, as if each had its Released.
     """
 
     operation: int = integer(1, MAX_OPERATION)
@@ -192,7 +224,7 @@ class Completed:
     lost: int = integer(0, 1 << 53)
     energy: float = real(0.0, 1.0)
     source: int = integer(-1, MAX_WORLD - 1)
-    also_released: list[list[int]] = rows(MAX_RELEASED, int)
+    also_released: list[int] = integers(MAX_RELEASED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,4 +282,4 @@ def from_frame_untrusted(frame: Any) -> Message:
         wrong = problem(values[name], rule)
         if wrong:
             raise BadMessage(f"{kind.__name__}.{name}: {wrong}")
-    return kind(**values)
+    return kind(**{name: taken(values[name], rule) for name, rule in spec})

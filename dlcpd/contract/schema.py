@@ -43,9 +43,14 @@ def mapping() -> Any:
     return field(metadata={"type": dict})
 
 
-def rows(limit: int, *columns: type) -> Any:
-    """A list of at most `limit` rows with cells of exactly these types."""
-    return field(metadata={"type": list, "high": limit, "columns": columns})
+def integers(limit: int) -> Any:
+    """A list of at most `limit` integers."""
+    return field(metadata={"type": list, "high": limit, "of": int})
+
+
+def rows(limit: int, kind: type) -> Any:
+    """A list of at most `limit` rows of a NamedTuple class, whose cells have its types exactly."""
+    return field(metadata={"type": list, "high": limit, "of": kind})
 
 
 def specification(kind: Any) -> Specification:
@@ -69,13 +74,23 @@ def problem(value: Any, rule: Any) -> str:
     if "choices" in rule and value not in rule["choices"]:
         return f"{value[:64]!r} is none of {', '.join(rule['choices'])}"
     if wanted is list:
-        return _row_problem(value, rule["columns"])
+        return _list_problem(value, rule["of"])
     return ""
 
 
-def _row_problem(values: list[Any], columns: tuple[type, ...]) -> str:
+def taken(value: Any, rule: Any) -> Any:
+    """A value without a problem as it is kept: rows, which come as lists, as their class."""
+    kind = rule.get("of", int)
+    return value if kind is int else [kind(*row) for row in value]
+
+
+def _list_problem(values: list[Any], kind: Any) -> str:
+    if kind is int:
+        right = all(type(value) is int and value.bit_length() <= MAX_BITS for value in values)
+        return "" if right else "a list of integers"
+    columns = tuple(kind.__annotations__.values())
     for row in values:
-        if not isinstance(row, list) or tuple(type(cell) for cell in row) != columns:
+        if not isinstance(row, list | kind) or tuple(type(cell) for cell in row) != columns:
             return f"a row is [{', '.join(c.__name__ for c in columns)}]"
         for cell in row:
             if isinstance(cell, str) and len(cell) > MAX_TEXT:

@@ -18,7 +18,8 @@ from dlcpd.core.paths.health import ALARM_LOSS
 from dlcpd.core.paths.incast import ArrivalRate
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.paths.paths import Paths
-from dlcpd.core.session.flow import ASK, Flow
+from dlcpd.core.session.flow import Flow
+from dlcpd.core.session.outgoing import ASK
 from dlcpd.core.session.session import Session
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.wire import control, header_batch
@@ -30,7 +31,7 @@ from dlcpd.core.wire.sizes import MAX_SEGMENT
 TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
 PACED_BURST: Final = 22  # datagrams worth a wake-up when the pacer limits: 0.25 ms of 1 Gb/s
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
-ASLEEP: Final = 0.25  # seconds a timer may be late before we distrust our own clock of others
+ASLEEP: Final = 0.25  # seconds; a timer this late means that this process stalled, not its peers
 CE: Final = int(Ecn.CE)
 _READY: Final = bytes([Kind.READY])  # second byte of a datagram
 
@@ -92,7 +93,7 @@ class Endpoint:
     def _open_flow(self, session: Session, peer: PeerSpec) -> Flow:
         self._next_index += 1
         return Flow(
-            index=self._next_index, host=session, rank=peer.rank, name=peer.host,
+            index=self._next_index, session=session, rank=peer.rank, host=peer.host,
             token_out=peer.token_out, segment_size=self.segment_size,
             window=0, grant=0,
             paths=Paths.new(
@@ -123,8 +124,8 @@ class Endpoint:
             self._update_grant(flow, len(self.flows))
 
     def _update_grant(self, flow: Flow, senders: int) -> None:
-        """Those that send share what those that do not leave: each has its part of what this
-        host takes in, of its receive buffers, and no more than its window."""
+        """What one peer may have in flight: an equal share of the receive buffers, at most
+        `max_window`, and at most its part, among `senders`, of what arrives per round trip."""
         flow.grant = flow.opening = min(self.grant // len(self.flows), self.max_window)
         if self.congestion_control:
             together = self._arriving.budget(flow.paths.slowest_rtt)
@@ -188,7 +189,7 @@ class Endpoint:
             arrived_at = batch.arrivals[int(group.index[0]) // batch.burst]
             flow.paths.on_stamp(header.path, traffic_class, header.sent_at, arrived_at)
         self._touched.add(flow)
-        flow.on_data(group, now)
+        flow.arrivals.on_data(group, now)
 
     def _marks(self, group: Group, batch: Received) -> int:
         """Datagrams of a group that a queue has marked Congestion Experienced (RFC 3168)."""
@@ -209,7 +210,7 @@ class Endpoint:
                 raise MalformedDatagram("token")
             self._touched.add(flow)
             body = control.body_untrusted(data)
-            session = flow.host
+            session = flow.session
             assert isinstance(session, Session)  # noqa: S101  # open_session made it so
             if header.kind is Kind.READY:
                 flow.heard(now)
@@ -242,7 +243,7 @@ class Endpoint:
         due = self.timers.next_timeout()
         if due is not None and now - due > ASLEEP:
             for session in self.sessions.values():
-                session.excuse_silence(now)
+                session.ignore_silence(now)
         for key in self.timers.pop_due(now):
             self._expire(key, now)
 
@@ -274,7 +275,9 @@ class Endpoint:
     def transmit(self, now: float) -> Iterator[Transmit]:
         """Batches to send now, up to TURN bytes: the most urgent class first, by turns."""
         self.more = False
-        flows = {flow: c for flow in self.flows.values() if (c := flow.next_class) is not None}
+        flows = {
+            flow: c for flow in self.flows.values() if (c := flow.outgoing.next_class) is not None
+        }
         if not flows:
             return
         turn = left = min(TURN, self.pacer.allowance(now))
@@ -285,7 +288,7 @@ class Endpoint:
             urgent = min(flows.values())
             for flow in [flow for flow in order if flows.get(flow) == urgent]:
                 batch = flow.transmit(now, left)
-                following = flow.next_class
+                following = flow.outgoing.next_class
                 if batch is None or following is None:
                     del flows[flow]
                 else:
@@ -296,7 +299,9 @@ class Endpoint:
                     self.pacer.spend(size)
                     yield batch
         self.more = bool(flows) and turn == TURN
-        if turn < TURN and any(flow.next_class is not None for flow in self.flows.values()):
+        if turn < TURN and any(
+            flow.outgoing.next_class is not None for flow in self.flows.values()
+        ):
             self._wake_when_paced(now)
 
     def _wake_when_paced(self, now: float) -> None:
@@ -308,7 +313,7 @@ class Endpoint:
     def handle_timer(self, timer: Timer, subject: Any, now: float) -> None:
         """The pacer lets datagrams out again: `transmit` follows every timer, and sends them."""
 
-    def last_words(self, number: int, now: float) -> list[Control]:
+    def final_controls(self, number: int, now: float) -> list[Control]:
         """What the peers of a session that is about to close still wait to hear."""
         out: list[Control] = []
         for flow in self.sessions[number].flows.values():
@@ -319,7 +324,7 @@ class Endpoint:
     def controls(self, now: float) -> list[Control]:
         """Control datagrams to send now."""
         out: list[Control] = []
-        senders = sum(flow.receiving for flow in self.flows.values())
+        senders = sum(bool(flow.arrivals) for flow in self.flows.values())
         for flow in self.flows.values():
             if flow.outbox.waiting or flow in self._touched:
                 if flow.paths.asked or flow.paths.pending:

@@ -143,7 +143,7 @@ def _ledger(sessions: dict[str, Any]) -> Iterator[str]:
 
 PEER_HEADER: Final = (
     "job", "rank", "host", "state", "path", "data", "via", "mtu", "sent", "lost", "rtt(us)",
-    "window", "missing", "is", "last words",
+    "window", "missing", "is", "left because",
 )  # fmt: skip
 
 
@@ -182,5 +182,5 @@ def _peer_row(job: str, peer: dict[str, Any], number: int, path: dict[str, Any])
         f"{data[0]}:{data[1]}" if data else None, " ".join(path.get("hops", [])) or None,
         _mtu(path), path.get("sent"), path.get("lost"),
         f"{rtt * 1e6:.0f}" if rtt else None, path.get("congestion_window"), path.get("missing"),
-        _condition(path), peer["last_words"] or None,
+        _condition(path), peer["end_reason"] or None,
     ]  # fmt: skip

@@ -9,6 +9,7 @@ from dlcpd.contract.messages import MAX_FRAME, Status
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.sessions.session import Session
 from dlcpd.daemon.sessions.sessions import Sessions
+from dlcpd.io.commands import UdpAddress
 from dlcpd.ipc.seqpacket import encode
 
 
@@ -18,7 +19,7 @@ class Facts:
 
     host: str
     control: str  # ZeroMQ endpoint
-    data: list[list[Any]]  # UDP address and port of each path
+    data: list[UdpAddress]  # of each path
     features: dict[str, Any]  # of the engine's sockets
     started_at: float  # loop time
 
@@ -93,5 +94,5 @@ def _peer(link: Link) -> dict[str, Any]:
         "control": link.endpoint,
         "data": link.endpoints,
         "state": link.state.name.lower(),
-        "last_words": link.last_words,
+        "end_reason": link.end_reason,
     }

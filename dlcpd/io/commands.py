@@ -6,11 +6,29 @@ dlcpd.contract.messages.
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
 MAX_COMMAND = 192 * 1024  # bytes; SEQPACKET frames stay under the default socket buffer
+
+
+class UdpAddress(NamedTuple):
+    """One end of a path."""
+
+    host: str  # IPv4 or IPv6 address
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePeer:
+    """A peer of a session, as the engine needs it."""
+
+    rank: int
+    host: str  # name used in errors
+    token_in: int  # the peer sends with it
+    token_out: int  # we send with it
+    endpoints: list[UdpAddress]  # one per path
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +40,7 @@ class OpenSession:
     rank: int
     world_size: int
     arena_bytes: int
-    peers: list[dict[str, Any]]
-    # per peer: rank, host, token_in (they send with it), token_out (we send with it),
-    # endpoints [[address, port], ...] one per path
+    peers: list[EnginePeer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +90,7 @@ class Stop:
 class EngineReady:
     """First frame from the engine: the bound endpoint of each path."""
 
-    endpoints: list[list[Any]]  # [[address, port], ...]
+    endpoints: list[UdpAddress]
     features: dict[str, Any]  # gso, gro, receive_buffer
 
 
@@ -175,4 +191,16 @@ def pack(message: Command | Event) -> bytes:
 def unpack(frame: bytes) -> Command | Event:
     """Inverse of `pack`."""
     name, values = msgpack.unpackb(frame)
+    if name == OpenSession.__name__:
+        values["peers"] = [_peer(**peer) for peer in values["peers"]]
+    if name == EngineReady.__name__:
+        values["endpoints"] = _addresses(values["endpoints"])
     return _KINDS[name](**values)
+
+
+def _peer(endpoints: list[Any], **values: Any) -> EnginePeer:
+    return EnginePeer(endpoints=_addresses(endpoints), **values)
+
+
+def _addresses(pairs: list[Any]) -> list[UdpAddress]:
+    return [UdpAddress(*pair) for pair in pairs]

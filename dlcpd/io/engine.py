@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
@@ -60,15 +61,18 @@ class Engine:
         """Raises AddressUnavailable."""
         self.config = config
         self.control = control
-        self.endpoint = Endpoint(min(BASE, config.segment_size), 0, Pacer(config.rate_limit_bps))
-        self.paths = [
-            UdpPath(index, config, self.endpoint.counters) for index in range(len(config.paths))
-        ]
-        self.endpoint.grant = sum(path.receive_buffer for path in self.paths)
-        self.endpoint.host = config.host
-        self.endpoint.max_window = config.window
-        self.endpoint.congestion_control = config.congestion_control
-        self.endpoint.alarm_loss = config.alarm_loss
+        counters = Counter[str]()
+        self.paths = [UdpPath(index, config, counters) for index in range(len(config.paths))]
+        self.endpoint = Endpoint(
+            min(BASE, config.segment_size),
+            sum(path.receive_buffer for path in self.paths),
+            Pacer(config.rate_limit_bps),
+            host=config.host,
+            max_window=config.window,
+            congestion_control=config.congestion_control,
+            alarm_loss=config.alarm_loss,
+            counters=counters,
+        )
         scratch = ScratchPool(config.chunk_bytes)
         self._submissions = Submissions(config, scratch)
         self.discovery = Discovery(self.endpoint, self.paths)
@@ -125,8 +129,8 @@ class Engine:
                 break
             batch = next(batches, None)
         for session in list(self.endpoint.sessions.values()):
-            if session.events:
-                events, session.events = session.events, []
+            if session.outcomes.events:
+                events = session.outcomes.take()
                 for event in events:
                     self._tell(event)
 
@@ -217,11 +221,11 @@ class Engine:
         lane = client.lane
         match event:
             case OperationDone(_, number, released, stats, source):
-                also = [[earlier] for earlier in lane.take_released()]
                 self._send(
                     lane,
                     Completed(number, released, stats.sent, stats.repaired, stats.given_up,
-                              stats.returned, stats.lost, min(stats.energy, 1.0), source, also),
+                              stats.returned, stats.lost, min(stats.energy, 1.0), source,
+                              lane.take_released()),
                 )  # fmt: skip
             case OperationReleased(_, number):
                 if not lane.released:  # not at once: waking the client costs more than the news
@@ -273,9 +277,9 @@ class Engine:
         if session is None:
             return
         session.fail_all(session.rank, error)
-        for event in session.events:
+        for event in session.outcomes.events:
             self._tell(event)
-        for control in self.endpoint.last_words(number, time.monotonic()):
+        for control in self.endpoint.final_controls(number, time.monotonic()):
             self.paths[control.path].send_control(control)
         for flow in session.flows.values():
             self.discovery.forget(flow)
@@ -332,20 +336,18 @@ class Engine:
         lane = Lane(ask.session, arena, ask.arena_bytes, lane_fd)
         paths = len(self.paths)
         peers = [
-            PeerSpec(p["rank"], p["host"], p["token_in"], p["token_out"],
-                     min(paths, len(p["endpoints"])))
+            PeerSpec(p.rank, p.host, p.token_in, p.token_out, min(paths, len(p.endpoints)))
             for p in ask.peers
-        ]  # fmt: skip
+        ]
         session = self.endpoint.open_session(
             ask.session, ask.rank, peers, peer_timeout=self.config.peer_timeout
         )
         for peer in ask.peers:
-            flow = session.flows[peer["rank"]]
-            endpoints = [(host, port) for host, port in peer["endpoints"]]
-            host, port = endpoints[0]
+            flow = session.flows[peer.rank]
+            host, port = peer.endpoints[0]
             flow.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            self.discovery.begin(flow, endpoints, time.monotonic())
-            self.mtu.begin(ask.session, flow, endpoints, time.monotonic())
+            self.discovery.begin(flow, peer.endpoints, time.monotonic())
+            self.mtu.begin(ask.session, flow, peer.endpoints, time.monotonic())
         client = self.clients[ask.session] = Client(lane, session, self._submissions)
         self._watch(lane, self._lane_handler(client))
 
@@ -373,7 +375,7 @@ def main() -> int:
         "gro": all(path.gro for path in engine.paths),
         "receive_buffer": min(path.receive_buffer for path in engine.paths),
     }
-    endpoints: list[list[Any]] = [list(path.address) for path in engine.paths]
+    endpoints = [commands.UdpAddress(*path.address) for path in engine.paths]
     control.send(commands.pack(commands.EngineReady(endpoints, features)))
     gc.freeze()  # what lives now lives to the end: keep it out of collections
     gc.set_threshold(20_000, 20, 20)  # the data path makes no cycles

@@ -85,7 +85,7 @@ def _session(
 def _peer(flow: Flow, mtu: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "rank": flow.rank,
-        "host": flow.name,
+        "host": flow.host,
         "window": flow.window,
         "segment_size": flow.segment_size,
         "routes": flow.paths.distinct,

@@ -16,8 +16,9 @@ from dlcpd.numerics.elements import COMPLEX, INTEGERS, view, widen
 
 Energies = NDArray[np.float32]
 
-# A queue that drops what may not stay missing only makes work. So as many segments are light as
-# the bound lets go, as many more medium, and neither more than a third of an operation.
+# Dropping a segment that must then be sent again costs more than it saves. So at most as many
+# segments are light as the bound allows to go missing, as many more are medium, and neither is
+# more than a third of an operation.
 MOST: Final = 1 / 3
 LIGHT, MEDIUM = 2, 1  # drop ranks: the lightest are dropped first, the heavy ones protected
 

@@ -139,7 +139,7 @@ def disagreement(rank: int, store: str, world: int) -> list[str]:
     with session_of(rank, store, world) as session:
         for number, (others, mine) in enumerate([([0, 1, 2], [1, 0, 2]), ([0, 1, 2], [0, 1])], 90):
             ranks = mine if rank == 0 else others
-            session.say(OpenGroup(number, "odd", [[r] for r in ranks]))
+            session.say(OpenGroup(number, "odd", list(ranks)))
             ours = Group(session, number, ranks, "odd")
             tensor = torch.full((1000,), 1.0 + rank)
             dist.barrier()

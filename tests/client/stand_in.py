@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import torch
 
-from dlcp_client.ipc.handshake import Door
+from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.ipc.lane import Lane
-from dlcp_client.session import Seat, Session
+from dlcp_client.session import JoinedJob, Session
 from dlcpd.contract.messages import Completed, Failed, Message, Released, Submit
 from dlcpd.ipc.seqpacket import decode_untrusted, encode
 
@@ -36,7 +36,7 @@ class Far:
     """One rank's far end."""
 
     def __init__(self, arena_bytes: int) -> None:
-        self.door, self.near_door = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control, self.near_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.lane, self.near_lane = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.arena = os.memfd_create("arena")
         os.ftruncate(self.arena, arena_bytes)
@@ -58,7 +58,7 @@ class Far:
 
     def close(self) -> None:
         """As when the daemon is killed."""
-        for sock in (self.lane, self.door):
+        for sock in (self.lane, self.control):
             with contextlib.suppress(OSError):  # closed before
                 sock.shutdown(socket.SHUT_RDWR)
 
@@ -118,19 +118,19 @@ class StandIn:
         for thread in self._threads:
             thread.join(30)
         for far in self.far:
-            for thing in (far.lane, far.door):
+            for thing in (far.lane, far.control):
                 thing.close()
             os.close(far.arena)
 
-    def _seat(self, rank: int, far: Far, arena_bytes: int) -> Seat:
-        door = Door(far.near_door, lambda: "the stand-in was told to end")
+    def _seat(self, rank: int, far: Far, arena_bytes: int) -> JoinedJob:
+        control = ControlConnection(far.near_control, lambda: "the stand-in was told to end")
         lane, arena = far.near_lane.detach(), os.dup(far.arena)
-        return Seat("test", rank, len(self.far), door, lane, arena, arena_bytes, None)
+        return JoinedJob("test", rank, len(self.far), control, lane, arena, arena_bytes, None)
 
     def _serve(self, far: Far) -> None:
         ready = select.poll()
         ready.register(far.lane, select.POLLIN)
-        ready.register(far.door, select.POLLRDHUP)  # a question on it is left unanswered
+        ready.register(far.control, select.POLLRDHUP)  # a question on it is left unanswered
         while far.lane.fileno() in dict(ready.poll()):
             self.reading.wait()
             try:

@@ -340,7 +340,7 @@ def test_close_fails_what_is_open(world: StandIn) -> None:
 
 
 def test_close_stays_until_peers_have_what_is_done(world: StandIn) -> None:
-    """The far end releases only once it saw that close() waits: the door is still open then."""
+    """The far end releases only once it saw that close() waits: the control is still open then."""
     world.releasing = False
     for work in submit(world, [torch.ones(1), torch.ones(1)]):
         work.wait()
@@ -349,7 +349,7 @@ def test_close_stays_until_peers_have_what_is_done(world: StandIn) -> None:
 
     def release_when_it_waits() -> None:
         until_polling(closer.ident or 0)
-        seen.append(select.select([world.far[0].door], [], [], 0)[0])
+        seen.append(select.select([world.far[0].control], [], [], 0)[0])
         world.release(1)
 
     closer = threading.Thread(target=session.close)
@@ -370,14 +370,14 @@ def test_close_does_not_stay_for_operations_without_an_outcome(
     world.sessions[0].close()  # a wait would have no end
 
 
-def test_leaving_is_told_at_the_door_before_the_lane_ends(world: StandIn) -> None:
+def test_leaving_is_told_to_control_before_the_lane_ends(world: StandIn) -> None:
     """The daemon then knows that its client left on purpose, not that it died."""
     world.hanging_up = False
     session = world.sessions[0]
     closer = threading.Thread(target=session.close)
     closer.start()
-    assert select.select([world.far[0].door], [], [], 30)[0]
-    assert world.far[0].door.recv(1) == b""
+    assert select.select([world.far[0].control], [], [], 30)[0]
+    assert world.far[0].control.recv(1) == b""
     with pytest.raises(BlockingIOError):
         world.far[0].lane.recv(1, socket.MSG_DONTWAIT)  # still open
     world.far[0].close()

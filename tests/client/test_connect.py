@@ -213,7 +213,7 @@ def test_a_rank_that_cannot_start_is_named_everywhere(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_is_missing_is_named(tmp_path: Path) -> None:
-    """At a door that greets at once: how long a daemon takes to start does not matter."""
+    """At a control that greets at once: how long a daemon takes to start does not matter."""
     path = str(tmp_path / "dlcpd.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
@@ -224,7 +224,7 @@ def test_a_rank_that_is_missing_is_named(tmp_path: Path) -> None:
         with pytest.raises(PeerLost, match="in vain for rank 1 of 2 ranks"):
             connect(HashStore(), 0, 2, socket=path, timeout=2.0)
         porter.join()
-    assert left.is_set()  # the client did not keep its place at the door
+    assert left.is_set()  # the client did not keep its place at the control
 
 
 def _greet_one(listener: socket.socket, left: threading.Event) -> None:

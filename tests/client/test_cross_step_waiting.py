@@ -350,7 +350,7 @@ def test_classes_follow_the_forward_pass(world: World) -> None:
     world.backward()
     world.far.wait_for(world.begun + PIECES)
     rows = [submit.layers for submit in world.far.far[0].submits.values()][-PIECES:]
-    assert rows == [[[0, rank, 0]] for rank in (3, 2, 1)]
+    assert rows == [[(0, rank, 0)] for rank in (3, 2, 1)]
 
 
 def test_a_step_with_a_closure_is_refused(world: World) -> None:

@@ -70,13 +70,13 @@ def test_the_environment_is_read_once_for_all() -> None:
 
 
 def test_a_daemon_starts_greets_and_ends_with_its_socket() -> None:
-    daemon, door = start(None, "localhost")
-    welcome = door.hello(30.0)
+    daemon, control = start(None, "localhost")
+    welcome = control.hello(30.0)
     assert welcome.endpoint.startswith("tcp://127.0.0.1:")
     process = psutil.Process(daemon.pid)
     assert os.getpgid(process.pid) != os.getpgid(0)  # a terminal's Ctrl-C is not for it
     family = [process, *process.children(recursive=True)]
-    door.close()
+    control.close()
     daemon.close()
     assert daemon.pid is None
     assert not any(each.is_running() for each in family)
@@ -88,22 +88,22 @@ def test_a_bad_configuration_ends_it_with_its_last_line(
 ) -> None:
     file = tmp_path / "dlcpd.toml"
     file.write_text("[daemon]\nhots = 'a'\n")
-    daemon, door = start(file, "")
+    daemon, control = start(file, "")
     with pytest.raises(DaemonUnavailable, match=r"exited with status 2; its last line: .*hots"):
-        door.hello(30.0)
-    door.close()
+        control.hello(30.0)
+    control.close()
     daemon.close()
     assert "hots" in capfd.readouterr().err  # passed on as well
 
 
 def test_a_killed_daemon_is_said_to_be_killed() -> None:
-    daemon, door = start(None, "localhost")
-    door.hello(30.0)
+    daemon, control = start(None, "localhost")
+    control.hello(30.0)
     assert daemon.pid is not None
     os.kill(daemon.pid, signal.SIGKILL)
     with pytest.raises(DaemonUnavailable, match="was killed by SIGKILL"):
-        door.hello(30.0)
-    door.close()
+        control.hello(30.0)
+    control.close()
     daemon.close()
 
 
@@ -117,13 +117,13 @@ def test_a_daemon_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPatc
 
 def test_a_stopped_daemon_is_made_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlcp_client.ipc.embedded.STOP_TIMEOUT", 0.05)
-    daemon, door = start(None, "localhost")
-    door.hello(30.0)
+    daemon, control = start(None, "localhost")
+    control.hello(30.0)
     assert daemon.pid is not None
     process = psutil.Process(daemon.pid)
     engines = process.children(recursive=True)
     process.suspend()
-    door.close()
+    control.close()
     daemon.close()
     assert not process.is_running()
     psutil.wait_procs(engines, timeout=30)

@@ -4,6 +4,7 @@ import socket
 import time
 from typing import Any
 
+from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.ipc.lane import Lane
 from dlcp_client.operations.open_operations import Operations
 from dlcpd.contract.messages import Released
@@ -11,10 +12,10 @@ from dlcpd.ipc.seqpacket import encode
 
 
 def test_a_lane_that_ends_between_two_reads_of_a_frame_is_an_end() -> None:
-    door, far_door = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    control, far_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     table: Any = Operations(lambda _work: None)
-    lane = Lane(near, door, table, lambda: "killed by the test", lambda: "")
+    lane = Lane(near, ControlConnection(control, lambda: "killed by the test"), table)
     near.send(b"what the engine never reads")  # so that its end resets the connection
     far.send(encode(Released(1)))
     calls: list[int] = []
@@ -28,4 +29,4 @@ def test_a_lane_that_ends_between_two_reads_of_a_frame_is_an_end() -> None:
     assert lane.wait_until(done, time.monotonic() + 5)
     assert "killed by the test" in str(table.error)
     lane.close()
-    far_door.close()
+    far_control.close()

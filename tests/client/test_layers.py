@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcp_client.torch.layers import Layer, Row, joined, rows
+from dlcp_client.operations.layers import Layer, joined, rows
 from dlcpd.contract.errors import BadPolicy
+from dlcpd.contract.messages import LayerRow
 from dlcpd.contract.policy import EXACT, bounded
 from dlcpd.contract.traffic import traffic_classes
 
@@ -18,17 +19,17 @@ def test_a_row_says_class_and_bound() -> None:
     policy = bounded(0.02, per_class={"front": 0.001})
     layers = [(0, "back"), (8, "front"), (12, "middle")]
     assert rows(layers, policy, 16) == [
-        [0, RANK["back"], 20_000], [8, RANK["front"], 1_000], [12, RANK["middle"], 20_000],
+        (0, RANK["back"], 20_000), (8, RANK["front"], 1_000), (12, RANK["middle"], 20_000),
     ]  # fmt: skip
 
 
 def test_exact_has_a_bound_of_zero() -> None:
-    assert rows([(0, "front")], EXACT, 4) == [[0, RANK["front"], 0]]
+    assert rows([(0, "front")], EXACT, 4) == [(0, RANK["front"], 0)]
 
 
 def test_equal_neighbours_are_one_row() -> None:
     assert rows([(0, "back"), (4, "back"), (8, "front")], EXACT, 12) == [
-        [0, RANK["back"], 0], [8, RANK["front"], 0],
+        (0, RANK["back"], 0), (8, RANK["front"], 0),
     ]  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def test_an_unknown_class_is_refused() -> None:
 
 
 def test_the_shortest_rows_are_joined_first() -> None:
-    found: list[Row] = [(0, 3, 50), (10, 1, 80), (11, 3, 70), (30, 2, 10)]
+    found = [LayerRow(*row) for row in ((0, 3, 50), (10, 1, 80), (11, 3, 70), (30, 2, 10))]
     assert joined(found, 40, 3) == [(0, 1, 50), (11, 3, 70), (30, 2, 10)]
 
 
@@ -61,7 +62,7 @@ STARTS = st.sets(st.integers(1, 99), max_size=12).map(lambda s: [0, *sorted(s)])
 @given(STARTS, st.data(), st.integers(1, 13))
 def test_no_byte_is_worse_off(starts: list[int], data: st.DataObject, limit: int) -> None:
     values = st.tuples(st.integers(0, 3), st.integers(0, 2))
-    found: list[Row] = [(start, *data.draw(values)) for start in starts]
+    found = [LayerRow(start, *data.draw(values)) for start in starts]
     out = joined(found, 100, limit)
     assert len(out) <= limit
     assert out[0][0] == 0
@@ -73,5 +74,5 @@ def test_no_byte_is_worse_off(starts: list[int], data: st.DataObject, limit: int
             assert got[1:] == asked[1:]
 
 
-def at(found: list[Row], byte: int) -> Row:
+def at(found: list[LayerRow], byte: int) -> LayerRow:
     return [row for row in found if row[0] <= byte][-1]

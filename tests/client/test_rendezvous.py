@@ -7,7 +7,7 @@ import pytest
 from torch._C._distributed_c10d import HashStore, Store
 
 from dlcp_client.job import ballot
-from dlcp_client.job.rendezvous import Meeting, Place, apology, introduction, roster, together
+from dlcp_client.job.rendezvous import Meeting, Member, introduction, refusal, roster, together
 from dlcpd.contract.errors import (
     BadConfig,
     BadMessage,
@@ -23,7 +23,7 @@ SOON = 0.05  # seconds; nothing waits for it to pass but tests of what is missin
 
 def meetings(world: int, subject: str = "job", store: Store | None = None) -> list[Meeting]:
     shared = store or HashStore()
-    return [Meeting(Place(shared, rank, world), subject) for rank in range(world)]
+    return [Meeting(Member(shared, rank, world), subject) for rank in range(world)]
 
 
 def soon() -> float:
@@ -84,7 +84,7 @@ def test_the_roster_is_what_join_takes() -> None:
     job, rows = roster(said)
     assert job.startswith("train-")
     assert job == roster([said[0], introduction(WELCOME, "other")])[0]  # rank 0's counts
-    assert rows == [[rank, "a", WELCOME.endpoint, WELCOME.public_key] for rank in range(2)]
+    assert rows == [(rank, "a", WELCOME.endpoint, WELCOME.public_key) for rank in range(2)]
     assert Join(job, 0, 2, 1 << 16, 1.0, rows).peers == rows
 
 
@@ -95,7 +95,7 @@ def test_two_jobs_of_one_name_have_two_names() -> None:
 
 
 def test_a_rank_without_a_daemon_says_so_to_all() -> None:
-    said = [introduction(WELCOME, "j"), apology(DaemonUnavailable("no daemon answers at /x"))]
+    said = [introduction(WELCOME, "j"), refusal(DaemonUnavailable("no daemon answers at /x"))]
     with pytest.raises(DaemonUnavailable, match=r"rank 1 cannot take part: no daemon .* at /x"):
         roster(said)
 
@@ -109,21 +109,21 @@ def test_an_introduction_with_parts_missing_is_refused(bad: dict[str, Any]) -> N
 @pytest.mark.parametrize(("rank", "world"), [(0, 0), (1, 1), (0, 257), (-1, 2), (2, 2)])
 def test_a_place_is_in_a_world(rank: int, world: int) -> None:
     with pytest.raises(BadConfig, match="world"):
-        Place(HashStore(), rank, world)
+        Member(HashStore(), rank, world)
 
 
 def test_without_a_process_group_the_error_says_what_to_do() -> None:
     with pytest.raises(BadConfig, match=r"init_process_group\(\) first"):
-        Place.of_group()
+        Member.of_group()
 
 
 def vote(store: Store, errors: list[Any], fallbacks: list[bool]) -> list[Any]:
     """What each of two ranks gets out of a vote: a text, or an error."""
-    late = Meeting(Place(store, 1, 2), "vote")
+    late = Meeting(Member(store, 1, 2), "vote")
     late.publish({"problem": str(errors[1] or ""), "fallback": fallbacks[1]})
     out: list[Any] = []
     try:
-        place = Place(store, 0, 2)
+        place = Member(store, 0, 2)
         out.append(ballot.hold(place, errors[0], fallback=fallbacks[0], deadline=soon()))
     except (PeerLost, NotPermitted) as exc:
         out.append(exc)
@@ -151,12 +151,12 @@ def test_without_everybodys_consent_nobody_falls_back(fallbacks: list[bool]) -> 
 
 def test_what_fails_on_one_rank_fails_on_all() -> None:
     store = HashStore()
-    with pytest.raises(NotPermitted, match=r"^no$"), together(Place(store, 1, 2), "x", soon()):
+    with pytest.raises(NotPermitted, match=r"^no$"), together(Member(store, 1, 2), "x", soon()):
         raise NotPermitted("no")
     ran = []
     with (
         pytest.raises(NotPermitted, match="rank 1 cannot take part: no"),
-        together(Place(store, 0, 2), "x", soon()),
+        together(Member(store, 0, 2), "x", soon()),
     ):
         ran.append(0)
     assert ran == [0]
@@ -164,8 +164,8 @@ def test_what_fails_on_one_rank_fails_on_all() -> None:
 
 def test_what_all_ranks_did_is_done() -> None:
     store = HashStore()
-    Meeting(Place(store, 1, 2), "x").publish({})
-    with together(Place(store, 0, 2), "x", soon()):
+    Meeting(Member(store, 1, 2), "x").publish({})
+    with together(Member(store, 0, 2), "x", soon()):
         pass
 
 
@@ -173,6 +173,6 @@ def test_a_rank_that_never_did_it_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("dlcp_client.job.rendezvous.LATE", SOON)
     with (
         pytest.raises(PeerLost, match=r"x: rank 0 waited .* for rank 1 of 2"),
-        together(Place(HashStore(), 0, 2), "x", soon()),
+        together(Member(HashStore(), 0, 2), "x", soon()),
     ):
         pass

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from dlcp_client.operations.requests import merged, request
 from dlcpd.contract.errors import BadPolicy, BadTensor
-from dlcpd.contract.messages import MAX_CRITICAL, MAX_LAYERS, Submit, from_frame_untrusted, to_frame
+from dlcpd.contract.messages import (
+    MAX_CRITICAL,
+    MAX_LAYERS,
+    ByteRange,
+    Submit,
+    from_frame_untrusted,
+    to_frame,
+)
 from dlcpd.contract.policy import EXACT, LossPolicy, bounded
 
 GRADIENT = torch.zeros(100)
@@ -105,7 +112,7 @@ def test_the_message_says_everything_and_is_valid() -> None:
         input=4096, input_count=100, output=4096, output_count=100, sizes=[],
         dtype="float32", reduce="avg", max_loss=0.02,
         fill="zero", traffic_class=1, deadline=7.0, in_place=True, name="layer",
-        critical=[[0, 4], [100, 300]], layers=[],
+        critical=[ByteRange(0, 4), ByteRange(100, 300)], layers=[],
     )  # fmt: skip
 
 
@@ -113,7 +120,7 @@ def test_layers_have_the_bound_of_their_class() -> None:
     policy = bounded(0.02, per_class={"front": 0.01})
     submit = ask("avg", policy=policy, name="layer", layers=[(0, "front"), (200, "back")])
     assert from_frame_untrusted(to_frame(submit)) == submit
-    assert submit.layers == [[0, 1, 10_000], [200, 3, 20_000]]
+    assert submit.layers == [(0, 1, 10_000), (200, 3, 20_000)]
     assert submit.max_loss == 0.02
 
 

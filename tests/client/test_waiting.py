@@ -177,7 +177,7 @@ def test_the_end_of_the_lane_ends_every_wait(world: StandIn) -> None:
 def test_the_end_of_the_session_socket_ends_a_wait(world: StandIn) -> None:
     world.answering = False
     work = submit(world)
-    world.far[0].door.shutdown(1)  # the far end's writing half: control is gone, the lane is not
+    world.far[0].control.shutdown(1)  # the far end's writing half: control is gone, the lane is not
     with pytest.raises(DaemonLost):
         work.wait()
 
@@ -185,7 +185,7 @@ def test_the_end_of_the_session_socket_ends_a_wait(world: StandIn) -> None:
 def test_the_daemons_last_words_are_the_error(world: StandIn) -> None:
     world.answering = False
     work = submit(world)
-    world.far[0].door.send(encode(Refused("peer_lost", "rank 1 on b left")))
+    world.far[0].control.send(encode(Refused("peer_lost", "rank 1 on b left")))
     world.far[0].close()
     with pytest.raises(PeerLost, match="rank 1 on b left"):
         work.wait()

@@ -82,7 +82,7 @@ def test_segments_carry_the_class_of_their_layer() -> None:
 
 def test_front_layers_go_first_within_an_operation() -> None:
     net = SimNetwork(2, recorded=[])
-    net.submit_all(1, draw("float32", 2, 4000, 1), layers=[[0, BACK, 0], [5120, FRONT, 0]])
+    net.submit_all(1, draw("float32", 2, 4000, 1), layers=[(0, BACK, 0), (5120, FRONT, 0)])
     net.run()
     tags: dict[tuple[int, int], list[int]] = {}  # by source and transfer
     for one in contributions(net):
@@ -238,7 +238,7 @@ def test_bounds_hold_per_class() -> None:
     net = SimNetwork(3, Link(loss=0.2), segment_size=64, chunk_segments=40)
     parts = draw("float32", 3, 6000, 1)
     half = 12_032  # bytes, a multiple of the segment size
-    net.submit_all(1, parts, max_loss=0.3, name="g", layers=[[0, FRONT, 300_000], [half, BACK, 0]])
+    net.submit_all(1, parts, max_loss=0.3, name="g", layers=[(0, FRONT, 300_000), (half, BACK, 0)])
     net.run()
     held = residuals(net, parts[0])
     assert held

@@ -105,7 +105,7 @@ def test_the_last_words_of_a_session_release_its_peers() -> None:
         net.run(until=1e-5)
         net.now += 1e-5
     assert net.sessions[1].operations  # rank 0 has its results and has not said so yet
-    for control in net.endpoints[0].last_words(net.sessions[0].number, net.now):
+    for control in net.endpoints[0].final_controls(net.sessions[0].number, net.now):
         net.inject(1, control.data)
     net.cut.add(0)
     net.run(until=0.01)

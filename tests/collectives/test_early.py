@@ -64,7 +64,7 @@ def test_a_rank_that_comes_late(world: int, one_shot: bool, room: bool, trips: i
     parts = draw("float32", world, 100, 2)
     expected, held = rank_ordered(parts, "float32", "sum"), copies(parts)
     for flow in net.sessions[0].flows.values():
-        flow.early.limit = flow.early.limit if room else 0
+        flow.arrivals.early.limit = flow.arrivals.early.limit if room else 0
     for rank in range(1, world):
         net.submit(rank, 2, held[rank])
     net.run(until=0.05)
@@ -83,7 +83,7 @@ def test_what_is_kept_is_dropped_with_the_operation() -> None:
     net = warm()
     net.submit(1, 2, draw("float32", 2, 100, 2)[1])
     net.run(until=0.05)
-    (early,) = [flow.early for flow in net.sessions[0].flows.values()]
+    (early,) = [flow.arrivals.early for flow in net.sessions[0].flows.values()]
     assert early.size
     net.sessions[0].refuse(2, 0, ArenaFull("no"))
     assert not early.size

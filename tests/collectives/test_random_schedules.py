@@ -104,9 +104,9 @@ def assert_nothing_left(net: SimNetwork, rank: int, operation: Execution) -> Non
     assert not pool.out
     assert not operation._staged  # noqa: SLF001
     for flow in session.flows.values():
-        assert not flow._senders  # noqa: SLF001
-        assert not flow.receiving
-        assert not flow.early.size
+        assert not flow.outgoing
+        assert not bool(flow.arrivals)
+        assert not flow.arrivals.early.size
 
 
 @pytest.mark.parametrize("first", CASES)

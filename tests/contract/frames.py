@@ -7,16 +7,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dlcpd.contract.messages import KINDS, Message
+from dlcpd.contract.messages import KINDS, ByteRange, Counts, LayerRow, Message, PeerRow
 from dlcpd.contract.schema import MAX_TEXT
 
 Rule = Mapping[str, Any]
 
-_ROWS: dict[tuple[type, ...], list[Any]] = {
-    (int,): [7],
-    (int, int): [0, 4096],
-    (int, int, int): [0, 4, 10_000],
-    (int, str, str, str): [1, "host-b", "tcp://192.0.2.2:7700", "k" * 40],
+_ROWS: dict[type, Any] = {
+    int: 7,
+    Counts: [7, 4096],
+    ByteRange: [0, 4096],
+    LayerRow: [0, 4, 10_000],
+    PeerRow: [1, "host-b", "tcp://192.0.2.2:7700", "k" * 40],
 }
 _CELLS: dict[type, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**63), 2**63 - 1),
@@ -45,7 +46,7 @@ def good_values(rule: Rule) -> list[Any]:
     if wanted is dict:
         return [{"sessions": [{"job": "j"}]}, {}]
     if wanted is list:
-        row = _ROWS[rule["columns"]]
+        row = _ROWS[rule["of"]]
         return [[row] * rule["high"], [row], []]
     return list(rule["choices"]) if "choices" in rule else ["x" * rule["high"], ""]
 
@@ -74,12 +75,21 @@ def bad_values(rule: Rule) -> Iterator[tuple[str, Any]]:
     if "choices" in rule:
         yield from (("empty", ""), ("unknown", "x" * MAX_TEXT), ("too long", "x" * (MAX_TEXT + 1)))
     if wanted is list:
-        yield from _bad_rows(_ROWS[rule["columns"]], rule["high"])
+        yield from _bad_lists(rule)
 
 
-def _bad_rows(row: list[Any], limit: int) -> Iterator[tuple[str, Any]]:
+def _bad_lists(rule: Rule) -> Iterator[tuple[str, Any]]:
+    good = _ROWS[rule["of"]]
+    yield "too many", [good] * (rule["high"] + 1)
+    if rule["of"] is int:
+        for wrong in (None, True, 0.5, "1", [1], 1 << 64):
+            yield f"holds {wrong!r}", [good, wrong]
+    else:
+        yield from _bad_rows(good)
+
+
+def _bad_rows(row: list[Any]) -> Iterator[tuple[str, Any]]:
     wrong: Any
-    yield "too many rows", [row] * (limit + 1)
     yield "a row is a tuple", [row, tuple(row)]
     yield "a row is a number", [1]
     yield "a row is short", [row, row[:-1]]
@@ -90,6 +100,14 @@ def _bad_rows(row: list[Any], limit: int) -> Iterator[tuple[str, Any]]:
         if isinstance(cell, str):
             long = [*row[:column], "x" * (MAX_TEXT + 1), *row[column + 1 :]]
             yield f"cell {column} is too long", [long]
+
+
+def _items(kind: Any) -> st.SearchStrategy[Any]:
+    """What a list of `kind` holds."""
+    if kind is int:
+        return _CELLS[int]
+    cells = st.tuples(*(_CELLS[cell] for cell in kind.__annotations__.values()))
+    return cells.map(lambda row: kind(*row))
 
 
 def values(rule: Rule) -> st.SearchStrategy[Any]:
@@ -104,7 +122,7 @@ def values(rule: Rule) -> st.SearchStrategy[Any]:
     if wanted is dict:
         return st.dictionaries(st.text(max_size=8), st.integers(0, 9) | st.text(max_size=8))
     if wanted is list:
-        return st.lists(st.tuples(*(_CELLS[c] for c in rule["columns"])).map(list), max_size=3)
+        return st.lists(_items(rule["of"]), max_size=3)
     if "choices" in rule:
         return st.sampled_from(rule["choices"])
     return st.text(max_size=min(rule["high"], 20))

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from dlcpd.contract.messages import LayerRow
 from dlcpd.core.transfer.layers import Layers
 
-ROWS = [[0, 3, 5_000], [1000, 2, 0], [1064, 1, 10_000]]
+ROWS = [LayerRow(0, 3, 5_000), LayerRow(1000, 2, 0), LayerRow(1064, 1, 10_000)]
 
 
 def test_without_rows_there_is_one_layer() -> None:
@@ -24,7 +25,7 @@ def test_segments_take_after_their_first_byte() -> None:
 
 
 def test_a_layer_starts_exactly_where_it_says() -> None:
-    layers = Layers.new([[0, 3, 0], [128, 1, 0]], 4, 0.0)
+    layers = Layers.new([LayerRow(0, 3, 0), LayerRow(128, 1, 0)], 4, 0.0)
     assert layers.of_segments(0, 256, 64).tolist() == [0, 0, 1, 1]
     assert layers.lossless
     assert np.array_equal(layers.starts, [0, 128])

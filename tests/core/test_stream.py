@@ -146,7 +146,7 @@ def test_failures_are_forgotten_oldest_first() -> None:
 
 def test_what_failed_before_it_began_is_told_once() -> None:
     stream, error = Stream(0), OperationAborted("rank 1 gave up")
-    stream.doom(5, error)
-    assert stream.doomed(4) is None
-    assert stream.doomed(5) is error
-    assert stream.doomed(5) is None
+    stream.abort_ahead(5, error)
+    assert stream.aborted_ahead(4) is None
+    assert stream.aborted_ahead(5) is error
+    assert stream.aborted_ahead(5) is None

@@ -26,7 +26,7 @@ def report(**changes: Any) -> dict[str, Any]:
             "broken": "", "arena_bytes": 1 << 20, "age": 3.6,
             "peers": [{"rank": 1, "host": "beta", "control": "tcp://10.0.0.2:5000",
                        "data": [["10.0.0.2", 9], ["10.0.1.2", 9]],
-                       "state": "up", "last_words": ""}],
+                       "state": "up", "end_reason": ""}],
         }],
         "counters": {"joined": 1, "refused_bad_message": 0},
         "engine": {

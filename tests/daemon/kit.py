@@ -21,6 +21,7 @@ from dlcpd.contract.messages import (
     Join,
     Joined,
     Message,
+    PeerRow,
     Refused,
     Status,
     StatusRequest,
@@ -237,7 +238,7 @@ class Client:
 
 def joins(job: str, welcomes: list[Welcome], *, timeout: float = PATIENCE) -> list[Join]:
     """The Join of each rank, given every rank's Welcome."""
-    peers = [[rank, w.host, w.endpoint, w.public_key] for rank, w in enumerate(welcomes)]
+    peers = [PeerRow(rank, w.host, w.endpoint, w.public_key) for rank, w in enumerate(welcomes)]
     size = len(welcomes)
     return [Join(job, rank, size, ARENA, timeout, peers) for rank in range(size)]
 

@@ -20,7 +20,7 @@ import msgpack
 from dlcpd.io import commands
 from dlcpd.ipc.seqpacket import receive, receive_now
 
-ENDPOINTS = [["127.0.0.1", 40000]]
+ENDPOINTS = [commands.UdpAddress("127.0.0.1", 40000)]
 
 
 class StandIn:

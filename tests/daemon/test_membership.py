@@ -10,7 +10,7 @@ import pytest
 from dlcpd.contract.errors import RanksDisagree
 from dlcpd.daemon.peers.membership import LINKS, MAX_NAMED, Link, LinkInput, LinkState, Membership
 from dlcpd.daemon.peers.peer_messages import MAX_REASON, PEER_VERSION, PeerHello
-from dlcpd.io.commands import OperationFailed
+from dlcpd.io.commands import OperationFailed, UdpAddress
 
 AGREED = {"world_size": 2, "chunk_bytes": 64000, "digest_every": 16}
 MAX_STEPS = 10_000
@@ -23,7 +23,8 @@ def member(rank: int, size: int = 2, *, session: int = 0, address: str = "10.0.0
         if peer != rank
     }
     return Membership(
-        "job", rank, session or 1000 + rank, f"host-{rank}", [[address, 40 + rank]],
+        "job", rank, session or 1000 + rank, f"host-{rank}",
+        [UdpAddress(address, 40 + rank)],
         {**AGREED, "world_size": size}, links,
     )  # fmt: skip
 

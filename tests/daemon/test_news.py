@@ -11,12 +11,13 @@ import pytest
 from dlcpd.contract.messages import VERSION, Joined, Welcome
 from dlcpd.daemon.peers.peer_messages import PEER_VERSION, Abort, Goodbye, PeerHello
 from dlcpd.daemon.peers.peers import PeerAddress
+from dlcpd.io.commands import UdpAddress
 from tests.daemon.kit import Client, Daemon, configuration, joins
 from tests.daemon.test_peers import Node, on_uvloop, until
 
 HELLO = PeerHello(
     job="job", from_rank=1, to_rank=0, session=50, echo=0, answer=True, host="host-x", token=9,
-    endpoints=[["127.0.0.1", 5]], world_size=2, chunk_bytes=0, digest_every=0,
+    endpoints=[UdpAddress("127.0.0.1", 5)], world_size=2, chunk_bytes=0, digest_every=0,
 )  # fmt: skip
 Stage = Callable[[Client, "Actor"], Coroutine[Any, Any, None]]
 

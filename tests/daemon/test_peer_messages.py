@@ -21,10 +21,11 @@ from dlcpd.daemon.peers.peer_messages import (
     pack,
     unpack_peer_untrusted,
 )
+from dlcpd.io.commands import UdpAddress
 
 HELLO = PeerHello(
     job="job", from_rank=0, to_rank=1, session=5, echo=0, answer=True, host="h", token=6,
-    endpoints=[["10.0.0.1", 40000], ["fd00::1", 40001]], world_size=2,
+    endpoints=[UdpAddress("10.0.0.1", 40000), UdpAddress("fd00::1", 40001)], world_size=2,
     chunk_bytes=64000, digest_every=16,
 )  # fmt: skip
 GOODBYE = Goodbye("job", 0, 1, 5, 6, "peer_lost", "why")
@@ -46,7 +47,9 @@ def test_a_message_comes_back_as_sent(message: PeerMessage) -> None:
 
 def test_the_largest_messages_fit_a_frame() -> None:
     wide = "\U0001f600"  # four bytes of UTF-8
-    hello = replace(HELLO, job=wide * 128, host=wide * 255, endpoints=[["f" * 39, 65535]] * 16)
+    hello = replace(
+        HELLO, job=wide * 128, host=wide * 255, endpoints=[UdpAddress("f" * 39, 65535)] * 16
+    )
     goodbye = replace(GOODBYE, job=wide * 128, text=wide * MAX_REASON)
     for message in (hello, goodbye):
         assert len(pack(message)) <= MAX_PEER_FRAME

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from dlcpd.contract.messages import VERSION, Hello, Join, Joined, Refused, Welcome
+from dlcpd.contract.messages import VERSION, Hello, Join, Joined, PeerRow, Refused, Welcome
 from tests.daemon.kit import (
     ARENA,
     PATIENCE,
@@ -355,23 +355,23 @@ def bad_joins(welcomes: list[Welcome]) -> dict[str, Join]:
     good = joins("bad", welcomes)[0]
     other = good.peers[1]
 
-    def with_peers(*peers: list[object]) -> Join:
+    def with_peers(*peers: PeerRow) -> Join:
         return Join(good.job, 0, 2, ARENA, 1.0, list(peers))
 
     return {
         "rank": Join(good.job, 2, 2, ARENA, 1.0, good.peers),
         "missing": with_peers(good.peers[0]),
         "twice": with_peers(good.peers[0], other, other),
-        "unknown": with_peers(good.peers[0], [2, *other[1:]]),
-        "ipc": with_peers([1, "h", "ipc:///tmp/x", other[3]]),
-        "name": with_peers([1, "h", "tcp://localhost:5", other[3]]),
-        "any": with_peers([1, "h", "tcp://0.0.0.0:5", other[3]]),
-        "source": with_peers([1, "h", "tcp://127.0.0.1:1;127.0.0.1:5", other[3]]),
-        "port": with_peers([1, "h", "tcp://127.0.0.1:0", other[3]]),
-        "octet": with_peers([1, "h", "tcp://127.0.0.256:5", other[3]]),
-        "short_key": with_peers([1, "h", other[2], other[3][:-1]]),
-        "odd_key": with_peers([1, "h", other[2], '"' * 40]),
-        "wide_key": with_peers([1, "h", other[2], "\u20ac" * 40]),
+        "unknown": with_peers(good.peers[0], other._replace(rank=2)),
+        "ipc": with_peers(PeerRow(1, "h", "ipc:///tmp/x", other[3])),
+        "name": with_peers(PeerRow(1, "h", "tcp://localhost:5", other[3])),
+        "any": with_peers(PeerRow(1, "h", "tcp://0.0.0.0:5", other[3])),
+        "source": with_peers(PeerRow(1, "h", "tcp://127.0.0.1:1;127.0.0.1:5", other[3])),
+        "port": with_peers(PeerRow(1, "h", "tcp://127.0.0.1:0", other[3])),
+        "octet": with_peers(PeerRow(1, "h", "tcp://127.0.0.256:5", other[3])),
+        "short_key": with_peers(PeerRow(1, "h", other[2], other[3][:-1])),
+        "odd_key": with_peers(PeerRow(1, "h", other[2], '"' * 40)),
+        "wide_key": with_peers(PeerRow(1, "h", other[2], "\u20ac" * 40)),
     }
 
 

@@ -147,13 +147,10 @@ class Job:
         lane, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         lane.settimeout(PATIENCE)
         peers = [
-            {
-                "rank": p, "host": f"host{p}", "token_in": token(rank, p),
-                "token_out": token(p, rank), "endpoints": self.endpoints[p],
-            }
+            commands.EnginePeer(p, f"host{p}", token(rank, p), token(p, rank), self.endpoints[p])
             for p in range(len(self.engines))
             if p != rank
-        ]  # fmt: skip
+        ]
         command = commands.OpenSession(1, "job", rank, len(self.engines), ARENA, peers)
         self.engines[rank].send(command, [arena, theirs.fileno()])
         os.close(arena)

@@ -122,7 +122,7 @@ def test_many_in_flight_without_in_place(job: Jobs) -> None:
             if isinstance(message, Released) or message.released:
                 released.add(message.operation)
             if isinstance(message, Completed):
-                released |= {number for (number,) in message.also_released}
+                released |= set(message.also_released)
     for number, pair in parts.items():
         expected = rank_ordered(pair, "float32", "sum").tobytes()
         for rank in started.ranks:

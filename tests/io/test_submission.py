@@ -11,7 +11,7 @@ from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.order import Group
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, BadPolicy, DlcpError
-from dlcpd.contract.messages import Submit
+from dlcpd.contract.messages import ByteRange, Counts, LayerRow, Submit
 from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
@@ -44,7 +44,9 @@ def make(world: int = 2, **changes: Any) -> Execution:
     config, session = EngineConfig(), session_of(world)
     group = Group(0, tuple(range(world)), 0)
     submissions = Submissions(config, ScratchPool(config.chunk_bytes))
-    ask = Submit(**(values | changes))
+    kinds: dict[str, Any] = {"sizes": Counts, "critical": ByteRange, "layers": LayerRow}
+    rows = {name: [kind(*row) for row in (values | changes)[name]] for name, kind in kinds.items()}
+    ask = Submit(**(values | changes | rows))
     made = submissions.make(ask, group, session, ARENA, Accounts(), 10.0)
     made.start(session, 10.0)
     return made

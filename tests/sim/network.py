@@ -2,7 +2,7 @@
 
 import heapq
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.order import Group, Loss, Order
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import DlcpError
+from dlcpd.contract.messages import LayerRow
 from dlcpd.contract.traffic import Ecn
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
@@ -146,7 +147,7 @@ class SimNetwork:
         op: str = "sum", max_loss: float = 0.0, name: str = "", fill: str = "residual",
         deadline: float = 60.0, in_place: bool = True, critical: list[list[int]] | None = None,
         fingerprint: int = 0, digest_every: int = 1, traffic_class: int = 4,
-        layers: list[list[int]] | None = None, program: Program | None = None,
+        layers: Sequence[tuple[int, int, int]] = (), program: Program | None = None,
         output: NDArray[Any] | None = None, group: Group | None = None, tag: int = 0,
         terms: str = "",
     ) -> Execution:  # fmt: skip
@@ -160,8 +161,8 @@ class SimNetwork:
         loss = Loss(max_loss, name, fill == "residual", tuple((a, b) for a, b in critical or []))
         order = Order(
             number, group, terms, fingerprint, self.now + deadline, dtype, op,
-            Layers.new(layers or [], traffic_class, max_loss), loss, tag, in_place,
-            terms.startswith("buffered"), digest_every, self.seed,
+            Layers.new([LayerRow(*row) for row in layers], traffic_class, max_loss), loss, tag,
+            in_place, terms.startswith("buffered"), digest_every, self.seed,
         )  # fmt: skip
         if program is None:
             program = self.program(group, memory.size, max_loss)
@@ -253,8 +254,7 @@ class SimNetwork:
                 for data in datagrams(batch):
                     self._carry(rank, self.where[rank, batch.peer], batch.path, data)
             for session in endpoint.sessions.values():
-                self.events[session.rank] += session.events
-                session.events.clear()
+                self.events[session.rank] += session.outcomes.take()
 
     def _carry(self, source: int, target: int, path: int, data: bytes) -> None:
         self.carried += 1

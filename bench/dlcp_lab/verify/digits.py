@@ -2,7 +2,7 @@
 
 Rank r contributes 8**r everywhere, so the sum is a number to the base 8 whose digit r
 says how often that rank's element is in it: 0 = given up, 2 = this step's and one that
-came back. Eight such digits fit float32's 24 bits exactly.
+came back. A digit counts to 7, so at most 6 losses in a row; eight fit float32's 24 bits exactly.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 BASE_BITS: Final = 3
 MAX_RANKS: Final = 8  # 8 digits of 3 bits: all integers up to 2**24 are floats
-MAX_REPEATS: Final = 7  # steps that one digit can count, so at most 6 losses in a row
 
 Counts = NDArray[np.int64]
 

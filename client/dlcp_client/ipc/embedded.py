@@ -11,7 +11,7 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
-from dlcp_client.ipc.handshake import Door
+from dlcp_client.ipc.handshake import ControlConnection
 from dlcpd.contract.errors import DaemonUnavailable
 
 STOP_TIMEOUT: Final = 5.0  # seconds for a clean end after the session socket closed
@@ -37,7 +37,7 @@ class Embedded:
         """Process id of the daemon; None in a forked child, and after the end."""
         return self._process.pid if self._process else None
 
-    def obituary(self) -> str:
+    def how_it_ended(self) -> str:
         """Its exit status and last line, once it has ended."""
         if self._process is None:
             return "it belongs to another process"
@@ -79,7 +79,7 @@ class Embedded:
                 sys.stderr.write(line)
 
 
-def start(config: Path | None, master: str) -> tuple[Embedded, Door]:
+def start(config: Path | None, master: str) -> tuple[Embedded, ControlConnection]:
     """Start a daemon. Without `config`, peers reach it where this host reaches `master`.
 
     Raises: DaemonUnavailable.
@@ -108,7 +108,7 @@ def start(config: Path | None, master: str) -> tuple[Embedded, Door]:
         if text is not None:
             os.close(text)
     daemon = Embedded(process)
-    return daemon, Door(ours, daemon.obituary)
+    return daemon, ControlConnection(ours, daemon.how_it_ended)
 
 
 def default_config(address: str) -> str:

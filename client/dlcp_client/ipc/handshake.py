@@ -32,18 +32,18 @@ STATUS_TIMEOUT: Final = 3.0  # seconds; control gives its engine one
 JOIN_MARGIN: Final = 2.0  # seconds after Join.timeout in which the daemon must have answered
 
 
-class Door:
+class ControlConnection:
     """One connection to a daemon's session socket.
 
-    `obituary` says, when the daemon is gone, what is known about its end.
+    `how_it_ended` says, when the daemon is gone, what is known about its end.
     """
 
-    def __init__(self, sock: socket.socket, obituary: Callable[[], str]) -> None:
-        self.socket, self.obituary = sock, obituary
+    def __init__(self, sock: socket.socket, how_it_ended: Callable[[], str]) -> None:
+        self.socket, self.how_it_ended = sock, how_it_ended
         self._session = 0  # its number, once joined
 
     @classmethod
-    def knock(cls, path: str, timeout: float) -> Self:
+    def open(cls, path: str, timeout: float) -> Self:
         """Connect to the daemon that listens at `path`.
 
         Raises: DaemonUnavailable or NotPermitted.
@@ -124,7 +124,9 @@ class Door:
         except OSError:
             answer, descriptors = None, []
         if answer is None:
-            raise DaemonUnavailable(f"the daemon ended before the session began: {self.obituary()}")
+            raise DaemonUnavailable(
+                f"the daemon ended before the session began: {self.how_it_ended()}"
+            )
         if isinstance(answer, Refused):
             close_all(descriptors)
             raise error_for(answer.code, answer.text)

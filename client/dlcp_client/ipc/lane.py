@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.patience import Patience
 from dlcpd.contract.errors import (
@@ -36,28 +37,17 @@ _GONE: Final = select.POLLHUP | select.POLLERR | select.POLLNVAL | select.POLLRD
 
 
 class Lane:
-    """Owns the lane and the session socket (`door`); the table of operations is shared.
+    """Owns the lane and the connection to control; the table of operations is shared."""
 
-    `obituary` says, when the daemon is gone, what is known about its end; `waiting_for`, what it
-    waits for.
-    """
-
-    def __init__(
-        self,
-        lane: socket.socket,
-        door: socket.socket,
-        table: Operations,
-        obituary: Callable[[], str],
-        waiting_for: Callable[[], str],
-    ) -> None:
-        self._patience = Patience(waiting_for)
-        self._lane, self._door, self._table, self._obituary = lane, door, table, obituary
+    def __init__(self, lane: socket.socket, control: ControlConnection, table: Operations) -> None:
+        self._patience = Patience(control.waiting_for)
+        self._lane, self._control, self._table = lane, control, table
         self._leader: int | None = None  # its thread
         self._closed = False
         self._buffer = memoryview(bytearray(MAX_FRAME + 1))
         self._poll = select.poll()
         self._poll.register(lane, select.POLLIN)
-        self._poll.register(door, select.POLLRDHUP)
+        self._poll.register(control.socket, select.POLLRDHUP)
 
     def send(self, packet: bytes, until: float) -> None:
         """Send one packet.
@@ -93,7 +83,7 @@ class Lane:
     def close(self) -> None:
         """End the session on this side; waiting threads raise SessionClosed.
 
-        The door closes first, and the engine then ends the lane: so the daemon knows that
+        The control closes first, and the engine then ends the lane: so the daemon knows that
         this client left on purpose, and tells the peers so.
         """
         self._table.fail(SessionClosed("the session is closed; connect again to go on"))
@@ -102,17 +92,17 @@ class Lane:
             if self._closed:
                 return
             self._closed = True
-            _shut(self._door)  # wakes the leader from poll()
+            _shut(self._control.socket)  # wakes the leader from poll()
             changed.wait_for(lambda: self._leader is None, timeout=LEAVE_TIMEOUT)
         self._await_end()
         self._lane.close()
-        self._door.close()
+        self._control.close()
 
     def abandon(self) -> None:
         """In a forked child: drop the copies of the sockets, which the parent goes on to use."""
         self._closed, self._leader = True, None
         self._lane.close()
-        self._door.close()
+        self._control.close()
 
     def _await_end(self) -> None:
         """Read the lane to its end, for at most LEAVE_TIMEOUT."""
@@ -147,7 +137,7 @@ class Lane:
         gone = False
         if self._lane.fileno() in ready:
             gone = not self._drain(done)
-        if gone or ready.get(self._door.fileno(), 0) & _GONE:
+        if gone or ready.get(self._control.socket.fileno(), 0) & _GONE:
             self._lost()
 
     def _drain(self, done: Callable[[], bool] = lambda: False) -> bool:
@@ -194,18 +184,18 @@ class Lane:
         writable.poll(SEND_SLICE * 1000)
 
     def _lost(self) -> None:
-        """The daemon is gone: say why, if the door still tells."""
+        """The daemon is gone: say why, if the control still tells."""
         if self._closed or self._table.error is not None:
             return
-        self._table.fail(self._last_words() or DaemonLost(
-            f"dlcpd ended while the session was open: {self._obituary()}. Operations in flight "
-            f"are lost; restart the job from its last checkpoint"
+        self._table.fail(self._reason_told() or DaemonLost(
+            f"dlcpd ended while the session was open: {self._control.how_it_ended()}. Operations "
+            f"in flight are lost; restart the job from its last checkpoint"
         ))  # fmt: skip
 
-    def _last_words(self) -> DlcpError | None:
-        self._door.setblocking(False)
+    def _reason_told(self) -> DlcpError | None:
+        self._control.socket.setblocking(False)
         try:
-            message, descriptors = receive_message(self._door)
+            message, descriptors = receive_message(self._control.socket)
         except (OSError, BadMessage):
             return None
         close_all(descriptors)

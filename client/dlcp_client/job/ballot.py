@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dlcp_client.job.rendezvous import Meeting, Place
+from dlcp_client.job.rendezvous import Meeting, Member
 from dlcpd.contract.errors import DlcpError, PeerLost
 
 VOTE_MARGIN: Final = 5.0  # seconds after connect's deadline until the last rank has voted
 
 
-def hold(place: Place, error: DlcpError | None, *, fallback: bool, deadline: float) -> str:
+def hold(place: Member, error: DlcpError | None, *, fallback: bool, deadline: float) -> str:
     """Tell the others how connecting went. Returns why no rank may use dlcpd; "" = all may.
 
     `deadline`: monotonic time by which connecting was to end; votes come VOTE_MARGIN later still.

@@ -5,7 +5,7 @@ from typing import Final
 
 import torch
 
-from dlcp_client.job.rendezvous import LATE, Meeting, Place, apology, raise_apology
+from dlcp_client.job.rendezvous import LATE, Meeting, Member, raise_refusal, refusal
 from dlcp_client.session import Session
 from dlcpd.contract.errors import DeadlineExceeded, DlcpError, OperationAborted, PeerLost
 from dlcpd.contract.policy import exact
@@ -15,19 +15,19 @@ TIMEOUT: Final = 30.0  # seconds; a peer that does not answer is named after abo
 MIN_LEFT: Final = 0.1  # seconds; the engine says best what is missing
 
 
-def prove(session: Session, place: Place, deadline: float) -> None:
+def prove(session: Session, place: Member, deadline: float) -> None:
     """One small exact all-reduce through the engines. Every rank calls it; where one fails, all do.
 
     `deadline` is monotonic time. Raises: PeerLost naming the rank, and the address and port
     of UDP, that did not answer; or what else ended the operation, here or elsewhere.
     """
     meeting, error = Meeting(place, "data path"), _problem(session, deadline)
-    meeting.publish(apology(error) if error else {})
+    meeting.publish(refusal(error) if error else {})
     # Nobody leaves before all know: to the others, who leaves first would be the one at fault.
     said = meeting.gather(deadline + LATE)
     if error:
         raise error
-    raise_apology(said)
+    raise_refusal(said)
 
 
 def _problem(session: Session, deadline: float) -> DlcpError | None:

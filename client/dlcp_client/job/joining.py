@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import Embedded, start
-from dlcp_client.ipc.handshake import Door
+from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.job.data_path import prove
-from dlcp_client.job.rendezvous import Meeting, Place, apology, introduction, roster, together
-from dlcp_client.session import Seat, Session
+from dlcp_client.job.rendezvous import Meeting, Member, introduction, refusal, roster, together
+from dlcp_client.session import JoinedJob, Session
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.contract.messages import Join
 
@@ -60,38 +60,38 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     meeting = Meeting(place, job or "job")
     file = Path(config) if config else environment.config
     daemon: Embedded | None = None
-    door: Door | None = None
+    control: ControlConnection | None = None
     try:
-        daemon, door = _door(socket or environment.socket, file, environment.master, timeout)
-        welcome = door.hello(_left(deadline))
+        daemon, control = _control(socket or environment.socket, file, environment.master, timeout)
+        welcome = control.hello(_left(deadline))
         meeting.publish(introduction(welcome, job or environment.run or "job"))
     except DlcpError as exc:
-        meeting.publish(apology(exc))
-        _leave(daemon, door)
+        meeting.publish(refusal(exc))
+        _leave(daemon, control)
         raise
     except BaseException:
-        _leave(daemon, door)
+        _leave(daemon, control)
         raise
     try:
-        return _join(place, meeting, daemon, door, arena_bytes, deadline)
+        return _join(place, meeting, daemon, control, arena_bytes, deadline)
     except BaseException:
-        _leave(daemon, door)
+        _leave(daemon, control)
         raise
 
 
 def _join(  # noqa: PLR0917  # a step of connect, with its variables
-    place: Place, meeting: Meeting, daemon: Embedded | None, door: Door,
+    place: Member, meeting: Meeting, daemon: Embedded | None, control: ControlConnection,
     arena_bytes: int, deadline: float,
 ) -> Session:  # fmt: skip
     with ExitStack() as undo:
         with together(place, "joined", deadline):
             name, peers = roster(meeting.gather(deadline))
             wish = Join(name, place.rank, place.world_size, arena_bytes, _left(deadline), peers)
-            size, arena, lane = door.join(wish)
-            seat = Seat(
-                name, place.rank, place.world_size, door, lane, arena, size, daemon, place.store
+            size, arena, lane = control.join(wish)
+            joined = JoinedJob(
+                name, place.rank, place.world_size, control, lane, arena, size, daemon, place.store
             )
-            session = Session(seat)
+            session = Session(joined)
             undo.callback(session.close)
         prove(session, place, deadline)
         undo.pop_all()
@@ -104,20 +104,20 @@ def check_timeout(timeout: Any) -> None:
         raise BadConfig(f"timeout {timeout!r}: seconds, 0..{MAX_TIMEOUT:.0f}")
 
 
-def _place(store: "Store | None", rank: int | None, world_size: int | None, group: Any) -> Place:
+def _place(store: "Store | None", rank: int | None, world_size: int | None, group: Any) -> Member:
     given = (store, rank, world_size)
     if store is None or rank is None or world_size is None:
         if any(value is not None for value in given):
             raise BadConfig("connect: store, rank and world_size go together; give all or none")
-        return Place.of_group(group)
-    return Place(store, rank, world_size)
+        return Member.of_group(group)
+    return Member(store, rank, world_size)
 
 
-def _door(
+def _control(
     path: str, config: Path | None, master: str, timeout: float
-) -> tuple[Embedded | None, Door]:
+) -> tuple[Embedded | None, ControlConnection]:
     if path:
-        return None, Door.knock(path, timeout)
+        return None, ControlConnection.open(path, timeout)
     return start(config, master)
 
 
@@ -125,8 +125,8 @@ def _left(deadline: float) -> float:
     return max(deadline - time.monotonic(), MIN_LEFT)
 
 
-def _leave(daemon: Embedded | None, door: Door | None) -> None:
-    if door:
-        door.close()
+def _leave(daemon: Embedded | None, control: ControlConnection | None) -> None:
+    if control:
+        control.close()
     if daemon:
         daemon.close()

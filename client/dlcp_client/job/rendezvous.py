@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch.distributed as dist
 
 from dlcpd.contract.errors import BadConfig, BadMessage, DlcpError, PeerLost, error_for
-from dlcpd.contract.messages import MAX_WORLD, Welcome
+from dlcpd.contract.messages import MAX_WORLD, PeerRow, Welcome
 
 if TYPE_CHECKING:  # torch.distributed itself declares it only where it is built in
     from torch._C._distributed_c10d import Store
@@ -25,7 +25,7 @@ LATE: Final = 3.0  # seconds after a deadline in which others say that they fail
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Member:
     """A rank of a world, and the store that its members share."""
 
     store: "Store"
@@ -41,7 +41,7 @@ class Place:
             raise BadConfig(f"rank {self.rank} of a world of {self.world_size}")
 
     @classmethod
-    def of_group(cls, group: Any = None) -> "Place":
+    def of_group(cls, group: Any = None) -> "Member":
         """This process's place in a torch.distributed group; None = the default one.
 
         Raises: BadConfig.
@@ -67,7 +67,7 @@ class Meeting:
     connect in the same order. Several sessions of one job do not collide.
     """
 
-    def __init__(self, place: Place, subject: str) -> None:
+    def __init__(self, place: Member, subject: str) -> None:
         self._place = place
         number = place.store.add(f"{ROOT}/{subject}/count/{place.rank}", 1)
         self._prefix = f"{ROOT}/{subject}/{number}"
@@ -107,7 +107,7 @@ class Meeting:
 
 
 @contextmanager
-def together(place: Place, subject: str, deadline: float) -> Iterator[None]:
+def together(place: Member, subject: str, deadline: float) -> Iterator[None]:
     """What the block does succeeds on all ranks, or fails on all.
 
     Every rank enters a block about the same `subject`. `deadline` is monotonic time; the others
@@ -120,10 +120,10 @@ def together(place: Place, subject: str, deadline: float) -> Iterator[None]:
     try:
         yield
     except DlcpError as exc:
-        meeting.publish(apology(exc))
+        meeting.publish(refusal(exc))
         raise
     meeting.publish({})
-    raise_apology(meeting.gather(deadline + LATE))
+    raise_refusal(meeting.gather(deadline + LATE))
 
 
 def introduction(welcome: Welcome, job: str) -> dict[str, Any]:
@@ -132,27 +132,27 @@ def introduction(welcome: Welcome, job: str) -> dict[str, Any]:
     return {"job": unique, "peer": [welcome.host, welcome.endpoint, welcome.public_key]}
 
 
-def apology(error: DlcpError) -> dict[str, Any]:
+def refusal(error: DlcpError) -> dict[str, Any]:
     """What a rank that cannot take part tells the others, so that they do not wait for it."""
     return {"code": error.code, "text": str(error)}
 
 
-def raise_apology(said: Sequence[dict[str, Any]]) -> None:
-    """Raises: the error of the first rank that apologised."""
+def raise_refusal(said: Sequence[dict[str, Any]]) -> None:
+    """Raises: the error of the first rank that refused."""
     for rank, values in enumerate(said):
         if "code" in values:
             text = f"rank {rank} cannot take part: {values.get('text')}"
             raise error_for(str(values["code"]), text)
 
 
-def roster(introductions: Sequence[dict[str, Any]]) -> tuple[str, list[list[Any]]]:
+def roster(introductions: Sequence[dict[str, Any]]) -> tuple[str, list[PeerRow]]:
     """Job name and peer rows for Join.
 
-    Raises: the error of the first rank that apologised; BadMessage.
+    Raises: the error of the first rank that refused; BadMessage.
     """
-    raise_apology(introductions)
+    raise_refusal(introductions)
     try:
-        rows = [[rank, *map(str, said["peer"])] for rank, said in enumerate(introductions)]
+        rows = [PeerRow(rank, *map(str, said["peer"])) for rank, said in enumerate(introductions)]
         return str(introductions[0]["job"]), rows
     except (KeyError, TypeError) as exc:
         raise BadMessage("the store holds no introduction where one should be") from exc

@@ -96,8 +96,8 @@ class Operations:
                 self._settle_locked(number, message)
                 if message.released:
                     self._release_locked(number)
-                for row in message.also_released:
-                    self._release_locked(row[0])
+                for earlier in message.also_released:
+                    self._release_locked(earlier)
             case Released(operation=number):
                 self._release_locked(number)
             case Failed(operation=0, code=code, text=text):

@@ -8,9 +8,16 @@ import torch
 import torch.distributed as dist
 
 from dlcp_client.arena.tensors import check, dtype_name
-from dlcp_client.torch.layers import Layer, rows
+from dlcp_client.operations.layers import Layer, rows
 from dlcpd.contract.errors import BadPolicy, BadTensor
-from dlcpd.contract.messages import MAX_CRITICAL, MAX_SCALE, MIN_SCALE, REDUCE_OPS
+from dlcpd.contract.messages import (
+    MAX_CRITICAL,
+    MAX_SCALE,
+    MIN_SCALE,
+    REDUCE_OPS,
+    ByteRange,
+    LayerRow,
+)
 from dlcpd.contract.policy import LossPolicy, checked
 from dlcpd.contract.traffic import traffic_classes
 
@@ -29,8 +36,8 @@ class Request:
     reduce: str
     policy: LossPolicy
     name: str
-    critical: list[list[int]]
-    layers: list[list[int]]
+    critical: list[ByteRange]
+    layers: list[LayerRow]
     scale: float = 1.0
 
     def fields(self) -> dict[str, Any]:
@@ -77,7 +84,7 @@ def request(  # noqa: PLR0913  # all but the first three by keyword
         reduce=reduce,
         policy=policy,
         name=name or "",
-        critical=[list(r) for r in merged(_within(critical, tensor.nbytes), MAX_CRITICAL)],
+        critical=[ByteRange(*r) for r in merged(_within(critical, tensor.nbytes), MAX_CRITICAL)],
         layers=rows(layers, policy, tensor.nbytes),
         scale=float(scale),
     )

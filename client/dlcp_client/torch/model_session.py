@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client.job import ballot
 from dlcp_client.job.joining import check_timeout
-from dlcp_client.job.rendezvous import Place
+from dlcp_client.job.rendezvous import Member
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig, BadTensor, DlcpError
 
@@ -87,7 +87,7 @@ def session_for(
     except DlcpError as exc:
         error = exc
     try:
-        problem = ballot.hold(Place.of_group(group), error, fallback=fallback, deadline=deadline)
+        problem = ballot.hold(Member.of_group(group), error, fallback=fallback, deadline=deadline)
     except BaseException:
         if session:
             session.close()

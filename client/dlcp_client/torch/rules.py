@@ -10,12 +10,12 @@ from torch._C._distributed_c10d import GradBucket
 from torch.amp import GradScaler
 
 from dlcp_client.group import Group
+from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.requests import Range
 from dlcp_client.session import Session
 from dlcp_client.torch.buckets import Placed
 from dlcp_client.torch.critical import bucket_name, critical_parameters
 from dlcp_client.torch.forward_order import ForwardOrder
-from dlcp_client.torch.layers import Layer
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import LossPolicy, checked
 

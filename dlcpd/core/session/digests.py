@@ -17,8 +17,8 @@ _ODD: Final = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: spreads chunk numbers
 def digest_bytes(data: Bytes, chunk: int) -> int:
     """64-bit sum of `data`, dependent on which chunk it is.
 
-    A sum, not a hash: it runs at memory speed and any difference in one place shows,
-    because only steps that can be undone follow it.
+    A sum modulo 2**64, not a hash: it runs at memory speed. A single word that differs changes the
+    sum, and the multiplication that follows maps different sums to different digests.
     """
     words = len(data) // 8
     total = int(np.add.reduce(data[: words * 8].view("<u8"), dtype=np.uint64))

@@ -14,7 +14,7 @@ from dlcpd.core.wire.datagram import Control
 from dlcpd.core.wire.header import Header, Key, Kind
 
 ANSWER_DELAY: Final = 2e-3  # seconds CREDIT and COMPLETE wait for an ASK; half the least RTO
-COMPANY: Final = 1e-3  # seconds after which they go along with whatever leaves
+COMPANY: Final = 1e-3  # seconds; an answer this old leaves with the next control datagram
 
 
 @dataclass(slots=True, eq=False)

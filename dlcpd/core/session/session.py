@@ -6,7 +6,7 @@ so nothing arrives that has no place, and ranks that disagree are told so by nam
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,26 +14,21 @@ from dlcpd.contract.errors import (
     DeadlineExceeded,
     DlcpError,
     MalformedDatagram,
-    PeerLost,
     RanksDisagree,
     ReplicaDivergence,
     TooMany,
-    error_for,
 )
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.session.announcing import Announcements, Telling
 from dlcpd.core.session.events import (
-    Event,
-    OperationDone,
-    OperationFailed,
-    OperationReleased,
     PathNews,
-    SessionBroken,
     Stats,
 )
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.liveness import Liveness
 from dlcpd.core.session.mailbox import ANY, Announced, Mailbox, Wanted
+from dlcpd.core.session.operation import Operation
+from dlcpd.core.session.outcomes import Outcomes
 from dlcpd.core.session.stream import (
     EVERYBODY,
     MESSAGES,
@@ -56,40 +51,9 @@ MAX_OPEN: Final = 1024  # operations in flight of one session
 MAX_STREAMS: Final = 4096  # that peers can make a session remember, messages included
 
 
-class Operation(Protocol):
-    """An operation in flight, as the session sees it."""
-
-    id: OperationId  # set by the session when it begins
-    ready_ranks: set[int]  # peers whose READY is in
-    done: bool  # its result stands, though peers may still fetch parts of it
-    released: bool  # they do not: its memory is free
-
-    @property
-    def ticket(self) -> int: ...  # the client's number for it
-    @property
-    def label(self) -> str: ...  # in words, for errors
-    @property
-    def peers(self) -> frozenset[int]: ...  # ranks that it meets before data flows
-    @property
-    def deadline(self) -> float: ...  # absolute
-
-    def ready_for(self, rank: int) -> Ready: ...
-    def meet(self, rank: int) -> None: ...  # whose message a receiver has got
-    def start(self, session: "Session", now: float) -> None: ...
-    def on_peer_ready(self, rank: int, ready: Ready, now: float, *, late: bool) -> None: ...
-    def on_known(self, rank: int) -> None: ...
-    def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str: ...
-    def on_received(self, incoming: Incoming, now: float) -> None: ...
-    def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None: ...
-    def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments: ...
-    def on_failed(self) -> None: ...
-    def needs(self, rank: int) -> bool: ...
-    def waiting_for(self) -> str: ...
-
-
 @dataclass(slots=True, eq=False)
 class Session:
-    """Implements what flows (`Host`) and operations need. Time comes in with every call."""
+    """Implements what flows (`FlowOwner`) and operations need. Time comes in with every call."""
 
     number: int
     rank: int
@@ -102,14 +66,13 @@ class Session:
     operations: dict[OperationId, Operation] = field(default_factory=dict)
     streams: dict[StreamId, Stream] = field(default_factory=dict)
     mailbox: Mailbox[Operation] = field(default_factory=Mailbox)
-    events: list[Event] = field(default_factory=list)
-    broken: tuple[str, str] | None = None  # code, text
+    outcomes: Outcomes = field(init=False)
     liveness: Liveness = field(init=False)
     _announcements: Announcements = field(init=False)
     _now: float = 0.0
-    _farewell: SessionBroken | None = None  # of a peer that left while operations went on
 
     def __post_init__(self) -> None:
+        self.outcomes = Outcomes(self.number)
         self.liveness = Liveness(self.peer_timeout)
         self._announcements = Announcements(self, self.timers)
 
@@ -151,10 +114,7 @@ class Session:
             stream.take(rank, number)
             flow.forget(group, number)
         stream.fail(number)
-        failed = OperationFailed(
-            self.number, ticket, error.code, str(error), group, number, tuple(self.flows)
-        )
-        self.events.append(failed)
+        self.outcomes.refused(ticket, error, group, number, tuple(self.flows))
 
     def stream(self, wire: int, peer: int) -> Stream:
         """The sequence of operations that is called `wire` on the wire."""
@@ -162,8 +122,7 @@ class Session:
 
     def _check_room(self, now: float) -> None:
         self._now = now
-        if self.broken is not None:
-            raise error_for(*self.broken)
+        self.outcomes.raise_if_broken()
         if len(self.operations) + len(self.mailbox.receivers) >= MAX_OPEN:
             raise TooMany(f"{MAX_OPEN} operations in flight; wait for some before submitting more")
 
@@ -181,13 +140,13 @@ class Session:
         flows = [self.flows[rank] for rank in operation.peers]
         for flow in flows:  # all, before any can fail it: nobody is left waiting
             flow.look_after_paths(now)
-            late = flow.early.was_cut((stream.wire, number))
+            late = flow.arrivals.early.was_cut((stream.wire, number))
             told = Telling(
                 operation.ready_for(flow.rank), *stream.digests.next_for(flow.rank), late
             )
             self._announcements.begin(flow, id_, told, now)
             self._watch(flow)
-        if (error := stream.doomed(number)) is not None:
+        if (error := stream.aborted_ahead(number)) is not None:
             self.fail(operation, error)
         for flow in flows:
             theirs = stream.take(flow.rank, number)
@@ -206,14 +165,19 @@ class Session:
         ours = operation.ready_for(flow.rank)
         if not ours.agrees_with(theirs):
             text = (
-                f"{operation.label}: rank {flow.rank} on {flow.name} submitted "
+                f"{operation.label}: rank {flow.rank} on {flow.host} submitted "
                 f"{theirs.describe()}; rank {self.rank} here submitted {ours.describe()}. "
                 f"All ranks must submit the same operations of a group in the same order"
             )
             self.fail(operation, RanksDisagree(text))
             return
         operation.on_peer_ready(flow.rank, theirs, self._now, late=late)
-        flow.replay_early(operation.id[0], operation.id[2], self._now)
+        flow.arrivals.replay(operation.id[0], operation.id[2], self._now)
+
+    @property
+    def broken(self) -> tuple[str, str] | None:
+        """Code and text of what ended the session; None while operations can be submitted."""
+        return self.outcomes.broken
 
     @property
     def begun(self) -> int:
@@ -232,7 +196,8 @@ class Session:
         if not stream.digests.check(flow.rank, ready.checked, ready.digest):
             self._diverged(flow.rank, ready.checked)
             return
-        flow.acknowledge_all(wire, ready.checked, now)  # it has the result: so it has our part
+        # it has the result, and so our part of it
+        flow.outgoing.acknowledge_all(wire, ready.checked, now)
         operation = self.operations.get((wire, stream.peer, number))
         if operation is not None:
             self._on_ready_of_open(flow, operation, header, ready)
@@ -262,7 +227,7 @@ class Session:
 
     def _unexpected(self, flow: Flow, operation: Operation) -> None:
         text = (
-            f"{operation.label}: rank {flow.rank} on {flow.name} takes part in it, which rank "
+            f"{operation.label}: rank {flow.rank} on {flow.host} takes part in it, which rank "
             f"{self.rank} here does not expect: the ranks of a group must be the same on all of "
             f"them, and so must root and schedule"
         )
@@ -271,7 +236,7 @@ class Session:
     def _on_announcement(self, flow: Flow, stream: Stream, number: int, ready: Ready) -> None:
         """A peer is ahead of us, or offers a message."""
         stream.announce(flow.rank, number, ready)
-        flow.early.announce((stream.wire, number))
+        flow.arrivals.early.announce((stream.wire, number))
         self._offer(stream)
 
     def _is_inbox(self, stream: Stream) -> bool:
@@ -303,7 +268,7 @@ class Session:
         if (known := self.operations.get(operation)) is not None:
             known.on_known(rank)
 
-    # --- what flows ask (Host) --------------------------------------------------------
+    # --- what flows ask (FlowOwner) --------------------------------------------------------
 
     def open_incoming(self, rank: int, key: Key) -> Incoming | str:
         operation = self.operations.get(self._id_of(key, rank))
@@ -335,7 +300,7 @@ class Session:
     def on_path(self, rank: int, path: int, state: PathState) -> None:
         self.counters[state.value] += 1
         loss = self.flows[rank].paths.health[path].loss
-        self.events.append(PathNews(self.number, rank, path, state, loss))
+        self.outcomes.events.append(PathNews(self.number, rank, path, state, loss))
 
     def count(self, reason: str, datagrams: int = 1) -> None:
         self.counters[reason] += datagrams
@@ -356,9 +321,7 @@ class Session:
         self, operation: Operation, *, stats: Stats, digest: int | None, source: int = -1
     ) -> None:
         """The result of an operation stands."""
-        self.events.append(
-            OperationDone(self.number, operation.ticket, operation.released, stats, source)
-        )
+        self.outcomes.done(operation, stats, source)
         if digest is not None:
             wire, peer, number = operation.id
             book = self.streams[wire, peer].digests
@@ -368,12 +331,12 @@ class Session:
 
     def released(self, operation: Operation) -> None:
         """Nobody needs the memory of a done operation."""
-        self.events.append(OperationReleased(self.number, operation.ticket))
+        self.outcomes.released(operation)
 
     def over(self, operation: Operation) -> None:
         """No peer needs anything of a done operation any more."""
         self._close(operation)
-        self._say_farewell()
+        self._tell_departure()
 
     def _close(self, operation: Operation) -> None:
         self.operations.pop(operation.id, None)
@@ -393,7 +356,7 @@ class Session:
             if wire & MESSAGES:
                 self._withdraw(stream, rank, number)
             elif stream.near(number):
-                stream.doom(number, error)
+                stream.abort_ahead(number, error)
 
     def _withdraw(self, stream: Stream, rank: int, number: int) -> None:
         """A message that was not received yet never will be. Its number is used up: a hole in
@@ -420,13 +383,8 @@ class Session:
         operation.on_failed()
         self._close(operation)
         self.streams[wire, peer].fail(number)
-        self.events.append(
-            OperationFailed(
-                self.number, operation.ticket, error.code, str(error), wire, number,
-                tuple(operation.peers),
-            )
-        )  # fmt: skip
-        self._say_farewell()
+        self.outcomes.failed(operation, error)
+        self._tell_departure()
 
     def fail_group(self, group: int, error: DlcpError) -> None:
         """End what is open of one group; the others go on. So do operations of this one whose
@@ -441,7 +399,7 @@ class Session:
         """A receiver that met no message."""
         self.mailbox.cancel(operation)
         self.timers.cancel((self, Timer.DEADLINE, operation))
-        self.events.append(OperationFailed(self.number, operation.ticket, error.code, str(error)))
+        self.outcomes.refused(operation.ticket, error)
 
     def fail_all(self, rank: int, error: DlcpError) -> None:
         """Break the session: every open operation fails, none can be submitted.
@@ -449,16 +407,15 @@ class Session:
         After a departure, what went on without the one that left ends here too, unless it
         is only that one's silence which is reported.
         """
-        if self._farewell is not None and self._farewell.rank == rank:
+        if self.outcomes.departed(rank):
             return
-        first = self.broken is None
-        self.broken = self.broken or (error.code, str(error))
+        first = self.outcomes.breaks(error)
         for operation in list(self.operations.values()):
             self.fail(operation, error)
         for wanted in list(self.mailbox.receivers):
             self._fail_receiver(wanted.receiver, error)
         if first:
-            self.events.append(SessionBroken(self.number, rank, error.code, str(error)))
+            self.outcomes.tell_broken(rank, error)
 
     def peer_gone(self, rank: int, error: DlcpError) -> None:
         """`rank` left or died, as its daemon says. What still needs it fails; the rest goes on.
@@ -466,10 +423,9 @@ class Session:
         A rank may leave as soon as it has its own last result, while others still exchange
         theirs. Nothing can be submitted any more.
         """
-        if self.broken is not None:
+        if self.outcomes.broken is not None:
             return
-        self.broken = (error.code, str(error))
-        self._farewell = SessionBroken(self.number, rank, error.code, str(error))
+        self.outcomes.departs(rank, error)
         for wanted in list(self.mailbox.receivers):
             self._fail_receiver(wanted.receiver, error)
         for id_, operation in list(self.operations.items()):
@@ -479,19 +435,17 @@ class Session:
                 self.fail(operation, error)
             else:
                 self._announcements.known(rank, id_)
-                self.flows[rank].acknowledge_all(id_[0], id_[2], self._now)
+                self.flows[rank].outgoing.acknowledge_all(id_[0], id_[2], self._now)
                 operation.on_known(rank)
-        self._say_farewell()
+        self._tell_departure()
 
-    def _say_farewell(self) -> None:
-        """A departure is news for the client once nothing is left that can still succeed."""
-        if self._farewell is not None and not self.operations:
-            self.events.append(self._farewell)
-            self._farewell = None
+    def _tell_departure(self) -> None:
+        if not self.operations:
+            self.outcomes.tell_departure()
 
     def _diverged(self, rank: int, number: int) -> None:
         text = (
-            f"rank {rank} on {self.flows[rank].name} and rank {self.rank} here hold different "
+            f"rank {rank} on {self.flows[rank].host} and rank {self.rank} here hold different "
             f"results of operation {number}: replicas have diverged. Stop, and restart from "
             f"the last checkpoint"
         )
@@ -534,18 +488,12 @@ class Session:
         if not waiting:
             return
         if self.liveness.is_lost(flow, now):
-            from_where = f" from UDP {flow.address}" if flow.address else ""
-            awaited = "; ".join(operation.waiting_for() for operation in waiting[:3])
-            text = (
-                f"rank {flow.rank} on {flow.name} has not answered for "
-                f"{now - flow.heard_at:.1f} s ({flow.unanswered} pings on {len(flow.paths)} "
-                f"paths){from_where}; waiting for {awaited}"
-            )
-            self.fail_all(flow.rank, PeerLost(text))
+            awaited = [operation.waiting_for() for operation in waiting]
+            self.fail_all(flow.rank, self.liveness.loss(flow, awaited, now))
             return
         self.timers.set((self, Timer.ALIVE, flow.rank), self.liveness.look(flow, now))
 
-    def excuse_silence(self, now: float) -> None:
+    def ignore_silence(self, now: float) -> None:
         """We ourselves were asleep: nobody's silence counts."""
         for flow in self.flows.values():
             flow.heard(now)

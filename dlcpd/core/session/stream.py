@@ -97,11 +97,11 @@ class Stream:
         while len(self._failed) > MAX_AHEAD:
             self._failed.popitem(last=False)
 
-    def doom(self, number: int, error: DlcpError) -> None:
+    def abort_ahead(self, number: int, error: DlcpError) -> None:
         """An operation will fail as soon as it begins: its peers have given it up."""
         self._doomed[number] = error
 
-    def doomed(self, number: int) -> DlcpError | None:
+    def aborted_ahead(self, number: int) -> DlcpError | None:
         """Why an operation fails as it begins, once."""
         return self._doomed.pop(number, None)
 

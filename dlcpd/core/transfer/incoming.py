@@ -85,7 +85,7 @@ class Incoming:
             self._grid[segments] = payloads[index]
 
 
-class Host(Protocol):
+class FlowOwner(Protocol):
     """What a flow needs to know of the operations it carries: a session implements it."""
 
     def open_incoming(self, rank: int, key: Key) -> Incoming | str:

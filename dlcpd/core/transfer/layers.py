@@ -1,5 +1,6 @@
 """Which traffic class and bound each segment of a tensor has: those of the layer it begins in."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Self
@@ -7,6 +8,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcpd.contract.messages import LayerRow
 from dlcpd.core.transfer.packetizer import segment_count
 
 MILLION: Final = 1_000_000  # bounds are in millionths, so that both ends round alike
@@ -24,12 +26,12 @@ class Layers:
     uniform: bool = field(init=False)  # one row
 
     @classmethod
-    def new(cls, rows: list[list[int]], traffic_class: int, max_loss: float) -> Self:
-        """From a submission's [start, class, bound] rows; without any, one layer."""
+    def new(cls, rows: Sequence[LayerRow], traffic_class: int, max_loss: float) -> Self:
+        """From the rows of a submission; without any, one layer."""
         if not rows:
             return cls._one(traffic_class, round(max_loss * MILLION))
         if len(rows) == 1:
-            return cls._one(*rows[0][1:])
+            return cls._one(rows[0].traffic_class, rows[0].bound)
         starts, classes, bounds = np.array(rows, np.int64).T
         return cls(starts, classes.astype(np.uint8), bounds)
 

@@ -3,7 +3,7 @@
 import secrets
 
 from dlcpd.contract.errors import BadMessage
-from dlcpd.contract.messages import Join
+from dlcpd.contract.messages import Join, PeerRow
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.peers.peers import PeerAddress
 
@@ -15,20 +15,19 @@ def links_of(request: Join) -> dict[int, Link]:
     """
     if request.rank >= request.world_size:
         raise BadMessage(f"Join.rank {request.rank} of {request.world_size} ranks")
-    ranks = [row[0] for row in request.peers]
+    ranks = [peer.rank for peer in request.peers]
     others = set(range(request.world_size)) - {request.rank}
     if len(ranks) != len(set(ranks)) or set(ranks) - {request.rank} != others:
         raise BadMessage(f"Join.peers: names each of {request.world_size} ranks once")
     tokens = _tokens(len(others))
     return {
-        rank: _link(rank, host, PeerAddress.parse_untrusted(endpoint, key), tokens.pop())
-        for rank, host, endpoint, key in request.peers
-        if rank != request.rank
+        peer.rank: _link(peer, tokens.pop()) for peer in request.peers if peer.rank != request.rank
     }
 
 
-def _link(rank: int, host: str, address: PeerAddress, token: int) -> Link:
-    return Link(rank, host, address.endpoint, address.key, token_in=token)
+def _link(peer: PeerRow, token: int) -> Link:
+    address = PeerAddress.parse_untrusted(peer.endpoint, peer.key)
+    return Link(peer.rank, peer.host, address.endpoint, address.key, token_in=token)
 
 
 def _tokens(count: int) -> list[int]:

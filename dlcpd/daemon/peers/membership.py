@@ -7,11 +7,11 @@ repetition and order do not matter.
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
 from dlcpd.contract.errors import PeerLost, RanksDisagree
 from dlcpd.daemon.peers.peer_messages import MAX_REASON, PEER_VERSION, Abort, Goodbye, PeerHello
-from dlcpd.io.commands import OperationFailed
+from dlcpd.io.commands import OperationFailed, UdpAddress
 
 MAX_NAMED: Final = 8  # ranks listed in one error; the number of the rest follows
 
@@ -67,8 +67,8 @@ class Link:
     state: LinkState = LinkState.SILENT
     session: int = 0  # its session; 0 = not known
     token_out: int = 0  # we send data with this
-    endpoints: list[list[Any]] = field(default_factory=list)  # of its engine, one per path
-    last_words: str = ""  # why its session ended, if it said so
+    endpoints: list[UdpAddress] = field(default_factory=list)  # of its engine, one per path
+    end_reason: str = ""  # why its session ended, if it said so
 
     def step(self, event: LinkInput) -> None:
         """Apply `event`; forgetting also forgets what the hello said."""
@@ -93,7 +93,7 @@ class Membership:
     rank: int
     session: int
     host: str
-    endpoints: list[list[Any]]  # of our engine, one per path
+    endpoints: list[UdpAddress]  # of our engine, one per path
     agreed: dict[str, int]  # value of each name in AGREED
     links: dict[int, Link]
 
@@ -142,7 +142,7 @@ class Membership:
         """A goodbye while joining. True: it is about our join, which cannot succeed any more."""
         if goodbye.session != link.session:
             return False
-        link.last_words = goodbye.text
+        link.end_reason = goodbye.text
         link.step(LinkInput.FORGET)
         return goodbye.echo == self.session
 
@@ -187,10 +187,10 @@ class Membership:
 
     def _check_agreement(self, link: Link, hello: PeerHello) -> None:
         for path, (here, there) in enumerate(zip(self.endpoints, hello.endpoints, strict=False)):
-            if (":" in here[0]) != (":" in there[0]):  # the engine would send to neither family
+            if (":" in here.host) != (":" in there.host):  # the engine would send to neither family
                 raise RanksDisagree(
                     f"ranks disagree on path {path}: rank {self.rank} on {self.host} has "
-                    f"{here[0]}, {link} has {there[0]}; use IPv4 or IPv6 on both hosts"
+                    f"{here.host}, {link} has {there.host}; use IPv4 or IPv6 on both hosts"
                 )
         for name, remedy in AGREED.items():
             ours, theirs = self.agreed[name], getattr(hello, name)
@@ -202,7 +202,7 @@ class Membership:
 
 
 def _silence(link: Link) -> str:
-    if link.last_words:
-        return f"{link} ({link.endpoint}) left: {link.last_words}"
+    if link.end_reason:
+        return f"{link} ({link.endpoint}) left: {link.end_reason}"
     how = "answered once, then fell silent" if link.state is LinkState.HEARD else "never answered"
     return f"{link} ({link.endpoint}) {how}"

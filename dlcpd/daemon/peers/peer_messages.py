@@ -14,8 +14,9 @@ import msgpack
 
 from dlcpd.contract.errors import BadMessage, PeerError
 from dlcpd.contract.messages import MAX_OPERATION, MAX_WORLD
-from dlcpd.contract.schema import flag, integer, problem, rows, specification, string
+from dlcpd.contract.schema import flag, integer, problem, rows, specification, string, taken
 from dlcpd.core.wire.header import MAX_PATHS
+from dlcpd.io.commands import UdpAddress
 from dlcpd.ipc.seqpacket import unpack_untrusted
 
 PEER_VERSION: Final = 2
@@ -55,7 +56,7 @@ class PeerHello:
     answer: bool = flag()  # the sender has not heard that its own hello arrived: answer
     host: str = string(255)
     token: int = integer(1, (1 << 64) - 1)  # to be put into data for the sender
-    endpoints: list[list[Any]] = rows(MAX_PATHS, str, int)  # noqa: RUF009  # UDP, one per path
+    endpoints: list[UdpAddress] = rows(MAX_PATHS, UdpAddress)  # noqa: RUF009  # one per path
     world_size: int = integer(0, 1 << 16)
     chunk_bytes: int = integer(0, 1 << 30)
     digest_every: int = integer(0, 1 << 20)
@@ -134,10 +135,10 @@ def _checked(kind: type[PeerMessage], values: Any) -> PeerMessage:
             raise MalformedPeerMessage("bad_field", f"{kind.__name__}.{name}: {wrong}")
     if kind is PeerHello and (wrong := _endpoint_problem(values["endpoints"])):
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.endpoints: {wrong}")
-    return kind(**values)
+    return kind(**{name: taken(values[name], rule) for name, rule in spec})
 
 
-def _endpoint_problem(endpoints: list[list[Any]]) -> str:
+def _endpoint_problem(endpoints: list[UdpAddress]) -> str:
     """The engine sends to these without looking, so each is a real unicast address and port."""
     if not endpoints:
         return "needs at least one"

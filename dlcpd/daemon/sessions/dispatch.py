@@ -152,7 +152,7 @@ class Dispatch:
     def _gone(self, session: Session, link: Link, text: str) -> None:
         log.info("peer_gone", session=session, peer=link, text=text)  # what it breaks, warns
         link.step(LinkInput.LEAVE)
-        link.last_words = text
+        link.end_reason = text
         self._engine.send(PeerGone(session.number, link.rank, text))
 
 

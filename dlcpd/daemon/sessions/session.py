@@ -4,13 +4,13 @@ import asyncio
 import os
 import socket
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from dlcpd.contract.errors import DlcpError, LocalError
 from dlcpd.daemon.peers.membership import Link, Membership
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.io.clients.memory import create_arena
-from dlcpd.io.commands import OpenSession
+from dlcpd.io.commands import EnginePeer, OpenSession
 
 
 class Client(Protocol):
@@ -104,11 +104,5 @@ def open_command(session: Session) -> OpenSession:
     )
 
 
-def _for_engine(link: Link) -> dict[str, Any]:
-    return {
-        "rank": link.rank,
-        "host": link.host,
-        "token_in": link.token_in,
-        "token_out": link.token_out,
-        "endpoints": link.endpoints,
-    }
+def _for_engine(link: Link) -> EnginePeer:
+    return EnginePeer(link.rank, link.host, link.token_in, link.token_out, link.endpoints)

@@ -5,7 +5,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted, TooMany
 from dlcpd.contract.messages import Join
@@ -22,7 +22,14 @@ from dlcpd.daemon.sessions.session import (
     open_command,
     resources,
 )
-from dlcpd.io.commands import MAX_COMMAND, CloseSession, Command, OperationFailed, pack
+from dlcpd.io.commands import (
+    MAX_COMMAND,
+    CloseSession,
+    Command,
+    OperationFailed,
+    UdpAddress,
+    pack,
+)
 
 RETRY_FIRST: Final = 0.05  # seconds until a hello is repeated; doubled up to RETRY_MAX
 RETRY_MAX: Final = 0.5
@@ -33,7 +40,7 @@ class Terms:
     """What is the same for every session of this daemon."""
 
     host: str
-    endpoints: list[list[Any]]  # of the engine, one per path
+    endpoints: list[UdpAddress]  # of the engine, one per path
     agreed: dict[str, int]  # what hellos compare, without world_size
     max_sessions: int
     max_arena_bytes: int

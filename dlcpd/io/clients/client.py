@@ -69,7 +69,7 @@ class Client:
             session.submit(made, group.number, now)
 
     def _open_group(self, ask: OpenGroup) -> None:
-        members = tuple(row[0] for row in ask.ranks)
+        members = tuple(ask.ranks)
         known = set(range(self.session.world_size))
         if ask.group in self.groups:
             raise BadMessage(f"group {ask.group} is open already")

@@ -52,7 +52,7 @@ def _hosts(group: Group, session: Session) -> tuple[tuple[int, ...], ...]:
     """Ranks of the group by host, hosts in the order of their first rank."""
     hosts: dict[str, list[int]] = {}
     for place, rank in enumerate(group.members):
-        name = session.host if rank == session.rank else session.flows[rank].name
+        name = session.host if rank == session.rank else session.flows[rank].host
         hosts.setdefault(name, []).append(place)
     return tuple(tuple(places) for places in hosts.values())
 
@@ -91,7 +91,7 @@ def _may_lose(ask: Submit, size: int) -> bool:
 def _counts(ask: Submit, group: Group) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Elements for each rank, and from each."""
     if ask.sizes:
-        to_each, from_each = zip(*((row[0], row[1]) for row in ask.sizes), strict=True)
+        to_each, from_each = zip(*ask.sizes, strict=True)
         return to_each, from_each
     world, given, wanted = group.size, ask.input_count, ask.output_count
     match ask.collective:

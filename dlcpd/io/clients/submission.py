@@ -10,7 +10,7 @@ from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.order import Group, Loss, Order
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, BadPolicy
-from dlcpd.contract.messages import Submit
+from dlcpd.contract.messages import LayerRow, Submit
 from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.session.session import Session
 from dlcpd.core.transfer.layers import Layers
@@ -60,7 +60,7 @@ class Submissions:
         config = self.config
         loss = Loss(
             ask.max_loss, ask.name if ask.collective in LOSSY else "", ask.fill == "residual",
-            tuple((start, stop) for start, stop in ask.critical),
+            tuple(ask.critical),
             _BASIS.get(config.drop_rank, "magnitude"), config.bounded_loss, ask.scale,
         )  # fmt: skip
         return Order(
@@ -73,7 +73,7 @@ class Submissions:
         rows, last = ask.layers, len(traffic_classes()) - 1
         traffic_class = ask.traffic_class if self.config.layer_priority else last
         if not self.config.layer_priority:
-            rows = [[start, last, bound] for start, _, bound in rows]
+            rows = [row._replace(traffic_class=last) for row in rows]
         return Layers.new(rows, traffic_class, ask.max_loss)
 
 
@@ -155,11 +155,11 @@ def _check_critical(ask: Submit, size: int) -> None:
 
 
 def _check_layers(ask: Submit, size: int) -> None:
-    known, starts = len(traffic_classes()), [row[0] for row in ask.layers]
+    known, starts = len(traffic_classes()), [row.start for row in ask.layers]
     ascending = all(a < b for a, b in pairwise(starts))
     if starts and not (starts[0] == 0 and ascending and starts[-1] < size):
         raise BadMessage(f"layers start at {starts[:4]}...: ascending from 0, within {size} B")
-    for _, traffic_class, millionths in [[0, ask.traffic_class, 0], *ask.layers]:
+    for _, traffic_class, millionths in [LayerRow(0, ask.traffic_class, 0), *ask.layers]:
         if not 0 <= traffic_class < known or not 0 <= millionths <= round(ask.max_loss * 1e6):
             raise BadMessage(
                 f"layer of class {traffic_class}, bound {millionths} millionths: classes are "

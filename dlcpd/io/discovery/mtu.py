@@ -269,7 +269,7 @@ class MtuDiscovery:
     def trouble(self, session: int, here: str) -> str:
         """For the error of an operation: between which hosts too little passes; else empty."""
         blocked = {
-            towards.flow.name
+            towards.flow.host
             for towards in self._towards.values()
             if towards.session == session and any(way.search.blocked for way in towards.ways)
         }

@@ -19,7 +19,7 @@ from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.contract.traffic import DROP_RANKS, traffic_classes
 from dlcpd.core.paths.pieces import LEAST_PIECE, cut
 from dlcpd.core.paths.space import microseconds
-from dlcpd.core.session.flow import STAMPED
+from dlcpd.core.session.outgoing import STAMPED
 from dlcpd.core.wire.datagram import Bytes, Control, Received, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, MAX_TAGS, Kind
 from dlcpd.core.wire.header_batch import SENT_AT

@@ -5,32 +5,31 @@ from itertools import pairwise
 from typing import Final
 
 from dlcpd.contract.errors import BadPolicy
-from dlcpd.contract.messages import MAX_LAYERS
+from dlcpd.contract.messages import MAX_LAYERS, LayerRow
 from dlcpd.contract.policy import LossPolicy
 from dlcpd.contract.traffic import traffic_classes
 
 Layer = tuple[int, str]  # first byte, traffic class; it ends where the next one begins
-Row = tuple[int, int, int]  # first byte, rank of the class, bound in millionths
 
 MILLION: Final = 1e6  # the unit of a bound in `Submit.layers`
 
 
-def rows(layers: Iterable[Layer], policy: LossPolicy, size: int) -> list[list[int]]:
+def rows(layers: Iterable[Layer], policy: LossPolicy, size: int) -> list[LayerRow]:
     """`Submit.layers` for a tensor of `size` bytes; [] when nothing was asked for.
 
     Raises: BadPolicy for an unknown class, or rows that do not ascend from 0 within the tensor.
     """
     found = [_row(start, name, policy) for start, name in layers]
-    starts = [-1, *(row[0] for row in found), size]
-    if found and (found[0][0] != 0 or any(a >= b for a, b in pairwise(starts))):
+    starts = [-1, *(row.start for row in found), size]
+    if found and (found[0].start != 0 or any(a >= b for a, b in pairwise(starts))):
         raise BadPolicy(
             f"layers start at {starts[1:5]}...: give them ascending from 0, within the {size} B "
             f"tensor"
         )
-    return [list(row) for row in joined(found, size, MAX_LAYERS)]
+    return joined(found, size, MAX_LAYERS)
 
 
-def joined(found: list[Row], size: int, limit: int) -> list[Row]:
+def joined(found: list[LayerRow], size: int, limit: int) -> list[LayerRow]:
     """The same with equal neighbours as one row, and at most `limit` rows.
 
     Where that is not enough, the shortest rows go into the one before them, which takes the more
@@ -39,25 +38,27 @@ def joined(found: list[Row], size: int, limit: int) -> list[Row]:
     out = _without_equals(found)
     if len(out) <= limit:
         return out
-    stops = [row[0] for row in out[1:]] + [size]
-    by_length = sorted(range(1, len(out)), key=lambda i: stops[i] - out[i][0])
+    stops = [row.start for row in out[1:]] + [size]
+    by_length = sorted(range(1, len(out)), key=lambda i: stops[i] - out[i].start)
     absorbed = set(by_length[: len(out) - limit])
-    coarse: list[Row] = []
+    coarse: list[LayerRow] = []
     for index, row in enumerate(out):
         if index in absorbed:
-            start, rank, bound = coarse[-1]
-            coarse[-1] = (start, min(rank, row[1]), min(bound, row[2]))
+            into = coarse[-1]
+            coarse[-1] = LayerRow(
+                into.start, min(into.traffic_class, row.traffic_class), min(into.bound, row.bound)
+            )
         else:
             coarse.append(row)
     return _without_equals(coarse)
 
 
-def _without_equals(found: list[Row]) -> list[Row]:
+def _without_equals(found: list[LayerRow]) -> list[LayerRow]:
     return [row for i, row in enumerate(found) if i == 0 or row[1:] != found[i - 1][1:]]
 
 
-def _row(start: int, name: str, policy: LossPolicy) -> Row:
+def _row(start: int, name: str, policy: LossPolicy) -> LayerRow:
     known = traffic_classes()
     if name not in known:
         raise BadPolicy(f"layer at {start}: class {name!r}: use one of {', '.join(known)}")
-    return int(start), known[name].rank, round(policy.max_loss_of(name) * MILLION)
+    return LayerRow(int(start), known[name].rank, round(policy.max_loss_of(name) * MILLION))

@@ -1,0 +1,138 @@
+"""The transfers from one peer to this rank: opened, filled, judged, told of."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dlcpd.core.paths.paths import Paths
+from dlcpd.core.session.outbox import Outbox
+from dlcpd.core.session.outgoing import ENDING
+from dlcpd.core.timers import Timer
+from dlcpd.core.transfer.early import EarlyData
+from dlcpd.core.transfer.incoming import FlowOwner, Incoming
+from dlcpd.core.transfer.pass_time import PassTime
+from dlcpd.core.transfer.receiver import Answer
+from dlcpd.core.wire.bitmap import pack_bits
+from dlcpd.core.wire.datagram import Group
+from dlcpd.core.wire.header import Key, Kind
+from dlcpd.core.wire.header_batch import SEGMENT
+
+
+@dataclass(slots=True, eq=False)
+class Arrivals:
+    """The receiving half of the flow `owner`, which gets the timers and calls `on_quiet`."""
+
+    owner: Any
+    rank: int  # of the peer
+    session: FlowOwner
+    paths: Paths
+    outbox: Outbox
+    pass_time: PassTime = field(default_factory=PassTime)
+    early: EarlyData = field(default_factory=EarlyData)
+    _incoming: dict[Key, Incoming] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Transfers that have begun to arrive, and are not complete."""
+        return len(self._incoming)
+
+    def on_data(self, group: Group, now: float) -> None:
+        """Datagrams of one transfer and round."""
+        header, words = group.header, group.words
+        key = header.key
+        ending = bool(int(words[-1, 0]) & ENDING)
+        incoming = self._incoming.get(key)
+        if incoming is None:
+            incoming = self._open(key, len(words), ending=ending, data=group)
+            if incoming is None:
+                return
+            self._limit_wait(incoming, now)
+        segments = (words[:, SEGMENT] & 0xFFFF).astype(np.intp)
+        good = incoming.place(group.rows, group.index, group.lengths, segments)
+        if len(good) < len(segments):
+            self.session.count("length", len(segments) - len(good))
+        receiver = incoming.receiver
+        if ending and header.round == 0 and not receiver.ended:
+            self.pass_time.update(now - receiver.began, receiver.segments)
+        fresh = receiver.on_segments(good, ending=ending, round_=header.round, now=now)
+        if fresh < len(good):
+            self.session.count("duplicate", len(good) - fresh)
+        if not receiver.missing:
+            self._finish(incoming, now)
+        elif receiver.ended:
+            self._judge_at(incoming, now + self.paths.reordering(receiver.traffic_class))
+
+    def _limit_wait(self, incoming: Incoming, now: float) -> None:
+        """From when on the end of the first pass is not waited for."""
+        receiver = incoming.receiver
+        receiver.began = now
+        wait = self.pass_time.allowance(receiver.segments)
+        if receiver.budget and wait < float("inf"):
+            receiver.deadline = now + wait
+            self._judge_at(incoming, receiver.deadline)
+
+    def replay(self, stream: int, operation: int, now: float) -> None:
+        """Take in what came before the peer and we had agreed on an operation."""
+        for group in self.early.take((stream, operation)):
+            self.on_data(group, now)
+
+    def _open(
+        self, key: Key, datagrams: int, *, ending: bool, data: Group | None = None
+    ) -> Incoming | None:
+        opened = self.session.open_incoming(self.rank, key)
+        if isinstance(opened, Incoming):
+            self._incoming[key] = opened
+            return opened
+        if data is not None and opened == "early" and self.early.keep(data):
+            return None
+        self.session.count(opened, datagrams)
+        if ending and opened in ("duplicate", "stale"):
+            self.outbox.complete.append(key)  # our COMPLETE was lost: say it again
+        return None
+
+    def _finish(self, incoming: Incoming, now: float) -> None:
+        del self._incoming[incoming.key]
+        self.session.cancel_timer((self.owner, Timer.VERDICT, incoming.key))
+        self.outbox.complete.append(incoming.key)
+        self.session.on_received(incoming, now)
+
+    def on_end(self, key: Key, round_: int, now: float) -> None:
+        """The peer says that a pass is over."""
+        incoming = self._incoming.get(key) or self._open(key, 1, ending=True)
+        if incoming is not None:
+            incoming.receiver.on_end(round_)  # it may have overtaken data, as anything may
+            self._judge_at(incoming, now + self.paths.reordering(incoming.receiver.traffic_class))
+
+    def on_ack(self, key: Key, offer: int, now: float) -> None:
+        """The peer agrees to what we would go without."""
+        incoming = self._incoming.get(key)
+        if incoming is not None and incoming.receiver.on_ack(offer):
+            self._finish(incoming, now)
+
+    def on_quiet(self, key: Key, now: float) -> None:
+        """Nothing of a transfer has come for long enough to judge what is missing."""
+        incoming = self._incoming.get(key)
+        if incoming is None:
+            return
+        receiver = incoming.receiver
+        wait = self.paths.reordering(receiver.traffic_class)
+        answer = receiver.evaluate(now, 0.9 * wait)
+        if answer is not Answer.NOTHING:
+            nack = answer is Answer.NACK
+            self.outbox.put_about(
+                Kind.NACK if nack else Kind.FINAL, key, pack_bits(~receiver.received),
+                round_=receiver.round if nack else receiver.offer, attempt=receiver.attempts - 1,
+            )  # fmt: skip
+            wait = self.paths.timeout(receiver.traffic_class, receiver.attempts)
+        if receiver.missing:
+            self._judge_at(incoming, now + wait)
+
+    def _judge_at(self, incoming: Incoming, at: float) -> None:
+        self.session.set_timer((self.owner, Timer.VERDICT, incoming.key), at)
+
+    def forget(self, stream: int, operation: int) -> None:
+        """The operation failed: drop everything of it."""
+        self.early.take((stream, operation))
+        for key in [k for k in self._incoming if k[:2] == (stream, operation)]:
+            del self._incoming[key]
+            self.session.cancel_timer((self.owner, Timer.VERDICT, key))

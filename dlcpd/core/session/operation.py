@@ -1,0 +1,44 @@
+"""What a session needs of an operation. The executor of programs implements it."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from dlcpd.core.session.stream import OperationId
+from dlcpd.core.transfer.incoming import Incoming
+from dlcpd.core.transfer.sender import TransferSender
+from dlcpd.core.wire.bitmap import Segments
+from dlcpd.core.wire.control import Ready
+from dlcpd.core.wire.header import Key
+
+if TYPE_CHECKING:
+    from dlcpd.core.session.session import Session
+
+
+class Operation(Protocol):
+    """An operation in flight, as the session sees it."""
+
+    id: OperationId  # set by the session when it begins
+    ready_ranks: set[int]  # peers whose READY is in
+    done: bool  # its result stands, though peers may still fetch parts of it
+    released: bool  # they do not: its memory is free
+
+    @property
+    def ticket(self) -> int: ...  # the client's number for it
+    @property
+    def label(self) -> str: ...  # in words, for errors
+    @property
+    def peers(self) -> frozenset[int]: ...  # ranks that it meets before data flows
+    @property
+    def deadline(self) -> float: ...  # absolute
+
+    def ready_for(self, rank: int) -> Ready: ...
+    def meet(self, rank: int) -> None: ...  # whose message a receiver has got
+    def start(self, session: "Session", now: float) -> None: ...
+    def on_peer_ready(self, rank: int, ready: Ready, now: float, *, late: bool) -> None: ...
+    def on_known(self, rank: int) -> None: ...
+    def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str: ...
+    def on_received(self, incoming: Incoming, now: float) -> None: ...
+    def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None: ...
+    def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments: ...
+    def on_failed(self) -> None: ...
+    def needs(self, rank: int) -> bool: ...
+    def waiting_for(self) -> str: ...

@@ -1,0 +1,87 @@
+"""How the operations of a session, and the session itself, end: what its owner is told."""
+
+from dataclasses import dataclass, field
+
+from dlcpd.contract.errors import DlcpError, error_for
+from dlcpd.core.session.events import (
+    Event,
+    OperationDone,
+    OperationFailed,
+    OperationReleased,
+    SessionBroken,
+    Stats,
+)
+from dlcpd.core.session.operation import Operation
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """Events in the order in which they happened; `session` is its number."""
+
+    session: int
+    events: list[Event] = field(default_factory=list)
+    broken: tuple[str, str] | None = None  # code, text: nothing can be submitted any more
+    _departure: SessionBroken | None = None  # of a peer that left while operations went on
+
+    def raise_if_broken(self) -> None:
+        """Raises: the error that broke the session."""
+        if self.broken is not None:
+            raise error_for(*self.broken)
+
+    def take(self) -> list[Event]:
+        """The events since the last call."""
+        events, self.events = self.events, []
+        return events
+
+    def done(self, operation: Operation, stats: Stats, source: int) -> None:
+        """The result of an operation stands."""
+        self.events.append(
+            OperationDone(self.session, operation.ticket, operation.released, stats, source)
+        )
+
+    def released(self, operation: Operation) -> None:
+        """Nobody needs the memory of a done operation."""
+        self.events.append(OperationReleased(self.session, operation.ticket))
+
+    def failed(self, operation: Operation, error: DlcpError) -> None:
+        """An operation that had begun ended without a result: its peers must hear of it."""
+        wire, _, number = operation.id
+        self.refused(operation.ticket, error, wire, number, tuple(operation.peers))
+
+    def refused(
+        self,
+        ticket: int,
+        error: DlcpError,
+        stream: int = 0,
+        number: int = 0,
+        ranks: tuple[int, ...] = (),
+    ) -> None:
+        """An operation that never began. `ranks` know it as `number` of `stream`."""
+        self.events.append(
+            OperationFailed(self.session, ticket, error.code, str(error), stream, number, ranks)
+        )
+
+    def breaks(self, error: DlcpError) -> bool:
+        """The session is over; the first reason stands. False: it was over before."""
+        first = self.broken is None
+        self.broken = self.broken or (error.code, str(error))
+        return first
+
+    def tell_broken(self, rank: int, error: DlcpError) -> None:
+        """The owner hears that the session is over, after the failures that this caused."""
+        self.events.append(SessionBroken(self.session, rank, error.code, str(error)))
+
+    def departs(self, rank: int, error: DlcpError) -> None:
+        """A peer left. That is told once nothing is left that can still succeed."""
+        self.breaks(error)
+        self._departure = SessionBroken(self.session, rank, error.code, str(error))
+
+    def departed(self, rank: int) -> bool:
+        """Whether that rank has left, and the owner has yet to hear of it."""
+        return self._departure is not None and self._departure.rank == rank
+
+    def tell_departure(self) -> None:
+        """No operation is open any more."""
+        if self._departure is not None:
+            self.events.append(self._departure)
+            self._departure = None

@@ -1,0 +1,238 @@
+"""The transfers from this rank to one peer: queued by class, sent, repaired, acknowledged."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.core.paths.paths import Paths
+from dlcpd.core.paths.space import SpaceSender, microseconds
+from dlcpd.core.session.outbox import Outbox
+from dlcpd.core.timers import Timer
+from dlcpd.core.transfer.incoming import FlowOwner
+from dlcpd.core.transfer.sender import State, TransferSender
+from dlcpd.core.wire import control
+from dlcpd.core.wire.bitmap import indices
+from dlcpd.core.wire.datagram import Transmit
+from dlcpd.core.wire.header import HEADER_SIZE, Flag, Header, Key, Kind
+from dlcpd.core.wire.header_batch import SENT_AT, Words, build
+
+MAX_BATCH: Final = 1440  # datagrams of one system call: 32 GSO bursts, 2 MB
+ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
+ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
+STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
+ENDING: Final = int(Flag.ENDING) << 16  # in a header's first word
+ASK: Final = int(Flag.ASK) << 16
+
+
+@dataclass(slots=True, eq=False)
+class Outgoing:
+    """The sending half of the flow `owner`, which gets the timers and calls `on_quiet`."""
+
+    owner: Any
+    index: int  # of the flow
+    token_out: int
+    rank: int  # of the peer
+    session: FlowOwner
+    paths: Paths
+    outbox: Outbox
+    _queues: dict[int, deque[TransferSender]] = field(default_factory=dict)  # by traffic class
+    _senders: dict[Key, TransferSender] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Transfers that the peer has not acknowledged."""
+        return len(self._senders)
+
+    # --- queues -------------------------------------------------------------------
+
+    def add(self, sender: TransferSender) -> None:
+        """A transfer that waits for its acknowledgement from now on, queued or not."""
+        self._senders[sender.key] = sender
+
+    def queue(self, sender: TransferSender, *, first: bool = False) -> None:
+        """Send a transfer when its turn comes: after, or before, the others of its class."""
+        queue = self._queues.setdefault(sender.traffic_class, deque())
+        queue.insert(0 if first else len(queue), sender)
+
+    def restart(self, sender: TransferSender) -> None:
+        """Queue a transfer once more from its start."""
+        sender.restart()
+        self.session.cancel_timer((self.owner, Timer.END, sender.key))
+        self.queue(sender)
+
+    @property
+    def next_class(self) -> int | None:
+        """Traffic class of what goes out next; None: there is nothing."""
+        head = self._head()
+        return None if head is None else head.traffic_class
+
+    def _head(self) -> TransferSender | None:
+        """The transfer whose turn it is: the first of the most urgent class that has any."""
+        while self._queues:
+            traffic_class = min(self._queues)
+            queue = self._queues[traffic_class]
+            sender = queue[0]
+            waits = sender.remaining and sender.state is not State.DONE
+            if waits and sender.traffic_class == traffic_class:
+                return sender
+            queue.popleft()  # done, or it went on in another class and waits there
+            if not queue:
+                del self._queues[traffic_class]
+        return None
+
+    # --- data out -----------------------------------------------------------------
+
+    def transmit(self, now: float, window: int, allowance: int) -> Transmit | None:
+        """The next batch that may go out now: within congestion windows, and with `window` bytes
+        in flight and `allowance` bytes in the batch at most."""
+        sender = self._head()
+        if sender is None:
+            return None
+        traffic_class = sender.traffic_class
+        width = HEADER_SIZE + sender.segment_size
+        credit = window // width
+        index, room, enough = self.paths.pick(traffic_class, sender.run, credit, now)
+        in_flight = self.paths.in_flight(traffic_class)
+        room = min(room, credit - in_flight, MAX_BATCH)
+        if room <= 0 or (room < enough and in_flight):
+            self._wake_by_pace(traffic_class, now)
+            return None
+        limit = min(room, allowance // width)
+        if limit <= 0:
+            return None
+        batch = self._batch(sender, index, limit, credit, now)
+        if not sender.remaining:
+            space = self.paths.space(index, traffic_class)
+            sender.tail = (index, space.sent, space.acked)
+            self._set_end(sender, now + self.paths.timeout(traffic_class))
+        elif sender.traffic_class != traffic_class:
+            self.queue(sender)
+        return batch
+
+    def _wake_by_pace(self, traffic_class: int, now: float) -> None:
+        """Where the pace is what holds us up, go on when it lets go."""
+        at = self.paths.paced_until(traffic_class)
+        if at is not None and at > now:
+            self.session.set_timer((self.owner, Timer.PACE, None), at)
+
+    def _batch(
+        self, sender: TransferSender, index: int, limit: int, credit: int, now: float
+    ) -> Transmit:
+        path = self.paths.space(index, sender.traffic_class)
+        segments, tags, ending = sender.take(limit, index)
+        stream, operation, transfer = sender.key
+        first = Header(
+            Kind.DATA, self.token_out, operation, stream, transfer, 0, sender.round, path=index,
+            packet_number=(path.sent + 1) & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
+        )  # fmt: skip
+        words = build(first, segments, tags)
+        words[STAMPED:, SENT_AT] = 0
+        if ending:
+            words[-ending:, 0] |= ENDING
+        path.sent += len(segments)
+        path.congestion.spend(len(segments))
+        self.paths.on_sent(index, len(segments))
+        if ending and sender.urgent:
+            path.asked = path.sent
+            words[-ASKING:, 0] |= ASK
+        _ask(path, words, credit)
+        return Transmit(
+            self.index, index, words, sender.payload, segments, sender.segment_size, tags,
+        )  # fmt: skip
+
+    # --- what the peer says -------------------------------------------------------
+
+    def on_nack(self, key: Key, body: bytes, round_: int) -> None:
+        """The peer lacks segments. Raises MalformedDatagram."""
+        sender = self._senders.get(key)
+        if sender is None:
+            return
+        missing = control.unpack_bits_untrusted(body, sender.segments)
+        if sender.on_nack(missing, round_):
+            self._repair(sender)
+
+    def on_final(self, key: Key, body: bytes, header: Header) -> None:
+        """The peer would go without some segments: keep them and agree, or send them again.
+
+        Raises: MalformedDatagram.
+        """
+        sender = self._senders.get(key)
+        if sender is None:
+            return
+        missing = indices(control.unpack_bits_untrusted(body, sender.segments))
+        vetoed = self.session.on_given_up(self.rank, sender, missing)
+        if len(vetoed):
+            sender.on_veto(vetoed)
+            self._repair(sender)
+            return
+        self.outbox.put_about(Kind.ACK, key, round_=header.round, path=header.path)
+
+    def _repair(self, sender: TransferSender) -> None:
+        """Queue a transfer before the others of its class."""
+        self.session.cancel_timer((self.owner, Timer.END, sender.key))
+        self.queue(sender, first=True)
+
+    def acknowledge(self, key: Key, now: float) -> None:
+        """The peer has this transfer, as a COMPLETE or its consequences show."""
+        sender = self._senders.pop(key, None)
+        if sender is not None and sender.on_done():
+            self.session.cancel_timer((self.owner, Timer.END, key))
+            self.session.on_acknowledged(self.rank, sender, now)
+
+    def acknowledge_all(self, stream: int, operation: int, now: float) -> None:
+        """The peer has all it wants of this operation: it is done, or has left."""
+        for key in self._of(stream, operation):
+            self.acknowledge(key, now)
+
+    def forget(self, stream: int, operation: int) -> None:
+        """The operation failed: drop everything of it."""
+        for key in self._of(stream, operation):
+            self._senders.pop(key).on_done()
+            self.session.cancel_timer((self.owner, Timer.END, key))
+
+    def _of(self, stream: int, operation: int) -> list[Key]:
+        return [key for key in self._senders if key[:2] == (stream, operation)]
+
+    # --- time ---------------------------------------------------------------------
+
+    def on_quiet(self, key: Key, now: float) -> None:
+        """No verdict on a transfer yet: ask. While the path still delivers, its turn will come."""
+        sender = self._senders.get(key)
+        if sender is None or sender.state is not State.AWAITING:
+            return
+        path, number, acked = sender.tail
+        traffic_class = sender.traffic_class
+        space = self.paths.space(path, traffic_class)
+        if acked == space.acked or acked >= number:
+            self._put_end(sender, path, now)
+        sender.tail = (path, number, space.acked)
+        self._set_end(sender, now + self.paths.timeout(traffic_class, sender.probes))
+
+    def _put_end(self, sender: TransferSender, path: int, now: float) -> None:
+        """In the queue of the data, which it must not overtake."""
+        via = path if not sender.probes else self.paths.for_control(sender.probes - 1)
+        sender.probes += 1
+        traffic_class = sender.traffic_class
+        stream, operation, transfer = sender.key
+        header = Header(
+            Kind.END, self.token_out, operation, stream, transfer, round=sender.round, path=via,
+            tag=traffic_class * DROP_RANKS,
+            packet_number=self.paths.space(via, traffic_class).sent & 0xFFFFFFFF,
+            sent_at=microseconds(now) or 1,
+        )  # fmt: skip
+        self.outbox.put(header, path=via)
+
+    def _set_end(self, sender: TransferSender, at: float) -> None:
+        self.session.set_timer((self.owner, Timer.END, sender.key), at)
+
+
+def _ask(space: SpaceSender, words: Words, credit: int) -> None:
+    """Mark the ends of the window's quarters that lie in this batch. `credit`: datagrams."""
+    limit = space.limit(credit)
+    every = min(max(limit // ASKS_PER_WINDOW, min(limit // 2, ASKING), 1), MAX_BATCH)
+    marks = min(ASKING, max(every // 2, 1))  # all of a small window would be asked for thrice
+    first = space.sent - len(words)  # the packet before the batch
+    for number in range(max(space.asked + every, first + 1), space.sent + 1, every):
+        row = number - first
+        words[max(row - marks, 0) : row, 0] |= ASK
+        space.asked = number
