@@ -21,10 +21,10 @@ from dlcpd.contract.schema import (
     one_of,
     problem,
     real,
+    row_fields,
     rows,
     specification,
     string,
-    taken,
 )
 
 VERSION: Final = 2
@@ -254,6 +254,7 @@ KINDS: Final[tuple[type[Message], ...]] = (
 )  # fmt: skip
 _NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
 _FIELDS: Final = {kind: specification(kind) for kind in KINDS}
+_ROWS: Final = {kind: row_fields(spec) for kind, spec in _FIELDS.items()}
 _NAMES: Final = {kind: {name for name, _ in spec} for kind, spec in _FIELDS.items()}
 
 
@@ -282,4 +283,6 @@ def from_frame_untrusted(frame: Any) -> Message:
         wrong = problem(values[name], rule)
         if wrong:
             raise BadMessage(f"{kind.__name__}.{name}: {wrong}")
-    return kind(**{name: taken(values[name], rule) for name, rule in spec})
+    for name, row in _ROWS[kind]:
+        values[name] = [row(*cells) for cells in values[name]]
+    return kind(**values)

@@ -78,10 +78,9 @@ def problem(value: Any, rule: Any) -> str:
     return ""
 
 
-def taken(value: Any, rule: Any) -> Any:
-    """A value without a problem as it is kept: rows, which come as lists, as their class."""
-    kind = rule.get("of", int)
-    return value if kind is int else [kind(*row) for row in value]
+def row_fields(spec: Specification) -> tuple[tuple[str, Any], ...]:
+    """(name, class of the rows) of the fields that hold rows; they come as lists of lists."""
+    return tuple((name, rule["of"]) for name, rule in spec if rule.get("of", int) is not int)
 
 
 def _list_problem(values: list[Any], kind: Any) -> str:

@@ -38,7 +38,6 @@ from dlcpd.core.wire.sizes import BASE
 from dlcpd.io import commands
 from dlcpd.io.clients.client import Client
 from dlcpd.io.clients.lane import Lane
-from dlcpd.io.clients.submission import Submissions
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.discovery.mtu import MtuDiscovery, MtuNews
 from dlcpd.io.discovery.routes import Discovery
@@ -73,8 +72,7 @@ class Engine:
             alarm_loss=config.alarm_loss,
             counters=counters,
         )
-        scratch = ScratchPool(config.chunk_bytes)
-        self._submissions = Submissions(config, scratch)
+        self._scratch = ScratchPool(config.chunk_bytes)
         self.discovery = Discovery(self.endpoint, self.paths)
         self.mtu = MtuDiscovery(self.endpoint, self.paths, config.segment_size, self._mtu_changed)
         self.clients: dict[int, Client] = {}
@@ -348,7 +346,7 @@ class Engine:
             flow.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             self.discovery.begin(flow, peer.endpoints, time.monotonic())
             self.mtu.begin(ask.session, flow, peer.endpoints, time.monotonic())
-        client = self.clients[ask.session] = Client(lane, session, self._submissions)
+        client = self.clients[ask.session] = Client(lane, session, self.config, self._scratch)
         self._watch(lane, self._lane_handler(client))
 
     def _accounts(self) -> dict[int, Accounts]:

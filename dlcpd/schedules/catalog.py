@@ -23,7 +23,7 @@ from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import Program
 
 OVERLAP: Final = 4  # chunks of a shard at least, where they are no smaller than LEAST_CHUNK
-LEAST_CHUNK: Final = 256 << 10  # bytes; some 200 segments: below, what a batch costs counts
+LEAST_CHUNK: Final = 1 << 20  # bytes; 740 segments of 1,408 B: a batch worth its cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

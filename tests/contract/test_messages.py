@@ -21,7 +21,6 @@ from dlcpd.contract.messages import (
     from_frame_untrusted,
     to_frame,
 )
-from dlcpd.contract.schema import taken
 from tests.contract.frames import bad_values, example, good_values, messages, rules
 
 EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -49,7 +48,9 @@ def test_a_message_comes_back_from_its_packet(message: Message) -> None:
 @pytest.mark.parametrize(("kind", "name", "value"), GOOD)
 def test_a_field_may_reach_its_limits(kind: type[Message], name: str, value: Any) -> None:
     frame = [KINDS.index(kind), example(kind) | {name: value}]
-    assert getattr(from_frame_untrusted(frame), name) == taken(value, rules(kind)[name])
+    if isinstance(value, list):
+        value = [tuple(row) if isinstance(row, list) else row for row in value]
+    assert getattr(from_frame_untrusted(frame), name) == value
 
 
 @pytest.mark.parametrize(("kind", "name", "value"), BAD)

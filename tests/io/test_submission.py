@@ -43,11 +43,11 @@ def make(world: int = 2, **changes: Any) -> Execution:
     }  # fmt: skip
     config, session = EngineConfig(), session_of(world)
     group = Group(0, tuple(range(world)), 0)
-    submissions = Submissions(config, ScratchPool(config.chunk_bytes))
+    submissions = Submissions(config, ScratchPool(config.chunk_bytes), session, group)
     kinds: dict[str, Any] = {"sizes": Counts, "critical": ByteRange, "layers": LayerRow}
     rows = {name: [kind(*row) for row in (values | changes)[name]] for name, kind in kinds.items()}
     ask = Submit(**(values | changes | rows))
-    made = submissions.make(ask, group, session, ARENA, Accounts(), 10.0)
+    made = submissions.make(ask, ARENA, Accounts(), 10.0)
     made.start(session, 10.0)
     return made
 

@@ -48,10 +48,11 @@ def test_all_reduce(world: int, each: int, size: int, lossy: bool, expected: str
 @pytest.mark.parametrize(
     ("size", "chunk"),
     [
-        (4 << 20, 512 << 10),
-        (1 << 20, LEAST_CHUNK),
+        (1 << 20, 512 << 10),  # a whole shard
+        (4 << 20, LEAST_CHUNK),
         (64 << 20, CHUNK),
-        (4 << 20 | 64, (512 << 10) + 64),
+        (12 << 20, 1536 << 10),
+        (12 << 20 | 64, (1536 << 10) + 64),
     ],
 )
 def test_chunks_are_so_small_that_phases_overlap(size: int, chunk: int) -> None:

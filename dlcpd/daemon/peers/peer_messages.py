@@ -14,7 +14,7 @@ import msgpack
 
 from dlcpd.contract.errors import BadMessage, PeerError
 from dlcpd.contract.messages import MAX_OPERATION, MAX_WORLD
-from dlcpd.contract.schema import flag, integer, problem, rows, specification, string, taken
+from dlcpd.contract.schema import flag, integer, problem, row_fields, rows, specification, string
 from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.io.commands import UdpAddress
 from dlcpd.ipc.seqpacket import unpack_untrusted
@@ -135,7 +135,9 @@ def _checked(kind: type[PeerMessage], values: Any) -> PeerMessage:
             raise MalformedPeerMessage("bad_field", f"{kind.__name__}.{name}: {wrong}")
     if kind is PeerHello and (wrong := _endpoint_problem(values["endpoints"])):
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.endpoints: {wrong}")
-    return kind(**{name: taken(values[name], rule) for name, rule in spec})
+    for name, row in row_fields(spec):
+        values[name] = [row(*cells) for cells in values[name]]
+    return kind(**values)
 
 
 def _endpoint_problem(endpoints: list[UdpAddress]) -> str:

@@ -4,12 +4,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlcpd.collectives.order import Group
+from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, error_for
 from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.session.session import Session
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.clients.submission import Submissions
+from dlcpd.io.config import EngineConfig
 
 
 @dataclass(slots=True, eq=False)
@@ -18,13 +20,18 @@ class Client:
 
     lane: Lane
     session: Session
-    submissions: Submissions
-    groups: dict[int, Group] = field(init=False)
+    config: EngineConfig
+    scratch: ScratchPool  # of the engine
+    groups: dict[int, Submissions] = field(default_factory=dict)
     submitted: int = 0  # tickets count up from 1
 
     def __post_init__(self) -> None:
         everybody = tuple(range(self.session.world_size))
-        self.groups = {0: Group(0, everybody, self.session.rank)}
+        self._add_group(Group(0, everybody, self.session.rank))
+
+    def _add_group(self, group: Group) -> None:
+        made = Submissions(self.config, self.scratch, self.session, group)
+        self.groups[group.number] = made
 
     def handle(self, message: Any, now: float) -> DlcpError | None:
         """Do what the client says. Returns why the submission failed that was said, where
@@ -57,9 +64,9 @@ class Client:
             self.session.refuse(ask.operation, ask.group, exc)  # its event tells client and peers
         return None
 
-    def _begin(self, ask: Submit, group: Group, now: float) -> None:
-        lane, session = self.lane, self.session
-        made = self.submissions.make(ask, group, session, lane.memory, lane.accounts, now)
+    def _begin(self, ask: Submit, submissions: Submissions, now: float) -> None:
+        session, group = self.session, submissions.group
+        made = submissions.make(ask, self.lane.memory, self.lane.accounts, now)
         peer = ANY if ask.peer < 0 else group.members[ask.peer]
         if ask.collective == "send":
             session.submit_send(made, group.number, peer, now)
@@ -78,7 +85,7 @@ class Client:
         if self.session.rank not in members:
             raise BadMessage(f"group {ask.group}: rank {self.session.rank} is not a member")
         rank = members.index(self.session.rank)
-        self.groups[ask.group] = Group(ask.group, members, rank, ask.name or str(ask.group))
+        self._add_group(Group(ask.group, members, rank, ask.name or str(ask.group)))
 
     def _close_group(self, ask: CloseGroup) -> None:
         if self.groups.pop(ask.group, None) is None:

@@ -9,7 +9,6 @@ from dlcpd.contract.messages import Submit
 from dlcpd.core.session.session import Session
 from dlcpd.core.transfer.layers import MILLION
 from dlcpd.core.wire.sizes import BASE
-from dlcpd.io.config import EngineConfig
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules import choose
 from dlcpd.schedules.catalog import Place, Task
@@ -28,12 +27,16 @@ class Chosen:
     receiving: Callable[[int], Program] | None = None
 
 
-def chosen(ask: Submit, group: Group, session: Session, config: EngineConfig) -> Chosen:
+def place(group: Group, session: Session, chunk_bytes: int) -> Place:
+    """Where this rank stands in a group."""
+    return Place(group.rank, _hosts(group, session), chunk_bytes)
+
+
+def chosen(ask: Submit, group: Group, place: Place) -> Chosen:
     """The schedule for an operation of a group.
 
     Raises: BadMessage, where sizes do not fit each other, or the schedule is none.
     """
-    place = Place(group.rank, _hosts(group, session), config.chunk_bytes)
     task = _task(ask, group)
 
     def receiving(sender: int) -> Program:

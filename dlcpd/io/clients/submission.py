@@ -1,6 +1,8 @@
 """What a client submits: checked against the arena and the rules, and made into an operation."""
 
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Final
@@ -16,12 +18,16 @@ from dlcpd.core.session.session import Session
 from dlcpd.core.transfer.layers import Layers
 from dlcpd.core.wire.control import MAX_TEXT
 from dlcpd.core.wire.datagram import Bytes
-from dlcpd.io.clients.programs import chosen
+from dlcpd.core.wire.header import MAX_TRANSFERS
+from dlcpd.io.clients.programs import Chosen, chosen, place
 from dlcpd.io.config import EngineConfig
 from dlcpd.numerics.elements import INTEGERS, STORAGE
 from dlcpd.numerics.reduce import supports
+from dlcpd.schedules.catalog import Place
 from dlcpd.schedules.choose import Choice
+from dlcpd.schedules.model import Program
 
+MAX_PLANS: Final = 1024  # of a group: as many as a large model has buckets
 ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
 MAX_RANKS_TEXT: Final = 64  # characters: the words of a READY have 256
 REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
@@ -30,43 +36,84 @@ _BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop ranks, by sett
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """What operations that are asked for alike have in common, worked out once."""
+
+    chosen: Chosen
+    terms: str
+    fingerprint: int
+    layers: Layers
+    loss: Loss
+
+
+@dataclass(slots=True, eq=False)
 class Submissions:
-    """Makes the operations of one engine, which share its scratch memory."""
+    """Makes the operations of one group of one session."""
 
     config: EngineConfig
-    scratch: ScratchPool
+    scratch: ScratchPool  # of the engine
+    session: Session
+    group: Group
+    _place: Place = field(init=False)
+    _plans: OrderedDict[Hashable, Plan] = field(default_factory=OrderedDict)
 
-    def make(  # noqa: PLR0917  # who asks, for what, and where
-        self, ask: Submit, group: Group, session: Session, arena: Bytes, accounts: Accounts,
-        now: float,
-    ) -> Execution:  # fmt: skip
+    def __post_init__(self) -> None:
+        self._place = place(self.group, self.session, self.config.chunk_bytes)
+
+    def make(self, ask: Submit, arena: Bytes, accounts: Accounts, now: float) -> Execution:
         """The operation that `ask` describes; its memory is part of `arena`.
 
         Raises: BadMessage, BadPolicy.
         """
         memory = _memory(ask, arena, "input"), _memory(ask, arena, "output")
-        _check_peers(ask, group)
-        _check_policy(ask)
-        _check_critical(ask, len(memory[0]))
-        _check_layers(ask, len(memory[0]))
-        found = chosen(ask, group, session, self.config)
-        order = self._order(ask, group, found.choice, session, now)
-        program = found.choice.program
-        return Execution(order, program, memory, self.scratch, accounts, found.receiving)
-
-    def _order(
-        self, ask: Submit, group: Group, choice: Choice, session: Session, now: float
-    ) -> Order:
-        config = self.config
-        loss = Loss(
-            ask.max_loss, ask.name if ask.collective in LOSSY else "", ask.fill == "residual",
-            tuple(ask.critical),
-            _BASIS.get(config.drop_rank, "magnitude"), config.bounded_loss, ask.scale,
+        plan = self._plan(ask)
+        loss = plan.loss if plan.loss.scale == ask.scale else replace(plan.loss, scale=ask.scale)
+        order = Order(
+            ask.operation, self.group, plan.terms, plan.fingerprint, now + ask.deadline, ask.dtype,
+            ask.reduce, plan.layers, loss, ask.tag, ask.in_place, ask.collective == "send",
+            self.config.digest_every, seed=self.session.number,
         )  # fmt: skip
-        return Order(
-            ask.operation, group, _terms(ask, group, choice), _fingerprint(ask, group, choice),
-            now + ask.deadline, ask.dtype, ask.reduce, self._layers(ask), loss, ask.tag,
-            ask.in_place, ask.collective == "send", config.digest_every, seed=session.number,
+        chosen = plan.chosen
+        return Execution(
+            order, chosen.choice.program, memory, self.scratch, accounts, chosen.receiving
+        )
+
+    def _plan(self, ask: Submit) -> Plan:
+        key = (
+            ask.collective, ask.schedule, ask.peer, ask.input_count, ask.output_count, ask.dtype,
+            ask.reduce, ask.max_loss, ask.fill, ask.traffic_class, ask.name, ask.scale == 1.0,
+            *ask.sizes, None, *ask.critical, None, *ask.layers,
+        )  # fmt: skip
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._new_plan(ask)
+            if len(self._plans) > MAX_PLANS:
+                self._plans.popitem(last=False)
+        else:
+            self._plans.move_to_end(key)
+        return plan
+
+    def _new_plan(self, ask: Submit) -> Plan:
+        """Raises: BadMessage, BadPolicy."""
+        size = ask.input_count * STORAGE[ask.dtype].itemsize
+        _check_peers(ask, self.group)
+        _check_policy(ask)
+        _check_critical(ask, size)
+        _check_layers(ask, size)
+        found = chosen(ask, self.group, self._place)
+        _check_transfers(ask, found.choice.program)
+        choice = found.choice
+        return Plan(
+            found, _terms(ask, self.group, choice), _fingerprint(ask, self.group, choice),
+            self._layers(ask), self._loss(ask),
+        )  # fmt: skip
+
+    def _loss(self, ask: Submit) -> Loss:
+        config = self.config
+        return Loss(
+            ask.max_loss, ask.name if ask.collective in LOSSY else "", ask.fill == "residual",
+            tuple(ask.critical), _BASIS.get(config.drop_rank, "magnitude"), config.bounded_loss,
+            ask.scale,
         )  # fmt: skip
 
     def _layers(self, ask: Submit) -> Layers:
@@ -144,6 +191,15 @@ def _check_policy(ask: Submit) -> None:
     if ask.collective in REDUCING and not supports(ask.dtype, ask.reduce):
         hint = ": use sum and divide" if ask.reduce == "avg" else ""
         raise BadPolicy(f"{ask.reduce} of {ask.dtype} is not defined{hint}")
+
+
+def _check_transfers(ask: Submit, program: Program) -> None:
+    most = max((index for _, index in (*program.sends, *program.receives)), default=0)
+    if most >= MAX_TRANSFERS:
+        raise BadMessage(
+            f"operation {ask.operation}: {most + 1} transfers between two ranks, at most "
+            f"{MAX_TRANSFERS}; make [network] chunk_bytes larger on all hosts"
+        )
 
 
 def _check_critical(ask: Submit, size: int) -> None:
