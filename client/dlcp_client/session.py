@@ -110,12 +110,13 @@ class Session:
         """Reduce `tensor` over all ranks, in place. Returns before the end.
 
         Args:
-            tensor: a contiguous CPU tensor of float32, float64, float16, bfloat16, int32 or
-                int64 ("avg": not of integers). One from `empty`, or a view of it, is used
-                where it is; any other is copied to the arena and back. Leave it alone
-                until the work is done. An empty tensor is done at once, and must be
+            tensor: a contiguous CPU tensor of float32, float64, float16, bfloat16, int8, int16,
+                int32, int64, uint8, bool, complex64 or complex128. One from `empty`, or a view
+                of it, is used where it is; any other is copied to the arena and back. Leave it
+                alone until the work is done. An empty tensor is done at once, and must be
                 empty on all ranks.
-            op: "sum", "avg", "min", "max", or the dist.ReduceOp.
+            op: "sum", "avg" (not of integers or bool), "product", "min", "max" (not of complex
+                numbers), "band", "bor", "bxor" (of integers and bool), or the dist.ReduceOp.
             policy: what may be lost, and when the operation fails for good.
             name: of the gradient; required by a bounded policy.
             critical: [start, stop) ranges in bytes that are never given up.

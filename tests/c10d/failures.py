@@ -1,6 +1,7 @@
 """What one rank does where something is wrong. Each program asserts which error it gets."""
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -116,6 +117,31 @@ def destroyed(rank: int, size: int) -> None:
     dist.barrier()
 
 
+def aborted(rank: int, size: int) -> None:
+    """abort() ends an operation for which another thread waits, and leaves other groups alone."""
+    group: Any = dist.new_group()
+    open_work = group.recv([torch.ones(1)], (rank + 1) % size, 5)
+    caught: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            open_work.wait()
+        except RuntimeError as exc:
+            caught.append(exc)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    group.abort()
+    waiter.join(10.0)
+    assert not waiter.is_alive()
+    assert isinstance(caught[0], DlcpError)
+    with pytest.raises(SessionClosed):
+        group.allreduce([torch.ones(1)])
+    one = torch.ones(1)
+    dist.all_reduce(one)
+    assert one.item() == size
+
+
 def dying_under_ddp(rank: int, size: int) -> str:
     """Rank 1 dies between steps. Training raises on the others: no crash, no hang."""
     net = DistributedDataParallel(model())
@@ -146,5 +172,12 @@ def joined_again(rank: int, size: int) -> None:
 
 ALL = {
     program.__name__: program
-    for program in (bad_arguments, absent_rank, absent_from_monitored_barrier, joined_again)
+    for program in (
+        bad_arguments,
+        absent_rank,
+        absent_from_monitored_barrier,
+        destroyed,
+        aborted,
+        joined_again,
+    )
 }

@@ -85,7 +85,7 @@ def test_what_is_kept_is_dropped_with_the_operation() -> None:
     net.run(until=0.05)
     (early,) = [flow.arrivals.early for flow in net.sessions[0].flows.values()]
     assert early.size
-    net.sessions[0].refuse(2, 0, ArenaFull("no"))
+    net.sessions[0].refuse(2, 0, (0, 1), ArenaFull("no"))
     assert not early.size
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from dlcpd.collectives.accounts import MAX_LEDGER, Accounts, LedgerRow
 from dlcpd.contract.errors import BadPolicy, MalformedDatagram, OperationAborted
-from dlcpd.core.session.events import OperationDone, Stats
+from dlcpd.core.session.events import OperationDone, OperationFailed, Stats
 from dlcpd.core.session.session import MAX_STREAMS
 from dlcpd.core.session.stream import EVERYBODY, MAX_AHEAD, MESSAGES, UPWARD
 from dlcpd.core.transfer.sender import TransferSender
@@ -31,7 +31,7 @@ def test_failed_operations_are_remembered_up_to_a_bound() -> None:
     net = SimNetwork(2)
     session = net.sessions[0]
     for number in range(1, MAX_AHEAD + 11):
-        session.refuse(number, 0, BadPolicy("no"))
+        session.refuse(number, 0, (0, 1), BadPolicy("no"))
     assert session.open_incoming(1, Key(0, MAX_AHEAD + 10, 0)) == "failed"
     assert session.open_incoming(1, Key(0, 1, 0)) == "stale"  # forgotten, refused all the same
 
@@ -41,7 +41,7 @@ def test_a_refused_operation_takes_its_number() -> None:
     parts = draw("float32", 2, 500, 1)
     net.submit(1, 1, parts[1].copy())
     net.run(until=0.1)
-    net.sessions[0].refuse(1, 0, BadPolicy("min cannot lose anything"))
+    net.sessions[0].refuse(1, 0, (0, 1), BadPolicy("min cannot lose anything"))
     net.abort(1, 1, OperationAborted("rank 0: min cannot lose anything"))
     net.run(until=0.1)
     assert net.failed(0)[1].code == "bad_policy"
@@ -126,10 +126,18 @@ def test_a_message_the_wrong_way_is_not_offered_to_a_receiver() -> None:
     assert not net.sessions[0].mailbox.messages
 
 
+def test_only_its_members_hear_of_what_a_group_cannot_begin() -> None:
+    session = SimNetwork(3).sessions[0]
+    session.refuse(1, 5, (0, 2), BadPolicy("no"))
+    [failed] = session.outcomes.take()
+    assert isinstance(failed, OperationFailed)
+    assert (failed.stream, failed.number, failed.ranks) == (5, 1, (2,))
+
+
 def test_operations_count_over_all_streams() -> None:
     net = SimNetwork(2)
     for group in (0, 1, 1):
-        net.sessions[0].refuse(1, group, BadPolicy("no"))
+        net.sessions[0].refuse(1, group, (0, 1), BadPolicy("no"))
     assert net.sessions[0].begun == 3
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.execution import Execution
-from dlcpd.collectives.order import Group
+from dlcpd.collectives.order import Group, Order
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, BadPolicy, DlcpError
 from dlcpd.contract.messages import ByteRange, Counts, LayerRow, Submit
@@ -31,8 +31,8 @@ def session_of(world: int) -> Session:
     return Endpoint(1408, 1 << 20, Pacer(0.0)).open_session(1, 0, peers, peer_timeout=1.0)
 
 
-def make(world: int = 2, **changes: Any) -> Execution:
-    """What rank 0 of a group of all ranks submits; `offset` and `count` stand for both places."""
+def submit(**changes: Any) -> Submit:
+    """An all-reduce of a group of all ranks; `offset` and `count` stand for both places."""
     offset, count = changes.pop("offset", 0), changes.pop("count", 100_000)
     values: dict[str, Any] = {
         "operation": 1, "group": 0, "collective": "all_reduce", "schedule": "", "peer": -1,
@@ -41,13 +41,22 @@ def make(world: int = 2, **changes: Any) -> Execution:
         "traffic_class": LAST, "deadline": 5.0, "in_place": True, "name": "", "critical": [],
         "layers": [], "scale": 1.0,
     }  # fmt: skip
-    config, session = EngineConfig(), session_of(world)
-    group = Group(0, tuple(range(world)), 0)
-    submissions = Submissions(config, ScratchPool(config.chunk_bytes), session, group)
     kinds: dict[str, Any] = {"sizes": Counts, "critical": ByteRange, "layers": LayerRow}
     rows = {name: [kind(*row) for row in (values | changes)[name]] for name, kind in kinds.items()}
-    ask = Submit(**(values | changes | rows))
-    made = submissions.make(ask, ARENA, Accounts(), 10.0)
+    return Submit(**(values | changes | rows))
+
+
+def submissions(session: Session, **settings: Any) -> Submissions:
+    """Those of rank 0, of the group of all ranks."""
+    config = EngineConfig(**settings)
+    group = Group(0, tuple(range(session.world_size)), 0)
+    return Submissions(config, ScratchPool(config.chunk_bytes), session, group)
+
+
+def make(world: int = 2, **changes: Any) -> Execution:
+    """What rank 0 of a group of all ranks submits."""
+    session = session_of(world)
+    made = submissions(session).make(submit(**changes), ARENA, Accounts(), 10.0)
     made.start(session, 10.0)
     return made
 
@@ -141,3 +150,40 @@ def test_a_name_counts_only_where_gradients_go() -> None:
     """Else a residual would be added to what a broadcast sends."""
     assert make(name="n").order.loss.name == "n"
     assert not make(collective="broadcast", peer=0, name="n").order.loss.name
+
+
+def test_what_is_asked_for_alike_is_worked_out_once() -> None:
+    of_group = submissions(session_of(2))
+
+    def order(**changes: Any) -> Order:
+        return of_group.make(submit(**changes), ARENA, Accounts(), 10.0).order
+
+    first, again = order(), order(operation=2, offset=64, deadline=9.0)
+    assert again.loss is first.loss
+    assert (again.ticket, again.deadline) == (2, 19.0)
+    for change in (
+        {"name": "n"}, {"count": 99_999}, {"dtype": "int32"}, {"reduce": "min"},
+        {"critical": [[0, 4]]}, {"layers": [[0, 1, 0]]}, {"traffic_class": 1}, {"schedule": "ring"},
+    ):  # fmt: skip
+        other = order(**change)
+        assert (other.terms, other.fingerprint) != (first.terms, first.fingerprint), change
+    assert order(scale=2.0).loss.scale == 2.0
+    assert order(scale=4.0).loss.scale == 4.0
+
+
+def test_what_is_kept_of_a_group_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlcpd.io.clients.submission.MAX_PLANS", 2)
+    of_group = submissions(session_of(2))
+    kept = [
+        of_group.make(submit(name=name), ARENA, Accounts(), 10.0).order.loss
+        for name in ("a", "b", "a", "c", "a", "b")
+    ]
+    assert kept[0] is kept[2] is kept[4]  # used again, so it stays
+    assert kept[1] is not kept[5]
+
+
+def test_more_transfers_than_the_wire_can_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlcpd.io.clients.submission.MAX_TRANSFERS", 100)
+    of_group = submissions(session_of(2), chunk_bytes=64)
+    with pytest.raises(BadMessage, match=r"transfers between two ranks.*make \[network\] chunk"):
+        of_group.make(submit(), ARENA, Accounts(), 10.0)

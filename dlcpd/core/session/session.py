@@ -5,6 +5,7 @@ so nothing arrives that has no place, and ranks that disagree are told so by nam
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -104,17 +105,18 @@ class Session:
             if rank in (ANY, flow.rank):
                 self._watch(flow)
 
-    def refuse(self, ticket: int, group: int, error: DlcpError) -> None:
+    def refuse(self, ticket: int, group: int, members: Iterable[int], error: DlcpError) -> None:
         """The next collective of a group cannot begin here. It takes its number all the same,
         because the peers count it; its failure is told like any other's."""
         stream = self.stream(group, EVERYBODY)
         number = stream.next_number()
         stream.begin(number)
-        for rank, flow in self.flows.items():
+        others = [rank for rank in members if rank != self.rank]
+        for rank in others:
             stream.take(rank, number)
-            flow.forget(group, number)
+            self.flows[rank].forget(group, number)
         stream.fail(number)
-        self.outcomes.refused(ticket, error, group, number, tuple(self.flows))
+        self.outcomes.refused(ticket, error, group, number, tuple(others))
 
     def stream(self, wire: int, peer: int) -> Stream:
         """The sequence of operations that is called `wire` on the wire."""

@@ -83,7 +83,8 @@ class Header(NamedTuple):
     tag: int = 0  # u8, < MAX_TAGS: traffic class and drop rank (contract.traffic)
     flags: int = 0  # Flag bits
     path: int = 0  # u8, < MAX_PATHS: index of the path it was sent on
-    packet_number: int = 0  # u32, per (flow, path), never reused; 0 for control
+    packet_number: int = 0  # u32, of data: counts per flow, path and traffic class, never reused;
+    # of PING and END: the last of data that was sent there; of other control 0
     sent_at: int = 0  # u32, microseconds
 
     @property

@@ -61,7 +61,8 @@ class Client:
         except DlcpError as exc:
             if ask.collective in ("send", "receive"):
                 return exc
-            self.session.refuse(ask.operation, ask.group, exc)  # its event tells client and peers
+            members = group.group.members
+            self.session.refuse(ask.operation, ask.group, members, exc)  # tells client and peers
         return None
 
     def _begin(self, ask: Submit, submissions: Submissions, now: float) -> None:
