@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.bounded import Bounded, Marks
@@ -22,6 +23,7 @@ from dlcpd.core.session.events import Stats
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream import MESSAGES, OperationId
 from dlcpd.core.transfer.incoming import Incoming
+from dlcpd.core.transfer.layers import Layers
 from dlcpd.core.transfer.packetizer import by_tag, natural_order, segment_count
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.transfer.sender import TransferSender
@@ -38,9 +40,10 @@ from dlcpd.schedules.model import (
     Reduce,
     Send,
     Span,
-    Step,
-    touched,
+    holds,
 )
+
+Tags = NDArray[np.uint8]  # by segment: traffic class and drop rank
 
 SMALL: Final = 16 << 10  # bytes to one peer that go out with READY: under the smallest window
 
@@ -81,16 +84,13 @@ class Execution:
         self._prepare()
 
     def _prepare(self) -> None:
-        steps = self.program.steps
-        self.peers = frozenset(self.order.group.members[peer] for peer in self.program.peers)
-        self._waits = [len(step.after) for step in steps]
-        self._open = set(range(len(steps)))
-        self._results = sum(not isinstance(step, Send) for step in steps)
-        self._holding = sum(_holds(step) for step in steps)
-        self._uses = list(self.program.uses)
-        known = self.program.outgoing.keys() | self.program.incoming.keys()
-        members = self.order.group.members
-        self._strangers = [members[peer] for peer in self.program.peers - known]
+        program, members = self.program, self.order.group.members
+        self.peers = frozenset(members[peer] for peer in program.peers)
+        self._waits = list(program.waits)
+        self._open = set(range(len(program.steps)))
+        self._results, self._holding = program.results, program.holding
+        self._uses = list(program.uses)
+        self._strangers = [members[peer] for peer in program.strangers]
 
     # --- what the session asks -------------------------------------------------------------
 
@@ -129,7 +129,8 @@ class Execution:
         """Bring back what was given up before, and do what waits for nobody."""
         self._session = session
         self._sizes_out = {rank: session.flows[rank].segment_size for rank in self.peers}
-        if self.order.loss.bound or self.order.loss.name:  # an exact one brings residuals home
+        loss = self.order.loss
+        if loss.bound or (loss.name and self.accounts.residuals):  # what is exact brings them home
             self._loss = Bounded(self.order, self.memory[Buffer.INPUT], self.accounts)
             if not self.order.layers.lossless:
                 self._measure(self._loss)
@@ -187,8 +188,8 @@ class Execution:
         """Book a step as done. Returns the steps that now wait for no other."""
         step = self.program.steps[position]
         self._open.remove(position)
-        self._release_scratch(step)
-        self._holding -= _holds(step)
+        self._release_scratch(position)
+        self._holding -= holds(step)
         if not isinstance(step, Send):
             self._results -= 1
             if step.piece != NOT_REPLICATED:
@@ -220,17 +221,16 @@ class Execution:
 
     def _sender(self, position: int, step: Send, segment_size: int) -> TransferSender:
         marks, options = self._marks(position, step, segment_size), dict[str, Any]()
-        tags = self._classes(step, segment_size) * np.uint8(DROP_RANKS)
-        order = natural_order(len(tags))
         if marks is not None:
-            tags, order = tags + marks.drop_ranks, marks.order
+            tags = self._classes(step, segment_size) * np.uint8(DROP_RANKS) + marks.drop_ranks
+            order = by_tag(marks.order, tags)
             options = {"weight": marks.weight, "budget": marks.budget}
         else:
-            tags += np.uint8(PROTECTED)
+            tags, order = _protected(self.order.layers, step, segment_size)
         urgent = self.order.exclusive and step.span.buffer == Buffer.OUTPUT
         return TransferSender(
-            self._key(step), self._bytes(step.span), step.origin, segment_size, tags,
-            by_tag(order, tags), urgent=urgent, **options,
+            self._key(step), self._bytes(step.span), step.origin, segment_size, tags, order,
+            urgent=urgent, **options,
         )  # fmt: skip
 
     def _marks(self, position: int, step: Send, segment_size: int) -> Marks | None:
@@ -434,9 +434,9 @@ class Execution:
             buffer = self._buffers[number] = self.scratch.take(size)
         return buffer[span.start : stop]
 
-    def _release_scratch(self, step: Step) -> None:
+    def _release_scratch(self, position: int) -> None:
         """Give scratch buffers back that no open step touches."""
-        for number in [b - Buffer.SCRATCH for b in touched(step) if b >= Buffer.SCRATCH]:
+        for number in self.program.touched[position]:
             self._uses[number] -= 1
             if not self._uses[number] and number in self._buffers:
                 self.scratch.give(self._buffers.pop(number))
@@ -448,9 +448,15 @@ class Execution:
             self._digest = self._digest + digest_bytes(self._bytes(span), step.piece) & MASK
 
 
-def _holds(step: Step) -> bool:
-    """Whether the caller's memory must stay as it is until a peer has taken this."""
-    return isinstance(step, Send) and step.span.buffer < Buffer.SCRATCH
+def _protected(layers: Layers, step: Send, segment_size: int) -> tuple[Tags, Segments]:
+    """Tags and order of a transfer of which nothing may go missing."""
+    count = segment_count(step.span.size, segment_size)
+    order = natural_order(count)
+    if layers.uniform:
+        return np.full(count, layers.most_urgent * DROP_RANKS + PROTECTED, np.uint8), order
+    classes = layers.classes_of(step.origin, step.span.size, segment_size)
+    tags = classes * np.uint8(DROP_RANKS) + np.uint8(PROTECTED)
+    return tags, by_tag(order, tags)
 
 
 def _listed(ranks: "set[int] | frozenset[int]") -> str:

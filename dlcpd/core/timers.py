@@ -13,6 +13,8 @@ SLACK: Final = 256  # dead heap entries beyond twice the live ones before they a
 class Timer(Enum):
     """What a timer is for. Its key in the table is (owner, Timer, subject)."""
 
+    __hash__ = object.__hash__  # Enum's own is interpreted, and keys are hashed all the time
+
     END = auto()  # flow, transfer: no verdict on a pass: ask
     VERDICT = auto()  # flow, transfer: quiet for long enough to judge what is missing
     ANSWER = auto()  # flow: what the peer waits to hear has waited long enough

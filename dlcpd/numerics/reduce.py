@@ -84,8 +84,13 @@ def reduce_in_order(
 
 
 def _copy(target: Bytes, source: Bytes) -> None:
-    if target.ctypes.data != source.ctypes.data:
+    if _address(target) != _address(source):
         np.copyto(target, source)
+
+
+def _address(data: Bytes) -> int:
+    """Of its first byte. Not `ctypes.data`, which imports and wraps at every call."""
+    return int(data.__array_interface__["data"][0])
 
 
 def _reduce_wide(

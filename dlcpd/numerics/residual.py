@@ -70,6 +70,10 @@ class ResidualStore:
         """Remove and return the holes of `key`."""
         return self._holes.pop(key, [])
 
+    def __len__(self) -> int:
+        """Names that have any."""
+        return len(self._holes)
+
     @property
     def size(self) -> int:
         """Bytes kept."""

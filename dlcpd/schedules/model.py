@@ -92,18 +92,30 @@ class Program:
     peers: frozenset[int]
     scratch: tuple[int, ...] = ()  # sizes of the scratch buffers, bytes
     followers: tuple[tuple[int, ...], ...] = field(init=False)  # by step: those that wait for it
+    waits: tuple[int, ...] = field(init=False)  # by step: how many it waits for
+    results: int = field(init=False)  # steps that are no sends
+    holding: int = field(init=False)  # sends from the caller's memory
+    touched: tuple[tuple[int, ...], ...] = field(init=False)  # by step: scratch buffers it uses
     uses: tuple[int, ...] = field(init=False)  # by scratch buffer: steps that touch it
     sends: dict[tuple[int, int], int] = field(init=False)  # (peer, index) -> position
     receives: dict[tuple[int, int], int] = field(init=False)
+    strangers: tuple[int, ...] = field(init=False)  # peers that nothing is exchanged with
     outgoing: dict[int, int] = field(init=False)  # peer -> bytes that this rank owes it
     incoming: dict[int, int] = field(init=False)  # peer -> bytes that it owes this rank
 
     def __post_init__(self) -> None:
+        touched = tuple(_scratch_of(step) for step in self.steps)
+        used = Counter(number for numbers in touched for number in numbers)
         derived = {
             "followers": _followers(self.steps),
-            "uses": _uses(self.steps, len(self.scratch)),
+            "waits": tuple(len(step.after) for step in self.steps),
+            "results": sum(not isinstance(step, Send) for step in self.steps),
+            "holding": sum(holds(step) for step in self.steps),
+            "touched": touched,
+            "uses": tuple(used[number] for number in range(len(self.scratch))),
             "sends": _transfers(self.steps, Send),
             "receives": _transfers(self.steps, Receive),
+            "strangers": tuple(sorted(self.peers - _partners(self.steps))),
             "outgoing": _totals(self.steps, Send),
             "incoming": _totals(self.steps, Receive),
         }
@@ -119,20 +131,23 @@ def _followers(steps: tuple[Step, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(later) for later in followers)
 
 
-def touched(step: Step) -> set[int]:
-    """Buffers that a step reads or writes."""
-    if isinstance(step, Reduce):
-        return {span.buffer for span in (step.target, *step.operands)}
-    return {step.span.buffer}
+def holds(step: Step) -> bool:
+    """Whether the caller's memory must stay as it is until a peer has taken this."""
+    return isinstance(step, Send) and step.span.buffer < Buffer.SCRATCH
 
 
-def _uses(steps: tuple[Step, ...], scratch: int) -> tuple[int, ...]:
-    uses = Counter(buffer for step in steps for buffer in touched(step))
-    return tuple(uses[Buffer.SCRATCH + n] for n in range(scratch))
+def _scratch_of(step: Step) -> tuple[int, ...]:
+    """Scratch buffers that a step reads or writes, each once."""
+    spans = (step.target, *step.operands) if isinstance(step, Reduce) else (step.span,)
+    return tuple(sorted({s.buffer - Buffer.SCRATCH for s in spans if s.buffer >= Buffer.SCRATCH}))
 
 
 def _transfers(steps: tuple[Step, ...], kind: type[Send | Receive]) -> dict[tuple[int, int], int]:
     return {(s.peer, s.index): at for at, s in enumerate(steps) if isinstance(s, kind)}
+
+
+def _partners(steps: tuple[Step, ...]) -> set[int]:
+    return {step.peer for step in steps if not isinstance(step, Reduce)}
 
 
 def _totals(steps: tuple[Step, ...], kind: type[Send | Receive]) -> dict[int, int]:
