@@ -19,12 +19,12 @@ from dlcpd.contract.schema import (
     integers,
     mapping,
     one_of,
-    problem,
+    problem_among,
     real,
-    row_fields,
     rows,
     specification,
     string,
+    with_rows,
 )
 
 VERSION: Final = 2
@@ -254,7 +254,6 @@ KINDS: Final[tuple[type[Message], ...]] = (
 )  # fmt: skip
 _NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
 _FIELDS: Final = {kind: specification(kind) for kind in KINDS}
-_ROWS: Final = {kind: row_fields(spec) for kind, spec in _FIELDS.items()}
 _NAMES: Final = {kind: {name for name, _ in spec} for kind, spec in _FIELDS.items()}
 
 
@@ -279,13 +278,6 @@ def from_frame_untrusted(frame: Any) -> Message:
     spec = _FIELDS[kind]
     if not isinstance(values, dict) or values.keys() != _NAMES[kind]:
         raise BadMessage(f"{kind.__name__}: needs exactly {', '.join(n for n, _ in spec)}")
-    for name, rule in spec:
-        value = values[name]
-        if type(value) is int is rule["type"] and rule["low"] <= value <= rule["high"]:
-            continue  # most fields of the message that comes most; the bounds are below MAX_BITS
-        wrong = problem(value, rule)
-        if wrong:
-            raise BadMessage(f"{kind.__name__}.{name}: {wrong}")
-    for name, row in _ROWS[kind]:
-        values[name] = [row(*cells) for cells in values[name]]
-    return kind(**values)
+    if wrong := problem_among(values, spec):
+        raise BadMessage(f"{kind.__name__}.{wrong}")
+    return kind(**with_rows(values, spec))

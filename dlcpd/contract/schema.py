@@ -78,18 +78,33 @@ def problem(value: Any, rule: Any) -> str:
     return ""
 
 
-def row_fields(spec: Specification) -> tuple[tuple[str, Any], ...]:
-    """(name, class of the rows) of the fields that hold rows; they come as lists of lists."""
-    return tuple((name, rule["of"]) for name, rule in spec if rule.get("of", int) is not int)
+def problem_among(values: dict[str, Any], spec: Specification) -> str:
+    """The first field that is wrong and what is, as "field: ...", or an empty string."""
+    for name, rule in spec:
+        value = values[name]
+        if type(value) is int is rule["type"] and rule["low"] <= value <= rule["high"]:
+            continue  # most fields, without a call; all bounds are within MAX_BITS
+        if wrong := problem(value, rule):
+            return f"{name}: {wrong}"
+    return ""
+
+
+def with_rows(values: dict[str, Any], spec: Specification) -> dict[str, Any]:
+    """Checked values of fields; rows, which come as lists, are of their class now."""
+    for name, rule in spec:
+        kind = rule.get("of", int)
+        if kind is not int:
+            values[name] = [kind(*cells) for cells in values[name]]
+    return values
 
 
 def _list_problem(values: list[Any], kind: Any) -> str:
     if kind is int:
         right = all(type(value) is int and value.bit_length() <= MAX_BITS for value in values)
         return "" if right else "a list of integers"
-    columns = tuple(kind.__annotations__.values())
+    columns, forms = tuple(kind.__annotations__.values()), (list, kind)
     for row in values:
-        if not isinstance(row, list | kind) or tuple(type(cell) for cell in row) != columns:
+        if not isinstance(row, forms) or tuple(type(cell) for cell in row) != columns:
             return f"a row is [{', '.join(c.__name__ for c in columns)}]"
         for cell in row:
             if isinstance(cell, str) and len(cell) > MAX_TEXT:

@@ -9,7 +9,7 @@ from dlcp_lab.bench.places import check_places, document, places, where
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, network_table, running
 from dlcp_lab.report.amounts import show_fraction, show_size
-from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, bus_bandwidth, slowest
+from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, bus_bandwidth, ratios, slowest
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
@@ -112,7 +112,7 @@ def rows_of(
             algorithm_bandwidth(size, time.p50),
             bus_bandwidth(size, time.p50, len(ranks)),
             _wrong([rank[name]["wrong"] for rank in ranks], segments, options),
-            _ratio(times) if name == OURS else None,
+            ratios(times[THEIRS], samples) if name == OURS and THEIRS in times else None,
             segments,
             samples,
         )
@@ -126,13 +126,6 @@ def _wrong(counts: Sequence[int], segments: dict[str, int], options: argparse.Na
     segment_size = network_table(options.set).largest_segment
     touched = (segments["given_up"] + segments["returned"]) * len(counts)
     return max(0, sum(counts) - touched * (segment_size // ELEMENT_SIZES[options.dtype]))
-
-
-def _ratio(times: dict[str, list[float]]) -> Spread | None:
-    if THEIRS not in times:
-        return None
-    pairs = zip(times[THEIRS], times[OURS], strict=True)
-    return Spread.of([theirs / ours for theirs, ours in pairs])
 
 
 def heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> str:

@@ -9,18 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from dlcp_lab.bench.all_reduce import BASE_TIMEOUT, OURS, PER_ROUND, THEIRS
 from dlcp_lab.bench.places import check_places, document, places, where
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, running
 from dlcp_lab.report.amounts import show_size
-from dlcp_lab.report.statistic import Spread, slowest
+from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, ratios, slowest
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
 
-OURS: Final = "dlcpd"
-THEIRS: Final = "gloo"
-PER_ROUND: Final = 10.0  # seconds that a round may take at most before the run is given up
-BASE_TIMEOUT: Final = 120.0  # seconds for starting
 COLLECTIVES: Final = (
     "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter",
     "all_to_all", "send_receive", "barrier",
@@ -97,15 +94,14 @@ def rows_of(collective: str, size: int, ranks: Sequence[dict[str, Any]]) -> Iter
     times = {name: slowest([rank[name]["times"] for rank in ranks]) for name in ranks[0]}
     for name, samples in times.items():
         time = Spread.of(samples)
-        ratio = [theirs / ours for theirs, ours in zip(times[THEIRS], times[OURS], strict=True)]
         yield Row(
             collective,
             size,
             name,
             time,
-            size * factor(collective, len(ranks)) / time.p50 / 1e9,
+            algorithm_bandwidth(size, time.p50) * factor(collective, len(ranks)),
             sum(rank[name]["wrong"] for rank in ranks),
-            Spread.of(ratio) if name == OURS else None,
+            ratios(times[THEIRS], samples) if name == OURS else None,
             samples,
         )
 

@@ -34,6 +34,11 @@ class Spread:
         return cls(*(percentile(values, q) for q in (0.1, 0.5, 0.9, 0.99)))
 
 
+def ratios(theirs: Sequence[float], ours: Sequence[float]) -> Spread:
+    """Their time over ours, pair by pair; above 1 we are faster."""
+    return Spread.of([a / b for a, b in zip(theirs, ours, strict=True)])
+
+
 def prediction_limit(samples: Sequence[float]) -> float:
     """What one more draw of the same normal distribution exceeds with a chance of 1 %.
 

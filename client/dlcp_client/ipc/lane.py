@@ -83,8 +83,8 @@ class Lane:
     def close(self) -> None:
         """End the session on this side; waiting threads raise SessionClosed.
 
-        The control closes first, and the engine then ends the lane: so the daemon knows that
-        this client left on purpose, and tells the peers so.
+        The connection to control closes first, and the engine then ends the lane: so the daemon
+        knows that this client left on purpose, and tells the peers so.
         """
         self._table.fail(SessionClosed("the session is closed; connect again to go on"))
         changed = self._table.changed
@@ -184,7 +184,7 @@ class Lane:
         writable.poll(SEND_SLICE * 1000)
 
     def _lost(self) -> None:
-        """The daemon is gone: say why, if the control still tells."""
+        """The daemon is gone: say why, if control still tells."""
         if self._closed or self._table.error is not None:
             return
         self._table.fail(self._reason_told() or DaemonLost(

@@ -9,14 +9,14 @@ from dlcpd.contract.errors import DlcpError, PeerLost
 VOTE_MARGIN: Final = 5.0  # seconds after connect's deadline until the last rank has voted
 
 
-def hold(place: Member, error: DlcpError | None, *, fallback: bool, deadline: float) -> str:
+def hold(member: Member, error: DlcpError | None, *, fallback: bool, deadline: float) -> str:
     """Tell the others how connecting went. Returns why no rank may use dlcpd; "" = all may.
 
     `deadline`: monotonic time by which connecting was to end; votes come VOTE_MARGIN later still.
 
     Raises: `error`, or PeerLost for another rank's, unless every rank allows a fallback.
     """
-    meeting = Meeting(place, "vote")
+    meeting = Meeting(member, "vote")
     meeting.publish({"problem": str(error) if error else "", "fallback": fallback})
     votes = meeting.gather(deadline + VOTE_MARGIN)
     problem = verdict(votes)

@@ -15,13 +15,13 @@ TIMEOUT: Final = 30.0  # seconds; a peer that does not answer is named after abo
 MIN_LEFT: Final = 0.1  # seconds; the engine says best what is missing
 
 
-def prove(session: Session, place: Member, deadline: float) -> None:
+def prove(session: Session, member: Member, deadline: float) -> None:
     """One small exact all-reduce through the engines. Every rank calls it; where one fails, all do.
 
     `deadline` is monotonic time. Raises: PeerLost naming the rank, and the address and port
     of UDP, that did not answer; or what else ended the operation, here or elsewhere.
     """
-    meeting, error = Meeting(place, "data path"), _problem(session, deadline)
+    meeting, error = Meeting(member, "data path"), _problem(session, deadline)
     meeting.publish(refusal(error) if error else {})
     # Nobody leaves before all know: to the others, who leaves first would be the one at fault.
     said = meeting.gather(deadline + LATE)

@@ -54,10 +54,10 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
         which rank and what to do.
     """
     check_timeout(timeout)
-    place = _place(store, rank, world_size, group)
+    member = _member(store, rank, world_size, group)
     environment = Environment.read()
     deadline = time.monotonic() + timeout
-    meeting = Meeting(place, job or "job")
+    meeting = Meeting(member, job or "job")
     file = Path(config) if config else environment.config
     daemon: Embedded | None = None
     control: ControlConnection | None = None
@@ -73,27 +73,28 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
         _leave(daemon, control)
         raise
     try:
-        return _join(place, meeting, daemon, control, arena_bytes, deadline)
+        return _join(member, meeting, daemon, control, arena_bytes, deadline)
     except BaseException:
         _leave(daemon, control)
         raise
 
 
 def _join(  # noqa: PLR0917  # a step of connect, with its variables
-    place: Member, meeting: Meeting, daemon: Embedded | None, control: ControlConnection,
+    member: Member, meeting: Meeting, daemon: Embedded | None, control: ControlConnection,
     arena_bytes: int, deadline: float,
 ) -> Session:  # fmt: skip
     with ExitStack() as undo:
-        with together(place, "joined", deadline):
+        with together(member, "joined", deadline):
             name, peers = roster(meeting.gather(deadline))
-            wish = Join(name, place.rank, place.world_size, arena_bytes, _left(deadline), peers)
+            wish = Join(name, member.rank, member.world_size, arena_bytes, _left(deadline), peers)
             size, arena, lane = control.join(wish)
             joined = JoinedJob(
-                name, place.rank, place.world_size, control, lane, arena, size, daemon, place.store
-            )
+                name, member.rank, member.world_size, control, lane, arena, size, daemon,
+                member.store,
+            )  # fmt: skip
             session = Session(joined)
             undo.callback(session.close)
-        prove(session, place, deadline)
+        prove(session, member, deadline)
         undo.pop_all()
     return session
 
@@ -104,7 +105,7 @@ def check_timeout(timeout: Any) -> None:
         raise BadConfig(f"timeout {timeout!r}: seconds, 0..{MAX_TIMEOUT:.0f}")
 
 
-def _place(store: "Store | None", rank: int | None, world_size: int | None, group: Any) -> Member:
+def _member(store: "Store | None", rank: int | None, world_size: int | None, group: Any) -> Member:
     given = (store, rank, world_size)
     if store is None or rank is None or world_size is None:
         if any(value is not None for value in given):

@@ -42,7 +42,7 @@ class Member:
 
     @classmethod
     def of_group(cls, group: Any = None) -> "Member":
-        """This process's place in a torch.distributed group; None = the default one.
+        """This process as a member of a torch.distributed group; None = the default one.
 
         Raises: BadConfig.
         """
@@ -67,47 +67,47 @@ class Meeting:
     connect in the same order. Several sessions of one job do not collide.
     """
 
-    def __init__(self, place: Member, subject: str) -> None:
-        self._place = place
-        number = place.store.add(f"{ROOT}/{subject}/count/{place.rank}", 1)
+    def __init__(self, member: Member, subject: str) -> None:
+        self._member = member
+        number = member.store.add(f"{ROOT}/{subject}/count/{member.rank}", 1)
         self._prefix = f"{ROOT}/{subject}/{number}"
         self.subject = subject
 
     def publish(self, value: dict[str, Any]) -> None:
         """Tell the other ranks."""
-        self._place.store.set(self._key(self._place.rank), json.dumps(value))
+        self._member.store.set(self._key(self._member.rank), json.dumps(value))
 
     def gather(self, deadline: float) -> list[dict[str, Any]]:
         """What every rank published, by rank. `deadline` is monotonic time.
 
         Raises: PeerLost naming the ranks that published nothing.
         """
-        keys = [self._key(rank) for rank in range(self._place.world_size)]
+        keys = [self._key(rank) for rank in range(self._member.world_size)]
         started = time.monotonic()
         try:
             left = timedelta(seconds=max(deadline - started, 0.001))
-            self._place.store.wait(keys, left)
+            self._member.store.wait(keys, left)
         except RuntimeError as exc:  # the store's own error is one
             missing = self._missing(keys)
             raise PeerLost(
-                f"{self.subject}: rank {self._place.rank} waited {time.monotonic() - started:.1f} "
+                f"{self.subject}: rank {self._member.rank} waited {time.monotonic() - started:.1f} "
                 f"s in vain for {_named(missing)} of {len(keys)} ranks; look at what those ranks "
                 f"do instead, or allow more with timeout="
             ) from exc
-        return [_parse(rank, self._place.store.get(key)) for rank, key in enumerate(keys)]
+        return [_parse(rank, self._member.store.get(key)) for rank, key in enumerate(keys)]
 
     def _key(self, rank: int) -> str:
         return f"{self._prefix}/{rank}"
 
     def _missing(self, keys: Sequence[str]) -> list[int]:
         try:
-            return [rank for rank, key in enumerate(keys) if not self._place.store.check([key])]
+            return [rank for rank, key in enumerate(keys) if not self._member.store.check([key])]
         except RuntimeError:  # the store itself is gone
             return []
 
 
 @contextmanager
-def together(place: Member, subject: str, deadline: float) -> Iterator[None]:
+def together(member: Member, subject: str, deadline: float) -> Iterator[None]:
     """What the block does succeeds on all ranks, or fails on all.
 
     Every rank enters a block about the same `subject`. `deadline` is monotonic time; the others
@@ -116,7 +116,7 @@ def together(place: Member, subject: str, deadline: float) -> Iterator[None]:
     Raises: what the block raised; else the error of the first rank where it raised one; PeerLost
         naming the ranks that never finished it.
     """
-    meeting = Meeting(place, subject)
+    meeting = Meeting(member, subject)
     try:
         yield
     except DlcpError as exc:

@@ -1,14 +1,13 @@
 """A SEQPACKET socket on the event loop, with a bounded outbox."""
 
 import asyncio
-import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from dlcpd.contract.messages import MAX_FRAME
-from dlcpd.ipc.seqpacket import receive_now, send_now
+from dlcpd.ipc.seqpacket import close_all, receive_now, send_now
 
 MAX_OUTBOX: Final = 64  # packets waiting for a reader that does not read; then it is cut off
 
@@ -78,7 +77,7 @@ class PacketChannel:
                 self._end_soon(f"cannot be written: {exc.strerror}")
                 return
             self._outbox.popleft()
-            _close_all(descriptors)
+            close_all(descriptors)
         self._loop.remove_writer(self._sock.fileno())
 
     def _end_soon(self, why: str) -> None:
@@ -92,10 +91,5 @@ class PacketChannel:
 
     def _drop_outbox(self) -> None:
         for _, descriptors in self._outbox:
-            _close_all(descriptors)
+            close_all(descriptors)
         self._outbox.clear()
-
-
-def _close_all(descriptors: Sequence[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

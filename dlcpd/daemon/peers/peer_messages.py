@@ -14,7 +14,16 @@ import msgpack
 
 from dlcpd.contract.errors import BadMessage, PeerError
 from dlcpd.contract.messages import MAX_OPERATION, MAX_WORLD
-from dlcpd.contract.schema import flag, integer, problem, row_fields, rows, specification, string
+from dlcpd.contract.schema import (
+    flag,
+    integer,
+    problem,
+    problem_among,
+    rows,
+    specification,
+    string,
+    with_rows,
+)
 from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.io.commands import UdpAddress
 from dlcpd.ipc.seqpacket import unpack_untrusted
@@ -130,14 +139,11 @@ def _checked(kind: type[PeerMessage], values: Any) -> PeerMessage:
     spec = _SPECIFICATIONS[kind]
     if not isinstance(values, dict) or values.keys() != {name for name, _ in spec}:
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}: other fields than expected")
-    for name, rule in spec:
-        if wrong := problem(values[name], rule):
-            raise MalformedPeerMessage("bad_field", f"{kind.__name__}.{name}: {wrong}")
+    if wrong := problem_among(values, spec):
+        raise MalformedPeerMessage("bad_field", f"{kind.__name__}.{wrong}")
     if kind is PeerHello and (wrong := _endpoint_problem(values["endpoints"])):
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.endpoints: {wrong}")
-    for name, row in row_fields(spec):
-        values[name] = [row(*cells) for cells in values[name]]
-    return kind(**values)
+    return kind(**with_rows(values, spec))
 
 
 def _endpoint_problem(endpoints: list[UdpAddress]) -> str:

@@ -11,6 +11,7 @@ from dlcpd.daemon.peers.membership import Link, Membership
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.commands import EnginePeer, OpenSession
+from dlcpd.ipc.seqpacket import close_all
 
 
 class Client(Protocol):
@@ -86,8 +87,7 @@ def cancel_timers(session: Session) -> None:
 
 def close_descriptors(session: Session) -> None:
     """Close what was not handed on."""
-    for descriptor in session.descriptors:
-        os.close(descriptor)
+    close_all(session.descriptors)
     session.descriptors = []
 
 

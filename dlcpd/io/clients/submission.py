@@ -79,6 +79,7 @@ class Submissions:
         )
 
     def _plan(self, ask: Submit) -> Plan:
+        """That of an earlier ask alike. Loss scales may differ, where both asks have one."""
         key = (
             ask.collective, ask.schedule, ask.peer, ask.input_count, ask.output_count, ask.dtype,
             ask.reduce, ask.max_loss, ask.fill, ask.traffic_class, ask.name, ask.scale == 1.0,
