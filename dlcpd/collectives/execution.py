@@ -24,7 +24,7 @@ from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream import MESSAGES, OperationId
 from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.layers import Layers
-from dlcpd.core.transfer.packetizer import by_tag, natural_order, segment_count
+from dlcpd.core.transfer.packetizer import all_of_tag, by_tag, natural_order, segment_count
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.transfer.sender import TransferSender
 from dlcpd.core.wire.bitmap import Segments
@@ -45,6 +45,7 @@ from dlcpd.schedules.model import (
 
 Tags = NDArray[np.uint8]  # by segment: traffic class and drop rank
 
+SCRATCH: Final = int(Buffer.SCRATCH)  # looked up for every span, which an enum's member is slow at
 SMALL: Final = 16 << 10  # bytes to one peer that go out with READY: under the smallest window
 
 
@@ -73,6 +74,7 @@ class Execution:
     _holding: int = field(init=False)  # of those, sends from the caller's memory
     _blocked: dict[int, list[int]] = field(default_factory=dict)  # by rank: sends before READY
     _senders: dict[int, TransferSender] = field(default_factory=dict)  # by step
+    _aside: set[int] = field(default_factory=set)  # steps whose data come in beside their place
     _staged: dict[int, Incoming] = field(default_factory=dict)  # by step: here, its place is not
     _buffers: dict[int, Bytes] = field(default_factory=dict)  # scratch in use
     _uses: list[int] = field(init=False)  # by scratch buffer: open steps that touch it
@@ -175,7 +177,7 @@ class Execution:
             self._send_when_ready(position, step)
             return False
         if isinstance(step, Receive):
-            return self._unstage(position, step)
+            return self._unstage(position)
         self._reduce(step)
         return True
 
@@ -186,16 +188,19 @@ class Execution:
 
     def _close(self, position: int) -> list[int]:
         """Book a step as done. Returns the steps that now wait for no other."""
-        step = self.program.steps[position]
+        program = self.program
+        step = program.steps[position]
         self._open.remove(position)
-        self._release_scratch(position)
-        self._holding -= holds(step)
-        if not isinstance(step, Send):
+        for number in program.touched[position]:
+            self._release_scratch(number)
+        if isinstance(step, Send):
+            self._holding -= holds(step)
+        else:
             self._results -= 1
             if step.piece != NOT_REPLICATED:
                 self._add_digest(step)
         ready = []
-        for follower in self.program.followers[position]:
+        for follower in program.followers[position]:
             self._waits[follower] -= 1
             if not self._waits[follower]:
                 ready.append(follower)
@@ -248,14 +253,12 @@ class Execution:
             divide_by=self.order.group.size if step.last and self.order.reduce == "avg" else 1,
         )  # fmt: skip
 
-    def _unstage(self, position: int, step: Receive) -> bool:
+    def _unstage(self, position: int) -> bool:
         """The place of a transfer is free now. True: what was waiting for it has moved there."""
         incoming = self._staged.pop(position, None)
-        if incoming is None:
-            return False
-        self._bytes(step.span)[:] = incoming.buffer
-        self.scratch.give(incoming.buffer)
-        return True
+        if incoming is not None:
+            self._move(position, incoming)
+        return incoming is not None
 
     # --- data in ------------------------------------------------------------------------------
 
@@ -274,7 +277,11 @@ class Execution:
         if segment_count(size, self._sizes_in[rank]) > MAX_SEGMENTS:
             return "segment"  # the peer's READY names segments that no bitmap could list
         self._settle_implied(rank, step, now)
-        buffer = self.scratch.take(size) if self._waits[position] else self._bytes(step.span)
+        if self._waits[position]:
+            self._aside.add(position)
+            buffer = self.scratch.take(size)
+        else:
+            buffer = self._bytes(step.span)
         return Incoming(key, rank, self._receiver(rank, step), buffer, self._sizes_in[rank])
 
     def _settle_implied(self, rank: int, step: Receive, now: float) -> None:
@@ -301,18 +308,17 @@ class Execution:
             self._loss.book(self.id[2], incoming)
         if self._waits[position]:
             self._staged[position] = incoming
-        else:
-            self._place_staged(position, incoming)
-            self._done(position)
+            return
+        if position in self._aside:  # its place became free while it came in beside it
+            self._move(position, incoming)
+        self._done(position)
 
-    def _place_staged(self, position: int, incoming: Incoming) -> None:
-        """Its place may have become free while a transfer came in beside it."""
+    def _move(self, position: int, incoming: Incoming) -> None:
+        """From memory beside its place to its place."""
         step = self.program.steps[position]
         assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
-        place = self._bytes(step.span)
-        if not np.may_share_memory(place, incoming.buffer):
-            place[:] = incoming.buffer
-            self.scratch.give(incoming.buffer)
+        self._bytes(step.span)[:] = incoming.buffer
+        self.scratch.give(incoming.buffer)
 
     # --- verdicts of peers ----------------------------------------------------------------------
 
@@ -365,22 +371,13 @@ class Execution:
             self._session.over(self)
 
     def _stats(self) -> Stats:
-        senders, loss = self._senders.values(), self._loss
-        contributed = [s for at, s in self._senders.items() if self._contributes(at)]
-        bounded = loss is not None and not self.order.layers.lossless
-        return Stats(
-            sent=sum(s.segments for s in contributed),
-            repaired=sum(s.repaired for s in senders),
-            given_up=loss.given_up if loss is not None else 0,
-            returned=loss.returned if loss is not None else 0,
-            lost=loss.lost if loss is not None else 0,
-            energy=loss.energy if loss is not None and bounded else 0.0,
-        )
-
-    def _contributes(self, position: int) -> bool:
-        """Whether a send carries what this rank put in, and not a result."""
-        step = self.program.steps[position]
-        return isinstance(step, Send) and (step.lossy or step.span.buffer != Buffer.OUTPUT)
+        senders, loss = self._senders, self._loss
+        sent = sum([senders[at].segments for at in self.program.own if at in senders])
+        repaired = sum([sender.repaired for sender in senders.values()])
+        if loss is None:
+            return Stats(sent, repaired)
+        energy = 0.0 if self.order.layers.lossless else loss.energy
+        return Stats(sent, repaired, loss.given_up, loss.returned, loss.lost, energy)
 
     def on_failed(self) -> None:
         """Nothing is lost for ever."""
@@ -425,21 +422,20 @@ class Execution:
 
     def _bytes(self, span: Span) -> Bytes:
         stop = span.start + span.size
-        if span.buffer < Buffer.SCRATCH:
+        number = span.buffer - SCRATCH
+        if number < 0:
             return self.memory[span.buffer][span.start : stop]
-        number = span.buffer - Buffer.SCRATCH
         buffer = self._buffers.get(number)
         if buffer is None:
             size = self.program.scratch[number]
             buffer = self._buffers[number] = self.scratch.take(size)
         return buffer[span.start : stop]
 
-    def _release_scratch(self, position: int) -> None:
-        """Give scratch buffers back that no open step touches."""
-        for number in self.program.touched[position]:
-            self._uses[number] -= 1
-            if not self._uses[number] and number in self._buffers:
-                self.scratch.give(self._buffers.pop(number))
+    def _release_scratch(self, number: int) -> None:
+        """A step is done that touched a scratch buffer: it goes back when no open one does."""
+        self._uses[number] -= 1
+        if not self._uses[number] and number in self._buffers:
+            self.scratch.give(self._buffers.pop(number))
 
     def _add_digest(self, step: Receive | Reduce) -> None:
         every = self.order.digest_every
@@ -453,7 +449,7 @@ def _protected(layers: Layers, step: Send, segment_size: int) -> tuple[Tags, Seg
     count = segment_count(step.span.size, segment_size)
     order = natural_order(count)
     if layers.uniform:
-        return np.full(count, layers.most_urgent * DROP_RANKS + PROTECTED, np.uint8), order
+        return all_of_tag(count, layers.most_urgent * DROP_RANKS + PROTECTED), order
     classes = layers.classes_of(step.origin, step.span.size, segment_size)
     tags = classes * np.uint8(DROP_RANKS) + np.uint8(PROTECTED)
     return tags, by_tag(order, tags)

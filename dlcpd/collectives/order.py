@@ -1,6 +1,7 @@
 """What the client asked for, beside the memory: one operation of one group, as values."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dlcpd.core.transfer.layers import Layers
 
@@ -38,8 +39,7 @@ class Loss:
     scale: float = 1.0  # loss scale of the contribution
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """One operation. Its ranks agree when `terms`, `fingerprint` and `tag` are equal."""
 
     ticket: int  # the client's number for it

@@ -1,8 +1,12 @@
 """IPC messages: session socket (client <-> control) and lane (client <-> engine).
 
 A frame is one packet of a SOCK_SEQPACKET socket: the msgpack of the list
-`[kind, {field: value}]` that `to_frame` returns. This module knows values only;
-io and client own the msgpack call and the descriptors that travel beside a frame.
+`[kind, [value, ...]]` that `to_frame` returns, values in the order of the fields. This
+module knows values only; io and client own the msgpack call and the descriptors that
+travel beside a frame.
+
+The messages of an operation are not frozen: freezing makes an instance take four times as
+long to make, and every operation makes two of each.
 
 `from_frame_untrusted` raises BadMessage and nothing else, for any value.
 Source: docs/ipc.md.
@@ -14,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.schema import MAX_TEXT as MAX_TEXT  # noqa: PLC0414  # mypy: re-exported
 from dlcpd.contract.schema import (
+    Specification,
     flag,
     integer,
     integers,
@@ -22,12 +27,11 @@ from dlcpd.contract.schema import (
     problem_among,
     real,
     rows,
-    specification,
     string,
     with_rows,
 )
 
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
 MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight
@@ -162,7 +166,7 @@ class CloseGroup:
     group: int = integer(1, MAX_GROUPS - 1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Submit:
     """An operation of a group on `input_count` elements at byte `input` of the arena, with
     `output_count` at byte `output`; both the same where it works in place.
@@ -203,7 +207,7 @@ class Submit:
     scale: float = real(MIN_SCALE, MAX_SCALE, default=1.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Completed:
     """The result stands in the arena. `released`: its memory may be written again.
 
@@ -227,14 +231,14 @@ class Completed:
     also_released: list[int] = integers(MAX_RELEASED)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Released:
     """All peers hold this rank's shard: the memory of `operation` is free again."""
 
     operation: int = integer(1, MAX_OPERATION)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Failed:
     """`operation` ended without a result; 0 means the whole session failed."""
 
@@ -253,14 +257,13 @@ KINDS: Final[tuple[type[Message], ...]] = (
     OpenGroup, CloseGroup, Submit, Completed, Released, Failed,
 )  # fmt: skip
 _NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
-_FIELDS: Final = {kind: specification(kind) for kind in KINDS}
-_NAMES: Final = {kind: {name for name, _ in spec} for kind, spec in _FIELDS.items()}
+_FIELDS: Final = {kind: Specification.of(kind) for kind in KINDS}
 
 
 def to_frame(message: Message) -> list[Any]:
-    """The plain value that msgpack packs."""
+    """The plain value that msgpack packs: [kind, values of its fields in their order]."""
     kind = type(message)
-    return [_NUMBER[kind], {name: getattr(message, name) for name, _ in _FIELDS[kind]}]
+    return [_NUMBER[kind], [getattr(message, name) for name, _ in _FIELDS[kind].fields]]
 
 
 def from_frame_untrusted(frame: Any) -> Message:
@@ -269,15 +272,15 @@ def from_frame_untrusted(frame: Any) -> Message:
     Raises: BadMessage naming the message and field.
     """
     if not isinstance(frame, list) or len(frame) != 2:
-        raise BadMessage("a frame is [kind, fields]")
+        raise BadMessage("a frame is [kind, values]")
     number, values = frame
     if type(number) is not int or not 0 <= number < len(KINDS):
         # Not the value: the repr of a deeply nested list is a RecursionError.
         raise BadMessage(f"a message kind is an integer 0..{len(KINDS) - 1}")
     kind = KINDS[number]
     spec = _FIELDS[kind]
-    if not isinstance(values, dict) or values.keys() != _NAMES[kind]:
-        raise BadMessage(f"{kind.__name__}: needs exactly {', '.join(n for n, _ in spec)}")
+    if type(values) is not list or len(values) != len(spec.fields):
+        raise BadMessage(f"{kind.__name__}: needs exactly {', '.join(spec.names)}, as a list")
     if wrong := problem_among(values, spec):
         raise BadMessage(f"{kind.__name__}.{wrong}")
-    return kind(**with_rows(values, spec))
+    return kind(*with_rows(values, spec))

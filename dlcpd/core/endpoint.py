@@ -150,8 +150,8 @@ class Endpoint:
 
     def _rows(self, batch: Received, now: float) -> None:
         short = batch.lengths < HEADER_SIZE
-        if short.any():
-            self.counters["short"] += int(short.sum())
+        if count := int(np.count_nonzero(short)):
+            self.counters["short"] += count
             batch = _subset(batch, ~short)
         if not len(batch.index):
             return
@@ -179,7 +179,7 @@ class Endpoint:
         last = group.words[-1]
         flow.heard(now)
         self._arriving.on_bytes(int(group.lengths.sum()), now)
-        ask = bool((group.words[:, 0] & ASK).any())
+        ask = bool(np.count_nonzero(group.words[:, 0] & ASK))
         traffic_class = header.tag // DROP_RANKS
         flow.paths.on_arrival(
             header.path, traffic_class, count, int(last[NUMBER]), marked=self._marks(group, batch),

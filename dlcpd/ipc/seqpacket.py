@@ -7,7 +7,7 @@ Plain calls of the socket: neither asyncio's nor uvloop's streams know SEQPACKET
 import array
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgpack
@@ -47,14 +47,14 @@ def unpack_untrusted(data: bytes | memoryview) -> Any:
         raise BadMessage(f"{len(data)} B are no msgpack value: {type(exc).__name__}") from exc
 
 
-def send_now(sock: socket.socket, data: bytes, descriptors: Iterable[int] = ()) -> bool:
+def send_now(sock: socket.socket, data: bytes, descriptors: Sequence[int] = ()) -> bool:
     """Send one packet without waiting. False: the buffer is full and nothing was sent.
 
     Raises: OSError when the other end is gone or the packet is too large.
     """
-    rights = array.array("i", descriptors)
     try:
-        if rights:
+        if descriptors:
+            rights = array.array("i", descriptors)
             sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], _NOW)
         else:
             sock.send(data, _NOW)

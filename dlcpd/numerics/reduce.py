@@ -84,7 +84,7 @@ def reduce_in_order(
 
 
 def _copy(target: Bytes, source: Bytes) -> None:
-    if _address(target) != _address(source):
+    if not np.may_share_memory(target, source) or _address(target) != _address(source):
         np.copyto(target, source)
 
 

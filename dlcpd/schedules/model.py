@@ -100,6 +100,7 @@ class Program:
     sends: dict[tuple[int, int], int] = field(init=False)  # (peer, index) -> position
     receives: dict[tuple[int, int], int] = field(init=False)
     strangers: tuple[int, ...] = field(init=False)  # peers that nothing is exchanged with
+    own: tuple[int, ...] = field(init=False)  # sends of what this rank put in, and not a result
     outgoing: dict[int, int] = field(init=False)  # peer -> bytes that this rank owes it
     incoming: dict[int, int] = field(init=False)  # peer -> bytes that it owes this rank
 
@@ -116,6 +117,7 @@ class Program:
             "sends": _transfers(self.steps, Send),
             "receives": _transfers(self.steps, Receive),
             "strangers": tuple(sorted(self.peers - _partners(self.steps))),
+            "own": tuple(at for at, step in enumerate(self.steps) if _contributes(step)),
             "outgoing": _totals(self.steps, Send),
             "incoming": _totals(self.steps, Receive),
         }
@@ -134,6 +136,10 @@ def _followers(steps: tuple[Step, ...]) -> tuple[tuple[int, ...], ...]:
 def holds(step: Step) -> bool:
     """Whether the caller's memory must stay as it is until a peer has taken this."""
     return isinstance(step, Send) and step.span.buffer < Buffer.SCRATCH
+
+
+def _contributes(step: Step) -> bool:
+    return isinstance(step, Send) and (step.lossy or step.span.buffer != Buffer.OUTPUT)
 
 
 def _scratch_of(step: Step) -> tuple[int, ...]:

@@ -47,7 +47,7 @@ def test_a_message_comes_back_from_its_packet(message: Message) -> None:
 
 @pytest.mark.parametrize(("kind", "name", "value"), GOOD)
 def test_a_field_may_reach_its_limits(kind: type[Message], name: str, value: Any) -> None:
-    frame = [KINDS.index(kind), example(kind) | {name: value}]
+    frame = [KINDS.index(kind), list((example(kind) | {name: value}).values())]
     if isinstance(value, list):
         value = [tuple(row) if isinstance(row, list) else row for row in value]
     assert getattr(from_frame_untrusted(frame), name) == value
@@ -55,7 +55,7 @@ def test_a_field_may_reach_its_limits(kind: type[Message], name: str, value: Any
 
 @pytest.mark.parametrize(("kind", "name", "value"), BAD)
 def test_one_bad_field_is_enough(kind: type[Message], name: str, value: Any) -> None:
-    frame = [KINDS.index(kind), example(kind) | {name: value}]
+    frame = [KINDS.index(kind), list((example(kind) | {name: value}).values())]
     with pytest.raises(BadMessage, match=rf"^{kind.__name__}\.{name}: .") as caught:
         from_frame_untrusted(frame)
     assert len(str(caught.value)) < MAX_TEXT
@@ -64,21 +64,21 @@ def test_one_bad_field_is_enough(kind: type[Message], name: str, value: Any) -> 
 @EACH_KIND
 def test_a_missing_field_is_refused(kind: type[Message]) -> None:
     for name in rules(kind):
-        rest = {key: value for key, value in example(kind).items() if key != name}
+        rest = [value for key, value in example(kind).items() if key != name]
         with pytest.raises(BadMessage, match="needs exactly"):
             from_frame_untrusted([KINDS.index(kind), rest])
 
 
 @EACH_KIND
-@pytest.mark.parametrize("extra", ["", "colour", 1, b"rank", None], ids=repr)
+@pytest.mark.parametrize("extra", ["", "colour", 1, b"rank", None, []], ids=repr)
 def test_an_extra_field_is_refused(kind: type[Message], extra: Any) -> None:
     with pytest.raises(BadMessage, match="needs exactly"):
-        from_frame_untrusted([KINDS.index(kind), example(kind) | {extra: 1}])
+        from_frame_untrusted([KINDS.index(kind), [*example(kind).values(), extra]])
 
 
 @EACH_KIND
-@pytest.mark.parametrize("values", [None, [], 1, "fields"], ids=repr)
-def test_fields_that_are_no_map_are_refused(kind: type[Message], values: Any) -> None:
+@pytest.mark.parametrize("values", [None, {}, 1, "values", ()], ids=repr)
+def test_values_that_are_no_list_are_refused(kind: type[Message], values: Any) -> None:
     with pytest.raises(BadMessage, match="needs exactly"):
         from_frame_untrusted([KINDS.index(kind), values])
 
@@ -115,8 +115,11 @@ anything = st.recursive(
 
 @given(anything)
 def test_any_value_is_a_message_or_bad(value: Any) -> None:
-    with pytest.raises(BadMessage):  # ten kinds with named fields: never met by chance
-        from_frame_untrusted(value)
+    try:
+        message = from_frame_untrusted(value)
+    except BadMessage:
+        return
+    assert list(value) == to_frame(message)
 
 
 @given(messages(), st.data(), anything)
@@ -124,8 +127,8 @@ def test_any_value_in_one_field_is_a_message_or_bad(
     message: Message, data: st.DataObject, value: Any
 ) -> None:
     number, values = to_frame(message)
-    name = data.draw(st.sampled_from(sorted(values)))
-    frame = [number, values | {name: value}]
+    at = data.draw(st.integers(0, len(values) - 1))
+    frame = [number, [*values[:at], value, *values[at + 1 :]]]
     try:
         accepted = from_frame_untrusted(frame)
     except BadMessage:

@@ -8,7 +8,17 @@ from typing import Any, Final
 
 import pytest
 
-from dlcpd.contract.messages import VERSION, Hello, Join, Joined, PeerRow, Refused, Welcome
+from dlcpd.contract.messages import (
+    VERSION,
+    Hello,
+    Join,
+    Joined,
+    PeerRow,
+    Refused,
+    StatusRequest,
+    Welcome,
+)
+from dlcpd.ipc.seqpacket import encode
 from tests.daemon.kit import (
     ARENA,
     PATIENCE,
@@ -21,6 +31,7 @@ from tests.daemon.kit import (
 )
 
 STREAM: Final = 5
+STATUS_REQUEST: Final = encode(StatusRequest(0))
 
 
 @pytest.fixture(scope="module")
@@ -386,7 +397,7 @@ def test_frames_out_of_order_are_refused(pair: list[Client], job: str) -> None:
     client = pair[0]
     client.send(joins(job, [pair[1].greet()] * 2)[0])
     assert "not expected when new" in client.refused("bad_message")
-    client.sock.send(b"\x92\x04\x81\xa6ledger\x00")  # StatusRequest
+    client.sock.send(STATUS_REQUEST)
     client.refused("bad_message")
     client.send(Hello(VERSION + 1, "future"))
     assert "same release" in client.refused("bad_message")
@@ -436,8 +447,8 @@ def test_status_carries_the_engines_report(pair: list[Client], hosts: list[Daemo
 def test_a_second_status_request_waits_for_the_first(tmp_path: Path) -> None:
     with Daemon(configuration(tmp_path), mode="deaf") as daemon, daemon.client() as client:
         client.greet()
-        client.sock.send(b"\x92\x04\x81\xa6ledger\x00")
-        client.sock.send(b"\x92\x04\x81\xa6ledger\x00")
+        client.sock.send(STATUS_REQUEST)
+        client.sock.send(STATUS_REQUEST)
         client.refused("too_many")
         report = client.receive()
         assert "did not answer" in getattr(report, "report")["engine"]["error"]  # noqa: B009

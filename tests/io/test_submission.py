@@ -1,6 +1,5 @@
 """What a client submits is checked before anything of it counts."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,7 +67,7 @@ def ready(**changes: Any) -> Ready:
 
 def mirrored(told: Ready) -> Ready:
     """The same, as rank 1 tells it."""
-    return replace(told, outgoing=told.incoming, incoming=told.outgoing)
+    return told._replace(outgoing=told.incoming, incoming=told.outgoing)
 
 
 def test_an_operation_says_what_was_asked() -> None:

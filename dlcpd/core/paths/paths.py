@@ -168,7 +168,8 @@ class Paths:
         """Any route: the way back of a path may be another than the way there, so what one
         loses the next one tells. By chance, not in turn: the peer's bursts take turns as well,
         and then the same paths' credits wait in the same queues, and those paths carry less."""
-        return self._random.choice(self._carriers)
+        carriers = self._carriers
+        return carriers[0] if len(carriers) == 1 else self._random.choice(carriers)
 
     @property
     def carriers(self) -> list[int]:

@@ -1,12 +1,11 @@
 """What a session tells its owner. Values, drained after every wake-up."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dlcpd.core.paths.health import PathState
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(NamedTuple):
     """Segments of one operation on this rank; fields as in contract.messages.Completed."""
 
     sent: int = 0
@@ -17,8 +16,7 @@ class Stats:
     energy: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class OperationDone:
+class OperationDone(NamedTuple):
     """The result is in place. `released`: nobody needs the memory any more.
 
     `ticket` is the number that the client gave the operation, here and below.
@@ -31,16 +29,14 @@ class OperationDone:
     source: int = -1  # rank in the group whose message was received; -1: no message
 
 
-@dataclass(frozen=True, slots=True)
-class OperationReleased:
+class OperationReleased(NamedTuple):
     """The memory of a done operation is free."""
 
     session: int
     ticket: int
 
 
-@dataclass(frozen=True, slots=True)
-class OperationFailed:
+class OperationFailed(NamedTuple):
     """The operation ended without a result, here. `ranks` may wait for it in vain; to them it
     is operation `number` of `stream`."""
 
@@ -53,8 +49,7 @@ class OperationFailed:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SessionBroken:
+class SessionBroken(NamedTuple):
     """`rank` is lost or has diverged; every open operation failed just before."""
 
     session: int
@@ -63,8 +58,7 @@ class SessionBroken:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class PathNews:
+class PathNews(NamedTuple):
     """A path towards `rank` changed. Never an error: the others carry on."""
 
     session: int

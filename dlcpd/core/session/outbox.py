@@ -59,8 +59,9 @@ class Outbox:
         self.put(header, body, path=best)
 
     def _put(self, header: Header, body: bytes, path: int) -> None:
-        data = control.datagram(header._replace(path=path), body)
-        self.waiting.append(Control(self.flow, path, data, header.tag))
+        if header.path != path:
+            header = header._replace(path=path)
+        self.waiting.append(Control(self.flow, path, control.datagram(header, body), header.tag))
 
     def imply_complete(self, stream: int, operation: int) -> None:
         """A READY that leaves now says that all of an operation is complete."""

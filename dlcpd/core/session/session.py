@@ -50,6 +50,7 @@ from dlcpd.core.wire.header import Flag, Header, Key
 
 MAX_OPEN: Final = 1024  # operations in flight of one session
 MAX_STREAMS: Final = 4096  # that peers can make a session remember, messages included
+LATE: Final = int(Flag.LATE)
 
 
 @dataclass(slots=True, eq=False)
@@ -120,7 +121,10 @@ class Session:
 
     def stream(self, wire: int, peer: int) -> Stream:
         """The sequence of operations that is called `wire` on the wire."""
-        return self.streams.setdefault((wire, peer), Stream(wire, peer))
+        stream = self.streams.get((wire, peer))
+        if stream is None:
+            stream = self.streams[wire, peer] = Stream(wire, peer)
+        return stream
 
     def _check_room(self, now: float) -> None:
         self._now = now
@@ -223,7 +227,7 @@ class Session:
         if flow.rank not in operation.peers:
             self._unexpected(flow, operation)
         elif flow.rank not in operation.ready_ranks:
-            self._match(flow, operation, ready, late=bool(header.flags & Flag.LATE))
+            self._match(flow, operation, ready, late=bool(header.flags & LATE))
         elif header.round:  # repeated: it does not know yet that we have heard
             flow.outbox.heard_ready.add((header.stream, header.operation))
 

@@ -46,7 +46,8 @@ class Incoming:
         count = len(segments)
         if tail > HEADER_SIZE and segments[-1] == whole and lengths[-1] == tail:
             count -= 1  # usually the last, as it is sent
-        if not ((lengths[:count] == stop).all() and (segments[:count] < whole).all()):
+        odd = (lengths[:count] != stop) | (segments[:count] >= whole)
+        if np.count_nonzero(odd):
             return self._place_well_formed(rows, index, lengths, segments)
         if count:
             self._copy(rows[:, HEADER_SIZE:stop], index[:count], segments[:count])
@@ -79,7 +80,8 @@ class Incoming:
         """
         count = len(segments)
         row, segment = int(index[0]), int(segments[0])
-        if index[-1] - row + 1 == count and (segments - segment == natural_order(count)).all():
+        gaps = np.count_nonzero(segments - segment != natural_order(count))
+        if index[-1] - row + 1 == count and not gaps:
             self._grid[segment : segment + count] = payloads[row : row + count]
         else:
             self._grid[segments] = payloads[index]

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,14 @@ def natural_order(segments: int) -> Segments:
     return _COUNTING[:segments]
 
 
+@lru_cache(maxsize=256)
+def all_of_tag(segments: int, tag: int) -> NDArray[np.uint8]:
+    """Tags of segments that all have the same. Shared: nobody can write to it."""
+    tags = np.full(segments, tag, np.uint8)
+    tags.flags.writeable = False
+    return tags
+
+
 def rotated_order(segments: int, *, short_tail: bool, rng: random.Random) -> Segments:
     """All segments once, beginning at a seeded offset, so that no position is always last (P5).
 
@@ -43,7 +52,7 @@ def by_tag(order: Segments, tags: NDArray[np.uint8]) -> Segments:
     that met the heavy segments alone would have to drop those. Blocks are short against
     queues and long enough for a GSO burst. A short last segment comes last of its class.
     """
-    if (tags[:1] == tags).all():
+    if not np.count_nonzero(tags[:1] != tags):
         return order
     ranked = tags[order]
     turn = np.empty(len(order), np.float32)  # 0..1, how far into the pass

@@ -150,7 +150,7 @@ class TransferSender:
     def _begin(self, order: Segments, tags: Tags) -> None:
         self.order, self._cursor, self.probes = order, 0, 0
         self._order_tags, self.state = tags, State.SENDING
-        if (tags == tags[0]).all():
+        if not np.count_nonzero(tags != tags[0]):
             self._runs = [(len(order), int(tags[0]) // DROP_RANKS)]
             return
         classes = tags // DROP_RANKS

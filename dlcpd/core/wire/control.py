@@ -5,8 +5,7 @@ nothing by a peer's number.
 """
 
 import struct
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -24,8 +23,7 @@ _CREDIT_ROW: Final = struct.Struct("<BBHIIIII")
 MAX_CREDIT_ROWS: Final = 48  # of one CREDIT datagram: 1,160 bytes, within every MTU
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """What a rank submitted as an operation, as one of its peers is told; and, beside that, its
     window and how far it has checked replicas."""
 
@@ -71,8 +69,7 @@ class Ready:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceCredit:
+class SpaceCredit(NamedTuple):
     """State of one traffic class on one path, as its receiver sees it."""
 
     path: int

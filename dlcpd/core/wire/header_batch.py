@@ -46,7 +46,7 @@ def group_starts(words: Words) -> list[int]:
         return [0, 1]
     pairs = words.view("<u8")[:, :3]
     change = (pairs[1:] ^ pairs[:-1]) & _EQUAL
-    if not change.any():
+    if not np.count_nonzero(change):
         return [0, len(words)]
     return [0, *(np.flatnonzero(change.any(axis=1)) + 1).tolist(), len(words)]
 

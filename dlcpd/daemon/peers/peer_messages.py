@@ -15,12 +15,12 @@ import msgpack
 from dlcpd.contract.errors import BadMessage, PeerError
 from dlcpd.contract.messages import MAX_OPERATION, MAX_WORLD
 from dlcpd.contract.schema import (
+    Specification,
     flag,
     integer,
     problem,
     problem_among,
     rows,
-    specification,
     string,
     with_rows,
 )
@@ -101,13 +101,13 @@ class Abort:
 
 PeerMessage = PeerHello | Goodbye | Abort
 _KINDS: Final[tuple[type[PeerMessage], ...]] = (PeerHello, Goodbye, Abort)
-_SPECIFICATIONS: Final = {kind: specification(kind) for kind in _KINDS}
+_SPECIFICATIONS: Final = {kind: Specification.of(kind) for kind in _KINDS}
 
 
 def pack(message: PeerMessage) -> bytes:
     """The frame of a message."""
     kind = type(message)
-    values = {name: getattr(message, name) for name, _ in _SPECIFICATIONS[kind]}
+    values = {name: getattr(message, name) for name in _SPECIFICATIONS[kind].names}
     packed: bytes = msgpack.packb([PEER_VERSION, _KINDS.index(kind), values])
     return packed
 
@@ -137,13 +137,14 @@ def unpack_peer_untrusted(data: bytes) -> PeerMessage:
 
 def _checked(kind: type[PeerMessage], values: Any) -> PeerMessage:
     spec = _SPECIFICATIONS[kind]
-    if not isinstance(values, dict) or values.keys() != {name for name, _ in spec}:
+    if not isinstance(values, dict) or values.keys() != set(spec.names):
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}: other fields than expected")
-    if wrong := problem_among(values, spec):
+    ordered = [values[name] for name in spec.names]
+    if wrong := problem_among(ordered, spec):
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.{wrong}")
     if kind is PeerHello and (wrong := _endpoint_problem(values["endpoints"])):
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.endpoints: {wrong}")
-    return kind(**with_rows(values, spec))
+    return kind(*with_rows(ordered, spec))
 
 
 def _endpoint_problem(endpoints: list[UdpAddress]) -> str:

@@ -90,7 +90,7 @@ class ReceiveRing:
         lengths += raster.flags[:count] & socket.MSG_TRUNC != 0  # too long, and shown so
         control, long = raster.rows[:count, 1] != Kind.DATA, lengths > raster.width
         odd = control | long
-        if not odd.any():
+        if not np.count_nonzero(odd):
             batch.index, batch.lengths = raster.numbers[:count], lengths
             return []
         batch.index = np.flatnonzero(~odd)
@@ -105,7 +105,7 @@ class ReceiveRing:
     @staticmethod
     def _note_tos(batch: Received, tos: NDArray[np.int32]) -> None:
         batch.tos = tos
-        batch.congested = bool(((tos & _CE) == _CE).any())
+        batch.congested = bool(np.count_nonzero(tos & _CE == _CE))
 
     def _bursts(self, batch: Received, count: int) -> list[Received]:
         """Rows and lengths of data datagrams; copies of control; batches of their own for

@@ -95,7 +95,7 @@ class SendRing:
         """Cut the batch into messages of one tag each; returns how many."""
         run, tags, rows = self.run, batch.tags, self._rows
         first_tag = int(tags[0])
-        self._mixed = not (tags == first_tag).all()
+        self._mixed = bool(np.count_nonzero(tags != first_tag))
         if self._aim != (batch.peer, first_tag):
             self._take_aim(batch.peer, name, first_tag)
         if not self._mixed:

@@ -61,8 +61,9 @@ class UdpPath:
         self._peers: dict[int, tuple[Bytes, tuple[str, int]]] = {}
         self._pieces = 0  # datagrams that were cut
         self._limits: dict[int, int] = {}  # by peer: bytes of the largest datagram that passes
-        self._tos = tos_of_tags(config.drop_rank)
-        self._send_ring = SendRing(self.family, self._tos)
+        by_tag = tos_of_tags(config.drop_rank)
+        self._send_ring = SendRing(self.family, by_tag)
+        self._tos = [_ancillary(self.family, tos) for tos in by_tag]
         self._receive_tos()
         self._ring = ReceiveRing(index, USUAL, gro=self.gro)
         self.drained = True  # whether the last receive left nothing behind
@@ -238,11 +239,7 @@ class UdpPath:
 
     def _send_one(self, data: bytes, tag: int, to: tuple[str, int]) -> int:
         """Send one datagram; the error number where the kernel does not take it, or 0."""
-        byte = self._tos[tag].to_bytes(4, "little")
-        tos = [(socket.IPPROTO_IP, socket.IP_TOS, byte)]
-        if self.family == socket.AF_INET6:
-            tos = [(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, byte)]
-        attempt = 0
+        attempt, tos = 0, self._tos[tag]
         while True:
             attempt += 1
             try:
@@ -301,6 +298,14 @@ def tos_of_tags(drop_rank: str = "both") -> list[int]:
     return [
         row.dscp[d * by_dscp] << 2 | row.ecn[d * by_ecn] for row, d in zip(rows, ranks, strict=True)
     ]
+
+
+def _ancillary(family: int, tos: int) -> list[tuple[int, int, bytes]]:
+    """Ancillary data that have sendmsg send with this TOS byte."""
+    level, kind = socket.IPPROTO_IP, socket.IP_TOS
+    if family == socket.AF_INET6:
+        level, kind = socket.IPPROTO_IPV6, socket.IPV6_TCLASS
+    return [(level, kind, tos.to_bytes(4, "little"))]
 
 
 def _rest(batch: Transmit, sent: int) -> Transmit:
