@@ -8,7 +8,6 @@ instead of `ddp.register`, and the training loop stays as it is.
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from dlcp_client.arena.tensors import copy_bytes
-from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, connect
+from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.torch.buckets import Placed, contents, cut
 from dlcp_client.torch.deferred_step import DeferredStep
@@ -37,12 +36,11 @@ from dlcp_client.torch.lazy_parameters import (
     land_parameter,
 )
 from dlcp_client.torch.model_session import add_hook, check_model, session_for
-from dlcp_client.torch.rules import Rules
+from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules
 from dlcp_client.torch.suitability import check_backward, check_suitable
 from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
 
-from .ddp import DEFAULT_WARMUP
 from .session import Session
 
 COMPILED: Final = "_orig_mod"  # where the module that torch.compile(module) returns holds it
@@ -201,11 +199,10 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         undo.callback(rules.close)
         opened = None
         if session is None:
-            join = partial(
-                connect, group=model.process_group, job=job, socket=socket,
-                arena_bytes=arena_bytes, timeout=timeout, config=config,
+            session = opened = session_for(
+                model, fallback=fallback, timeout=timeout, job=job, socket=socket,
+                arena_bytes=arena_bytes, config=config,
             )  # fmt: skip
-            session = opened = session_for(model, join, fallback=fallback, timeout=timeout)
             if opened is not None:
                 undo.callback(opened.close)
         step = DeferredStep(optimizer)

@@ -4,9 +4,7 @@ Those are `from dlcp_client import ddp` and `ddp.register(model)`.
 """
 
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
-from typing import Final
 
 import torch
 from torch._C._distributed_c10d import GradBucket
@@ -15,18 +13,16 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client.arena.tensors import copy
-from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, connect
+from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.work import Work
 from dlcp_client.torch.buckets import contents
 from dlcp_client.torch.model_session import add_hook, check_model, session_for
-from dlcp_client.torch.rules import Rules
+from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules
 from dlcpd.contract.errors import SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 from .session import Session
-
-DEFAULT_WARMUP: Final = 10  # steps; early gradients are large and change direction
 
 
 class Registration:
@@ -111,11 +107,10 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         undo.callback(rules.close)
         opened = None
         if session is None:
-            join = partial(
-                connect, group=model.process_group, job=job, socket=socket,
-                arena_bytes=arena_bytes, timeout=timeout, config=config,
+            session = opened = session_for(
+                model, fallback=fallback, timeout=timeout, job=job, socket=socket,
+                arena_bytes=arena_bytes, config=config,
             )  # fmt: skip
-            session = opened = session_for(model, join, fallback=fallback, timeout=timeout)
             if opened is not None:
                 undo.callback(opened.close)
         registration = Registration(session, rules, owned=opened is not None)

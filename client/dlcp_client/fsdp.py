@@ -4,7 +4,7 @@
 complete in any case.
 """
 
-from typing import Any, Final
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.work import Work
 from dlcp_client.torch.buckets import Placed
-from dlcp_client.torch.rules import Rules, Terms
+from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules, Terms
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy
 
@@ -24,8 +24,6 @@ from .c10d import ProcessGroup
 from .c10d.errors import torch_errors
 from .c10d.reduction import Reduction
 from .group import Group
-
-DEFAULT_WARMUP: Final = 10  # steps; early gradients are large and change direction
 
 
 class Registration:

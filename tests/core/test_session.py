@@ -6,8 +6,13 @@ import pytest
 from dlcpd.collectives.accounts import MAX_LEDGER, Accounts, LedgerRow
 from dlcpd.contract.errors import BadPolicy, MalformedDatagram, OperationAborted
 from dlcpd.core.session.events import OperationDone, OperationFailed, Stats
-from dlcpd.core.session.session import MAX_STREAMS
-from dlcpd.core.session.stream import EVERYBODY, MAX_AHEAD, MESSAGES, UPWARD
+from dlcpd.core.session.stream import (
+    EVERYBODY,
+    MAX_AHEAD,
+    MAX_STREAMS,
+    MESSAGES,
+    UPWARD,
+)
 from dlcpd.core.transfer.sender import TransferSender
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import Header, Key, Kind
@@ -66,7 +71,7 @@ def test_a_digest_that_came_before_our_own_result_is_compared_with_it() -> None:
     session = net.sessions[0]
     session.submit(net.operation(0, 1, np.ones(8, np.float32)), 0, net.now)
     operation = net.open(0, 1)
-    assert session.stream(0, EVERYBODY).digests.check(1, 1, 0xBAD)
+    assert session.streams.open(0, EVERYBODY).digests.check(1, 1, 0xBAD)
     session.done(operation, stats=Stats(), digest=0x600D)
     code, text = session.broken or ("", "")
     assert code == "replica_divergence"

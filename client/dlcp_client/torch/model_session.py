@@ -13,7 +13,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client.job import ballot
-from dlcp_client.job.joining import check_timeout
+from dlcp_client.job.joining import check_timeout, connect
 from dlcp_client.job.rendezvous import Member
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig, BadTensor, DlcpError
@@ -64,15 +64,12 @@ def add_hook(model: DistributedDataParallel, state: T, hook: Hook[T]) -> None:
 
 
 def session_for(
-    model: DistributedDataParallel,
-    join: Callable[[], Session],
-    *,
-    fallback: bool,
-    timeout: float,
+    model: DistributedDataParallel, *, fallback: bool, timeout: float, **options: Any
 ) -> Session | None:
-    """The session that `join` makes. None in a world of one, or when all agreed to go without.
+    """A session of the model's ranks. None in a world of one, or when all agreed to go without.
 
-    `timeout`: seconds that `join` takes at most; this takes VOTE_MARGIN more.
+    `timeout`: seconds that `connect` takes at most; this takes VOTE_MARGIN more. `options`: more
+    of what `connect` takes.
 
     Raises: what kept this rank, or another, from joining.
     """
@@ -83,7 +80,7 @@ def session_for(
     session, error = None, None
     deadline = time.monotonic() + timeout
     try:
-        session = join()
+        session = connect(group=group, timeout=timeout, **options)
     except DlcpError as exc:
         error = exc
     try:

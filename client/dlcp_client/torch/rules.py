@@ -19,6 +19,7 @@ from dlcp_client.torch.forward_order import ForwardOrder
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import LossPolicy, checked
 
+DEFAULT_WARMUP: Final = 10  # steps; early gradients are large and change direction
 MIN_WARMUP: Final = 2  # steps; DDP regroups its buckets after the first, so names change once
 EXACT_BELOW: Final = 1 << 20  # bytes, about a chunk: too little to gain anything from loss
 UNCLASSED: Final = "bulk"  # a policy of this class leaves it to the order of the layers

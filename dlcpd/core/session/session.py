@@ -14,17 +14,13 @@ import numpy as np
 from dlcpd.contract.errors import (
     DeadlineExceeded,
     DlcpError,
-    MalformedDatagram,
     RanksDisagree,
     ReplicaDivergence,
     TooMany,
 )
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.session.announcing import Announcements, Telling
-from dlcpd.core.session.events import (
-    PathNews,
-    Stats,
-)
+from dlcpd.core.session.events import PathNews, Stats
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.liveness import Liveness
 from dlcpd.core.session.mailbox import ANY, Announced, Mailbox, Wanted
@@ -35,7 +31,7 @@ from dlcpd.core.session.stream import (
     MESSAGES,
     OperationId,
     Stream,
-    StreamId,
+    Streams,
     is_known,
     messages,
     stream_id,
@@ -49,7 +45,6 @@ from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import Flag, Header, Key
 
 MAX_OPEN: Final = 1024  # operations in flight of one session
-MAX_STREAMS: Final = 4096  # that peers can make a session remember, messages included
 LATE: Final = int(Flag.LATE)
 
 
@@ -66,7 +61,7 @@ class Session:
     host: str = ""  # name of this one, as that of a flow is its peer's
     flows: dict[int, Flow] = field(default_factory=dict)
     operations: dict[OperationId, Operation] = field(default_factory=dict)
-    streams: dict[StreamId, Stream] = field(default_factory=dict)
+    streams: Streams = field(default_factory=Streams)
     mailbox: Mailbox[Operation] = field(default_factory=Mailbox)
     outcomes: Outcomes = field(init=False)
     liveness: Liveness = field(init=False)
@@ -85,11 +80,11 @@ class Session:
 
         Raises: the error that broke the session; TooMany. Nothing changed then.
         """
-        self._begin_next(operation, self.stream(group, EVERYBODY), now)
+        self._begin_next(operation, self.streams.open(group, EVERYBODY), now)
 
     def submit_send(self, operation: Operation, group: int, rank: int, now: float) -> None:
         """Offer a message to `rank`. Raises as `submit`."""
-        self._begin_next(operation, self.stream(messages(group, self.rank, rank), rank), now)
+        self._begin_next(operation, self.streams.open(messages(group, self.rank, rank), rank), now)
 
     def submit_receive(
         self, operation: Operation, group: int, rank: int, tag: int, now: float
@@ -109,7 +104,7 @@ class Session:
     def refuse(self, ticket: int, group: int, members: Iterable[int], error: DlcpError) -> None:
         """The next collective of a group cannot begin here. It takes its number all the same,
         because the peers count it; its failure is told like any other's."""
-        stream = self.stream(group, EVERYBODY)
+        stream = self.streams.open(group, EVERYBODY)
         number = stream.next_number()
         stream.begin(number)
         others = [rank for rank in members if rank != self.rank]
@@ -118,13 +113,6 @@ class Session:
             self.flows[rank].forget(group, number)
         stream.fail(number)
         self.outcomes.refused(ticket, error, group, number, tuple(others))
-
-    def stream(self, wire: int, peer: int) -> Stream:
-        """The sequence of operations that is called `wire` on the wire."""
-        stream = self.streams.get((wire, peer))
-        if stream is None:
-            stream = self.streams[wire, peer] = Stream(wire, peer)
-        return stream
 
     def _check_room(self, now: float) -> None:
         self._now = now
@@ -165,7 +153,7 @@ class Session:
     def _receive(self, operation: Operation, message: Announced) -> None:
         """A receiver and its message have met."""
         operation.meet(message.rank)
-        self._begin(operation, self.stream(message.stream, message.rank), message.number)
+        self._begin(operation, self.streams.open(message.stream, message.rank), message.number)
 
     def _match(self, flow: Flow, operation: Operation, theirs: Ready, *, late: bool) -> None:
         ours = operation.ready_for(flow.rank)
@@ -197,7 +185,7 @@ class Session:
         wire, number = header.stream, header.operation
         self._now = now
         ready = control.unpack_ready_untrusted(body)
-        stream = self._stream_of_peer(wire, flow.rank)
+        stream = self.streams.of_peer(wire, flow.rank)
         flow.window = ready.window
         if not stream.digests.check(flow.rank, ready.checked, ready.digest):
             self._diverged(flow.rank, ready.checked)
@@ -213,13 +201,6 @@ class Session:
         elif not stream.has_begun(number):
             return  # no room to remember it: without an answer it will be told again
         flow.outbox.heard_ready.add((wire, number))
-
-    def _stream_of_peer(self, wire: int, rank: int) -> Stream:
-        """The stream that a peer speaks of. Raises MalformedDatagram."""
-        known = self.streams.get(stream_id(wire, rank))
-        if known is None and (not is_known(wire) or len(self.streams) >= MAX_STREAMS):
-            raise MalformedDatagram("stream", str(wire))
-        return known or self.stream(*stream_id(wire, rank))
 
     def _on_ready_of_open(
         self, flow: Flow, operation: Operation, header: Header, ready: Ready
@@ -245,18 +226,12 @@ class Session:
         flow.arrivals.early.announce((stream.wire, number))
         self._offer(stream)
 
-    def _is_inbox(self, stream: Stream) -> bool:
-        """Whether a stream is of messages to this rank."""
-        group = stream.wire & ~MESSAGES
-        return stream.wire == messages(group, stream.peer, self.rank)
-
     def _offer(self, stream: Stream) -> None:
         """Let receivers have the messages whose turn it is."""
-        if not self._is_inbox(stream):
+        if not stream.leads_to(self.rank):
             return
-        group = stream.wire & ~MESSAGES
         for number, ready in stream.offers():
-            message = Announced(stream.peer, stream.wire, number, group, ready.tag)
+            message = Announced(stream.peer, stream.wire, number, stream.group, ready.tag)
             receiver = self.mailbox.on_message(message)
             if receiver is not None:
                 self._receive(receiver, message)
@@ -357,8 +332,8 @@ class Session:
         id_ = (*stream_id(wire, rank), number)
         if (operation := self.operations.get(id_)) is not None:
             self.fail(operation, error)
-        elif is_known(wire) and len(self.streams) < MAX_STREAMS:
-            stream = self.stream(*id_[:2])
+        elif is_known(wire) and not self.streams.full:
+            stream = self.streams.open(*id_[:2])
             if wire & MESSAGES:
                 self._withdraw(stream, rank, number)
             elif stream.near(number):
@@ -368,7 +343,7 @@ class Session:
         """A message that was not received yet never will be. Its number is used up: a hole in
         the sequence would keep those far behind it out for ever."""
         self.mailbox.withdraw(rank, stream.wire, number)
-        if self._is_inbox(stream) and stream.near(number):
+        if stream.leads_to(self.rank) and stream.near(number):
             stream.take(rank, number)
             stream.begin(number)
             stream.fail(number)

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from dlcpd.contract.errors import DlcpError
+from dlcpd.contract.errors import DlcpError, MalformedDatagram
 from dlcpd.contract.messages import MAX_GROUPS
 from dlcpd.core.session.digests import DigestBook
 from dlcpd.core.wire.control import Ready
 
+MAX_STREAMS: Final = 4096  # that peers can make a session remember, messages included
 MAX_AHEAD: Final = 1024  # operations a peer may be ahead of us; its READYs are remembered
 UPWARD: Final = MAX_GROUPS  # messages from the lower of two ranks to the higher
 DOWNWARD: Final = 2 * MAX_GROUPS
@@ -52,6 +53,15 @@ class Stream:
     _beyond: set[int] = field(default_factory=set)  # begun, above `begun`: messages out of order
     _failed: OrderedDict[int, None] = field(default_factory=OrderedDict)
     _doomed: dict[int, DlcpError] = field(default_factory=dict)  # failed before they began here
+
+    @property
+    def group(self) -> int:
+        """Number of its group."""
+        return self.wire & ~MESSAGES
+
+    def leads_to(self, rank: int) -> bool:
+        """Whether it is of messages to `rank`."""
+        return self.wire == messages(self.group, self.peer, rank)
 
     def next_number(self) -> int:
         """Of the operation that this rank begins next, where it counts them."""
@@ -110,3 +120,26 @@ class Stream:
         if number in self._failed:
             return "failed"
         return "stale" if self.has_begun(number) else "early"
+
+
+class Streams(dict[StreamId, Stream]):
+    """All of a session."""
+
+    def open(self, wire: int, peer: int) -> Stream:
+        """The stream that is called `wire` on the wire, from its first operation on."""
+        stream = self.get((wire, peer))
+        if stream is None:
+            stream = self[wire, peer] = Stream(wire, peer)
+        return stream
+
+    @property
+    def full(self) -> bool:
+        """Whether peers can open no more."""
+        return len(self) >= MAX_STREAMS
+
+    def of_peer(self, wire: int, rank: int) -> Stream:
+        """The stream that `rank` calls `wire`. Raises MalformedDatagram."""
+        id_ = stream_id(wire, rank)
+        if id_ not in self and (not is_known(wire) or self.full):
+            raise MalformedDatagram("stream", str(wire))
+        return self.open(*id_)

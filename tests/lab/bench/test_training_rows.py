@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dlcp_client import ddp
+from dlcp_client.torch.rules import DEFAULT_WARMUP
 from dlcp_lab.bench.training import Goodput
 from dlcp_lab.bench.training_rows import (
     BOUNDED,
@@ -90,7 +90,7 @@ def test_a_training_that_is_mostly_warm_up_is_not_judged() -> None:
 
 
 def test_the_warm_up_is_that_of_register() -> None:
-    assert WARMUP == ddp.DEFAULT_WARMUP
+    assert WARMUP == DEFAULT_WARMUP
 
 
 def test_equal_exact_runs_leave_one_digit_of_noise() -> None:
