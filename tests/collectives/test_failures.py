@@ -304,10 +304,10 @@ def test_a_peer_far_ahead_is_not_told_that_it_was_understood() -> None:
     part, other = draw("float32", 2, 500, 1)
     expected = rank_ordered([part, other], "float32", "sum")
     for rank, begun in ((0, far - 1), (1, 0)):
-        net.sessions[rank].stream(0, EVERYBODY).begun = begun  # as if they had been submitted
+        net.sessions[rank].streams.open(0, EVERYBODY).begun = begun  # as if they had been submitted
     net.submit(0, far, part)
     net.run(until=1.0)
-    net.sessions[1].stream(0, EVERYBODY).begun = far - 1
+    net.sessions[1].streams.open(0, EVERYBODY).begun = far - 1
     net.submit(1, far, other)
     net.run()
     assert (part == expected).all()

@@ -153,7 +153,7 @@ def test_the_number_of_a_ready_far_ahead_is_not_acknowledged() -> None:
     assert heard == {(0, MAX_AHEAD)}
     hear(net, 0, MAX_AHEAD + 1)
     assert heard == {(0, MAX_AHEAD)}
-    assert len(net.sessions[0].stream(0, EVERYBODY).announced[1]) == 1
+    assert len(net.sessions[0].streams.open(0, EVERYBODY).announced[1]) == 1
 
 
 def test_a_ready_of_what_is_over_is_acknowledged() -> None:
