@@ -58,7 +58,8 @@ class Endpoint:
     max_window: int = 1 << 30  # bytes one peer may have in flight towards us
     congestion_control: bool = True
     alarm_loss: float = ALARM_LOSS  # fraction that makes a path gray
-    counters: Counter[str] = field(default_factory=Counter)
+    counters: Counter[str] = field(default_factory=Counter)  # what was refused, or went wrong
+    effort: Counter[str] = field(default_factory=Counter)  # what was done: datagrams, system calls
     timers: TimerTable = field(default_factory=TimerTable)
     sessions: dict[int, Session] = field(default_factory=dict)
     flows: dict[int, Flow] = field(default_factory=dict)  # by index
@@ -178,6 +179,7 @@ class Endpoint:
             return
         last = group.words[-1]
         flow.heard(now)
+        self.effort["data_in"] += count
         self._arriving.on_bytes(int(group.lengths.sum()), now)
         ask = bool(np.count_nonzero(group.words[:, 0] & ASK))
         traffic_class = header.tag // DROP_RANKS

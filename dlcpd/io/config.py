@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Self
+from typing import Final, Self
 
 from dlcpd.core.wire.sizes import MAX_SEGMENT
+
+COUNT_CALLS: Final = "DLCPD_COUNT_CALLS"  # environment: an engine that finds it counts its calls
 
 
 @dataclass(frozen=True, slots=True)

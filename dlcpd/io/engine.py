@@ -34,11 +34,12 @@ from dlcpd.core.session.events import (
     SessionBroken,
 )
 from dlcpd.core.timers import Timer
+from dlcpd.core.wire.header import Kind
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io import commands
 from dlcpd.io.clients.client import Client
 from dlcpd.io.clients.lane import Lane
-from dlcpd.io.config import EngineConfig
+from dlcpd.io.config import COUNT_CALLS, EngineConfig
 from dlcpd.io.discovery.mtu import MtuDiscovery, MtuNews
 from dlcpd.io.discovery.routes import Discovery
 from dlcpd.io.report import bounded_report
@@ -48,6 +49,7 @@ from dlcpd.ipc.seqpacket import receive
 BATCHES_PER_WAKE: Final = 4  # receive calls per socket before others get their turn
 FRAMES_PER_WAKE: Final = 64  # submissions per lane and wake-up, likewise
 FINE_SLEEP: Final = 0.001  # seconds; below it, epoll's millisecond is too coarse
+KINDS: Final = {int(kind): kind.name for kind in Kind}  # of control datagrams, for the account
 LANE_DELAY: Final = (
     2e-3  # seconds a Released may wait for company; a client short of memory waits too
 )
@@ -60,8 +62,10 @@ class Engine:
         """Raises AddressUnavailable."""
         self.config = config
         self.control = control
-        counters = Counter[str]()
-        self.paths = [UdpPath(index, config, counters) for index in range(len(config.paths))]
+        counters, effort = Counter[str](), Counter[str]()
+        self.paths = [
+            UdpPath(index, config, counters, effort) for index in range(len(config.paths))
+        ]
         self.endpoint = Endpoint(
             min(BASE, config.segment_size),
             sum(path.receive_buffer for path in self.paths),
@@ -71,6 +75,7 @@ class Engine:
             congestion_control=config.congestion_control,
             alarm_loss=config.alarm_loss,
             counters=counters,
+            effort=effort,
         )
         self._scratch = ScratchPool(config.chunk_bytes)
         self.discovery = Discovery(self.endpoint, self.paths)
@@ -93,6 +98,7 @@ class Engine:
                 handler = self._handlers.get(fd)
                 if handler is not None:  # an earlier handler of this round may have closed it
                     handler(mask, now := time.monotonic())
+            self.endpoint.effort["wakes"] += 1
             now = time.monotonic()
             self.endpoint.handle_timeout(now)
             self._pump(now)
@@ -134,6 +140,7 @@ class Engine:
 
     def _send_controls(self, now: float) -> None:
         for control in self.endpoint.controls(now):
+            self.endpoint.effort[KINDS[control.data[1]]] += 1
             self.paths[control.path].send_control(control)
 
     def _drained(self) -> bool:
@@ -352,6 +359,16 @@ class Engine:
     def _accounts(self) -> dict[int, Accounts]:
         return {number: client.lane.accounts for number, client in self.clients.items()}
 
+    def count_calls(self) -> None:
+        """Count the calls of Python and of C from now on; every call then takes twice as long."""
+        effort = self.endpoint.effort
+
+        def count(_frame: Any, event: str, _argument: Any) -> None:
+            if event in ("call", "c_call"):
+                effort["python_calls"] += 1
+
+        sys.setprofile(count)
+
     def _emit(self, event: commands.Event) -> None:
         self.control.send(commands.pack(event))
 
@@ -375,6 +392,8 @@ def main() -> int:
     }
     endpoints = [commands.UdpAddress(*path.address) for path in engine.paths]
     control.send(commands.pack(commands.EngineReady(endpoints, features)))
+    if os.environ.get(COUNT_CALLS):
+        engine.count_calls()
     gc.freeze()  # what lives now lives to the end: keep it out of collections
     gc.set_threshold(20_000, 20, 20)  # the data path makes no cycles
     try:

@@ -29,6 +29,7 @@ def report(
     """Counters, paths, sessions and the newest `ledger` rows of each session."""
     return {
         "counters": dict(endpoint.counters),
+        "effort": dict(endpoint.effort),
         "paths": [
             {
                 "address": list(path.address),

@@ -50,7 +50,7 @@ def path(host: str = "127.0.0.1", *, offload: bool = True, loss: float = 0.0, se
         paths=((host, 0),) * (index + 1), segment_size=SIZE, receive_buffer=8 << 20,
         offload=offload, inject_loss=loss, inject_seed=seed,
     )  # fmt: skip
-    made = UdpPath(index, config, Counter())
+    made = UdpPath(index, config, Counter(), Counter())
     _opened.append(made.socket)
     return made
 
@@ -445,7 +445,7 @@ def test_a_port_in_use_is_told(host: str) -> None:
     taken = path(host)
     config = EngineConfig(paths=((host, taken.address[1]),))
     with pytest.raises(AddressUnavailable) as caught:
-        UdpPath(0, config, Counter())
+        UdpPath(0, config, Counter(), Counter())
     text = str(caught.value)
     assert f"UDP {host} port {taken.address[1]}" in text
     assert "in use" in text
@@ -454,12 +454,12 @@ def test_a_port_in_use_is_told(host: str) -> None:
 
 def test_an_address_of_another_host_is_told() -> None:
     with pytest.raises(AddressUnavailable, match=r"198\.51\.100\.1"):  # TEST-NET-2, RFC 5737
-        UdpPath(0, EngineConfig(paths=(("198.51.100.1", 0),)), Counter())
+        UdpPath(0, EngineConfig(paths=(("198.51.100.1", 0),)), Counter(), Counter())
 
 
 def test_a_name_is_not_an_address() -> None:
     with pytest.raises(AddressUnavailable, match="no such host"):
-        UdpPath(0, EngineConfig(paths=(("no such host", 0),)), Counter())
+        UdpPath(0, EngineConfig(paths=(("no such host", 0),)), Counter(), Counter())
 
 
 def test_ipv4_sockaddr() -> None:

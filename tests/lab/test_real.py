@@ -51,6 +51,19 @@ def test_bench_without_a_rival(tmp_path: Path) -> None:
     assert (row["transport"], row["count"], row["ratio"]) == ("dlcpd", 8192, None)
 
 
+def test_bench_with_an_account(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, document = result("bench all-reduce --sizes 4K --repeat 20 --account", tmp_path)
+    assert code == 0
+    found = {(cost["transport"], cost["process"]): cost for cost in document["account"]}
+    engine = found["dlcpd", "engine"]
+    assert engine["effort"]["READY"] >= 1
+    assert engine["effort"]["data_out"] >= 1
+    assert engine["python_calls"] > engine["effort"]["wakes"] > 0
+    assert found["dlcpd", "trainer"]["python_calls"] > 0
+    assert found["gloo", "trainer"]["waited"] > 0
+    assert "per operation and host" in capsys.readouterr().out
+
+
 def test_bench_of_every_collective(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, document = result(
         "bench collectives --hosts 3 --sizes 100,300K --repeat 2 --warmup 1 --loss 0.02", tmp_path

@@ -35,7 +35,7 @@ def pair(net: Network, *, offload: bool = True) -> Iterator[tuple[UdpPath, UdpPa
     for host in "ab":
         config = EngineConfig(paths=((net.addresses[host], 0),), offload=offload)
         with net.entered(host):
-            ends.append(UdpPath(0, config, Counter()))
+            ends.append(UdpPath(0, config, Counter(), Counter()))
     source, sink = ends
     source.connect(PEER, *sink.address)
     try:

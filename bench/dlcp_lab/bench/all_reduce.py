@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from dlcp_lab.bench.account import Cost, account, lines
 from dlcp_lab.bench.places import check_places, document, places, where
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, network_table, running
@@ -49,11 +50,12 @@ def bench(options: argparse.Namespace, output: Output) -> int:
     check(options)
     with places(options) as plans:
         rows = _measure(plans, options, output)
+        found = _account(plans, options, output)
     output.line(heading(options, plans))
     output.line(table.render(HEADER, [_cells(row, options) for row in rows], left=0))
-    for line in verdicts(rows, options):
+    for line in (*verdicts(rows, options), *lines(found)):
         output.line(line)
-    output.document(_document(options, plans, rows))
+    output.document(_document(options, plans, rows) | {"account": [asdict(c) for c in found]})
     return 1 if any(row.wrong and row.transport == OURS for row in rows) else 0
 
 
@@ -66,6 +68,12 @@ def _measure(plans: Sequence[HostPlan], options: argparse.Namespace, output: Out
         for number, size in enumerate(options.sizes)
         for row in rows_of(size, [rank[number] for rank in results], options)
     ]
+
+
+def _account(plans: Sequence[HostPlan], options: argparse.Namespace, output: Output) -> list[Cost]:
+    if not options.account:
+        return []
+    return account(plans, _arguments(options), _timeout(options), output)
 
 
 def check(options: argparse.Namespace) -> None:

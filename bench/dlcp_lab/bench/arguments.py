@@ -3,6 +3,7 @@
 import argparse
 from typing import Final
 
+from dlcp_lab.bench.account import add_account
 from dlcp_lab.bench.all_reduce import bench
 from dlcp_lab.bench.collectives import COLLECTIVES, collectives
 from dlcp_lab.bench.places import add_places
@@ -49,6 +50,7 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="begin each round at once, not when all ranks are ready",
     )
+    add_account(made)
     add_places(made)
     _add_collectives(operations)
     _add_trainings(operations)

@@ -41,12 +41,15 @@ USELESS_GRO: Final = 8  # full receive calls in a row without a joined message: 
 class UdpPath:
     """Path number `index` of an engine. Non-blocking.
 
-    `counters` gets what was refused or failed here. Raises AddressUnavailable.
+    `counters` gets what was refused or failed here, `effort` the system calls and datagrams.
+    Raises AddressUnavailable.
     """
 
-    def __init__(self, index: int, config: EngineConfig, counters: Counter[str]) -> None:
+    def __init__(
+        self, index: int, config: EngineConfig, counters: Counter[str], effort: Counter[str]
+    ) -> None:
         self.index = index
-        self.counters = counters
+        self.counters, self.effort = counters, effort
         host, port = config.paths[index]
         self.family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.socket = _bound(self.family, host, port)
@@ -205,6 +208,7 @@ class UdpPath:
         may_go_otherwise = _WITH_GSO if gso else _WITHOUT
         done = refused = why = 0
         while done < count:
+            self.effort["send_calls"] += 1
             try:
                 done += mmsg.send_many(self.fileno(), ring.at, done, count - done)
                 refused = 0
@@ -221,7 +225,9 @@ class UdpPath:
                 done += 1  # this message is lost, as on any other network: ENOBUFS, too, says that
                 # a queue of this host dropped it, and not that it should be tried again
         ring.restore()
-        return ring.rows_of(done), why
+        rows = ring.rows_of(done)
+        self.effort["data_out"] += rows
+        return rows, why
 
     def send_control(self, control: Control) -> None:
         """One control datagram; a full send buffer loses it, its timer repeats it."""
@@ -242,6 +248,7 @@ class UdpPath:
         attempt, tos = 0, self._tos[tag]
         while True:
             attempt += 1
+            self.effort["control_calls"] += 1
             try:
                 self.socket.sendmsg([data], tos, mmsg.MSG_DONTWAIT, to)
             except OSError as exc:
@@ -266,6 +273,7 @@ class UdpPath:
         return [self._lose(batch) for batch in batches] if self._loss else batches
 
     def _receive(self) -> tuple[list[Received], bool]:
+        self.effort["receive_calls"] += 1
         try:
             return self._ring.receive(self.fileno())
         except OSError as exc:

@@ -1,0 +1,92 @@
+"""One rank of `bench all-reduce --account`: operations one after the other, and what they cost."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import dlcp_client
+from dlcp_lab.bench.all_reduce_rank import OURS, THEIRS
+from dlcp_lab.bench.meter import Meter
+from dlcp_lab.ranks.rank import Conductor
+from dlcp_lab.ranks.tensors import TORCH, join_gloo
+
+Operations = dict[str, Callable[[], None]]  # by transport
+
+
+def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """Per size: {transport: what `repeat` operations cost this host}."""
+    join_gloo(conductor)
+    session = dlcp_client.connect()
+    try:
+        out = []
+        for size in arguments["sizes"]:
+            conductor.progress(f"{size} B: account of {arguments['repeat']} operations")
+            operations = _operations(session, arguments, size)
+            out.append(
+                {name: _cost(conductor, arguments, each) for name, each in operations.items()}
+            )
+        conductor.barrier()  # a rank that leaves fails what others have not finished
+        return out
+    finally:
+        session.close()
+        dist.destroy_process_group()
+
+
+def _operations(session: Any, arguments: dict[str, Any], size: int) -> Operations:
+    """Zeros stay zeros however often they are added up."""
+    dtype, op = TORCH[arguments["dtype"]], arguments["op"]
+    count = max(1, size // dtype.itemsize)
+    private = torch.zeros(count, dtype=dtype)
+    tensor = session.empty(count, dtype).zero_() if arguments["arena"] else private
+    policy = dlcp_client.EXACT
+    if arguments["mode"] == "bounded":
+        policy = dlcp_client.bounded(arguments["max_loss"])
+
+    def ours() -> None:
+        session.all_reduce(tensor, op, policy=policy, name="account").wait()
+
+    def theirs() -> None:
+        dist.all_reduce(private, dist.ReduceOp.SUM if op == "avg" else _gloo(op))
+
+    return {OURS: ours} if arguments["against"] == "none" else {OURS: ours, THEIRS: theirs}
+
+
+def _gloo(op: str) -> Any:
+    return getattr(dist.ReduceOp, op.upper())
+
+
+def _cost(
+    conductor: Conductor, arguments: dict[str, Any], operation: Callable[[], None]
+) -> dict[str, Any]:
+    for _ in range(arguments["warmup"]):
+        operation()
+    meter = Meter(conductor.daemon)
+    conductor.barrier()
+    meter.start()
+    conductor.barrier()
+    counted = _Calls() if arguments["count_calls"] else None
+    for _ in range(arguments["repeat"]):
+        operation()
+    calls = counted.stop() if counted else 0
+    conductor.barrier()  # what other ranks still need of this host is part of its cost
+    return meter.stop() | {"python_calls": calls}
+
+
+class _Calls:
+    """Calls of Python and of C that this thread makes, from now on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        sys.setprofile(self._on_event)
+
+    def _on_event(self, _frame: Any, event: str, _argument: Any) -> None:
+        if event in ("call", "c_call"):
+            self.count += 1
+
+    def stop(self) -> int:
+        """How many."""
+        sys.setprofile(None)
+        return self.count

@@ -1,0 +1,129 @@
+"""What operations cost a host, counted: CPU time, switches, system calls; by process."""
+
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from dlcpd.ctl.status import query
+
+TICK: Final = os.sysconf("SC_CLK_TCK")  # of CPU time, per second
+ATTACH: Final = 0.5  # seconds until perf counts
+PERF_TIMEOUT: Final = 10.0  # seconds perf may take to say what it counted
+_EVENT: Final = "raw_syscalls:sys_enter"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Of one process with all its threads, since it began. Seconds and counts."""
+
+    user: float
+    system: float
+    waited: int  # times it gave the CPU up: voluntary switches
+    displaced: int  # times it was taken from it
+
+    @classmethod
+    def of(cls, process: int) -> Self:
+        """From /proc (proc(5)). Raises: OSError."""
+        folder = Path("/proc", str(process))
+        after_name = (folder / "stat").read_text().rpartition(")")[2].split()
+        waited = displaced = 0
+        for thread in (folder / "task").iterdir():
+            lines = (thread / "status").read_text().splitlines()
+            found = dict(line.split(":", 1) for line in lines)
+            waited += int(found["voluntary_ctxt_switches"])
+            displaced += int(found["nonvoluntary_ctxt_switches"])
+        return cls(int(after_name[11]) / TICK, int(after_name[12]) / TICK, waited, displaced)
+
+    def since(self, before: "Usage") -> "Usage":
+        """What came on top of `before`."""
+        return Usage(
+            self.user - before.user,
+            self.system - before.system,
+            self.waited - before.waited,
+            self.displaced - before.displaced,
+        )
+
+
+def processes(daemon: str) -> dict[str, int]:
+    """Control and engine of the daemon that listens at `daemon`, and this process, by role."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.connect(daemon)
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    control = struct.unpack("3i", credentials)[0]
+    [engine] = Path(f"/proc/{control}/task/{control}/children").read_text().split()
+    return {"engine": int(engine), "control": control, "trainer": os.getpid()}
+
+
+class SystemCalls:
+    """perf(1) that counts the system calls of a process, where it may: root has to ask."""
+
+    def __init__(self, process: int) -> None:
+        self._output = tempfile.NamedTemporaryFile("r", prefix="dlcp-perf-")  # noqa: SIM115
+        perf = shutil.which("perf")
+        self._perf = None if perf is None else subprocess.Popen(
+            [perf, "stat", "-x", ",", "-o", self._output.name, "-e", _EVENT, "-p", str(process)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def stop(self) -> int | None:
+        """How many since; None where they could not be counted."""
+        if self._perf is None:
+            return None
+        self._perf.send_signal(signal.SIGINT)
+        try:
+            self._perf.wait(PERF_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._perf.kill()
+            self._perf.wait()
+        rows = [line.split(",") for line in self._output if _EVENT in line]
+        self._output.close()
+        return int(rows[0][0]) if rows and rows[0][0].isdigit() else None
+
+
+class Meter:
+    """What the processes of this host do between `start` and `stop`."""
+
+    def __init__(self, daemon: str) -> None:
+        self._daemon, self._processes = daemon, processes(daemon)
+
+    def start(self) -> None:
+        """Count from now on; it takes a while until this returns."""
+        self._calls = {role: SystemCalls(number) for role, number in self._processes.items()}
+        time.sleep(ATTACH)
+        self._effort = self._of_engine()
+        self._before = {role: Usage.of(number) for role, number in self._processes.items()}
+
+    def stop(self) -> dict[str, Any]:
+        """By role what `Usage` has and `system_calls`; and the engine's own account, `effort`."""
+        used = {
+            role: Usage.of(number).since(self._before[role])
+            for role, number in self._processes.items()
+        }
+        calls = {role: counting.stop() for role, counting in self._calls.items()}
+        effort = {key: n - self._effort.get(key, 0) for key, n in self._of_engine().items()}
+        return {
+            "processes": {
+                role: {
+                    "user": usage.user,
+                    "system": usage.system,
+                    "waited": usage.waited,
+                    "displaced": usage.displaced,
+                    "system_calls": calls[role],
+                }
+                for role, usage in used.items()
+            },
+            "effort": {key: n for key, n in effort.items() if n},
+        }
+
+    def _of_engine(self) -> Mapping[str, int]:
+        effort: dict[str, int] = query(self._daemon, 0)["engine"]["effort"]
+        return effort
