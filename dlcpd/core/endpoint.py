@@ -7,32 +7,28 @@ Drive it with `receive`, `handle_timeout` and `submit`; after each, drain `trans
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, Final
 
-import numpy as np
-
 from dlcpd.contract.errors import MalformedDatagram
-from dlcpd.contract.traffic import DROP_RANKS, Ecn
+from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.paths.health import ALARM_LOSS
 from dlcpd.core.paths.incast import ArrivalRate
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.session.flow import Flow
-from dlcpd.core.session.outgoing import ASK
 from dlcpd.core.session.session import Session
 from dlcpd.core.timers import Timer, TimerTable
-from dlcpd.core.wire import control, header_batch
-from dlcpd.core.wire.datagram import Bytes, Control, Group, Received, Transmit
+from dlcpd.core.transfer.incoming import NoPlacement, Placement
+from dlcpd.core.wire import control
+from dlcpd.core.wire.datagram import Batch, Control, Group, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
-from dlcpd.core.wire.header_batch import NUMBER
+from dlcpd.core.wire.rows import alone
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 
 TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
 PACED_BURST: Final = 22  # datagrams worth a wake-up when the pacer limits: 0.25 ms of 1 Gb/s
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
 ASLEEP: Final = 0.25  # seconds; a timer this late means that this process stalled, not its peers
-CE: Final = int(Ecn.CE)
 _READY: Final = bytes([Kind.READY])  # second byte of a datagram
 
 
@@ -60,6 +56,7 @@ class Endpoint:
     alarm_loss: float = ALARM_LOSS  # fraction that makes a path gray
     counters: Counter[str] = field(default_factory=Counter)  # what was refused, or went wrong
     effort: Counter[str] = field(default_factory=Counter)  # what was done: datagrams, system calls
+    placement: Placement = field(default_factory=NoPlacement)
     timers: TimerTable = field(default_factory=TimerTable)
     sessions: dict[int, Session] = field(default_factory=dict)
     flows: dict[int, Flow] = field(default_factory=dict)  # by index
@@ -95,8 +92,8 @@ class Endpoint:
         self._next_index += 1
         return Flow(
             index=self._next_index, session=session, rank=peer.rank, host=peer.host,
-            token_out=peer.token_out, segment_size=self.segment_size,
-            window=0, grant=0,
+            token_in=peer.token_in, token_out=peer.token_out, segment_size=self.segment_size,
+            window=0, grant=0, placement=self.placement,
             paths=Paths.new(
                 peer.paths, congestion_control=self.congestion_control, alarm_loss=self.alarm_loss
             ),
@@ -109,6 +106,8 @@ class Endpoint:
     def close_session(self, number: int) -> None:
         """Forget a session; its datagrams are strangers' from now on."""
         session = self.sessions.pop(number)
+        for flow in session.flows.values():
+            flow.arrivals.close()
         gone = {id(flow) for flow in session.flows.values()}
         self._by_token = {t: f for t, f in self._by_token.items() if id(f) not in gone}
         self.flows = {i: f for i, f in self.flows.items() if id(f) not in gone}
@@ -135,71 +134,41 @@ class Endpoint:
 
     # --- datagrams in ----------------------------------------------------------------
 
-    def receive(self, batch: Received, now: float) -> None:
+    def receive(self, batch: Batch, now: float) -> None:
         """Take in all datagrams of one receive call.
 
         READY comes first, since data may have travelled with it; whatever else is control
         speaks about data that left before it, and comes last.
         """
+        groups = batch.groups(self.counters)
         later = [data for data in batch.strays if data[1:2] != _READY]
         for data in batch.strays:
             if data[1:2] == _READY:
                 self._control(data, batch.stray_arrival, now)
-        self._rows(batch, now)
+        for group in groups:
+            self._group(group, now)
         for data in later:
             self._control(data, batch.stray_arrival, now)
 
-    def _rows(self, batch: Received, now: float) -> None:
-        short = batch.lengths < HEADER_SIZE
-        if count := int(np.count_nonzero(short)):
-            self.counters["short"] += count
-            batch = _subset(batch, ~short)
-        if not len(batch.index):
-            return
-        words = header_batch.parse(_heads(batch))
-        for a, b in pairwise(header_batch.group_starts(words)):
-            try:
-                header = Header.unpack_untrusted(words[a].tobytes())
-            except MalformedDatagram as exc:
-                self.counters[exc.reason] += b - a
-            else:
-                index, lengths = batch.index[a:b], batch.lengths[a:b]
-                self._group(Group(header, words[a:b], batch.rows, index, lengths), batch, now)
-
-    def _group(self, group: Group, batch: Received, now: float) -> None:
-        header, count = group.header, len(group.index)
-        if header.kind is not Kind.DATA:
-            for row, length in zip(group.index.tolist(), group.lengths.tolist(), strict=True):
-                arrived_at = batch.arrivals[row // batch.burst]
-                self._control(group.rows[row, :length].tobytes(), arrived_at, now)
-            return
+    def _group(self, group: Group, now: float) -> None:
+        header, count = group.header, group.count
         flow = self._by_token.get(header.token)
         if flow is None:
             self.counters["token"] += count
             return
-        last = group.words[-1]
         flow.heard(now)
         self.effort["data_in"] += count
-        self._arriving.on_bytes(int(group.lengths.sum()), now)
-        ask = bool(np.count_nonzero(group.words[:, 0] & ASK))
+        self._arriving.on_bytes(group.size, now)
+        if group.marked:
+            self.counters["ce"] += group.marked
         traffic_class = header.tag // DROP_RANKS
         flow.paths.on_arrival(
-            header.path, traffic_class, count, int(last[NUMBER]), marked=self._marks(group, batch),
-            ask=ask,
-        )  # fmt: skip
+            header.path, traffic_class, count, group.newest, marked=group.marked, ask=group.asks
+        )
         if header.sent_at:
-            arrived_at = batch.arrivals[int(group.index[0]) // batch.burst]
-            flow.paths.on_stamp(header.path, traffic_class, header.sent_at, arrived_at)
+            flow.paths.on_stamp(header.path, traffic_class, header.sent_at, group.arrived_at)
         self._touched.add(flow)
         flow.arrivals.on_data(group, now)
-
-    def _marks(self, group: Group, batch: Received) -> int:
-        """Datagrams of a group that a queue has marked Congestion Experienced (RFC 3168)."""
-        if batch.tos is None or not batch.congested:
-            return 0
-        marked = int(np.count_nonzero(batch.tos[group.index // batch.burst] & CE == CE))
-        self.counters["ce"] += marked
-        return marked
 
     def _control(self, data: bytes, arrived_at: float, now: float) -> None:
         try:
@@ -229,10 +198,7 @@ class Endpoint:
         """Data of a small operation, which the kernel joined with others of its size."""
         if len(data) > HEADER_SIZE + MAX_SEGMENT:
             raise MalformedDatagram("length", f"data of {len(data)} bytes")
-        row = np.frombuffer(data, np.uint8)[None]
-        zero, length = np.zeros(1, np.intp), np.array([len(data)], np.intp)
-        batch = Received(0, [arrived_at], 1, row, zero, length)
-        self._group(Group(header, header_batch.parse(_heads(batch)), row, zero, length), batch, now)
+        self._group(alone(header, data, arrived_at), now)
 
     # --- time ------------------------------------------------------------------------
 
@@ -334,18 +300,3 @@ class Endpoint:
                 out += flow.flush(now)
         self._touched.clear()
         return out
-
-
-def _heads(batch: Received) -> Bytes:
-    """The first HEADER_SIZE bytes of every datagram; index ascends, so its ends tell of gaps."""
-    first, last = int(batch.index[0]), int(batch.index[-1])
-    if last - first + 1 == len(batch.index):
-        return batch.rows[first : last + 1, :HEADER_SIZE]
-    return batch.rows[batch.index, :HEADER_SIZE]
-
-
-def _subset(batch: Received, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> Received:
-    return Received(
-        batch.path, batch.arrivals, batch.burst, batch.rows, batch.index[keep],
-        batch.lengths[keep],
-    )  # fmt: skip

@@ -170,7 +170,7 @@ class Engine:
                 for batch in batches:
                     batch.strays = self.mtu.take(path, batch.strays, now)
                     self.endpoint.receive(batch, now)
-                if path.drained and any(len(batch.index) for batch in batches):
+                if path.drained and any(batch.count for batch in batches):
                     return  # else it was control, and what follows it is here by now
 
         return handle

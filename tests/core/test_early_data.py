@@ -4,9 +4,9 @@ import numpy as np
 
 from dlcpd.core.transfer.early import MAX_CUT, EarlyData
 from dlcpd.core.transfer.packetizer import natural_order
-from dlcpd.core.wire.datagram import Group
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.header_batch import build
+from dlcpd.core.wire.rows import RowGroup
 
 WIDTH = HEADER_SIZE + 64
 STREAM = 3
@@ -17,12 +17,13 @@ def op(number: int) -> tuple[int, int]:
     return STREAM, number
 
 
-def group(operation: int, fill: int = 1, count: int = 2, *, stream: int = STREAM) -> Group:
+def group(operation: int, fill: int = 1, count: int = 2, *, stream: int = STREAM) -> RowGroup:
     """`count` datagrams in every other row of a receive buffer."""
     header = Header(Kind.DATA, 7, operation, stream)
     rows = np.full((2 * count, WIDTH), fill, np.uint8)
-    return Group(
-        header, build(header, natural_order(count), np.zeros(count, np.uint8)), rows,
+    zeros = np.zeros(count, np.uint8)
+    return RowGroup(
+        header, build(header, natural_order(count), zeros, zeros), rows,
         np.arange(0, 2 * count, 2), np.full(count, WIDTH),
     )  # fmt: skip
 
@@ -32,7 +33,7 @@ def test_it_is_kept_in_order_and_given_once() -> None:
     early.announce(op(3))
     assert early.keep(group(3, fill=1))
     assert early.keep(group(3, fill=2, count=1))
-    taken = early.take(op(3))
+    taken = [kept for kept in early.take(op(3)) if isinstance(kept, RowGroup)]
     assert [int(g.rows[g.index[0], HEADER_SIZE]) for g in taken] == [1, 2]
     assert [g.lengths.tolist() for g in taken] == [[WIDTH, WIDTH], [WIDTH]]
     assert early.take(op(3)) == []
@@ -46,6 +47,7 @@ def test_the_receive_buffer_may_be_used_again() -> None:
     for reused in (arrived.rows, arrived.words, arrived.lengths):
         reused[:] = 0
     (kept,) = early.take(op(1))
+    assert isinstance(kept, RowGroup)
     assert kept.rows[kept.index].all()
     assert kept.words[0].any()
     assert kept.lengths.all()

@@ -26,7 +26,7 @@ class Place:
 
     def put(self, index: list[int], lengths: list[int], segments: list[int]) -> list[int]:
         rows = np.arange(1, 200, dtype=np.uint8)[:, None].repeat(WIDTH, axis=1)  # row i holds i + 1
-        good = self.incoming.place(
+        good = self.incoming.put(
             rows, np.array(index, np.intp), np.array(lengths, np.intp), np.array(segments, np.intp)
         )
         placed: list[int] = good.tolist()
@@ -144,6 +144,6 @@ def test_rows_of_another_peers_segment_size(extra: int) -> None:
     lengths = np.array([min(WIDTH, width), HEADER_SIZE + 8, HEADER_SIZE + 9])
     if width < HEADER_SIZE + 8:
         lengths = np.minimum(lengths, width)
-    good = place.incoming.place(rows, index, lengths, segments)
+    good = place.incoming.put(rows, index, lengths, segments)
     assert good.tolist() == ([0, 3] if extra > 0 else [])
     assert place.untouched

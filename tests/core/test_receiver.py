@@ -20,9 +20,11 @@ def arrive(
     receiver: TransferReceiver, segments: range | list[int], now: float = SOON, **how: int
 ) -> int:
     ending, round_ = bool(how.get("ending", 0)), how.get("round_", 0)
-    return receiver.on_segments(
-        np.array(list(segments), np.intp), ending=ending, round_=round_, now=now
-    )
+    fresh = 0
+    if round_ >= receiver.least_round:
+        fresh = receiver.mark(np.array(list(segments), np.intp))
+    receiver.on_segments(fresh, ending=ending, round_=round_, now=now)
+    return fresh
 
 
 def receiver(budget: int = 2, critical: list[int] | None = None) -> TransferReceiver:

@@ -113,7 +113,9 @@ def test_every_vector_after_every_other() -> None:
 def test_build(vector: dict[str, Any]) -> None:
     one = header(vector["fields"])
     tags = np.full(3, one.tag, np.uint8)
-    words = header_batch.build(one._replace(segment=0, tag=0), np.full(3, one.segment), tags)
+    flags = np.full(3, one.flags, np.uint8)
+    first = one._replace(segment=0, tag=0, flags=0)
+    words = header_batch.build(first, np.full(3, one.segment), tags, flags)
     assert words[:, NUMBER].tolist() == [(one.packet_number + i) % (1 << 32) for i in range(3)]
     words[:, NUMBER] = one.packet_number
     assert words.tobytes() == 3 * row(vector)

@@ -15,9 +15,9 @@ from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.paths.pieces import Reassembly
-from dlcpd.core.wire.datagram import Control, Received, Transmit
+from dlcpd.core.wire.datagram import Control, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, VERSION, Flag, Header, Kind
-from dlcpd.core.wire.header_batch import build
+from dlcpd.core.wire.rows import Received
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.udp_path import UdpPath
@@ -75,14 +75,14 @@ def batch(payload: np.ndarray, segments: list[int], tag: int = 16, size: int = S
 def mixed(payload: np.ndarray, segments: list[int], tags: list[int], size: int = SIZE) -> Transmit:
     first = Header(Kind.DATA, 0xABCDEF, 3, 1, 9, packet_number=1)
     at, marks = np.array(segments, np.intp), np.array(tags, np.uint8)
-    return Transmit(PEER, 0, build(first, at, marks), payload, at, size, marks)
+    return Transmit(PEER, 0, first, np.zeros(len(at), np.uint8), payload, at, size, marks)
 
 
 def expected(sent: Transmit) -> list[bytes]:
     size = sent.segment_size
     return [
         head.tobytes() + sent.payload[s * size : (s + 1) * size].tobytes()
-        for head, s in zip(sent.headers, sent.segments.tolist(), strict=True)
+        for head, s in zip(sent.headers(), sent.segments.tolist(), strict=True)
     ]
 
 
@@ -482,6 +482,6 @@ def test_ipv6_sockaddr_with_a_zone() -> None:
 def test_flags_of_single_rows_travel(flag: Flag) -> None:
     source, sink = pair()
     sent = batch(data(3), [0, 1, 2])
-    sent.headers[2, 0] |= flag << 16
+    sent.flags[2] |= flag
     source.send(sent)
     assert [Header.unpack_untrusted(d).flags for d in receive(sink, 3)] == [0, 0, flag]

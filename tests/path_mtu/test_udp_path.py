@@ -12,7 +12,6 @@ import pytest
 from dlcpd.core.paths.pieces import Reassembly
 from dlcpd.core.wire.datagram import Control, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
-from dlcpd.core.wire.header_batch import build
 from dlcpd.core.wire.probes import pack_probe
 from dlcpd.core.wire.sizes import BASE, segment_within
 from dlcpd.io.config import EngineConfig
@@ -58,15 +57,15 @@ def _acquaint(source: UdpPath, sink: UdpPath) -> None:
 def batch(segment: int, count: int) -> Transmit:
     payload = np.random.default_rng(segment).integers(0, 256, segment * count, np.uint8)
     at, tags = np.arange(count, dtype=np.intp), np.full(count, 16, np.uint8)
-    words = build(Header(Kind.DATA, TOKEN, 3, 9, packet_number=1), at, tags)
-    return Transmit(PEER, 0, words, payload, at, segment, tags)
+    first = Header(Kind.DATA, TOKEN, 3, 9, packet_number=1)
+    return Transmit(PEER, 0, first, np.zeros(count, np.uint8), payload, at, segment, tags)
 
 
 def wire(sent: Transmit) -> list[bytes]:
     size = sent.segment_size
     return [
         head.tobytes() + sent.payload[s * size : (s + 1) * size].tobytes()
-        for head, s in zip(sent.headers, sent.segments.tolist(), strict=True)
+        for head, s in zip(sent.headers(), sent.segments.tolist(), strict=True)
     ]
 
 

@@ -22,8 +22,9 @@ from dlcpd.core.session.events import Event, OperationDone, OperationFailed, Ope
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream import EVERYBODY
 from dlcpd.core.transfer.layers import Layers
-from dlcpd.core.wire.datagram import Bytes, Received, Transmit
+from dlcpd.core.wire.datagram import Bytes, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire.rows import Received
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules.builders.all_reduce import direct, one_shot
 from dlcpd.schedules.model import Buffer, Program, Send
@@ -334,7 +335,7 @@ def datagrams(batch: Transmit) -> list[bytes]:
     size = batch.segment_size
     return [
         head.tobytes() + batch.payload[s * size : (s + 1) * size].tobytes()
-        for head, s in zip(batch.headers, batch.segments.tolist(), strict=True)
+        for head, s in zip(batch.headers(), batch.segments.tolist(), strict=True)
     ]
 
 

@@ -3,20 +3,16 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.session.outbox import Outbox
-from dlcpd.core.session.outgoing import ENDING
 from dlcpd.core.timers import Timer
 from dlcpd.core.transfer.early import EarlyData
-from dlcpd.core.transfer.incoming import FlowOwner, Incoming
+from dlcpd.core.transfer.incoming import FlowOwner, Incoming, Placement
 from dlcpd.core.transfer.pass_time import PassTime
 from dlcpd.core.transfer.receiver import Answer
 from dlcpd.core.wire.bitmap import pack_bits
 from dlcpd.core.wire.datagram import Group
 from dlcpd.core.wire.header import Key, Kind
-from dlcpd.core.wire.header_batch import SEGMENT
 
 
 @dataclass(slots=True, eq=False)
@@ -24,10 +20,12 @@ class Arrivals:
     """The receiving half of the flow `owner`, which gets the timers and calls `on_quiet`."""
 
     owner: Any
+    token_in: int  # the peer's datagrams carry it
     rank: int  # of the peer
     session: FlowOwner
     paths: Paths
     outbox: Outbox
+    placement: Placement
     pass_time: PassTime = field(default_factory=PassTime)
     early: EarlyData = field(default_factory=EarlyData)
     _incoming: dict[Key, Incoming] = field(default_factory=dict)
@@ -38,25 +36,26 @@ class Arrivals:
 
     def on_data(self, group: Group, now: float) -> None:
         """Datagrams of one transfer and round."""
-        header, words = group.header, group.words
+        header, ending = group.header, group.ending
         key = header.key
-        ending = bool(int(words[-1, 0]) & ENDING)
         incoming = self._incoming.get(key)
         if incoming is None:
-            incoming = self._open(key, len(words), ending=ending, data=group)
+            incoming = self._open(key, group.count, ending=ending, data=group)
             if incoming is None:
                 return
             self._limit_wait(incoming, now)
-        segments = (words[:, SEGMENT] & 0xFFFF).astype(np.intp)
-        good = incoming.place(group.rows, group.index, group.lengths, segments)
-        if len(good) < len(segments):
-            self.session.count("length", len(segments) - len(good))
+        placed = group.place(incoming)
+        if placed.odd:
+            self.session.count("length", placed.odd)
+        if placed.duplicate:
+            self.session.count("duplicate", placed.duplicate)
         receiver = incoming.receiver
         if ending and header.round == 0 and not receiver.ended:
             self.pass_time.update(now - receiver.began, receiver.segments)
-        fresh = receiver.on_segments(good, ending=ending, round_=header.round, now=now)
-        if fresh < len(good):
-            self.session.count("duplicate", len(good) - fresh)
+        offered = receiver.least_round
+        receiver.on_segments(placed.fresh, ending=ending, round_=header.round, now=now)
+        if offered and not receiver.least_round:
+            self.placement.refresh(incoming)  # vetoed: the offer is void
         if not receiver.missing:
             self._finish(incoming, now)
         elif receiver.ended:
@@ -82,6 +81,7 @@ class Arrivals:
         opened = self.session.open_incoming(self.rank, key)
         if isinstance(opened, Incoming):
             self._incoming[key] = opened
+            self.placement.open(self.token_in, opened)
             return opened
         if data is not None and opened == "early" and self.early.keep(data):
             return None
@@ -92,6 +92,7 @@ class Arrivals:
 
     def _finish(self, incoming: Incoming, now: float) -> None:
         del self._incoming[incoming.key]
+        self.placement.close(incoming)
         self.session.cancel_timer((self.owner, Timer.VERDICT, incoming.key))
         self.outbox.complete.append(incoming.key)
         self.session.on_received(incoming, now)
@@ -117,6 +118,8 @@ class Arrivals:
         receiver = incoming.receiver
         wait = self.paths.reordering(receiver.traffic_class)
         answer = receiver.evaluate(now, 0.9 * wait)
+        if answer is Answer.FINAL:
+            self.placement.refresh(incoming)
         if answer is not Answer.NOTHING:
             nack = answer is Answer.NACK
             self.outbox.put_about(
@@ -134,5 +137,10 @@ class Arrivals:
         """The operation failed: drop everything of it."""
         self.early.take((stream, operation))
         for key in [k for k in self._incoming if k[:2] == (stream, operation)]:
-            del self._incoming[key]
+            self.placement.close(self._incoming.pop(key))
             self.session.cancel_timer((self.owner, Timer.VERDICT, key))
+
+    def close(self) -> None:
+        """The session is over."""
+        while self._incoming:
+            self.placement.close(self._incoming.popitem()[1])

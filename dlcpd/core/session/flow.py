@@ -15,7 +15,7 @@ from dlcpd.core.session.arrivals import Arrivals
 from dlcpd.core.session.outbox import Outbox
 from dlcpd.core.session.outgoing import Outgoing
 from dlcpd.core.timers import Timer
-from dlcpd.core.transfer.incoming import FlowOwner, Incoming
+from dlcpd.core.transfer.incoming import FlowOwner, Incoming, NoPlacement, Placement
 from dlcpd.core.transfer.sender import State, TransferSender
 from dlcpd.core.wire import control
 from dlcpd.core.wire.datagram import Control, Transmit
@@ -30,11 +30,13 @@ class Flow:
     session: FlowOwner
     rank: int  # of the peer
     host: str  # name of the peer's, for errors
+    token_in: int
     token_out: int
     segment_size: int  # payload bytes of a datagram to the peer; new operations take it over
     window: int  # bytes the peer lets us have in flight
     grant: int  # bytes we let the peer have in flight; told with every CREDIT
     paths: Paths
+    placement: Placement = field(default_factory=NoPlacement)
     address: str = ""  # UDP address and port of the peer's first path, for errors
     opening: int = 0  # bytes granted in READY: the peer's share, should all peers begin at once
     outbox: Outbox = field(init=False)
@@ -53,7 +55,9 @@ class Flow:
         self.outgoing = Outgoing(
             self, self.index, self.token_out, self.rank, self.session, self.paths, self.outbox
         )
-        self.arrivals = Arrivals(self, self.rank, self.session, self.paths, self.outbox)
+        self.arrivals = Arrivals(
+            self, self.token_in, self.rank, self.session, self.paths, self.outbox, self.placement
+        )
 
     # --- transfers ----------------------------------------------------------------
 

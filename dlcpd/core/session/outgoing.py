@@ -4,6 +4,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.paths.space import SpaceSender, microseconds
@@ -15,14 +18,12 @@ from dlcpd.core.wire import control
 from dlcpd.core.wire.bitmap import indices
 from dlcpd.core.wire.datagram import Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, Flag, Header, Key, Kind
-from dlcpd.core.wire.header_batch import SENT_AT, Words, build
 
 MAX_BATCH: Final = 1440  # datagrams of one system call: 32 GSO bursts, 2 MB
 ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
 ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
-STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
-ENDING: Final = int(Flag.ENDING) << 16  # in a header's first word
-ASK: Final = int(Flag.ASK) << 16
+ENDING: Final = int(Flag.ENDING)
+ASK: Final = int(Flag.ASK)
 
 
 @dataclass(slots=True, eq=False)
@@ -125,19 +126,18 @@ class Outgoing:
             Kind.DATA, self.token_out, operation, stream, transfer, 0, sender.round, path=index,
             packet_number=(path.sent + 1) & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
         )  # fmt: skip
-        words = build(first, segments, tags)
-        words[STAMPED:, SENT_AT] = 0
+        flags = np.zeros(len(segments), np.uint8)
         if ending:
-            words[-ending:, 0] |= ENDING
+            flags[-ending:] |= ENDING
         path.sent += len(segments)
         path.congestion.spend(len(segments))
         self.paths.on_sent(index, len(segments))
         if ending and sender.urgent:
             path.asked = path.sent
-            words[-ASKING:, 0] |= ASK
-        _ask(path, words, credit)
+            flags[-ASKING:] |= ASK
+        _ask(path, flags, credit)
         return Transmit(
-            self.index, index, words, sender.payload, segments, sender.segment_size, tags,
+            self.index, index, first, flags, sender.payload, segments, sender.segment_size, tags,
         )  # fmt: skip
 
     # --- what the peer says -------------------------------------------------------
@@ -226,13 +226,13 @@ class Outgoing:
         self.session.set_timer((self.owner, Timer.END, sender.key), at)
 
 
-def _ask(space: SpaceSender, words: Words, credit: int) -> None:
+def _ask(space: SpaceSender, flags: NDArray[np.uint8], credit: int) -> None:
     """Mark the ends of the window's quarters that lie in this batch. `credit`: datagrams."""
     limit = space.limit(credit)
     every = min(max(limit // ASKS_PER_WINDOW, min(limit // 2, ASKING), 1), MAX_BATCH)
     marks = min(ASKING, max(every // 2, 1))  # all of a small window would be asked for thrice
-    first = space.sent - len(words)  # the packet before the batch
+    first = space.sent - len(flags)  # the packet before the batch
     for number in range(max(space.asked + every, first + 1), space.sent + 1, every):
         row = number - first
-        words[max(row - marks, 0) : row, 0] |= ASK
+        flags[max(row - marks, 0) : row] |= ASK
         space.asked = number

@@ -1,9 +1,7 @@
 """Data of operations not submitted here yet: a peer in step is often a little ahead."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
-
-import numpy as np
 
 from dlcpd.core.wire.datagram import Group
 
@@ -32,17 +30,12 @@ class EarlyData:
 
     def keep(self, group: Group) -> bool:
         """Copy `group` out of io's buffer; False when there is no room for it."""
-        header, rows = group.header, group.rows[group.index]
-        operation = (header.stream, header.operation)
-        if operation not in self._announced or self.size + rows.nbytes > self.limit:
+        operation = (group.header.stream, group.header.operation)
+        if operation not in self._announced or self.size + group.size > self.limit:
             self._note_cut(operation)
             return False
-        self.size += rows.nbytes
-        kept = replace(
-            group, words=group.words.copy(), rows=rows, index=np.arange(len(rows)),
-            lengths=group.lengths.copy(),
-        )  # fmt: skip
-        self._groups.setdefault(operation, []).append(kept)
+        self.size += group.size
+        self._groups.setdefault(operation, []).append(group.copy())
         return True
 
     def take(self, operation: Operation) -> list[Group]:
@@ -50,7 +43,7 @@ class EarlyData:
         self._announced.discard(operation)
         self._cut.discard(operation)
         groups = self._groups.pop(operation, [])
-        self.size -= sum(group.rows.nbytes for group in groups)
+        self.size -= sum(group.size for group in groups)
         return groups
 
     def was_cut(self, operation: Operation) -> bool:

@@ -11,7 +11,7 @@ from dlcpd.core.transfer.packetizer import natural_order
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.transfer.sender import TransferSender
 from dlcpd.core.wire.bitmap import Segments
-from dlcpd.core.wire.datagram import Bytes
+from dlcpd.core.wire.datagram import Bytes, Placed
 from dlcpd.core.wire.header import HEADER_SIZE, Key
 
 
@@ -24,6 +24,8 @@ class Incoming:
     receiver: TransferReceiver
     buffer: Bytes
     segment_size: int
+    handle: int = -1  # see Target
+    opened: int = 0
     _grid: Bytes = field(init=False)  # whole segments, one a row
     _tail: Bytes = field(init=False)  # the short last one, or empty
 
@@ -33,6 +35,21 @@ class Incoming:
         self._tail = self.buffer[whole * self.segment_size :]
 
     def place(
+        self, rows: Bytes, index: Segments, lengths: NDArray[np.intp], segments: Segments,
+        round_: int,
+    ) -> Placed:  # fmt: skip
+        """Copy payloads to their places, as `put` does, and mark what came."""
+        if round_ < self.receiver.least_round:
+            return Placed(0, len(segments), 0)
+        good = self.put(rows, index, lengths, segments)
+        fresh = self.receiver.mark(good)
+        return Placed(fresh, len(good) - fresh, len(segments) - len(good))
+
+    def left(self, missing: int) -> None:
+        """Io has placed and marked segments by itself, and so many are still missing."""
+        self.receiver.missing = missing
+
+    def put(
         self, rows: Bytes, index: Segments, lengths: NDArray[np.intp], segments: Segments
     ) -> Segments:
         """Copy payloads to their places; returns the segments that were well-formed.
@@ -48,17 +65,17 @@ class Incoming:
             count -= 1  # usually the last, as it is sent
         odd = (lengths[:count] != stop) | (segments[:count] >= whole)
         if np.count_nonzero(odd):
-            return self._place_well_formed(rows, index, lengths, segments)
+            return self._put_well_formed(rows, index, lengths, segments)
         if count:
             self._copy(rows[:, HEADER_SIZE:stop], index[:count], segments[:count])
         if count < len(segments):
             self._tail[:] = rows[index[count], HEADER_SIZE:tail]
         return segments
 
-    def _place_well_formed(
+    def _put_well_formed(
         self, rows: Bytes, index: Segments, lengths: NDArray[np.intp], segments: Segments
     ) -> Segments:
-        """As `place`, of datagrams some of which are at fault, or out of order."""
+        """As `put`, of datagrams some of which are at fault, or out of order."""
         whole, stop = len(self._grid), HEADER_SIZE + self.segment_size
         tail = HEADER_SIZE + len(self._tail)
         good = (lengths == np.where(segments < whole, stop, tail)) & (
@@ -85,6 +102,32 @@ class Incoming:
             self._grid[segment : segment + count] = payloads[row : row + count]
         else:
             self._grid[segments] = payloads[index]
+
+
+class Placement(Protocol):
+    """The table of open transfers of an io that places segments before core sees them."""
+
+    def open(self, token: int, incoming: Incoming) -> None:
+        """From now on what comes with `token` for `incoming` goes to its place."""
+
+    def refresh(self, incoming: Incoming) -> None:
+        """Its receiver has changed: what is missing, or the least round."""
+
+    def close(self, incoming: Incoming) -> None:
+        """From now on nothing is written to its place."""
+
+
+class NoPlacement:
+    """Of an io that leaves everything to core."""
+
+    def open(self, token: int, incoming: Incoming) -> None:
+        """Nothing."""
+
+    def refresh(self, incoming: Incoming) -> None:
+        """Nothing."""
+
+    def close(self, incoming: Incoming) -> None:
+        """Nothing."""
 
 
 class FlowOwner(Protocol):

@@ -79,21 +79,30 @@ class TransferReceiver:
         self.received = np.zeros(self.segments, bool)
         self.missing = self.segments
 
-    def on_segments(self, segments: Segments, *, ending: bool, round_: int, now: float) -> int:
-        """Mark `segments` as arrived; returns how many were new and not offered before."""
-        offered = self.state is State.OFFERED
-        if self.state is State.COMPLETE or (offered and round_ <= self.round):
-            return 0
+    @property
+    def least_round(self) -> int:
+        """Segments of earlier rounds come too late."""
+        if self.state is State.COMPLETE:
+            return MAX_ROUND + 1
+        return self.round + 1 if self.state is State.OFFERED else 0
+
+    def mark(self, segments: Segments) -> int:
+        """Mark `segments` as here; returns how many were missing. `on_segments` has to follow."""
         self.received[segments] = True
         missing = self.segments - int(np.count_nonzero(self.received))
         fresh, self.missing = self.missing - missing, missing
+        return fresh
+
+    def on_segments(self, fresh: int, *, ending: bool, round_: int, now: float) -> None:
+        """Segments of a round came, `fresh` of which were missing before and are marked now."""
+        if round_ < self.least_round:
+            return
         if fresh:
-            if offered:
+            if self.state is State.OFFERED:
                 self.round, self.ended = round_, False
             self.last_arrival, self.attempts = now, 0
-            self._step(Input.MORE if missing else Input.FILLED)
+            self._step(Input.MORE if self.missing else Input.FILLED)
         self.ended |= ending and round_ == self.round
-        return fresh
 
     def fill(self, now: float) -> None:
         """All segments are in."""

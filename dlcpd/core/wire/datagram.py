@@ -1,14 +1,15 @@
 """Batches that cross the border between core and io. Never a single datagram."""
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections import Counter
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.header import Header
-from dlcpd.core.wire.header_batch import Words
+from dlcpd.core.wire.header_batch import Words, build
 
 Bytes = NDArray[np.uint8]
 
@@ -17,7 +18,7 @@ Bytes = NDArray[np.uint8]
 class Transmit:
     """Data datagrams of one transfer, for one path, all of one traffic class.
 
-    Datagram i is `headers[i]` followed by segment `segments[i]` of `payload`:
+    Datagram i is a header followed by segment `segments[i]` of `payload`:
     bytes [s * segment_size, (s + 1) * segment_size), shorter for the last
     segment, which is then the last row; its tag is `tags[i]`. `payload` is a view of the
     arena: io points into it and copies nothing.
@@ -25,11 +26,24 @@ class Transmit:
 
     peer: int  # index of the flow, as io registered it
     path: int
-    headers: Words
+    first: Header  # of the first datagram, but for its segment, tag and flags, which are 0
+    flags: NDArray[np.uint8]
     payload: Bytes
     segments: Segments
     segment_size: int
     tags: NDArray[np.uint8]
+
+    def headers(self) -> Words:
+        """Of all datagrams, shape (n, 8); the first ones carry `first.sent_at`."""
+        return build(self.first, self.segments, self.tags, self.flags)
+
+    def rest(self, sent: int) -> "Transmit":
+        """What is left when the first `sent` datagrams are gone."""
+        number = (self.first.packet_number + sent) & 0xFFFFFFFF
+        return Transmit(
+            self.peer, self.path, self.first._replace(packet_number=number), self.flags[sent:],
+            self.payload, self.segments[sent:], self.segment_size, self.tags[sent:],
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -42,43 +56,82 @@ class Control:
     tag: int = 0  # the class whose queue it waits in: its own, unless it speaks of one
 
 
-@dataclass(slots=True)
-class Group:
-    """Data datagrams of one flow, path, transfer and round, out of a Received.
+class Placed(NamedTuple):
+    """What became of the datagrams of a group."""
 
-    `words` are their headers, which agree with `header`, the first of them, in all but
-    segment, flags, drop rank, packet number and time. The rest is as in Received.
-    """
-
-    header: Header
-    words: Words
-    rows: Bytes
-    index: Segments
-    lengths: NDArray[np.intp]
+    fresh: int  # segments that were missing
+    duplicate: int  # here already, or too late: their place is unchanged
+    odd: int  # of another length than their segment, or of a segment that there is none of
 
 
-class Arrivals(Protocol):
-    """Arrival times of bursts, looked up for the few that are asked for; a list will do."""
+class Target(Protocol):
+    """An open transfer: core.transfer.incoming.Incoming."""
 
-    def __getitem__(self, burst: int, /) -> float:
-        """Seconds, on the core's clock."""
+    handle: int  # how io's own table of open transfers knows it; -1: not at all
+    opened: int  # when, as io counts
+
+    def place(
+        self, rows: Bytes, index: Segments, lengths: NDArray[np.intp], segments: Segments,
+        round_: int,
+    ) -> Placed:  # fmt: skip
+        """Copy payloads to their places and mark what came."""
+
+    def left(self, missing: int) -> None:
+        """Io has placed segments by itself, and so many are still missing."""
 
 
-@dataclass(slots=True)
-class Received:
-    """Datagrams of one wake-up of one socket.
+class Group(Protocol):
+    """Data datagrams of one flow, path, transfer and round that came one after the other."""
 
-    `rows[index[i]][:lengths[i]]` is datagram i; rows is io's receive buffer, valid
-    until the next receive. `strays` are datagrams that did not fit the row raster.
-    """
+    @property
+    def header(self) -> Header:
+        """The first one's; it has been checked, and stands for all."""
 
-    path: int
-    arrivals: Arrivals  # when the kernel got each burst
-    burst: int  # rows per burst: row r came with burst r // burst
-    rows: Bytes  # (n, header + segment_size)
-    index: Segments
-    lengths: NDArray[np.intp]
-    strays: list[bytes] = field(default_factory=list)
-    stray_arrival: float = 0.0  # seconds, of the newest stray
-    tos: NDArray[np.int32] | None = None  # (bursts,) TOS byte of each; None: none is congested
-    congested: bool = False  # some are marked Congestion Experienced (RFC 3168)
+    @property
+    def count(self) -> int:
+        """Datagrams."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def newest(self) -> int:
+        """Packet number of the last."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether some carry ASK."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether the last carries ENDING."""
+
+    @property
+    def marked(self) -> int:
+        """Datagrams that a queue marked Congestion Experienced (RFC 3168)."""
+
+    @property
+    def arrived_at(self) -> float:
+        """When the kernel got the first, seconds on the core's clock."""
+
+    def place(self, target: Target) -> Placed:
+        """Put the segments where they belong."""
+
+    def copy(self) -> "Group":
+        """The same outside of io's receive buffer, which is valid until the next call only."""
+
+
+class Batch(Protocol):
+    """Datagrams of one wake-up of one socket."""
+
+    strays: list[bytes]  # control datagrams, and what is no data
+    stray_arrival: float  # seconds, of the newest stray
+
+    @property
+    def count(self) -> int:
+        """Datagrams beside the strays."""
+
+    def groups(self, counters: Counter[str]) -> list[Group]:
+        """The data, in order; the reasons for which others are refused are counted. May add
+        `strays`."""

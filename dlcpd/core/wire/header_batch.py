@@ -19,6 +19,7 @@ Words = NDArray[np.uint32]  # shape (n, 8)
 # word 5: segment | round << 16 | tag << 24
 OPERATION, TOKEN_LOW, TOKEN_HIGH, TRANSFER, SEGMENT, NUMBER, SENT_AT = 1, 2, 3, 4, 5, 6, 7
 
+STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
 _COUNTING: Final = np.arange(MAX_SEGMENTS, dtype=np.uint32)
 
 assert MAX_SEGMENTS & (MAX_SEGMENTS - 1) == 0  # noqa: S101  # our own numbers
@@ -51,11 +52,15 @@ def group_starts(words: Words) -> list[int]:
     return [0, *(np.flatnonzero(change.any(axis=1)) + 1).tolist(), len(words)]
 
 
-def build(first: Header, segments: Segments, tags: NDArray[np.uint8]) -> Words:
-    """Headers like `first`, whose segment and tag are 0, for `segments` and their `tags`,
-    numbered from its number on."""
+def build(
+    first: Header, segments: Segments, tags: NDArray[np.uint8], flags: NDArray[np.uint8]
+) -> Words:
+    """Headers like `first`, whose segment, tag and flags are 0, for `segments`, their `tags` and
+    `flags`, numbered from its number on. The first STAMPED carry its time, the others none."""
     words = np.empty((len(segments), WORDS), np.uint32)
     words[:] = np.frombuffer(first.pack(), "<u4")
     words[:, SEGMENT] += segments.astype(np.uint32) | tags.astype(np.uint32) << 24
     words[:, NUMBER] += _COUNTING[: len(segments)]
+    words[:, 0] |= flags.astype(np.uint32) << 16
+    words[STAMPED:, SENT_AT] = 0
     return words

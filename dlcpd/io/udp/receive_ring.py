@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.core.wire.datagram import Received
 from dlcpd.core.wire.header import HEADER_SIZE, Kind
+from dlcpd.core.wire.rows import Received
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.raster import Raster

@@ -50,10 +50,10 @@ class SendRing:
         size, rows = batch.segment_size, len(batch.segments)
         if self._shape != (size, gso):
             self._take_shape(size, gso=gso)
-        self._rows = rows
+        self._rows, self._headers = rows, batch.headers()
         payloads = self._payloads_in_iov[:rows]
         np.add(
-            self._header_offsets[:rows], np.uint64(mmsg.address(batch.headers)),
+            self._header_offsets[:rows], np.uint64(mmsg.address(self._headers)),
             out=self._headers_in_iov[:rows],
         )  # fmt: skip
         np.multiply(batch.segments, size, out=payloads, casting="unsafe")

@@ -19,10 +19,9 @@ from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.contract.traffic import DROP_RANKS, traffic_classes
 from dlcpd.core.paths.pieces import LEAST_PIECE, cut
 from dlcpd.core.paths.space import microseconds
-from dlcpd.core.session.outgoing import STAMPED
-from dlcpd.core.wire.datagram import Bytes, Control, Received, Transmit
+from dlcpd.core.wire.datagram import Bytes, Control, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, MAX_TAGS, Kind
-from dlcpd.core.wire.header_batch import SENT_AT
+from dlcpd.core.wire.rows import Received
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.discovery.icmp import ICMP_ERRORS, RouteProbe
 from dlcpd.io.udp import mmsg
@@ -127,7 +126,7 @@ class UdpPath:
             return
         sent = self._send(batch)
         if sent < len(batch.segments):
-            self.backlog.append(_rest(batch, sent))
+            self.backlog.append(batch.rest(sent))
 
     def send_backlog(self) -> bool:
         """Try again; True when nothing waits any more."""
@@ -135,29 +134,29 @@ class UdpPath:
             batch = self.backlog.popleft()
             sent = self._send(batch)
             if sent < len(batch.segments):
-                self.backlog.appendleft(_rest(batch, sent))
+                self.backlog.appendleft(batch.rest(sent))
                 return False
         return True
 
     def _send(self, batch: Transmit) -> int:
         """Datagrams the kernel took, or that are lost for good."""
-        stamps = batch.headers[:STAMPED, SENT_AT]
-        stamps[stamps != 0] = microseconds(time.monotonic()) or 1  # earlier batches took a while
+        if batch.first.sent_at:  # earlier batches took a while
+            batch.first = batch.first._replace(sent_at=microseconds(time.monotonic()) or 1)
         if HEADER_SIZE + batch.segment_size > self._limits.get(batch.peer, MAX_UDP):
             return self._send_in_pieces(batch)
         if not self.gso:
             return self._send_singly(batch)
         done, error = self._hand_over(batch, gso=True)
         if error in (errno.EIO, errno.EINVAL):
-            return done + self._send_without_gso(_rest(batch, done))
+            return done + self._send_without_gso(batch.rest(done))
         if error == errno.EMSGSIZE:
-            return done + self._send_too_big(_rest(batch, done))
+            return done + self._send_too_big(batch.rest(done))
         return done
 
     def _send_singly(self, batch: Transmit) -> int:
         done, error = self._hand_over(batch, gso=False)
         if error == errno.EMSGSIZE:
-            return done + self._send_too_big(_rest(batch, done))
+            return done + self._send_too_big(batch.rest(done))
         return done
 
     def _send_without_gso(self, batch: Transmit) -> int:
@@ -180,10 +179,11 @@ class UdpPath:
     def _send_in_pieces(self, batch: Transmit) -> int:
         """Slow, one system call per piece: it is for the rest of an operation."""
         size, to = batch.segment_size, self._peers[batch.peer][1]
+        headers = batch.headers()
         for row, segment in enumerate(batch.segments.tolist()):
             start = segment * size
             payload = batch.payload[start : start + size].tobytes()
-            data = batch.headers[row].tobytes() + payload
+            data = headers[row].tobytes() + payload
             if not self._send_cut(data, int(batch.tags[row]), batch.peer, to):
                 return row
             self.counters["in_pieces"] += 1
@@ -314,12 +314,6 @@ def _ancillary(family: int, tos: int) -> list[tuple[int, int, bytes]]:
     if family == socket.AF_INET6:
         level, kind = socket.IPPROTO_IPV6, socket.IPV6_TCLASS
     return [(level, kind, tos.to_bytes(4, "little"))]
-
-
-def _rest(batch: Transmit, sent: int) -> Transmit:
-    return replace(
-        batch, headers=batch.headers[sent:], segments=batch.segments[sent:], tags=batch.tags[sent:]
-    )
 
 
 def _bound(family: int, host: str, port: int) -> socket.socket:
