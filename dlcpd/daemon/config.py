@@ -64,6 +64,8 @@ class NetworkTable:
     # bytes asked for per socket; net.core.rmem_max caps it
     receive_buffer: int = integer(1 << 16, 1 << 30, _ENGINE.receive_buffer)
     window: int = integer(1 << 16, 1 << 30, _ENGINE.window)  # bytes in flight to one peer
+    # who sends, receives and places: C, where it was built, or numpy
+    data_path: str = one_of("auto", "compiled", "numpy", default=_ENGINE.data_path)
     offload: bool = flag(_ENGINE.offload)  # GSO and GRO; without: one datagram per message
     rate_limit_bps: float = real(0.0, 1e13, _ENGINE.rate_limit_bps)  # bit/s; 0 = no limit
     # False, and nothing yields to other traffic: for networks of one's own, and to measure

@@ -52,6 +52,7 @@ def engine_config(config: Config) -> EngineConfig:
         chunk_bytes=network.chunk_bytes,
         receive_buffer=network.receive_buffer,
         window=network.window,
+        data_path=network.data_path,
         offload=network.offload,
         rate_limit_bps=network.rate_limit_bps,
         congestion_control=network.congestion_control,

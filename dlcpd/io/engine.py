@@ -34,12 +34,15 @@ from dlcpd.core.session.events import (
     SessionBroken,
 )
 from dlcpd.core.timers import Timer
+from dlcpd.core.transfer.incoming import NoPlacement
 from dlcpd.core.wire.header import Kind
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io import commands
 from dlcpd.io.clients.client import Client
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.config import COUNT_CALLS, EngineConfig
+from dlcpd.io.datapath.compiled import compiled
+from dlcpd.io.datapath.library import COMPILED, NUMPY
 from dlcpd.io.discovery.mtu import MtuDiscovery, MtuNews
 from dlcpd.io.discovery.routes import Discovery
 from dlcpd.io.report import bounded_report
@@ -59,12 +62,14 @@ class Engine:
     """Composition and order only; rules live in core and collectives."""
 
     def __init__(self, config: EngineConfig, control: socket.socket) -> None:
-        """Raises AddressUnavailable."""
+        """Raises AddressUnavailable, BadConfig."""
         self.config = config
         self.control = control
         counters, effort = Counter[str](), Counter[str]()
+        self.compiled = compiled(config.data_path)
         self.paths = [
-            UdpPath(index, config, counters, effort) for index in range(len(config.paths))
+            UdpPath(index, config, counters, effort, self.compiled)
+            for index in range(len(config.paths))
         ]
         self.endpoint = Endpoint(
             min(BASE, config.segment_size),
@@ -76,6 +81,7 @@ class Engine:
             alarm_loss=config.alarm_loss,
             counters=counters,
             effort=effort,
+            placement=self.compiled.table if self.compiled else NoPlacement(),
         )
         self._scratch = ScratchPool(config.chunk_bytes)
         self.discovery = Discovery(self.endpoint, self.paths)
@@ -386,6 +392,7 @@ def main() -> int:
         control.send(commands.pack(commands.EngineFailed(exc.code, str(exc))))
         return 1
     features = {
+        "data_path": COMPILED if engine.compiled else NUMPY,
         "gso": all(path.gso for path in engine.paths),
         "gro": all(path.gro for path in engine.paths),
         "receive_buffer": min(path.receive_buffer for path in engine.paths),

@@ -13,6 +13,7 @@ from dlcpd.core.transfer.receiver import Answer
 from dlcpd.core.wire.bitmap import pack_bits
 from dlcpd.core.wire.datagram import Group
 from dlcpd.core.wire.header import Key, Kind
+from dlcpd.core.wire.rows import RowGroup
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +46,8 @@ class Arrivals:
                 return
             self._limit_wait(incoming, now)
         placed = group.place(incoming)
+        if isinstance(group, RowGroup):
+            self.placement.refresh(incoming)  # io's table does not know yet
         if placed.odd:
             self.session.count("length", placed.odd)
         if placed.duplicate:

@@ -127,6 +127,7 @@ class Batch(Protocol):
 
     strays: list[bytes]  # control datagrams, and what is no data
     stray_arrival: float  # seconds, of the newest stray
+    lost: int  # datagrams thrown away on purpose
 
     @property
     def count(self) -> int:

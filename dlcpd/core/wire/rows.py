@@ -100,6 +100,7 @@ class Received:
     stray_arrival: float = 0.0  # seconds, of the newest stray
     tos: NDArray[np.int32] | None = None  # (bursts,) TOS byte of each; None: none is congested
     congested: bool = False  # some are marked Congestion Experienced (RFC 3168)
+    lost: int = 0  # thrown away on purpose
 
     @property
     def count(self) -> int:

@@ -17,6 +17,7 @@ from dlcpd.core.wire.header import HEADER_SIZE, Kind
 from dlcpd.core.wire.rows import Received
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.io.udp import mmsg
+from dlcpd.io.udp.loss import Loss
 from dlcpd.io.udp.raster import Raster
 
 RECEIVE_BYTES: Final = 2 << 20  # per receive call: half or twice as many is no faster
@@ -37,8 +38,9 @@ class ReceiveRing:
     """Up to RECEIVE_BYTES per call. `width`: bytes of the datagrams that are expected at first;
     `gro`: whether the kernel joins them."""
 
-    def __init__(self, path: int, width: int, *, gro: bool) -> None:
-        self.path, self.gro = path, gro
+    def __init__(self, path: int, width: int, *, gro: bool, loss: Loss) -> None:
+        self.path, self.gro, self._loss = path, gro, loss
+        self.calls = 1  # system calls of the last `receive`
         self.full_calls = 0  # calls in a row that filled every message with one datagram
         self._rasters: dict[int, Raster] = {}
         self._none = np.zeros(0, np.intp)
@@ -62,7 +64,18 @@ class ReceiveRing:
         useless = count == raster.messages == datagrams
         self.full_calls = self.full_calls + 1 if useless else 0
         self._follow(batch, others)
-        return [batch, *others], count < raster.messages
+        batches = [batch, *others]
+        if self._loss:
+            for each in batches:
+                self._lose(each)
+        return batches, count < raster.messages
+
+    def _lose(self, batch: Received) -> None:
+        kept = self._loss.survivors(len(batch.index))
+        strays = self._loss.survivors(len(batch.strays)).tolist()
+        batch.lost = len(kept) - int(np.count_nonzero(kept)) + strays.count(False)
+        batch.index, batch.lengths = batch.index[kept], batch.lengths[kept]
+        batch.strays = [data for data, here in zip(batch.strays, strays, strict=True) if here]
 
     def _use(self, width: int) -> None:
         if len(self._rasters) >= MAX_RASTERS and width not in self._rasters:

@@ -22,31 +22,83 @@ _TOS: Final = 24  # bytes of a control message, its padding included
 _BOTH: Final = 48  # with the one that says how long GSO's datagrams are
 
 
-class SendRing:
-    """`fill`, hand `at` to sendmmsg, `restore`; one batch at a time."""
+def longest_run(segment_size: int) -> int:
+    """Datagrams that GSO cuts from one message, at most."""
+    return max(min(MAX_UDP // (HEADER_SIZE + segment_size), MAX_RUN), 1)
+
+
+class Controls:
+    """Control messages by tag: the TOS byte, and how long GSO's datagrams are."""
+
+    spacing: Final = _BOTH  # bytes from one tag to the next
 
     def __init__(self, family: int, tos: list[int]) -> None:
+        self._rows = np.zeros((len(tos), _BOTH), np.uint8)
+        self._rows[:, :_TOS] = np.stack([mmsg.tos_control(family, t) for t in tos])
+        self._at = mmsg.address(self._rows)
+        self._size = 0
+
+    def for_size(self, segment_size: int) -> int:
+        """Their address, for datagrams with so many bytes of payload."""
+        if segment_size != self._size:
+            self._size = segment_size
+            self._rows[:, _TOS:] = mmsg.segment_control(HEADER_SIZE + segment_size)
+        return self._at
+
+    @staticmethod
+    def size(*, gso: bool) -> int:
+        """Bytes of one tag's."""
+        return _BOTH if gso else _TOS
+
+
+class SendRing:
+    """`begin`, `push` until all are gone, `end`; one batch at a time. The specification of
+    datapath.sending."""
+
+    def __init__(self, family: int, tos: list[int]) -> None:
+        self.calls = 0  # system calls of the last `push`
+        self._fd, self._done, self._count = -1, 0, 0  # messages
         self._iov = np.zeros((MAX_ROWS, 2, 2), np.uint64)
         self._iov[:, 0, 1] = HEADER_SIZE
         self._messages = np.zeros(MAX_ROWS, mmsg.MSGHDR)
-        self._controls = np.zeros((len(tos), _BOTH), np.uint8)
-        self._controls[:, :_TOS] = np.stack([mmsg.tos_control(family, t) for t in tos])
+        self._controls = Controls(family, tos)
         self.at = mmsg.address(self._messages.view(np.uint8))
         self._iov_at = mmsg.address(self._iov)
         self._headers_in_iov, self._payloads_in_iov = self._iov[:, 0, 0], self._iov[:, 1, 0]
         self._iov_counts = self._messages["iov_count"]
-        self._controls_at = mmsg.address(self._controls)
+        self._controls_at = self._controls.for_size(0)
         self._header_offsets = np.arange(MAX_ROWS, dtype=np.uint64) * np.uint64(HEADER_SIZE)
         self._first_rows = np.zeros(0, np.intp)  # of each message in the batch
-        self._aim = (-1, -1)  # peer and tag that all messages are addressed to
+        self._aim = (-1, -1)  # name and tag that all messages are addressed to
         self._mixed = False  # whether the batch has several tags
         self._rows = 0  # of the batch
         self._shape = (0, False)  # segment size, GSO
         self.run = 1  # datagrams per message
 
-    def fill(self, batch: Transmit, name: Bytes, *, gso: bool) -> int:
-        """Point the prepared messages at the batch and at socket address `name`; returns how
-        many messages there are."""
+    def begin(self, batch: Transmit, name: Bytes, fd: int, *, gso: bool) -> None:
+        """Point at a batch and at socket address `name`."""
+        self._fd, self._done = fd, 0
+        self._count = self._fill(batch, name, gso=gso)
+
+    def push(self) -> int:
+        """Hand over what is left, or as much as the kernel takes; returns how many datagrams are
+        gone. Raises: OSError, with `gone` as it was for the message that is next."""
+        self.calls = 1
+        self._done += mmsg.send_many(self._fd, self.at, self._done, self._count - self._done)
+        return self.gone
+
+    @property
+    def gone(self) -> int:
+        """Datagrams that are gone."""
+        known = self._first_rows
+        return int(known[self._done]) if self._done < len(known) else self._rows
+
+    def skip(self) -> None:
+        """Take the next message for lost."""
+        self._done += 1
+
+    def _fill(self, batch: Transmit, name: Bytes, *, gso: bool) -> int:
+        """Point the prepared messages at the batch; returns how many there are."""
         size, rows = batch.segment_size, len(batch.segments)
         if self._shape != (size, gso):
             self._take_shape(size, gso=gso)
@@ -61,7 +113,7 @@ class SendRing:
         self._iov[rows - 1, 1, 1] = min(size, len(batch.payload) - int(batch.segments[-1]) * size)
         return self._into_messages(batch, name)
 
-    def restore(self) -> None:
+    def end(self) -> None:
         """Undo what only this batch needed."""
         self._iov[self._rows - 1, 1, 1] = self._shape[0]
         count, run = len(self._first_rows), self.run
@@ -71,23 +123,13 @@ class SendRing:
         else:
             self._iov_counts[count - 1] = 2 * run
 
-    def rows_of(self, messages: int) -> int:
-        """Datagrams of the first so many messages of the batch."""
-        known = self._first_rows
-        return int(known[messages]) if messages < len(known) else self._rows
-
-    def forget_aim(self) -> None:
-        """An address has changed."""
-        self._aim = (-1, -1)
-
     def _take_shape(self, size: int, *, gso: bool) -> None:
         """Segments are of `size` bytes from now on, and with GSO many make a message."""
-        width = HEADER_SIZE + size
         self._shape = (size, gso)
-        self.run = max(min(MAX_UDP // width, MAX_RUN), 1) if gso else 1
+        self.run = longest_run(size) if gso else 1
         self._iov[:, 1, 1] = size
-        self._controls[:, _TOS:] = mmsg.segment_control(width)
-        self._messages["control_size"] = _BOTH if gso else _TOS
+        self._controls.for_size(size)
+        self._messages["control_size"] = self._controls.size(gso=gso)
         self._full_runs = np.arange(0, MAX_ROWS * self.run, self.run, dtype=np.intp)
         self._cut(self._full_runs, MAX_ROWS * self.run)
 
@@ -96,8 +138,8 @@ class SendRing:
         run, tags, rows = self.run, batch.tags, self._rows
         first_tag = int(tags[0])
         self._mixed = bool(np.count_nonzero(tags != first_tag))
-        if self._aim != (batch.peer, first_tag):
-            self._take_aim(batch.peer, name, first_tag)
+        if self._aim != (mmsg.address(name), first_tag):
+            self._take_aim(name, first_tag)
         if not self._mixed:
             count = -(-rows // run)
             self._first_rows = self._full_runs[:count]
@@ -111,10 +153,11 @@ class SendRing:
         ] * np.uint64(_BOTH)
         return len(self._first_rows)
 
-    def _take_aim(self, peer: int, name: Bytes, tag: int) -> None:
+    def _take_aim(self, name: Bytes, tag: int) -> None:
         """All messages carry address and tag of what was sent last: most often it is next, too."""
-        self._aim = peer, tag
-        self._messages["name"], self._messages["name_size"] = mmsg.address(name), len(name)
+        at = mmsg.address(name)
+        self._aim = at, tag
+        self._messages["name"], self._messages["name_size"] = at, len(name)
         self._messages["control"] = self._controls_at + tag * _BOTH
 
     def _cut(self, first_rows: NDArray[np.intp], rows: int) -> None:

@@ -10,21 +10,22 @@ import errno
 import socket
 import time
 from collections import Counter, deque
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Final
-
-import numpy as np
 
 from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.contract.traffic import DROP_RANKS, traffic_classes
 from dlcpd.core.paths.pieces import LEAST_PIECE, cut
 from dlcpd.core.paths.space import microseconds
-from dlcpd.core.wire.datagram import Bytes, Control, Transmit
+from dlcpd.core.wire.datagram import Batch, Bytes, Control, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, MAX_TAGS, Kind
-from dlcpd.core.wire.rows import Received
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.datapath.compiled import Compiled
+from dlcpd.io.datapath.receiving import CompiledRing
+from dlcpd.io.datapath.sending import CompiledSender
 from dlcpd.io.discovery.icmp import ICMP_ERRORS, RouteProbe
 from dlcpd.io.udp import mmsg
+from dlcpd.io.udp.loss import Loss
 from dlcpd.io.udp.receive_ring import ReceiveRing
 from dlcpd.io.udp.send_ring import MAX_UDP, SendRing
 
@@ -45,9 +46,10 @@ class UdpPath:
     """
 
     def __init__(
-        self, index: int, config: EngineConfig, counters: Counter[str], effort: Counter[str]
-    ) -> None:
-        self.index = index
+        self, index: int, config: EngineConfig, counters: Counter[str], effort: Counter[str],
+        compiled: Compiled | None = None,
+    ) -> None:  # fmt: skip
+        self.index, self._compiled = index, compiled
         self.counters, self.effort = counters, effort
         host, port = config.paths[index]
         self.family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -64,13 +66,14 @@ class UdpPath:
         self._pieces = 0  # datagrams that were cut
         self._limits: dict[int, int] = {}  # by peer: bytes of the largest datagram that passes
         by_tag = tos_of_tags(config.drop_rank)
-        self._send_ring = SendRing(self.family, by_tag)
+        self._sender: SendRing | CompiledSender = SendRing(self.family, by_tag)
+        if compiled is not None:
+            self._sender = CompiledSender(compiled.library, self.family, by_tag)
         self._tos = [_ancillary(self.family, tos) for tos in by_tag]
         self._receive_tos()
-        self._ring = ReceiveRing(index, USUAL, gro=self.gro)
+        self._loss = Loss(config.inject_loss, (config.inject_seed, index))
+        self._ring = self._make_ring()
         self.drained = True  # whether the last receive left nothing behind
-        self._loss = config.inject_loss  # thrown away on arrival, as a lossy network would
-        self._rng = np.random.default_rng((config.inject_seed, index))
 
     def fileno(self) -> int:
         return self.socket.fileno()
@@ -78,7 +81,6 @@ class UdpPath:
     def connect(self, peer: int, host: str, port: int) -> None:
         """Datagrams for flow `peer` go to this address."""
         self._peers[peer] = (mmsg.pack_address(self.family, host, port), (host, port))
-        self._send_ring.forget_aim()
 
     def limit(self, peer: int, size: int) -> None:
         """Datagrams of more than `size` bytes do not pass towards a peer: those that still have
@@ -115,7 +117,12 @@ class UdpPath:
         self.socket.setsockopt(socket.IPPROTO_UDP, mmsg.UDP_GRO, 0)
         self.gro = False
         self.counters["gro_useless"] += 1
-        self._ring = ReceiveRing(self.index, USUAL, gro=False)
+        self._ring = self._make_ring()
+
+    def _make_ring(self) -> ReceiveRing | CompiledRing:
+        if self._compiled is None:
+            return ReceiveRing(self.index, USUAL, gro=self.gro, loss=self._loss)
+        return CompiledRing(*self._compiled, gro=self.gro, loss=self._loss)
 
     # --- out ------------------------------------------------------------------------
 
@@ -203,17 +210,16 @@ class UdpPath:
     def _hand_over(self, batch: Transmit, *, gso: bool) -> tuple[int, int]:
         """Datagrams the kernel took, or that are lost for good; and why it stopped, where
         another way may do: EMSGSIZE, EIO, EINVAL, or 0."""
-        ring, (name, _) = self._send_ring, self._peers[batch.peer]
-        count = ring.fill(batch, name, gso=gso)
+        sender, (name, _) = self._sender, self._peers[batch.peer]
         may_go_otherwise = _WITH_GSO if gso else _WITHOUT
-        done = refused = why = 0
-        while done < count:
-            self.effort["send_calls"] += 1
+        count, refused, why = len(batch.segments), 0, 0
+        sender.begin(batch, name, self.fileno(), gso=gso)
+        while sender.gone < count:
+            before = sender.gone
             try:
-                done += mmsg.send_many(self.fileno(), ring.at, done, count - done)
-                refused = 0
+                sender.push()
             except OSError as exc:
-                refused += 1
+                refused = refused + 1 if sender.gone == before else 1
                 if exc.errno == errno.EAGAIN:
                     break
                 if exc.errno in ICMP_ERRORS and refused < _patience(exc.errno):
@@ -222,12 +228,13 @@ class UdpPath:
                     why = exc.errno
                     break
                 self._count_error(exc.errno)
-                done += 1  # this message is lost, as on any other network: ENOBUFS, too, says that
-                # a queue of this host dropped it, and not that it should be tried again
-        ring.restore()
-        rows = ring.rows_of(done)
-        self.effort["data_out"] += rows
-        return rows, why
+                sender.skip()  # this message is lost, as on any other network: ENOBUFS, too, says
+                # that a queue of this host dropped it, and not that it should be tried again
+            finally:
+                self.effort["send_calls"] += sender.calls
+        sender.end()
+        self.effort["data_out"] += sender.gone
+        return sender.gone, why
 
     def send_control(self, control: Control) -> None:
         """One control datagram; a full send buffer loses it, its timer repeats it."""
@@ -262,31 +269,28 @@ class UdpPath:
 
     # --- in -------------------------------------------------------------------------
 
-    def receive(self) -> list[Received]:
-        """What waits, up to a raster of it, by length of its datagrams; nothing when nothing does.
+    def receive(self) -> Sequence[Batch]:
+        """What waits, up to two megabytes of it; nothing when nothing does.
 
         The batches point into this object's buffer: use them before the next call.
         """
         batches, self.drained = self._receive()
         if self.drained and self.gro and self._ring.full_calls >= USELESS_GRO:
             self._stop_joining()
-        return [self._lose(batch) for batch in batches] if self._loss else batches
+        for batch in batches:
+            if batch.lost:
+                self.counters["injected_loss"] += batch.lost
+        return batches
 
-    def _receive(self) -> tuple[list[Received], bool]:
-        self.effort["receive_calls"] += 1
+    def _receive(self) -> tuple[Sequence[Batch], bool]:
         try:
-            return self._ring.receive(self.fileno())
+            received = self._ring.receive(self.fileno())
         except OSError as exc:
             if exc.errno not in ICMP_ERRORS:
                 raise
             return [], False  # of a datagram we sent; what waits behind it wakes us again
-
-    def _lose(self, batch: Received) -> Received:
-        keep = self._rng.random(len(batch.index)) >= self._loss
-        kept = [d for d in batch.strays if self._rng.random() >= self._loss]
-        lost = len(batch.index) - int(keep.sum()) + len(batch.strays) - len(kept)
-        self.counters["injected_loss"] += lost
-        return replace(batch, index=batch.index[keep], lengths=batch.lengths[keep], strays=kept)
+        self.effort["receive_calls"] += self._ring.calls
+        return received
 
 
 def _patience(error: int | None) -> int:

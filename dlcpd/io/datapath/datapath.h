@@ -1,0 +1,169 @@
+/* The compiled data path: batches of datagrams between the kernel and their places in memory.
+ *
+ * C99 and Linux, no Python in it, no allocation, no state but the structs below, which Python lays
+ * out as numpy arrays (library.py; docs/datapath.md). Addresses are uint64_t, so that both sides
+ * see one layout. What it does is specified by its numpy twin: dlcpd/core/wire/rows.py and
+ * dlcpd/core/transfer/incoming.py for what comes in, dlcpd/io/udp/send_ring.py for what goes out.
+ * It moves bytes of transfers that Python has opened; every decision stays with Python.
+ */
+#ifndef DLCPD_DATAPATH_H
+#define DLCPD_DATAPATH_H
+
+#include <stdint.h>
+
+enum { /* docs/wire.md */
+    HEADER = 32,
+    VERSION = 0xD3,
+    DATA = 1,
+    FLAGS = 1 | 2 | 4,
+    MAX_PATHS = 16,
+    MAX_SEGMENTS = 4096,
+    DROP_RANKS = 4,
+    MAX_TAGS = 32,
+    STAMPED = 32, /* first datagrams of a batch that carry its time */
+};
+
+enum { /* this file's */
+    CONTROL = 128, /* bytes of control messages that the kernel may add to a message */
+    NONE = -1,     /* no transfer */
+};
+
+/* Why data is refused, in the order in which it is checked. */
+enum reject { GOOD, SHORT, BAD_VERSION, BAD_FLAGS, BAD_PATH, BAD_SEGMENT, BAD_TAG, TOO_LONG,
+              NO_ROOM, REJECTS };
+
+struct header { /* little-endian, as on the wire */
+    uint8_t version, kind, flags, path;
+    uint32_t operation;
+    uint64_t token;
+    uint16_t stream, transfer, segment;
+    uint8_t round, tag;
+    uint32_t number, sent_at;
+};
+
+/* --- transfers that are open here: table.c --- */
+
+struct transfer {
+    uint64_t token;
+    uint32_t operation;
+    uint16_t stream, transfer;
+    uint64_t place;       /* of segment 0 */
+    uint64_t received;    /* uint8_t[segments], 0 or 1: numpy's bool */
+    uint32_t size;        /* bytes */
+    uint32_t segment_size, segments, missing;
+    uint32_t least_round; /* what is of earlier rounds comes too late */
+    int32_t next;         /* row of the next in its bucket, or of the next free one */
+};
+
+struct table {
+    uint64_t rows;    /* struct transfer[] */
+    uint64_t buckets; /* int32_t[mask + 1]: row of the first, or NONE */
+    uint32_t mask;
+    int32_t free;     /* row of the first free one, or NONE */
+};
+
+/* Row of the transfer that is a copy of `wanted`; NONE when the table is full. */
+int32_t dlcpd_open(struct table *table, const struct transfer *wanted);
+
+/* Forget a row. */
+void dlcpd_close(struct table *table, int32_t row);
+
+/* Row of the transfer that a header belongs to, or NONE. */
+int32_t dlcpd_find(const struct table *table, const struct header *header);
+
+/* --- receiving: receive.c --- */
+
+/* Datagrams that came one after the other and agree in all but segment, flags, drop rank, number
+ * and time. */
+struct group {
+    uint64_t token;
+    uint32_t operation;
+    uint16_t stream, transfer;
+    uint16_t segment; /* of the first */
+    uint8_t path, round, tag, first_flags;
+    uint8_t flags;    /* of all, or-ed */
+    uint8_t last_flags;
+    uint32_t count;
+    uint32_t bytes;
+    uint32_t number, sent_at; /* of the first */
+    uint32_t newest;  /* number of the last */
+    uint32_t marked;  /* Congestion Experienced */
+    int64_t arrived;  /* the first, ns since 1970 */
+    int32_t row;      /* of its transfer; NONE: nothing is placed yet, see dlcpd_place */
+    uint32_t begin;   /* then its datagrams are `waiting[begin .. begin + count]` */
+    uint32_t fresh, duplicate, odd; /* see core.wire.datagram.Placed */
+    uint32_t missing; /* of the transfer, with this group */
+};
+
+struct datagram { /* in the ring's data */
+    uint32_t at, length;
+};
+
+struct stray { /* control, for Python to read */
+    uint32_t at, length;
+    int64_t arrived;
+};
+
+struct ring {
+    uint64_t data;     /* `messages` places of `spacing` bytes */
+    uint64_t messages; /* struct mmsghdr[message_count], which point into `data` and `control` */
+    uint64_t table;    /* struct table */
+    uint64_t groups, waiting, strays; /* out */
+    uint32_t message_count, spacing, group_max, waiting_max, stray_max;
+    uint32_t budget;   /* bytes after which dlcpd_receive returns */
+    uint32_t longest;  /* bytes of a datagram of ours */
+    uint32_t loss;     /* datagrams thrown away at random, of 2**32: for tests */
+    uint64_t random;   /* state of that, not 0 */
+    int32_t fd;
+    /* out */
+    int32_t error;     /* errno, or 0 */
+    uint32_t group_count, waiting_count, stray_count;
+    uint32_t calls, filled, datagrams, bytes;
+    uint32_t drained;  /* nothing waits any more */
+    uint32_t lost;
+    uint32_t rejects[REJECTS];
+    int64_t wall, now; /* CLOCK_REALTIME and CLOCK_MONOTONIC after the last call, ns */
+};
+
+/* Receive, check, group and place, until the budget is used, nothing waits, or Python has to look
+ * first: at control, or at a transfer that is not open. */
+void dlcpd_receive(struct ring *ring);
+
+/* The same of `count` messages that lie in the ring. */
+void dlcpd_digest(struct ring *ring, uint32_t count);
+
+/* Place what waits of a group whose transfer has been opened as `row`. */
+void dlcpd_place(struct ring *ring, uint32_t group, int32_t row);
+
+/* --- sending: send.c --- */
+
+struct batch {
+    struct header first; /* of the first datagram; segment, tag and flags 0 */
+    uint64_t payload, payload_size;
+    uint64_t segments;   /* int64_t[count] */
+    uint64_t tags;       /* uint8_t[count] */
+    uint64_t flags;      /* uint8_t[count] */
+    uint64_t name;       /* sockaddr */
+    uint64_t controls;   /* by tag, `control_spacing` bytes each: control messages */
+    uint32_t name_size, control_size, control_spacing;
+    uint32_t segment_size, count;
+    uint32_t run;        /* datagrams of a message at most: 1 without GSO */
+    int32_t fd;
+    uint32_t done;       /* in and out: datagrams that are gone */
+    uint32_t calls;      /* out */
+    int32_t error;       /* out: errno, 0 when all are gone */
+};
+
+/* Send datagrams [done, count) up to the first error. */
+void dlcpd_send(struct batch *batch);
+
+/* Where the message ends that begins with datagram `row`: of one tag, `run` long at most. */
+uint32_t dlcpd_message_end(const struct batch *batch, uint32_t row);
+
+/* Headers of datagrams [row, end). */
+void dlcpd_headers(const struct batch *batch, uint32_t row, uint32_t end, struct header *out);
+
+/* Sizes of the structs, for Python to compare with its own. */
+void dlcpd_sizes(uint32_t out[8]);
+
+#endif

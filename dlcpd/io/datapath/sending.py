@@ -1,0 +1,63 @@
+"""The compiled data path's sending half."""
+
+import os
+import struct
+from typing import Final
+
+import numpy as np
+
+from dlcpd.core.wire.datagram import Bytes, Transmit
+from dlcpd.io.datapath.library import BATCH, Library
+from dlcpd.io.udp.mmsg import address
+from dlcpd.io.udp.send_ring import Controls, longest_run
+
+_LAYOUT: Final = struct.Struct("<32sQQQQQQQIIIIIIiIIi")
+assert _LAYOUT.size == BATCH.itemsize  # noqa: S101  # our own arithmetic
+_TAIL: Final = struct.Struct("<IIi")  # done, calls, error
+_DONE: Final = _LAYOUT.size - _TAIL.size
+_ONE: Final = struct.Struct("<I")
+
+
+class CompiledSender:
+    """As `udp.send_ring.SendRing`."""
+
+    def __init__(self, library: Library, family: int, tos: list[int]) -> None:
+        self._library = library
+        self._controls = Controls(family, tos)
+        self._batch = bytearray(_LAYOUT.size)
+        self.at = address(np.frombuffer(self._batch, np.uint8))
+        self._held: Transmit | None = None  # its memory is pointed at
+        self.calls = 0  # system calls of the last `push`
+
+    def begin(self, batch: Transmit, name: Bytes, fd: int, *, gso: bool) -> None:
+        """Point at a batch and at socket address `name`."""
+        size, controls = batch.segment_size, self._controls
+        _LAYOUT.pack_into(
+            self._batch, 0, batch.first.pack(), address(batch.payload), len(batch.payload),
+            address(batch.segments), address(batch.tags), address(batch.flags), address(name),
+            controls.for_size(size), len(name), controls.size(gso=gso), controls.spacing, size,
+            len(batch.segments), longest_run(size) if gso else 1, fd, 0, 0, 0,
+        )  # fmt: skip
+        self._held = batch
+
+    def push(self) -> int:
+        """Hand over what is left; returns how many datagrams are gone. Raises: OSError, with
+        `gone` as it was for the message that is next."""
+        self._library.dlcpd_send(self.at)
+        done, self.calls, error = _TAIL.unpack_from(self._batch, _DONE)
+        if error:
+            raise OSError(error, os.strerror(error))
+        return int(done)
+
+    @property
+    def gone(self) -> int:
+        """Datagrams that are gone."""
+        return int(_ONE.unpack_from(self._batch, _DONE)[0])
+
+    def skip(self) -> None:
+        """Take the next message for lost."""
+        _ONE.pack_into(self._batch, _DONE, self._library.dlcpd_message_end(self.at, self.gone))
+
+    def end(self) -> None:
+        """Let go of the batch."""
+        self._held = None
