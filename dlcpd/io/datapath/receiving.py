@@ -48,7 +48,7 @@ class CompiledRing:
         self._spacing = 1 << 16 if gro else -(-LONGEST // 64) * 64
         most = self._count * (JOINED if gro else 1)  # datagrams of one system call
         self.data = np.zeros(self._count * self._spacing, np.uint8)
-        self._control = np.zeros((self._count, CONTROL), np.uint8)
+        self.control = np.zeros((self._count, CONTROL), np.uint8)
         self.groups = np.zeros(2 * most, GROUP)
         self.waiting = np.zeros(most, DATAGRAM)
         self.strays = np.zeros(most, STRAY)
@@ -67,7 +67,7 @@ class CompiledRing:
         self._iov[:, 1] = self._spacing
         messages = np.zeros(self._count, MSGHDR)
         messages["iov"], messages["iov_count"] = address(self._iov) + number * 16, 1
-        messages["control"] = address(self._control) + number * CONTROL
+        messages["control"] = address(self.control) + number * CONTROL
         return messages
 
     def _fill_in(self, loss: Loss) -> None:
@@ -94,7 +94,7 @@ class CompiledRing:
     def digest(self, count: int) -> tuple[list["CompiledBatch"], bool]:
         """As `receive`, of messages that lie in the ring."""
         self._ring["group_count"] = self._ring["waiting_count"] = self._ring["stray_count"] = 0
-        self._ring["datagrams"] = self._ring["rejects"] = 0
+        self._ring["datagrams"] = self._ring["lost"] = self._ring["rejects"] = 0
         self.library.dlcpd_digest(self.at, count)
         return self.look()
 
