@@ -202,10 +202,19 @@ static struct group *take(struct ring *ring, struct group *current, const struct
     return 0; /* a group ends where the twin's ends */
 }
 
+/* The last group, if its datagrams are placed: it may go on with the next call. */
+static struct group *last_group(const struct ring *ring)
+{
+    if (!ring->group_count)
+        return 0;
+    struct group *last = (struct group *)(uintptr_t)ring->groups + ring->group_count - 1;
+    return last->row == NONE ? 0 : last;
+}
+
 void dlcpd_digest(struct ring *ring, uint32_t count)
 {
     struct mmsghdr *messages = (struct mmsghdr *)(uintptr_t)ring->messages;
-    struct group *current = 0;
+    struct group *current = last_group(ring);
     for (uint32_t i = 0; i < count; i++) {
         struct notes notes = notes_of(messages + i);
         uint32_t begin = i * ring->spacing, size = messages[i].msg_len, step = notes.stride;

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _VOID: Final = ctypes.c_void_p
+_BYTE: Final = ctypes.c_char
 
 MSGHDR: Final = np.dtype(
     [
@@ -39,7 +40,9 @@ MSG_DONTWAIT: Final = int(socket.MSG_DONTWAIT)
 
 
 def address(array: NDArray[Any]) -> int:
-    """Where the array's first byte is."""
+    """Where the first byte of a contiguous array is."""
+    if array.size and array.flags.writeable:  # four times as fast as the other way
+        return ctypes.addressof(_BYTE.from_buffer(array))
     return int(array.__array_interface__["data"][0])
 
 
