@@ -91,7 +91,7 @@ class EngineReady:
     """First frame from the engine: the bound endpoint of each path."""
 
     endpoints: list[UdpAddress]
-    features: dict[str, Any]  # gso, gro, receive_buffer
+    features: dict[str, Any]  # data_path, gso, gro, receive_buffer
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ drop_rank = "ecn"
 bounded_loss = false
 alarm_loss = 0.25
 offload = false
+data_path = "numpy"
 rate_limit_bps = 1e9
 peer_timeout = 2.5
 

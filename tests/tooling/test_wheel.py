@@ -22,7 +22,7 @@ PACKAGES: Final = ("dlcp_client", "dlcp_lab", "dlcpd", "switchcfg")
 # Of a checkout, what git ignores or keeps for itself.
 NOT_SOURCE: Final = (
     ".git", ".venv", "build", "dist", "shared", "*.egg-info", "__pycache__", ".*_cache",
-    ".hypothesis", ".coverage",
+    ".hypothesis", ".coverage", "*.so",
 )  # fmt: skip
 
 
@@ -95,9 +95,55 @@ def test_the_source_distribution_can_be_read_tested_and_pinned(installed: Instal
     wanted = {
         "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "constraints.txt", ".ci/run",
         ".ci/system-deps", "docs/wire.md", "examples/train_ddp.py", "tests/conftest.py",
-        "bench/dlcp_lab/emulation/early_drop.bpf.c",
+        "bench/dlcp_lab/emulation/early_drop.bpf.c", "dlcpd/io/datapath/datapath.h",
+        "dlcpd/io/datapath/receive.c",
     }  # fmt: skip
     assert wanted - names == set()
+
+
+CHOICE: Final = "from dlcpd.io.datapath.library import choose; print(choose('auto') is not None)"
+
+
+def test_the_compiled_data_path_is_there_where_a_compiler_was(installed: Installed) -> None:
+    has_compiler = shutil.which("gcc") is not None
+    assert installed.run("python", "-c", CHOICE).stdout.strip() == str(has_compiler)
+
+
+def test_a_wheel_made_without_a_compiler_works(installed: Installed, tmp_path: Path) -> None:
+    """The extension is optional: numpy does its work, and who asks for C is told."""
+    environ = {"CC": "/bin/false", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(tmp_path),
+         str(installed.sdist)],
+        capture_output=True, text=True, check=False, env=os.environ | environ, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    [wheel] = tmp_path.glob("*.whl")
+    libraries = tmp_path / "libraries"
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [name for name in archive.namelist() if name.endswith(".so")]
+        archive.extractall(libraries)  # noqa: S202  # our own
+    environ = os.environ | {"PYTHONPATH": str(libraries)}
+    for program, says in (
+        (CHOICE, "False"),
+        (
+            "from dlcpd.contract.errors import BadConfig\n"
+            "from dlcpd.io.datapath.library import choose\n"
+            "try: choose('compiled')\n"
+            "except BadConfig as exc: print(exc)",
+            "there is no compiled data path",
+        ),
+        (
+            "from dlcpd.ctl.main import main\n"
+            "main(['bench', 'all-reduce', '--sizes', '64K', '--repeat', '2', '--against', 'none'])",
+            "65536",
+        ),
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False,
+            cwd=installed.empty, env=environ, timeout=100,
+        )  # fmt: skip
+        assert says in ran.stdout + ran.stderr, ran.stderr
 
 
 def test_the_demo_trains_and_judges(installed: Installed) -> None:

@@ -1,7 +1,7 @@
 """Byte layout of every datagram: the scalar specification. docs/wire.md explains it.
 
-`wire_batch` is the numpy twin that the fast path uses; tests/vectors/header.json
-pins both, rejects included. All integers are little-endian: every host this runs on
+`header_batch` is its numpy twin, dlcpd/io/datapath the one in C; tests/vectors/header.json
+pins all three, rejects included. All integers are little-endian: every host this runs on
 is, and the fast path then reads fields without swapping bytes.
 """
 

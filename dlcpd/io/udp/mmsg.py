@@ -42,7 +42,7 @@ MSG_DONTWAIT: Final = int(socket.MSG_DONTWAIT)
 def address(array: NDArray[Any]) -> int:
     """Where the first byte of a contiguous array is."""
     if array.size and array.flags.writeable:  # four times as fast as the other way
-        return ctypes.addressof(_BYTE.from_buffer(array))
+        return ctypes.addressof(_BYTE.from_buffer(array))  # type: ignore[arg-type]
     return int(array.__array_interface__["data"][0])
 
 
