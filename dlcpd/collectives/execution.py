@@ -17,6 +17,7 @@ from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.bounded import Bounded, Marks
 from dlcpd.collectives.order import Order
 from dlcpd.collectives.scratch import ScratchPool
+from dlcpd.collectives.segment_sum import SegmentSum, may_add
 from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
 from dlcpd.core.session.digests import MASK, digest_bytes
 from dlcpd.core.session.events import Stats
@@ -35,6 +36,7 @@ from dlcpd.numerics.reduce import reduce_in_order
 from dlcpd.schedules.model import (
     NOT_REPLICATED,
     Buffer,
+    Part,
     Program,
     Receive,
     Reduce,
@@ -76,6 +78,7 @@ class Execution:
     _senders: dict[int, TransferSender] = field(default_factory=dict)  # by step
     _aside: set[int] = field(default_factory=set)  # steps whose data come in beside their place
     _staged: dict[int, Incoming] = field(default_factory=dict)  # by step: here, its place is not
+    _sums: dict[int, SegmentSum] = field(default_factory=dict)  # by reduction: begun before it
     _buffers: dict[int, Bytes] = field(default_factory=dict)  # scratch in use
     _uses: list[int] = field(init=False)  # by scratch buffer: open steps that touch it
     _strangers: list[int] = field(init=False)  # exchange no data, which would show who knows of us
@@ -178,7 +181,11 @@ class Execution:
             return False
         if isinstance(step, Receive):
             return self._unstage(position)
-        self._reduce(step)
+        begun = self._sums.pop(position, None)
+        if begun is not None:
+            begun.finish()
+        else:
+            self._reduce(step)
         return True
 
     def _done(self, position: int) -> None:
@@ -249,9 +256,11 @@ class Execution:
     def _reduce(self, step: Reduce) -> None:
         reduce_in_order(
             self._bytes(step.target), [self._bytes(span) for span in step.operands],
-            self.order.dtype, self.order.reduce,
-            divide_by=self.order.group.size if step.last and self.order.reduce == "avg" else 1,
+            self.order.dtype, self.order.reduce, divide_by=self._divisor(step),
         )  # fmt: skip
+
+    def _divisor(self, step: Reduce) -> int:
+        return self.order.group.size if step.last and self.order.reduce == "avg" else 1
 
     def _unstage(self, position: int) -> bool:
         """The place of a transfer is free now. True: what was waiting for it has moved there."""
@@ -280,9 +289,30 @@ class Execution:
         if self._waits[position]:
             self._aside.add(position)
             buffer = self.scratch.take(size)
-        else:
-            buffer = self._bytes(step.span)
-        return Incoming(key, rank, self._receiver(rank, step), buffer, self._sizes_in[rank])
+            return Incoming(key, rank, self._receiver(rank, step), buffer, self._sizes_in[rank])
+        incoming = Incoming(
+            key, rank, self._receiver(rank, step), self._bytes(step.span), self._sizes_in[rank]
+        )
+        part = self.program.parts.get(position)
+        if part is not None and not (step.lossy and self._loss is not None):
+            self._add_up(incoming, part)
+        return incoming
+
+    def _add_up(self, incoming: Incoming, part: Part) -> None:
+        """Let io add it to the other operands as it comes, where all are cut alike."""
+        order, size = self.order, incoming.segment_size
+        if not may_add(order.dtype, order.reduce, size):
+            return
+        found = self._sums.get(part.reduction)
+        if found is None:
+            step = self.program.steps[part.reduction]
+            assert isinstance(step, Reduce)  # noqa: S101  # the model says so
+            found = self._sums[part.reduction] = SegmentSum(
+                self._bytes(step.target), [self._bytes(span) for span in step.operands],
+                part.coming, size, self._divisor(step),
+            )  # fmt: skip
+        if found.segment_size == size:
+            incoming.sum, incoming.operand = found, part.operand
 
     def _settle_implied(self, rank: int, step: Receive, now: float) -> None:
         """The peer cannot have sent this before it had what it `implies`."""

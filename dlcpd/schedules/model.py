@@ -9,7 +9,7 @@ knows which collective it belongs to.
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 NOT_REPLICATED: Final = -1  # `piece` of a step whose target differs from rank to rank
 
@@ -103,6 +103,7 @@ class Program:
     own: tuple[int, ...] = field(init=False)  # sends of what this rank put in, and not a result
     outgoing: dict[int, int] = field(init=False)  # peer -> bytes that this rank owes it
     incoming: dict[int, int] = field(init=False)  # peer -> bytes that it owes this rank
+    parts: dict[int, "Part"] = field(init=False)  # receives that a reduction alone waits for
 
     def __post_init__(self) -> None:
         touched = tuple(_scratch_of(step) for step in self.steps)
@@ -120,9 +121,31 @@ class Program:
             "own": tuple(at for at, step in enumerate(self.steps) if _contributes(step)),
             "outgoing": _totals(self.steps, Send),
             "incoming": _totals(self.steps, Receive),
+            "parts": _parts(self.steps),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+
+
+class Part(NamedTuple):
+    """Of a receive whose data are an operand of a reduction that waits for nothing but such
+    receives: as soon as all operands of some bytes are here, these may be reduced."""
+
+    reduction: int  # its position
+    operand: int
+    coming: int  # operands of the reduction that are received
+
+
+def _parts(steps: tuple[Step, ...]) -> dict[int, Part]:
+    parts = {}
+    for position, step in enumerate(steps):
+        if isinstance(step, Reduce) and step.after:
+            waited = [steps[earlier] for earlier in step.after]
+            spans = [s.span for s in waited if isinstance(s, Receive)]
+            if len(spans) == len(waited) and all(step.operands.count(s) == 1 for s in spans):
+                for earlier, span in zip(step.after, spans, strict=True):
+                    parts[earlier] = Part(position, step.operands.index(span), len(spans))
+    return parts
 
 
 def _followers(steps: tuple[Step, ...]) -> tuple[tuple[int, ...], ...]:

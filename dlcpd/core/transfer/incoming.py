@@ -24,6 +24,8 @@ class Incoming:
     receiver: TransferReceiver
     buffer: Bytes
     segment_size: int
+    sum: "Sum | None" = None  # what arrives is one of its operands; io may add it up at once
+    operand: int = 0  # which one; `buffer` is its memory
     handle: int = -1  # see Target
     opened: int = 0
     _grid: Bytes = field(init=False)  # whole segments, one a row
@@ -102,6 +104,19 @@ class Incoming:
             self._grid[segment : segment + count] = payloads[row : row + count]
         else:
             self._grid[segments] = payloads[index]
+
+
+class Sum(Protocol):
+    """float32 operands that io may add up segment by segment, as they come.
+
+    `here` counts, by segment, the operands that are here; io counts on and, when it has the last
+    one, writes their sum to `target`. Segments that it has not got to are added up by others.
+    """
+
+    target: Bytes
+    operands: list[Bytes]  # in the order of addition
+    here: NDArray[np.uint8]
+    divide_by: int
 
 
 class Placement(Protocol):

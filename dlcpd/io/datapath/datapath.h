@@ -26,6 +26,7 @@ enum { /* docs/wire.md */
 enum { /* this file's */
     CONTROL = 128, /* bytes of control messages that the kernel may add to a message */
     NONE = -1,     /* no transfer */
+    MAX_OPERANDS = 64,
 };
 
 /* Why data is refused, in the order in which it is checked. */
@@ -53,6 +54,9 @@ struct transfer {
     uint32_t segment_size, segments, missing;
     uint32_t least_round; /* what is of earlier rounds comes too late */
     int32_t next;         /* row of the next in its bucket, or of the next free one */
+    uint64_t sum;         /* struct sum, or 0: segments are placed and no more */
+    uint32_t operand;     /* which of its operands this transfer is */
+    uint32_t reserved;
 };
 
 struct table {
@@ -70,6 +74,23 @@ void dlcpd_close(struct table *table, int32_t row);
 
 /* Row of the transfer that a header belongs to, or NONE. */
 int32_t dlcpd_find(const struct table *table, const struct header *header);
+
+/* --- adding up: sum.c --- */
+
+/* Float32 operands that are added up segment by segment: the last one of a segment is added from
+ * where it was received, the others wait in their places. The order of addition is that of the
+ * operands, whatever the order of arrival. */
+struct sum {
+    uint64_t operands;  /* uint64_t[count]: addresses; read unaligned */
+    uint64_t target;    /* may be one of the operands */
+    uint64_t here;      /* uint8_t[segments]: how many operands of each are here */
+    uint32_t count;     /* at most MAX_OPERANDS */
+    uint32_t divide_by;
+};
+
+/* Take in `size` bytes of operand `number`, at `offset`, which belong to `segment`. */
+void dlcpd_add(struct sum *sum, uint32_t number, uint32_t segment, uint64_t offset,
+               const uint8_t *data, uint32_t size);
 
 /* --- receiving: receive.c --- */
 
@@ -164,6 +185,6 @@ uint32_t dlcpd_message_end(const struct batch *batch, uint32_t row);
 void dlcpd_headers(const struct batch *batch, uint32_t row, uint32_t end, struct header *out);
 
 /* Sizes of the structs, for Python to compare with its own. */
-void dlcpd_sizes(uint32_t out[8]);
+void dlcpd_sizes(uint32_t out[9]);
 
 #endif

@@ -19,6 +19,7 @@ AUTO, COMPILED, NUMPY = "auto", "compiled", "numpy"
 CHOICES: Final = (AUTO, COMPILED, NUMPY)
 
 NONE: Final = -1  # no row of the table
+MAX_OPERANDS: Final = 64  # of a sum
 CONTROL: Final = 128  # bytes of control messages per received message
 REJECTS: Final = (
     None, "short", "version", "flags", "path", "segment", "tag", "length", "no_room",
@@ -37,6 +38,7 @@ TRANSFER: Final = np.dtype(
         ("token", "u8"), ("operation", "u4"), ("stream", "u2"), ("transfer", "u2"),
         ("place", "u8"), ("received", "u8"), ("size", "u4"), ("segment_size", "u4"),
         ("segments", "u4"), ("missing", "u4"), ("least_round", "u4"), ("next", "i4"),
+        ("sum", "u8"), ("operand", "u4"), ("reserved", "u4"),
     ],
     align=True,
 )  # fmt: skip
@@ -77,7 +79,11 @@ BATCH: Final = np.dtype(
     ],
     align=True,
 )  # fmt: skip
-_STRUCTS: Final = (HEADER, TRANSFER, TABLE, GROUP, DATAGRAM, STRAY, RING, BATCH)
+SUM: Final = np.dtype(
+    [("operands", "u8"), ("target", "u8"), ("here", "u8"), ("count", "u4"), ("divide_by", "u4")],
+    align=True,
+)
+_STRUCTS: Final = (HEADER, TRANSFER, TABLE, GROUP, DATAGRAM, STRAY, RING, BATCH, SUM)
 _FUNCTIONS: Final[dict[str, tuple[Any, list[Any]]]] = {
     "dlcpd_open": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p]),
     "dlcpd_close": (None, [ctypes.c_void_p, ctypes.c_int32]),

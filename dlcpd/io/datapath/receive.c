@@ -88,7 +88,11 @@ static void put(struct transfer *t, struct group *group, const uint8_t *data, ui
     } else if (*received) {
         group->duplicate++;
     } else {
-        memcpy((uint8_t *)(uintptr_t)t->place + offset, data + HEADER, size);
+        if (t->sum)
+            dlcpd_add((struct sum *)(uintptr_t)t->sum, t->operand, segment, offset,
+                      data + HEADER, size);
+        else
+            memcpy((uint8_t *)(uintptr_t)t->place + offset, data + HEADER, size);
         *received = 1;
         t->missing--;
         group->fresh++;

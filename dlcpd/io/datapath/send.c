@@ -83,12 +83,12 @@ void dlcpd_send(struct batch *b)
     }
 }
 
-void dlcpd_sizes(uint32_t out[8])
+void dlcpd_sizes(uint32_t out[9])
 {
-    const uint32_t sizes[8] = {
+    const uint32_t sizes[9] = {
         sizeof(struct header), sizeof(struct transfer), sizeof(struct table),
         sizeof(struct group), sizeof(struct datagram), sizeof(struct stray),
-        sizeof(struct ring), sizeof(struct batch),
+        sizeof(struct ring), sizeof(struct batch), sizeof(struct sum),
     };
     memcpy(out, sizes, sizeof sizes);
 }
