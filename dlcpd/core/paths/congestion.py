@@ -90,7 +90,8 @@ class CongestionWindow:
     @property
     def worthwhile(self) -> int:
         """Packets that the pace saves up before it lets any out."""
-        return _worthwhile(self.pace)
+        pace = self.pace
+        return UNPACED if pace >= UNPACED / BURST_TIME else _worthwhile(pace)
 
     def allowance(self, now: float) -> int:
         """Packets that the pace lets out now: a batch worth a call, or 0."""

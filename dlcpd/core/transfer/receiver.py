@@ -11,7 +11,7 @@ sending in a later round.
 """
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Final
 
 import numpy as np
@@ -21,7 +21,7 @@ from dlcpd.core.wire.bitmap import Bits, Segments
 from dlcpd.core.wire.header import MAX_ROUND
 
 
-class State(Enum):
+class State(IntEnum):  # whose hash is native, unlike Enum's: states are looked up
     """Of one transfer."""
 
     RECEIVING = auto()
@@ -29,7 +29,7 @@ class State(Enum):
     COMPLETE = auto()
 
 
-class Input(Enum):
+class Input(IntEnum):
     """What moves it."""
 
     FILLED = auto()  # the last missing segment arrived
@@ -49,7 +49,7 @@ TRANSITIONS: Final[dict[tuple[State, Input], State]] = {
 }
 
 
-class Answer(Enum):
+class Answer(IntEnum):
     """What the flow has to tell the sender."""
 
     NOTHING = auto()

@@ -44,6 +44,7 @@ class CompiledRing:
         self.library, self.table = library, table
         self.full_calls = 0  # looks in a row that found no message joined, and many of them
         self.calls = 0  # system calls of the last look
+        self._clocks = 0, 0  # wall and core's, ns, after it
         self._count = JOINED_MESSAGES if gro else SINGLE_MESSAGES
         self._spacing = 1 << 16 if gro else -(-LONGEST // 64) * 64
         most = self._count * (JOINED if gro else 1)  # datagrams of one system call
@@ -100,6 +101,7 @@ class CompiledRing:
 
     def look(self) -> tuple[list["CompiledBatch"], bool]:
         """What C has left in the ring."""
+        self._clocks = _CLOCKS.unpack_from(self._bytes, self._clocks_at)
         error, groups, _, strays, self.calls, filled, datagrams, _, drained, lost, *rejects = (
             _RESULT.unpack_from(self._bytes, self._result_at)
         )
@@ -115,8 +117,9 @@ class CompiledRing:
         """On the core's clock: what passed since was time in this host, not in the network. The
         wall clock was read first: a preemption between the two makes a datagram look late, never
         early, and early ones are what the base delay of a path is taken from."""
-        wall, now = _CLOCKS.unpack_from(self._bytes, self._clocks_at)
-        return float(now * 1e-9 - min(max(wall - stamp, 0) * 1e-9, _MAX_WAIT))
+        wall, now = self._clocks
+        waited = (wall - stamp) * 1e-9 if wall > stamp else 0.0
+        return float(now * 1e-9 - (waited if waited < _MAX_WAIT else _MAX_WAIT))
 
 
 class CompiledBatch:

@@ -54,9 +54,11 @@ class CompiledSender:
         """Datagrams that are gone."""
         return int(_ONE.unpack_from(self._batch, _DONE)[0])
 
-    def skip(self) -> None:
-        """Take the next message for lost."""
-        _ONE.pack_into(self._batch, _DONE, self._library.dlcpd_message_end(self.at, self.gone))
+    def skip(self) -> int:
+        """Take the next message for lost; returns how many datagrams are gone with it."""
+        gone: int = self._library.dlcpd_message_end(self.at, self.gone)
+        _ONE.pack_into(self._batch, _DONE, gone)
+        return gone
 
     def end(self) -> None:
         """Let go of the batch."""

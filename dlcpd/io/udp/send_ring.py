@@ -93,9 +93,10 @@ class SendRing:
         known = self._first_rows
         return int(known[self._done]) if self._done < len(known) else self._rows
 
-    def skip(self) -> None:
-        """Take the next message for lost."""
+    def skip(self) -> int:
+        """Take the next message for lost; returns how many datagrams are gone with it."""
         self._done += 1
+        return self.gone
 
     def _fill(self, batch: Transmit, name: Bytes, *, gso: bool) -> int:
         """Point the prepared messages at the batch; returns how many there are."""

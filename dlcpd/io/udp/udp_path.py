@@ -54,6 +54,7 @@ class UdpPath:
         host, port = config.paths[index]
         self.family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.socket = _bound(self.family, host, port)
+        self._fd = self.socket.fileno()
         self.address = (host, self.socket.getsockname()[1])
         self.receive_buffer = _size_buffers(self.socket, config.receive_buffer)
         mmsg.never_fragment(self.socket)
@@ -76,7 +77,7 @@ class UdpPath:
         self.drained = True  # whether the last receive left nothing behind
 
     def fileno(self) -> int:
-        return self.socket.fileno()
+        return self._fd
 
     def connect(self, peer: int, host: str, port: int) -> None:
         """Datagrams for flow `peer` go to this address."""
@@ -212,14 +213,14 @@ class UdpPath:
         another way may do: EMSGSIZE, EIO, EINVAL, or 0."""
         sender, (name, _) = self._sender, self._peers[batch.peer]
         may_go_otherwise = _WITH_GSO if gso else _WITHOUT
-        count, refused, why = len(batch.segments), 0, 0
-        sender.begin(batch, name, self.fileno(), gso=gso)
-        while sender.gone < count:
-            before = sender.gone
+        count, done, refused, why = len(batch.segments), 0, 0, 0
+        sender.begin(batch, name, self._fd, gso=gso)
+        while done < count:
             try:
-                sender.push()
+                done = sender.push()
             except OSError as exc:
-                refused = refused + 1 if sender.gone == before else 1
+                before, done = done, sender.gone
+                refused = refused + 1 if done == before else 1
                 if exc.errno == errno.EAGAIN:
                     break
                 if exc.errno in ICMP_ERRORS and refused < _patience(exc.errno):
@@ -228,13 +229,13 @@ class UdpPath:
                     why = exc.errno
                     break
                 self._count_error(exc.errno)
-                sender.skip()  # this message is lost, as on any other network: ENOBUFS, too, says
-                # that a queue of this host dropped it, and not that it should be tried again
+                done = sender.skip()  # this message is lost, as on any other network: ENOBUFS, too,
+                # says that a queue of this host dropped it, and not that it should be tried again
             finally:
                 self.effort["send_calls"] += sender.calls
         sender.end()
-        self.effort["data_out"] += sender.gone
-        return sender.gone, why
+        self.effort["data_out"] += done
+        return done, why
 
     def send_control(self, control: Control) -> None:
         """One control datagram; a full send buffer loses it, its timer repeats it."""
@@ -284,7 +285,7 @@ class UdpPath:
 
     def _receive(self) -> tuple[Sequence[Batch], bool]:
         try:
-            received = self._ring.receive(self.fileno())
+            received = self._ring.receive(self._fd)
         except OSError as exc:
             if exc.errno not in ICMP_ERRORS:
                 raise
