@@ -26,16 +26,20 @@ def build(folder: Path) -> Path:
 
 def environment(made: Path) -> dict[str, str]:
     """For processes that shall use it. Python itself leaks by design: leaks are not looked for."""
-    runtime = subprocess.run(
-        ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    needed = ("libasan.so", "libstdc++.so")  # the second for torch, whose exceptions asan follows
     return {
         **os.environ,
         SETTING: str(made),
-        "LD_PRELOAD": str(Path(runtime).resolve()),
+        "LD_PRELOAD": ":".join(_library(name) for name in needed),
         "ASAN_OPTIONS": "detect_leaks=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
+
+
+def _library(name: str) -> str:
+    command = ["gcc", f"-print-file-name={name}"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return str(Path(found).resolve())
 
 
 if __name__ == "__main__":
