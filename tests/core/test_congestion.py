@@ -1,137 +1,218 @@
-"""The window: grows while it limits, gives way to a standing queue, ignores tolerable loss."""
+"""Pace and window: they follow what the path delivers, give way to a standing queue and to
+marks, and ignore tolerable loss."""
+
+from typing import Any
 
 import pytest
 
 from dlcpd.core.paths.congestion import (
     BASE_SPAN,
-    BURST_TIME,
+    GAIN,
     HEAVY_LOSS,
     INITIAL_WINDOW,
     LEAST_BURST,
     MARK_GAIN,
     MAX_WINDOW,
-    MIN_BURST,
-    MIN_QUEUE,
     MIN_SHARE,
     MIN_WINDOW,
-    MOST_QUEUE,
-    PACE_GAIN,
-    SLOW_BURST,
+    MOST_DELAY,
+    MOST_EXCESS,
+    ROOM,
     TARGET_DELAY,
+    TARGET_QUEUE,
     UNPACED,
-    CongestionWindow,
+    CongestionControl,
     Feedback,
 )
 
 BASE = 100e-6  # seconds, an idle fabric
+RATE = 80_000.0  # packets per second, of 1,408 B: a link of 1 Gb/s
+ROUND = 2e-3  # seconds, or as long as eight packets take
 
 
 class Path:
-    """Round trips of a flow that always (or hardly) fills its window."""
+    """Rounds of a flow that always has something to send, unless it says `dry`."""
 
-    def __init__(self, window: CongestionWindow | None = None) -> None:
-        self.window = window or CongestionWindow()
-        self.now, self.sent = 1.0, 0
+    def __init__(self, window: CongestionControl | None = None, rate: float = RATE) -> None:
+        self.window = window or CongestionControl()
+        self.now, self.sent, self.rate = 1.0, 0, rate
+        self.length = max(ROUND, 8 / rate)
 
     def round(
-        self, *, queue: float = 0.0, loss: float = 0.0, fill: float = 1.0, marked: float = 0.0
-    ) -> float:
-        size = max(int(self.window.window * fill), 1)
+        self, *, queue: float = 0.0, loss: float = 0.0, marked: float = 0.0, dry: bool = False
+    ) -> CongestionControl:
+        size = round(self.rate * self.length)
         self.sent += size
         lost = int(size * loss)
-        self.now += BASE + queue
-        news = Feedback(
-            BASE + queue,
-            BASE + queue,
-            self.sent,
-            self.sent,
-            size - lost,
-            lost,
-            int(marked * (size - lost)),
-        )
-        self.window.on_credit(self.now, news)
-        return self.window.window
+        self.now += self.length
+        if dry:
+            self.window.ran_dry()
+        self.window.on_credit(self.now, self.news(queue, size - lost, lost, marked))
+        return self.window
+
+    def news(self, queue: float, arrived: int, lost: int, marked: float = 0.0) -> Feedback:
+        delay = BASE + queue
+        return Feedback(
+            delay, max(delay, 2 * MIN_SHARE / self.rate), delay, self.now, self.sent, self.sent,
+            arrived, lost, int(marked * arrived),
+        )  # fmt: skip
 
 
-def settled() -> Path:
-    """A path whose base delay is known and whose slow start has ended."""
-    path = Path()
-    path.round()
+def settled(rate: float = RATE) -> Path:
+    """A path whose base delay and rate are known."""
+    path = Path(rate=rate)
+    for _ in range(3):
+        path.round()
     path.window.slow_start = False
-    path.window.window = 256.0
+    path.round()
     return path
+
+
+# --- slow start -----------------------------------------------------------------------------------
 
 
 def test_slow_start_doubles_while_the_window_limits() -> None:
     path = Path()
     path.round()
-    assert path.round() > INITIAL_WINDOW
     before = path.window.window
-    assert path.round() == 2 * before
+    assert path.round().window == 2 * before
+    assert path.window.pace == pytest.approx(2 * path.window.window / path.window.round_trip)
 
 
-def test_growth_is_additive_after_slow_start() -> None:
-    path = settled()
-    assert path.round() == pytest.approx(256 + 16)
+def test_a_flow_with_nothing_to_send_does_not_grow_its_window() -> None:
+    path = Path()
+    for _ in range(5):
+        path.round(dry=True)
+    assert path.window.window == INITIAL_WINDOW
+    assert path.window.slow_start
 
 
-def test_slow_start_ends_at_the_first_queue() -> None:
+def test_the_window_has_a_ceiling() -> None:
+    path = Path()
+    for _ in range(30):
+        path.round()
+    assert path.window.window == MAX_WINDOW
+
+
+@pytest.mark.parametrize(
+    "sign", [{"queue": TARGET_DELAY * 0.6}, {"marked": 0.1}, {"loss": 2 * HEAVY_LOSS}]
+)
+def test_slow_start_ends_at_the_first_sign_of_congestion(sign: dict[str, Any]) -> None:
     path = Path()
     path.round()
-    path.round(queue=TARGET_DELAY * 0.6)
-    assert not path.window.slow_start
+    path.round()
+    assert not path.round(**sign).slow_start
+    assert path.window.rate == pytest.approx(RATE, rel=2.1 * HEAVY_LOSS)
 
 
-def test_an_application_that_does_not_fill_the_window_does_not_grow_it() -> None:
+def test_where_nothing_was_measured_the_window_stands_for_the_rate() -> None:
+    path = Path()
+    path.round(dry=True)
+    window = path.round(queue=TARGET_DELAY, dry=True)
+    assert not window.slow_start
+    assert window.rate == pytest.approx(INITIAL_WINDOW / (BASE + TARGET_DELAY))
+
+
+# --- pace by rate and queue -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("targets", "gain"),
+    [(0, 1 + GAIN), (0.5, 1 + GAIN / 2), (1, 1), (2, 1 - GAIN), (9, 1 - MOST_EXCESS * GAIN)],
+)
+def test_the_pace_is_the_rate_times_a_gain_by_the_queue(targets: float, gain: float) -> None:
+    window = settled().round(queue=targets * TARGET_DELAY)
+    assert window.rate == pytest.approx(RATE)
+    assert window.pace == pytest.approx(gain * RATE)
+
+
+def test_a_closed_loop_settles_at_the_target() -> None:
+    """The queue of a link is what went in and not out: the pace finds the link's rate."""
+    path, queue = settled(), 0.0
+    for _ in range(200):
+        path.rate = RATE if queue else min(RATE, path.window.pace)
+        path.round(queue=queue)
+        queue = max(queue + (path.window.pace - RATE) * ROUND / RATE / 8, 0.0)
+    assert path.window.pace == pytest.approx(RATE, rel=0.02)
+    assert queue == pytest.approx(TARGET_DELAY, rel=0.1)
+
+
+def test_the_window_holds_what_the_path_delivers_in_an_answer_and_some_queue() -> None:
+    window = settled().round(queue=4 * TARGET_DELAY)
+    assert window.window == pytest.approx(RATE * (BASE + ROOM * TARGET_DELAY))
+
+
+def test_a_round_without_enough_to_send_says_nothing_of_the_rate() -> None:
     path = settled()
-    for _ in range(20):
-        path.round(fill=0.1)
-    assert path.window.window == 256
+    path.rate = RATE / 100
+    for _ in range(30):
+        path.round(dry=True)
+    assert path.window.rate == pytest.approx(RATE)
 
 
-def test_a_standing_queue_shrinks_the_window() -> None:
-    path = settled()
-    shrunk = path.round(queue=4 * TARGET_DELAY)
-    assert shrunk == pytest.approx(256 * (1 - 0.75 / 2))
-    assert path.window.queue_delay == pytest.approx(4 * TARGET_DELAY)
+def test_on_a_slow_link_the_target_is_in_packets_and_has_a_limit() -> None:
+    """40 Mb/s: a packet takes 0.3 ms, and some of them in a queue are no congestion; but where
+    many flows share the queue, theirs together may be."""
+    assert settled(rate=4000).window.target == pytest.approx(TARGET_QUEUE / 4000)
+    assert settled(rate=2000).window.target == MOST_DELAY
+    assert settled().window.target == TARGET_DELAY
 
 
 def test_one_slow_packet_in_a_round_is_no_standing_queue() -> None:
     path = settled()
-    path.round(fill=2)  # leaves a round under way, which ends with the packets sent now
-    before, path.sent = path.window.window, path.sent + 512
-    path.window.on_credit(path.now, Feedback(BASE, BASE, path.sent - 511, path.sent, 128))
+    path.sent += 512
     for delay, acked in ((BASE + 0.01, path.sent - 100), (BASE, path.sent)):
-        path.window.on_credit(path.now, Feedback(delay, delay, acked, path.sent, 128))
-    assert path.window.window >= before
+        news = Feedback(delay, delay, delay, path.now, acked, path.sent, 128)
+        path.window.on_credit(path.now, news)
     assert path.window.queue_delay == pytest.approx(0.0)
 
 
+def test_pace_and_window_have_a_floor() -> None:
+    path = settled(rate=100)
+    path.window.delivery.forget()
+    path.round(dry=True)
+    assert path.window.rate == MIN_SHARE / path.window.round_trip
+    assert path.window.window == MIN_WINDOW
+
+
+# --- loss and marks -------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("loss", [0.01, 0.05])
-def test_tolerable_loss_does_not_shrink_the_window(loss: float) -> None:
+def test_tolerable_loss_does_not_slow_down(loss: float) -> None:
     path = settled()
     for _ in range(20):
         path.round(loss=loss)
-    assert path.window.window == pytest.approx(256 + 20 * 16)
+    assert path.window.pace == pytest.approx((1 + GAIN) * RATE * (1 - loss), rel=0.01)
 
 
 def test_heavy_loss_does() -> None:
-    path = settled()
-    assert path.round(loss=2 * HEAVY_LOSS) < 256
+    loss = 2 * HEAVY_LOSS
+    assert settled().round(loss=loss).gain == pytest.approx((1 + GAIN) * (1 - loss / 2), rel=0.01)
 
 
-def test_the_window_has_a_floor_and_a_ceiling() -> None:
+def test_marks_slow_down_by_half_their_smoothed_fraction() -> None:
     path = settled()
-    for _ in range(20):
-        path.round(queue=0.1)
-    assert path.window.window == pytest.approx(MIN_QUEUE, abs=0.1)
+    assert path.round(marked=1.0).gain == pytest.approx((1 + GAIN) * (1 - MARK_GAIN / 2), rel=0.01)
     for _ in range(100):
         path.round(marked=1.0)
-    assert path.window.window == MIN_WINDOW
-    path.window.slow_start = True
-    for _ in range(30):
-        path.round()
-    assert path.window.window == MAX_WINDOW
+    assert path.window.gain == pytest.approx((1 + GAIN) / 2, rel=0.02)
+
+
+def test_few_marks_slow_down_little_and_none_not_at_all() -> None:
+    path = settled()
+    assert 0.99 * (1 + GAIN) < path.round(marked=0.05).gain < 1 + GAIN
+    assert path.round().gain == 1 + GAIN
+
+
+def test_the_first_marks_end_slow_start_with_all_their_weight() -> None:
+    path = Path()
+    path.round()
+    path.round()
+    assert path.round(marked=1.0).gain == pytest.approx((1 + GAIN) / 2, rel=0.05)
+
+
+# --- what is old ----------------------------------------------------------------------------------
 
 
 def test_the_base_delay_is_measured_anew_when_the_route_got_longer() -> None:
@@ -140,6 +221,7 @@ def test_the_base_delay_is_measured_anew_when_the_route_got_longer() -> None:
         path.now += BASE_SPAN + 1
         path.round(queue=4 * TARGET_DELAY)
     assert path.window.base_delay == pytest.approx(BASE + 4 * TARGET_DELAY)
+    assert path.window.window == pytest.approx(RATE * (BASE + (4 + ROOM) * TARGET_DELAY))
 
 
 def test_a_queue_that_stood_for_one_span_is_not_the_base_delay() -> None:
@@ -149,109 +231,85 @@ def test_a_queue_that_stood_for_one_span_is_not_the_base_delay() -> None:
     assert path.window.base_delay == pytest.approx(BASE)
 
 
-def test_on_a_slow_link_a_burst_may_stand_longer_than_any_target() -> None:
-    """40 Mb/s: a packet takes 0.3 ms, and sixteen of them in a queue are no congestion; but
-    where many flows share the queue, theirs together may be."""
+def test_a_rate_is_kept_between_operations_but_not_for_ever() -> None:
     path = settled()
-    path.window.window = 16.0
-    assert path.round(queue=4.7e-3) == 32.0
-    path.window.window = 32.0
-    assert path.round(queue=2 * MOST_QUEUE) < 32
-    path = settled()
-    path.window.window = 64.0  # of 24 ms that 64 packets take 16 are at most 6
-    assert path.round(queue=24e-3) < 64
+    path.window.allowance(path.now)
+    path.window.allowance(path.now + BASE_SPAN - 1)
+    assert not path.window.slow_start
+    path.window.allowance(path.now + 2 * BASE_SPAN)
+    assert path.window.slow_start
+    assert path.window.window == INITIAL_WINDOW
 
 
 def test_credits_without_a_measurement_only_count() -> None:
     path = settled()
+    before = path.window.pace, path.window.window
     path.sent += 256
-    path.window.on_credit(path.now, Feedback(None, BASE, path.sent, path.sent, 256))
-    assert path.window.window == 256
+    news = Feedback(None, BASE, BASE, path.now, path.sent, path.sent, 256)
+    path.window.on_credit(path.now, news)
+    assert (path.window.pace, path.window.window) == before
 
 
-# --- marks ------------------------------------------------------------------------------------
+# --- bursts ---------------------------------------------------------------------------------------
 
 
-def test_marks_shrink_the_window_by_half_their_smoothed_fraction() -> None:
-    path = settled()
-    shrunk = path.round(marked=1.0)
-    assert shrunk == pytest.approx(256 * (1 - MARK_GAIN / 2), rel=0.01)
-    for _ in range(100):
-        path.window.window = 256.0
-        path.round(marked=1.0)
-    path.window.window = 256.0
-    assert path.round(marked=1.0) == pytest.approx(128, rel=0.02)
-
-
-def test_few_marks_shrink_it_little_and_none_let_it_grow() -> None:
-    path = settled()
-    before = path.window.window
-    assert before * 0.99 < path.round(marked=0.05) < before
-    assert path.round() > before * 0.99
-
-
-def test_the_first_marks_end_slow_start_with_all_their_weight() -> None:
-    path = Path()
-    path.round()
-    before = path.round()
-    assert path.round(marked=1.0) == pytest.approx(before / 2, rel=0.02)
-    assert not path.window.slow_start
-
-
-# --- pace -------------------------------------------------------------------------------------
-
-
-def paced(window: float = 100, delay: float = 1e-3) -> CongestionWindow:
-    made = CongestionWindow()
-    made.window, made.round_trip, made.slow_start = window, delay, False
+def paced(rate: float = RATE) -> CongestionControl:
+    made = settled(rate).window
+    made.allowance(5.0)
     return made
 
 
-def test_a_window_leaves_in_bursts_over_its_round_trip() -> None:
-    made, now, sent, bursts = paced(), 5.0, 0, 0
+@pytest.mark.parametrize("rate", [4000.0, 16_000.0, RATE])
+def test_the_pace_leaves_in_bursts_of_half_the_target(rate: float) -> None:
+    made, now, sent, bursts = paced(rate), 5.0, 0, 0
     made.spend(made.allowance(now))  # whatever was saved up before
-    while now < 5.1:
-        now = max(made.ready_at(), now) + 1e-7
+    while now < 5.5:
+        now = made.ready_at()
         ready = made.allowance(now)
-        assert ready >= MIN_BURST
+        assert ready >= max(int(made.pace * made.target / 2), LEAST_BURST)
         made.spend(ready)
         sent, bursts = sent + ready, bursts + 1
-    assert sent == pytest.approx(PACE_GAIN * 100 / 1e-3 * 0.1, rel=0.02)
-    assert sent / bursts < 40
+    assert sent == pytest.approx((1 + GAIN) * rate / 2, rel=0.02)
+    assert sent / bursts <= max(made.pace * made.target / 2, LEAST_BURST) + 1
 
 
-def test_idling_saves_up_one_burst_and_no_more() -> None:
+def test_idling_saves_up_the_target_and_no_more() -> None:
     made = paced()
-    made.allowance(5.0)
-    assert made.allowance(500.0) == int(made.pace * BURST_TIME)
+    assert made.allowance(8.0) == pytest.approx(made.pace * made.target, abs=1)
 
 
 def test_nothing_leaves_before_a_burst_is_worth_a_call() -> None:
     made = paced()
     made.spend(made.allowance(5.0))
     at = made.ready_at()
-    assert made.allowance(at - 1e-6) == 0
-    assert made.allowance(at + 1e-6) >= MIN_BURST
-
-
-@pytest.mark.parametrize(("window", "delay"), [(16, 10e-3), (8, 1.0)])
-def test_on_a_slow_link_bursts_are_short(window: float, delay: float) -> None:
-    made = paced(window, delay)
-    made.allowance(5.0)
-    burst = made.allowance(500.0)
-    assert LEAST_BURST <= burst <= max(made.pace * SLOW_BURST, LEAST_BURST) < MIN_BURST
+    assert made.allowance(at - 1e-4) == 0
+    assert made.allowance(at) >= LEAST_BURST  # though rounding may have set the timer early
 
 
 def test_a_pace_beyond_the_largest_batch_is_none() -> None:
-    made = paced(window=30_000, delay=1e-4)
+    made = paced(rate=2e6)
     assert [made.allowance(5.0), made.allowance(5.0)] == [UNPACED, UNPACED]
+    assert made.worthwhile == UNPACED
 
 
-def test_many_paths_share_what_one_flow_begins_with() -> None:
-    windows = [CongestionWindow(share=1 / paths).window for paths in (1, 4, 16)]
+# --- shares, and none at all ----------------------------------------------------------------------
+
+
+def test_many_paths_share_what_one_flow_begins_with_and_keeps() -> None:
+    windows = [CongestionControl(share=1 / paths).window for paths in (1, 4, 16)]
     assert windows == [INITIAL_WINDOW, INITIAL_WINDOW / 4, MIN_SHARE]
-    path = Path(CongestionWindow(share=1 / 16))
-    path.round()
-    for _ in range(20):
-        path.round(marked=1.0)
+    path = Path(CongestionControl(share=1 / 16), rate=100)
+    for _ in range(4):
+        path.round(queue=MOST_DELAY)
+    path.round(queue=2 * MOST_DELAY)
     assert path.window.window == MIN_SHARE
+
+
+def test_without_congestion_control_everything_may_leave() -> None:
+    path = Path(CongestionControl(enabled=False))
+    for _ in range(5):
+        path.round(queue=0.1, loss=0.5, marked=1.0)
+    assert path.window.window == MAX_WINDOW
+    assert path.window.allowance(path.now) == UNPACED
+    assert path.window.allowance(path.now + 2 * BASE_SPAN) == UNPACED
+    assert path.window.window == MAX_WINDOW

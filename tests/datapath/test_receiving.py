@@ -1,6 +1,7 @@
 """C and numpy agree on every datagram: what is refused, what is a group, what lands where."""
 
 import json
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -282,3 +283,27 @@ def test_loss_on_purpose_is_about_as_asked(compiled: Compiled) -> None:
         for batch in ring.digest(8)[0]:
             lost += batch.lost
     assert 0.15 < lost / (20 * 8 * 64) < 0.25
+
+
+def test_messages_that_were_not_joined_are_counted_though_a_look_ends_with_fewer(
+    compiled: Compiled,
+) -> None:
+    """C looks until the socket is empty, so its last call fills hardly ever all messages."""
+    ring, receiver = new_ring(compiled), Receiver(compiled)
+    receiver.open(7, KEYS[0], 40 * SEGMENT, SEGMENT)
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as source,
+    ):
+        sink.bind(("127.0.0.1", 0))
+        for number in range(20):
+            source.sendto(one(number), sink.getsockname())
+        batches, drained = ring.receive(sink.fileno())
+        for batch in batches:
+            receiver.take(batch)
+    assert drained
+    assert ring.full_calls == 20 // len(ring.messages)
+    fill(ring, [Message([one(20), one(21)])])
+    ring.digest(1)
+    assert ring.full_calls == 0
+    receiver.close()

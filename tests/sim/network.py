@@ -30,6 +30,7 @@ from dlcpd.schedules.builders.all_reduce import direct, one_shot
 from dlcpd.schedules.model import Buffer, Program, Send
 from tests.sim.port import Port
 
+FRAMING = 66  # bytes around a datagram on Ethernet: IP, UDP, frame, gap
 MAX_BATCH = 64  # datagrams handed over in one receive call
 KIND = 1  # offset of the kind in a datagram
 
@@ -46,7 +47,7 @@ class Link:
     duplicate: float = 0.0  # probability
     delay: float = 50e-6  # seconds, one way
     jitter: float = 0.0  # seconds, uniform; above the spacing it reorders
-    rate: float = 0.0  # datagrams per second into one host's path; 0 = no limit
+    rate: float = 0.0  # full datagrams per second into one host's path; 0 = no limit
     queue: int = 64  # datagrams that wait at that port; more are dropped
     classes: bool = False  # a queue per traffic class at that port, the most urgent first
     ranks: bool = False  # that drops by rank; needs classes
@@ -226,12 +227,17 @@ class SimNetwork:
 
     # --- time ---------------------------------------------------------------------------
 
-    def run(self, until: float = 30.0, max_steps: int = 200_000) -> None:
-        """Until nothing is due before `until` seconds from now."""
+    def run(
+        self, until: float = 30.0, max_steps: int = 200_000,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        """Until nothing is due before `until` seconds from now, or it is `enough`."""
         stop = self.now + until
         awake = set(range(self.world_size))  # ranks whose endpoints may have something to send
         for _ in range(max_steps):
             self._drain(awake)
+            if enough():
+                return
             wakes = [t for e in self.endpoints if (t := e.next_timeout()) is not None]
             wakes += [self._queue[0][0]] if self._queue else []
             if not wakes or min(wakes) > stop:
@@ -279,7 +285,8 @@ class SimNetwork:
             if (free - self.now) * self.link.rate > self.link.queue:
                 self.dropped += 1
                 return
-            leave = self._free_at[target, path] = free + 1 / self.link.rate
+            size = (len(data) + FRAMING) / (HEADER_SIZE + self.segment_size + FRAMING)
+            leave = self._free_at[target, path] = free + size / self.link.rate
         self._on_the_way(leave, target, path, data)
 
     def _on_the_way(

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from dlcpd.core.paths.congestion import CongestionWindow
+from dlcpd.core.paths.congestion import CongestionControl
 from dlcpd.core.paths.rtt import Rtt
 from dlcpd.core.paths.space import SpaceReceiver, SpaceSender
 
@@ -27,7 +27,7 @@ class PathSender:
         """The space of a class, made on its first use."""
         found = self.spaces.get(traffic_class)
         if found is None:
-            found = SpaceSender(congestion=CongestionWindow(self.share, self.congestion_control))
+            found = SpaceSender(congestion=CongestionControl(self.share, self.congestion_control))
             self.spaces[traffic_class] = found
         return found
 

@@ -10,7 +10,7 @@ neither lost nor a sign of that one's congestion.
 from dataclasses import dataclass, field
 from typing import Final
 
-from dlcpd.core.paths.congestion import CongestionWindow, Feedback
+from dlcpd.core.paths.congestion import CongestionControl, Feedback
 from dlcpd.core.paths.rtt import Rtt
 from dlcpd.core.wire.control import SpaceCredit
 
@@ -44,7 +44,7 @@ class SpaceSender:
     marked: int = 0  # packets that arrived marked CE
     _offset: int | None = None  # microseconds between the clocks, and the way: the first seen
     rtt: Rtt = field(default_factory=Rtt)
-    congestion: CongestionWindow = field(default_factory=CongestionWindow)
+    congestion: CongestionControl = field(default_factory=CongestionControl)
 
     @property
     def in_flight(self) -> int:
@@ -89,9 +89,11 @@ class SpaceSender:
         delay = None
         if credit.echo and self._sample(credit, now):
             delay = self._transit(credit)
+        round_trip = min(self.rtt.smoothed, self.rtt.latest)
         news = Feedback(
-            delay, min(self.rtt.smoothed, self.rtt.latest), largest, self.sent, gained, lost, marked
-        )
+            delay, round_trip, self.rtt.latest, credit.arrived * 1e-6, largest, self.sent,
+            gained, lost, marked,
+        )  # fmt: skip
         self.congestion.on_credit(now, news)
         return newly
 

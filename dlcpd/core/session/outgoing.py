@@ -102,6 +102,8 @@ class Outgoing:
         if limit <= 0:
             return None
         batch = self._batch(sender, index, limit, credit, now)
+        if self._head() is None:
+            self.paths.space(index, traffic_class).congestion.ran_dry()
         if not sender.remaining:
             space = self.paths.space(index, traffic_class)
             sender.tail = (index, space.sent, space.acked)

@@ -42,7 +42,7 @@ class CompiledRing:
 
     def __init__(self, library: Library, table: OpenTransfers, *, gro: bool, loss: Loss) -> None:
         self.library, self.table = library, table
-        self.full_calls = 0  # looks in a row that found no message joined, and many of them
+        self.full_calls = 0  # calls that filled every message, since one was joined
         self.calls = 0  # system calls of the last look
         self._clocks = 0, 0  # wall and core's, ns, after it
         self._count = JOINED_MESSAGES if gro else SINGLE_MESSAGES
@@ -96,6 +96,7 @@ class CompiledRing:
         """As `receive`, of messages that lie in the ring."""
         self._ring["group_count"] = self._ring["waiting_count"] = self._ring["stray_count"] = 0
         self._ring["datagrams"] = self._ring["lost"] = self._ring["rejects"] = 0
+        self._ring["filled"] = count
         self.library.dlcpd_digest(self.at, count)
         return self.look()
 
@@ -109,8 +110,8 @@ class CompiledRing:
             raise OSError(error, "recvmmsg")
         if not datagrams:
             return [], bool(drained)
-        useless = filled == self.calls * self._count == datagrams
-        self.full_calls = self.full_calls + 1 if useless else 0
+        # of one look, all calls but the last fill every message
+        self.full_calls = 0 if datagrams > filled else self.full_calls + filled // self._count
         return [CompiledBatch(self, groups, strays, rejects, lost)], bool(drained)
 
     def arrived_at(self, stamp: int) -> float:

@@ -41,7 +41,7 @@ class ReceiveRing:
     def __init__(self, path: int, width: int, *, gro: bool, loss: Loss) -> None:
         self.path, self.gro, self._loss = path, gro, loss
         self.calls = 1  # system calls of the last `receive`
-        self.full_calls = 0  # calls in a row that filled every message with one datagram
+        self.full_calls = 0  # calls that filled every message, since one was joined
         self._rasters: dict[int, Raster] = {}
         self._none = np.zeros(0, np.intp)
         self._use(width)
@@ -61,8 +61,10 @@ class ReceiveRing:
         if batch.strays:
             batch.stray_arrival = arrivals[-1]
         datagrams = sum(len(each.index) for each in (batch, *others)) + len(batch.strays)
-        useless = count == raster.messages == datagrams
-        self.full_calls = self.full_calls + 1 if useless else 0
+        if datagrams > count:
+            self.full_calls = 0
+        elif count == raster.messages:
+            self.full_calls += 1
         self._follow(batch, others)
         batches = [batch, *others]
         if self._loss:

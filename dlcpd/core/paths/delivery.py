@@ -1,0 +1,60 @@
+"""How fast a path delivers, as the receiver's clock saw it.
+
+A sender that measures on its own clock sees how its acknowledgements came; the stamps of the
+other kernel say how the data came (as in BBR's delivery rate, draft-cheng-iccrg-delivery-rate).
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from heapq import nlargest
+from typing import Final
+
+ROUNDS: Final = 10  # remembered: as BBR does, so that pauses of a host do not look like its link
+STANDING_ROUNDS: Final = 4  # while a queue stands; two thirds of the drops where eight hosts meet
+LEAST_SAMPLE: Final = 4  # packets; the spacing of fewer says little
+_WRAP: Final = 4294.967296  # seconds after which a peer's 32 bits of microseconds begin anew
+
+
+@dataclass(slots=True)
+class DeliveryRate:
+    """Feed it every CREDIT; call `end_round` once per round trip."""
+
+    _rates: deque[float] = field(default_factory=lambda: deque(maxlen=ROUNDS))
+    _seen: int = 0  # packets that have arrived since the last round's end
+    _since: float | None = None  # when it ended: seconds of the peer's clock
+
+    @property
+    def known(self) -> bool:
+        """Whether there is any sample."""
+        return bool(self._rates)
+
+    @property
+    def rate(self) -> float:
+        """Packets per second: the second best of the last rounds, since the very best may be a
+        stamp that was late; 0 = no sample yet."""
+        return nlargest(2, self._rates)[-1] if self._rates else 0.0
+
+    def on_arrivals(self, packets: int) -> None:
+        """So many more have arrived."""
+        self._seen += packets
+
+    def end_round(self, at: float | None, *, sample: bool, standing: bool) -> None:
+        """The newest packet came at `at`, seconds of the peer's clock, None if it is not known;
+        `sample`: the sender always had something to send; `standing`: there was a queue all the
+        time, so the link was busy, and old rounds may tell of a larger part of it."""
+        if at is not None and self._since is not None and sample and self._seen >= LEAST_SAMPLE:
+            took = (at - self._since) % _WRAP
+            if took > 0:
+                self._rates.append(self._seen / took)
+            while standing and len(self._rates) > STANDING_ROUNDS:
+                self._rates.popleft()
+        self._since, self._seen = at, 0
+
+    def assume(self, rate: float) -> None:
+        """Nothing has been measured; take `rate`, packets per second, until something is."""
+        self._rates.append(rate)
+
+    def forget(self) -> None:
+        """What was measured is old."""
+        self._rates.clear()
+        self._since = None
