@@ -87,8 +87,15 @@ def test_a_flow_with_nothing_to_send_does_not_grow_its_window() -> None:
     assert path.window.slow_start
 
 
-def test_the_window_has_a_ceiling() -> None:
+def test_a_window_that_is_not_used_does_not_grow() -> None:
     path = Path()
+    for _ in range(30):
+        path.round()
+    assert path.window.window <= 4 * RATE * ROUND
+
+
+def test_the_window_has_a_ceiling() -> None:
+    path = Path(rate=1e9)
     for _ in range(30):
         path.round()
     assert path.window.window == MAX_WINDOW

@@ -73,10 +73,11 @@ def test_a_full_path_is_passed_over() -> None:
 def test_each_path_is_judged_by_a_burst_of_its_own() -> None:
     """A slow path saves up few packets: a fast one's burst would keep it from ever sending."""
     paths = Paths.new(2)
-    for path, (window, round_trip) in enumerate([(256, 1e-3), (8, 10e-3)]):
+    for path, (window, rate) in enumerate([(256, 200e3), (8, 600.0)]):
         congestion = paths.space(path, BULK).congestion
-        congestion.window, congestion.round_trip = window, round_trip
+        congestion.window, congestion.rate = window, rate
         congestion.slow_start = False
+        congestion.allowance(0.5)
     paths.on_sent(0, 100)
     index, room, enough = paths.pick(BULK, 100, 1 << 16, now=1.0)
     assert (index, enough) == (1, 4)
@@ -134,3 +135,13 @@ def test_a_class_without_samples_goes_by_what_the_path_knows() -> None:
         paths.space(0, BULK).rtt.update(0.05)
     assert paths.timeout(0) >= 0.05
     assert paths.timeout(BULK) >= 0.05
+
+
+def test_a_hole_waits_for_the_slowest_of_unequal_paths() -> None:
+    """All of the difference of two round trips may lie on the way there."""
+    paths = Paths.new(2)
+    for path, round_trip in enumerate((100e-6, 2.1e-3)):
+        paths.space(path, BULK).rtt.update(round_trip)
+    assert 2e-3 < paths.reordering(BULK) <= 5e-3
+    paths.space(1, BULK).rtt.update(1.0)
+    assert paths.reordering(BULK) == 5e-3

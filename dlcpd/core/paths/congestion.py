@@ -22,7 +22,7 @@ MIN_SHARE: Final = 8  # packets of either, however many routes share them: 40 Mb
 MAX_WINDOW: Final = 32768  # packets, ~46 MB: above any credit a receiver gives
 TARGET_DELAY: Final = 1e-3  # seconds of queue: 125 KB at 1 Gb/s, half of a small port buffer
 TARGET_QUEUE: Final = 20  # packets, where they take longer than that: a host looks away for 1 ms
-MOST_DELAY: Final = 6e-3  # seconds that they may take: flows share a queue of 10 ms
+MOST_DELAY: Final = 10e-3  # seconds that they may take: 128 KB at 100 Mb/s
 GAIN: Final = 0.25  # of the pace, per target by which the queue is off it; BBR probes with as much
 MOST_EXCESS: Final = 2.0  # targets above the target that slow down further
 ROOM: Final = 3.0  # targets of queue that the window allows: one each way, and busy hosts
@@ -181,7 +181,7 @@ class CongestionControl:
             standing = self.queue_delay > self.target
             self.delivery.end_round(at, sample=not self._dry, standing=standing)
             if self.enabled:
-                self._end_round(this)
+                self._end_round(this, filled=news.sent - self._round_end >= self.window / 2)
             self._round, self._round_end, self._dry = Round(), news.sent, False
 
     def _note_least(self, now: float, delay: float, answered: float) -> None:
@@ -193,10 +193,9 @@ class CongestionControl:
         self._answer_of_span = min(self._answer_of_span, answered)
         self._answer = min(self._answer, self._answer_of_span)
 
-    def _end_round(self, this: Round) -> None:
-        limited = not self._dry
+    def _end_round(self, this: Round, *, filled: bool) -> None:
         if self.slow_start:
-            self._start(this, limited=limited)
+            self._start(this, limited=filled and not self._dry)
         self.marked += MARK_GAIN * (this.marked_part - self.marked)
         if not self.slow_start:
             self._follow(this)

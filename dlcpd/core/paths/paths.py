@@ -14,7 +14,7 @@ from typing import Final, Self
 from dlcpd.core.paths.health import ALARM_LOSS, PathHealth, PathState
 from dlcpd.core.paths.path import PathReceiver, PathSender
 from dlcpd.core.paths.routes import Routes
-from dlcpd.core.paths.rtt import Rtt
+from dlcpd.core.paths.rtt import MOST_REORDERING, Rtt
 from dlcpd.core.paths.space import SpaceSender
 from dlcpd.core.wire.control import SpaceCredit
 
@@ -92,7 +92,10 @@ class Paths:
         """Quiet time after which a hole is taken for a loss, seconds."""
         if len(self.tx) == 1:
             return self.tx[0].rtt(traffic_class).reordering
-        return max(rtt.reordering for rtt in self._rtts(traffic_class))
+        rtts = self._rtts(traffic_class)
+        ways = [rtt.smoothed for rtt in rtts if rtt.measured]
+        skew = max(ways) - min(ways) if ways else 0.0  # one way may be all of the difference
+        return max(*(rtt.reordering for rtt in rtts), min(1.5 * skew, MOST_REORDERING))
 
     def _rtts(self, traffic_class: int) -> list[Rtt]:
         return [path.rtt(traffic_class) for path in self.tx]

@@ -6,6 +6,8 @@ from typing import Final
 INITIAL_RTT: Final = 1e-3  # seconds, before the first sample: a generous data-centre RTT
 MIN_RTO: Final = 4e-3  # seconds; below this, scheduling of a busy host looks like loss
 MAX_RTO: Final = 0.2  # seconds; keeps a backed-off timer well inside the peer timeout
+LEAST_REORDERING: Final = 2e-4  # seconds
+MOST_REORDERING: Final = 5e-3  # seconds
 
 
 @dataclass(slots=True)
@@ -40,4 +42,4 @@ class Rtt:
     @property
     def reordering(self) -> float:
         """Quiet time after which a hole is a loss and not reordering."""
-        return min(max(self.smoothed / 2, 2e-4), 5e-3)
+        return min(max(self.smoothed / 2, LEAST_REORDERING), MOST_REORDERING)

@@ -193,8 +193,11 @@ class Flow:
     def check_paths(self, now: float) -> bool:
         """Ping paths that owe an answer, demote those that stay silent. True: some do owe one."""
         silent = self.paths.silent()
-        for path in self.paths.demote(silent):
+        dead = self.paths.demote(silent)
+        for path in dead:
             self.session.on_path(self.rank, path, PathState.DOWN)
+        if dead:
+            self.outgoing.on_path_down(now)
         for index in silent:
             self._ping(index, now)
         return bool(silent)

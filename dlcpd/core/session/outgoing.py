@@ -210,6 +210,15 @@ class Outgoing:
         sender.tail = (path, number, space.acked)
         self._set_end(sender, now + self.paths.timeout(traffic_class, sender.probes))
 
+    def on_path_down(self, now: float) -> None:
+        """A path died, and with it data or questions: ask anew about all that wait, rather than
+        when timers that have doubled expire."""
+        for sender in self._senders.values():
+            if sender.state is State.AWAITING:
+                sender.probes = 1  # not where its data went, but the best way that there is
+                self._put_end(sender, sender.tail[0], now)
+                self._set_end(sender, now + self.paths.timeout(sender.traffic_class))
+
     def _put_end(self, sender: TransferSender, path: int, now: float) -> None:
         """In the queue of the data, which it must not overtake."""
         via = path if not sender.probes else self.paths.for_control(sender.probes - 1)
