@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -51,9 +52,8 @@ def contributions(net: SimNetwork) -> list[Sent]:
 def time_of(net: SimNetwork, number: int) -> float:
     """When the operation is done on all ranks, seconds from now; the rest goes on."""
     begin = net.now
-    while not all(number in net.done(rank) for rank in range(net.world_size)):
-        assert net.now < begin + 10
-        net.run(until=1e-4)
+    net.run(until=10, enough=partial(net.ended, number))
+    assert net.ended(number)
     return net.now - begin
 
 
@@ -104,6 +104,19 @@ def test_a_front_operation_overtakes_one_that_is_under_way() -> None:
     assert 1 not in net.done(0)
     net.run()
     assert 1 in net.done(0)
+
+
+def test_a_class_that_has_sent_all_is_idle_while_others_go_on() -> None:
+    """What arrives of it then says nothing of the path's rate."""
+    net = slow()
+    net.submit_all(1, draw("float32", 2, 200_000, 2), traffic_class=BACK)
+    net.submit_all(2, draw("float32", 2, 8_000, 1), traffic_class=FRONT)
+    time_of(net, 2)
+    assert 1 not in net.done(0)
+    for endpoint in net.endpoints:
+        for flow in endpoint.flows.values():
+            idle = [flow.paths.space(0, which).congestion.idle for which in (FRONT, BACK)]
+            assert idle == [True, False]
 
 
 def test_without_classes_it_waits_its_turn() -> None:

@@ -15,8 +15,8 @@ from dlcpd.core.paths.congestion import (
     MAX_WINDOW,
     MIN_SHARE,
     MIN_WINDOW,
-    MOST_DELAY,
     MOST_EXCESS,
+    MOST_TARGET,
     ROOM,
     TARGET_DELAY,
     TARGET_QUEUE,
@@ -33,8 +33,8 @@ ROUND = 2e-3  # seconds, or as long as eight packets take
 class Path:
     """Rounds of a flow that always has something to send, unless it says `dry`."""
 
-    def __init__(self, window: CongestionControl | None = None, rate: float = RATE) -> None:
-        self.window = window or CongestionControl()
+    def __init__(self, control: CongestionControl | None = None, rate: float = RATE) -> None:
+        self.control = control or CongestionControl()
         self.now, self.sent, self.rate = 1.0, 0, rate
         self.length = max(ROUND, 8 / rate)
 
@@ -45,10 +45,11 @@ class Path:
         self.sent += size
         lost = int(size * loss)
         self.now += self.length
+        self.control.spend(size)
         if dry:
-            self.window.ran_dry()
-        self.window.on_credit(self.now, self.news(queue, size - lost, lost, marked))
-        return self.window
+            self.control.ran_dry()
+        self.control.on_credit(self.now, self.news(queue, size - lost, lost, marked))
+        return self.control
 
     def news(self, queue: float, arrived: int, lost: int, marked: float = 0.0) -> Feedback:
         delay = BASE + queue
@@ -63,7 +64,7 @@ def settled(rate: float = RATE) -> Path:
     path = Path(rate=rate)
     for _ in range(3):
         path.round()
-    path.window.slow_start = False
+    path.control.slow_start = False
     path.round()
     return path
 
@@ -74,31 +75,31 @@ def settled(rate: float = RATE) -> Path:
 def test_slow_start_doubles_while_the_window_limits() -> None:
     path = Path()
     path.round()
-    before = path.window.window
+    before = path.control.window
     assert path.round().window == 2 * before
-    assert path.window.pace == pytest.approx(2 * path.window.window / path.window.round_trip)
+    assert path.control.pace == pytest.approx(2 * path.control.window / path.control.round_trip)
 
 
 def test_a_flow_with_nothing_to_send_does_not_grow_its_window() -> None:
     path = Path()
     for _ in range(5):
         path.round(dry=True)
-    assert path.window.window == INITIAL_WINDOW
-    assert path.window.slow_start
+    assert path.control.window == INITIAL_WINDOW
+    assert path.control.slow_start
 
 
 def test_a_window_that_is_not_used_does_not_grow() -> None:
     path = Path()
     for _ in range(30):
         path.round()
-    assert path.window.window <= 4 * RATE * ROUND
+    assert path.control.window <= 4 * RATE * ROUND
 
 
 def test_the_window_has_a_ceiling() -> None:
     path = Path(rate=1e9)
     for _ in range(30):
         path.round()
-    assert path.window.window == MAX_WINDOW
+    assert path.control.window == MAX_WINDOW
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_slow_start_ends_at_the_first_sign_of_congestion(sign: dict[str, Any]) -
     path.round()
     path.round()
     assert not path.round(**sign).slow_start
-    assert path.window.rate == pytest.approx(RATE, rel=2.1 * HEAVY_LOSS)
+    assert path.control.rate == pytest.approx(RATE, rel=2.1 * HEAVY_LOSS)
 
 
 def test_where_nothing_was_measured_the_window_stands_for_the_rate() -> None:
@@ -137,10 +138,10 @@ def test_a_closed_loop_settles_at_the_target() -> None:
     """The queue of a link is what went in and not out: the pace finds the link's rate."""
     path, queue = settled(), 0.0
     for _ in range(200):
-        path.rate = RATE if queue else min(RATE, path.window.pace)
+        path.rate = RATE if queue else min(RATE, path.control.pace)
         path.round(queue=queue)
-        queue = max(queue + (path.window.pace - RATE) * ROUND / RATE / 8, 0.0)
-    assert path.window.pace == pytest.approx(RATE, rel=0.02)
+        queue = max(queue + (path.control.pace - RATE) * ROUND / RATE / 8, 0.0)
+    assert path.control.pace == pytest.approx(RATE, rel=0.02)
     assert queue == pytest.approx(TARGET_DELAY, rel=0.1)
 
 
@@ -154,15 +155,24 @@ def test_a_round_without_enough_to_send_says_nothing_of_the_rate() -> None:
     path.rate = RATE / 100
     for _ in range(30):
         path.round(dry=True)
-    assert path.window.rate == pytest.approx(RATE)
+    assert path.control.rate == pytest.approx(RATE)
+
+
+def test_a_pause_says_nothing_of_the_rate() -> None:
+    path = settled()
+    for _ in range(30):
+        path.round(dry=True)
+        path.now += 0.1
+        path.round()
+    assert path.control.rate == pytest.approx(RATE)
 
 
 def test_on_a_slow_link_the_target_is_in_packets_and_has_a_limit() -> None:
     """40 Mb/s: a packet takes 0.3 ms, and some of them in a queue are no congestion; but where
     many flows share the queue, theirs together may be."""
-    assert settled(rate=4000).window.target == pytest.approx(TARGET_QUEUE / 4000)
-    assert settled(rate=2000).window.target == MOST_DELAY
-    assert settled().window.target == TARGET_DELAY
+    assert settled(rate=4000).control.target == pytest.approx(TARGET_QUEUE / 4000)
+    assert settled(rate=2000).control.target == MOST_TARGET
+    assert settled().control.target == TARGET_DELAY
 
 
 def test_one_slow_packet_in_a_round_is_no_standing_queue() -> None:
@@ -170,16 +180,16 @@ def test_one_slow_packet_in_a_round_is_no_standing_queue() -> None:
     path.sent += 512
     for delay, acked in ((BASE + 0.01, path.sent - 100), (BASE, path.sent)):
         news = Feedback(delay, delay, delay, path.now, acked, path.sent, 128)
-        path.window.on_credit(path.now, news)
-    assert path.window.queue_delay == pytest.approx(0.0)
+        path.control.on_credit(path.now, news)
+    assert path.control.queue_delay == pytest.approx(0.0)
 
 
 def test_pace_and_window_have_a_floor() -> None:
     path = settled(rate=100)
-    path.window.delivery.forget()
+    path.control.delivery.forget()
     path.round(dry=True)
-    assert path.window.rate == MIN_SHARE / path.window.round_trip
-    assert path.window.window == MIN_WINDOW
+    assert path.control.rate == MIN_SHARE / path.control.round_trip
+    assert path.control.window == MIN_WINDOW
 
 
 # --- loss and marks -------------------------------------------------------------------------------
@@ -190,7 +200,7 @@ def test_tolerable_loss_does_not_slow_down(loss: float) -> None:
     path = settled()
     for _ in range(20):
         path.round(loss=loss)
-    assert path.window.pace == pytest.approx((1 + GAIN) * RATE * (1 - loss), rel=0.01)
+    assert path.control.pace == pytest.approx((1 + GAIN) * RATE * (1 - loss), rel=0.01)
 
 
 def test_heavy_loss_does() -> None:
@@ -203,7 +213,7 @@ def test_marks_slow_down_by_half_their_smoothed_fraction() -> None:
     assert path.round(marked=1.0).gain == pytest.approx((1 + GAIN) * (1 - MARK_GAIN / 2), rel=0.01)
     for _ in range(100):
         path.round(marked=1.0)
-    assert path.window.gain == pytest.approx((1 + GAIN) / 2, rel=0.02)
+    assert path.control.gain == pytest.approx((1 + GAIN) / 2, rel=0.02)
 
 
 def test_few_marks_slow_down_little_and_none_not_at_all() -> None:
@@ -227,41 +237,41 @@ def test_the_base_delay_is_measured_anew_when_the_route_got_longer() -> None:
     for _ in range(2):
         path.now += BASE_SPAN + 1
         path.round(queue=4 * TARGET_DELAY)
-    assert path.window.base_delay == pytest.approx(BASE + 4 * TARGET_DELAY)
-    assert path.window.window == pytest.approx(RATE * (BASE + (4 + ROOM) * TARGET_DELAY))
+    assert path.control.base_delay == pytest.approx(BASE + 4 * TARGET_DELAY)
+    assert path.control.window == pytest.approx(RATE * (BASE + (4 + ROOM) * TARGET_DELAY))
 
 
 def test_a_queue_that_stood_for_one_span_is_not_the_base_delay() -> None:
     path = settled()
     path.now += BASE_SPAN + 1
     path.round(queue=4 * TARGET_DELAY)
-    assert path.window.base_delay == pytest.approx(BASE)
+    assert path.control.base_delay == pytest.approx(BASE)
 
 
 def test_a_rate_is_kept_between_operations_but_not_for_ever() -> None:
     path = settled()
-    path.window.allowance(path.now)
-    path.window.allowance(path.now + BASE_SPAN - 1)
-    assert not path.window.slow_start
-    path.window.allowance(path.now + 2 * BASE_SPAN)
-    assert path.window.slow_start
-    assert path.window.window == INITIAL_WINDOW
+    path.control.allowance(path.now)
+    path.control.allowance(path.now + BASE_SPAN - 1)
+    assert not path.control.slow_start
+    path.control.allowance(path.now + 2 * BASE_SPAN)
+    assert path.control.slow_start
+    assert path.control.window == INITIAL_WINDOW
 
 
 def test_credits_without_a_measurement_only_count() -> None:
     path = settled()
-    before = path.window.pace, path.window.window
+    before = path.control.pace, path.control.window
     path.sent += 256
     news = Feedback(None, BASE, BASE, path.now, path.sent, path.sent, 256)
-    path.window.on_credit(path.now, news)
-    assert (path.window.pace, path.window.window) == before
+    path.control.on_credit(path.now, news)
+    assert (path.control.pace, path.control.window) == before
 
 
 # --- bursts ---------------------------------------------------------------------------------------
 
 
 def paced(rate: float = RATE) -> CongestionControl:
-    made = settled(rate).window
+    made = settled(rate).control
     made.allowance(5.0)
     return made
 
@@ -307,16 +317,16 @@ def test_many_paths_share_what_one_flow_begins_with_and_keeps() -> None:
     assert windows == [INITIAL_WINDOW, INITIAL_WINDOW / 4, MIN_SHARE]
     path = Path(CongestionControl(share=1 / 16), rate=100)
     for _ in range(4):
-        path.round(queue=MOST_DELAY)
-    path.round(queue=2 * MOST_DELAY)
-    assert path.window.window == MIN_SHARE
+        path.round(queue=MOST_TARGET)
+    path.round(queue=2 * MOST_TARGET)
+    assert path.control.window == MIN_SHARE
 
 
 def test_without_congestion_control_everything_may_leave() -> None:
     path = Path(CongestionControl(enabled=False))
     for _ in range(5):
         path.round(queue=0.1, loss=0.5, marked=1.0)
-    assert path.window.window == MAX_WINDOW
-    assert path.window.allowance(path.now) == UNPACED
-    assert path.window.allowance(path.now + 2 * BASE_SPAN) == UNPACED
-    assert path.window.window == MAX_WINDOW
+    assert path.control.window == MAX_WINDOW
+    assert path.control.allowance(path.now) == UNPACED
+    assert path.control.allowance(path.now + 2 * BASE_SPAN) == UNPACED
+    assert path.control.window == MAX_WINDOW

@@ -210,6 +210,10 @@ class SimNetwork:
     def done(self, rank: int) -> dict[int, OperationDone]:
         return {e.ticket: e for e in self.events[rank] if isinstance(e, OperationDone)}
 
+    def ended(self, ticket: int) -> bool:
+        """Whether the operation is done on all ranks."""
+        return all(ticket in self.done(rank) for rank in range(self.world_size))
+
     def released(self, rank: int) -> set[int]:
         """Operations whose memory no peer needs any more."""
         return {

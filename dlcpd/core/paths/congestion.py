@@ -22,7 +22,7 @@ MIN_SHARE: Final = 8  # packets of either, however many routes share them: 40 Mb
 MAX_WINDOW: Final = 32768  # packets, ~46 MB: above any credit a receiver gives
 TARGET_DELAY: Final = 1e-3  # seconds of queue: 125 KB at 1 Gb/s, half of a small port buffer
 TARGET_QUEUE: Final = 20  # packets, where they take longer than that: a host looks away for 1 ms
-MOST_DELAY: Final = 10e-3  # seconds that they may take: 128 KB at 100 Mb/s
+MOST_TARGET: Final = 10e-3  # seconds that they may take: 128 KB at 100 Mb/s
 GAIN: Final = 0.25  # of the pace, per target by which the queue is off it; BBR probes with as much
 MOST_EXCESS: Final = 2.0  # targets above the target that slow down further
 ROOM: Final = 3.0  # targets of queue that the window allows: one each way, and busy hosts
@@ -34,8 +34,8 @@ MARK_GAIN: Final = 1 / 16  # weight of a new round in the marked fraction (RFC 8
 START_GAIN: Final = 2.0  # pace above window / round trip while the window doubles
 LEAST_BURST: Final = 8  # packets; 2 took 12 % longer where twelve flows shared four slow links
 UNPACED: Final = 1440  # packets; a pace that lets a largest batch out at once is none
-LEAST_DELAY: Final = 50e-6  # seconds; below it, round trips measure clocks
-LONGEST_DELAY: Final = 0.2  # seconds; a pace below 80 packets per second would be none
+LEAST_ROUND_TRIP: Final = 50e-6  # seconds; below it, they measure clocks
+LONGEST_ROUND_TRIP: Final = 0.2  # seconds; a pace below 80 packets per second would be none
 ROUNDING: Final = 1e-6  # packets; a timer set for a whole burst finds one
 
 
@@ -77,6 +77,23 @@ class Round:
 
 
 @dataclass(slots=True)
+class Least:
+    """The least of what was seen in this span of time and in the one before."""
+
+    value: float = float("inf")
+    _of_span: float = float("inf")
+
+    def see(self, value: float) -> None:
+        """One more."""
+        self._of_span = min(self._of_span, value)
+        self.value = min(self.value, value)
+
+    def next_span(self) -> None:
+        """What was seen before the present span counts no more."""
+        self.value, self._of_span = self._of_span, float("inf")
+
+
+@dataclass(slots=True)
 class CongestionControl:
     """Feed it one `on_credit` per CREDIT; read `window`, and before sending `allowance`.
 
@@ -87,21 +104,20 @@ class CongestionControl:
     enabled: bool = True  # False: always open, whatever the fabric says
     window: float = 0.0  # packets
     slow_start: bool = True
-    base_delay: float = float("inf")  # seconds, smallest of late
     queue_delay: float = 0.0  # seconds, of the last round
     target: float = TARGET_DELAY  # seconds that the queue should take
-    round_trip: float = 0.0  # seconds; 0 = not measured, and no pace
+    round_trip: float = LEAST_ROUND_TRIP  # seconds; before it is measured, there is no pace
     gain: float = 1 + GAIN  # of the pace above the rate
     rate: float = 0.0  # packets per second that the path delivers; 0 = not known
     marked: float = 0.0  # fraction of packets, smoothed
+    idle: bool = False  # there is nothing to send
     delivery: DeliveryRate = field(default_factory=DeliveryRate)
-    _base: float = float("inf")  # seconds, smallest of this span
-    _base_since: float = 0.0
-    _answer: float = float("inf")  # seconds, quickest answer of late
-    _answer_of_span: float = float("inf")
+    _base: Least = field(default_factory=Least)  # seconds through the fabric
+    _answer: Least = field(default_factory=Least)  # seconds, the quickest
+    _span_since: float = 0.0
     _round: Round = field(default_factory=Round)
     _round_end: int = 0  # packet number that ends the present round trip
-    _dry: bool = False  # there was nothing to send in it for a while
+    _dry: bool = False  # it was idle for some of it
     _tokens: float = 0.0  # packets that may leave
     _tokens_at: float = 0.0
 
@@ -112,14 +128,18 @@ class CongestionControl:
     def _first_window(self) -> float:
         return max(INITIAL_WINDOW * self.share, MIN_SHARE) if self.enabled else MAX_WINDOW
 
+    @property
+    def base_delay(self) -> float:
+        """Seconds through the fabric while no queue stands."""
+        return self._base.value
+
     # --- pace ------------------------------------------------------------------------
 
     @property
     def pace(self) -> float:
         """Packets per second that may go out."""
         if self.slow_start:
-            round_trip = min(max(self.round_trip, LEAST_DELAY), LONGEST_DELAY)
-            return START_GAIN * self.window / round_trip
+            return START_GAIN * self.window / min(self.round_trip, LONGEST_ROUND_TRIP)
         return self.gain * self.rate
 
     @property
@@ -146,6 +166,7 @@ class CongestionControl:
 
     def spend(self, packets: int) -> None:
         """`packets` went out."""
+        self.idle = False
         self._tokens -= packets
 
     def ready_at(self) -> float:
@@ -154,7 +175,7 @@ class CongestionControl:
 
     def ran_dry(self) -> None:
         """There is nothing to send: what arrives now says nothing of the path's rate."""
-        self._dry = True
+        self.idle = self._dry = True
 
     def _begin_anew(self) -> None:
         """What was known is old."""
@@ -168,59 +189,58 @@ class CongestionControl:
         """Take in what a CREDIT tells."""
         this = self._round
         if news.delay is not None:
-            self._note_least(now, news.delay, news.answered)
+            self._measure(now, news.delay, news)
             this.delay = min(this.delay, news.delay)
-            self.round_trip = news.round_trip
         this.arrived += news.arrived
         this.lost += news.lost
         this.marked += news.marked
         self.delivery.on_arrivals(news.arrived)
         if news.acked >= self._round_end and this.delay < float("inf"):
-            at = news.arrived_at if news.delay is not None else None
+            at = None if news.delay is None or self.idle else news.arrived_at
             self.queue_delay = this.delay - self.base_delay
             standing = self.queue_delay > self.target
             self.delivery.end_round(at, sample=not self._dry, standing=standing)
             if self.enabled:
-                self._end_round(this, filled=news.sent - self._round_end >= self.window / 2)
+                used = not self._dry and news.sent - self._round_end >= self.window / 2
+                self._end_round(this, used=used)
             self._round, self._round_end, self._dry = Round(), news.sent, False
 
-    def _note_least(self, now: float, delay: float, answered: float) -> None:
-        if now - self._base_since > BASE_SPAN:
-            self.base_delay, self._base, self._base_since = self._base, float("inf"), now
-            self._answer, self._answer_of_span = self._answer_of_span, float("inf")
-        self._base = min(self._base, delay)
-        self.base_delay = min(self.base_delay, self._base)
-        self._answer_of_span = min(self._answer_of_span, answered)
-        self._answer = min(self._answer, self._answer_of_span)
+    def _measure(self, now: float, delay: float, news: Feedback) -> None:
+        if now - self._span_since > BASE_SPAN:
+            self._span_since = now
+            self._base.next_span()
+            self._answer.next_span()
+        self._base.see(delay)
+        self._answer.see(news.answered)
+        self.round_trip = max(news.round_trip, LEAST_ROUND_TRIP)
 
-    def _end_round(self, this: Round, *, filled: bool) -> None:
+    def _end_round(self, this: Round, *, used: bool) -> None:
         if self.slow_start:
-            self._start(this, limited=filled and not self._dry)
+            self._start(this, used=used)
         self.marked += MARK_GAIN * (this.marked_part - self.marked)
         if not self.slow_start:
             self._follow(this)
 
-    def _start(self, this: Round, *, limited: bool) -> None:
-        """The window doubles until there is a queue, or a sign that there is too much of one."""
+    def _start(self, this: Round, *, used: bool) -> None:
+        """The window doubles, where it was used, until there is a queue or a sign of one."""
         heavy = this.lost_part > HEAVY_LOSS
         if self.queue_delay > self.target / 2 or this.marked or heavy:
             self.slow_start = False
             self.marked = max(self.marked, this.marked_part)  # no history yet: this is one
             if not self.delivery.known:
-                self.delivery.assume(self.window / max(self.round_trip, LEAST_DELAY))
-        elif limited:
+                self.delivery.assume(self.window / self.round_trip)
+        elif used:
             self.window = min(self.window * 2, MAX_WINDOW)
 
     def _follow(self, this: Round) -> None:
         """Pace by the rate and by the queue, and a window that leaves it room."""
-        least = MIN_SHARE / max(self.round_trip, LEAST_DELAY)
-        self.rate = max(self.delivery.rate, least)
-        self.target = min(max(TARGET_DELAY, TARGET_QUEUE / self.rate), MOST_DELAY)
+        self.rate = max(self.delivery.rate, MIN_SHARE / self.round_trip)
+        self.target = min(max(TARGET_DELAY, TARGET_QUEUE / self.rate), MOST_TARGET)
         excess = (self.queue_delay - self.target) / self.target
         self.gain = 1 - GAIN * min(excess, MOST_EXCESS)  # of an empty queue: 1 + GAIN
         if this.marked:
             self.gain *= 1 - self.marked / 2
         if this.lost_part > HEAVY_LOSS:
             self.gain *= 1 - this.lost_part / 2
-        room = self.rate * (self._answer + ROOM * self.target)
+        room = self.rate * (self._answer.value + ROOM * self.target)
         self.window = min(max(room, MIN_WINDOW * self.share, MIN_SHARE), MAX_WINDOW)

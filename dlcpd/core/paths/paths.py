@@ -93,8 +93,8 @@ class Paths:
         if len(self.tx) == 1:
             return self.tx[0].rtt(traffic_class).reordering
         rtts = self._rtts(traffic_class)
-        ways = [rtt.smoothed for rtt in rtts if rtt.measured]
-        skew = max(ways) - min(ways) if ways else 0.0  # one way may be all of the difference
+        known = [rtt.smoothed for rtt in rtts if rtt.measured]
+        skew = max(known) - min(known) if known else 0.0  # all of it may lie on the way there
         return max(*(rtt.reordering for rtt in rtts), min(1.5 * skew, MOST_REORDERING))
 
     def _rtts(self, traffic_class: int) -> list[Rtt]:

@@ -89,11 +89,17 @@ class SpaceSender:
         delay = None
         if credit.echo and self._sample(credit, now):
             delay = self._transit(credit)
-        round_trip = min(self.rtt.smoothed, self.rtt.latest)
         news = Feedback(
-            delay, round_trip, self.rtt.latest, credit.arrived * 1e-6, largest, self.sent,
-            gained, lost, marked,
-        )  # fmt: skip
+            delay,
+            round_trip=min(self.rtt.smoothed, self.rtt.latest),
+            answered=self.rtt.latest,
+            arrived_at=credit.arrived * 1e-6,
+            acked=largest,
+            sent=self.sent,
+            arrived=gained,
+            lost=lost,
+            marked=marked,
+        )
         self.congestion.on_credit(now, news)
         return newly
 

@@ -102,14 +102,14 @@ class Outgoing:
         if limit <= 0:
             return None
         batch = self._batch(sender, index, limit, credit, now)
-        if self._head() is None:
-            self.paths.space(index, traffic_class).congestion.ran_dry()
+        space = self.paths.space(index, traffic_class)
         if not sender.remaining:
-            space = self.paths.space(index, traffic_class)
             sender.tail = (index, space.sent, space.acked)
             self._set_end(sender, now + self.paths.timeout(traffic_class))
         elif sender.traffic_class != traffic_class:
             self.queue(sender)
+        if self.next_class != traffic_class:
+            space.congestion.ran_dry()
         return batch
 
     def _wake_by_pace(self, traffic_class: int, now: float) -> None:
