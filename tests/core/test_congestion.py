@@ -309,6 +309,18 @@ def test_a_pace_beyond_the_largest_batch_is_none() -> None:
     assert made.worthwhile == UNPACED
 
 
+def test_what_went_out_without_a_pace_is_not_owed_when_there_is_one() -> None:
+    path = Path(rate=1e9)
+    while path.control.window < MAX_WINDOW:
+        path.control.spend(path.control.allowance(path.now))
+        path.round()
+    path.rate = RATE
+    for _ in range(5):
+        path.round(queue=2 * TARGET_DELAY)
+    assert path.control.allowance(path.now) < UNPACED  # it is paced now
+    assert path.control.ready_at() <= path.now + TARGET_DELAY
+
+
 # --- shares, and none at all ----------------------------------------------------------------------
 
 

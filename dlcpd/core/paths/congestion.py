@@ -167,7 +167,7 @@ class CongestionControl:
     def spend(self, packets: int) -> None:
         """`packets` went out."""
         self.idle = False
-        self._tokens -= packets
+        self._tokens = max(self._tokens - packets, 0.0)  # what went out without a pace is not owed
 
     def ready_at(self) -> float:
         """When `allowance`, which gave 0, will give something."""
