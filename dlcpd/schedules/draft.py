@@ -15,7 +15,7 @@ from dlcpd.schedules.model import (
 )
 
 Steps = tuple[int, ...]  # positions in the program; none for a step without bytes
-LONGEST: Final = 2 << 20  # bytes of one transfer: its bitmap has a bit for each of its segments
+LONGEST: Final = 4 << 20  # bytes of one transfer: its bitmap has a bit for each of its segments
 CACHED: Final = 256  # programs that a builder keeps: as many sizes as a model has buckets
 
 
