@@ -63,6 +63,7 @@ class Endpoint:
     _arriving: ArrivalRate = field(default_factory=ArrivalRate)
     _by_token: dict[int, Flow] = field(default_factory=dict)
     _touched: set[Flow] = field(default_factory=set)
+    _local: list[Flow] = field(default_factory=list)  # whose peer is in this process too
     more: bool = False  # the last `transmit` stopped for its turn, not for want of room or data
     _next_index: int = 0
     _turn: int = 0
@@ -84,6 +85,7 @@ class Endpoint:
             twin = self._by_token.get(peer.token_out)
             if twin is not None:  # both ranks are here: what they exchange stays in memory
                 flow.twin, twin.twin = twin, flow
+                self._local += (flow, twin)
         self.sessions[number] = session
         self._share_grant()
         return session
@@ -115,6 +117,7 @@ class Endpoint:
         for flow in self.flows.values():
             if flow.twin is not None and id(flow.twin) in gone:
                 flow.twin = None
+        self._local = [flow for flow in self.flows.values() if flow.twin is not None]
         self.timers.discard(lambda key: key[0] is session or id(key[0]) in gone)
         self._share_grant()
 
@@ -209,7 +212,9 @@ class Endpoint:
     def handle_timeout(self, now: float) -> None:
         """Run what is due."""
         due = self.timers.next_timeout()
-        if due is not None and now - due > ASLEEP:
+        if due is None or due > now:
+            return
+        if now - due > ASLEEP:
             for session in self.sessions.values():
                 session.ignore_silence(now)
         for key in self.timers.pop_due(now):
@@ -228,11 +233,10 @@ class Endpoint:
 
         Call it before `transmit`: it may set free what goes to other hosts.
         """
-        local = [flow for flow in self.flows.values() if flow.twin is not None]
-        moved = bool(local)
+        moved = bool(self._local)
         while moved:
             moved = False
-            for flow in local:
+            for flow in self._local:
                 moved |= flow.deliver(now)
                 for datagram in flow.flush(now):
                     moved = True
@@ -292,10 +296,12 @@ class Endpoint:
     def controls(self, now: float) -> list[Control]:
         """Control datagrams to send now."""
         out: list[Control] = []
-        senders = sum(bool(flow.arrivals) for flow in self.flows.values())
+        senders: int | None = None
         for flow in self.flows.values():
             if flow.outbox.waiting or flow in self._touched:
-                if flow.paths.asked or flow.paths.pending:
+                if flow.outbox.answers(now):
+                    if senders is None:
+                        senders = sum([bool(each.arrivals) for each in self.flows.values()])
                     self._update_grant(flow, senders)
                 out += flow.flush(now)
         self._touched.clear()

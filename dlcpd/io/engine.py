@@ -90,6 +90,7 @@ class Engine:
         self.stop_at: float | None = None
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int, float], None]] = {}
+        self._full: set[UdpPath] = set()  # those that the kernel takes nothing more for now
         self._watch(control, self._on_command)
         for path in self.paths:
             self._watch(path, self._path_handler(path))
@@ -114,7 +115,7 @@ class Engine:
         timeout = -1.0 if due is None else max(due - now, 0.0)
         if self.stop_at is not None:
             timeout = 0.05 if timeout < 0 else min(timeout, 0.05)
-        if self.endpoint.more and not any(path.backlog for path in self.paths):
+        if self.endpoint.more and not self._full:
             timeout = 0.0
         if 0.0 < timeout < FINE_SLEEP:
             select.select([self._epoll.fileno()], [], [], timeout)
@@ -124,8 +125,7 @@ class Engine:
     def _pump(self, now: float) -> None:
         """Everything that wants to leave: control first, then data, then answers to clients."""
         self.endpoint.exchange(now)
-        blocked = any(path.backlog for path in self.paths)
-        batches = iter(()) if blocked else self.endpoint.transmit(now)
+        batches = iter(()) if self._full else self.endpoint.transmit(now)
         batch = next(batches, None)
         self._send_controls(now)  # close before the data: the peer wakes up once for both
         while batch is not None:
@@ -135,6 +135,7 @@ class Engine:
             if path.too_big:
                 self.mtu.on_refused(path, now)
             if path.backlog:
+                self._full.add(path)
                 self._epoll.modify(path, select.EPOLLIN | select.EPOLLOUT)
                 break
             batch = next(batches, None)
@@ -168,6 +169,7 @@ class Engine:
             if mask & select.EPOLLERR:
                 self._on_icmp(path, now)
             if mask & select.EPOLLOUT and path.send_backlog():
+                self._full.discard(path)
                 self._epoll.modify(path, select.EPOLLIN)
             for _ in range(BATCHES_PER_WAKE):
                 batches = path.receive()

@@ -109,6 +109,8 @@ class CongestionControl:
     round_trip: float = LEAST_ROUND_TRIP  # seconds; before it is measured, there is no pace
     gain: float = 1 + GAIN  # of the pace above the rate
     rate: float = 0.0  # packets per second that the path delivers; 0 = not known
+    pace: float = 0.0  # packets per second that may go out
+    worthwhile: int = UNPACED  # packets that the pace saves up before it lets any out
     marked: float = 0.0  # fraction of packets, smoothed
     idle: bool = False  # there is nothing to send
     delivery: DeliveryRate = field(default_factory=DeliveryRate)
@@ -123,6 +125,7 @@ class CongestionControl:
 
     def __post_init__(self) -> None:
         self.window = self.window or self._first_window
+        self._set_pace()
 
     @property
     def _first_window(self) -> float:
@@ -135,19 +138,14 @@ class CongestionControl:
 
     # --- pace ------------------------------------------------------------------------
 
-    @property
-    def pace(self) -> float:
-        """Packets per second that may go out."""
+    def _set_pace(self) -> None:
+        """By what is known now. Bursts are half the queue that may stand: a longer one is a
+        queue of its own, a shorter one costs more in calls."""
+        self.pace = self.gain * self.rate
         if self.slow_start:
-            return START_GAIN * self.window / min(self.round_trip, LONGEST_ROUND_TRIP)
-        return self.gain * self.rate
-
-    @property
-    def worthwhile(self) -> int:
-        """Packets that the pace saves up before it lets any out: half the queue that may stand.
-        A longer burst is a queue of its own, a shorter one costs more in calls."""
+            self.pace = START_GAIN * self.window / min(self.round_trip, LONGEST_ROUND_TRIP)
         burst = self.pace * self.target / 2
-        return UNPACED if burst >= UNPACED / 2 else max(int(burst), LEAST_BURST)
+        self.worthwhile = UNPACED if burst >= UNPACED / 2 else max(int(burst), LEAST_BURST)
 
     def allowance(self, now: float) -> int:
         """Packets that the pace lets out now: a batch worth a call, or 0."""
@@ -155,14 +153,12 @@ class CongestionControl:
             self._begin_anew()
         saved = now - self._tokens_at
         self._tokens_at = now
-        worthwhile = self.worthwhile
-        if worthwhile >= UNPACED or not self.enabled:
+        if self.worthwhile >= UNPACED or not self.enabled:
             return UNPACED
-        pace = self.pace
-        most = max(pace * self.target, worthwhile)
-        self._tokens = min(self._tokens + saved * pace, most)
+        most = max(self.pace * self.target, self.worthwhile)
+        self._tokens = min(self._tokens + saved * self.pace, most)
         ready = self._tokens + ROUNDING
-        return int(ready) if ready >= worthwhile else 0
+        return int(ready) if ready >= self.worthwhile else 0
 
     def spend(self, packets: int) -> None:
         """`packets` went out."""
@@ -182,6 +178,7 @@ class CongestionControl:
         self.slow_start = True
         self.window = self._first_window
         self.delivery.forget()
+        self._set_pace()
 
     # --- window -----------------------------------------------------------------------
 
@@ -204,6 +201,8 @@ class CongestionControl:
                 used = not self._dry and news.sent - self._round_end >= self.window / 2
                 self._end_round(this, used=used)
             self._round, self._round_end, self._dry = Round(), news.sent, False
+        if self.enabled:
+            self._set_pace()
 
     def _measure(self, now: float, delay: float, news: Feedback) -> None:
         if now - self._span_since > BASE_SPAN:

@@ -37,6 +37,8 @@ class Paths:
     _route: list[int] = field(init=False)  # by path: those with equal numbers share their links
     _carriers: list[int] = field(init=False)  # paths that data are sent on
     _told_down: set[int] = field(default_factory=set)  # paths whose end was news
+    asked: bool = False  # the peer waits for credit
+    pending: bool = False  # something came that the peer does not know of
     slowest_rtt: float = 0.0  # longest round trip of any path, hosts included; 0 = none is known
     _load: list[float] = field(init=False)  # by route: datagrams, old ones count less
     _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # guards nothing
@@ -235,24 +237,17 @@ class Paths:
             space = self.rx[path].space(traffic_class)
             space.on_datagrams(count, largest, marked)
             space.asked |= ask
+            self.asked |= ask
+            self.pending |= count > 0
 
     def on_stamp(self, path: int, traffic_class: int, sent_at: int, arrived_at: float) -> None:
         """When a datagram left, microseconds of the peer's clock, and when it came."""
         if path < len(self.rx):
             self.rx[path].space(traffic_class).on_stamp(sent_at, arrived_at)
 
-    @property
-    def asked(self) -> bool:
-        """Whether the peer waits for credit."""
-        return any(space.asked for path in self.rx for space in path.spaces.values())
-
-    @property
-    def pending(self) -> bool:
-        """Whether anything came that the peer does not know of."""
-        return any(space.pending for path in self.rx for space in path.spaces.values())
-
     def credits(self, now: float) -> list[SpaceCredit]:
         """Rows of a CREDIT; what they tell is no longer pending."""
+        self.asked = self.pending = False
         return [
             space.credit(index, traffic_class, now)
             for index, path in enumerate(self.rx)

@@ -69,15 +69,20 @@ class Outbox:
 
     # --- out ----------------------------------------------------------------------------
 
+    def answers(self, now: float) -> bool:
+        """Whether `take` tells the peer all that it is owed: it asked, or something goes out
+        that the answer can go with."""
+        if self.paths.asked:
+            return True
+        due = self.answer_at
+        return due is not None and bool(self.waiting) and now >= due - ANSWER_DELAY + COMPANY
+
     def take(self, now: float, grant: int) -> list[Control]:
         """Control datagrams to send now; `grant`: bytes the peer may have in flight."""
-        if self.answer_at is None:
-            if self.complete or self.heard_ready or self.paths.pending:
-                self.answer_at = now + ANSWER_DELAY
-        elif self.waiting and now >= self.answer_at - ANSWER_DELAY + COMPANY:
+        if self.answers(now):
             self.answer(now, grant)
-        if self.paths.asked:
-            self.answer(now, grant)
+        elif self.answer_at is None and (self.complete or self.heard_ready or self.paths.pending):
+            self.answer_at = now + ANSWER_DELAY
         out, self.waiting = self.waiting, []
         return out
 

@@ -37,7 +37,8 @@ class Outgoing:
     session: FlowOwner
     paths: Paths
     outbox: Outbox
-    _queues: dict[int, deque[TransferSender]] = field(default_factory=dict)  # by traffic class
+    next_class: int | None = None  # traffic class of what goes out next; None: there is nothing
+    _queues: dict[int, deque[TransferSender]] = field(default_factory=dict)  # by class; none empty
     _senders: dict[Key, TransferSender] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -52,8 +53,21 @@ class Outgoing:
 
     def queue(self, sender: TransferSender, *, first: bool = False) -> None:
         """Send a transfer when its turn comes: after, or before, the others of its class."""
-        queue = self._queues.setdefault(sender.traffic_class, deque())
+        self._unqueue(sender)
+        sender.queued = sender.traffic_class
+        queue = self._queues.setdefault(sender.queued, deque())
         queue.insert(0 if first else len(queue), sender)
+        self.next_class = min(self._queues)
+
+    def _unqueue(self, sender: TransferSender) -> None:
+        """It has nothing to send, or not in that class."""
+        if sender.queued is not None:
+            queue = self._queues[sender.queued]
+            queue.remove(sender)
+            if not queue:
+                del self._queues[sender.queued]
+                self.next_class = min(self._queues, default=None)
+            sender.queued = None
 
     def restart(self, sender: TransferSender) -> None:
         """Queue a transfer once more from its start."""
@@ -61,35 +75,15 @@ class Outgoing:
         self.session.cancel_timer((self.owner, Timer.END, sender.key))
         self.queue(sender)
 
-    @property
-    def next_class(self) -> int | None:
-        """Traffic class of what goes out next; None: there is nothing."""
-        head = self._head()
-        return None if head is None else head.traffic_class
-
-    def _head(self) -> TransferSender | None:
-        """The transfer whose turn it is: the first of the most urgent class that has any."""
-        while self._queues:
-            traffic_class = min(self._queues)
-            queue = self._queues[traffic_class]
-            sender = queue[0]
-            waits = sender.remaining and sender.state is not State.DONE
-            if waits and sender.traffic_class == traffic_class:
-                return sender
-            queue.popleft()  # done, or it went on in another class and waits there
-            if not queue:
-                del self._queues[traffic_class]
-        return None
-
     # --- data out -----------------------------------------------------------------
 
     def transmit(self, now: float, window: int, allowance: int) -> Transmit | None:
         """The next batch that may go out now: within congestion windows, and with `window` bytes
         in flight and `allowance` bytes in the batch at most."""
-        sender = self._head()
-        if sender is None:
+        traffic_class = self.next_class
+        if traffic_class is None:
             return None
-        traffic_class = sender.traffic_class
+        sender = self._queues[traffic_class][0]
         width = HEADER_SIZE + sender.segment_size
         credit = window // width
         index, room, enough = self.paths.pick(traffic_class, sender.run, credit, now)
@@ -101,9 +95,10 @@ class Outgoing:
         limit = min(room, allowance // width)
         if limit <= 0:
             return None
-        batch = self._batch(sender, index, limit, credit, now)
         space = self.paths.space(index, traffic_class)
+        batch = self._batch(sender, index, space, limit, credit=credit, now=now)
         if not sender.remaining:
+            self._unqueue(sender)
             sender.tail = (index, space.sent, space.acked)
             self._set_end(sender, now + self.paths.timeout(traffic_class))
         elif sender.traffic_class != traffic_class:
@@ -119,25 +114,25 @@ class Outgoing:
             self.session.set_timer((self.owner, Timer.PACE, None), at)
 
     def _batch(
-        self, sender: TransferSender, index: int, limit: int, credit: int, now: float
-    ) -> Transmit:
-        path = self.paths.space(index, sender.traffic_class)
+        self, sender: TransferSender, index: int, space: SpaceSender, limit: int, *, credit: int,
+        now: float,
+    ) -> Transmit:  # fmt: skip
         segments, tags, ending = sender.take(limit, index)
         stream, operation, transfer = sender.key
         first = Header(
             Kind.DATA, self.token_out, operation, stream, transfer, 0, sender.round, path=index,
-            packet_number=(path.sent + 1) & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
+            packet_number=(space.sent + 1) & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
         )  # fmt: skip
         flags = np.zeros(len(segments), np.uint8)
         if ending:
             flags[-ending:] |= ENDING
-        path.sent += len(segments)
-        path.congestion.spend(len(segments))
+        space.sent += len(segments)
+        space.congestion.spend(len(segments))
         self.paths.on_sent(index, len(segments))
         if ending and sender.urgent:
-            path.asked = path.sent
+            space.asked = space.sent
             flags[-ASKING:] |= ASK
-        _ask(path, flags, credit)
+        _ask(space, flags, credit)
         return Transmit(
             self.index, index, first, flags, sender.payload, segments, sender.segment_size, tags,
         )  # fmt: skip
@@ -178,6 +173,7 @@ class Outgoing:
         """The peer has this transfer, as a COMPLETE or its consequences show."""
         sender = self._senders.pop(key, None)
         if sender is not None and sender.on_done():
+            self._unqueue(sender)
             self.session.cancel_timer((self.owner, Timer.END, key))
             self.session.on_acknowledged(self.rank, sender, now)
 
@@ -189,7 +185,9 @@ class Outgoing:
     def forget(self, stream: int, operation: int) -> None:
         """The operation failed: drop everything of it."""
         for key in self._of(stream, operation):
-            self._senders.pop(key).on_done()
+            sender = self._senders.pop(key)
+            sender.on_done()
+            self._unqueue(sender)
             self.session.cancel_timer((self.owner, Timer.END, key))
 
     def _of(self, stream: int, operation: int) -> list[Key]:

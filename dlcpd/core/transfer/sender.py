@@ -50,6 +50,7 @@ class TransferSender:
     probes: int = 0  # END datagrams sent without an answer
     sent: int = 0  # segments of the first pass
     repaired: int = 0  # segments sent again
+    queued: int | None = None  # class of the queue that it waits in
     tail: tuple[int, int, int] = (0, 0, 0)  # path, packet number and acked at the end of the pass
     path_of: NDArray[np.uint8] = field(init=False)  # path each segment was last sent on
     segments: int = field(init=False)

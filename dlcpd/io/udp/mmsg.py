@@ -79,7 +79,7 @@ def pack_address(family: int, host: str, port: int) -> NDArray[np.uint8]:
         scope = socket.if_nametoindex(host.partition("%")[2]) if "%" in host else 0
         packed = struct.pack("<H", family) + struct.pack("!HI16s", port, 0, raw)
         packed += struct.pack("<I", scope)
-    return np.frombuffer(packed, np.uint8)
+    return np.frombuffer(packed, np.uint8).copy()  # writeable: `address` is quick then
 
 
 def tos_control(family: int, tos: int) -> NDArray[np.uint8]:
