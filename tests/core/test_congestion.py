@@ -80,12 +80,18 @@ def test_slow_start_doubles_while_the_window_limits() -> None:
     assert path.control.pace == pytest.approx(2 * path.control.window / path.control.round_trip)
 
 
-def test_a_flow_with_nothing_to_send_does_not_grow_its_window() -> None:
-    path = Path()
+def test_a_flow_with_little_to_send_does_not_grow_its_window() -> None:
+    path = Path(rate=4000)  # eight packets per round
     for _ in range(5):
-        path.round(dry=True)
+        path.round()
     assert path.control.window == INITIAL_WINDOW
     assert path.control.slow_start
+
+
+def test_operations_that_fill_the_window_let_it_grow_though_they_end() -> None:
+    path = Path()
+    path.round(dry=True)
+    assert path.round(dry=True).window == 4 * INITIAL_WINDOW
 
 
 def test_a_window_that_is_not_used_does_not_grow() -> None:
@@ -115,10 +121,9 @@ def test_slow_start_ends_at_the_first_sign_of_congestion(sign: dict[str, Any]) -
 
 def test_where_nothing_was_measured_the_window_stands_for_the_rate() -> None:
     path = Path()
-    path.round(dry=True)
-    window = path.round(queue=TARGET_DELAY, dry=True)
-    assert not window.slow_start
-    assert window.rate == pytest.approx(INITIAL_WINDOW / (BASE + TARGET_DELAY))
+    control = path.round(marked=0.5)
+    assert not control.slow_start
+    assert control.rate == pytest.approx(INITIAL_WINDOW / control.round_trip)
 
 
 # --- pace by rate and queue -----------------------------------------------------------------------

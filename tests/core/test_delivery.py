@@ -10,12 +10,12 @@ class Path:
 
     def __init__(self) -> None:
         self.rate, self.now = DeliveryRate(), 100.0
-        self.rate.end_round(self.now, sample=True, standing=False)  # from here on time counts
+        self.rate.end_round(self.now, dry=False, standing=False)  # from here on time counts
 
-    def round(self, packets: int, *, sample: bool = True, standing: bool = False) -> float:
+    def round(self, packets: int, *, dry: bool = False, standing: bool = False) -> float:
         self.now += 1.0
         self.rate.on_arrivals(packets)
-        self.rate.end_round(self.now, sample=sample, standing=standing)
+        self.rate.end_round(self.now, dry=dry, standing=standing)
         return self.rate.rate
 
 
@@ -56,28 +56,35 @@ def test_what_is_no_sample(why: str) -> None:
     path.round(50)
     path.round(50)
     if why == "no stamp before":
-        path.rate.end_round(None, sample=True, standing=False)
-    packets = LEAST_SAMPLE - 1 if why == "few" else 5000
+        path.rate.end_round(None, dry=False, standing=False)
+    packets = {"few": LEAST_SAMPLE - 1, "dry": 10}.get(why, 5000)
     path.rate.on_arrivals(packets)
     at = None if why == "no stamp" else path.now + 1.0
-    path.rate.end_round(at, sample=why != "dry", standing=True)
+    path.rate.end_round(at, dry=why == "dry", standing=True)
     assert path.rate.rate == 50
     path.now += 1.0
     assert path.round(5000) == 50  # the first sample since: the second best is an old one
 
 
+def test_what_little_there_was_to_send_may_show_that_the_path_delivers_more() -> None:
+    path = Path()
+    path.round(50)
+    path.round(50)
+    assert [path.round(packets, dry=True) for packets in (10, 70, 70)] == [50, 50, 70]
+
+
 def test_the_clock_of_the_peer_may_wrap() -> None:
     rate = DeliveryRate()
-    rate.end_round(4294.9, sample=True, standing=False)
+    rate.end_round(4294.9, dry=False, standing=False)
     rate.on_arrivals(100)
-    rate.end_round(0.032704, sample=True, standing=False)
+    rate.end_round(0.032704, dry=False, standing=False)
     assert rate.rate == pytest.approx(1000)
 
 
 def test_two_rounds_of_one_stamp_are_no_sample() -> None:
     path = Path()
     path.rate.on_arrivals(100)
-    path.rate.end_round(path.now, sample=True, standing=False)
+    path.rate.end_round(path.now, dry=False, standing=False)
     assert not path.rate.known
 
 

@@ -170,7 +170,7 @@ class CongestionControl:
         return self._tokens_at + (self.worthwhile - self._tokens) / self.pace
 
     def ran_dry(self) -> None:
-        """There is nothing to send: what arrives now says nothing of the path's rate."""
+        """There is nothing to send: the path may deliver more than what arrives now."""
         self.idle = self._dry = True
 
     def _begin_anew(self) -> None:
@@ -193,14 +193,13 @@ class CongestionControl:
         this.marked += news.marked
         self.delivery.on_arrivals(news.arrived)
         if news.acked >= self._round_end and this.delay < float("inf"):
-            at = None if news.delay is None or self.idle else news.arrived_at
+            at = None if news.delay is None else news.arrived_at
             self.queue_delay = this.delay - self.base_delay
             standing = self.queue_delay > self.target
-            self.delivery.end_round(at, sample=not self._dry, standing=standing)
+            self.delivery.end_round(at, dry=self._dry, standing=standing)
             if self.enabled:
-                used = not self._dry and news.sent - self._round_end >= self.window / 2
-                self._end_round(this, used=used)
-            self._round, self._round_end, self._dry = Round(), news.sent, False
+                self._end_round(this, used=news.sent - self._round_end >= self.window / 2)
+            self._round, self._round_end, self._dry = Round(), news.sent, self.idle
         if self.enabled:
             self._set_pace()
 

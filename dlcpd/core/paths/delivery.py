@@ -1,7 +1,8 @@
 """How fast a path delivers, as the receiver's clock saw it.
 
 A sender that measures on its own clock sees how its acknowledgements came; the stamps of the
-other kernel say how the data came (as in BBR's delivery rate, draft-cheng-iccrg-delivery-rate).
+other kernel say how the data came. As in BBR (draft-cheng-iccrg-delivery-rate), what a sender
+with too little to send measures can only raise the estimate.
 """
 
 from collections import deque
@@ -38,13 +39,14 @@ class DeliveryRate:
         """So many more have arrived."""
         self._seen += packets
 
-    def end_round(self, at: float | None, *, sample: bool, standing: bool) -> None:
+    def end_round(self, at: float | None, *, dry: bool, standing: bool) -> None:
         """The newest packet came at `at`, seconds of the peer's clock, None if it is not known;
-        `sample`: the sender always had something to send; `standing`: there was a queue all the
-        time, so the link was busy, and old rounds may tell of a larger part of it."""
-        if at is not None and self._since is not None and sample and self._seen >= LEAST_SAMPLE:
+        `dry`: the sender did not always have something to send, so the path may have been idle;
+        `standing`: there was a queue all the time, so the link was busy, and old rounds may tell
+        of a larger part of it."""
+        if at is not None and self._since is not None and self._seen >= LEAST_SAMPLE:
             took = (at - self._since) % _WRAP
-            if took > 0:
+            if took > 0 and (not dry or self._seen / took > self.rate):
                 self._rates.append(self._seen / took)
             while standing and len(self._rates) > STANDING_ROUNDS:
                 self._rates.popleft()
