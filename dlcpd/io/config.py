@@ -16,7 +16,7 @@ class EngineConfig:
     host: str = "localhost"  # name of this host in errors and reports
     paths: tuple[tuple[str, int], ...] = (("127.0.0.1", 0),)  # (local address, UDP port); 0 = any
     segment_size: int = MAX_SEGMENT  # largest payload of a datagram that is tried on any path
-    chunk_bytes: int = 4 << 20  # most that a bitmap lists of the smallest segments; each costs
+    chunk_bytes: int = 4 << 20  # each costs Python; a bitmap lists 4.5 MiB of BASE segments
     receive_buffer: int = 32 << 20  # bytes asked for per socket; the kernel may grant less
     window: int = 8 << 20  # bytes one peer may have in flight: 100 Gb/s times 600 us of round trip
     data_path: str = "auto"  # "compiled" or "numpy"; "auto": C where it was built

@@ -74,7 +74,7 @@ def test_a_rank_that_comes_late(world: int, one_shot: bool, room: bool, trips: i
     assert all((tensor == expected).all() for tensor in held)
     assert net.now - begin <= (trips + 0.2) * DELAY
     net.run()
-    assert all(2 in net.done(rank) for rank in range(world))
+    assert net.ended(2)
     again = contributions(net) - before - contributions(net, source=0)
     assert bool(again) is not room
 

@@ -29,7 +29,7 @@ def test_it_takes_one_trip(world: int) -> None:
     net.submit_all(2, parts)
     net.run(until=1.2 * DELAY)
     assert all((part == expected).all() for part in parts)
-    assert all(2 in net.done(rank) for rank in range(world))
+    assert net.ended(2)
     assert net.now - begin <= 1.2 * DELAY
     assert not any(net.is_result(c.source, c.target, c.data) for c in net.recorded or ())
 

@@ -1,6 +1,7 @@
 """Several paths: datagrams are spread over all of them, and numbered on each."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -134,7 +135,6 @@ def test_paths_that_die_together_are_passed_over_within_some_round_trips(
     net.tamper = DeadPath(net, *dead, after=after)
     begin = net.now
     net.submit_all(4, draw("float32", 2, 12_000, 4))
-    while not all(4 in net.done(rank) for rank in range(2)) and net.now < begin + 5:
-        net.run(until=1e-3)
-        net.now += 1e-3
+    net.run(until=5, enough=partial(net.ended, 4))
+    assert net.ended(4)
     assert net.now - begin < 0.4

@@ -73,10 +73,9 @@ def test_a_full_path_is_passed_over() -> None:
 def test_each_path_is_judged_by_a_burst_of_its_own() -> None:
     """A slow path saves up few packets: a fast one's burst would keep it from ever sending."""
     paths = Paths.new(2)
-    for path, (window, pace) in enumerate([(256, 250e3), (8, 750.0)]):
+    for path, (window, pace, burst) in enumerate([(256, 250e3, 125), (8, 750.0, 8)]):
         congestion = paths.space(path, BULK).congestion
-        congestion.window, congestion.pace = window, pace
-        congestion.worthwhile = max(int(pace * congestion.target / 2), 8)
+        congestion.window, congestion.pace, congestion.worthwhile = window, pace, burst
         congestion.allowance(0.5)
     paths.on_sent(0, 100)
     index, room, enough = paths.pick(BULK, 100, 1 << 16, now=1.0)
