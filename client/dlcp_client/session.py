@@ -16,9 +16,10 @@ from dlcp_client.arena.memory import Region, SharedArena
 from dlcp_client.arena.tensors import check, copy_bytes, overlap
 from dlcp_client.ipc.embedded import Embedded
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.ipc.lane import Lane
+from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.job.group_numbers import GroupNumbers
 from dlcp_client.operations.completion import Completion
+from dlcp_client.operations.engines import Engines
 from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.open_operations import MARGIN, Memory, Operations
@@ -51,7 +52,7 @@ class JoinedJob:
     rank: int
     world_size: int
     control: ControlConnection
-    lane: int  # descriptor
+    lanes: Sequence[int]  # descriptors, by engine
     arena: int  # descriptor
     arena_bytes: int
     daemon: Embedded | None  # when it is ours
@@ -82,13 +83,15 @@ class Session:
         self._closing = threading.Lock()
         self._completion = Completion()
         self._table = Operations(self._completion.ended_locked)
-        lane = socket.socket(fileno=joined.lane)
+        lanes = [socket.socket(fileno=lane) for lane in joined.lanes]
         try:
             self._arena = SharedArena(joined.arena, joined.arena_bytes)
         except BaseException:
-            lane.close()
+            for lane in lanes:
+                lane.close()
             raise
-        self._lane = Lane(lane, joined.control, self._table)
+        self._lanes = Lanes(lanes, joined.control, self._table)
+        self._engines = Engines(len(lanes))
         self._numbers = GroupNumbers(joined.store, joined.job, joined.rank)
         self.world = Group(self, 0, range(joined.world_size), "")
         self._open = True
@@ -194,8 +197,8 @@ class Session:
             self._open = False
             table = self._table
             over = time.monotonic() + DRAIN_TIMEOUT
-            self._lane.wait_until(lambda: table.error is not None or table.drained, over)
-            self._lane.close()
+            self._lanes.wait_until(lambda: table.error is not None or table.drained, over)
+            self._lanes.close()
             self._completion.close(table)
             self._arena.close()
             if self._daemon:
@@ -208,7 +211,7 @@ class Session:
         self._submitting, self._closing = threading.Lock(), threading.Lock()
         self._table.abandon(SessionClosed("this session is the parent process's; connect anew"))
         self._completion.abandon()
-        self._lane.abandon()
+        self._lanes.abandon()
         self._arena.abandon()
         if self._daemon:
             self._daemon.abandon()
@@ -228,11 +231,11 @@ class Session:
 
     def wait_until(self, done: Callable[[], bool], until: float) -> bool:
         """Take in frames until `done()`; False when the monotonic time `until` passed first."""
-        return self._lane.wait_until(done, until)
+        return self._lanes.wait_until(done, until)
 
     def pump(self) -> None:
         """Take in the frames that are there."""
-        self._lane.pump()
+        self._lanes.pump()
 
     def expire(self, now: float) -> None:
         """Give up operations that the engine left unanswered for too long."""
@@ -240,15 +243,16 @@ class Session:
 
     def watch(self, work: Work) -> None:
         """Complete a work's Future after its end, even if nobody waits."""
-        self._completion.watch(work, self._table, self._lane)
+        self._completion.watch(work, self._table, self._lanes)
 
     # --- submitting -------------------------------------------------------------------
 
     def say(self, message: OpenGroup | CloseGroup) -> None:
-        """Tell the engine of a group. Raises: what ended the session."""
+        """Tell the engines of a group. Raises: what ended the session."""
         self._table.raise_if_over()
         with self._submitting:
-            self._lane.send(encode(message), time.monotonic() + SAY_TIMEOUT)
+            until = time.monotonic() + SAY_TIMEOUT
+            self._lanes.send(encode(message), until, range(self._engines.count))
 
     def run(  # what a group's methods have in common
         self, group: int, call: Call, output: torch.Tensor, input: torch.Tensor, asked: Request,
@@ -259,7 +263,7 @@ class Session:
             check(tensor)
         if output.dtype != input.dtype:
             raise BadTensor(f"{call.collective} of {input.dtype} into {output.dtype}: use one type")
-        self._lane.pump()  # outcomes of operations that nobody waits for must not pile up
+        self._lanes.pump()  # outcomes of operations that nobody waits for must not pile up
         self._table.raise_if_over()
         if call.collective == "all_reduce" and not input.numel():
             return Work.over(self, output)
@@ -278,8 +282,8 @@ class Session:
             expires=time.monotonic() + asked.policy.deadline + MARGIN,
             label=f"{call.collective} of {asked.count} {asked.dtype} {asked.name}".rstrip(),
         )
-        message = partial(
-            Submit,
+        message = Submit(
+            operation=0,
             group=group,
             collective=call.collective,
             schedule=call.schedule,
@@ -296,12 +300,14 @@ class Session:
         self._submit(work, (source.memory, place.memory), message)
         return work
 
-    def _submit(self, work: Work, memory: Memory, message: Callable[..., Submit]) -> None:
+    def _submit(self, work: Work, memory: Memory, message: Submit) -> None:
         with self._submitting:
-            number = self._table.begin(work, memory)
+            engines = self._engines.of(message, work.tensor.itemsize)
+            number = self._table.begin(work, memory, engines)
             try:
-                packet = encode(message(operation=number))
-                self._lane.send(packet, work.expires - MARGIN)
+                message.operation, message.divided = number, len(engines) > 1
+                self._lanes.send(encode(message), work.expires - MARGIN, engines)
+                self._engines.submitted(message)
             except DlcpError:
                 self._table.forget(number)  # nothing was sent
                 raise
@@ -336,7 +342,7 @@ class Session:
             try:
                 return allocate()
             except ArenaFull:
-                self._lane.pump()
+                self._lanes.pump()
                 if self._released_since(seen) or self._table.copy_out():
                     continue  # memory came free: of a release, or of results nobody fetched yet
                 if not self._table.held or time.monotonic() >= deadline:
@@ -354,5 +360,5 @@ class Session:
         Raises: what ended the session.
         """
         table = self._table
-        self._lane.wait_until(lambda: table.error is not None or done(), deadline)
+        self._lanes.wait_until(lambda: table.error is not None or done(), deadline)
         table.raise_if_over()

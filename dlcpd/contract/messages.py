@@ -31,9 +31,10 @@ from dlcpd.contract.schema import (
     with_rows,
 )
 
-VERSION: Final = 3
+VERSION: Final = 4
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
+MAX_ENGINES: Final = 8  # of a daemon; each a process, and a lane to every client
 MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight
 MAX_CRITICAL: Final = 4096  # critical ranges of one operation; ~ parameters of one bucket
 MAX_LAYERS: Final = 4096  # rows of an operation; likewise
@@ -118,7 +119,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """All peers answered. Carries two descriptors: arena (memfd) and lane (socket)."""
+    """All peers answered. Carries descriptors: arena (memfd), and a lane (socket) per engine."""
 
     session: int = integer(0, (1 << 63) - 1)
     arena_bytes: int = integer(1 << 16, MAX_ARENA)
@@ -181,6 +182,7 @@ class Submit:
     first at 0; without any, `traffic_class` and `max_loss` hold throughout. Only what is
     reduced may be lossy. `scale` is the loss scale
     that the values carry: a residual kept under another one comes back times `scale` / that.
+    `divided`: every engine of the session was sent this, and each runs its own part.
     """
 
     operation: int = integer(1, MAX_OPERATION)
@@ -205,11 +207,14 @@ class Submit:
     critical: list[ByteRange] = rows(MAX_CRITICAL, ByteRange)
     layers: list[LayerRow] = rows(MAX_LAYERS, LayerRow)
     scale: float = real(MIN_SCALE, MAX_SCALE, default=1.0)
+    divided: bool = flag(False)
 
 
 @dataclass(slots=True)
 class Completed:
-    """The result stands in the arena. `released`: its memory may be written again.
+    """The result stands in the arena, of a divided operation this engine's part of it.
+
+    `released`: its memory may be written again.
 
     Counts are segments: `sent` of this rank's own contribution, `repaired` sent
     again, `given_up` of it that owners went without, `returned` residual segments

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.contract.messages import MAX_ARENA
+from dlcpd.contract.messages import MAX_ARENA, MAX_ENGINES
 from dlcpd.contract.schema import flag, integer, one_of, problem, real, string
 from dlcpd.core.wire.header import MAX_PATHS, MAX_SEGMENTS
 from dlcpd.core.wire.sizes import BASE, MAX_SEGMENT, UNIT
@@ -18,6 +18,7 @@ from dlcpd.io.config import EngineConfig
 # an address: that of the default route, or loopback without one; a size: what paths carry
 AUTO: Final = "auto"
 ANYONE: Final = "*"  # in allowed_users: the socket's mode and group decide
+MAX_CPUS: Final = 8192  # as many as Linux is built for
 MAX_USERS: Final = 256  # entries of allowed_users; more is a group's job
 _ENGINE: Final = EngineConfig()  # one place for defaults: here they are only repeated
 
@@ -57,6 +58,11 @@ class NetworkTable:
     # source ports per path: ECMP hashes each to a route of its own, if chance will; equal on
     # all hosts of a job; one keeps bursts long where there is one route
     entropy: int = integer(1, MAX_PATHS, 1)
+    # processes that share the work; "auto" = one per 8 CPUs, at most 4. A session uses as many as
+    # the daemon of each of its ranks has
+    engines: int | str = field(default=1, metadata={"type": object})
+    # CPUs that each engine may run on, like "2-5,8"; () = all, for all of them
+    engine_cpus: tuple[str, ...] = field(default=(), metadata={"type": tuple})
     # largest payload of a datagram that is tried, bytes; "auto" = what each path carries
     segment_size: int | str = field(default=AUTO, metadata={"type": object})
     # bytes of a chunk, the unit of deadline and bound; equal on all hosts of a job
@@ -136,6 +142,7 @@ def parse(text: str, source: str) -> Config:
         network = NetworkTable(**_table(NetworkTable, document, "network"))
         _check_entropy(network)
         _check_chunk(network)
+        _check_engines(network)
         return Config(
             daemon=DaemonTable(**_table(DaemonTable, document, "daemon")),
             network=network,
@@ -163,6 +170,26 @@ def _check_chunk(network: NetworkTable) -> None:
             f"[network] chunk_bytes: {network.chunk_bytes} is above {most}, which is "
             f"{MAX_SEGMENTS} segments of {min(network.largest_segment, BASE)} bytes"
         )
+
+
+def _check_engines(network: NetworkTable) -> None:
+    if network.engine_cpus and network.engines not in (AUTO, len(network.engine_cpus)):
+        raise BadConfig(
+            f"[network] engine_cpus: CPUs for {len(network.engine_cpus)} engines, and engines is "
+            f"{network.engines}; give each engine its own, or none"
+        )
+
+
+def cpu_numbers(text: str) -> tuple[int, ...]:
+    """The CPUs in a list like "0-3,8", as the kernel writes them. Raises: ValueError."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        start, stop = int(first), int(last or first)
+        if not 0 <= start <= stop < MAX_CPUS:
+            raise ValueError(part)
+        numbers.update(range(start, stop + 1))
+    return tuple(sorted(numbers))
 
 
 def _refuse_unknown(given: Iterable[str], known: list[str], what: str) -> None:
@@ -242,6 +269,25 @@ def _group(value: Any, where: str) -> int | str:
     return group
 
 
+def _engines(value: Any, where: str) -> int | str:
+    if value == AUTO:
+        return AUTO
+    if wrong := problem(value, {"type": int, "low": 1, "high": MAX_ENGINES}):
+        raise BadConfig(f'{where}: {wrong}, or "{AUTO}"')
+    return int(value)
+
+
+def _engine_cpus(value: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > MAX_ENGINES:
+        raise BadConfig(f"{where}: is a list of at most {MAX_ENGINES} texts, one per engine")
+    for text in value:
+        try:
+            cpu_numbers(text)
+        except (AttributeError, ValueError):
+            raise BadConfig(f'{where}: {text!r} names no CPUs; write them like "2-5,8"') from None
+    return tuple(value)
+
+
 def _paths(value: Any, where: str) -> tuple[LocalPath, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_PATHS:
         raise BadConfig(f"{where}: is a list of 1..{MAX_PATHS} tables {{address, port}}")
@@ -256,6 +302,8 @@ _SPECIAL: Final = {
     "address": _address,
     "control_address": _address,
     "segment_size": _segment_size,
+    "engines": _engines,
+    "engine_cpus": _engine_cpus,
     "chunk_bytes": _chunk_bytes,
     "allowed_users": _users,
     "socket_group": _group,

@@ -1,13 +1,16 @@
 """The configuration in force: what "auto" means on this machine, and what the engine is told."""
 
 import json
+import os
 import socket
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from dlcpd.daemon.config import AUTO, Config
+from dlcpd.daemon.config import AUTO, Config, NetworkTable, cpu_numbers
 from dlcpd.io.config import EngineConfig
 
+CPUS_PER_ENGINE: Final = 8  # a trainer and its data loaders want the others
+MOST_BY_ITSELF: Final = 4  # engines: about 40 Gb/s
 _NOWHERE: Final = ("192.0.2.1", 9)  # RFC 5737: a documentation address, never a real host
 
 
@@ -31,20 +34,37 @@ def resolved(config: Config) -> Config:
     daemon, network = config.daemon, config.network
     control = address if daemon.control_address == AUTO else daemon.control_address
     paths = tuple(replace(p, address=address) if p.address == AUTO else p for p in network.paths)
+    engines = network.engines if isinstance(network.engines, int) else _engines(network)
     return replace(
         config,
         daemon=replace(daemon, host=daemon.host or socket.gethostname(), control_address=control),
-        network=replace(network, paths=paths),
+        network=replace(network, paths=paths, engines=engines),
     )
 
 
-def engine_config(config: Config) -> EngineConfig:
-    """What the engine is told. `config` is resolved."""
+def _engines(network: NetworkTable) -> int:
+    """What "auto" means: one for every CPUS_PER_ENGINE that this process may use, or as many as
+    have CPUs of their own."""
+    if network.engine_cpus:
+        return len(network.engine_cpus)
+    return min(max(len(os.sched_getaffinity(0)) // CPUS_PER_ENGINE, 1), MOST_BY_ITSELF)
+
+
+def engine_configs(config: Config) -> list[EngineConfig]:
+    """What each engine is told. `config` is resolved."""
+    assert isinstance(config.network.engines, int)  # noqa: S101  # resolved
+    return [_engine_config(config, number, config.network.engines)
+            for number in range(config.network.engines)]  # fmt: skip
+
+
+def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:
     network = config.network
     return EngineConfig(
         host=config.daemon.host,
+        engine=engine,
+        cpus=cpu_numbers(network.engine_cpus[engine]) if network.engine_cpus else (),
         paths=tuple(
-            (path.address, path.port + number if path.port else 0)
+            (path.address, path.port + engine * network.entropy + number if path.port else 0)
             for path in network.paths
             for number in range(network.entropy)
         ),
@@ -54,7 +74,7 @@ def engine_config(config: Config) -> EngineConfig:
         window=network.window,
         data_path=network.data_path,
         offload=network.offload,
-        rate_limit_bps=network.rate_limit_bps,
+        rate_limit_bps=network.rate_limit_bps / engines,
         congestion_control=network.congestion_control,
         layer_priority=network.layer_priority,
         drop_rank=network.drop_rank,

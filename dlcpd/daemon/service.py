@@ -1,4 +1,4 @@
-"""One daemon from start to end: engine, peers, sessions, clients; and what ends it."""
+"""One daemon from start to end: engines, peers, sessions, clients; and what ends it."""
 
 import asyncio
 import os
@@ -18,8 +18,9 @@ from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception
 from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server, listen
 from dlcpd.daemon.config import Config
-from dlcpd.daemon.effective import engine_config
-from dlcpd.daemon.engine_process import ENGINE, EngineProcess
+from dlcpd.daemon.effective import engine_configs
+from dlcpd.daemon.engine_process import ENGINE
+from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.notify import notify
 from dlcpd.daemon.peers.peer_messages import PeerMessage
 from dlcpd.daemon.peers.peers import Peers
@@ -41,7 +42,7 @@ class Service:
         self._config, self._environ = config, environ
         self._notify_target = environ.get("NOTIFY_SOCKET", "")
         self._counters: Counter[str] = Counter()
-        self._engine = EngineProcess(
+        self._engines = Engines(
             on_event=self._engine_event, on_exit=self._engine_lost, command=engine_command
         )
         self._stopping = 0  # signals seen
@@ -65,12 +66,12 @@ class Service:
         daemon = self._config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
         self._install_signals(embedded=session_socket is not None)
-        ready = await self._engine.start(engine_config(self._config), self._environ)
+        ready = await self._engines.start(engine_configs(self._config), self._environ)
         try:
             self._compose(ready, access.users)
             self._open_door(session_socket, access, parent)
         except DlcpError:
-            await self._engine.stop(0.0)
+            await self._engines.stop(0.0)
             if self._peers:
                 self._peers.close()
             raise
@@ -78,7 +79,7 @@ class Service:
         await self._ended.wait()
         return await self._shut_down()
 
-    def _compose(self, ready: EngineReady, users: frozenset[int] | None) -> None:
+    def _compose(self, ready: list[EngineReady], users: frozenset[int] | None) -> None:
         """Make the parts and tie them together.
 
         Raises: AddressUnavailable.
@@ -93,11 +94,11 @@ class Service:
             counters=self._counters,
         )
         terms = self._terms(ready)
-        self._sessions = Sessions(loop, terms, peers=peers, command=self._engine.send)
-        self._dispatch = Dispatch(self._sessions, self._engine, self._counters)
-        self._facts = Facts(
-            daemon.host, peers.endpoint, ready.endpoints, ready.features, loop.time()
-        )
+        self._sessions = Sessions(loop, terms, peers=peers, engines=self._engines)
+        self._dispatch = Dispatch(self._sessions, self._engines, self._counters)
+        data = [end for engine in ready for end in engine.endpoints]
+        features = {"engines": len(ready), **ready[0].features}
+        self._facts = Facts(daemon.host, peers.endpoint, data, features, loop.time())
         reception = Reception(
             welcome=Welcome(VERSION, daemon.host, peers.endpoint, peers.public_key),
             sessions=self._sessions,
@@ -108,11 +109,11 @@ class Service:
         most = daemon.max_sessions + SPARE_CONNECTIONS
         self._server = Server(loop, reception, users=users, max_connections=most)
 
-    def _terms(self, ready: EngineReady) -> Terms:
+    def _terms(self, ready: list[EngineReady]) -> Terms:
         network = self._config.network
         return Terms(
             host=self._config.daemon.host,
-            endpoints=ready.endpoints,
+            endpoints=[engine.endpoints for engine in ready],
             agreed={
                 "chunk_bytes": network.chunk_bytes,
                 "digest_every": self._config.checks.digest_every,
@@ -188,19 +189,19 @@ class Service:
         """End the engine, after open operations unless somebody is in a hurry."""
         drain = self._config.daemon.drain_timeout if len(self._sessions) else 0.0
         if self._failed:
-            self._engine.kill()  # it may hang though its socket is closed
-        stop = asyncio.ensure_future(self._engine.stop(drain))
+            self._engines.kill()  # one may hang though its socket is closed
+        stop = asyncio.ensure_future(self._engines.stop(drain))
         hurry = asyncio.ensure_future(self._hurried.wait())
         await asyncio.wait((stop, hurry), return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
-        self._engine.kill()
+        self._engines.kill()
         await stop
 
-    def _engine_event(self, event: Event) -> None:
-        self._dispatch.engine_event(event)
+    def _engine_event(self, engine: int, event: Event) -> None:
+        self._dispatch.engine_event(engine, event)
 
     def _engine_lost(self, text: str) -> None:
-        """Without its engine a daemon is no use: a service manager starts a new one."""
+        """Without all its engines a daemon is no use: a service manager starts a new one."""
         log.error("engine_lost", code=DaemonLost.code, text=text)
         self._failed = f"dlcpd on {self._config.daemon.host}: {text}"
         self._ended.set()
@@ -228,6 +229,6 @@ class Service:
 
     async def _status(self, ledger: int) -> dict[str, Any]:
         rows = min(ledger, MAX_LEDGER // max(len(self._sessions), 1))
-        engine = await self._engine.report(rows)
+        engine = await self._engines.report(rows)
         now = asyncio.get_running_loop().time()
         return report(self._facts, self._sessions, self._counters, engine=engine, now=now)

@@ -19,8 +19,8 @@ class Facts:
 
     host: str
     control: str  # ZeroMQ endpoint
-    data: list[UdpAddress]  # of each path
-    features: dict[str, Any]  # of the engine's sockets
+    data: list[UdpAddress]  # by engine, of each path
+    features: dict[str, Any]  # how many engines, and of engine 0's sockets
     started_at: float  # loop time
 
 

@@ -33,7 +33,10 @@ class EnginePeer:
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """Carries two descriptors: arena (memfd) and the engine's end of the lane."""
+    """Carries two descriptors: arena (memfd) and the engine's end of the lane.
+
+    The engine is number `engine` of `engines` that serve the session.
+    """
 
     session: int
     job: str
@@ -41,6 +44,8 @@ class OpenSession:
     world_size: int
     arena_bytes: int
     peers: list[EnginePeer]
+    engine: int = 0
+    engines: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ class EngineConfig:
     """One line per setting: unit, and why the default."""
 
     host: str = "localhost"  # name of this host in errors and reports
+    engine: int = 0  # number of this engine on its host
+    cpus: tuple[int, ...] = ()  # that it may run on; (): all
     paths: tuple[tuple[str, int], ...] = (("127.0.0.1", 0),)  # (local address, UDP port); 0 = any
     segment_size: int = MAX_SEGMENT  # largest payload of a datagram that is tried on any path
     chunk_bytes: int = 4 << 20  # each costs Python; a bitmap lists 4.5 MiB of BASE segments
@@ -40,5 +42,6 @@ class EngineConfig:
     @classmethod
     def from_json(cls, text: str) -> Self:
         values = json.loads(text)
+        values["cpus"] = tuple(values["cpus"])
         values["paths"] = tuple((address, port) for address, port in values["paths"])
         return cls(**values)

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.scratch import ScratchPool
-from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, error_for
+from dlcpd.contract.errors import BadConfig, BadMessage, DlcpError, SessionClosed, error_for
 from dlcpd.contract.messages import Completed, Failed, Released, Submit
 from dlcpd.core.endpoint import MAX_FLOWS, Endpoint, PeerSpec
 from dlcpd.core.paths.health import PathState
@@ -48,6 +48,7 @@ from dlcpd.io.discovery.routes import Discovery
 from dlcpd.io.report import bounded_report
 from dlcpd.io.udp.udp_path import UdpPath
 from dlcpd.ipc.seqpacket import receive
+from dlcpd.schedules.divide import Share
 
 BATCHES_PER_WAKE: Final = 4  # receive calls per socket before others get their turn
 FRAMES_PER_WAKE: Final = 64  # submissions per lane and wake-up, likewise
@@ -361,7 +362,9 @@ class Engine:
             flow.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             self.discovery.begin(flow, peer.endpoints, time.monotonic())
             self.mtu.begin(ask.session, flow, peer.endpoints, time.monotonic())
-        client = self.clients[ask.session] = Client(lane, session, self.config, self._scratch)
+        share = Share(ask.engine, ask.engines)
+        client = Client(lane, session, self.config, self._scratch, share)
+        self.clients[ask.session] = client
         self._watch(lane, self._lane_handler(client))
 
     def _accounts(self) -> dict[int, Accounts]:
@@ -381,6 +384,17 @@ class Engine:
         self.control.send(commands.pack(event))
 
 
+def _pin(cpus: tuple[int, ...]) -> None:
+    """Run on these CPUs only; on any where there are none.
+
+    Raises: BadConfig.
+    """
+    if missing := set(cpus) - os.sched_getaffinity(0):
+        raise BadConfig(f"[network] engine_cpus: this process may not run on CPU {min(missing)}")
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+
+
 def main() -> int:
     """Entry point of the child process."""
     parser = argparse.ArgumentParser(prog="dlcpd.io.engine")
@@ -389,6 +403,7 @@ def main() -> int:
     config = EngineConfig.from_json(os.environ["DLCPD_ENGINE_CONFIG"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for control to handle
     try:
+        _pin(config.cpus)
         engine = Engine(config, control)
     except DlcpError as exc:
         control.send(commands.pack(commands.EngineFailed(exc.code, str(exc))))

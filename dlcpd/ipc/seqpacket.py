@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgpack
 
 from dlcpd.contract.errors import BadMessage
-from dlcpd.contract.messages import MAX_FRAME, Message, from_frame_untrusted, to_frame
+from dlcpd.contract.messages import MAX_ENGINES, MAX_FRAME, Message, from_frame_untrusted, to_frame
 
-MAX_DESCRIPTORS: Final = 2  # arena and lane; more in one packet is no message of ours
+MAX_DESCRIPTORS: Final = 1 + MAX_ENGINES  # arena and lanes; more is no message of ours
 _ANCILLARY: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 _NOW: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # int: enums are slow to combine
 

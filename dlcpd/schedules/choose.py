@@ -3,11 +3,12 @@
 All ranks must come to the same, so only what they ask alike decides.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
 
 from dlcpd.schedules.catalog import CATALOG, Place, Task
+from dlcpd.schedules.divide import BY_RANGE, WHOLE, Share, moved, part_of, selected
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program
 
@@ -26,22 +27,29 @@ class Choice:
     why: str
 
 
-def choose(task: Task, place: Place, schedule: str | None = None) -> Choice:
-    """The program of `place.rank` for `task`. `schedule` overrides the choice by name.
+def choose(task: Task, place: Place, schedule: str | None = None, share: Share = WHOLE) -> Choice:
+    """The program of `place.rank` for `task`, or the part of it that is `share`. `schedule`
+    overrides the choice by name.
 
     Raises: UnknownSchedule.
     """
     recipes = CATALOG.get(task.collective)
     if recipes is None:
         raise UnknownSchedule(f"no collective {task.collective!r}: one of {', '.join(CATALOG)}")
+    by_range, start = task.collective in BY_RANGE, 0
+    if by_range:
+        start, size = part_of(task.size, share)
+        task = replace(task, size=size)
     name, why = (schedule, "asked for by name") if schedule else suits(task, place)
     recipe = recipes.get(name)
     if recipe is None:
         names = ", ".join(recipes)
         raise UnknownSchedule(f"no schedule {name!r} for {task.collective}: one of {names}")
     program = recipe.build(place.rank, *recipe.arguments(task, place))
+    if share.of > 1:
+        program = moved(program, start) if by_range else selected(program, share)
     common = (recipe.common or recipe.arguments)(task, place)
-    text = repr((recipe.pair or task.collective, name, common))
+    text = repr((recipe.pair or task.collective, name, common, share.number, share.of))
     mark = blake2b(text.encode(), digest_size=8).digest()
     return Choice(program, int.from_bytes(mark, "little"), name, why)
 

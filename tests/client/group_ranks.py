@@ -36,11 +36,11 @@ FOLD: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 @contextmanager
-def session_of(rank: int, store: str, world: int) -> Iterator[Session]:
+def session_of(rank: int, store: str, world: int, engines: int = 1) -> Iterator[Session]:
     """A session, within a default process group of Gloo. Many processes share few cores here, and
     one that gets none for a second is no dead peer."""
     file = Path(f"{store}.{rank}.toml")
-    file.write_text("[network]\npeer_timeout = 10.0\n")
+    file.write_text(f"[network]\npeer_timeout = 10.0\nengines = {engines}\n")
     with (
         group(rank, store, world),
         connect(timeout=TIMEOUT, arena_bytes=256 << 20, config=file) as session,
@@ -229,10 +229,10 @@ def wrong(case: Case, methods: Sequence[Callable[[Case], Iterator[Pair]]] = EVER
     ]
 
 
-def every_method(rank: int, store: str, world: int, arena: bool) -> list[str]:
+def every_method(rank: int, store: str, world: int, arena: bool, engines: int = 1) -> list[str]:
     """All methods, types and small sizes; a large size for one type each of 4, 2, 1 and 8 bytes."""
     found = []
-    with session_of(rank, store, world) as session:
+    with session_of(rank, store, world, engines) as session:
         for dtype in KINDS:
             for count in (0, 1, 7, 1000):
                 found += wrong(Case(session.world, dist.group.WORLD, dtype, count, arena))
@@ -242,10 +242,10 @@ def every_method(rank: int, store: str, world: int, arena: bool) -> list[str]:
     return found
 
 
-def subgroups(rank: int, store: str) -> list[str]:
+def subgroups(rank: int, store: str, engines: int = 1) -> list[str]:
     """Groups of two of three ranks, and of all in other orders; a rank alone."""
     found = []
-    with session_of(rank, store, 3) as session:
+    with session_of(rank, store, 3, engines) as session:
         for ranks in ([0, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0], [1, 2], [1]):
             theirs = dist.new_group(ranks)
             if rank not in ranks:
@@ -258,10 +258,10 @@ def subgroups(rank: int, store: str) -> list[str]:
     return found
 
 
-def in_flight(rank: int, store: str, world: int) -> list[str]:
+def in_flight(rank: int, store: str, world: int, engines: int = 1) -> list[str]:
     """Groups of the same ranks, a thread for each, operations of all of them in flight at once."""
     found: list[str] = []
-    with session_of(rank, store, world) as session:
+    with session_of(rank, store, world, engines) as session:
         groups = [session.group(range(world), f"thread {n}") for n in range(4)]
         threads = [
             threading.Thread(target=_many, args=(ours, number, found))
@@ -298,10 +298,10 @@ def _many(ours: Group, number: int, found: list[str]) -> None:
             found.append(f"message {step} of thread {number}: {message[:4].tolist()}")
 
 
-def send_first(rank: int, store: str, world: int) -> list[str]:
+def send_first(rank: int, store: str, world: int, engines: int = 1) -> list[str]:
     """Every rank sends to every other and waits for that, before any receives."""
     found = []
-    with session_of(rank, store, world) as session:
+    with session_of(rank, store, world, engines) as session:
         ours = session.world
         others = [peer for peer in range(world) if peer != rank]
         for dtype in KINDS:
@@ -326,10 +326,10 @@ def _message(source: int, to: int, count: int, dtype: torch.dtype) -> torch.Tens
     return torch.arange(count).add(3 * source + to).remainder(7).to(dtype)
 
 
-def any_source(rank: int, store: str, world: int) -> list[str]:
+def any_source(rank: int, store: str, world: int, engines: int = 1) -> list[str]:
     """Rank 0 takes what comes, of one tag; who sent it is in `Work.source`."""
     found = []
-    with session_of(rank, store, world) as session:
+    with session_of(rank, store, world, engines) as session:
         ours = session.world
         if rank:
             for number in range(10):

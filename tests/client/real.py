@@ -2,8 +2,9 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -23,11 +24,12 @@ def each_rank(call: Callable[[int], Any]) -> list[Any]:
         return [future.exception() or future.result() for future in futures]
 
 
-def connected(**options: Any) -> list[Session]:
-    """A session for each rank."""
+def connected(configs: Sequence[Path] = (), **options: Any) -> list[Session]:
+    """A session for each rank, whose daemon has the rank's own configuration, if there are."""
     store = HashStore()
-    more = {"timeout": TIMEOUT, "arena_bytes": 64 << 20} | options
-    sessions = each_rank(lambda rank: connect(store, rank, WORLD, **more))
+    more: dict[str, Any] = {"timeout": TIMEOUT, "arena_bytes": 64 << 20} | options
+    own = [{"config": config} for config in configs] or [{}] * WORLD
+    sessions = each_rank(lambda rank: connect(store, rank, WORLD, **own[rank] | more))
     for session in sessions:
         if isinstance(session, BaseException):
             raise session

@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.ipc.lane import Lane
+from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.session import JoinedJob, Session
 from dlcpd.contract.messages import Completed, Failed, Message, Released, Submit
 from dlcpd.ipc.seqpacket import decode_untrusted, encode
@@ -125,7 +125,7 @@ class StandIn:
     def _seat(self, rank: int, far: Far, arena_bytes: int) -> JoinedJob:
         control = ControlConnection(far.near_control, lambda: "the stand-in was told to end")
         lane, arena = far.near_lane.detach(), os.dup(far.arena)
-        return JoinedJob("test", rank, len(self.far), control, lane, arena, arena_bytes, None)
+        return JoinedJob("test", rank, len(self.far), control, [lane], arena, arena_bytes, None)
 
     def _serve(self, far: Far) -> None:
         ready = select.poll()
@@ -171,7 +171,7 @@ def until_polling(thread_id: int) -> None:
     while True:
         frame = sys._current_frames().get(thread_id)  # noqa: SLF001
         while frame is not None:
-            if frame.f_code is Lane._read.__code__:  # noqa: SLF001
+            if frame.f_code is Lanes._read.__code__:  # noqa: SLF001
                 return
             frame = frame.f_back
         time.sleep(0)

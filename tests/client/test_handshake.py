@@ -9,7 +9,7 @@ import pytest
 
 from dlcp_client.ipc.handshake import JOIN_MARGIN, ControlConnection
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, RanksDisagree
-from dlcpd.contract.messages import Hello, Join, Joined, Message, Refused, Welcome
+from dlcpd.contract.messages import MAX_ENGINES, Hello, Join, Joined, Message, Refused, Welcome
 from dlcpd.ipc.seqpacket import encode
 
 WELCOME = Welcome(1, "a", "tcp://192.0.2.1:5000", "k" * 40)
@@ -67,15 +67,16 @@ def test_a_silent_daemon_does_not_hang_join(ends: Ends, monkeypatch: pytest.Monk
     assert JOIN_MARGIN > 1.0
 
 
-def test_joined_brings_arena_and_lane(ends: Ends) -> None:
+@pytest.mark.parametrize("engines", [1, MAX_ENGINES])
+def test_joined_brings_arena_and_lanes(ends: Ends, engines: int) -> None:
     control, theirs = ends
-    pipe = os.pipe()
-    answer(theirs, Joined(7, 1 << 16), list(pipe))
-    size, arena, lane = control.join(JOIN)
-    assert size == 1 << 16
-    assert [os.fstat(arena), os.fstat(lane)] == [os.fstat(end) for end in pipe]
+    given = [*os.pipe(), *(os.dup(0) for _ in range(engines - 1))]
+    answer(theirs, Joined(7, 1 << 16), given)
+    size, arena, lanes = control.join(JOIN)
+    assert size == 1 << 16 and len(lanes) == engines
+    assert [os.fstat(end) for end in (arena, *lanes)] == [os.fstat(end) for end in given]
     assert not os.get_inheritable(arena)
-    for descriptor in (arena, lane, *pipe):
+    for descriptor in (arena, *lanes, *given):
         os.close(descriptor)
 
 

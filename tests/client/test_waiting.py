@@ -20,7 +20,7 @@ from dlcpd.contract.errors import (
     PeerLost,
     SessionClosed,
 )
-from dlcpd.contract.messages import Failed, Refused
+from dlcpd.contract.messages import Failed, Message, Refused
 from dlcpd.ipc.seqpacket import encode
 from tests.client.stand_in import StandIn, completed, until_polling
 
@@ -213,7 +213,7 @@ def test_a_frame_that_finds_the_lane_ended_reads_the_last_words_first(world: Sta
     world.far[0].send(Failed(0, "peer_lost", "rank 1 on b is silent"))
     world.far[0].close()
     with pytest.raises(PeerLost, match="rank 1 on b is silent"):
-        world.sessions[0]._lane.send(b"frame", time.monotonic() + 30)  # noqa: SLF001
+        world.sessions[0]._lanes.send(b"frame", time.monotonic() + 30)  # noqa: SLF001
 
 
 def test_a_session_that_ends_before_the_number_is_given_gives_none(world: StandIn) -> None:
@@ -286,11 +286,11 @@ def test_an_interrupt_between_reading_and_handing_over_loses_nothing(
     table = world.sessions[0]._table  # noqa: SLF001
     original, calls = table.handle_locked, []
 
-    def interrupted(message: object) -> None:
+    def interrupted(message: Message, engine: int) -> None:
         calls.append(message)
         if len(calls) == 1:
             raise KeyboardInterrupt
-        original(message)  # type: ignore[arg-type]
+        original(message, engine)
 
     monkeypatch.setattr(table, "handle_locked", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -309,7 +309,7 @@ def test_an_interrupted_submission_ends_the_session(
         raise KeyboardInterrupt
 
     session = world.sessions[0]
-    monkeypatch.setattr(session._lane, "send", interrupted)  # noqa: SLF001
+    monkeypatch.setattr(session._lanes, "send", interrupted)  # noqa: SLF001
     with pytest.raises(KeyboardInterrupt):
         session.all_reduce(torch.ones(1))
     with pytest.raises(SessionClosed, match="operation 1 was interrupted"):

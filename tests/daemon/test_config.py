@@ -7,7 +7,7 @@ import pytest
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.daemon.config import Config, LocalPath, load, parse
-from dlcpd.daemon.effective import engine_config, resolved, to_toml
+from dlcpd.daemon.effective import engine_configs, resolved, to_toml
 from dlcpd.io.config import EngineConfig
 
 EVERYTHING = """
@@ -27,6 +27,8 @@ log_format = "json"
 [network]
 paths = [{ address = "10.0.0.7", port = 7001 }, { address = "fd00::7" }]
 entropy = 4
+engines = 2
+engine_cpus = ["0-2,5", "3"]
 segment_size = 8832
 chunk_bytes = 140800
 receive_buffer = 1048576
@@ -73,20 +75,29 @@ def test_what_is_printed_means_the_same(text: str) -> None:
 
 
 def test_every_setting_of_the_engine_comes_from_the_file() -> None:
-    told = engine_config(parse(EVERYTHING, "x.toml"))
+    first, told = engine_configs(parse(EVERYTHING, "x.toml"))
     default = EngineConfig()
     same = [
         f.name for f in fields(EngineConfig) if getattr(told, f.name) == getattr(default, f.name)
     ]
     assert not same
-    assert told.paths == (
-        *(("10.0.0.7", port) for port in range(7001, 7005)),
-        *[("fd00::7", 0)] * 4,
-    )
+    assert (first.cpus, told.cpus, told.rate_limit_bps) == ((0, 1, 2, 5), (3,), 5e8)
+    for engine, ports in ((first, range(7001, 7005)), (told, range(7005, 7009))):
+        assert engine.paths == (*(("10.0.0.7", port) for port in ports), *[("fd00::7", 0)] * 4)
+
+
+@pytest.mark.parametrize(("cpus", "engines"), [(1, 1), (15, 1), (16, 2), (64, 4)])
+def test_auto_gives_an_engine_to_some_cpus(
+    cpus: int, engines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cpus)))
+    assert resolved(parse('[network]\nengines = "auto"\n', "x")).network.engines == engines
+    pinned = '[network]\nengines = "auto"\nengine_cpus = ["0", "1", "2"]\n'
+    assert resolved(parse(pinned, "x")).network.engines == 3
 
 
 def test_defaults_are_the_engines_own() -> None:
-    told, default = asdict(engine_config(resolved(Config()))), asdict(EngineConfig())
+    [told], default = map(asdict, engine_configs(resolved(Config()))), asdict(EngineConfig())
     for here in ("host", "paths"):
         assert told.pop(here) and default.pop(here)
     assert told == default
@@ -118,6 +129,13 @@ BAD = {
     ),
     "[network]\nentropy = 17": ("[network] entropy: 17 is outside 1..16",),
     "[network]\nentropy = 9\npaths = [{}, {}]": ("9 source ports on each of 2 paths make 18",),
+    "[network]\nengines = 9": ("[network] engines: 9 is outside 1..8, or \"auto\"",),
+    "[network]\nengines = true": ("[network] engines: is bool, need int, or \"auto\"",),
+    "[network]\nengine_cpus = '0'": ("engine_cpus: is a list of at most 8 texts",),
+    "[network]\nengine_cpus = ['2-1']": ("engine_cpus: '2-1' names no CPUs; write them like",),
+    "[network]\nengine_cpus = ['x']": ("engine_cpus: 'x' names no CPUs",),
+    "[network]\nengine_cpus = [3]": ("engine_cpus: 3 names no CPUs",),
+    "[network]\nengine_cpus = ['0', '1']": ("CPUs for 2 engines, and engines is 1; give each",),
     "[network]\ndrop_rank = 'red'": ("[network] drop_rank: 'red' is none of both, dscp",),
     "daemon = 1": ("[daemon] is a table, not int",),
     "[daemon]\nhost = 1": ("[daemon] host: is int, need str",),

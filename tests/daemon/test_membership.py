@@ -24,7 +24,7 @@ def member(rank: int, size: int = 2, *, session: int = 0, address: str = "10.0.0
     }
     return Membership(
         "job", rank, session or 1000 + rank, f"host-{rank}",
-        [UdpAddress(address, 40 + rank)],
+        [[UdpAddress(address, 40 + rank)]],
         {**AGREED, "world_size": size}, links,
     )  # fmt: skip
 
@@ -67,7 +67,7 @@ def test_all_links_come_up_over_a_bad_network(size: int, seed: int) -> None:
         if one is not other:
             here, there = one.links[other.rank], other.links[one.rank]
             assert here.token_out == there.token_in
-            assert here.endpoints == other.endpoints
+            assert [here.endpoints_of(0)] == other.endpoints
             assert here.session == other.session
 
 
@@ -205,9 +205,9 @@ def test_a_reason_fits_its_message() -> None:
     long = "x" * (2 * MAX_REASON)
     assert len(a.goodbye_to(a.links[1], "c", long).text) == MAX_REASON
     failed = OperationFailed(5, 6, 7, [1], "c", "why")
-    abort = a.abort_to(a.links[1], failed, long)
+    abort = a.abort_to(a.links[1], 2, failed, long)
     assert len(abort.text) == MAX_REASON
-    assert (abort.stream, abort.operation, abort.code) == (6, 7, "c")
+    assert (abort.engine, abort.stream, abort.operation, abort.code) == (2, 6, 7, "c")
 
 
 def test_every_state_but_gone_has_every_input_that_can_happen() -> None:

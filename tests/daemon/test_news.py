@@ -17,7 +17,7 @@ from tests.daemon.test_peers import Node, on_uvloop, until
 
 HELLO = PeerHello(
     job="job", from_rank=1, to_rank=0, session=50, echo=0, answer=True, host="host-x", token=9,
-    endpoints=[UdpAddress("127.0.0.1", 5)], world_size=2, chunk_bytes=0, digest_every=0,
+    endpoints=[UdpAddress("127.0.0.1", 5)], engines=1, world_size=2, chunk_bytes=0, digest_every=0,
 )  # fmt: skip
 Stage = Callable[[Client, "Actor"], Coroutine[Any, Any, None]]
 
@@ -50,7 +50,7 @@ class Actor:
 
     def abort(self, **changes: Any) -> Abort:
         echo = self.theirs.session
-        good = Abort("job", 1, 0, HELLO.session, echo, 6, 3, "deadline_exceeded", "x")
+        good = Abort("job", 1, 0, HELLO.session, echo, 0, 6, 3, "deadline_exceeded", "x")
         return replace(good, **changes)
 
 

@@ -26,10 +26,10 @@ from dlcpd.io.commands import UdpAddress
 HELLO = PeerHello(
     job="job", from_rank=0, to_rank=1, session=5, echo=0, answer=True, host="h", token=6,
     endpoints=[UdpAddress("10.0.0.1", 40000), UdpAddress("fd00::1", 40001)], world_size=2,
-    chunk_bytes=64000, digest_every=16,
+    engines=2, chunk_bytes=64000, digest_every=16,
 )  # fmt: skip
 GOODBYE = Goodbye("job", 0, 1, 5, 6, "peer_lost", "why")
-ABORT = Abort("job", 0, 1, 5, 6, 4, 7, "deadline_exceeded", "why")
+ABORT = Abort("job", 0, 1, 5, 6, 1, 4, 7, "deadline_exceeded", "why")
 ALL: list[PeerMessage] = [HELLO, GOODBYE, ABORT]
 
 
@@ -48,7 +48,7 @@ def test_a_message_comes_back_as_sent(message: PeerMessage) -> None:
 def test_the_largest_messages_fit_a_frame() -> None:
     wide = "\U0001f600"  # four bytes of UTF-8
     hello = replace(
-        HELLO, job=wide * 128, host=wide * 255, endpoints=[UdpAddress("f" * 39, 65535)] * 16
+        HELLO, job=wide * 128, host=wide * 255, endpoints=[UdpAddress("f" * 39, 65535)] * 128
     )
     goodbye = replace(GOODBYE, job=wide * 128, text=wide * MAX_REASON)
     for message in (hello, goodbye):
@@ -151,7 +151,7 @@ def test_another_version_is_told_apart_whatever_its_fields_are() -> None:
         (msgpack.packb([PEER_VERSION, 3, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, -1, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, False, {}]), "unknown_kind"),
-        (b"\x93\x02" + b"\x91" * 1015 + b"\xc0\x80", "unknown_kind"),
+        (bytes([0x93, PEER_VERSION]) + b"\x91" * 1015 + b"\xc0\x80", "unknown_kind"),
         (b"\xc4" * (MAX_PEER_FRAME + 1), "too_long"),
     ],
     ids=lambda value: str(value)[:24],

@@ -54,13 +54,14 @@ class Usage:
 
 
 def processes(daemon: str) -> dict[str, int]:
-    """Control and engine of the daemon that listens at `daemon`, and this process, by role."""
+    """Control and engines of the daemon that listens at `daemon`, and this process, by role."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.connect(daemon)
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     control = struct.unpack("3i", credentials)[0]
-    [engine] = Path(f"/proc/{control}/task/{control}/children").read_text().split()
-    return {"engine": int(engine), "control": control, "trainer": os.getpid()}
+    first, *others = Path(f"/proc/{control}/task/{control}/children").read_text().split()
+    more = {f"engine {number}": int(other) for number, other in enumerate(others, 1)}
+    return {"engine": int(first), **more, "control": control, "trainer": os.getpid()}
 
 
 class SystemCalls:

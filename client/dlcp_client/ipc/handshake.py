@@ -77,21 +77,21 @@ class ControlConnection:
             raise BadMessage(f"the daemon answered Hello with {type(answer).__name__}")
         return answer
 
-    def join(self, request: Join) -> tuple[int, int, int]:
-        """Become a rank: arena bytes, arena descriptor, lane descriptor.
+    def join(self, request: Join) -> tuple[int, int, list[int]]:
+        """Become a rank: arena bytes, arena descriptor, descriptors of the lanes by engine.
 
         Raises: DaemonUnavailable, or what the daemon refused with.
         """
         answer, descriptors = self._ask(request, request.timeout + JOIN_MARGIN)
-        if not isinstance(answer, Joined) or len(descriptors) != MAX_DESCRIPTORS:
+        if not isinstance(answer, Joined) or not 2 <= len(descriptors) <= MAX_DESCRIPTORS:
             close_all(descriptors)
             raise BadMessage(
                 f"the daemon answered Join with {type(answer).__name__} "
                 f"and {len(descriptors)} descriptors"
             )
         self._session = answer.session
-        arena, lane = descriptors
-        return answer.arena_bytes, arena, lane
+        arena, *lanes = descriptors
+        return answer.arena_bytes, arena, lanes
 
     def waiting_for(self) -> str:
         """What the session's operations wait for; "" when the daemon does not say in time."""

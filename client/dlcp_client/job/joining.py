@@ -87,9 +87,9 @@ def _join(  # noqa: PLR0917  # a step of connect, with its variables
         with together(member, "joined", deadline):
             name, peers = roster(meeting.gather(deadline))
             wish = Join(name, member.rank, member.world_size, arena_bytes, _left(deadline), peers)
-            size, arena, lane = control.join(wish)
+            size, arena, lanes = control.join(wish)
             joined = JoinedJob(
-                name, member.rank, member.world_size, control, lane, arena, size, daemon,
+                name, member.rank, member.world_size, control, lanes, arena, size, daemon,
                 member.store,
             )  # fmt: skip
             session = Session(joined)

@@ -1,4 +1,4 @@
-"""Completes Futures while nobody waits: a reader of the lane, and threads for the callbacks.
+"""Completes Futures while nobody waits: a reader of the lanes, and threads for the callbacks.
 
 All of it exists only once a Future was asked for, and sleeps while none is open.
 """
@@ -8,7 +8,7 @@ import time
 from queue import SimpleQueue
 from typing import Final
 
-from dlcp_client.ipc.lane import Lane
+from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.work import Work
 
@@ -65,7 +65,7 @@ class Completion:
             self._watched.remove(work)
             self._callbacks.run(work)
 
-    def watch(self, work: Work, table: Operations, lane: Lane) -> None:
+    def watch(self, work: Work, table: Operations, lanes: Lanes) -> None:
         """Complete `work` when it ended, even if nobody waits for it."""
         with table.changed:
             if work.ended or self._stopping:
@@ -74,7 +74,7 @@ class Completion:
             self._watched.add(work)
             if self._reader is None:
                 self._reader = threading.Thread(
-                    target=self._read, args=(table, lane), name="dlcp-reader", daemon=True
+                    target=self._read, args=(table, lanes), name="dlcp-reader", daemon=True
                 )
                 self._reader.start()
             table.changed.notify_all()
@@ -93,9 +93,9 @@ class Completion:
         self._watched, self._callbacks, self._reader = set(), Callbacks(), None
         self._stopping = True
 
-    def _read(self, table: Operations, lane: Lane) -> None:
+    def _read(self, table: Operations, lanes: Lanes) -> None:
         while not self._stopping:
             with table.changed:
                 table.changed.wait_for(lambda: self._watched or self._stopping)
-            lane.wait_until(lambda: not self._watched or self._stopping, table.next_expiry())
+            lanes.wait_until(lambda: not self._watched or self._stopping, table.next_expiry())
             table.expire(time.monotonic())

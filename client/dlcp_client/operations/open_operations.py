@@ -8,13 +8,14 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import torch
 
 from dlcp_client.arena.memory import Region
 from dlcp_client.operations.ledger import Ledger
+from dlcp_client.operations.parts import Parts
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, TooMany, error_for
 from dlcpd.contract.messages import MAX_OPERATION, Completed, Failed, Message, Released
@@ -37,7 +38,8 @@ class Operations:
         self.releases = 0  # grows with each region the engine gave back
         self._last = 0
         self._waiting: dict[int, Work] = {}
-        self._held: dict[int, Memory] = {}  # the engine may touch their memory
+        self._held: dict[int, Memory] = {}  # an engine may touch their memory
+        self._parts: dict[int, Parts] = {}  # of those that several engines share
         self._uncopied: weakref.WeakValueDictionary[int, Work] = weakref.WeakValueDictionary()
 
     @property
@@ -55,8 +57,8 @@ class Operations:
         """Whether every operation with an outcome is released, so that no peer needs it here."""
         return self._held.keys() <= self._waiting.keys()
 
-    def begin(self, work: Work, memory: Memory) -> int:
-        """Enter an operation that is about to be submitted; its number.
+    def begin(self, work: Work, memory: Memory, engines: Collection[int] = (0,)) -> int:
+        """Enter an operation that is about to be submitted to `engines`; its number.
 
         Raises: what ended the session; TooMany when the numbers are used up.
         """
@@ -67,6 +69,8 @@ class Operations:
             self._last += 1
             self._waiting[self._last] = self._uncopied[self._last] = work
             self._held[self._last] = memory
+            if len(engines) > 1:
+                self._parts[self._last] = Parts.of(engines)
             return self._last
 
     def forget(self, number: int) -> None:
@@ -75,6 +79,7 @@ class Operations:
             self._last = number - 1
             self._waiting.pop(number, None)
             self._held.pop(number, None)
+            self._parts.pop(number, None)
 
     def raise_if_over(self) -> None:
         """Raises: what ended the session, if anything did."""
@@ -89,24 +94,27 @@ class Operations:
                 self._settle_locked(number, self.error)
             self.changed.notify_all()
 
-    def handle_locked(self, message: Message) -> None:
-        """Take in a frame of the engine; taking it in twice changes nothing."""
+    def handle_locked(self, message: Message, engine: int = 0) -> None:
+        """Take in a frame of an engine; taking it in twice changes nothing."""
         match message:
             case Completed(operation=number):
-                self._settle_locked(number, message)
+                parts = self._parts.get(number)
+                outcome = message if parts is None else parts.answer(engine, message)
+                if outcome is not None:
+                    self._settle_locked(number, outcome)
                 if message.released:
-                    self._release_locked(number)
+                    self._release_locked(number, engine)
                 for earlier in message.also_released:
-                    self._release_locked(earlier)
+                    self._release_locked(earlier, engine)
             case Released(operation=number):
-                self._release_locked(number)
+                self._release_locked(number, engine)
             case Failed(operation=0, code=code, text=text):
                 self.fail(error_for(code, text))
             case Failed(operation=number, code=code, text=text):
                 if number in self._held and number not in self._waiting:
                     log.warning("a message that was sent could not be delivered: %s", text)
                 self._settle_locked(number, error_for(code, text))
-                self._release_locked(number)
+                self._release_locked(number, engine)
             case _:
                 self.fail(BadMessage(f"the engine sent {type(message).__name__} on the lane"))
 
@@ -160,7 +168,11 @@ class Operations:
         if isinstance(outcome, Completed):
             self.ledger = self.ledger.plus(outcome)
 
-    def _release_locked(self, number: int) -> None:
+    def _release_locked(self, number: int, engine: int) -> None:
+        parts = self._parts.get(number)
+        if parts is not None and not parts.release(engine):
+            return
+        self._parts.pop(number, None)
         if self._held.pop(number, None) is not None:
             self.releases += 1
 

@@ -67,7 +67,8 @@ class Link:
     state: LinkState = LinkState.SILENT
     session: int = 0  # its session; 0 = not known
     token_out: int = 0  # we send data with this
-    endpoints: list[UdpAddress] = field(default_factory=list)  # of its engine, one per path
+    endpoints: list[UdpAddress] = field(default_factory=list)  # of its engines, one per path each
+    engines: int = 1  # that it has
     end_reason: str = ""  # why its session ended, if it said so
 
     def step(self, event: LinkInput) -> None:
@@ -79,7 +80,12 @@ class Link:
     def absorb(self, hello: PeerHello) -> None:
         """Keep what a hello says about its sender."""
         self.session, self.token_out = hello.session, hello.token
-        self.host, self.endpoints = hello.host, hello.endpoints
+        self.host, self.endpoints, self.engines = hello.host, hello.endpoints, hello.engines
+
+    def endpoints_of(self, engine: int) -> list[UdpAddress]:
+        """Those of one engine, by path."""
+        paths = len(self.endpoints) // self.engines
+        return self.endpoints[engine * paths : (engine + 1) * paths]
 
     def __str__(self) -> str:
         return f"rank {self.rank} on {self.host}"
@@ -93,7 +99,7 @@ class Membership:
     rank: int
     session: int
     host: str
-    endpoints: list[UdpAddress]  # of our engine, one per path
+    endpoints: list[list[UdpAddress]]  # by engine of ours, one per path
     agreed: dict[str, int]  # value of each name in AGREED
     links: dict[int, Link]
 
@@ -108,7 +114,8 @@ class Membership:
             answer=link.state is not LinkState.UP,
             host=self.host,
             token=link.token_in,
-            endpoints=self.endpoints,
+            endpoints=[end for engine in self.endpoints for end in engine],
+            engines=len(self.endpoints),
             **self.agreed,
         )
 
@@ -118,10 +125,10 @@ class Membership:
             self.job, self.rank, link.rank, self.session, link.session, code, text[:MAX_REASON]
         )
 
-    def abort_to(self, link: Link, failed: OperationFailed, text: str) -> Abort:
-        """Tell `link` that this rank gave an operation up."""
+    def abort_to(self, link: Link, engine: int, failed: OperationFailed, text: str) -> Abort:
+        """Tell `link` that this rank gave an operation of an engine up."""
         return Abort(
-            self.job, self.rank, link.rank, self.session, link.session,
+            self.job, self.rank, link.rank, self.session, link.session, engine,
             failed.stream, failed.operation, failed.code, text[:MAX_REASON],
         )  # fmt: skip
 
@@ -164,6 +171,12 @@ class Membership:
         return all(link.state is LinkState.UP for link in self.links.values())
 
     @property
+    def engines_used(self) -> int:
+        """As many as every rank has, so the same on all: engine k of one speaks to engine k of
+        the others. Known once every link is up."""
+        return min([len(self.endpoints), *(link.engines for link in self.links.values())])
+
+    @property
     def waiting(self) -> list[Link]:
         """Links that are not up."""
         return [link for link in self.links.values() if link.state is not LinkState.UP]
@@ -186,7 +199,8 @@ class Membership:
         )
 
     def _check_agreement(self, link: Link, hello: PeerHello) -> None:
-        for path, (here, there) in enumerate(zip(self.endpoints, hello.endpoints, strict=False)):
+        first = zip(self.endpoints[0], link.endpoints_of(0), strict=False)
+        for path, (here, there) in enumerate(first):
             if (":" in here.host) != (":" in there.host):  # the engine would send to neither family
                 raise RanksDisagree(
                     f"ranks disagree on path {path}: rank {self.rank} on {self.host} has "

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgpack
 
 from dlcpd.contract.errors import BadMessage, PeerError
-from dlcpd.contract.messages import MAX_OPERATION, MAX_WORLD
+from dlcpd.contract.messages import MAX_ENGINES, MAX_OPERATION, MAX_WORLD
 from dlcpd.contract.schema import (
     Specification,
     flag,
@@ -28,7 +28,7 @@ from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.io.commands import UdpAddress
 from dlcpd.ipc.seqpacket import unpack_untrusted
 
-PEER_VERSION: Final = 2
+PEER_VERSION: Final = 3
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
@@ -65,7 +65,9 @@ class PeerHello:
     answer: bool = flag()  # the sender has not heard that its own hello arrived: answer
     host: str = string(255)
     token: int = integer(1, (1 << 64) - 1)  # to be put into data for the sender
-    endpoints: list[UdpAddress] = rows(MAX_PATHS, UdpAddress)  # noqa: RUF009  # one per path
+    # by engine, one per path; all engines of a host have as many
+    endpoints: list[UdpAddress] = rows(MAX_ENGINES * MAX_PATHS, UdpAddress)  # noqa: RUF009
+    engines: int = integer(1, MAX_ENGINES)
     world_size: int = integer(0, 1 << 16)
     chunk_bytes: int = integer(0, 1 << 30)
     digest_every: int = integer(0, 1 << 20)
@@ -93,6 +95,7 @@ class Abort:
     to_rank: int = integer(0, MAX_WORLD - 1)
     session: int = integer(1, MAX_SESSION)
     echo: int = integer(0, MAX_SESSION)
+    engine: int = integer(0, MAX_ENGINES - 1)
     stream: int = integer(0, (1 << 16) - 1)
     operation: int = integer(1, MAX_OPERATION)
     code: str = string(64)
@@ -142,15 +145,15 @@ def _checked(kind: type[PeerMessage], values: Any) -> PeerMessage:
     ordered = [values[name] for name in spec.names]
     if wrong := problem_among(ordered, spec):
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.{wrong}")
-    if kind is PeerHello and (wrong := _endpoint_problem(values["endpoints"])):
+    if kind is PeerHello and (wrong := _endpoint_problem(values["endpoints"], values["engines"])):
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.endpoints: {wrong}")
     return kind(*with_rows(ordered, spec))
 
 
-def _endpoint_problem(endpoints: list[UdpAddress]) -> str:
-    """The engine sends to these without looking, so each is a real unicast address and port."""
-    if not endpoints:
-        return "needs at least one"
+def _endpoint_problem(endpoints: list[UdpAddress], engines: int) -> str:
+    """Engines send to these without looking, so each is a real unicast address and port."""
+    if not endpoints or len(endpoints) % engines:
+        return f"needs as many for each of {engines} engines, and at least one"
     for address, port in endpoints:
         try:
             parsed = ipaddress.ip_address(address)

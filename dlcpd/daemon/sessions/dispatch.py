@@ -15,7 +15,7 @@ from dlcpd.contract.errors import (
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.wire.sizes import LEAST_MTU
 from dlcpd.daemon import log
-from dlcpd.daemon.engine_process import EngineProcess
+from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkInput, LinkState
 from dlcpd.daemon.peers.peer_messages import Abort, Goodbye, PeerHello, PeerMessage
 from dlcpd.daemon.sessions.session import Session
@@ -40,8 +40,8 @@ LANE_CLOSED: Final = (
 class Dispatch:
     """Routes news to sessions. Peers' messages that fit no session are counted and dropped."""
 
-    def __init__(self, sessions: Sessions, engine: EngineProcess, counters: Counter[str]) -> None:
-        self._sessions, self._engine, self._counters = sessions, engine, counters
+    def __init__(self, sessions: Sessions, engines: Engines, counters: Counter[str]) -> None:
+        self._sessions, self._engines, self._counters = sessions, engines, counters
 
     def peer_message(self, key: str, message: PeerMessage) -> None:
         """A message that came under the CURVE key `key`."""
@@ -67,8 +67,8 @@ class Dispatch:
                     self._sessions.refuse(session, error)
                     break
 
-    def engine_event(self, event: Event) -> None:
-        """An event about a session; it may have been closed in the meantime."""
+    def engine_event(self, engine: int, event: Event) -> None:
+        """An engine's event about a session; it may have been closed in the meantime."""
         match event:
             case LaneClosed(number):
                 if session := self._sessions.numbered(number):
@@ -76,9 +76,10 @@ class Dispatch:
             case OperationFailed(number, code=code):
                 session = self._sessions.numbered(number)
                 if session and code != OperationAborted.code:  # else every abort echoes for ever
-                    self._operation_failed(session, event)
+                    self._operation_failed(session, engine, event)
             case SessionBroken(number, rank, code, text):
-                if session := self._sessions.numbered(number):
+                session = self._sessions.numbered(number)
+                if session and not session.broken:  # else another engine has said so
                     _severity(session, rank, code)(
                         "session_broken", session=session, peer=rank, code=code, text=text
                     )
@@ -87,17 +88,23 @@ class Dispatch:
             case PathChanged(number, rank, path, state, loss):
                 if session := self._sessions.numbered(number):
                     tell = log.info if state in GOOD_NEWS else log.warning
-                    tell(state, session=session, peer=rank, path=path, loss=round(loss, 5))
+                    whose = self._whose(session, engine, rank, path)
+                    tell(state, **whose, loss=round(loss, 5))
             case PathMtuChanged():
-                self._mtu_changed(event)
+                self._mtu_changed(engine, event)
             case _:
                 log.error("engine_event_unknown", event_kind=type(event).__name__)
 
-    def _mtu_changed(self, news: PathMtuChanged) -> None:
+    def _whose(self, session: Session, engine: int, rank: int, path: int) -> dict[str, Any]:
+        """For the log: a path of a peer, and of an engine where there are several."""
+        number = {"engine": engine} if len(self._engines) > 1 else {}
+        return {"session": session, "peer": rank, "path": path} | number
+
+    def _mtu_changed(self, engine: int, news: PathMtuChanged) -> None:
         session = self._sessions.numbered(news.session)
         if session is None:
             return
-        fields = {"session": session, "peer": news.rank, "path": news.path}
+        fields = self._whose(session, engine, news.rank, news.path)
         if not news.mtu:
             log.warning(
                 "path_mtu_too_small", **fields, least=LEAST_MTU,
@@ -108,12 +115,12 @@ class Dispatch:
         else:
             log.info("path_mtu", **fields, mtu=news.mtu)
 
-    def _operation_failed(self, session: Session, event: OperationFailed) -> None:
+    def _operation_failed(self, session: Session, engine: int, event: OperationFailed) -> None:
         log.warning(
             "operation_failed", session=session, stream=event.stream, operation=event.operation,
             code=event.code, text=event.text,
         )  # fmt: skip
-        self._sessions.abort(session, event)
+        self._sessions.abort(session, engine, event)
 
     def _hello(self, session: Session, link: Link, hello: PeerHello) -> None:
         membership = session.membership
@@ -141,19 +148,21 @@ class Dispatch:
             self._sessions.refuse(session, _join_error(link, goodbye))
 
     def _abort(self, session: Session, link: Link, abort: Abort) -> None:
-        if not session.joined_at or not session.membership.concerns(link, abort):
+        membership = session.membership
+        known = session.joined_at and abort.engine < membership.engines_used
+        if not known or not membership.concerns(link, abort):
             self._counters["peer_stale"] += 1
             return
         command = AbortOperation(
             session.number, abort.stream, abort.operation, link.rank, abort.text
         )
-        self._engine.send(command)
+        self._engines.send(abort.engine, command)
 
     def _gone(self, session: Session, link: Link, text: str) -> None:
         log.info("peer_gone", session=session, peer=link, text=text)  # what it breaks, warns
         link.step(LinkInput.LEAVE)
         link.end_reason = text
-        self._engine.send(PeerGone(session.number, link.rank, text))
+        self._engines.send_all(PeerGone(session.number, link.rank, text))
 
 
 def _severity(session: Session, rank: int, code: str) -> Callable[..., Any]:

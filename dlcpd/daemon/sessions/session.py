@@ -1,7 +1,6 @@
 """One session: a local rank of a job, its descriptors and timers."""
 
 import asyncio
-import os
 import socket
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -39,7 +38,8 @@ class Session:
     joined_at: float = 0.0  # loop time; 0 = joining
     broken: str = ""  # why every further operation fails
     parted: bool = False  # the peers were told that it ended
-    descriptors: list[int] = field(default_factory=list)  # arena, engine's lane, client's lane
+    # not handed on yet: arena, and for each engine its own and the client's end of a lane
+    descriptors: list[int] = field(default_factory=list)
     timers: dict[str, asyncio.Handle] = field(default_factory=dict)
 
     @property
@@ -64,18 +64,20 @@ def address_of(link: Link) -> PeerAddress:
     return PeerAddress(link.endpoint, link.key)
 
 
-def resources(arena_bytes: int) -> list[int]:
-    """Arena, engine's and client's end of a lane.
+def resources(arena_bytes: int, engines: int) -> list[int]:
+    """Arena, and for each engine its own and the client's end of a lane.
 
     Raises: LocalError; nothing is left open.
     """
-    arena = create_arena(arena_bytes)
+    made = [create_arena(arena_bytes)]
     try:
-        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for _ in range(engines):
+            ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            made += [end.detach() for end in ends]
     except OSError as exc:
-        os.close(arena)
+        close_all(made)
         raise LocalError(f"no lane for a session: {exc.strerror}") from exc
-    return [arena, *(end.detach() for end in ends)]
+    return made
 
 
 def cancel_timers(session: Session) -> None:
@@ -91,8 +93,8 @@ def close_descriptors(session: Session) -> None:
     session.descriptors = []
 
 
-def open_command(session: Session) -> OpenSession:
-    """What the engine is told once every link is up."""
+def open_command(session: Session, engine: int) -> OpenSession:
+    """What an engine is told once every link is up."""
     membership = session.membership
     return OpenSession(
         session=session.number,
@@ -100,9 +102,12 @@ def open_command(session: Session) -> OpenSession:
         rank=membership.rank,
         world_size=membership.agreed["world_size"],
         arena_bytes=session.arena_bytes,
-        peers=[_for_engine(link) for link in membership.links.values()],
+        peers=[_for_engine(link, engine) for link in membership.links.values()],
+        engine=engine,
+        engines=membership.engines_used,
     )
 
 
-def _for_engine(link: Link) -> EnginePeer:
-    return EnginePeer(link.rank, link.host, link.token_in, link.token_out, link.endpoints)
+def _for_engine(link: Link, engine: int) -> EnginePeer:
+    ends = link.endpoints_of(engine)
+    return EnginePeer(link.rank, link.host, link.token_in, link.token_out, ends)

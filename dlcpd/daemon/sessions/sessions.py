@@ -3,7 +3,7 @@
 import asyncio
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,7 @@ from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted, To
 from dlcpd.contract.messages import Join
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.join_request import links_of
+from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkState, Membership
 from dlcpd.daemon.peers.peers import Peers
 from dlcpd.daemon.sessions.session import (
@@ -25,7 +26,6 @@ from dlcpd.daemon.sessions.session import (
 from dlcpd.io.commands import (
     MAX_COMMAND,
     CloseSession,
-    Command,
     OperationFailed,
     UdpAddress,
     pack,
@@ -40,7 +40,7 @@ class Terms:
     """What is the same for every session of this daemon."""
 
     host: str
-    endpoints: list[UdpAddress]  # of the engine, one per path
+    endpoints: list[list[UdpAddress]]  # by engine, one per path
     agreed: dict[str, int]  # what hellos compare, without world_size
     max_sessions: int
     max_arena_bytes: int
@@ -55,10 +55,9 @@ class Sessions:
         terms: Terms,
         *,
         peers: Peers,
-        command: Callable[[Command, Sequence[int]], None],
+        engines: Engines,
     ) -> None:
-        self._loop, self._terms, self._peers = loop, terms, peers
-        self._command = command
+        self._loop, self._terms, self._peers, self._engines = loop, terms, peers, engines
         self._by_name: dict[tuple[str, int], Session] = {}
         self._by_number: dict[int, Session] = {}
         # Random start: unlike any earlier life's. Counting up: peers know old from new.
@@ -99,7 +98,7 @@ class Sessions:
         session = Session(
             self._last_number, membership, client, request.arena_bytes, request.timeout
         )
-        session.descriptors = resources(request.arena_bytes)
+        session.descriptors = resources(request.arena_bytes, len(self._terms.endpoints))
         try:
             self._peers.admit_all(map(address_of, links.values()))
         except TooMany:
@@ -121,17 +120,19 @@ class Sessions:
         """Hand the session to engine and client once every link is up."""
         if session.joined_at or not session.membership.complete:
             return
-        command = open_command(session)
-        if (size := len(pack(command))) > MAX_COMMAND:
+        used = session.membership.engines_used
+        commands = [open_command(session, engine) for engine in range(used)]
+        if (size := max(len(pack(command)) for command in commands)) > MAX_COMMAND:
             self.refuse(session, TooMany(f"{size} B of peers' paths: use fewer [network] paths"))
             return
         cancel_timers(session)
         session.joined_at = self._loop.time()
-        arena, engine_lane, client_lane = session.descriptors
-        session.descriptors = []
-        for_client = [os.dup(arena), client_lane]
-        self._command(command, [arena, engine_lane])
-        session.client.joined(session.number, session.arena_bytes, for_client)
+        arena, *ends = session.descriptors
+        lanes, session.descriptors = ends[: 2 * used], [arena, *ends[2 * used :]]
+        for engine, command in enumerate(commands):
+            self._engines.send(engine, command, [os.dup(arena), lanes[2 * engine]])
+        session.client.joined(session.number, session.arena_bytes, [os.dup(arena), *lanes[1::2]])
+        close_descriptors(session)
 
     def refuse(self, session: Session, error: DlcpError) -> None:
         """The join failed: tell peers and client, and forget the session."""
@@ -144,7 +145,7 @@ class Sessions:
         if self._by_number.get(session.number) is not session:
             return
         if session.joined_at:
-            self._command(CloseSession(session.number, error.code, str(error)), [])
+            self._engines.send_all(CloseSession(session.number, error.code, str(error)))
         self._forget(session, error)
 
     def abandon(self, session: Session, error: DlcpError) -> None:
@@ -162,11 +163,12 @@ class Sessions:
                 goodbye = session.membership.goodbye_to(link, code, text)
                 self._peers.send(address_of(link), goodbye)
 
-    def abort(self, session: Session, failed: OperationFailed) -> None:
-        """Tell the peers that wait for an operation that this rank gave it up."""
+    def abort(self, session: Session, engine: int, failed: OperationFailed) -> None:
+        """Tell the peers that wait for an operation of an engine that this rank gave it up."""
         for link in session.membership.links.values():
             if link.state is LinkState.UP and link.rank in failed.ranks:
-                message = session.membership.abort_to(link, failed, f"{session}: {failed.text}")
+                text = f"{session}: {failed.text}"
+                message = session.membership.abort_to(link, engine, failed, text)
                 self._peers.send(address_of(link), message)
 
     def _check(self, request: Join) -> None:

@@ -12,6 +12,7 @@ from dlcpd.core.session.session import Session
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.clients.submission import Submissions
 from dlcpd.io.config import EngineConfig
+from dlcpd.schedules.divide import WHOLE, Share
 
 
 @dataclass(slots=True, eq=False)
@@ -22,15 +23,16 @@ class Client:
     session: Session
     config: EngineConfig
     scratch: ScratchPool  # of the engine
+    share: Share = WHOLE  # of what is divided among the engines of this host
     groups: dict[int, Submissions] = field(default_factory=dict)
-    submitted: int = 0  # tickets count up from 1
+    submitted: int = 0  # tickets count up
 
     def __post_init__(self) -> None:
         everybody = tuple(range(self.session.world_size))
         self._add_group(Group(0, everybody, self.session.rank))
 
     def _add_group(self, group: Group) -> None:
-        made = Submissions(self.config, self.scratch, self.session, group)
+        made = Submissions(self.config, self.scratch, self.session, group, self.share)
         self.groups[group.number] = made
 
     def handle(self, message: Any, now: float) -> DlcpError | None:
@@ -48,7 +50,8 @@ class Client:
         return None
 
     def _submit(self, ask: Submit, now: float) -> DlcpError | None:
-        if ask.operation != self.submitted + 1:
+        gap = ask.operation - self.submitted - 1
+        if gap < 0 or (gap and self.share.of == 1):  # other engines have those in between
             return BadMessage(f"operation {ask.operation} after {self.submitted}")
         self.submitted = ask.operation
         if self.session.broken is not None:

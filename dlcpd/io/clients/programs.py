@@ -13,6 +13,7 @@ from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules import choose
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import Choice
+from dlcpd.schedules.divide import WHOLE, Share
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program
 
@@ -32,8 +33,8 @@ def place(group: Group, session: Session, chunk_bytes: int) -> Place:
     return Place(group.rank, _hosts(group, session), chunk_bytes)
 
 
-def chosen(ask: Submit, group: Group, place: Place) -> Chosen:
-    """The schedule for an operation of a group.
+def chosen(ask: Submit, group: Group, place: Place, share: Share = WHOLE) -> Chosen:
+    """The schedule for an operation of a group, or for a share of it.
 
     Raises: BadMessage, where sizes do not fit each other, or the schedule is none.
     """
@@ -43,7 +44,7 @@ def chosen(ask: Submit, group: Group, place: Place) -> Chosen:
         return choose.choose(replace(task, peer=sender), place).program
 
     try:
-        choice = choose.choose(task, place, ask.schedule or None)
+        choice = choose.choose(task, place, ask.schedule or None, share)
     except UnknownSchedule as exc:
         raise BadMessage(f"operation {ask.operation}: {exc}") from exc
     if ask.collective == "receive" and ask.peer < 0:

@@ -25,6 +25,7 @@ from dlcpd.numerics.elements import INTEGERS, STORAGE
 from dlcpd.numerics.reduce import supports
 from dlcpd.schedules.catalog import Place
 from dlcpd.schedules.choose import Choice
+from dlcpd.schedules.divide import WHOLE, Share
 from dlcpd.schedules.model import Program
 
 MAX_PLANS: Final = 1024  # of a group: as many as a large model has buckets
@@ -54,6 +55,7 @@ class Submissions:
     scratch: ScratchPool  # of the engine
     session: Session
     group: Group
+    share: Share = WHOLE  # of what is divided among the engines of this host
     _place: Place = field(init=False)
     _plans: OrderedDict[Hashable, Plan] = field(default_factory=OrderedDict)
 
@@ -83,7 +85,7 @@ class Submissions:
         key = (
             ask.collective, ask.schedule, ask.peer, ask.input_count, ask.output_count, ask.dtype,
             ask.reduce, ask.max_loss, ask.fill, ask.traffic_class, ask.name, ask.scale == 1.0,
-            *ask.sizes, None, *ask.critical, None, *ask.layers,
+            ask.divided, *ask.sizes, None, *ask.critical, None, *ask.layers,
         )  # fmt: skip
         plan = self._plans.get(key)
         if plan is None:
@@ -96,16 +98,18 @@ class Submissions:
 
     def _new_plan(self, ask: Submit) -> Plan:
         """Raises: BadMessage, BadPolicy."""
+        share = self.share if ask.divided else WHOLE
         size = ask.input_count * STORAGE[ask.dtype].itemsize
         _check_peers(ask, self.group)
         _check_policy(ask)
         _check_critical(ask, size)
         _check_layers(ask, size)
-        found = chosen(ask, self.group, self._place)
+        _check_divided(ask)
+        found = chosen(ask, self.group, self._place, share)
         _check_transfers(ask, found.choice.program)
         choice = found.choice
         return Plan(
-            found, _terms(ask, self.group, choice), _fingerprint(ask, self.group, choice),
+            found, _terms(ask, self.group, choice, share), _fingerprint(ask, self.group, choice),
             self._layers(ask), self._loss(ask),
         )  # fmt: skip
 
@@ -136,7 +140,7 @@ def _memory(ask: Submit, arena: Bytes, which: str) -> Bytes:
     return arena[start : start + size]
 
 
-def _terms(ask: Submit, group: Group, choice: Choice) -> str:
+def _terms(ask: Submit, group: Group, choice: Choice, share: Share) -> str:
     """What both ends of a transfer must have submitted, in words."""
     if ask.collective in ("send", "receive"):
         return f"message of {ask.dtype}{_among(group)}"
@@ -148,6 +152,8 @@ def _terms(ask: Submit, group: Group, choice: Choice) -> str:
         f"{ask.collective} {what}{ask.dtype}{count}{root}, {loss}, class {ask.traffic_class}, "
         f"schedule {choice.name}{_among(group)}"
     )
+    if share.of > 1:
+        words += f", part {share.number + 1} of {share.of}"
     digests = {"name": ask.name, "critical ranges": ask.critical, "layers": ask.layers}
     said = words + "".join(f", {k} {_digest(v) % (1 << 32):08x}" for k, v in digests.items() if v)
     return said[:MAX_TEXT]  # the fingerprint covers what is cut off
@@ -201,6 +207,12 @@ def _check_transfers(ask: Submit, program: Program) -> None:
             f"operation {ask.operation}: {most + 1} transfers between two ranks, at most "
             f"{MAX_TRANSFERS}; make [network] chunk_bytes larger on all hosts"
         )
+
+
+def _check_divided(ask: Submit) -> None:
+    """Both ends of every transfer must find it in the same part."""
+    if ask.divided and (ask.sizes or ask.collective in ("barrier", "send", "receive")):
+        raise BadMessage(f"operation {ask.operation}: {ask.collective} here cannot be divided")
 
 
 def _check_critical(ask: Submit, size: int) -> None:

@@ -72,7 +72,7 @@ class UdpPath:
             self._sender = CompiledSender(compiled.library, self.family, by_tag)
         self._tos = [_ancillary(self.family, tos) for tos in by_tag]
         self._receive_tos()
-        self._loss = Loss(config.inject_loss, (config.inject_seed, index))
+        self._loss = Loss(config.inject_loss, (config.inject_seed, index, config.engine))
         self._ring = self._make_ring()
         self.drained = True  # whether the last receive left nothing behind
 

@@ -1,6 +1,6 @@
-"""The lane to the engine. Whoever waits for an outcome reads it: no thread of its own.
+"""The lanes to the engines. Whoever waits for an outcome reads it: no thread of its own.
 
-Leader and followers: the first waiting thread reads the socket and hands every
+Leader and followers: the first waiting thread reads the sockets and hands every
 frame to the table of operations; the others sleep until the table changes, and one
 of them leads when the leader has what it came for. A thread that always read would
 cost each operation two thread switches, and each step of the trainer GIL hand-offs.
@@ -10,7 +10,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from dlcp_client.ipc.handshake import ControlConnection
@@ -36,29 +36,46 @@ _PEEK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)  # int: enums are slow
 _GONE: Final = select.POLLHUP | select.POLLERR | select.POLLNVAL | select.POLLRDHUP
 
 
-class Lane:
-    """Owns the lane and the connection to control; the table of operations is shared."""
+class Lanes:
+    """Owns a lane per engine and the connection to control; the table of operations is shared."""
 
-    def __init__(self, lane: socket.socket, control: ControlConnection, table: Operations) -> None:
+    def __init__(
+        self, lanes: Sequence[socket.socket], control: ControlConnection, table: Operations
+    ) -> None:
         self._patience = Patience(control.waiting_for)
-        self._lane, self._control, self._table = lane, control, table
+        self._lanes, self._control, self._table = tuple(lanes), control, table
         self._leader: int | None = None  # its thread
         self._closed = False
         self._buffer = memoryview(bytearray(MAX_FRAME + 1))
         self._poll = select.poll()
-        self._poll.register(lane, select.POLLIN)
+        for lane in lanes:
+            self._poll.register(lane, select.POLLIN)
         self._poll.register(control.socket, select.POLLRDHUP)
 
-    def send(self, packet: bytes, until: float) -> None:
-        """Send one packet.
+    def __len__(self) -> int:
+        return len(self._lanes)
 
-        Raises: DeadlineExceeded, nothing was sent; what ended the session.
+    def send(self, packet: bytes, until: float, engines: Collection[int] = (0,)) -> None:
+        """Send one packet to each of `engines`.
+
+        Raises: DeadlineExceeded, nothing was sent; what ended the session, as it does where only
+        some of the engines took the packet in time.
         """
+        for position, engine in enumerate(engines):
+            try:
+                self._send(engine, packet, until)
+            except DeadlineExceeded as exc:
+                if position:
+                    self._table.fail(exc)
+                raise
+
+    def _send(self, engine: int, packet: bytes, until: float) -> None:
+        lane = self._lanes[engine]
         while True:
             try:
-                if send_now(self._lane, packet):
+                if send_now(lane, packet):
                     return
-                self._wait_writable(until)
+                self._wait_writable(lane, until)
             except OSError:
                 self.pump()  # the engine's last words may still stand in the lane
                 self._lost()
@@ -95,22 +112,27 @@ class Lane:
             _shut(self._control.socket)  # wakes the leader from poll()
             changed.wait_for(lambda: self._leader is None, timeout=LEAVE_TIMEOUT)
         self._await_end()
-        self._lane.close()
+        self._close_lanes()
         self._control.close()
 
     def abandon(self) -> None:
         """In a forked child: drop the copies of the sockets, which the parent goes on to use."""
         self._closed, self._leader = True, None
-        self._lane.close()
+        self._close_lanes()
         self._control.close()
 
+    def _close_lanes(self) -> None:
+        for lane in self._lanes:
+            lane.close()
+
     def _await_end(self) -> None:
-        """Read the lane to its end, for at most LEAVE_TIMEOUT."""
+        """Read the lanes to their ends, for at most LEAVE_TIMEOUT."""
         over = time.monotonic() + LEAVE_TIMEOUT
-        ended = select.poll()
-        ended.register(self._lane, select.POLLIN)
-        while self._drain() and (left := over - time.monotonic()) > 0:
-            ended.poll(left * 1000)
+        for engine, lane in enumerate(self._lanes):
+            ended = select.poll()
+            ended.register(lane, select.POLLIN)
+            while self._drain(engine) and (left := over - time.monotonic()) > 0:
+                ended.poll(left * 1000)
 
     def _lead(self, done: Callable[[], bool], timeout: float) -> bool:
         """Read once, or let another thread read, for at most `timeout`. Returns done()."""
@@ -135,44 +157,46 @@ class Lane:
     def _read(self, timeout: float, done: Callable[[], bool]) -> None:
         ready = dict(self._poll.poll(timeout * 1000))
         gone = False
-        if self._lane.fileno() in ready:
-            gone = not self._drain(done)
+        for engine, lane in enumerate(self._lanes):
+            if lane.fileno() in ready and not self._drain(engine, done):
+                gone = True
         if gone or ready.get(self._control.socket.fileno(), 0) & _GONE:
             self._lost()
 
-    def _drain(self, done: Callable[[], bool] = lambda: False) -> bool:
-        """Hand over the frames that are there, until `done()`. False: the lane ended.
+    def _drain(self, engine: int, done: Callable[[], bool] = lambda: False) -> bool:
+        """Hand over the frames that an engine sent, until `done()`. False: its lane ended.
 
         A frame is looked at, handed over, and only then taken off the socket, so that an
         interrupt (Ctrl-C) in between repeats a frame and never loses one.
         """
+        lane = self._lanes[engine]
         while True:
             try:
-                size = self._lane.recv_into(self._buffer, 0, _PEEK)
+                size = lane.recv_into(self._buffer, 0, _PEEK)
             except BlockingIOError:
                 return True
             except OSError:
                 return False
             if not size:
                 return False
-            over = self._hand_over(self._buffer[:size], done)
+            over = self._hand_over(engine, self._buffer[:size], done)
             try:
-                self._lane.recv_into(self._buffer, 1, socket.MSG_DONTWAIT)
+                lane.recv_into(self._buffer, 1, socket.MSG_DONTWAIT)
             except OSError:  # it ended in between, with something of ours unread
                 return False
             if over:
                 return True
 
-    def _hand_over(self, packet: memoryview, done: Callable[[], bool]) -> bool:
+    def _hand_over(self, engine: int, packet: memoryview, done: Callable[[], bool]) -> bool:
         with self._table.changed:
             try:
-                self._table.handle_locked(decode_untrusted(packet))
+                self._table.handle_locked(decode_untrusted(packet), engine)
             except BadMessage as exc:
                 self._table.fail(BadMessage(f"the engine sent a bad frame: {exc}"))
             self._table.changed.notify_all()
             return done()
 
-    def _wait_writable(self, until: float) -> None:
+    def _wait_writable(self, lane: socket.socket, until: float) -> None:
         if time.monotonic() >= until:
             raise DeadlineExceeded(
                 "this host's dlcpd takes no further operation, and deadline= is over: its engine "
@@ -180,7 +204,7 @@ class Lane:
             )
         self.pump()
         writable = select.poll()
-        writable.register(self._lane, select.POLLOUT)
+        writable.register(lane, select.POLLOUT)
         writable.poll(SEND_SLICE * 1000)
 
     def _lost(self) -> None:

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.ipc.lane import Lane
+from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcpd.contract.messages import Released
 from dlcpd.ipc.seqpacket import encode
@@ -15,7 +15,7 @@ def test_a_lane_that_ends_between_two_reads_of_a_frame_is_an_end() -> None:
     control, far_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     table: Any = Operations(lambda _work: None)
-    lane = Lane(near, ControlConnection(control, lambda: "killed by the test"), table)
+    lanes = Lanes([near], ControlConnection(control, lambda: "killed by the test"), table)
     near.send(b"what the engine never reads")  # so that its end resets the connection
     far.send(encode(Released(1)))
     calls: list[int] = []
@@ -26,7 +26,7 @@ def test_a_lane_that_ends_between_two_reads_of_a_frame_is_an_end() -> None:
             far.close()
         return table.error is not None
 
-    assert lane.wait_until(done, time.monotonic() + 5)
+    assert lanes.wait_until(done, time.monotonic() + 5)
     assert "killed by the test" in str(table.error)
-    lane.close()
+    lanes.close()
     far_control.close()

@@ -1,0 +1,53 @@
+"""Which of a host's engines run an operation: the same numbers on every rank, with no word said."""
+
+from collections import Counter
+from typing import Final
+from zlib import crc32
+
+from dlcpd.contract.messages import Submit
+
+# Bytes for each engine below which dividing costs more than it gains: of a tensor that is reduced
+# or copied as a whole, element by element; and of what one rank sends another, which goes by
+# transfers of 4 MiB.
+LEAST_RANGE: Final = 1 << 20
+LEAST_TRANSFER: Final = 4 << 20
+_BY_RANGE: Final = frozenset({"all_reduce", "reduce", "broadcast"})
+_GIVEN: Final = frozenset({"all_gather", "gather"})  # every rank's input is one transfer
+_GOT: Final = frozenset({"scatter", "reduce_scatter"})  # every rank's output is
+_MESSAGES: Final = frozenset({"send", "receive"})
+
+
+class Engines:
+    """Large operations are divided among all of them; others go to one: those of one name to the
+    same always, as it keeps what was given up, and the rest by turns."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._turns = Counter[int]()  # by group: operations so far
+
+    def of(self, ask: Submit, item: int) -> range:
+        """The engines for the next operation of a group, on elements of `item` bytes."""
+        if self.count == 1:
+            return range(1)
+        if not ask.sizes and self._worth_dividing(ask, item):
+            return range(self.count)
+        if ask.name:
+            one = crc32(ask.name.encode()) % self.count
+        elif ask.collective in _MESSAGES:  # a receiver may not know its sender, but the group
+            one = ask.group % self.count
+        else:
+            one = (ask.group + self._turns[ask.group]) % self.count
+        return range(one, one + 1)
+
+    def submitted(self, ask: Submit) -> None:
+        """An operation left."""
+        if self.count > 1 and ask.collective not in _MESSAGES:
+            self._turns[ask.group] += 1
+
+    def _worth_dividing(self, ask: Submit, item: int) -> bool:
+        given, got = ask.input_count * item, ask.output_count * item
+        if ask.collective in _BY_RANGE:
+            return given >= self.count * LEAST_RANGE
+        if ask.collective in _GIVEN:
+            return given >= self.count * LEAST_TRANSFER
+        return ask.collective in _GOT and got >= self.count * LEAST_TRANSFER

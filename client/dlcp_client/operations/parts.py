@@ -1,0 +1,45 @@
+"""An operation that several engines share: their outcomes, joined into one."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from dlcpd.contract.messages import Completed
+
+
+@dataclass(slots=True)
+class Parts:
+    """What the engines of one operation have said. Saying it twice changes nothing."""
+
+    unanswered: set[int] = field(default_factory=set)  # engines without an outcome
+    unreleased: set[int] = field(default_factory=set)  # engines that may touch the memory
+    _whole: Completed | None = None
+
+    @classmethod
+    def of(cls, engines: Iterable[int]) -> "Parts":
+        numbers = set(engines)
+        return cls(numbers, set(numbers))
+
+    def answer(self, engine: int, part: Completed) -> Completed | None:
+        """Take in a part's outcome; that of the whole once every engine has answered."""
+        if engine in self.unanswered:
+            self.unanswered.remove(engine)
+            self._whole = part if self._whole is None else _sum(self._whole, part)
+        return None if self.unanswered else self._whole
+
+    def release(self, engine: int) -> bool:
+        """An engine touches the memory no more. True: none does."""
+        self.unreleased.discard(engine)
+        return not self.unreleased
+
+
+def _sum(one: Completed, other: Completed) -> Completed:
+    """Counts are added. The fraction of energy is at most the larger of the two."""
+    return replace(
+        one,
+        sent=one.sent + other.sent,
+        repaired=one.repaired + other.repaired,
+        given_up=one.given_up + other.given_up,
+        returned=one.returned + other.returned,
+        lost=one.lost + other.lost,
+        energy=max(one.energy, other.energy),
+    )

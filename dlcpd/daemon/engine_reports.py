@@ -1,0 +1,51 @@
+"""The reports of several engines (dlcpd/io/report.py) as one of the same form."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Report = dict[str, Any]
+_ADDED = ("submitted", "open", "residual_bytes", "residual_evicted")  # of a session's fields
+_LISTED = ("waiting", "ledger")
+
+
+def joined(reports: Sequence[Report]) -> Report:
+    """Counts are added; the paths of engine 1 follow those of engine 0, and so on.
+
+    {"error": ...} where one is an error: which engine's, and what it is.
+    """
+    if len(reports) == 1:
+        return reports[0]
+    for number, report in enumerate(reports):
+        if "error" in report:
+            return {"error": f"engine {number}: {report['error']}"}
+    numbers = dict.fromkeys(number for report in reports for number in report["sessions"])
+    whole = {
+        "counters": _total(report["counters"] for report in reports),
+        "effort": _total(report["effort"] for report in reports),
+        "paths": [path for report in reports for path in report["paths"]],
+        "sessions": {
+            number: _session([r["sessions"][number] for r in reports if number in r["sessions"]])
+            for number in numbers
+        },
+    }
+    return whole | ({"truncated": True} if any("truncated" in r for r in reports) else {})
+
+
+def _total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total = Counter[str]()
+    for some in counts:
+        total.update(some)
+    return dict(total)
+
+
+def _session(parts: list[Report]) -> Report:
+    whole = parts[0] | {name: sum(part[name] for part in parts) for name in _ADDED}
+    whole |= {name: [row for part in parts for row in part[name]] for name in _LISTED}
+    whole["broken"] = next((part["broken"] for part in parts if part["broken"]), "")
+    paths: dict[int, list[Report]] = {}
+    for part in parts:
+        for peer in part["peers"]:
+            paths.setdefault(peer["rank"], []).extend(peer["paths"])
+    whole["peers"] = [peer | {"paths": paths[peer["rank"]]} for peer in parts[0]["peers"]]
+    return whole

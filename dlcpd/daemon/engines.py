@@ -1,0 +1,75 @@
+"""All engines of a daemon: started, commanded and stopped together; number 0 is always there."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from dlcpd.daemon.engine_process import ENGINE, EngineProcess
+from dlcpd.daemon.engine_reports import joined
+from dlcpd.io.commands import Command, EngineReady, Event
+from dlcpd.io.config import EngineConfig
+
+
+class Engines:
+    """`on_event` gets an engine's number and event, `on_exit` the unexpected end of one."""
+
+    def __init__(
+        self,
+        *,
+        on_event: Callable[[int, Event], None],
+        on_exit: Callable[[str], None],
+        command: Sequence[str] = ENGINE,
+    ) -> None:
+        self._on_event, self._on_exit, self._command = on_event, on_exit, command
+        self._engines: list[EngineProcess] = []
+
+    def __len__(self) -> int:
+        return len(self._engines)
+
+    async def start(
+        self, configs: Sequence[EngineConfig], environ: Mapping[str, str]
+    ) -> list[EngineReady]:
+        """Start one per configuration and wait for their sockets.
+
+        Raises: DlcpError, the first engine's that could not start; none runs then.
+        """
+        self._engines = [
+            EngineProcess(
+                on_event=partial(self._on_event, number), on_exit=self._on_exit,
+                command=self._command,
+            )
+            for number in range(len(configs))
+        ]  # fmt: skip
+        starts = [e.start(c, environ) for e, c in zip(self._engines, configs, strict=True)]
+        found = await asyncio.gather(*starts, return_exceptions=True)
+        ready = [answer for answer in found if isinstance(answer, EngineReady)]
+        if len(ready) == len(found):
+            return ready
+        started = zip(self._engines, found, strict=True)
+        self._engines = [e for e, answer in started if isinstance(answer, EngineReady)]
+        await self.stop(0.0)
+        raise next(answer for answer in found if isinstance(answer, BaseException))
+
+    def send(self, engine: int, command: Command, descriptors: Sequence[int] = ()) -> None:
+        """Queue a command for one engine. Takes over the descriptors."""
+        self._engines[engine].send(command, descriptors)
+
+    def send_all(self, command: Command) -> None:
+        """Queue a command for every engine; those without the session it names ignore it."""
+        for engine in self._engines:
+            engine.send(command)
+
+    async def report(self, ledger: int) -> dict[str, Any]:
+        """What the engines know, as one report; {"error": ...} when one does not answer in time."""
+        each = ledger // len(self._engines)
+        return joined(await asyncio.gather(*(engine.report(each) for engine in self._engines)))
+
+    async def stop(self, drain: float) -> None:
+        """End all: open operations may finish for `drain` seconds. Then they are killed."""
+        await asyncio.gather(*(engine.stop(drain) for engine in self._engines))
+
+    def kill(self) -> None:
+        """End all at once."""
+        for engine in self._engines:
+            engine.kill()

@@ -1,0 +1,58 @@
+"""Reports of several engines become one that reads like that of one."""
+
+from typing import Any
+
+from dlcpd.daemon.engine_reports import joined
+
+
+def one(number: int, **changes: Any) -> dict[str, Any]:
+    session = {
+        "rank": 0, "submitted": 1 + number, "open": 1, "waiting": [f"part {number}"],
+        "residual_bytes": 10, "residual_evicted": 0, "broken": "",
+        "peers": [
+            {"rank": 2, "paths": [{"sent": number}]}, {"rank": 1, "paths": [{"sent": 10 + number}]}
+        ],
+        "ledger": [{"operation": number}],
+    }  # fmt: skip
+    return {
+        "counters": {"token": number, f"only{number}": 1},
+        "effort": {"wakes": 5},
+        "paths": [{"address": ["127.0.0.1", number]}],
+        "sessions": {"7": session},
+    } | changes
+
+
+def test_a_single_report_stays_as_it_is() -> None:
+    assert joined([one(0)]) == one(0)
+    assert joined([{"stand_in": True}]) == {"stand_in": True}
+
+
+def test_counts_add_up_and_paths_follow_each_other() -> None:
+    whole = joined([one(0), one(1)])
+    assert whole["counters"] == {"token": 1, "only0": 1, "only1": 1}
+    assert whole["effort"] == {"wakes": 10}
+    assert [path["address"][1] for path in whole["paths"]] == [0, 1]
+    session = whole["sessions"]["7"]
+    assert (session["submitted"], session["open"], session["residual_bytes"]) == (3, 2, 20)
+    assert session["waiting"] == ["part 0", "part 1"]
+    assert [row["operation"] for row in session["ledger"]] == [0, 1]
+    peers = {peer["rank"]: [path["sent"] for path in peer["paths"]] for peer in session["peers"]}
+    assert peers == {2: [0, 1], 1: [10, 11]}
+    assert "truncated" not in whole
+
+
+def test_a_session_of_some_engines_only_and_one_that_is_broken_in_one() -> None:
+    third = one(2, sessions={})
+    broken = one(1)
+    broken["sessions"]["7"]["broken"] = "rank 1 is silent"
+    whole = joined([one(0), broken, third])
+    assert whole["sessions"]["7"]["broken"] == "rank 1 is silent"
+    assert whole["sessions"]["7"]["submitted"] == 3
+
+
+def test_what_was_left_out_of_one_is_said() -> None:
+    assert joined([one(0), one(1, truncated=True)])["truncated"] is True
+
+
+def test_an_engine_that_does_not_answer_is_named() -> None:
+    assert joined([one(0), {"error": "did not answer"}]) == {"error": "engine 1: did not answer"}
