@@ -1,9 +1,15 @@
 """Rules that hold for every test: one hypothesis profile, and the skip of `netns` by name."""
 
+import os
+
 import pytest
 from hypothesis import settings
 
 from dlcp_lab.emulation import unavailable
+
+# Ranks on this machine stand for hosts: each has a daemon of its own, and the network between them.
+# What sharing one is like, tests/client/test_sharing.py shows.
+os.environ.setdefault("DLCPD_SHARE", "0")
 
 # Derandomised: the same commit draws the same examples, so a red run is a real change.
 # No deadline per example: the two cores may be shared.

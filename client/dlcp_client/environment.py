@@ -15,6 +15,7 @@ class Environment:
     config: Path | None = None  # DLCPD_CONFIG: configuration of an embedded daemon
     master: str = ""  # MASTER_ADDR: host of the job's store, as torchrun sets it
     run: str = ""  # TORCHELASTIC_RUN_ID: name of the torchrun job, for logs
+    share: bool = True  # DLCPD_SHARE: "0" gives each rank an embedded daemon of its own
 
     @classmethod
     def read(cls, variables: Mapping[str, str] = os.environ) -> Self:
@@ -24,5 +25,6 @@ class Environment:
             socket=variables.get("DLCPD_SOCKET", ""),
             config=Path(config) if config else None,
             master=variables.get("MASTER_ADDR", ""),
+            share=variables.get("DLCPD_SHARE", "") != "0",
             run=variables.get("TORCHELASTIC_RUN_ID", ""),
         )

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import errno
 import os
 import resource
 import socket
@@ -41,6 +42,8 @@ def main(arguments: Sequence[str] | None = None, engine_command: Sequence[str] =
     options = parser.parse_args(arguments)
     if options.embedded != (options.session_fd is not None):
         parser.error("--embedded and --session-fd go together")
+    if options.listen_fd is not None and not options.embedded:
+        parser.error("--listen-fd needs --embedded")
     try:
         return _run(options, engine_command)
     except BadConfig as exc:
@@ -59,9 +62,10 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     _raise_descriptor_limit()
     log.configure(config.daemon.log_level, config.daemon.log_format)
     client = inherited_socket(options.session_fd) if options.embedded else None
+    door = None if options.listen_fd is None else inherited_listener(options.listen_fd)
     service = Service(resolved(config), os.environ, engine_command)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(service.run(client))
+        return runner.run(service.run(client, door))
 
 
 def inherited_socket(descriptor: int) -> socket.socket:
@@ -69,13 +73,34 @@ def inherited_socket(descriptor: int) -> socket.socket:
 
     Raises: BadConfig.
     """
+    return _inherited(descriptor, "--session-fd", socket.socket.getpeername)
+
+
+def inherited_listener(descriptor: int) -> socket.socket:
+    """The listening SEQPACKET socket that a parent process left open.
+
+    Raises: BadConfig.
+    """
+
+    def look(sock: socket.socket) -> None:
+        if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        sock.setblocking(False)
+
+    return _inherited(descriptor, "--listen-fd", look)
+
+
+def _inherited(
+    descriptor: int, option: str, look: Callable[[socket.socket], object]
+) -> socket.socket:
+    """The socket, if `look` raises no OSError. Raises: BadConfig."""
     try:
         sock = socket.socket(fileno=descriptor)
-        sock.getpeername()
+        look(sock)
     except OSError as exc:
-        raise BadConfig(f"--session-fd {descriptor}: {exc.strerror}") from exc
+        raise BadConfig(f"{option} {descriptor}: {exc.strerror}") from exc
     if (sock.family, sock.type) != (socket.AF_UNIX, socket.SOCK_SEQPACKET):
-        raise BadConfig(f"--session-fd {descriptor}: is no SOCK_SEQPACKET UNIX socket")
+        raise BadConfig(f"{option} {descriptor}: is no SOCK_SEQPACKET UNIX socket")
     return sock
 
 
@@ -103,6 +128,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--embedded", action="store_true", help="serve one inherited session, then end"
     )
+    parser.add_argument(
+        "--listen-fd", type=int, metavar="M",
+        help="with --embedded, serve also those who connect to this socket, and end with the last",
+    )  # fmt: skip
     parser.add_argument(
         "--session-fd", type=int, metavar="N", help="the session's socket, with --embedded"
     )

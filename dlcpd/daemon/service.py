@@ -54,10 +54,13 @@ class Service:
         self._dispatch: Dispatch
         self._server: Server
         self._facts: Facts
-        self._only: Connection | None = None  # the one client of an embedded daemon
+        self._embedded = False  # ends with its last client
 
-    async def run(self, session_socket: socket.socket | None = None) -> int:
-        """Serve until a signal, the engine's end, or - embedded - the client's end. Exit code.
+    async def run(
+        self, session_socket: socket.socket | None = None, door: socket.socket | None = None
+    ) -> int:
+        """Serve until a signal, the engine's end, or - embedded - the end of `session_socket`'s
+        client and of all that came through `door`. Exit code.
 
         Raises: DlcpError when it cannot start; nothing is left behind.
         """
@@ -65,11 +68,12 @@ class Service:
         parent = os.getppid()  # now: it may end while the engine starts
         daemon = self._config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
-        self._install_signals(embedded=session_socket is not None)
+        self._embedded = session_socket is not None
+        self._install_signals()
         ready = await self._engines.start(engine_configs(self._config), self._environ)
         try:
             self._compose(ready, access.users)
-            self._open_door(session_socket, access, parent)
+            self._open_door(session_socket, door, access, parent)
         except DlcpError:
             await self._engines.stop(0.0)
             if self._peers:
@@ -122,16 +126,22 @@ class Service:
             max_arena_bytes=self._config.daemon.max_arena_bytes,
         )
 
-    def _open_door(self, session_socket: socket.socket | None, access: Access, parent: int) -> None:
-        """Listen, or serve the one client that is there already.
+    def _open_door(
+        self, session_socket: socket.socket | None, door: socket.socket | None, access: Access,
+        parent: int,
+    ) -> None:  # fmt: skip
+        """Listen, or serve the client that is there already and those that come through `door`.
 
         Raises: AddressUnavailable, BadConfig.
         """
         if session_socket is None:
             self._server.serve(listen(Path(self._config.daemon.socket), access))
             return
-        self._only = self._server.adopt(session_socket)
-        self._watch_parent(parent)
+        self._server.adopt(session_socket)
+        if door is None:
+            self._watch_parent(parent)
+        else:
+            self._server.serve(door)
 
     def _watch_parent(self, parent: int) -> None:
         """End when the trainer does: a worker it forked may hold the session socket open."""
@@ -143,7 +153,7 @@ class Service:
             loop.call_later(PARENT_POLL, self._watch_parent, parent)
 
     def _announce(self) -> None:
-        door = "embedded" if self._only else self._config.daemon.socket
+        door = "embedded" if self._embedded else self._config.daemon.socket
         log.info(
             "ready",
             version=__version__,
@@ -154,10 +164,10 @@ class Service:
         )
         notify(self._notify_target, "READY=1")
 
-    def _install_signals(self, *, embedded: bool) -> None:
+    def _install_signals(self) -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._signalled, "SIGTERM")
-        if embedded:
+        if self._embedded:
             # A terminal's Ctrl-C is the trainer's to handle; it closes its session when it ends.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         else:
@@ -214,7 +224,7 @@ class Service:
 
     def _client_closed(self, connection: Connection) -> None:
         self._server.forget(connection)
-        if connection is self._only:
+        if self._embedded and not len(self._server):
             self._ended.set()
 
     def _unexpected(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -65,8 +65,9 @@ def test_the_environment_is_read_once_for_all() -> None:
     assert Environment.read({}) == Environment()
     full = {
         "DLCPD_SOCKET": "/s", "DLCPD_CONFIG": "/c", "MASTER_ADDR": "m", "TORCHELASTIC_RUN_ID": "r",
+        "DLCPD_SHARE": "0",
     }  # fmt: skip
-    assert Environment.read(full) == Environment("/s", Path("/c"), "m", "r")
+    assert Environment.read(full) == Environment("/s", Path("/c"), "m", "r", share=False)
 
 
 def test_a_daemon_starts_greets_and_ends_with_its_socket() -> None:

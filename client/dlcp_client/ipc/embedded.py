@@ -1,4 +1,4 @@
-"""A private daemon: a child process that serves this process alone and ends with it."""
+"""A private daemon: a child process that serves this process and its neighbours, then ends."""
 
 import ipaddress
 import os
@@ -11,8 +11,10 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
+from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcpd.contract.errors import DaemonUnavailable
+from dlcpd.contract.messages import MAX_ENGINES
 
 STOP_TIMEOUT: Final = 5.0  # seconds for a clean end after the session socket closed
 OBITUARY_TIMEOUT: Final = 1.0  # seconds in which a daemon that closed its socket has exited
@@ -22,10 +24,11 @@ _DISCARD_PORT: Final = 9  # RFC 863; connecting a UDP socket sends nothing anywa
 
 
 class Embedded:
-    """Owns the child process."""
+    """Owns the child process, until others share it: then it ends with the last of them."""
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, process: "subprocess.Popen[str]", *, shared: bool = False) -> None:
         self._process: subprocess.Popen[str] | None = process
+        self._shared = shared
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._relay = threading.Thread(
             target=self._relay_lines, args=(process,), name="dlcpd-stderr", daemon=True
@@ -50,9 +53,10 @@ class Embedded:
         return f"the embedded daemon {_status(status)}{last}"
 
     def close(self) -> None:
-        """Wait for its end, which the closed session socket brings about; then make sure."""
+        """Wait for its end, which the closed session socket brings about; then make sure. One
+        that is shared is left to the others."""
         process, self._process = self._process, None
-        if process is None:
+        if process is None or self._shared:
             return
         for end in (process.terminate, process.kill):
             try:
@@ -77,17 +81,27 @@ class Embedded:
             for line in lines:
                 self._lines.append(line.rstrip()[:MAX_LINE])
                 sys.stderr.write(line)
+        process.wait()  # one that is shared may outlive the session here, and leaves no zombie
 
 
-def start(config: Path | None, master: str) -> tuple[Embedded, ControlConnection]:
-    """Start a daemon. Without `config`, peers reach it where this host reaches `master`.
+def start(
+    config: Path | None, master: str, door: Door | None = None, ranks: int = 1
+) -> tuple[Embedded, ControlConnection]:
+    """Start a daemon for `ranks` ranks of this machine: this one, and those that come through
+    `door`. Without `config`, peers reach it where this host reaches `master`, and it has an
+    engine for every rank, as far as there are CPUs.
 
     Raises: DaemonUnavailable.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    text = None if config else _memory_file(default_config(local_address(master)))
-    inherited = (theirs.fileno(), *([text] if text is not None else []))
+    engines = min(ranks, len(os.sched_getaffinity(0)), MAX_ENGINES)
+    text = None if config else _memory_file(default_config(local_address(master), engines))
+    inherited = [theirs.fileno(), *([text] if text is not None else [])]
     command = [sys.executable, "-m", "dlcpd", "--embedded", "--session-fd", str(theirs.fileno())]
+    shared = door is not None and ranks > 1
+    if door is not None and shared:
+        inherited.append(door.socket.fileno())
+        command += ["--listen-fd", str(door.socket.fileno())]
     command += ["--config", str(config or f"/proc/self/fd/{text}")]
     try:
         process = subprocess.Popen(
@@ -107,15 +121,15 @@ def start(config: Path | None, master: str) -> tuple[Embedded, ControlConnection
         theirs.close()
         if text is not None:
             os.close(text)
-    daemon = Embedded(process)
+    daemon = Embedded(process, shared=shared)
     return daemon, ControlConnection(ours, daemon.how_it_ended)
 
 
-def default_config(address: str) -> str:
+def default_config(address: str, engines: int = 1) -> str:
     """The configuration of a daemon that uses one local address; "auto" = the default route's."""
     return (
         f'[daemon]\ncontrol_address = "{address}"\nlog_level = "warning"\n\n'
-        f'[network]\npaths = [{{ address = "{address}", port = 0 }}]\n'
+        f'[network]\npaths = [{{ address = "{address}", port = 0 }}]\nengines = {engines}\n'
     )
 
 

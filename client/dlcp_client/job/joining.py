@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dlcp_client.environment import Environment
+from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.embedded import Embedded, start
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.job.data_path import prove
+from dlcp_client.job.neighbours import Neighbours, machine
 from dlcp_client.job.rendezvous import Meeting, Member, introduction, refusal, roster, together
 from dlcp_client.session import JoinedJob, Session
 from dlcpd.contract.errors import BadConfig, DlcpError
@@ -42,7 +44,8 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
         group: a torch.distributed group; by default the default one.
         job: name for logs, the same on all ranks.
         socket: session socket of the host's daemon; by default DLCPD_SOCKET, and without
-            that a private daemon is started, which ends with this process.
+            that a private daemon is started, which ends with the ranks of this machine that
+            share it: those of the same user and configuration, unless DLCPD_SHARE=0.
         arena_bytes: the most bytes of tensors in flight and in `Session.empty`.
         timeout: seconds for all ranks to be there. What failed is raised at most 5 s later.
         config: configuration file of a private daemon; by default DLCPD_CONFIG.
@@ -57,21 +60,32 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     member = _member(store, rank, world_size, group)
     environment = Environment.read()
     deadline = time.monotonic() + timeout
-    meeting = Meeting(member, job or "job")
+    subject, path = job or "job", socket or environment.socket
     file = Path(config) if config else environment.config
     daemon: Embedded | None = None
     control: ControlConnection | None = None
-    try:
-        daemon, control = _control(socket or environment.socket, file, environment.master, timeout)
-        welcome = control.hello(_left(deadline))
-        meeting.publish(introduction(welcome, job or environment.run or "job"))
-    except DlcpError as exc:
-        meeting.publish(refusal(exc))
-        _leave(daemon, control)
-        raise
-    except BaseException:
-        _leave(daemon, control)
-        raise
+    with Door() as door:
+        here = machine(file) if environment.share and not path else ""
+        met = Meeting(member, subject)
+        met.publish({"machine": here, "door": door.name})
+        neighbours = Neighbours.among(member.rank, met.gather(deadline))
+        meeting = Meeting(member, subject)
+        try:
+            if path:
+                control = ControlConnection.open(path, timeout)
+            elif neighbours.first:
+                daemon, control = start(file, environment.master, door, len(neighbours.ranks))
+            else:
+                control = neighbours.connect(_left(deadline))
+            welcome = control.hello(_left(deadline))
+            meeting.publish(introduction(welcome, job or environment.run or "job"))
+        except DlcpError as exc:
+            meeting.publish(refusal(exc))
+            _leave(daemon, control)
+            raise
+        except BaseException:
+            _leave(daemon, control)
+            raise
     try:
         return _join(member, meeting, daemon, control, arena_bytes, deadline)
     except BaseException:
@@ -112,14 +126,6 @@ def _member(store: "Store | None", rank: int | None, world_size: int | None, gro
             raise BadConfig("connect: store, rank and world_size go together; give all or none")
         return Member.of_group(group)
     return Member(store, rank, world_size)
-
-
-def _control(
-    path: str, config: Path | None, master: str, timeout: float
-) -> tuple[Embedded | None, ControlConnection]:
-    if path:
-        return None, ControlConnection.open(path, timeout)
-    return start(config, master)
 
 
 def _left(deadline: float) -> float:

@@ -107,6 +107,10 @@ class Server:
         self._connections: set[Connection] = set()
         self._parting: set[socket.socket] = set()
 
+    def __len__(self) -> int:
+        """Clients that are connected."""
+        return len(self._connections)
+
     def serve(self, listener: socket.socket) -> None:
         """Accept on `listener` until `close`."""
         self._listener = listener
@@ -128,8 +132,9 @@ class Server:
             self._loop.remove_reader(self._listener.fileno())
             path = self._listener.getsockname()
             self._listener.close()
-            with contextlib.suppress(OSError):
-                Path(path).unlink()
+            if isinstance(path, str):  # else it has a name and no file
+                with contextlib.suppress(OSError):
+                    Path(path).unlink()
         for connection in list(self._connections):
             connection.lost(why)
         for sock in list(self._parting):
