@@ -1,5 +1,6 @@
 """Sessions over real daemons: control, engine, UDP on loopback."""
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch._C._distributed_c10d import HashStore
@@ -212,8 +214,16 @@ def test_a_rank_that_cannot_start_is_named_everywhere(tmp_path: Path) -> None:
     assert "rank 1 cannot take part: no daemon answers at" in str(errors[0])
 
 
-def test_a_rank_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_rank_that_is_missing_is_named_before_a_daemon_starts() -> None:
+    with pytest.raises(PeerLost, match="in vain for rank 1 of 2 ranks"):
+        connect(HashStore(), 0, 2, timeout=0.5)
+    assert not psutil.Process().children()
+
+
+def test_a_rank_that_goes_missing_is_named(tmp_path: Path) -> None:
     """At a control that greets at once: how long a daemon takes to start does not matter."""
+    store = HashStore()
+    store.set("dlcp/job/1/1", json.dumps({"machine": "", "door": ""}))  # the last that it said
     path = str(tmp_path / "dlcpd.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
@@ -222,7 +232,7 @@ def test_a_rank_that_is_missing_is_named(tmp_path: Path) -> None:
         porter = threading.Thread(target=_greet_one, args=(listener, left))
         porter.start()
         with pytest.raises(PeerLost, match="in vain for rank 1 of 2 ranks"):
-            connect(HashStore(), 0, 2, socket=path, timeout=2.0)
+            connect(store, 0, 2, socket=path, timeout=2.0)
         porter.join()
     assert left.is_set()  # the client did not keep its place at the control
 
