@@ -313,6 +313,7 @@ class Execution:
             )  # fmt: skip
         if found.segment_size == size:
             incoming.sum, incoming.operand = found, part.operand
+            incoming.last = self._waits[part.reduction] == 1
 
     def _settle_implied(self, rank: int, step: Receive, now: float) -> None:
         """The peer cannot have sent this before it had what it `implies`."""

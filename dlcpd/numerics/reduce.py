@@ -101,6 +101,11 @@ def _reduce_wide(
     late = [at for at in range(2, len(parts)) if np.may_share_memory(parts[at], result)]
     if late:
         _reduce_late(result, parts, late[-1], _COMBINE[op])
+    elif len(parts) > 2:  # by blocks: the sum so far is read again for each operand
+        step = BLOCK // result.itemsize
+        for start in range(0, len(result), step):
+            block = slice(start, start + step)
+            _reduce_block(result[block], [part[block] for part in parts], _COMBINE[op])
     else:
         _reduce_block(result, parts, _COMBINE[op])
     if divide_by != 1:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlcpd.collectives.segment_sum import SegmentSum
 from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.wire.header import HEADER_SIZE, Key
@@ -147,3 +148,22 @@ def test_rows_of_another_peers_segment_size(extra: int) -> None:
     good = place.incoming.put(rows, index, lengths, segments)
     assert good.tolist() == ([0, 3] if extra > 0 else [])
     assert place.untouched
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_the_last_operand_of_a_sum_is_added_from_where_it_is(last: bool) -> None:
+    """Of a rank of the same process; the others wait in memory of this rank's."""
+    place, payload = Place(2 * SEGMENT), np.full(2 * SEGMENT, 7, np.uint8)
+    total = SegmentSum(np.zeros(2 * SEGMENT, np.uint8), [payload, place.buffer], 1, SEGMENT)
+    place.incoming.sum, place.incoming.operand, place.incoming.last = total, 1, last
+    place.incoming.fill(payload, 0.0)
+    assert (total.operands[1] is payload) == last
+    assert (place.buffer == 7).all() == (not last)
+    assert not place.incoming.receiver.missing
+
+
+def test_what_is_no_operand_is_copied_whole() -> None:
+    place = Place(SEGMENT)
+    place.incoming.last = True
+    place.incoming.fill(np.full(SEGMENT, 7, np.uint8), 0.0)
+    assert (place.buffer == 7).all()

@@ -106,8 +106,7 @@ class Flow:
         if opened in ("early", "unready"):
             return False
         if twin is not None and isinstance(opened, Incoming):
-            opened.buffer[:] = sender.payload
-            opened.receiver.fill(now)
+            opened.fill(sender.payload, now)
             twin.session.on_received(opened, now)
         # what the twin refuses for good, it has or has given up
         self.outgoing.acknowledge(sender.key, now)

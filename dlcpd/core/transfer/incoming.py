@@ -26,6 +26,7 @@ class Incoming:
     segment_size: int
     sum: "Sum | None" = None  # what arrives is one of its operands; io may add it up at once
     operand: int = 0  # which one; `buffer` is its memory
+    last: bool = False  # the sum waits for this operand alone
     handle: int = -1  # see Target
     opened: int = 0
     _grid: Bytes = field(init=False)  # whole segments, one a row
@@ -46,6 +47,17 @@ class Incoming:
         good = self.put(rows, index, lengths, segments)
         fresh = self.receiver.mark(good)
         return Placed(fresh, len(good) - fresh, len(segments) - len(good))
+
+    def fill(self, payload: Bytes, now: float) -> None:
+        """Take all of it at once, from memory that stays as it is until the owner has been told.
+
+        The last operand of a sum is added from where it is, without a copy.
+        """
+        if self.sum is not None and self.last:
+            self.sum.operands[self.operand] = payload
+        else:
+            self.buffer[:] = payload
+        self.receiver.fill(now)
 
     def left(self, missing: int) -> None:
         """Io has placed and marked segments by itself, and so many are still missing."""
