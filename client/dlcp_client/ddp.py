@@ -4,21 +4,25 @@ Those are `from dlcp_client import ddp` and `ddp.register(model)`.
 """
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 from torch.amp import GradScaler
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client.arena.tensors import copy
 from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
 from dlcp_client.operations.ledger import Ledger
-from dlcp_client.operations.work import Work
 from dlcp_client.torch.buckets import contents
+from dlcp_client.torch.calibration import Calibration, slowest
+from dlcp_client.torch.choice import Transport, Transports, checked_transport
 from dlcp_client.torch.model_session import add_hook, check_model, session_for
-from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules
+from dlcp_client.torch.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
 from dlcpd.contract.errors import SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
 
@@ -28,8 +32,27 @@ from .session import Session
 class Registration:
     """What `register` did. `session` is None where the framework's all-reduce is in use."""
 
-    def __init__(self, session: Session | None, rules: Rules, *, owned: bool) -> None:
+    def __init__(
+        self,
+        session: Session | None,
+        rules: Rules,
+        process_group: dist.ProcessGroup,
+        *,
+        owned: bool,
+        calibration: Calibration | None = None,
+    ) -> None:
+        """`calibration`: chooses between dlcpd and `process_group`; None = all by dlcpd."""
         self.session, self.rules, self._owned = session, rules, owned
+        self._calibration, self._process_group = calibration, process_group
+        self._open = session is not None
+
+    @property
+    def transports(self) -> Transports:
+        """With `transport="auto"`: by size, which way buckets go and how long each way took.
+
+        It never changes; a later decision makes another. Empty where nothing is decided.
+        """
+        return self._calibration.transports if self._calibration else Transports()
 
     @property
     def step(self) -> int:
@@ -43,24 +66,42 @@ class Registration:
 
     def close(self) -> None:
         """Close the session, if `register` opened it. The model cannot train on after that."""
+        self._open = False
         self.rules.close()
         if self.session and self._owned:
             self.session.close()
 
-    def submit(self, bucket: GradBucket) -> Work:
-        """Begin to average a bucket. The work's tensor is a new one, in the arena.
+    def average(self, bucket: GradBucket) -> Future[torch.Tensor]:
+        """What DDP asks of a hook. Raises: what keeps an operation from being submitted."""
+        if self.session is None or not self._open:
+            raise SessionClosed("this model's gradients do not go through dlcpd any more")
+        self.rules.begin(bucket, self.session)
+        calibration = self._calibration
+        if calibration is None:
+            return self._by_dlcpd(self.session, bucket)
+        if not bucket.index():
+            calibration.begin(self.step)
+        size = bucket.buffer().nbytes
+        if calibration.way(size) == "dlcp":
+            return calibration.timed(size, partial(self._by_dlcpd, self.session, bucket))
+        if size in calibration.leaving and self.rules.policy_now(size).mode == "bounded":
+            # It went through dlcpd until now; what was given up there would wait there for ever.
+            return self._by_dlcpd(self.session, bucket, bring_home=True)
+        return calibration.timed(size, partial(allreduce_hook, self._process_group, bucket))
+
+    def _by_dlcpd(
+        self, session: Session, bucket: GradBucket, *, bring_home: bool = False
+    ) -> Future[torch.Tensor]:
+        """The result is a new tensor, in the arena.
 
         DDP copies a hook's result to the gradients in any case, so it copies from there.
         """
-        session, rules = self.session, self.rules
-        if session is None:
-            raise SessionClosed("this model's gradients do not go through dlcpd")
-        rules.begin(bucket, session)
-        buffer = bucket.buffer()
+        rules, buffer = self.rules, bucket.buffer()
         result = session.empty(buffer.shape, buffer.dtype, wait=rules.policy.deadline)
         copy(result, buffer)
-        terms = rules.terms(contents(bucket), 0, buffer.nbytes)
-        return session.all_reduce(result, "avg", result_only=True, **terms.keywords())
+        terms = rules.terms(contents(bucket), 0, buffer.nbytes, bring_home=bring_home)
+        work = session.all_reduce(result, "avg", result_only=True, **terms.keywords())
+        return work.then(lambda tensor: tensor)  # DDP wants one tensor, not a list
 
 
 def register(  # noqa: PLR0913  # all but the first two by keyword
@@ -70,6 +111,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
     session: Session | None = None,
     warmup_steps: int = DEFAULT_WARMUP,
     scaler: GradScaler | None = None,
+    transport: Transport = "dlcp",
     fallback: bool = False,
     job: str | None = None,
     socket: str | None = None,
@@ -88,6 +130,11 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         warmup_steps: exact steps before a bounded policy counts, at least 2.
         scaler: the GradScaler of the training, if it has one. With a bounded policy, what was
             given up under one scale then comes back in the present one.
+        transport: "dlcp": all gradients go through dlcpd. "auto": those of each bucket size go
+            through dlcpd or the framework's own all-reduce, whichever is faster in this job, as
+            `Calibration` measures now and then; the logger "dlcp_client" and `transports` of what
+            this returns say which. "backend": the framework's own, and no session is opened.
+            Every rank asks for the same, whatever the policy.
         fallback: if any rank cannot connect, or no data gets through, all warn and use the
             framework's own all-reduce. Later failures raise in any case.
         job: as in `connect`, which opens the session.
@@ -102,23 +149,35 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         session is over then.
     """
     check_model(model)
+    transport = checked_transport(transport)
     rules = Rules(model.module, policy, warmup_steps, scaler)
     with ExitStack() as undo:
         undo.callback(rules.close)
         opened = None
-        if session is None:
+        if transport == "backend":
+            session = None
+        elif session is None:
             session = opened = session_for(
-                model, fallback=fallback, timeout=timeout, job=job, socket=socket,
-                arena_bytes=arena_bytes, config=config,
+                model, fallback=fallback, timeout=timeout, transport=transport, job=job,
+                socket=socket, arena_bytes=arena_bytes, config=config,
             )  # fmt: skip
             if opened is not None:
                 undo.callback(opened.close)
-        registration = Registration(session, rules, owned=opened is not None)
+        registration = Registration(
+            session, rules, model.process_group, owned=opened is not None,
+            calibration=_calibration(model, rules) if transport == "auto" and session else None,
+        )  # fmt: skip
         if session is not None:
             add_hook(model, registration, _hook)
             undo.pop_all()
     return registration
 
 
+def _calibration(model: DistributedDataParallel, rules: Rules) -> Calibration:
+    """What is measured is what will be used: bounded operations, where the policy is bounded."""
+    exact_steps = MIN_WARMUP if rules.policy.mode == "exact" else rules.warmup_steps
+    return Calibration(slowest(model.process_group), first=exact_steps + 1)
+
+
 def _hook(state: Registration, bucket: GradBucket) -> Future[torch.Tensor]:
-    return state.submit(bucket).then(lambda tensor: tensor)  # DDP wants one tensor, not a list
+    return state.average(bucket)

@@ -117,15 +117,17 @@ def test_without_a_process_group_the_error_says_what_to_do() -> None:
         Member.of_group()
 
 
-def vote(store: Store, errors: list[Any], fallbacks: list[bool]) -> list[Any]:
-    """What each of two ranks gets out of a vote: a text, or an error."""
+def vote(
+    store: Store, errors: list[Any], fallbacks: list[bool], transport: str = "dlcp"
+) -> list[Any]:
+    """What each of two ranks gets out of a vote: a text, or an error. `transport`: of rank 0."""
     late = Meeting(Member(store, 1, 2), "vote")
     late.publish({"problem": str(errors[1] or ""), "fallback": fallbacks[1]})
     out: list[Any] = []
+    options: dict[str, Any] = {"fallback": fallbacks[0], "transport": transport}
     try:
-        place = Member(store, 0, 2)
-        out.append(ballot.hold(place, errors[0], fallback=fallbacks[0], deadline=soon()))
-    except (PeerLost, NotPermitted) as exc:
+        out.append(ballot.hold(Member(store, 0, 2), errors[0], deadline=soon(), **options))
+    except (PeerLost, NotPermitted, BadConfig) as exc:
         out.append(exc)
     return out
 
@@ -147,6 +149,14 @@ def test_without_everybodys_consent_nobody_falls_back(fallbacks: list[bool]) -> 
     [error] = vote(HashStore(), [None, NotPermitted("no")], fallbacks)
     assert isinstance(error, PeerLost)
     assert "rank 1 cannot use dlcpd: no" in str(error)
+
+
+def test_ranks_that_ask_for_different_transports_are_told() -> None:
+    told = "rank 1 asks for transport 'dlcp', rank 0 for 'auto'"
+    [error] = vote(HashStore(), [None, None], [False, True], transport="auto")
+    assert isinstance(error, BadConfig)
+    assert str(error) == told
+    assert vote(HashStore(), [None, None], [True, True], transport="auto") == [told]
 
 
 def test_what_fails_on_one_rank_fails_on_all() -> None:

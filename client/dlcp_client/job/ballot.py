@@ -4,25 +4,34 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dlcp_client.job.rendezvous import Meeting, Member
-from dlcpd.contract.errors import DlcpError, PeerLost
+from dlcpd.contract.errors import BadConfig, DlcpError, PeerLost
 
 VOTE_MARGIN: Final = 5.0  # seconds after connect's deadline until the last rank has voted
 
 
-def hold(member: Member, error: DlcpError | None, *, fallback: bool, deadline: float) -> str:
+def hold(
+    member: Member, error: DlcpError | None, *, fallback: bool, deadline: float,
+    transport: str = "dlcp",
+) -> str:  # fmt: skip
     """Tell the others how connecting went. Returns why no rank may use dlcpd; "" = all may.
 
     `deadline`: monotonic time by which connecting was to end; votes come VOTE_MARGIN later still.
+    `transport`: what this rank asked for, which must be the same on all.
 
-    Raises: `error`, or PeerLost for another rank's, unless every rank allows a fallback.
+    Raises: `error`, or PeerLost for another rank's, unless every rank allows a fallback;
+        BadConfig likewise where ranks asked for different transports.
     """
     meeting = Meeting(member, "vote")
-    meeting.publish({"problem": str(error) if error else "", "fallback": fallback})
+    own = {"problem": str(error) if error else "", "fallback": fallback, "transport": transport}
+    meeting.publish(own)
     votes = meeting.gather(deadline + VOTE_MARGIN)
-    problem = verdict(votes)
-    if problem and not all(vote.get("fallback") is True for vote in votes):
-        raise error or PeerLost(problem)
-    return problem
+    problem, differing = verdict(votes), difference(votes)
+    if not all(vote.get("fallback") is True for vote in votes):
+        if problem:
+            raise error or PeerLost(problem)
+        if differing:
+            raise BadConfig(differing)
+    return problem or differing
 
 
 def verdict(votes: Sequence[dict[str, Any]]) -> str:
@@ -30,4 +39,16 @@ def verdict(votes: Sequence[dict[str, Any]]) -> str:
     for rank, vote in enumerate(votes):
         if vote.get("problem"):
             return f"rank {rank} cannot use dlcpd: {vote['problem']}"
+    return ""
+
+
+def difference(votes: Sequence[dict[str, Any]]) -> str:
+    """The first rank that asked for another transport than rank 0; "" when none did.
+
+    They would wait for each other in different places until a deadline.
+    """
+    asked = [vote.get("transport", "dlcp") for vote in votes]
+    for rank, transport in enumerate(asked):
+        if transport != asked[0]:
+            return f"rank {rank} asks for transport {transport!r}, rank 0 for {asked[0]!r}"
     return ""

@@ -64,12 +64,13 @@ def add_hook(model: DistributedDataParallel, state: T, hook: Hook[T]) -> None:
 
 
 def session_for(
-    model: DistributedDataParallel, *, fallback: bool, timeout: float, **options: Any
-) -> Session | None:
+    model: DistributedDataParallel, *, fallback: bool, timeout: float, transport: str = "dlcp",
+    **options: Any,
+) -> Session | None:  # fmt: skip
     """A session of the model's ranks. None in a world of one, or when all agreed to go without.
 
-    `timeout`: seconds that `connect` takes at most; this takes VOTE_MARGIN more. `options`: more
-    of what `connect` takes.
+    `timeout`: seconds that `connect` takes at most; this takes VOTE_MARGIN more. `transport`: what
+    every rank must have asked for. `options`: more of what `connect` takes.
 
     Raises: what kept this rank, or another, from joining.
     """
@@ -84,7 +85,9 @@ def session_for(
     except DlcpError as exc:
         error = exc
     try:
-        problem = ballot.hold(Member.of_group(group), error, fallback=fallback, deadline=deadline)
+        problem = ballot.hold(
+            Member.of_group(group), error, fallback=fallback, deadline=deadline, transport=transport
+        )
     except BaseException:
         if session:
             session.close()

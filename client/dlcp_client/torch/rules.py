@@ -94,10 +94,13 @@ class Rules:
         own = self.policy.traffic_class
         return own if own != UNCLASSED else self._order.class_of(parameter)
 
-    def terms(self, placed: Sequence[Placed], start: int, size: int) -> Terms:
+    def terms(
+        self, placed: Sequence[Placed], start: int, size: int, *, bring_home: bool = False
+    ) -> Terms:
         """Those of an operation over `size` bytes of a bucket, from `start` on.
 
         The name is the same for the same parameters in the same order, on every rank.
+        `bring_home`: nothing may be given up, and what was given up before comes back.
         """
         policy = self.policy_now(size)
         scale = self._scaler.get_scale() if self._scaler else 1.0
@@ -111,7 +114,10 @@ class Rules:
             for one in placed
             if id(one.parameter) in self._critical
         ]
-        return Terms(policy, bucket_name(self._prefix, names, counts), critical, layers, scale)
+        name = bucket_name(self._prefix, names, counts)
+        if bring_home:
+            return Terms(self.exact, name, [], layers, scale)
+        return Terms(policy, name, critical, layers, scale)
 
     def close(self) -> None:
         """Leave the model's forward passes alone."""
