@@ -42,6 +42,7 @@ class Row:
     wrong: int
     ratio: Spread | None  # Gloo's time over ours, pair by pair; above 1 we are faster
     segments: dict[str, int]  # sent, repaired, given_up, returned; all ranks together
+    datagram: dict[str, int]  # segment_size and headers, bytes; 0 where it is not ours
     samples: list[float]
 
 
@@ -53,7 +54,7 @@ def bench(options: argparse.Namespace, output: Output) -> int:
         found = _account(plans, options, output)
     output.line(heading(options, plans))
     output.line(table.render(HEADER, [_cells(row, options) for row in rows], left=0))
-    for line in (*verdicts(rows, options), *lines(found)):
+    for line in (*overhead(rows), *verdicts(rows, options), *lines(found)):
         output.line(line)
     output.document(_document(options, plans, rows) | {"account": [asdict(c) for c in found]})
     return 1 if any(row.wrong and row.transport == OURS for row in rows) else 0
@@ -122,6 +123,7 @@ def rows_of(
             _wrong([rank[name]["wrong"] for rank in ranks], segments, options),
             ratios(times[THEIRS], samples) if name == OURS and THEIRS in times else None,
             segments,
+            {key: min(rank[name][key] for rank in ranks) for key in ("segment_size", "headers")},
             samples,
         )
 
@@ -160,6 +162,16 @@ def _cells(row: Row, options: argparse.Namespace) -> list[object]:
         ratio.p50 if ratio else None,
         f"{ratio.p10:.2f}..{ratio.p90:.2f}" if ratio else None,
     ]  # fmt: skip
+
+
+def overhead(rows: Sequence[Row]) -> Iterator[str]:
+    """How large datagrams were, and what of them is no payload."""
+    for segment, headers in dict.fromkeys(
+        (row.datagram["segment_size"], row.datagram["headers"]) for row in rows
+    ):
+        if segment:
+            share = headers / (headers + segment)
+            yield f"segments of {segment} B: {show_fraction(share)} of the bytes are headers"
 
 
 def verdicts(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[str]:

@@ -15,9 +15,13 @@ from dlcp_lab.ranks import reference
 from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.reference import Stored
 from dlcp_lab.ranks.tensors import TORCH, as_stored, as_tensor, join_gloo
+from dlcpd.core.wire.header import HEADER_SIZE
+from dlcpd.ctl.status import query
 
 OURS: Final = "dlcpd"
 THEIRS: Final = "gloo"
+IPV4_UDP: Final = 28  # bytes of headers (RFC 791, RFC 768)
+IPV6_UDP: Final = 48  # RFC 8200
 
 
 @dataclass(slots=True)
@@ -30,6 +34,8 @@ class Series:
     repaired: int = 0
     given_up: int = 0
     returned: int = 0
+    segment_size: int = 0  # bytes of payload in a datagram, the least to any peer
+    headers: int = 0  # bytes of the headers around it: the datagram's, UDP's and IP's
 
     def add(self, cost: Any) -> None:
         """Book what an operation of dlcpd cost."""
@@ -74,11 +80,23 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]
         for size in arguments["sizes"]:
             conductor.progress(f"{size} B: {arguments['warmup']} + {arguments['repeat']} rounds")
             out.append(_Measurement(conductor, session, arguments, size).run())
+            out[-1][OURS] |= datagram_sizes(query(conductor.daemon, 0))
         conductor.barrier()  # a rank that leaves fails what others have not finished
         return out
     finally:
         session.close()
         dist.destroy_process_group()
+
+
+def datagram_sizes(report: dict[str, Any]) -> dict[str, int]:
+    """From a daemon's status: payload of its datagrams, and the headers around it, in bytes."""
+    sizes = [
+        peer["segment_size"]
+        for session in report["engine"].get("sessions", {}).values()
+        for peer in session["peers"]
+    ]
+    outer = IPV6_UDP if any(":" in host for host, _ in report["endpoints"]["data"]) else IPV4_UDP
+    return {"segment_size": min(sizes, default=0), "headers": HEADER_SIZE + outer}
 
 
 class _Measurement:

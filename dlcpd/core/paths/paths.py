@@ -37,6 +37,9 @@ class Paths:
     _route: list[int] = field(init=False)  # by path: those with equal numbers share their links
     _carriers: list[int] = field(init=False)  # paths that data are sent on
     _told_down: set[int] = field(default_factory=set)  # paths whose end was news
+    # the peer's data datagrams that have not come, though later ones of their class and path have
+    holes: int = 0
+    holes_before: int = 0  # the last arrival
     asked: bool = False  # the peer waits for credit
     pending: bool = False  # something came that the peer does not know of
     slowest_rtt: float = 0.0  # longest round trip of any path, hosts included; 0 = none is known
@@ -235,7 +238,10 @@ class Paths:
         them CE; the peer may `ask` for credit."""
         if path < len(self.rx):
             space = self.rx[path].space(traffic_class)
+            self.holes_before = self.holes
+            self.holes -= space.largest - space.received
             space.on_datagrams(count, largest, marked)
+            self.holes += space.largest - space.received
             space.asked |= ask
             self.asked |= ask
             self.pending |= count > 0

@@ -4,12 +4,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlcpd.core.paths.paths import Paths
+from dlcpd.core.paths.rtt import MIN_RTO
 from dlcpd.core.session.outbox import Outbox
 from dlcpd.core.timers import Timer
 from dlcpd.core.transfer.early import EarlyData
 from dlcpd.core.transfer.incoming import FlowOwner, Incoming, Placement
 from dlcpd.core.transfer.pass_time import PassTime
-from dlcpd.core.transfer.receiver import Answer
+from dlcpd.core.transfer.receiver import Answer, TransferReceiver
 from dlcpd.core.wire.bitmap import pack_bits
 from dlcpd.core.wire.datagram import Group
 from dlcpd.core.wire.header import Key, Kind
@@ -62,12 +63,21 @@ class Arrivals:
         if not receiver.missing:
             self._finish(incoming, now)
         elif receiver.ended:
-            self._judge_at(incoming, now + self.paths.reordering(receiver.traffic_class))
+            self._judge_at(incoming, now + self._patience(receiver))
+
+    def _patience(self, receiver: TransferReceiver) -> float:
+        """Quiet time after which what is missing is taken for lost, seconds.
+
+        Until a hole in the packet numbers shows a loss, what is missing is behind all that came:
+        its sender may have lost its CPU for a moment, between two of the last datagrams.
+        """
+        reordering = self.paths.reordering(receiver.traffic_class)
+        return reordering if self.paths.holes > receiver.holes else max(reordering, MIN_RTO)
 
     def _limit_wait(self, incoming: Incoming, now: float) -> None:
         """From when on the end of the first pass is not waited for."""
         receiver = incoming.receiver
-        receiver.began = now
+        receiver.began, receiver.holes = now, self.paths.holes_before
         wait = self.pass_time.allowance(receiver.segments)
         if receiver.budget and wait < float("inf"):
             receiver.deadline = now + wait
@@ -105,7 +115,7 @@ class Arrivals:
         incoming = self._incoming.get(key) or self._open(key, 1, ending=True)
         if incoming is not None:
             incoming.receiver.on_end(round_)  # it may have overtaken data, as anything may
-            self._judge_at(incoming, now + self.paths.reordering(incoming.receiver.traffic_class))
+            self._judge_at(incoming, now + self._patience(incoming.receiver))
 
     def on_ack(self, key: Key, offer: int, now: float) -> None:
         """The peer agrees to what we would go without."""
@@ -119,7 +129,7 @@ class Arrivals:
         if incoming is None:
             return
         receiver = incoming.receiver
-        wait = self.paths.reordering(receiver.traffic_class)
+        wait = self._patience(receiver)
         answer = receiver.evaluate(now, 0.9 * wait)
         if answer is Answer.FINAL:
             self.placement.refresh(incoming)

@@ -72,6 +72,7 @@ class TransferReceiver:
     offer: int = 0  # number of the present offer, u8 on the wire
     attempts: int = 0  # answers since the sender was last heard about it
     began: float = 0.0  # first arrival, seconds
+    holes: int = 0  # in the peer's packet numbers, when it began
     last_arrival: float = 0.0
     deadline: float = float("inf")  # after it, the end of the pass is not waited for
 

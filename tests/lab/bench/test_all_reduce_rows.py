@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dlcp_lab.bench.all_reduce import heading, rows_of, verdicts
+from dlcp_lab.bench.all_reduce import heading, overhead, rows_of, verdicts
+from dlcp_lab.bench.all_reduce_rank import datagram_sizes
 from dlcp_lab.ranks.hosts import NetworkTable, apart, network_table, on_loopback
 from dlcpd.ctl.arguments import parser
 from dlcpd.ctl.extensions import installed
@@ -19,7 +20,8 @@ def options(*more: str) -> argparse.Namespace:
 
 
 def series(times: list[float], **counts: int) -> dict[str, Any]:
-    zero = {"wrong": 0, "sent": 100, "repaired": 0, "given_up": 0, "returned": 0}
+    zero = {"wrong": 0, "sent": 100, "repaired": 0, "given_up": 0, "returned": 0,
+            "segment_size": 0, "headers": 0}  # fmt: skip
     return {"times": times, **zero, **counts}
 
 
@@ -110,3 +112,19 @@ def test_what_else_bears_on_the_numbers_is_said() -> None:
 def test_settings_are_lines_of_the_configuration() -> None:
     assert network_table(["window = 8388608", "offload=false"]).window == 8 << 20
     assert network_table([]).offload
+
+
+def report(address: str, *segment_sizes: int) -> dict[str, Any]:
+    peers = [{"segment_size": size} for size in segment_sizes]
+    return {"endpoints": {"data": [[address, 1]]}, "engine": {"sessions": {"1": {"peers": peers}}}}
+
+
+def test_headers_have_their_share() -> None:
+    assert datagram_sizes(report("10.0.0.1", 8896, 1408)) == {"segment_size": 1408, "headers": 60}
+    assert datagram_sizes(report("fd00::1", 8832)) == {"segment_size": 8832, "headers": 80}
+    assert datagram_sizes(report("10.0.0.1"))["segment_size"] == 0
+    ours = series([1.0], segment_size=1408, headers=60)
+    rows = [*rows_of(SIZE, ranks(ours, series([1.0])), options())]
+    [line] = overhead(rows)
+    assert line == "segments of 1408 B: 4.09 % of the bytes are headers"
+    assert not [*overhead(rows[1:])]  # Gloo's

@@ -1,0 +1,97 @@
+"""When what is missing counts as lost: at once where packet numbers show it, else after a while."""
+
+from functools import partial
+
+import numpy as np
+
+from dlcpd.core.paths.paths import Paths
+from dlcpd.core.paths.rtt import MIN_RTO
+from dlcpd.core.transfer.sender import ENDING_RUN
+from dlcpd.core.wire.header import Flag, Header, Kind
+from tests.sim.network import Link, SimNetwork
+
+LINK = Link(delay=50e-6)
+ELEMENTS = 128 * 32  # 128 segments of 128 bytes: 64 to each of two ranks
+
+
+def network() -> SimNetwork:
+    """One that knows its round trip."""
+    net = SimNetwork(2, LINK, chunk_segments=128, recorded=[])
+    for operation in range(1, 5):
+        reduce(net, operation)
+    net.recorded = []
+    return net
+
+
+def reduce(net: SimNetwork, operation: int) -> float:
+    """An operation; the seconds that it took."""
+    begun = net.now
+    net.submit_all(operation, [np.ones(ELEMENTS, np.float32) for _ in range(2)])
+    net.run(enough=partial(net.ended, operation))
+    assert net.ended(operation)
+    return net.now - begun
+
+
+def asked_again(net: SimNetwork) -> int:
+    assert net.recorded is not None
+    return sum(each.data[1] == Kind.NACK for each in net.recorded)
+
+
+def test_a_sender_that_pauses_within_its_last_datagrams_is_waited_for() -> None:
+    """As one does whose CPU was taken away; nothing is lost."""
+    net, seen = network(), [0, 0]
+
+    def tamper(source: int, target: int, data: bytes) -> list[bytes]:
+        header, late = Header.unpack_untrusted(data), False
+        if header.kind is Kind.DATA and header.flags & Flag.ENDING:
+            late = seen[source] % ENDING_RUN >= 10
+            seen[source] += 1
+        net.detour[0] = MIN_RTO / 2 if late else 0.0
+        return [data]
+
+    net.tamper = tamper
+    assert reduce(net, 5) > MIN_RTO / 2, "the last datagrams were late"
+    assert asked_again(net) == 0
+
+
+def test_a_hole_in_the_packet_numbers_is_a_loss_at_once() -> None:
+    net, lost = network(), []
+
+    def tamper(source: int, target: int, data: bytes) -> list[bytes]:
+        header = Header.unpack_untrusted(data)
+        if header.kind is Kind.DATA and header.segment == 40 and not lost:
+            lost.append(data)
+            return []
+        return [data]
+
+    net.tamper = tamper
+    assert reduce(net, 5) < MIN_RTO, "the repair did not wait for a timeout"
+    assert lost and asked_again(net) == 1
+
+
+def test_the_last_datagrams_that_are_lost_are_asked_for() -> None:
+    """No later one shows it."""
+    net, lost = network(), [0, 0]
+
+    def tamper(source: int, target: int, data: bytes) -> list[bytes]:
+        header = Header.unpack_untrusted(data)
+        if header.kind is Kind.DATA and header.segment >= 60 and lost[source] < 4:
+            lost[source] += 1
+            return []
+        return [data]
+
+    net.tamper = tamper
+    assert MIN_RTO <= reduce(net, 5) < 4 * MIN_RTO
+    assert sum(lost) == 8
+
+
+def test_holes_are_counted_by_path_and_class() -> None:
+    paths = Paths.new(2)
+    paths.on_arrival(0, 4, 5, 5, ask=False)
+    paths.on_arrival(1, 4, 2, 2, ask=False)
+    assert (paths.holes, paths.holes_before) == (0, 0)
+    paths.on_arrival(1, 4, 3, 7, ask=False)
+    paths.on_arrival(1, 5, 1, 2, ask=False)
+    assert (paths.holes, paths.holes_before) == (3, 2)
+    paths.on_arrival(1, 4, 2, 6, ask=False)  # they were only late
+    assert paths.holes == 1
