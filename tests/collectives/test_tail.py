@@ -55,7 +55,7 @@ def test_a_sender_that_pauses_within_its_last_datagrams_is_waited_for() -> None:
 
 
 def test_a_hole_in_the_packet_numbers_is_a_loss_at_once() -> None:
-    net, lost = network(), []
+    net, lost = network(), list[bytes]()
 
     def tamper(source: int, target: int, data: bytes) -> list[bytes]:
         header = Header.unpack_untrusted(data)
