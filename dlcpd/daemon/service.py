@@ -68,6 +68,8 @@ class Service:
         parent = os.getppid()  # now: it may end while the engine starts
         daemon = self._config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
+        if door is not None:  # it has no file, so neither mode nor group decides: own user and root
+            access = Access.configured(())
         self._embedded = session_socket is not None
         self._install_signals()
         ready = await self._engines.start(engine_configs(self._config), self._environ)

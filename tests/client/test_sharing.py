@@ -24,6 +24,8 @@ from dlcpd.contract.errors import (
     DlcpError,
     PeerLost,
 )
+from dlcpd.contract.messages import VERSION, Hello, Refused
+from dlcpd.ipc.seqpacket import decode_untrusted, encode
 from tests.client import ddp_ranks, group_ranks
 from tests.client.ddp_ranks import group
 from tests.client.real import TIMEOUT, WORLD, connected, each_rank, kill, reduce_all
@@ -232,3 +234,39 @@ def test_a_shared_daemon_without_clients_ends() -> None:
     neighbour.close()
     daemon.close()
     assert ends(pid)
+
+
+def hello_as(user: int, door: str) -> bytes:
+    """The answer to a Hello of a process of another user."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        os.setuid(user)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.settimeout(30.0)
+            sock.connect(door)
+            sock.send(encode(Hello(VERSION, "stranger")))
+            os.write(theirs, sock.recv(1 << 16))
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_nobody_else_comes_through_the_door(tmp_path: Path) -> None:
+    """Though the configuration leaves it to the socket file's group: this socket has no file."""
+    file = tmp_path / "dlcpd.toml"
+    file.write_text(
+        f'[daemon]\ncontrol_address = "127.0.0.1"\nsocket_group = {os.getgid()}\n'
+        '[network]\npaths = [{ address = "127.0.0.1" }]\n'
+    )
+    with Door() as door:
+        daemon, control = start(file, "", door, ranks=2)
+    control.hello(30.0)
+    answer = decode_untrusted(hello_as(65534, door.name))
+    assert isinstance(answer, Refused) and answer.code == "not_permitted"
+    control.close()
+    daemon.close()
