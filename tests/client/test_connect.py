@@ -215,9 +215,10 @@ def test_a_rank_that_cannot_start_is_named_everywhere(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_is_missing_is_named_before_a_daemon_starts() -> None:
+    before = set(psutil.Process().children())  # of other tests
     with pytest.raises(PeerLost, match="in vain for rank 1 of 2 ranks"):
         connect(HashStore(), 0, 2, timeout=0.5)
-    assert not psutil.Process().children()
+    assert set(psutil.Process().children()) <= before
 
 
 def test_a_rank_that_goes_missing_is_named(tmp_path: Path) -> None:
