@@ -13,6 +13,7 @@ pytestmark = pytest.mark.netns
 # Deep enough that the bursts of a sender who was kept waiting for a CPU are no congestion.
 LINK, BUFFER, MARKS = "20mbit", 300_000, 60_000
 SECONDS = 1.5
+RUNS = 3  # at most, where a stop of the machine spoils one
 MARKED = int(Ecn.CE)
 BULK = traffic_classes()["bulk"].dscp
 FRONT = traffic_classes()["front"].dscp
@@ -62,12 +63,16 @@ def test_bursts_of_protected_packets_do_not_reach_the_end_of_the_buffer(classes:
     # thresholds, however the senders fall in step.
     buffer = BUFFER * (len(traffic_classes()) if classes else 1)
     plan = Plan(3, host_rate=LINK, buffer_bytes=buffer, ecn_bytes=MARKS, classes=classes)
-    with fabric(plan) as net:
-        stream = Udp(0, 2, LINK, dscp=blocks, ecn=Ecn.ECT0, seconds=SECONDS)
-        counts = sent_through(net, stream, replace(stream, source=1))
-        port = net.statistics()["l0:h2"]
+    stream = Udp(0, 2, LINK, dscp=blocks, ecn=Ecn.ECT0, seconds=SECONDS)
     # None, on a machine that never stops. After a stop htb catches up less than time went by, so
-    # the count runs ahead of the queue for a moment. What forgets (nft) loses 5 % and more.
+    # the count runs ahead of the queue for a moment; not in every run. What forgets (nft) loses 5 %
+    # and more each time.
+    for _ in range(RUNS):
+        with fabric(plan) as net:
+            counts = sent_through(net, stream, replace(stream, source=1))
+            port = net.statistics()["l0:h2"]
+        if port.dropped_packets < port.early_packets / 50:
+            break
     assert port.dropped_packets < port.early_packets / 50
     first, middle, last = (of(counts, dscp) for dscp in BULK)
     assert first > 1.5 * middle
