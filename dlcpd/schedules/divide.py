@@ -36,7 +36,7 @@ def part_of(size: int, share: Share) -> tuple[int, int]:
 
 def moved(program: Program, by: int) -> Program:
     """The program for a tensor's bytes from `by` on, made from one that begins at its start."""
-    return replace_steps(program, (_moved(step, by) for step in program.steps))
+    return _with_steps(program, (_moved(step, by) for step in program.steps))
 
 
 def selected(program: Program, share: Share) -> Program:
@@ -45,10 +45,10 @@ def selected(program: Program, share: Share) -> Program:
     numbers = _numbers(program)
     mine = [at for at, number in enumerate(numbers) if number % share.of == share.number]
     new = {at: position for position, at in enumerate(mine)}
-    return replace_steps(program, (_renumbered(program.steps[at], new, share.of) for at in mine))
+    return _with_steps(program, (_renumbered(program.steps[at], new, share.of) for at in mine))
 
 
-def replace_steps(program: Program, steps: Iterable[Step]) -> Program:
+def _with_steps(program: Program, steps: Iterable[Step]) -> Program:
     """A program with the same peers and scratch memory."""
     return Program(tuple(steps), program.peers, program.scratch)
 

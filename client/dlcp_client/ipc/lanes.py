@@ -52,9 +52,6 @@ class Lanes:
             self._poll.register(lane, select.POLLIN)
         self._poll.register(control.socket, select.POLLRDHUP)
 
-    def __len__(self) -> int:
-        return len(self._lanes)
-
     def send(self, packet: bytes, until: float, engines: Collection[int] = (0,)) -> None:
         """Send one packet to each of `engines`.
 

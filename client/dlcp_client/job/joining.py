@@ -66,9 +66,7 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     control: ControlConnection | None = None
     with Door() as door:
         here = machine(file) if environment.share and not path else ""
-        met = Meeting(member, subject)
-        met.publish({"machine": here, "door": door.name})
-        neighbours = Neighbours.among(member.rank, met.gather(deadline))
+        neighbours = Neighbours.meet(member, subject, here, door.name, deadline)
         meeting = Meeting(member, subject)
         try:
             if path:

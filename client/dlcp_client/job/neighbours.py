@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from dlcp_client.ipc.handshake import ControlConnection
+from dlcp_client.job.rendezvous import Meeting, Member
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -44,6 +45,16 @@ class Neighbours:
     def first(self) -> bool:
         """Whether this rank starts the daemon."""
         return self.rank == self.ranks[0]
+
+    @classmethod
+    def meet(cls, member: Member, subject: str, here: str, door: str, deadline: float) -> Self:
+        """Tell the other ranks where this one runs (`here`, as `machine` says) and hear of theirs.
+
+        Raises: as Meeting.gather; BadMessage.
+        """
+        meeting = Meeting(member, subject)
+        meeting.publish({"machine": here, "door": door})
+        return cls.among(member.rank, meeting.gather(deadline))
 
     @classmethod
     def among(cls, rank: int, said: Sequence[dict[str, Any]]) -> Self:
