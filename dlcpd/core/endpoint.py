@@ -25,7 +25,11 @@ from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.rows import alone
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 
-TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
+MOST_TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
+LEAST_TURN: Final = 64 << 10  # likewise: a GSO burst
+TURN_TIME: Final = 1e-3  # seconds that it may take; through a device that takes every packet by
+# itself, 4 MB are 35 ms, in which a peer waits for its credit and the two send by turns
+TURN_GAIN: Final = 0.25  # weight of the last turn
 PACED_BURST: Final = 22  # datagrams worth a wake-up when the pacer limits: 0.25 ms of 1 Gb/s
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
 ASLEEP: Final = 0.25  # seconds; a timer this late means that this process stalled, not its peers
@@ -65,8 +69,9 @@ class Endpoint:
     _touched: set[Flow] = field(default_factory=set)
     _local: list[Flow] = field(default_factory=list)  # whose peer is in this process too
     more: bool = False  # the last `transmit` stopped for its turn, not for want of room or data
+    turn: int = MOST_TURN  # bytes that a `transmit` yields at most
     _next_index: int = 0
-    _turn: int = 0
+    _turns: int = 0
 
     # --- sessions -----------------------------------------------------------------
 
@@ -245,16 +250,16 @@ class Endpoint:
     # --- datagrams out -----------------------------------------------------------------
 
     def transmit(self, now: float) -> Iterator[Transmit]:
-        """Batches to send now, up to TURN bytes: the most urgent class first, by turns."""
+        """Batches to send now, up to `turn` bytes: the most urgent class first, by turns."""
         self.more = False
         flows = {
             flow: c for flow in self.flows.values() if (c := flow.outgoing.next_class) is not None
         }
         if not flows:
             return
-        turn = left = min(TURN, self.pacer.allowance(now))
-        self._turn += 1
-        first = self._turn % len(flows)
+        turn = left = min(self.turn, self.pacer.allowance(now))
+        self._turns += 1
+        first = self._turns % len(flows)
         order = list(flows)[first:] + list(flows)[:first]
         while flows and left > 0:
             urgent = min(flows.values())
@@ -266,15 +271,20 @@ class Endpoint:
                 else:
                     flows[flow] = following
                 if batch is not None:
-                    size = len(batch.segments) * (HEADER_SIZE + batch.segment_size)
-                    left -= size
-                    self.pacer.spend(size)
+                    left -= batch.size
+                    self.pacer.spend(batch.size)
                     yield batch
-        self.more = bool(flows) and turn == TURN
-        if turn < TURN and any(
+        self.more = bool(flows) and turn == self.turn
+        if turn < self.turn and any(
             flow.outgoing.next_class is not None for flow in self.flows.values()
         ):
             self._wake_when_paced(now)
+
+    def took(self, size: int, seconds: float) -> None:
+        """To hand over `size` bytes took so long: have a turn take about TURN_TIME."""
+        if size >= LEAST_TURN:  # else the calls were what took time
+            wanted = min(max(size * TURN_TIME / seconds, LEAST_TURN), MOST_TURN)
+            self.turn += int(TURN_GAIN * (wanted - self.turn))
 
     def _wake_when_paced(self, now: float) -> None:
         """When the pacer has saved a burst; if it has, it is not what the flows wait for."""

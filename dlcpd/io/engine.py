@@ -14,8 +14,9 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from itertools import chain
 from typing import Any, Final
 
 from dlcpd.collectives.accounts import Accounts
@@ -35,6 +36,7 @@ from dlcpd.core.session.events import (
 )
 from dlcpd.core.timers import Timer
 from dlcpd.core.transfer.incoming import NoPlacement
+from dlcpd.core.wire.datagram import Transmit
 from dlcpd.core.wire.header import Kind
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io import commands
@@ -129,9 +131,20 @@ class Engine:
         batches = iter(()) if self._full else self.endpoint.transmit(now)
         batch = next(batches, None)
         self._send_controls(now)  # close before the data: the peer wakes up once for both
-        while batch is not None:
+        if batch is not None:
+            self._send_data(batch, batches, now)
+        for session in list(self.endpoint.sessions.values()):
+            if session.outcomes.events:
+                events = session.outcomes.take()
+                for event in events:
+                    self._tell(event)
+
+    def _send_data(self, first: Transmit, others: Iterator[Transmit], now: float) -> None:
+        began, size = time.monotonic(), 0
+        for batch in chain([first], others):
             path = self.paths[batch.path]
             path.send(batch)
+            size += batch.size
             self.mtu.watch(batch.peer, now)
             if path.too_big:
                 self.mtu.on_refused(path, now)
@@ -139,12 +152,7 @@ class Engine:
                 self._full.add(path)
                 self._epoll.modify(path, select.EPOLLIN | select.EPOLLOUT)
                 break
-            batch = next(batches, None)
-        for session in list(self.endpoint.sessions.values()):
-            if session.outcomes.events:
-                events = session.outcomes.take()
-                for event in events:
-                    self._tell(event)
+        self.endpoint.took(size, time.monotonic() - began)
 
     def _send_controls(self, now: float) -> None:
         for control in self.endpoint.controls(now):

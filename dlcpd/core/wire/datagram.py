@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.core.wire.bitmap import Segments
-from dlcpd.core.wire.header import Header
+from dlcpd.core.wire.header import HEADER_SIZE, Header
 from dlcpd.core.wire.header_batch import Words, build
 
 Bytes = NDArray[np.uint8]
@@ -32,6 +32,11 @@ class Transmit:
     segments: Segments
     segment_size: int
     tags: NDArray[np.uint8]
+
+    @property
+    def size(self) -> int:
+        """Bytes, as if no segment were short."""
+        return len(self.segments) * (HEADER_SIZE + self.segment_size)
 
     def headers(self) -> Words:
         """Of all datagrams, shape (n, 8); the first ones carry `first.sent_at`."""
