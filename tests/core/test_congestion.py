@@ -39,9 +39,10 @@ class Path:
         self.length = max(ROUND, 8 / rate)
 
     def round(
-        self, *, queue: float = 0.0, loss: float = 0.0, marked: float = 0.0, dry: bool = False
-    ) -> CongestionControl:
-        size = round(self.rate * self.length)
+        self, *, size: int = 0, queue: float = 0.0, loss: float = 0.0, marked: float = 0.0,
+        dry: bool = False,
+    ) -> CongestionControl:  # fmt: skip
+        size = size or round(self.rate * self.length)
         self.sent += size
         lost = int(size * loss)
         self.now += self.length
@@ -198,6 +199,17 @@ def test_pace_and_window_have_a_floor() -> None:
 
 
 # --- loss and marks -------------------------------------------------------------------------------
+
+
+def test_a_host_that_is_slow_on_an_empty_path_is_not_slowed_down_for_it() -> None:
+    path = settled()
+    path.length *= 10  # what was sent in a round trip comes in ten
+    for _ in range(20):
+        path.round(size=round(RATE * ROUND))
+    assert path.control.pace == pytest.approx((1 + GAIN) * RATE)
+    for _ in range(20):  # with a queue it is the link
+        path.round(size=round(RATE * ROUND), queue=2 * TARGET_DELAY)
+    assert path.control.rate == pytest.approx(RATE / 10)
 
 
 @pytest.mark.parametrize("loss", [0.01, 0.05])

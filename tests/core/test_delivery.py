@@ -10,12 +10,12 @@ class Path:
 
     def __init__(self) -> None:
         self.rate, self.now = DeliveryRate(), 100.0
-        self.rate.end_round(self.now, dry=False, standing=False)  # from here on time counts
+        self.rate.end_round(self.now)  # from here on time counts
 
-    def round(self, packets: int, *, dry: bool = False, standing: bool = False) -> float:
+    def round(self, packets: int, **seen: bool) -> float:
         self.now += 1.0
         self.rate.on_arrivals(packets)
-        self.rate.end_round(self.now, dry=dry, standing=standing)
+        self.rate.end_round(self.now, **seen)
         return self.rate.rate
 
 
@@ -50,13 +50,23 @@ def test_while_a_queue_stands_old_rounds_are_soon_forgotten() -> None:
     assert seen == [100] * (STANDING_ROUNDS - 2) + [40, 40]
 
 
+def test_without_a_queue_the_path_delivers_no_less_than_was_known() -> None:
+    path = Path()
+    for _ in range(2):
+        path.round(50)
+    assert [path.round(10, empty=True) for _ in range(2 * ROUNDS)] == [50] * (2 * ROUNDS)
+    assert [path.round(70, empty=True) for _ in range(2)] == [50, 70]
+    seen = [path.round(40, standing=True) for _ in range(STANDING_ROUNDS)]
+    assert seen == [70] * (STANDING_ROUNDS - 2) + [40, 40]
+
+
 @pytest.mark.parametrize("why", ["dry", "few", "no stamp", "no stamp before"])
 def test_what_is_no_sample(why: str) -> None:
     path = Path()
     path.round(50)
     path.round(50)
     if why == "no stamp before":
-        path.rate.end_round(None, dry=False, standing=False)
+        path.rate.end_round(None)
     packets = {"few": LEAST_SAMPLE - 1, "dry": 10}.get(why, 5000)
     path.rate.on_arrivals(packets)
     at = None if why == "no stamp" else path.now + 1.0
@@ -75,16 +85,16 @@ def test_what_little_there_was_to_send_may_show_that_the_path_delivers_more() ->
 
 def test_the_clock_of_the_peer_may_wrap() -> None:
     rate = DeliveryRate()
-    rate.end_round(4294.9, dry=False, standing=False)
+    rate.end_round(4294.9)
     rate.on_arrivals(100)
-    rate.end_round(0.032704, dry=False, standing=False)
+    rate.end_round(0.032704)
     assert rate.rate == pytest.approx(1000)
 
 
 def test_two_rounds_of_one_stamp_are_no_sample() -> None:
     path = Path()
     path.rate.on_arrivals(100)
-    path.rate.end_round(path.now, dry=False, standing=False)
+    path.rate.end_round(path.now)
     assert not path.rate.known
 
 

@@ -24,6 +24,7 @@ TARGET_DELAY: Final = 1e-3  # seconds of queue: 125 KB at 1 Gb/s, half of a smal
 TARGET_QUEUE: Final = 20  # packets, where they take longer than that: a host looks away for 1 ms
 MOST_TARGET: Final = 10e-3  # seconds that they may take: 128 KB at 100 Mb/s
 GAIN: Final = 0.25  # of the pace, per target by which the queue is off it; BBR probes with as much
+NO_QUEUE: Final = 0.25  # targets; below it the link was not what limited a round
 MOST_EXCESS: Final = 2.0  # targets above the target that slow down further
 ROOM: Final = 3.0  # targets of queue that the window allows: one each way, and busy hosts
 HEAVY_LOSS: Final = 0.15  # fraction per round trip, beyond any bound that trains well
@@ -195,8 +196,9 @@ class CongestionControl:
         if news.acked >= self._round_end and this.delay < float("inf"):
             at = None if news.delay is None else news.arrived_at
             self.queue_delay = this.delay - self.base_delay
-            standing = self.queue_delay > self.target
-            self.delivery.end_round(at, dry=self._dry, standing=standing)
+            queue = self.queue_delay / self.target
+            empty = queue < NO_QUEUE and not this.lost and not this.marked
+            self.delivery.end_round(at, dry=self._dry, empty=empty, standing=queue > 1)
             if self.enabled:
                 self._end_round(this, used=news.sent - self._round_end >= self.window / 2)
             self._round, self._round_end, self._dry = Round(), news.sent, self.idle

@@ -39,15 +39,21 @@ class DeliveryRate:
         """So many more have arrived."""
         self._seen += packets
 
-    def end_round(self, at: float | None, *, dry: bool, standing: bool) -> None:
+    def end_round(
+        self, at: float | None, *, dry: bool = False, empty: bool = False, standing: bool = False
+    ) -> None:
         """The newest packet came at `at`, seconds of the peer's clock, None if it is not known;
         `dry`: the sender did not always have something to send, so the path may have been idle;
-        `standing`: there was a queue all the time, so the link was busy, and old rounds may tell
-        of a larger part of it."""
+        `empty`: no queue stood and nothing was lost, so the hosts set the pace, and the path
+        delivers no less than was known; `standing`: there was a queue all the time, so the link
+        was busy, and old rounds may tell of a larger part of it."""
         if at is not None and self._since is not None and self._seen >= LEAST_SAMPLE:
             took = (at - self._since) % _WRAP
-            if took > 0 and (not dry or self._seen / took > self.rate):
-                self._rates.append(self._seen / took)
+            rate = self._seen / took if took > 0 else 0.0
+            if empty:
+                rate = max(rate, self.rate)
+            if rate and (not dry or rate > self.rate):
+                self._rates.append(rate)
             while standing and len(self._rates) > STANDING_ROUNDS:
                 self._rates.popleft()
         self._since, self._seen = at, 0
