@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from math import prod
 from typing import Any
 
 import torch
@@ -168,6 +169,37 @@ def coalesced(rank: int, size: int) -> None:
     assert [p.tolist() for p in parts] == [[float(size)] * 2] * 2
 
 
+def small_lists(rank: int, size: int) -> None:
+    """Lists of small and large tensors of two dtypes, also none and strided ones, go as few
+    operations, with the results of as many."""
+    world: Any = dist.group.WORLD
+    shapes: list[tuple[int, ...]] = [(3,), (0,), (2, 5), (200_000,), (7,), (1,)]
+    kinds = [torch.float32, torch.int64, torch.float32, torch.float32, torch.int64, torch.float32]
+
+    def drawn(peer: int) -> list[torch.Tensor]:
+        return [
+            values(peer + 10 * i, kind, prod(shape)).view(shape)
+            for i, (kind, shape) in enumerate(zip(kinds, shapes, strict=True))
+        ]
+
+    outputs = [torch.empty(size, *part.shape, dtype=part.dtype) for part in drawn(0)]
+    outputs[2] = torch.empty(5, 2, size).permute(2, 1, 0)
+    work = world.allgather_into_tensor_coalesced(outputs, drawn(rank))
+    assert len(work.parts) == 3  # the small ones of either dtype, and the large one
+    work.wait()
+    for output, *parts in zip(outputs, *(drawn(peer) for peer in range(size)), strict=True):
+        assert torch.equal(output, torch.stack(parts))
+    given = [torch.stack([part + peer for peer in range(size)]) for part in drawn(rank)]
+    before, mine = [tensor.clone() for tensor in given], [torch.empty_like(p) for p in drawn(0)]
+    mine[2] = torch.empty(5, 2).t()
+    work = world.reduce_scatter_tensor_coalesced(mine, given)
+    assert len(work.parts) == 3
+    work.wait()
+    for part, *parts in zip(mine, *(drawn(peer) for peer in range(size)), strict=True):
+        assert torch.equal(part, torch.stack(parts).sum(0) + rank * size)
+    assert all(map(torch.equal, before, given))
+
+
 def messages(rank: int, size: int) -> None:
     """send before recv on all ranks, tags out of order, any source, batches, strided tensors."""
     after, before = (rank + 1) % size, (rank - 1) % size
@@ -267,6 +299,6 @@ ALL: dict[str, Callable[..., None]] = {
     program.__name__: program
     for program in (
         reductions, scaled_reductions, layouts, copies, exchanges, uneven_lists, coalesced,
-        messages, groups, futures, barriers,
+        small_lists, messages, groups, futures, barriers,
     )
 }  # fmt: skip

@@ -55,6 +55,8 @@ def bad_arguments(rank: int, size: int) -> None:
         (BadOperation, "divide", lambda: world.all_to_all_single(torch.ones(7), two, [], [])),
         (BadTensor, "match", lambda: world.all_gather_single(one, one)),
         (BadTensor, "match", lambda: world.reduce_scatter_single(one, one)),
+        (BadTensor, "match", lambda: world.all_gather_single_coalesced([one] * 2, [one] * 2)),
+        (BadTensor, "match", lambda: world.reduce_scatter_single_coalesced([one] * 2, [one] * 2)),
         (BadTensor, "one dtype", lambda: world.alltoall([one] * size, [one, one.int()] * size)),
         (BadTensor, "dense", lambda: world.allreduce([one.to_sparse()])),
         (BadTensor, "empty list", lambda: world.broadcast([], opts())),

@@ -15,6 +15,7 @@ from dlcpd.contract.errors import BadOperation, BadTensor
 from dlcpd.contract.policy import LossPolicy
 
 from . import transport
+from .coalescing import by_rank, room_by_rank, shared
 from .errors import torch_errors
 from .reduction import Reduction
 from .staging import BYTES, Buffer, copied, lent, room
@@ -23,6 +24,7 @@ from .work import Work, joined
 P = ParamSpec("P")
 G = TypeVar("G", bound="Calls")
 Tensors = list[torch.Tensor]
+Pairs = list[tuple[torch.Tensor, torch.Tensor]]  # output and input
 
 
 class Calls:
@@ -100,8 +102,9 @@ class Collectives(Calls):
     def reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Work:
+        pairs = list(zip(outputs, inputs, strict=True))
         return joined(
-            [self._reduce_scatter(o, [i], opts) for o, i in zip(outputs, inputs, strict=True)]
+            [self._reduce_scatter_together([pairs[i] for i in at], opts) for at in shared(inputs)]
         )
 
     # --- copies -----------------------------------------------------------------------
@@ -137,8 +140,9 @@ class Collectives(Calls):
     def all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Work:
+        pairs = list(zip(outputs, inputs, strict=True))
         return joined(
-            [self._all_gather([o], i, opts) for o, i in zip(outputs, inputs, strict=True)]
+            [self._all_gather_together([pairs[i] for i in at], opts) for at in shared(outputs)]
         )
 
     @operation
@@ -218,6 +222,18 @@ class Collectives(Calls):
         part = self.group.all_gather(target.flat, source.flat, sizes, policy=self.policy(opts))
         return Work([part], outputs, target.copy_back)
 
+    def _all_gather_together(self, pairs: Pairs, opts: Any) -> Work:
+        """As one operation: outputs of one dtype, for all ranks, and their inputs."""
+        outputs, inputs = [output for output, _ in pairs], [given for _, given in pairs]
+        if len(pairs) == 1:
+            return self._all_gather(outputs, inputs[0], opts)
+        for output, given in pairs:
+            _check_same(output.nbytes, given.nbytes * self.group.size)
+        source = lent(inputs, BYTES)
+        target, copy_back = room_by_rank(outputs, self.group.size)
+        part = self.group.all_gather(target, source.flat, None, policy=self.policy(opts))
+        return Work([part], outputs, copy_back)
+
     def _reduce_scatter(self, output: torch.Tensor, inputs: Tensors, opts: Any) -> Work:
         asked = Reduction.of(_op(opts), output.dtype)
         stage = lent if asked.factor is None else copied  # the caller's input stays as it is
@@ -233,6 +249,22 @@ class Collectives(Calls):
             target.flat, source.flat, asked.op, sizes, policy=self.policy(opts)
         )
         return Work([part], [output], target.copy_back)
+
+    def _reduce_scatter_together(self, pairs: Pairs, opts: Any) -> Work:
+        """As one operation: outputs and their inputs, of one dtype, for all ranks."""
+        outputs, inputs = [output for output, _ in pairs], [given for _, given in pairs]
+        if len(pairs) == 1:
+            return self._reduce_scatter(outputs[0], inputs, opts)
+        for output, given in pairs:
+            _check_same(given.numel(), output.numel() * self.group.size)
+        asked = Reduction.of(_op(opts), outputs[0].dtype)
+        source = copied(by_rank(inputs, self.group.size), asked.carried)
+        target = room(outputs, asked.carried)
+        asked.scale(source.flat)
+        part = self.group.reduce_scatter(
+            target.flat, source.flat, asked.op, None, policy=self.policy(opts)
+        )
+        return Work([part], outputs, target.copy_back)
 
     def _all_to_all(
         self,

@@ -12,7 +12,7 @@ drop-tail queue shows in the delay first.
 """
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from dlcpd.core.paths.delivery import DeliveryRate
 
@@ -40,8 +40,7 @@ LONGEST_ROUND_TRIP: Final = 0.2  # seconds; a pace below 80 packets per second w
 ROUNDING: Final = 1e-6  # packets; a timer set for a whole burst finds one
 
 
-@dataclass(frozen=True, slots=True)
-class Feedback:
+class Feedback(NamedTuple):
     """What one CREDIT tells of a space."""
 
     delay: float | None  # seconds through the fabric, from any zero; None: it measured none

@@ -7,7 +7,6 @@ with too little to send measures can only raise the estimate.
 
 from collections import deque
 from dataclasses import dataclass, field
-from heapq import nlargest
 from typing import Final
 
 ROUNDS: Final = 10  # remembered: as BBR does, so that pauses of a host do not look like its link
@@ -20,6 +19,8 @@ _WRAP: Final = 4294.967296  # seconds after which a peer's 32 bits of microsecon
 class DeliveryRate:
     """Feed it every CREDIT; call `end_round` once per round trip."""
 
+    rate: float = 0.0  # packets per second: the second best of the last rounds, since the very
+    # best may be a stamp that was late; 0 = no sample yet
     _rates: deque[float] = field(default_factory=lambda: deque(maxlen=ROUNDS))
     _seen: int = 0  # packets that have arrived since the last round's end
     _since: float | None = None  # when it ended: seconds of the peer's clock
@@ -28,12 +29,6 @@ class DeliveryRate:
     def known(self) -> bool:
         """Whether there is any sample."""
         return bool(self._rates)
-
-    @property
-    def rate(self) -> float:
-        """Packets per second: the second best of the last rounds, since the very best may be a
-        stamp that was late; 0 = no sample yet."""
-        return nlargest(2, self._rates)[-1] if self._rates else 0.0
 
     def on_arrivals(self, packets: int) -> None:
         """So many more have arrived."""
@@ -56,13 +51,16 @@ class DeliveryRate:
                 self._rates.append(rate)
             while standing and len(self._rates) > STANDING_ROUNDS:
                 self._rates.popleft()
+            self.rate = sorted(self._rates)[-2:][0] if self._rates else 0.0
         self._since, self._seen = at, 0
 
     def assume(self, rate: float) -> None:
         """Nothing has been measured; take `rate`, packets per second, until something is."""
         self._rates.append(rate)
+        self.rate = rate
 
     def forget(self) -> None:
         """What was measured is old."""
         self._rates.clear()
+        self.rate = 0.0
         self._since = None

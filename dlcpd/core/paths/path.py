@@ -40,22 +40,31 @@ class PathSender:
     @property
     def in_flight(self) -> int:
         """Packets out on it, of all classes."""
-        return sum(space.in_flight for space in self.spaces.values())
+        return self.sent - self.acked
 
     @property
     def sent(self) -> int:
         """Packets ever sent on it."""
-        return sum(space.sent for space in self.spaces.values())
+        total = 0
+        for space in self.spaces.values():
+            total += space.sent
+        return total
 
     @property
     def acked(self) -> int:
         """Packets of it that arrived or are known to be lost."""
-        return sum(space.acked for space in self.spaces.values())
+        total = 0
+        for space in self.spaces.values():
+            total += space.acked
+        return total
 
     @property
     def lost(self) -> int:
         """Packets of it that did not arrive."""
-        return sum(space.lost for space in self.spaces.values())
+        total = 0
+        for space in self.spaces.values():
+            total += space.lost
+        return total
 
     def rtt(self, traffic_class: int) -> Rtt:
         """Of a class; until it has been measured, of the quickest one that has."""

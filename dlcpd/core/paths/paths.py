@@ -224,8 +224,11 @@ class Paths:
                     space.on_credit(row, now)
                     if verdict := self.health[row.path].observe(path.acked, path.lost):
                         news.append((row.path, verdict))
-        known = [space.rtt for path in self.tx for space in path.spaces.values()]
-        self.slowest_rtt = max((rtt.smoothed for rtt in known if rtt.measured), default=0.0)
+        self.slowest_rtt = 0.0
+        for path in self.tx:
+            for space in path.spaces.values():
+                if space.rtt.measured and space.rtt.smoothed > self.slowest_rtt:
+                    self.slowest_rtt = space.rtt.smoothed
         return news
 
     # --- in -------------------------------------------------------------------------

@@ -18,17 +18,13 @@ class Rtt:
     variation: float = INITIAL_RTT / 2
     minimum: float = float("inf")
     latest: float = INITIAL_RTT
-
-    @property
-    def measured(self) -> bool:
-        """Whether there was a sample."""
-        return self.minimum < float("inf")
+    measured: bool = False  # there was a sample
 
     def update(self, sample: float) -> None:
         """One sample, seconds; the first replaces the initial guess."""
         sample = self.latest = max(sample, 1e-6)
         if not self.measured:
-            self.smoothed, self.variation = sample, sample / 2
+            self.smoothed, self.variation, self.measured = sample, sample / 2, True
         else:
             self.variation += (abs(self.smoothed - sample) - self.variation) / 4
             self.smoothed += (sample - self.smoothed) / 8

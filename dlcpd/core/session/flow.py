@@ -226,11 +226,13 @@ class Flow:
 
     def flush(self, now: float) -> list[Control]:
         """Control datagrams to send now."""
+        set_for = self.outbox.answer_at
         out = self.outbox.take(now, self.grant)
-        if self.outbox.answer_at is None:
+        answer_at = self.outbox.answer_at
+        if answer_at is not None:
+            self.session.set_timer((self, Timer.ANSWER, None), answer_at)
+        elif set_for is not None:
             self.session.cancel_timer((self, Timer.ANSWER, None))
-        else:
-            self.session.set_timer((self, Timer.ANSWER, None), self.outbox.answer_at)
         return out
 
     def answer(self, now: float) -> None:

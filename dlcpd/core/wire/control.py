@@ -130,8 +130,9 @@ def unpack_credit_untrusted(body: bytes) -> tuple[int, list[SpaceCredit]]:
     if count > MAX_CREDIT_ROWS or len(rows) != count * _CREDIT_ROW.size:
         raise MalformedDatagram("length", f"CREDIT of {count} rows in {len(body)} bytes")
     credits = [SpaceCredit(*row) for row in _CREDIT_ROW.iter_unpack(rows)]
-    if any(c.path >= MAX_PATHS or c.traffic_class >= MAX_CLASSES for c in credits):
-        raise MalformedDatagram("path", "CREDIT row")
+    for credit in credits:
+        if credit.path >= MAX_PATHS or credit.traffic_class >= MAX_CLASSES:
+            raise MalformedDatagram("path", "CREDIT row")
     return window, credits
 
 

@@ -27,16 +27,22 @@ class CompiledSender:
         self._batch = bytearray(_LAYOUT.size)
         self.at = address(np.frombuffer(self._batch, np.uint8))
         self._held: Transmit | None = None  # its memory is pointed at
+        self._shape = (0, False)  # segment size and GSO of the last batch; and what follows from it
+        self._run = self._controls_at = self._control_size = 0
         self.calls = 0  # system calls of the last `push`
 
     def begin(self, batch: Transmit, name: Bytes, fd: int, *, gso: bool) -> None:
         """Point at a batch and at socket address `name`."""
-        size, controls = batch.segment_size, self._controls
+        size = batch.segment_size
+        if self._shape != (size, gso):
+            self._shape, self._run = (size, gso), longest_run(size) if gso else 1
+            self._controls_at = self._controls.for_size(size)
+            self._control_size = self._controls.size(gso=gso)
         _LAYOUT.pack_into(
             self._batch, 0, batch.first.pack(), address(batch.payload), len(batch.payload),
             address(batch.segments), address(batch.tags), address(batch.flags), address(name),
-            controls.for_size(size), len(name), controls.size(gso=gso), controls.spacing, size,
-            len(batch.segments), longest_run(size) if gso else 1, fd, 0, 0, 0,
+            self._controls_at, len(name), self._control_size, self._controls.spacing, size,
+            len(batch.segments), self._run, fd, 0, 0, 0,
         )  # fmt: skip
         self._held = batch
 
