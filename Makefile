@@ -1,5 +1,8 @@
 # One word = one job; `make check` is what CI runs. Each target sets up what it needs.
 
+# Tests start thousands of processes, which start twice as fast with bytecode that is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed

@@ -5,7 +5,7 @@ Functions return what went wrong, in words: an empty list is a pass.
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -21,6 +21,7 @@ from tests.client.ddp_ranks import group
 from tests.client.real import TIMEOUT
 
 KINDS = [getattr(torch, name) for name in DTYPES]
+FEW = [torch.float32, torch.bfloat16, torch.bool, torch.complex64]  # of 4, 2, 1 and 8 bytes
 LARGE = 3_000_001  # bytes: several chunks and an odd end
 Pair = tuple[str, torch.Tensor, torch.Tensor]  # what, ours, what it must be
 
@@ -229,14 +230,25 @@ def wrong(case: Case, methods: Sequence[Callable[[Case], Iterator[Pair]]] = EVER
     ]
 
 
-def every_method(rank: int, store: str, world: int, arena: bool, engines: int = 1) -> list[str]:
-    """All methods, types and small sizes; a large size for one type each of 4, 2, 1 and 8 bytes."""
+def every_type(rank: int, store: str, world: int, arena: bool) -> list[str]:
+    """All methods and small sizes of all types; a large size of a few."""
+    return _methods(KINDS, session_of(rank, store, world), arena=arena)
+
+
+def few_types(rank: int, store: str, world: int, arena: bool, engines: int = 1) -> list[str]:
+    """The same of a few types."""
+    return _methods(FEW, session_of(rank, store, world, engines), arena=arena)
+
+
+def _methods(
+    kinds: list[torch.dtype], opened: AbstractContextManager[Session], *, arena: bool
+) -> list[str]:
     found = []
-    with session_of(rank, store, world, engines) as session:
-        for dtype in KINDS:
+    with opened as session:
+        for dtype in kinds:
             for count in (0, 1, 7, 1000):
                 found += wrong(Case(session.world, dist.group.WORLD, dtype, count, arena))
-        for dtype in (torch.float32, torch.bfloat16, torch.bool, torch.complex64):
+        for dtype in FEW:
             count = LARGE // dtype.itemsize
             found += wrong(Case(session.world, dist.group.WORLD, dtype, count, arena))
     return found

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from tempfile import mkdtemp
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -18,11 +19,20 @@ from dlcpd.contract.errors import BadConfig
 from tests.client import ddp_ranks
 from tests.client.ddp_ranks import WORLD
 
+# Ranks fork from a server that has imported torch, which takes longer than most tests, and run
+# nothing: a fork of pytest itself would copy locks of threads that it does not copy.
+CONTEXT: Final = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["dlcp_client.ddp", "dlcp_client.cross_step", "tests.client.real"])
+
+
+def _take_over(environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+
 
 def on_each_rank(call: Callable[..., Any], tmp_path: Path, *args: Any, world: int = WORLD) -> Any:
     """call(rank, store, *args) in a process for each rank; what they return."""
-    store = str(tmp_path / "store")
-    with ProcessPoolExecutor(world, mp_context=multiprocessing.get_context("spawn")) as pool:
+    store = f"{mkdtemp(dir=tmp_path)}/store"  # that of the world before is left as it was
+    with ProcessPoolExecutor(world, CONTEXT, _take_over, (dict(os.environ),)) as pool:
         futures = [pool.submit(call, rank, store, *args) for rank in range(world)]
         try:
             return [future.result() for future in futures]

@@ -196,7 +196,7 @@ def test_training_equals_the_frameworks(tmp_path: Path) -> None:
 
 
 def test_every_method_gives_what_gloo_gives(tmp_path: Path) -> None:
-    assert on_each_rank(group_ranks.every_method, tmp_path, 3, False, world=3) == [[]] * 3
+    assert on_each_rank(group_ranks.few_types, tmp_path, 3, False, world=3) == [[]] * 3
 
 
 # --- the door ----------------------------------------------------------------------------------
