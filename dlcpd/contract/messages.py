@@ -54,6 +54,9 @@ COLLECTIVES: Final = (
     "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter",
     "all_to_all", "barrier", "send", "receive",
 )  # fmt: skip
+# What they do to one element does not depend on others: several engines take a range of the
+# tensor each. Of the other collectives they take every n-th transfer.
+BY_RANGE: Final = frozenset({"all_reduce", "reduce", "broadcast"})
 
 
 class PeerRow(NamedTuple):

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
 
+from dlcpd.contract.messages import BY_RANGE
 from dlcpd.schedules.catalog import CATALOG, Place, Task
-from dlcpd.schedules.divide import BY_RANGE, WHOLE, Share, moved, part_of, selected
+from dlcpd.schedules.divide import WHOLE, Share, moved, part_of, selected
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program
 

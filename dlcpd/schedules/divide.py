@@ -1,7 +1,8 @@
 """One operation on several engines of a host: the part of its program that each of them runs.
 
-Parts share no memory that one of them writes and no transfer, so engines run theirs without a
-word to each other. Both ends of a transfer find it in the same part.
+A part is a range of the tensor (`contract.messages.BY_RANGE`) or every n-th transfer, and what
+belongs to it. Parts share no memory that one of them writes and no transfer, so engines run
+theirs without a word to each other. Both ends of a transfer find it in the same part.
 """
 
 from collections.abc import Iterable
@@ -10,10 +11,6 @@ from typing import Final
 
 from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Send, Span, Step
-
-# What they do to one element does not depend on others: a part is a range of the tensor. Of the
-# other collectives a part is every n-th transfer, and what belongs to it.
-BY_RANGE: Final = frozenset({"all_reduce", "reduce", "broadcast"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from dlcpd.contract.messages import BY_RANGE
 from dlcpd.schedules.catalog import CATALOG, Place, Task
 from dlcpd.schedules.choose import choose
-from dlcpd.schedules.divide import BY_RANGE, Share, part_of
+from dlcpd.schedules.divide import Share, part_of
 from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import Buffer, Program, Receive, Reduce
 from dlcpd.schedules.proof.check import check

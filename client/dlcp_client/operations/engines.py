@@ -4,14 +4,13 @@ from collections import Counter
 from typing import Final
 from zlib import crc32
 
-from dlcpd.contract.messages import Submit
+from dlcpd.contract.messages import BY_RANGE, Submit
 
 # Bytes for each engine below which dividing costs more than it gains: of a tensor that is reduced
 # or copied as a whole, element by element; and of what one rank sends another, which goes by
 # transfers of 4 MiB.
 LEAST_RANGE: Final = 1 << 20
 LEAST_TRANSFER: Final = 4 << 20
-_BY_RANGE: Final = frozenset({"all_reduce", "reduce", "broadcast"})
 _GIVEN: Final = frozenset({"all_gather", "gather"})  # every rank's input is one transfer
 _GOT: Final = frozenset({"scatter", "reduce_scatter"})  # every rank's output is
 _MESSAGES: Final = frozenset({"send", "receive"})
@@ -46,7 +45,7 @@ class Engines:
 
     def _worth_dividing(self, ask: Submit, item: int) -> bool:
         given, got = ask.input_count * item, ask.output_count * item
-        if ask.collective in _BY_RANGE:
+        if ask.collective in BY_RANGE:
             return given >= self.count * LEAST_RANGE
         if ask.collective in _GIVEN:
             return given >= self.count * LEAST_TRANSFER
