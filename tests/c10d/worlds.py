@@ -1,6 +1,5 @@
 """Worlds of real processes: the same program on every rank, over Gloo and over dlcp."""
 
-import multiprocessing
 import os
 import traceback
 from collections.abc import Callable, Iterator
@@ -16,16 +15,10 @@ import torch.distributed as dist
 
 import dlcp_client
 from tests.c10d.gloo_transport import GlooTransport
+from tests.forking import CONTEXT
 
 LIMIT: Final = 90.0  # seconds for a world to end; a program takes a few on a free machine
 TIMEOUT: Final = timedelta(seconds=30)  # of process groups, unless a program sets another
-
-# Ranks fork from a server that has imported everything and run nothing: a fork of pytest itself
-# would copy locks of threads that it does not copy.
-_CONTEXT: Final = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    ["tests.c10d.collectives", "tests.c10d.failures", "tests.c10d.programs"]
-)
 
 Program = Callable[..., Any]
 _kept: list[Any] = []
@@ -59,9 +52,9 @@ def on_each_rank(
 
     Raises: AssertionError with the ranks' tracebacks, or naming those that did not end.
     """
-    pipes = [_CONTEXT.Pipe(duplex=False) for _ in range(size)]
+    pipes = [CONTEXT.Pipe(duplex=False) for _ in range(size)]
     ranks = [
-        _CONTEXT.Process(target=_rank, args=(pipe[1], program, rank, size, *arguments))
+        CONTEXT.Process(target=_rank, args=(pipe[1], program, rank, size, *arguments))
         for rank, pipe in enumerate(pipes)
     ]
     try:

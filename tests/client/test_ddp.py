@@ -1,6 +1,5 @@
 """DistributedDataParallel over real daemons, a process for each rank."""
 
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +17,7 @@ from dlcp_client import ddp
 from dlcpd.contract.errors import BadConfig
 from tests.client import ddp_ranks
 from tests.client.ddp_ranks import WORLD
-
-# Ranks fork from a server that has imported torch, which takes longer than most tests, and run
-# nothing: a fork of pytest itself would copy locks of threads that it does not copy.
-CONTEXT: Final = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["dlcp_client.ddp", "dlcp_client.cross_step", "tests.client.real"])
+from tests.forking import CONTEXT
 
 
 def _take_over(environment: dict[str, str]) -> None:

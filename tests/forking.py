@@ -1,0 +1,16 @@
+"""Where ranks of tests fork from: a server that has imported what they need and run nothing.
+
+Importing torch takes longer than most tests, and a fork of pytest itself would copy locks of
+threads that it does not copy. A process has one such server, so what it imports is listed here.
+"""
+
+import multiprocessing
+from typing import Final
+
+CONTEXT: Final = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(
+    [
+        "dlcp_client.ddp", "dlcp_client.cross_step", "tests.client.real",
+        "tests.c10d.collectives", "tests.c10d.failures", "tests.c10d.programs",
+    ]
+)  # fmt: skip
