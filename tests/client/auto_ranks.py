@@ -19,7 +19,7 @@ from dlcp_client.torch.calibration import STEPS, TURN, WHOLE, Calibration
 from dlcp_client.torch.choice import Way
 from tests.client.ddp_ranks import group, model, step, weights
 from tests.client.real import TIMEOUT
-from tests.client.register_ranks import held, told
+from tests.client.register_ranks import children, told
 
 FIRST = 3  # step in which the calibration begins
 DECIDED = FIRST + STEPS  # sizes take different ways here, so one more turn follows
@@ -191,14 +191,14 @@ def by_the_backend(rank: int, store: str) -> dict[str, Any]:
     with group(rank, store), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         plain, ours = model(), model()
-        before = held()[0]
+        before = children()
         handle = ddp.register(ours, transport="backend", socket="/nonexistent/dlcpd.sock")
         for number in range(3):
             for net in (plain, ours):
                 step(net, rank, number)
         handle.close()
         return {
-            "equal": torch.equal(weights(plain), weights(ours)), "started": held()[0] - before,
+            "equal": torch.equal(weights(plain), weights(ours)), "started": children() - before,
             "session": handle.session, "warnings": [str(one.message) for one in caught],
             "table": handle.transports.sizes,
         }  # fmt: skip
@@ -210,4 +210,4 @@ def asking_for_different_things(rank: int, store: str) -> dict[str, Any]:
     with group(rank, store):
         net = model()
         error = told(lambda: ddp.register(net, timeout=TIMEOUT, **options))
-        return {"error": error, "held": held()[0]}
+        return {"error": error, "children": children()}

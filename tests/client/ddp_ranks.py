@@ -17,12 +17,18 @@ from tests.client.real import TIMEOUT, kill
 
 WORLD = 2
 
+# Process groups are never freed. Freeing one joins Gloo's threads while it holds the interpreter's
+# lock, and a thread that just ended an operation needs the lock to free that: a rank whose last
+# operation is its last act can hang for ever.
+KEPT: list[Any] = []
+
 
 @contextmanager
 def group(rank: int, store: str, world: int = WORLD) -> Iterator[None]:
     os.environ["MASTER_ADDR"] = "localhost"
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=world)
+    KEPT.append(dist.group.WORLD)
     try:
         yield
     finally:

@@ -67,4 +67,4 @@ def test_by_the_backend_there_is_no_dlcpd(tmp_path: Path) -> None:
 def test_ranks_that_ask_for_different_transports_are_told(tmp_path: Path) -> None:
     for rank in on_each_rank(auto_ranks.asking_for_different_things, tmp_path):
         assert rank["error"] == "BadConfig: rank 1 asks for transport 'auto', rank 0 for 'dlcp'"
-        assert rank["held"] == 0
+        assert rank["children"] == 0

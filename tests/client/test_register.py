@@ -80,10 +80,10 @@ def test_a_scaler_is_a_grad_scaler() -> None:
 def test_a_wrong_policy_is_told_before_anything_is_opened(tmp_path: Path) -> None:
     for said in on_each_rank(register_ranks.wrong_policies, tmp_path):
         assert len(said) == 8
-        for text, unchanged in said:
+        for text, left in said:
             assert text.startswith("BadPolicy: policy ")
             assert "write exact() or bounded(0.01)" in text
-            assert unchanged
+            assert not left
 
 
 @pytest.mark.parametrize("crossing", [False, True], ids=["ddp", "cross_step"])
@@ -93,7 +93,7 @@ def test_a_hook_that_is_there_already_leaves_nothing_open(
 ) -> None:
     for rank in on_each_rank(register_ranks.with_a_hook, tmp_path, builtin, crossing):
         assert rank["error"].startswith("BadConfig: the model has a communication hook already")
-        assert rank["before"] == rank["after"]
+        assert not rank["left"]
         assert not rank["patched"]
 
 
@@ -121,7 +121,7 @@ def test_blocked_udp_is_named_when_registering(tmp_path: Path, firewalled: str) 
         assert rank["error"].startswith("PeerLost: all ranks joined, but data does not reach")
         assert "has not answered" in rank["error"]
         assert " from UDP 127.0.0.1:" in rank["error"]
-        assert rank["held"] == 0
+        assert rank["children"] == 0
 
 
 def test_with_blocked_udp_all_fall_back_and_say_so(tmp_path: Path, firewalled: str) -> None:
@@ -140,7 +140,7 @@ def test_registering_takes_no_longer_than_it_may(tmp_path: Path) -> None:
     first, _ = on_each_rank(register_ranks.missing_a_rank, tmp_path, timeout)
     assert "rank 1 of 2 ranks" in first["error"]
     assert first["took"] < timeout + 20  # five, and what a loaded machine adds; it was 36
-    assert first["held"] == 0
+    assert first["children"] == 0
 
 
 @pytest.mark.usefixtures("group_of_one")
