@@ -136,9 +136,9 @@ class Endpoint:
         `max_window`, and at most its part, among `senders`, of what arrives per round trip."""
         flow.grant = flow.opening = min(self.grant // len(self.flows), self.max_window)
         if self.congestion_control:
-            together = self._arriving.budget(flow.paths.slowest_rtt)
-            flow.grant = min(together // max(senders, 1), flow.grant)
-            flow.opening = min(together // len(self.flows), flow.opening)
+            seconds = flow.paths.cover
+            flow.grant = min(self._arriving.share(seconds, senders), flow.grant)
+            flow.opening = min(self._arriving.share(seconds, len(self.flows)), flow.opening)
 
     # --- datagrams in ----------------------------------------------------------------
 
@@ -188,6 +188,7 @@ class Endpoint:
             if flow is None:
                 raise MalformedDatagram("token")
             self._touched.add(flow)
+            flow.outgoing.held = False
             body = control.body_untrusted(data)
             session = flow.session
             assert isinstance(session, Session)  # noqa: S101  # open_session made it so
@@ -229,6 +230,7 @@ class Endpoint:
         owner, timer, subject = key
         if isinstance(owner, Flow):
             self._touched.add(owner)
+            owner.outgoing.held = False
         owner.handle_timer(timer, subject, now)
 
     # --- within this process -------------------------------------------------------------
@@ -253,7 +255,9 @@ class Endpoint:
         """Batches to send now, up to `turn` bytes: the most urgent class first, by turns."""
         self.more = False
         flows = {
-            flow: c for flow in self.flows.values() if (c := flow.outgoing.next_class) is not None
+            flow: c
+            for flow in self.flows.values()
+            if (c := flow.outgoing.next_class) is not None and not flow.outgoing.held
         }
         if not flows:
             return
@@ -311,7 +315,7 @@ class Endpoint:
             if flow.outbox.waiting or flow in self._touched:
                 if flow.outbox.answers(now):
                     if senders is None:
-                        senders = sum([bool(each.arrivals) for each in self.flows.values()])
+                        senders = sum([each.arrivals.expected for each in self.flows.values()])
                     self._update_grant(flow, senders)
                 out += flow.flush(now)
         self._touched.clear()

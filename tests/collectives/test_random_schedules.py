@@ -106,6 +106,7 @@ def assert_nothing_left(net: SimNetwork, rank: int, operation: Execution) -> Non
     for flow in session.flows.values():
         assert not flow.outgoing
         assert not bool(flow.arrivals)
+        assert not flow.arrivals.expected
         assert not flow.arrivals.early.size
 
 

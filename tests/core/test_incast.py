@@ -2,7 +2,17 @@
 
 import pytest
 
-from dlcpd.core.paths.incast import GAIN, INITIAL, LEAST, LEAST_DELAY, MEMORY, ArrivalRate
+from dlcpd.core.paths.incast import (
+    GAIN,
+    INITIAL,
+    LEAST,
+    LEAST_DELAY,
+    LEAST_SHARE,
+    MEMORY,
+    MOST_EXCESS,
+    ArrivalRate,
+    cover,
+)
 
 
 def arriving(rate: float, seconds: float, *, start: float = 10.0) -> ArrivalRate:
@@ -22,11 +32,25 @@ def test_before_anything_is_known_it_is_a_guess() -> None:
 
 def test_it_is_two_bandwidth_delay_products() -> None:
     made = arriving(125e6, 0.1)
-    assert made.budget(5e-3) == pytest.approx(GAIN * 125e6 * 5e-3, rel=0.1)
+    assert made.budget(cover(5e-3, 4.5e-3)) == pytest.approx(GAIN * 125e6 * 5e-3, rel=0.1)
+
+
+def test_a_queue_that_the_senders_make_does_not_allow_a_longer_one() -> None:
+    assert cover(20e-3, 1e-3) == 1e-3 + MOST_EXCESS
+    assert cover(40e-3, 1e-3) == 1e-3 + MOST_EXCESS
+    assert cover(40e-3, 40e-3) == 40e-3 + MOST_EXCESS, "a long path is covered"
+
+
+def test_a_sender_gets_its_share_and_a_burst_at_least() -> None:
+    made = arriving(125e6, 0.1)
+    assert made.share(5e-3, 4) == made.budget(5e-3) // 4
+    assert made.share(5e-3, 0) == made.share(5e-3, 1) == made.budget(5e-3)
+    assert made.share(5e-3, 1000) == LEAST_SHARE
 
 
 def test_a_short_round_trip_counts_as_an_engines_turn() -> None:
-    assert arriving(125e6, 0.1).budget(1e-6) == pytest.approx(GAIN * 125e6 * LEAST_DELAY, rel=0.1)
+    made = arriving(125e6, 0.1)
+    assert made.budget(cover(1e-6, 1e-6)) == pytest.approx(GAIN * 125e6 * LEAST_DELAY, rel=0.1)
 
 
 def test_a_slow_link_still_lets_a_burst_through() -> None:

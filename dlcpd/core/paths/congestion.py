@@ -136,6 +136,11 @@ class CongestionControl:
         """Seconds through the fabric while no queue stands."""
         return self._base.value
 
+    @property
+    def quickest(self) -> float:
+        """Seconds, the quickest answer of late; inf: there was none."""
+        return self._answer.value
+
     # --- pace ------------------------------------------------------------------------
 
     def _set_pace(self) -> None:

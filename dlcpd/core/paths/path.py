@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
+from dlcpd.core.paths import incast
 from dlcpd.core.paths.congestion import CongestionControl
 from dlcpd.core.paths.rtt import Rtt
 from dlcpd.core.paths.space import SpaceReceiver, SpaceSender
@@ -78,6 +80,16 @@ class PathSender:
     def smoothed_rtt(self) -> float:
         """Of the class that is served best, seconds."""
         return min((space.rtt.smoothed for space in self.spaces.values()), default=1.0)
+
+    @property
+    def cover(self) -> float:
+        """Seconds of arrivals that it needs in flight; 0 = no round trip has been measured."""
+        longest, quickest = 0.0, inf
+        for space in self.spaces.values():
+            if space.rtt.measured:
+                longest = max(longest, space.rtt.smoothed)
+                quickest = min(quickest, space.congestion.quickest)
+        return incast.cover(longest, quickest) if longest else 0.0
 
     @property
     def suspect(self) -> bool:

@@ -42,7 +42,7 @@ class Paths:
     holes_before: int = 0  # the last arrival
     asked: bool = False  # the peer waits for credit
     pending: bool = False  # something came that the peer does not know of
-    slowest_rtt: float = 0.0  # longest round trip of any path, hosts included; 0 = none is known
+    cover: float = 0.0  # seconds of arrivals that the slowest path needs in flight; 0 = unknown
     _load: list[float] = field(init=False)  # by route: datagrams, old ones count less
     _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # guards nothing
 
@@ -224,11 +224,7 @@ class Paths:
                     space.on_credit(row, now)
                     if verdict := self.health[row.path].observe(path.acked, path.lost):
                         news.append((row.path, verdict))
-        self.slowest_rtt = 0.0
-        for path in self.tx:
-            for space in path.spaces.values():
-                if space.rtt.measured and space.rtt.smoothed > self.slowest_rtt:
-                    self.slowest_rtt = space.rtt.smoothed
+        self.cover = max([path.cover for path in self.tx])
         return news
 
     # --- in -------------------------------------------------------------------------

@@ -31,10 +31,26 @@ class Arrivals:
     pass_time: PassTime = field(default_factory=PassTime)
     early: EarlyData = field(default_factory=EarlyData)
     _incoming: dict[Key, Incoming] = field(default_factory=dict)
+    # Bytes that the peer has yet to send, begun or not, by stream and operation. None is 0.
+    _expected: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Transfers that have begun to arrive, and are not complete."""
         return len(self._incoming)
+
+    @property
+    def expected(self) -> bool:
+        """Whether the peer has anything to send in the operations that are open here."""
+        return bool(self._expected)
+
+    def expect(self, stream: int, operation: int, size: int) -> None:
+        """An operation has begun here in which the peer sends us `size` bytes."""
+        if size:
+            self._expected[stream, operation] = size
+
+    def expect_nothing(self, stream: int, operation: int) -> None:
+        """The operation is over."""
+        self._expected.pop((stream, operation), None)
 
     def on_data(self, group: Group, now: float) -> None:
         """Datagrams of one transfer and round."""
@@ -108,6 +124,10 @@ class Arrivals:
         self.placement.close(incoming)
         self.session.cancel_timer((self.owner, Timer.VERDICT, incoming.key))
         self.outbox.complete.append(incoming.key)
+        stream, operation, _ = incoming.key
+        left = self._expected.pop((stream, operation), 0) - len(incoming.buffer)
+        if left > 0:
+            self._expected[stream, operation] = left
         self.session.on_received(incoming, now)
 
     def on_end(self, key: Key, round_: int, now: float) -> None:

@@ -38,6 +38,7 @@ class Outgoing:
     paths: Paths
     outbox: Outbox
     next_class: int | None = None  # traffic class of what goes out next; None: there is nothing
+    held: bool = False  # it may not, until the peer says something, a timer ends, or more comes
     _queues: dict[int, deque[TransferSender]] = field(default_factory=dict)  # by class; none empty
     _senders: dict[Key, TransferSender] = field(default_factory=dict)
 
@@ -58,6 +59,7 @@ class Outgoing:
         queue = self._queues.setdefault(sender.queued, deque())
         queue.insert(0 if first else len(queue), sender)
         self.next_class = min(self._queues)
+        self.held = False
 
     def _unqueue(self, sender: TransferSender) -> None:
         """It has nothing to send, or not in that class."""
@@ -85,12 +87,13 @@ class Outgoing:
             return None
         sender = self._queues[traffic_class][0]
         width = HEADER_SIZE + sender.segment_size
-        credit = window // width
+        credit = max(window // width, min(window, 1))  # a share may be less than a datagram
         index, room, enough = self.paths.pick(traffic_class, sender.run, credit, now)
         in_flight = self.paths.in_flight(traffic_class)
         room = min(room, credit - in_flight, MAX_BATCH)
         if room <= 0 or (room < enough and in_flight):
             self._wake_by_pace(traffic_class, now)
+            self.held = True
             return None
         limit = min(room, allowance // width)
         if limit <= 0:

@@ -135,9 +135,10 @@ class Session:
         for flow in flows:  # all, before any can fail it: nobody is left waiting
             flow.look_after_paths(now)
             late = flow.arrivals.early.was_cut((stream.wire, number))
-            told = Telling(
-                operation.ready_for(flow.rank), *stream.digests.next_for(flow.rank), late
-            )
+            ready = operation.ready_for(flow.rank)
+            if flow.twin is None:
+                flow.arrivals.expect(stream.wire, number, ready.incoming)
+            told = Telling(ready, *stream.digests.next_for(flow.rank), late)
             self._announcements.begin(flow, id_, told, now)
             self._watch(flow)
         if (error := stream.aborted_ahead(number)) is not None:
@@ -322,8 +323,10 @@ class Session:
     def _close(self, operation: Operation) -> None:
         self.operations.pop(operation.id, None)
         self.timers.cancel((self, Timer.DEADLINE, operation))
+        wire, _, number = operation.id
         for rank in operation.peers:
             self._announcements.known(rank, operation.id)
+            self.flows[rank].arrivals.expect_nothing(wire, number)
 
     # --- failure ------------------------------------------------------------------------
 
