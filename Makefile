@@ -21,7 +21,7 @@ PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov e2e-switch conformance demo lint format types contracts check system-deps clean
+.PHONY: venv test cov e2e-switch attack conformance demo lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -51,6 +51,10 @@ cov: $(STAMP)
 e2e-switch: $(STAMP)
 	$(BIN)/pytest -v -n auto --dist worksteal tests/switches $(addprefix --ignore=,$(TRAFFIC_TESTS))
 	$(BIN)/pytest -v $(TRAFFIC_TESTS)
+
+# What an attacker or an unlucky neighbour may do; a row per check.
+attack: $(STAMP)
+	$(BIN)/pytest -q tests/attack
 
 # PyTorch's own distributed suite over the c10d backend; pytest runs some of it as well.
 conformance: $(STAMP)

@@ -1,0 +1,42 @@
+"""What an attacker or an unlucky neighbour may do, as numbered checks; `make attack` prints a row each."""
+
+from collections.abc import Callable
+
+import pytest
+
+Measured = Callable[[str], None]
+
+
+@pytest.fixture
+def measured(record_property: Callable[[str, object], None]) -> Measured:
+    """Say in the table what a check saw."""
+
+    def say(text: str) -> None:
+        record_property("measured", text)
+
+    return say
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        mark = item.get_closest_marker("check")
+        if mark is not None:
+            number, title = mark.args
+            item.user_properties.append(("check", f"{number:>3}  {title}"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    rows: dict[str, list[tuple[str, str]]] = {}
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in terminalreporter.stats.get(outcome, []):
+            properties = dict(report.user_properties)
+            if "check" in properties:
+                found = (outcome, str(properties.get("measured", "")))
+                rows.setdefault(str(properties["check"]), []).append(found)
+    if not rows:
+        return
+    terminalreporter.section("attack: one row per check")
+    for check, found in sorted(rows.items()):
+        bad = [outcome for outcome, _ in found if outcome != "passed"]
+        saw = "; ".join(text for _, text in found if text)
+        terminalreporter.line(f"{check}: {', '.join(bad) or 'holds'}{' - ' if saw else ''}{saw}")
