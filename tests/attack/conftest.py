@@ -1,4 +1,4 @@
-"""What an attacker or an unlucky neighbour may do, in numbered checks; `make attack` shows a row each."""
+"""What an attacker or an unlucky neighbour may do, as numbered checks with a row each."""
 
 from collections.abc import Callable
 
