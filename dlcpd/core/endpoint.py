@@ -5,7 +5,7 @@ Drive it with `receive`, `handle_timeout` and `submit`; after each, drain `trans
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -68,10 +68,27 @@ class Endpoint:
     _by_token: dict[int, Flow] = field(default_factory=dict)
     _touched: set[Flow] = field(default_factory=set)
     _local: list[Flow] = field(default_factory=list)  # whose peer is in this process too
+    _faults: list[tuple[int, Exception]] = field(default_factory=list)
     more: bool = False  # the last `transmit` stopped for its turn, not for want of room or data
     turn: int = MOST_TURN  # bytes that a `transmit` yields at most
     _next_index: int = 0
     _turns: int = 0
+
+    # --- bugs ---------------------------------------------------------------------
+
+    def fault(self, flow: Flow | None, bug: Exception) -> None:
+        """A bug showed while something was done for a flow; None: for nobody in particular.
+
+        Whatever works for one session catches all that this raises: the caller closes that
+        session, and the others never notice.
+        """
+        session = flow.session if flow else None
+        self._faults.append((session.number if isinstance(session, Session) else 0, bug))
+
+    def take_faults(self) -> list[tuple[int, Exception]]:
+        """Sessions in whose service a bug showed since the last call, 0 for none, and the bugs."""
+        faults, self._faults = self._faults, []
+        return faults
 
     # --- sessions -----------------------------------------------------------------
 
@@ -148,7 +165,7 @@ class Endpoint:
         READY comes first, since data may have travelled with it; whatever else is control
         speaks about data that left before it, and comes last.
         """
-        groups = batch.groups(self.counters)
+        groups = self._groups(batch)
         later = [data for data in batch.strays if data[1:2] != _READY]
         for data in batch.strays:
             if data[1:2] == _READY:
@@ -157,6 +174,13 @@ class Endpoint:
             self._group(group, now)
         for data in later:
             self._control(data, batch.stray_arrival, now)
+
+    def _groups(self, batch: Batch) -> Sequence[Group]:
+        try:
+            return batch.groups(self.counters)
+        except Exception as exc:  # the datagrams are lost, as on any network
+            self.fault(None, exc)
+            return ()
 
     def _group(self, group: Group, now: float) -> None:
         header, count = group.header, group.count
@@ -176,7 +200,10 @@ class Endpoint:
         if header.sent_at:
             flow.paths.on_stamp(header.path, traffic_class, header.sent_at, group.arrived_at)
         self._touched.add(flow)
-        flow.arrivals.on_data(group, now)
+        try:
+            flow.arrivals.on_data(group, now)
+        except Exception as exc:  # see `fault`
+            self.fault(flow, exc)
 
     def _control(self, data: bytes, arrived_at: float, now: float) -> None:
         try:
@@ -188,10 +215,18 @@ class Endpoint:
             if flow is None:
                 raise MalformedDatagram("token")
             self._touched.add(flow)
-            flow.outgoing.held = False
-            body = control.body_untrusted(data)
-            session = flow.session
-            assert isinstance(session, Session)  # noqa: S101  # open_session made it so
+            self._control_of(flow, header, control.body_untrusted(data), arrived_at, now)
+        except MalformedDatagram as exc:
+            self.counters[exc.reason] += 1
+
+    def _control_of(
+        self, flow: Flow, header: Header, body: bytes, arrived_at: float, now: float
+    ) -> None:
+        """Raises: MalformedDatagram."""
+        flow.outgoing.held = False
+        session = flow.session
+        assert isinstance(session, Session)  # noqa: S101  # open_session made it so
+        try:
             if header.kind is Kind.READY:
                 flow.heard(now)
                 session.on_ready(flow, header, body, now)
@@ -200,8 +235,10 @@ class Endpoint:
                 session.on_ready_ack(flow, header)
             else:
                 flow.on_control(header, body, arrived_at, now)
-        except MalformedDatagram as exc:
-            self.counters[exc.reason] += 1
+        except MalformedDatagram:
+            raise
+        except Exception as exc:  # see `fault`
+            self.fault(flow, exc)
 
     def _stray_data(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
         """Data of a small operation, which the kernel joined with others of its size."""
@@ -228,10 +265,16 @@ class Endpoint:
 
     def _expire(self, key: Any, now: float) -> None:
         owner, timer, subject = key
-        if isinstance(owner, Flow):
-            self._touched.add(owner)
-            owner.outgoing.held = False
-        owner.handle_timer(timer, subject, now)
+        flow = owner if isinstance(owner, Flow) else None
+        if flow:
+            self._touched.add(flow)
+            flow.outgoing.held = False
+        try:
+            owner.handle_timer(timer, subject, now)
+        except Exception as exc:  # see `fault`
+            if isinstance(owner, Session):
+                flow = next(iter(owner.flows.values()))
+            self.fault(flow, exc)
 
     # --- within this process -------------------------------------------------------------
 
@@ -244,10 +287,19 @@ class Endpoint:
         while moved:
             moved = False
             for flow in self._local:
-                moved |= flow.deliver(now)
-                for datagram in flow.flush(now):
-                    moved = True
-                    self._control(datagram.data, now, now)
+                try:
+                    moved |= self._exchange(flow, now)
+                except Exception as exc:  # see `fault`; either side's
+                    self.fault(flow, exc)
+                    self.fault(flow.twin, exc)
+
+    def _exchange(self, flow: Flow, now: float) -> bool:
+        """True: something has moved."""
+        moved = flow.deliver(now)
+        for datagram in flow.flush(now):
+            moved = True
+            self._control(datagram.data, now, now)
+        return moved
 
     # --- datagrams out -----------------------------------------------------------------
 
@@ -268,7 +320,7 @@ class Endpoint:
         while flows and left > 0:
             urgent = min(flows.values())
             for flow in [flow for flow in order if flows.get(flow) == urgent]:
-                batch = flow.transmit(now, left)
+                batch = self._batch(flow, now, left)
                 following = flow.outgoing.next_class
                 if batch is None or following is None:
                     del flows[flow]
@@ -283,6 +335,13 @@ class Endpoint:
             flow.outgoing.next_class is not None for flow in self.flows.values()
         ):
             self._wake_when_paced(now)
+
+    def _batch(self, flow: Flow, now: float, allowance: int) -> Transmit | None:
+        try:
+            return flow.transmit(now, allowance)
+        except Exception as exc:  # see `fault`
+            self.fault(flow, exc)
+            return None
 
     def took(self, size: int, seconds: float) -> None:
         """To hand over `size` bytes took so long: have a turn take about TURN_TIME."""
@@ -304,7 +363,7 @@ class Endpoint:
         out: list[Control] = []
         for flow in self.sessions[number].flows.values():
             flow.answer(now)
-            out += flow.flush(now)
+            out += self._flush(flow, now)
         return out
 
     def controls(self, now: float) -> list[Control]:
@@ -317,6 +376,13 @@ class Endpoint:
                     if senders is None:
                         senders = sum([each.arrivals.expected for each in self.flows.values()])
                     self._update_grant(flow, senders)
-                out += flow.flush(now)
+                out += self._flush(flow, now)
         self._touched.clear()
         return out
+
+    def _flush(self, flow: Flow, now: float) -> list[Control]:
+        try:
+            return flow.flush(now)
+        except Exception as exc:  # see `fault`
+            self.fault(flow, exc)
+            return []

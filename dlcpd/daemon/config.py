@@ -231,6 +231,8 @@ def _address(value: Any, where: str) -> str:
         address = ipaddress.ip_address(value if isinstance(value, str) else "")
     except ValueError:
         raise BadConfig(f'{where}: {value!r} is no IP address; give one, or "{AUTO}"') from None
+    if "%" in str(address):
+        raise BadConfig(f"{where}: {value} has a zone, which peers do not know: give one without")
     if address.is_unspecified or address.is_multicast:
         raise BadConfig(f"{where}: {value} is no address that peers can send to")
     return str(address)

@@ -29,7 +29,10 @@ ENGINE: Final = (sys.executable, "-m", "dlcpd.io.engine")
 START_TIMEOUT: Final = 30.0  # seconds; importing numpy takes 10 s on a cold, loaded machine
 REPORT_TIMEOUT: Final = 1.0  # seconds; an engine that is silent for longer is a finding itself
 STOP_GRACE: Final = 2.0  # seconds beyond the drain before the engine is killed
-MAX_COMMANDS: Final = 4096  # unread by the engine; ~ an abort from every peer of a large job
+# Commands that wait, beyond the 50 or so in the socket's buffer. An engine may be busy for seconds
+# with one operation: that is no reason to end it, and with it all its sessions.
+BEHIND: Final = 64  # what can be put off, or told together, is
+BUSY: Final = 1024  # no session is opened; those that are there add a few commands each at most
 MAX_REPORTS: Final = 16  # requests the engine has not answered
 
 
@@ -70,7 +73,7 @@ class EngineProcess:
                 start_new_session=True,
             )
         self._channel = PacketChannel(
-            loop, ours, on_packet=self._packet, on_end=self._ended, max_outbox=MAX_COMMANDS
+            loop, ours, on_packet=self._packet, on_end=self._ended, max_outbox=None
         )
         try:
             return await asyncio.wait_for(self._ready, START_TIMEOUT)
@@ -84,6 +87,11 @@ class EngineProcess:
     def send(self, command: Command, descriptors: Sequence[int] = ()) -> None:
         """Queue a command. Takes over the descriptors."""
         self._channel.send(pack(command), descriptors)
+
+    @property
+    def waiting(self) -> int:
+        """Commands that the engine has not taken."""
+        return self._channel.waiting
 
     async def report(self, ledger: int) -> dict[str, Any]:
         """The engine's report; {"error": ...} when it does not answer in time."""

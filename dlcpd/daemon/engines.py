@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dlcpd.daemon.engine_process import ENGINE, EngineProcess
+from dlcpd.daemon.engine_process import BEHIND, BUSY, ENGINE, EngineProcess
 from dlcpd.daemon.engine_reports import joined
 from dlcpd.io.commands import Command, EngineReady, Event
 from dlcpd.io.config import EngineConfig
@@ -59,6 +59,15 @@ class Engines:
         """Queue a command for every engine; those without the session it names ignore it."""
         for engine in self._engines:
             engine.send(command)
+
+    def behind(self, engine: int) -> bool:
+        """Whether what can be put off should be."""
+        return self._engines[engine].waiting >= BEHIND
+
+    @property
+    def busy(self) -> bool:
+        """Whether one of them is too far behind for anything new."""
+        return any(engine.waiting >= BUSY for engine in self._engines)
 
     async def report(self, ledger: int) -> dict[str, Any]:
         """What the engines know, as one report; {"error": ...} when one does not answer in time."""

@@ -101,7 +101,7 @@ class Service:
         )
         terms = self._terms(ready)
         self._sessions = Sessions(loop, terms, peers=peers, engines=self._engines)
-        self._dispatch = Dispatch(self._sessions, self._engines, self._counters)
+        self._dispatch = Dispatch(loop, self._sessions, self._engines, self._counters)
         data = [end for engine in ready for end in engine.endpoints]
         features = {"engines": len(ready), **ready[0].features}
         self._facts = Facts(daemon.host, peers.endpoint, data, features, loop.time())

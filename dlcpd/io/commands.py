@@ -5,12 +5,17 @@ are this package at one version, so frames are trusted: no bounds here, unlike
 dlcpd.contract.messages.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import msgpack
 
 MAX_COMMAND = 192 * 1024  # bytes; SEQPACKET frames stay under the default socket buffer
+MAX_FAILURES = 16  # rows of an OperationsFailed: at most 131 KB, if each character has four bytes
+MAX_FAILURE_TEXT = 2048  # characters
+MAX_ABORTS = 64  # rows of an AbortOperations: at most 131 KB with texts of MAX_ABORT_TEXT
+MAX_ABORT_TEXT = 512  # characters
 
 
 class UdpAddress(NamedTuple):
@@ -66,15 +71,21 @@ class PeerGone:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class AbortOperation:
+class AbortedOperation(NamedTuple):
     """A peer gave an operation up."""
 
-    session: int
+    rank: int  # the peer
     stream: int  # on the wire
     operation: int
-    rank: int
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbortOperations:
+    """Peers gave operations up. At most MAX_ABORTS of them."""
+
+    session: int
+    aborted: list[AbortedOperation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +119,32 @@ class EngineFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneClosed:
-    """The client's end of the lane is gone: the client ended or was killed."""
+class SessionEnded:
+    """The engine closed a session: its client is gone or does not read, there was no room for
+    it, or - `code` is "internal" - a bug; the others go on."""
 
     session: int
+    code: str
+    text: str
+    trace: str = ""  # of the bug, for the log
 
 
-@dataclass(frozen=True, slots=True)
-class OperationFailed:
-    """Tell the daemons of `ranks`, so that nobody waits."""
+class FailedOperation(NamedTuple):
+    """One that the daemons of `ranks` must hear of, so that nobody waits."""
 
-    session: int
     stream: int  # on the wire
     operation: int
     ranks: list[int]
     code: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperationsFailed:
+    """Some operations failed here. At most MAX_FAILURES of them."""
+
+    session: int
+    failures: list[FailedOperation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +186,12 @@ class Report:
     report: dict[str, Any]
 
 
-Command = OpenSession | CloseSession | PeerGone | AbortOperation | ReportRequest | Stop
+Command = OpenSession | CloseSession | PeerGone | AbortOperations | ReportRequest | Stop
 Event = (
     EngineReady
     | EngineFailed
-    | LaneClosed
-    | OperationFailed
+    | SessionEnded
+    | OperationsFailed
     | SessionBroken
     | PathChanged
     | PathMtuChanged
@@ -180,8 +201,8 @@ Event = (
 _KINDS: dict[str, type[Command | Event]] = {
     kind.__name__: kind
     for kind in (
-        OpenSession, CloseSession, PeerGone, AbortOperation, ReportRequest, Stop,
-        EngineReady, EngineFailed, LaneClosed, OperationFailed, SessionBroken, PathChanged,
+        OpenSession, CloseSession, PeerGone, AbortOperations, ReportRequest, Stop,
+        EngineReady, EngineFailed, SessionEnded, OperationsFailed, SessionBroken, PathChanged,
         PathMtuChanged, Report,
     )
 }  # fmt: skip
@@ -196,16 +217,20 @@ def pack(message: Command | Event) -> bytes:
 def unpack(frame: bytes) -> Command | Event:
     """Inverse of `pack`."""
     name, values = msgpack.unpackb(frame)
-    if name == OpenSession.__name__:
-        values["peers"] = [_peer(**peer) for peer in values["peers"]]
-    if name == EngineReady.__name__:
-        values["endpoints"] = _addresses(values["endpoints"])
+    for field, make in _ROWS.get(name, {}).items():
+        values[field] = [make(row) for row in values[field]]
     return _KINDS[name](**values)
 
 
-def _peer(endpoints: list[Any], **values: Any) -> EnginePeer:
-    return EnginePeer(endpoints=_addresses(endpoints), **values)
+def _peer(values: dict[str, Any]) -> EnginePeer:
+    ends = [UdpAddress(*pair) for pair in values.pop("endpoints")]
+    return EnginePeer(endpoints=ends, **values)
 
 
-def _addresses(pairs: list[Any]) -> list[UdpAddress]:
-    return [UdpAddress(*pair) for pair in pairs]
+# field -> what makes one of its rows, of those messages that have rows
+_ROWS: dict[str, dict[str, Callable[[Any], Any]]] = {
+    "OpenSession": {"peers": _peer},
+    "EngineReady": {"endpoints": UdpAddress._make},
+    "AbortOperations": {"aborted": AbortedOperation._make},
+    "OperationsFailed": {"failures": FailedOperation._make},
+}

@@ -8,57 +8,47 @@ DLCPD_ENGINE_CONFIG; it ends when the command socket does.
 import argparse
 import gc
 import os
-import select
 import signal
 import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import chain
 from typing import Any, Final
 
-from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.scratch import ScratchPool
-from dlcpd.contract.errors import BadConfig, BadMessage, DlcpError, SessionClosed, error_for
-from dlcpd.contract.messages import Completed, Failed, Released, Submit
+from dlcpd.contract.errors import ArenaFull, BadConfig, DlcpError, TooMany, error_for
 from dlcpd.core.endpoint import MAX_FLOWS, Endpoint, PeerSpec
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.paths.pacing import Pacer
-from dlcpd.core.session.events import (
-    Event,
-    OperationDone,
-    OperationFailed,
-    OperationReleased,
-    PathNews,
-    SessionBroken,
-)
-from dlcpd.core.timers import Timer
+from dlcpd.core.session.events import PathNews
+from dlcpd.core.session.session import Session
 from dlcpd.core.transfer.incoming import NoPlacement
 from dlcpd.core.wire.datagram import Transmit
 from dlcpd.core.wire.header import Kind
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io import commands
 from dlcpd.io.clients.client import Client
+from dlcpd.io.clients.clients import Clients
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.config import COUNT_CALLS, EngineConfig
+from dlcpd.io.control_link import ControlLink
 from dlcpd.io.datapath.compiled import compiled
 from dlcpd.io.datapath.library import COMPILED, NUMPY
 from dlcpd.io.discovery.mtu import MtuDiscovery, MtuNews
 from dlcpd.io.discovery.routes import Discovery
+from dlcpd.io.poll import ERROR, WRITE, Handler, Poll
 from dlcpd.io.report import bounded_report
 from dlcpd.io.udp.udp_path import UdpPath
-from dlcpd.ipc.seqpacket import receive
+from dlcpd.ipc.seqpacket import close_all
 from dlcpd.schedules.divide import Share
 
 BATCHES_PER_WAKE: Final = 4  # receive calls per socket before others get their turn
-FRAMES_PER_WAKE: Final = 64  # submissions per lane and wake-up, likewise
-FINE_SLEEP: Final = 0.001  # seconds; below it, epoll's millisecond is too coarse
+COMMANDS_PER_WAKE: Final = 64  # likewise; of a peer's many aborts each may fail an operation
+DRAIN_LOOK: Final = 0.05  # seconds between two looks whether the last operation is over
 KINDS: Final = {int(kind): kind.name for kind in Kind}  # of control datagrams, for the account
-LANE_DELAY: Final = (
-    2e-3  # seconds a Released may wait for company; a client short of memory waits too
-)
 
 
 class Engine:
@@ -67,7 +57,6 @@ class Engine:
     def __init__(self, config: EngineConfig, control: socket.socket) -> None:
         """Raises AddressUnavailable, BadConfig."""
         self.config = config
-        self.control = control
         counters, effort = Counter[str](), Counter[str]()
         self.compiled = compiled(config.data_path)
         self.paths = [
@@ -89,14 +78,16 @@ class Engine:
         self._scratch = ScratchPool(config.chunk_bytes)
         self.discovery = Discovery(self.endpoint, self.paths)
         self.mtu = MtuDiscovery(self.endpoint, self.paths, config.segment_size, self._mtu_changed)
-        self.clients: dict[int, Client] = {}
         self.stop_at: float | None = None
-        self._epoll = select.epoll()
-        self._handlers: dict[int, Callable[[int, float], None]] = {}
+        self._poll = Poll()
         self._full: set[UdpPath] = set()  # those that the kernel takes nothing more for now
-        self._watch(control, self._on_command)
+        self.control = ControlLink(control, counters)
+        self.clients = Clients(
+            self.endpoint, self.control, self._poll, trouble=self._trouble, forget=self._forget
+        )
+        self._poll.watch(self.control, self._on_command)
         for path in self.paths:
-            self._watch(path, self._path_handler(path))
+            self._poll.watch(path, self._path_handler(path))
 
     # --- the loop -------------------------------------------------------------------
 
@@ -104,26 +95,22 @@ class Engine:
         """Until Stop, or the command socket ends."""
         while self.stop_at is None or not self._drained():
             now = time.monotonic()
-            for fd, mask in self._wait(now):
-                handler = self._handlers.get(fd)
-                if handler is not None:  # an earlier handler of this round may have closed it
-                    handler(mask, now := time.monotonic())
+            for handler, mask in self._poll.wait(self._timeout(now)):
+                handler(mask, now := time.monotonic())
             self.endpoint.effort["wakes"] += 1
             now = time.monotonic()
             self.endpoint.handle_timeout(now)
             self._pump(now)
 
-    def _wait(self, now: float) -> list[tuple[int, int]]:
+    def _timeout(self, now: float) -> float:
+        """How long nothing needs to be done, seconds; below 0 for ever."""
+        if self.endpoint.more and not self._full:
+            return 0.0
         due = self.endpoint.next_timeout()
         timeout = -1.0 if due is None else max(due - now, 0.0)
         if self.stop_at is not None:
-            timeout = 0.05 if timeout < 0 else min(timeout, 0.05)
-        if self.endpoint.more and not self._full:
-            timeout = 0.0
-        if 0.0 < timeout < FINE_SLEEP:
-            select.select([self._epoll.fileno()], [], [], timeout)
-            timeout = 0.0
-        return self._epoll.poll(timeout if timeout >= 0 else None)
+            timeout = DRAIN_LOOK if timeout < 0 else min(timeout, DRAIN_LOOK)
+        return timeout
 
     def _pump(self, now: float) -> None:
         """Everything that wants to leave: control first, then data, then answers to clients."""
@@ -133,11 +120,8 @@ class Engine:
         self._send_controls(now)  # close before the data: the peer wakes up once for both
         if batch is not None:
             self._send_data(batch, batches, now)
-        for session in list(self.endpoint.sessions.values()):
-            if session.outcomes.events:
-                events = session.outcomes.take()
-                for event in events:
-                    self._tell(event)
+        self._tell_outcomes()
+        self._poll.watch_writing(self.control, bool(self.control.backlog))
 
     def _send_data(self, first: Transmit, others: Iterator[Transmit], now: float) -> None:
         began, size = time.monotonic(), 0
@@ -150,7 +134,7 @@ class Engine:
                 self.mtu.on_refused(path, now)
             if path.backlog:
                 self._full.add(path)
-                self._epoll.modify(path, select.EPOLLIN | select.EPOLLOUT)
+                self._poll.watch_writing(path, wanted=True)
                 break
         self.endpoint.took(size, time.monotonic() - began)
 
@@ -159,27 +143,31 @@ class Engine:
             self.endpoint.effort[KINDS[control.data[1]]] += 1
             self.paths[control.path].send_control(control)
 
+    def _tell_outcomes(self) -> None:
+        for session in self.endpoint.sessions.values():
+            for event in session.outcomes.take() if session.outcomes.events else ():
+                if isinstance(event, PathNews):
+                    self._on_path_news(event)
+                else:
+                    self.clients.tell(event)
+        for number, bug in self.endpoint.take_faults():
+            self.clients.fault(number, bug)
+        self.clients.close_ended()
+        self.clients.tell_failures()
+
     def _drained(self) -> bool:
         late = self.stop_at is not None and time.monotonic() >= self.stop_at
         return late or not any(s.operations for s in self.endpoint.sessions.values())
 
-    def _watch(self, source: Any, handler: Callable[[int, float], None]) -> None:
-        self._handlers[source.fileno()] = handler
-        self._epoll.register(source, select.EPOLLIN)
-
-    def _unwatch(self, source: Any) -> None:
-        self._epoll.unregister(source)
-        del self._handlers[source.fileno()]
-
     # --- the network ------------------------------------------------------------------
 
-    def _path_handler(self, path: UdpPath) -> Callable[[int, float], None]:
+    def _path_handler(self, path: UdpPath) -> Handler:
         def handle(mask: int, now: float) -> None:
-            if mask & select.EPOLLERR:
+            if mask & ERROR:
                 self._on_icmp(path, now)
-            if mask & select.EPOLLOUT and path.send_backlog():
+            if mask & WRITE and path.send_backlog():
                 self._full.discard(path)
-                self._epoll.modify(path, select.EPOLLIN)
+                self._poll.watch_writing(path, wanted=False)
             for _ in range(BATCHES_PER_WAKE):
                 batches = path.receive()
                 if not batches:
@@ -194,168 +182,107 @@ class Engine:
 
     def _on_icmp(self, path: UdpPath, now: float) -> None:
         for news in path.probe.answers():
-            if news.mtu:
-                self.mtu.on_icmp(path, news, now)
-            else:
-                self.discovery.on_answer(news)
+            try:
+                if news.mtu:
+                    self.mtu.on_icmp(path, news, now)
+                else:
+                    self.discovery.on_answer(news)
+            except Exception as exc:  # a bug: this news is lost, as news of ICMP often are
+                self.endpoint.fault(None, exc)
 
     def _mtu_changed(self, news: MtuNews) -> None:
-        self._emit(commands.PathMtuChanged(**asdict(news)))
+        self.control.emit(commands.PathMtuChanged(**asdict(news)))
 
-    # --- clients -------------------------------------------------------------------------
+    def _on_path_news(self, news: PathNews) -> None:
+        number, rank, path, state, loss = news
+        self.control.emit(commands.PathChanged(number, rank, path, state.value, loss))
+        flow = self.endpoint.sessions[number].flows[rank]
+        self.mtu.refresh(flow)
+        if state is PathState.UP:
+            self.discovery.repeat(flow, time.monotonic())
 
-    def _lane_handler(self, client: Client) -> Callable[[int, float], None]:
-        lane = client.lane
+    def _trouble(self, session: int) -> str:
+        """What an error should say about the network."""
+        return self.mtu.trouble(session, self.config.host)
 
-        def handle(mask: int, now: float) -> None:
-            if mask & select.EPOLLOUT:
-                lane.flush()
-                self._watch_backlog(lane)
-            for _ in range(FRAMES_PER_WAKE):
-                try:
-                    message = lane.receive()
-                    if message is None:
-                        return
-                    self._on_message(client, message, now)
-                except BadMessage as exc:
-                    self.endpoint.counters["bad_message"] += 1
-                    self._send(lane, Failed(0, exc.code, str(exc)))
-                except EOFError:
-                    self._emit(commands.LaneClosed(lane.session))
-                    self._close(lane.session, SessionClosed("the client ended"))
-                    return
-
-        return handle
-
-    def _on_message(self, client: Client, message: Any, now: float) -> None:
-        if isinstance(message, Submit) and self.stop_at is not None:
-            error: DlcpError | None = SessionClosed("the daemon is shutting down")
-        else:
-            error = client.handle(message, now)
-        if error is not None:
-            self._send(client.lane, Failed(message.operation, error.code, str(error)))
-
-    def _tell(self, event: Event) -> None:
-        """A session's event, to the client and where it matters to control."""
-        client = self.clients.get(event.session)
-        if client is None:
-            return
-        lane = client.lane
-        match event:
-            case OperationDone(_, number, released, stats, source):
-                self._send(
-                    lane,
-                    Completed(number, released, stats.sent, stats.repaired, stats.given_up,
-                              stats.returned, stats.lost, min(stats.energy, 1.0), source,
-                              lane.take_released()),
-                )  # fmt: skip
-            case OperationReleased(_, number):
-                if not lane.released:  # not at once: waking the client costs more than the news
-                    at = time.monotonic() + LANE_DELAY
-                    self.endpoint.timers.set((self, Timer.RELEASED, lane.session), at)
-                lane.released.append(number)
-            case OperationFailed(_, ticket, code, text, stream, number, ranks):
-                text += self.mtu.trouble(event.session, self.config.host)
-                self._send(lane, Failed(ticket, code, text))
-                if ranks:
-                    self._emit(
-                        commands.OperationFailed(
-                            lane.session, stream, number, list(ranks), code, text
-                        )
-                    )
-            case PathNews(_, rank, path, state, loss):
-                self._emit(commands.PathChanged(lane.session, rank, path, state.value, loss))
-                flow = self.endpoint.sessions[lane.session].flows[rank]
-                self.mtu.refresh(flow)
-                if state is PathState.UP:
-                    self.discovery.repeat(flow, time.monotonic())
-            case SessionBroken(_, rank, code, text):
-                text += self.mtu.trouble(event.session, self.config.host)
-                self._send(lane, Failed(0, code, text))
-                self._emit(commands.SessionBroken(lane.session, rank, code, text))
-
-    def _send(self, lane: Lane, message: Completed | Released | Failed) -> None:
-        if not lane.send(message):
-            self._emit(commands.LaneClosed(lane.session))
-            self._close(lane.session, SessionClosed("the client does not read its lane"))
-        elif lane.backlog:
-            self._watch_backlog(lane)
-
-    def handle_timer(self, timer: Timer, subject: int, now: float) -> None:
-        """What was released has waited long enough for an outcome that goes to its client."""
-        client = self.clients.get(subject)
-        if client is not None:
-            for number in client.lane.take_released():
-                self._send(client.lane, Released(number))
-
-    def _watch_backlog(self, lane: Lane) -> None:
-        if lane.fileno() in self._handlers:
-            waiting = select.EPOLLOUT if lane.backlog else 0
-            self._epoll.modify(lane, select.EPOLLIN | waiting)
-
-    def _close(self, number: int, error: DlcpError) -> None:
-        """Fail what is open, tell the client if it still listens, forget the session."""
-        session = self.endpoint.sessions.get(number)
-        if session is None:
-            return
-        session.fail_all(session.rank, error)
-        for event in session.outcomes.events:
-            self._tell(event)
-        for control in self.endpoint.final_controls(number, time.monotonic()):
+    def _forget(self, session: Session) -> None:
+        """A session is about to close: tell its peers what they wait for, and forget the way."""
+        for control in self.endpoint.final_controls(session.number, time.monotonic()):
             self.paths[control.path].send_control(control)
         for flow in session.flows.values():
             self.discovery.forget(flow)
             self.mtu.forget(flow)
             for path in self.paths:
                 path.disconnect(flow.index)
-        self.endpoint.close_session(number)
-        client = self.clients.pop(number, None)
-        if client is not None:
-            self._unwatch(client.lane)
-            client.lane.close()
 
     # --- control ----------------------------------------------------------------------------
 
     def _on_command(self, mask: int, now: float) -> None:
-        data, descriptors = receive(self.control, commands.MAX_COMMAND)
-        if not data:
-            self.stop_at = now  # control is gone, and so is our reason to live
-            return
-        command = commands.unpack(data)
-        if isinstance(command, commands.OpenSession):
-            self._open(command, *descriptors)
-        else:
-            self._obey(command, now)
+        if mask & WRITE:
+            self.control.flush()
+        for _ in range(COMMANDS_PER_WAKE):
+            received = self.control.receive()
+            if received is None:
+                return
+            command, descriptors = received
+            if command is None:
+                self.stop_at = now  # control is gone, and so is our reason to live
+                return
+            if isinstance(command, commands.OpenSession):
+                self._open(command, descriptors)
+            else:
+                self._obey(command, now)
 
-    def _obey(self, command: Any, now: float) -> None:
-        """Commands about what exists already; a session that is gone is no error."""
+    def _obey(self, command: commands.Command, now: float) -> None:
         match command:
-            case commands.CloseSession(number, code, text):
-                self._close(number, error_for(code, text))
-            case commands.PeerGone(number, rank, text):
-                if session := self.endpoint.sessions.get(number):
-                    session.peer_gone(rank, error_for("peer_lost", text))
-            case commands.AbortOperation(number, stream, operation, rank, text):
-                if session := self.endpoint.sessions.get(number):
-                    session.abort(rank, stream, operation, error_for("operation_aborted", text))
             case commands.ReportRequest(ledger):
-                self._emit(
-                    commands.Report(
-                        bounded_report(
-                            self.endpoint, self.paths, self.mtu, self._accounts(), ledger
-                        )
-                    )
-                )
+                self.control.emit(commands.Report(self._report(ledger)))
             case commands.Stop(drain):
                 self.stop_at = now + drain
+                self.clients.draining = True
+            case commands.CloseSession(number, code, text):
+                self.clients.close(number, error_for(code, text))
+            case commands.PeerGone(number) | commands.AbortOperations(number):
+                if session := self.endpoint.sessions.get(number):  # else it is gone: no error
+                    try:
+                        _pass_on(command, session)
+                    except Exception as exc:  # a bug: the other sessions go on
+                        self.clients.fault(number, exc)
 
-    def _open(self, ask: commands.OpenSession, arena: int, lane_fd: int) -> None:
-        if len(self.endpoint.flows) + len(ask.peers) > MAX_FLOWS:
-            os.close(arena)
-            os.close(lane_fd)  # the client sees its lane end; control hears LaneClosed
-            self._emit(commands.LaneClosed(ask.session))
+    def _report(self, ledger: int) -> dict[str, Any]:
+        accounts = {client.session.number: client.lane.accounts for client in self.clients}
+        try:
+            return bounded_report(self.endpoint, self.paths, self.mtu, accounts, ledger)
+        except Exception as exc:  # a bug: who asks learns less
+            self.endpoint.counters["internal"] += 1
+            return {"error": f"{type(exc).__name__}: {exc}"}
+
+    def _open(self, ask: commands.OpenSession, descriptors: list[int]) -> None:
+        """Serve a new session, or say why not: then the client sees its lane end."""
+        try:
+            lane = self._lane(ask, *descriptors)
+        except DlcpError as exc:
+            self.control.emit(commands.SessionEnded(ask.session, exc.code, str(exc)))
             return
-        lane = Lane(ask.session, arena, ask.arena_bytes, lane_fd)
+        try:
+            self._begin(ask, lane)
+        except Exception as exc:  # a bug: the other sessions go on
+            if ask.session not in self.clients:
+                lane.close()
+            self.clients.fault(ask.session, exc)
+
+    def _lane(self, ask: commands.OpenSession, arena: int, lane: int) -> Lane:
+        """Raises: TooMany, ArenaFull; both descriptors are closed."""
+        if len(self.endpoint.flows) + len(ask.peers) > MAX_FLOWS:
+            close_all([arena, lane])
+            raise TooMany(f"an engine has at most {MAX_FLOWS} flows to peers")
+        try:
+            return Lane(ask.session, arena, ask.arena_bytes, lane)
+        except (OSError, ValueError) as exc:
+            size = ask.arena_bytes
+            raise ArenaFull(f"the engine has no room to map an arena of {size} B: {exc}") from exc
+
+    def _begin(self, ask: commands.OpenSession, lane: Lane) -> None:
         paths = len(self.paths)
         peers = [
             PeerSpec(p.rank, p.host, p.token_in, p.token_out, min(paths, len(p.endpoints)))
@@ -364,19 +291,14 @@ class Engine:
         session = self.endpoint.open_session(
             ask.session, ask.rank, peers, peer_timeout=self.config.peer_timeout
         )
+        share = Share(ask.engine, ask.engines)
+        self.clients.add(Client(lane, session, self.config, self._scratch, share))
         for peer in ask.peers:
             flow = session.flows[peer.rank]
             host, port = peer.endpoints[0]
             flow.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             self.discovery.begin(flow, peer.endpoints, time.monotonic())
             self.mtu.begin(ask.session, flow, peer.endpoints, time.monotonic())
-        share = Share(ask.engine, ask.engines)
-        client = Client(lane, session, self.config, self._scratch, share)
-        self.clients[ask.session] = client
-        self._watch(lane, self._lane_handler(client))
-
-    def _accounts(self) -> dict[int, Accounts]:
-        return {number: client.lane.accounts for number, client in self.clients.items()}
 
     def count_calls(self) -> None:
         """Count the calls of Python and of C from now on; every call then takes twice as long."""
@@ -388,8 +310,15 @@ class Engine:
 
         sys.setprofile(count)
 
-    def _emit(self, event: commands.Event) -> None:
-        self.control.send(commands.pack(event))
+
+def _pass_on(command: commands.PeerGone | commands.AbortOperations, session: Session) -> None:
+    """What control has heard from peers, to the session that it is about."""
+    if isinstance(command, commands.PeerGone):
+        session.peer_gone(command.rank, error_for("peer_lost", command.text))
+        return
+    for aborted in command.aborted:
+        error = error_for("operation_aborted", aborted.text)
+        session.abort(aborted.rank, aborted.stream, aborted.operation, error)
 
 
 def _pin(cpus: tuple[int, ...]) -> None:

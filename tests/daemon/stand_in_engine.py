@@ -73,7 +73,7 @@ class StandIn:
         data = receive_now(lane)
         if not data:
             self.lanes.pop(number).close()
-            self.emit(commands.LaneClosed(number))
+            self.emit(commands.SessionEnded(number, "session_closed", "the client ended"))
             return
         name, fields = msgpack.unpackb(data)
         if name == "Exit":
@@ -81,6 +81,8 @@ class StandIn:
         if name == "Finish":
             self.stop_at = 0.0
             return
+        if name == "OperationsFailed":
+            fields = {"failures": [commands.FailedOperation(*row) for row in fields["failures"]]}
         self.emit(getattr(commands, name)(session=number, **fields))
 
 

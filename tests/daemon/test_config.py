@@ -154,6 +154,7 @@ BAD = {
     "[daemon]\ncontrol_address = '0.0.0.0'": ("no address that peers can send to",),
     "[daemon]\ncontrol_address = '::'": ("no address that peers can send to",),
     "[daemon]\ncontrol_address = '224.0.0.1'": ("no address that peers can send to",),
+    "[daemon]\ncontrol_address = 'fe80::1%eth0'": ("fe80::1%eth0 has a zone, which peers do",),
     "[daemon]\ncontrol_address = 5": ("5 is no IP address",),
     "[daemon]\ndrain_timeout = nan": ("[daemon] drain_timeout: nan is outside",),
     "[network]\npaths = []": ("[network] paths: is a list of 1..16",),

@@ -9,8 +9,14 @@ import pytest
 
 from dlcpd.contract.errors import RanksDisagree
 from dlcpd.daemon.peers.membership import LINKS, MAX_NAMED, Link, LinkInput, LinkState, Membership
-from dlcpd.daemon.peers.peer_messages import MAX_REASON, PEER_VERSION, PeerHello
-from dlcpd.io.commands import OperationFailed, UdpAddress
+from dlcpd.daemon.peers.peer_messages import (
+    MAX_ABORTED,
+    MAX_REASON,
+    PEER_VERSION,
+    AbortedRow,
+    PeerHello,
+)
+from dlcpd.io.commands import UdpAddress
 
 AGREED = {"world_size": 2, "chunk_bytes": 64000, "digest_every": 16}
 MAX_STEPS = 10_000
@@ -204,10 +210,14 @@ def test_a_reason_fits_its_message() -> None:
     a = member(0)
     long = "x" * (2 * MAX_REASON)
     assert len(a.goodbye_to(a.links[1], "c", long).text) == MAX_REASON
-    failed = OperationFailed(5, 6, 7, [1], "c", "why")
-    abort = a.abort_to(a.links[1], 2, failed, long)
-    assert len(abort.text) == MAX_REASON
-    assert (abort.engine, abort.stream, abort.operation, abort.code) == (2, 6, 7, "c")
+
+
+def test_what_was_given_up_is_told_in_messages_of_a_bounded_size() -> None:
+    a, rows = member(0), [AbortedRow(6, number, "why") for number in range(30)]
+    aborts = list(a.aborts_to(a.links[1], 2, rows))
+    assert [len(abort.aborted) for abort in aborts] == [MAX_ABORTED, MAX_ABORTED, 6]
+    assert [row for abort in aborts for row in abort.aborted] == rows
+    assert {abort.engine for abort in aborts} == {2}
 
 
 def test_every_state_but_gone_has_every_input_that_can_happen() -> None:

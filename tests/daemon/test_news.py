@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from dlcpd.contract.messages import VERSION, Joined, Welcome
-from dlcpd.daemon.peers.peer_messages import PEER_VERSION, Abort, Goodbye, PeerHello
+from dlcpd.daemon.peers.peer_messages import (
+    PEER_VERSION,
+    Abort,
+    AbortedRow,
+    Goodbye,
+    PeerHello,
+)
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.io.commands import UdpAddress
 from tests.daemon.kit import Client, Daemon, configuration, joins
@@ -50,7 +56,7 @@ class Actor:
 
     def abort(self, **changes: Any) -> Abort:
         echo = self.theirs.session
-        good = Abort("job", 1, 0, HELLO.session, echo, 0, 6, 3, "deadline_exceeded", "x")
+        good = Abort("job", 1, 0, HELLO.session, echo, 0, [AbortedRow(6, 3, "x")])
         return replace(good, **changes)
 
 
@@ -143,8 +149,7 @@ async def test_stale_news_do_nothing_and_present_ones_do(client: Client, actor: 
         actor.say(actor.abort(**changes))
         await counted(client, "peer_stale", 2 * number + 2)
     actor.say(actor.abort())
-    aborted = client.command("AbortOperation")
-    assert (aborted["stream"], aborted["operation"]) == (6, 3)
+    assert client.command("AbortOperations")["aborted"] == [[1, 6, 3, "x"]]
     actor.say(actor.goodbye())
     assert client.command("PeerGone")["text"] == "farewell"
     actor.say(actor.goodbye())  # once is enough
@@ -209,8 +214,8 @@ async def test_a_client_that_leaves_says_goodbye_once(client: Client, actor: Act
     assert (goodbye.session, goodbye.echo) == (actor.theirs.session, HELLO.session)
     assert goodbye.code == "peer_lost" and "silent" in goodbye.text
     client.emit("SessionBroken", rank=1, code="peer_lost", text="again")
-    client.emit(
-        "OperationFailed", stream=6, operation=4, ranks=[1], code="peer_lost", text="marker"
-    )
+    client.emit("OperationsFailed", failures=[(6, 4, [1], "peer_lost", "marker")])
     _, abort = await actor.node.hear()
-    assert isinstance(abort, Abort) and (abort.stream, abort.operation) == (6, 4)
+    assert isinstance(abort, Abort)
+    [row] = abort.aborted
+    assert (row.stream, row.operation) == (6, 4)

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlcpd.contract.messages import MAX_OPERATION
 from dlcpd.daemon.peers.peer_messages import (
+    MAX_ABORTED,
     MAX_PEER_FRAME,
     MAX_REASON,
     PEER_VERSION,
     Abort,
+    AbortedRow,
     Goodbye,
     MalformedPeerMessage,
     OtherVersion,
@@ -21,7 +24,7 @@ from dlcpd.daemon.peers.peer_messages import (
     pack,
     unpack_peer_untrusted,
 )
-from dlcpd.io.commands import UdpAddress
+from dlcpd.io.commands import MAX_ABORT_TEXT, UdpAddress
 
 HELLO = PeerHello(
     job="job", from_rank=0, to_rank=1, session=5, echo=0, answer=True, host="h", token=6,
@@ -29,7 +32,7 @@ HELLO = PeerHello(
     engines=2, chunk_bytes=64000, digest_every=16,
 )  # fmt: skip
 GOODBYE = Goodbye("job", 0, 1, 5, 6, "peer_lost", "why")
-ABORT = Abort("job", 0, 1, 5, 6, 1, 4, 7, "deadline_exceeded", "why")
+ABORT = Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why")])
 ALL: list[PeerMessage] = [HELLO, GOODBYE, ABORT]
 
 
@@ -51,7 +54,9 @@ def test_the_largest_messages_fit_a_frame() -> None:
         HELLO, job=wide * 128, host=wide * 255, endpoints=[UdpAddress("f" * 39, 65535)] * 128
     )
     goodbye = replace(GOODBYE, job=wide * 128, text=wide * MAX_REASON)
-    for message in (hello, goodbye):
+    rows = [AbortedRow((1 << 16) - 1, MAX_OPERATION, wide * MAX_ABORT_TEXT)] * MAX_ABORTED
+    abort = replace(ABORT, job=wide * 128, aborted=rows)
+    for message in (hello, goodbye, abort):
         assert len(pack(message)) <= MAX_PEER_FRAME
 
 
@@ -89,6 +94,7 @@ def msgpack_or_skip(message: PeerMessage, name: str, value: Any) -> bytes:
         [["0.0.0.0", 5]],
         [["::", 5]],
         [["224.0.0.1", 5]],
+        [["fe80::1%eth0", 5]],
         [["10.0.0.1"]],
         [[5, "10.0.0.1"]],
         [["10.0.0.1", 5]] * 17,
@@ -112,12 +118,14 @@ def test_bounds_are_inclusive(name: str, low: int, high: int) -> None:
             unpack_peer_untrusted(frame_of(HELLO, **{name: bad}))
 
 
-def test_an_abort_names_any_stream_of_the_wire() -> None:
-    for good in (0, (1 << 16) - 1):
-        assert unpack_peer_untrusted(frame_of(ABORT, stream=good)) == replace(ABORT, stream=good)
-    for bad in (-1, 1 << 16):
-        with pytest.raises(MalformedPeerMessage, match="stream"):
-            unpack_peer_untrusted(frame_of(ABORT, stream=bad))
+def test_an_abort_names_any_operation_of_any_stream_of_the_wire() -> None:
+    streams, numbers, text = 1 << 16, MAX_OPERATION, "x" * MAX_ABORT_TEXT
+    for good in (AbortedRow(0, 1, ""), AbortedRow(streams - 1, numbers, text)):
+        abort = unpack_peer_untrusted(frame_of(ABORT, aborted=[good]))
+        assert abort == replace(ABORT, aborted=[good])
+    for bad in ([-1, 1, ""], [streams, 1, ""], [0, 0, ""], [0, numbers + 1, ""], [0, 1, text * 2]):
+        with pytest.raises(MalformedPeerMessage, match="aborted"):
+            unpack_peer_untrusted(frame_of(ABORT, aborted=[[0, 1, ""], bad]))
 
 
 def test_missing_and_additional_fields_are_refused() -> None:

@@ -18,6 +18,7 @@ from dlcpd.contract.messages import (
     StatusRequest,
     Welcome,
 )
+from dlcpd.io.commands import MAX_FAILURES
 from dlcpd.ipc.seqpacket import encode
 from tests.daemon.kit import (
     ARENA,
@@ -126,15 +127,15 @@ def test_a_client_that_leaves_closes_its_engine_session(hosts: list[Daemon], job
 
 def test_an_aborted_operation_is_told_to_peers_once(pair: list[Client], job: str) -> None:
     [_, b] = join_all(pair, job)
-    pair[0].emit("OperationFailed", **failed(7, [1], text="too slow"))
-    aborted = pair[1].command("AbortOperation")
-    assert (aborted["session"], aborted["operation"], aborted["rank"]) == (b.session, 7, 0)
-    assert aborted["stream"] == STREAM
-    assert "rank 0" in aborted["text"] and "too slow" in aborted["text"]
+    pair[0].emit("OperationsFailed", **failed((7, [1]), text="too slow"))
+    told = pair[1].command("AbortOperations")
+    [[rank, stream, operation, text]] = told["aborted"]
+    assert (told["session"], operation, rank, stream) == (b.session, 7, 0, STREAM)
+    assert "rank 0" in text and "too slow" in text
     # The abort of an abort stays here; the next real failure is what arrives.
-    pair[1].emit("OperationFailed", **failed(7, [0], code="operation_aborted"))
-    pair[1].emit("OperationFailed", **failed(8, [0]))
-    assert pair[0].command("AbortOperation")["operation"] == 8
+    pair[1].emit("OperationsFailed", **failed((7, [0]), code="operation_aborted"))
+    pair[1].emit("OperationsFailed", **failed((8, [0])))
+    assert aborted(pair[0]) == [8]
 
 
 def test_only_ranks_that_wait_for_an_operation_hear_that_it_failed(
@@ -142,21 +143,41 @@ def test_only_ranks_that_wait_for_an_operation_hear_that_it_failed(
 ) -> None:
     clients = [hosts[n].client() for n in (0, 0, 1)]
     join_all(clients, job)
-    clients[0].emit("OperationFailed", **failed(7, [2]))
-    clients[0].emit("OperationFailed", **failed(8, [1, 2]))
-    assert clients[1].command("AbortOperation")["operation"] == 8
-    assert clients[2].command("AbortOperation")["operation"] == 7
+    clients[0].emit("OperationsFailed", **failed((7, [2]), (8, [1, 2])))
+    assert aborted(clients[1]) == [8]
+    assert aborted(clients[2]) == [7, 8]
     for client in clients:
         client.close()
 
 
+def test_what_many_give_up_is_told_once_and_together(hosts: list[Daemon], job: str) -> None:
+    """Four ranks give the same 300 operations up at once."""
+    clients = [hosts[n % 2].client() for n in range(5)]
+    join_all(clients, job)
+    numbers = range(1, 301)
+    for rank, client in enumerate(clients[:4]):
+        others = [other for other in range(5) if other != rank]
+        for first in range(0, 300, MAX_FAILURES):
+            rows = [(number, others) for number in numbers[first : first + MAX_FAILURES]]
+            client.emit("OperationsFailed", **failed(*rows, text="rank 4 is late" * 20))
+    heard: list[int] = []
+    while len(heard) < 300:
+        heard += aborted(clients[4])
+    assert sorted(heard) == list(numbers)
+    for client in clients:
+        client.close()
+
+
+def aborted(client: Client) -> list[int]:
+    """The operations of the next command about some that were given up."""
+    return [operation for _, _, operation, _ in client.command("AbortOperations")["aborted"]]
+
+
 def failed(
-    operation: int, ranks: list[int], *, code: str = "deadline_exceeded", text: str = "why"
+    *operations: tuple[int, list[int]], code: str = "deadline_exceeded", text: str = "why"
 ) -> dict[str, Any]:
-    """Fields of OperationFailed but the session."""
-    return {
-        "stream": STREAM, "operation": operation, "ranks": ranks, "code": code, "text": text
-    }  # fmt: skip
+    """Fields of OperationsFailed but the session; each with the ranks to tell."""
+    return {"failures": [(STREAM, number, ranks, code, text) for number, ranks in operations]}
 
 
 def test_a_broken_session_is_told_to_peers(pair: list[Client], job: str) -> None:

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
 from dlcpd.numerics.elements import STORAGE
 
+ENGINE = (sys.executable, "-m", "dlcpd.io.engine")
 ROOT = Path(__file__).parents[2]
 PATIENCE = 20.0  # seconds after which a test gives up; never waited for when all is well
 ARENA = 4 << 20  # bytes
@@ -29,12 +30,12 @@ ARENA = 4 << 20  # bytes
 class Engine:
     """One child process and control's end of its command socket."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, start: Sequence[str] = ENGINE) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(PATIENCE)
         environment = dict(os.environ, DLCPD_ENGINE_CONFIG=config.to_json(), PYTHONPATH=str(ROOT))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "dlcpd.io.engine", "--fd", str(theirs.fileno())],
+            [*start, "--fd", str(theirs.fileno())],
             env=environment, pass_fds=[theirs.fileno()],
         )  # fmt: skip
         theirs.close()
@@ -116,16 +117,24 @@ def ask(number: int, **options: Any) -> Submit:
     return Submit(operation=number, **(fields | options))
 
 
-def token(receiver: int, sender: int) -> int:
-    return 0x5EC0_0000_0000_0000 | receiver << 16 | sender
+def token(receiver: int, sender: int, session: int = 1) -> int:
+    return 0x5EC0_0000_0000_0000 | (session - 1) << 32 | receiver << 16 | sender
 
 
 class Job:
     """Engines of one job and a session of every rank. Close it."""
 
-    def __init__(self, world_size: int, configure: Callable[[int], EngineConfig]) -> None:
-        self.engines = [Engine(configure(rank)) for rank in range(world_size)]
+    def __init__(
+        self,
+        world_size: int,
+        configure: Callable[[int], EngineConfig],
+        start: Sequence[str] = ENGINE,
+    ) -> None:
+        """`start` runs another engine as rank 0's."""
+        starts = [start] + [ENGINE] * (world_size - 1)
+        self.engines = [Engine(configure(rank), each) for rank, each in enumerate(starts)]
         self.ranks: list[Rank] = []
+        self._lanes: list[socket.socket] = []
         try:
             self._join()
         except BaseException:
@@ -141,17 +150,20 @@ class Job:
         for rank in range(len(self.engines)):
             self.ranks.append(self.open(rank))
 
-    def open(self, rank: int) -> Rank:
+    def open(self, rank: int, session: int = 1) -> Rank:
+        """A session of this rank; further ones are those of other jobs on the same engines."""
         arena = create_arena(ARENA)
         mapped = mmap.mmap(arena, ARENA)
         lane, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         lane.settimeout(PATIENCE)
+        self._lanes.append(lane)
         peers = [
-            commands.EnginePeer(p, f"host{p}", token(rank, p), token(p, rank), self.endpoints[p])
+            commands.EnginePeer(p, f"host{p}", token(rank, p, session), token(p, rank, session),
+                                self.endpoints[p])
             for p in range(len(self.engines))
             if p != rank
-        ]
-        command = commands.OpenSession(1, "job", rank, len(self.engines), ARENA, peers)
+        ]  # fmt: skip
+        command = commands.OpenSession(session, "job", rank, len(self.engines), ARENA, peers)
         self.engines[rank].send(command, [arena, theirs.fileno()])
         os.close(arena)
         theirs.close()
@@ -166,8 +178,8 @@ class Job:
         return [rank.outcome(number) for rank in self.ranks]
 
     def close(self) -> None:
-        for rank in self.ranks:
-            rank.lane.close()
+        for lane in self._lanes:
+            lane.close()
         for engine in self.engines:
             engine.close()
 

@@ -180,9 +180,10 @@ def test_peers_hear_of_an_operation_that_could_not_begin(job: Jobs) -> None:
     started.ranks[0].submit(1, output=4)
     failure(started.ranks[0].outcome(1))
     event = started.engines[0].receive()
-    assert isinstance(event, commands.OperationFailed)
-    assert (event.stream, event.operation, event.ranks) == (0, 1, [1])
-    assert event.code == "bad_message"
+    assert isinstance(event, commands.OperationsFailed)
+    [failed] = event.failures
+    assert (failed.stream, failed.operation, failed.ranks) == (0, 1, [1])
+    assert failed.code == "bad_message"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,9 @@ def test_the_end_of_a_lane_is_told_to_control(job: Jobs) -> None:
     started = job()
     exact(started, 1, 1000)
     started.ranks[0].lane.close()
-    assert started.engines[0].receive() == commands.LaneClosed(1)
+    assert started.engines[0].receive() == commands.SessionEnded(
+        1, "session_closed", "the client ended"
+    )
     assert started.engines[0].report()["sessions"] == {}
 
 
@@ -221,7 +224,7 @@ def test_a_killed_engine_is_named_to_the_other_rank(job: Jobs) -> None:
     number, code, _ = failure(started.ranks[0].receive())
     assert (number, code) == (0, "peer_lost")
     events = [started.engines[0].receive() for _ in range(2)]
-    assert [type(e) for e in events] == [commands.OperationFailed, commands.SessionBroken]
+    assert [type(e) for e in events] == [commands.OperationsFailed, commands.SessionBroken]
     started.ranks[0].submit(3)
     assert failure(started.ranks[0].outcome(3))[1] == "peer_lost"
 
@@ -230,12 +233,16 @@ def test_what_control_learned_reaches_the_client(job: Jobs) -> None:
     started = job()
     first, second = started.ranks
     first.submit(1)
-    started.engines[0].send(commands.AbortOperation(1, 0, 1, 1, "rank 1 gave up"))
+    started.engines[0].send(abort(1, 0, 1, "rank 1 gave up"))
     assert failure(first.outcome(1)) == (1, "operation_aborted", "rank 1 gave up")
     second.submit(1)
     started.engines[1].send(commands.CloseSession(1, "session_closed", "told to"))
     assert failure(second.outcome(1))[1:] == ("session_closed", "told to")
     assert started.engines[1].report()["sessions"] == {}
+
+
+def abort(rank: int, stream: int, operation: int, text: str) -> commands.AbortOperations:
+    return commands.AbortOperations(1, [commands.AbortedOperation(rank, stream, operation, text)])
 
 
 def test_a_deadline_names_the_rank_that_did_not_come(job: Jobs) -> None:

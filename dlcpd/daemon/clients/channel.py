@@ -26,7 +26,7 @@ class PacketChannel:
         *,
         on_packet: Callable[[bytes], None],
         on_end: Callable[[str], None],
-        max_outbox: int = MAX_OUTBOX,
+        max_outbox: int | None = MAX_OUTBOX,
     ) -> None:
         sock.setblocking(False)
         self._loop, self._sock = loop, sock
@@ -39,15 +39,21 @@ class PacketChannel:
     def send(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
         """Send in order, now or when there is room. Takes over the descriptors.
 
-        Too much unread output ends the channel: `on_end` is called soon after.
+        Too much unread output ends the channel: `on_end` is called soon after. None as
+        `max_outbox`: whoever sends looks at `waiting` first.
         """
         self._outbox.append((data, descriptors))
         if not self._open:
             self._drop_outbox()
         elif len(self._outbox) == 1:
             self._flush()
-        elif len(self._outbox) > self._max_outbox:
+        elif self._max_outbox is not None and len(self._outbox) > self._max_outbox:
             self._end_soon(f"does not read: {self._max_outbox} packets wait")
+
+    @property
+    def waiting(self) -> int:
+        """Packets that the other end has no room for yet."""
+        return len(self._outbox)
 
     def close(self) -> None:
         """Close the socket and drop what was not sent. `on_end` is not called."""

@@ -5,13 +5,22 @@ endpoints and token. Hellos are repeated until then and carry everything, so los
 repetition and order do not matter.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
 from dlcpd.contract.errors import PeerLost, RanksDisagree
-from dlcpd.daemon.peers.peer_messages import MAX_REASON, PEER_VERSION, Abort, Goodbye, PeerHello
-from dlcpd.io.commands import OperationFailed, UdpAddress
+from dlcpd.daemon.peers.peer_messages import (
+    MAX_ABORTED,
+    MAX_REASON,
+    PEER_VERSION,
+    Abort,
+    AbortedRow,
+    Goodbye,
+    PeerHello,
+)
+from dlcpd.io.commands import UdpAddress
 
 MAX_NAMED: Final = 8  # ranks listed in one error; the number of the rest follows
 
@@ -125,12 +134,13 @@ class Membership:
             self.job, self.rank, link.rank, self.session, link.session, code, text[:MAX_REASON]
         )
 
-    def abort_to(self, link: Link, engine: int, failed: OperationFailed, text: str) -> Abort:
-        """Tell `link` that this rank gave an operation of an engine up."""
-        return Abort(
-            self.job, self.rank, link.rank, self.session, link.session, engine,
-            failed.stream, failed.operation, failed.code, text[:MAX_REASON],
-        )  # fmt: skip
+    def aborts_to(self, link: Link, engine: int, aborted: list[AbortedRow]) -> Iterator[Abort]:
+        """Tell `link` that this rank gave operations of an engine up."""
+        for first in range(0, len(aborted), MAX_ABORTED):
+            yield Abort(
+                self.job, self.rank, link.rank, self.session, link.session, engine,
+                aborted[first : first + MAX_ABORTED],
+            )  # fmt: skip
 
     def joining_hello(self, link: Link, hello: PeerHello) -> None:
         """A hello while this rank is joining.

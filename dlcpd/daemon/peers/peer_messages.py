@@ -8,7 +8,7 @@ knows it, 0 when it does not: so nobody acts on an earlier life of a job.
 
 import ipaddress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -25,13 +25,14 @@ from dlcpd.contract.schema import (
     with_rows,
 )
 from dlcpd.core.wire.header import MAX_PATHS
-from dlcpd.io.commands import UdpAddress
+from dlcpd.io.commands import MAX_ABORT_TEXT, UdpAddress
 from dlcpd.ipc.seqpacket import unpack_untrusted
 
-PEER_VERSION: Final = 3
+PEER_VERSION: Final = 4
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
+MAX_ABORTED: Final = 12  # operations of one Abort: 25 KB, if each character has four bytes
 _VERSION: Final = {"type": int, "low": 0, "high": 1 << 16}
 
 
@@ -86,9 +87,17 @@ class Goodbye:
     text: str = string(MAX_REASON)
 
 
+class AbortedRow(NamedTuple):
+    """An operation of one engine that the sender gave up, and why."""
+
+    stream: int  # on the wire
+    operation: int
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """The sender gave an operation up; its session goes on."""
+    """The sender gave operations up; its session goes on. Together, as most fail together."""
 
     job: str = string(128)
     from_rank: int = integer(0, MAX_WORLD - 1)
@@ -96,10 +105,7 @@ class Abort:
     session: int = integer(1, MAX_SESSION)
     echo: int = integer(0, MAX_SESSION)
     engine: int = integer(0, MAX_ENGINES - 1)
-    stream: int = integer(0, (1 << 16) - 1)
-    operation: int = integer(1, MAX_OPERATION)
-    code: str = string(64)
-    text: str = string(MAX_REASON)
+    aborted: list[AbortedRow] = rows(MAX_ABORTED, AbortedRow)  # noqa: RUF009
 
 
 PeerMessage = PeerHello | Goodbye | Abort
@@ -147,7 +153,20 @@ def _checked(kind: type[PeerMessage], values: Any) -> PeerMessage:
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.{wrong}")
     if kind is PeerHello and (wrong := _endpoint_problem(values["endpoints"], values["engines"])):
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.endpoints: {wrong}")
+    if kind is Abort and (wrong := _aborted_problem(values["aborted"])):
+        raise MalformedPeerMessage("bad_field", f"{kind.__name__}.aborted: {wrong}")
     return kind(*with_rows(ordered, spec))
+
+
+def _aborted_problem(aborted: list[AbortedRow]) -> str:
+    if not aborted:
+        return "names no operation"
+    for stream, operation, text in aborted:
+        if not (0 <= stream < 1 << 16 and 1 <= operation <= MAX_OPERATION):
+            return f"operation {operation} of stream {stream}"
+        if len(text) > MAX_ABORT_TEXT:
+            return f"a text of {len(text)} characters, at most {MAX_ABORT_TEXT}"
+    return ""
 
 
 def _endpoint_problem(endpoints: list[UdpAddress], engines: int) -> str:
@@ -161,4 +180,6 @@ def _endpoint_problem(endpoints: list[UdpAddress], engines: int) -> str:
             return "no IP address"
         if parsed.is_multicast or parsed.is_unspecified or not 1 <= port <= 65535:
             return f"nothing can be sent to {parsed} port {port}"
+        if "%" in address:
+            return f"the zone of {parsed} means something on its own host only"
     return ""

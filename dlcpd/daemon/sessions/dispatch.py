@@ -1,5 +1,6 @@
 """What a peer's message or an engine's event means for a session."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
@@ -10,7 +11,7 @@ from dlcpd.contract.errors import (
     PeerLost,
     RanksDisagree,
     ReplicaDivergence,
-    SessionClosed,
+    error_for,
 )
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.wire.sizes import LEAST_MTU
@@ -18,30 +19,36 @@ from dlcpd.daemon import log
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkInput, LinkState
 from dlcpd.daemon.peers.peer_messages import Abort, Goodbye, PeerHello, PeerMessage
+from dlcpd.daemon.sessions.aborts import AbortQueue
 from dlcpd.daemon.sessions.session import Session
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.io.commands import (
-    AbortOperation,
+    AbortedOperation,
     Event,
-    LaneClosed,
-    OperationFailed,
+    FailedOperation,
+    OperationsFailed,
     PathChanged,
     PathMtuChanged,
     PeerGone,
     SessionBroken,
+    SessionEnded,
 )
 
 GOOD_NEWS: Final = frozenset({PathState.UP.value, PathState.CLEAR.value})
-LANE_CLOSED: Final = (
-    "the lane ended: the client closed it or does not read it, or the engine has no room left"
-)
 
 
 class Dispatch:
     """Routes news to sessions. Peers' messages that fit no session are counted and dropped."""
 
-    def __init__(self, sessions: Sessions, engines: Engines, counters: Counter[str]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sessions: Sessions,
+        engines: Engines,
+        counters: Counter[str],
+    ) -> None:
         self._sessions, self._engines, self._counters = sessions, engines, counters
+        self._aborts = AbortQueue(loop, engines, counters)
 
     def peer_message(self, key: str, message: PeerMessage) -> None:
         """A message that came under the CURVE key `key`."""
@@ -70,13 +77,11 @@ class Dispatch:
     def engine_event(self, engine: int, event: Event) -> None:
         """An engine's event about a session; it may have been closed in the meantime."""
         match event:
-            case LaneClosed(number):
+            case SessionEnded():
+                self._session_ended(engine, event)
+            case OperationsFailed(number, failures):
                 if session := self._sessions.numbered(number):
-                    self._sessions.abandon(session, SessionClosed(LANE_CLOSED))
-            case OperationFailed(number, code=code):
-                session = self._sessions.numbered(number)
-                if session and code != OperationAborted.code:  # else every abort echoes for ever
-                    self._operation_failed(session, engine, event)
+                    self._operations_failed(session, engine, failures)
             case SessionBroken(number, rank, code, text):
                 session = self._sessions.numbered(number)
                 if session and not session.broken:  # else another engine has said so
@@ -115,12 +120,28 @@ class Dispatch:
         else:
             log.info("path_mtu", **fields, mtu=news.mtu)
 
-    def _operation_failed(self, session: Session, engine: int, event: OperationFailed) -> None:
+    def _session_ended(self, engine: int, event: SessionEnded) -> None:
+        if event.trace:
+            self._counters["internal"] += 1
+            log.error("internal", engine=engine, code=event.code, text=event.trace)
+        if session := self._sessions.numbered(event.session):
+            self._sessions.abandon(session, error_for(event.code, event.text))
+
+    def _operations_failed(
+        self, session: Session, engine: int, failures: list[FailedOperation]
+    ) -> None:
+        """Peers hear of those that failed here first: else every abort would echo for ever."""
+        for failed in failures:
+            session.aborts.learn(engine, failed)
+        first = [failed for failed in failures if failed.code != OperationAborted.code]
+        if not first:
+            return
         log.warning(
-            "operation_failed", session=session, stream=event.stream, operation=event.operation,
-            code=event.code, text=event.text,
+            "operation_failed", session=session, stream=first[0].stream,
+            operation=first[0].operation, code=first[0].code, text=first[0].text,
+            and_others=len(first) - 1,
         )  # fmt: skip
-        self._sessions.abort(session, engine, event)
+        self._sessions.abort(session, engine, first)
 
     def _hello(self, session: Session, link: Link, hello: PeerHello) -> None:
         membership = session.membership
@@ -153,10 +174,9 @@ class Dispatch:
         if not known or not membership.concerns(link, abort):
             self._counters["peer_stale"] += 1
             return
-        command = AbortOperation(
-            session.number, abort.stream, abort.operation, link.rank, abort.text
-        )
-        self._engines.send(abort.engine, command)
+        for row in abort.aborted:
+            aborted = AbortedOperation(link.rank, *row)
+            self._aborts.add(session.number, session.aborts, abort.engine, aborted)
 
     def _gone(self, session: Session, link: Link, text: str) -> None:
         log.info("peer_gone", session=session, peer=link, text=text)  # what it breaks, warns

@@ -8,6 +8,7 @@ from typing import Protocol
 from dlcpd.contract.errors import DlcpError, LocalError
 from dlcpd.daemon.peers.membership import Link, Membership
 from dlcpd.daemon.peers.peers import PeerAddress
+from dlcpd.daemon.sessions.aborts import Aborts
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.commands import EnginePeer, OpenSession
 from dlcpd.ipc.seqpacket import close_all
@@ -41,6 +42,7 @@ class Session:
     # not handed on yet: arena, and for each engine its own and the client's end of a lane
     descriptors: list[int] = field(default_factory=list)
     timers: dict[str, asyncio.Handle] = field(default_factory=dict)
+    aborts: Aborts = field(default_factory=Aborts)  # of peers
 
     @property
     def name(self) -> tuple[str, int]:

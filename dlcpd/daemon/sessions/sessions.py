@@ -13,6 +13,7 @@ from dlcpd.daemon import log
 from dlcpd.daemon.clients.join_request import links_of
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkState, Membership
+from dlcpd.daemon.peers.peer_messages import AbortedRow
 from dlcpd.daemon.peers.peers import Peers
 from dlcpd.daemon.sessions.session import (
     Client,
@@ -24,9 +25,10 @@ from dlcpd.daemon.sessions.session import (
     resources,
 )
 from dlcpd.io.commands import (
+    MAX_ABORT_TEXT,
     MAX_COMMAND,
     CloseSession,
-    OperationFailed,
+    FailedOperation,
     UdpAddress,
     pack,
 )
@@ -163,12 +165,16 @@ class Sessions:
                 goodbye = session.membership.goodbye_to(link, code, text)
                 self._peers.send(address_of(link), goodbye)
 
-    def abort(self, session: Session, engine: int, failed: OperationFailed) -> None:
-        """Tell the peers that wait for an operation of an engine that this rank gave it up."""
-        for link in session.membership.links.values():
-            if link.state is LinkState.UP and link.rank in failed.ranks:
-                text = f"{session}: {failed.text}"
-                message = session.membership.abort_to(link, engine, failed, text)
+    def abort(self, session: Session, engine: int, failures: list[FailedOperation]) -> None:
+        """Tell the peers that wait for operations of an engine that this rank gave them up."""
+        membership = session.membership
+        for link in membership.links.values():
+            rows = [
+                AbortedRow(f.stream, f.operation, f"{session}: {f.text}"[:MAX_ABORT_TEXT])
+                for f in failures
+                if link.state is LinkState.UP and link.rank in f.ranks
+            ]
+            for message in membership.aborts_to(link, engine, rows):
                 self._peers.send(address_of(link), message)
 
     def _check(self, request: Join) -> None:
@@ -181,6 +187,8 @@ class Sessions:
                 f"rank {request.rank} of job {request.job!r} has a session on {terms.host} "
                 f"already: give each job its own name, or end the process that holds it"
             )
+        if self._engines.busy:
+            raise TooMany(f"an engine of dlcpd on {terms.host} is behind; join again later")
         if len(self) >= terms.max_sessions:
             raise TooMany(
                 f"dlcpd on {terms.host} serves {len(self)} sessions, the most that "

@@ -21,7 +21,8 @@ class Lane:
     """Non-blocking SOCK_SEQPACKET; a frame is one packet."""
 
     def __init__(self, session: int, arena: int, arena_bytes: int, lane: int) -> None:
-        """Takes both descriptors over."""
+        """Takes both descriptors over. Raises: OSError, ValueError when there is no room for
+        the arena in this process."""
         self.session = session
         self.socket = socket.socket(fileno=lane)
         self.socket.setblocking(False)
@@ -30,6 +31,9 @@ class Lane:
         self.accounts = Accounts()
         try:
             mapped = mmap.mmap(arena, arena_bytes)
+        except (OSError, ValueError):
+            self.socket.close()
+            raise
         finally:
             os.close(arena)
         if hasattr(mmap, "MADV_HUGEPAGE"):

@@ -183,6 +183,7 @@ class MtuDiscovery:
 
     def _take_one(self, path: Path, data: bytes, now: float) -> bytes | None:
         """What is left for the endpoint: a stranger's datagram, to refuse, or a whole one."""
+        flow = None
         try:
             header = Header.unpack_untrusted(data)
             flow = self._endpoint.flow_of(header.token)
@@ -197,6 +198,8 @@ class MtuDiscovery:
                 self._on_answer(towards, header.path, data, now)
         except MalformedDatagram as exc:
             self._endpoint.counters[exc.reason] += 1
+        except Exception as exc:  # a bug: the flow's session ends, and no other
+            self._endpoint.fault(flow, exc)
         return None
 
     def _on_probe(self, towards: Towards, path: Path, number: int, data: bytes, now: float) -> None:

@@ -1,0 +1,222 @@
+"""All clients of an engine: their frames, their outcomes, and how each of them ends.
+
+Whatever goes wrong with one client or its session - it does not read, it breaks the rules, or a
+bug shows while it is served - ends that session and no other.
+"""
+
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed
+from dlcpd.contract.messages import Completed, Failed, Message, Released, Submit
+from dlcpd.core.endpoint import Endpoint
+from dlcpd.core.session.events import (
+    Event,
+    OperationDone,
+    OperationFailed,
+    OperationReleased,
+    SessionBroken,
+)
+from dlcpd.core.session.session import Session
+from dlcpd.core.timers import Timer
+from dlcpd.io import commands
+from dlcpd.io.clients.client import Client
+from dlcpd.io.control_link import ControlLink
+from dlcpd.io.poll import WRITE, Handler, Poll
+
+FRAMES_PER_WAKE: Final = 64  # submissions per lane and wake-up, before others get their turn
+LANE_TURN: Final = 2e-3  # seconds that they may take: a frame of the largest size takes as long
+LANE_DELAY: Final = (
+    2e-3  # seconds a Released may wait for company; a client short of memory waits too
+)
+MAX_TRACE: Final = 4096  # characters of a bug's trace that control logs
+
+
+class Clients:
+    """`trouble` adds to an error what is known about the network to the session's peers;
+    `forget` has the network forget a session that is about to close."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        control: ControlLink,
+        poll: Poll,
+        *,
+        trouble: Callable[[int], str],
+        forget: Callable[[Session], None],
+    ) -> None:
+        self._endpoint, self._control, self._poll = endpoint, control, poll
+        self._trouble, self._forget = trouble, forget
+        self._clients: dict[int, Client] = {}  # by session
+        self._ending: dict[int, DlcpError] = {}  # sessions that close after this wake-up
+        self._failures: dict[int, list[commands.FailedOperation]] = {}
+        self.draining = False  # nothing new is begun
+
+    def __contains__(self, session: int) -> bool:
+        return session in self._clients
+
+    def __iter__(self) -> Iterator[Client]:
+        return iter(self._clients.values())
+
+    def add(self, client: Client) -> None:
+        """Serve it from now on."""
+        self._clients[client.session.number] = client
+        self._poll.watch(client.lane, self._lane_handler(client))
+
+    # --- what they say -----------------------------------------------------------------
+
+    def _lane_handler(self, client: Client) -> Handler:
+        number = client.session.number
+
+        def handle(mask: int, now: float) -> None:
+            if mask & WRITE:
+                client.lane.flush()
+                self._poll.watch_writing(client.lane, bool(client.lane.backlog))
+            for _ in range(FRAMES_PER_WAKE):
+                if number in self._ending or not self._read(client, now):
+                    return
+                if time.monotonic() - now > LANE_TURN:
+                    return
+
+        return handle
+
+    def _read(self, client: Client, now: float) -> bool:
+        """Take one frame in; False when there is none."""
+        number = client.session.number
+        try:
+            message = client.lane.receive()
+            if message is None:
+                return False
+            self._on_message(client, message, now)
+        except BadMessage as exc:
+            self._endpoint.counters["bad_message"] += 1
+            self._send(client, Failed(0, exc.code, str(exc)))
+        except EOFError:
+            self.end(number, SessionClosed("the client ended"))
+        except Exception as exc:  # a bug: this session ends, the others go on
+            self.fault(number, exc)
+        return True
+
+    def _on_message(self, client: Client, message: Message, now: float) -> None:
+        if isinstance(message, Submit) and self.draining:
+            error: DlcpError | None = SessionClosed("the daemon is shutting down")
+        else:
+            error = client.handle(message, now)
+        if error is not None and isinstance(message, Submit):
+            self._send(client, Failed(message.operation, error.code, str(error)))
+
+    # --- what they hear ------------------------------------------------------------------
+
+    def tell(self, event: Event) -> None:
+        """A session's event, to its client, and where it matters to control."""
+        client = self._clients.get(event.session)
+        if client is not None:
+            self._tell(client, event)
+
+    def _tell(self, client: Client, event: Event) -> None:
+        match event:
+            case OperationDone():
+                self._send(client, _completed(event, client.lane.take_released()))
+            case OperationReleased(number, ticket):
+                if not client.lane.released:  # not at once: waking the client costs more
+                    at = time.monotonic() + LANE_DELAY
+                    self._endpoint.timers.set((self, Timer.RELEASED, number), at)
+                client.lane.released.append(ticket)
+            case OperationFailed():
+                self._tell_failed(client, event)
+            case SessionBroken(number, rank, code, text):
+                text += self._trouble(number)
+                self._send(client, Failed(0, code, text))
+                self.tell_failures()  # first: peers shall hear why their operations fail
+                self._control.emit(commands.SessionBroken(number, rank, code, text))
+
+    def _tell_failed(self, client: Client, event: OperationFailed) -> None:
+        text = event.text + self._trouble(event.session)
+        self._send(client, Failed(event.ticket, event.code, text))
+        if event.ranks:
+            row = commands.FailedOperation(
+                event.stream, event.number, list(event.ranks), event.code,
+                text[: commands.MAX_FAILURE_TEXT],
+            )  # fmt: skip
+            self._failures.setdefault(event.session, []).append(row)
+
+    def tell_failures(self) -> None:
+        """What failed since the last call, to control: together, as most fails together."""
+        failed, self._failures = self._failures, {}
+        most = commands.MAX_FAILURES
+        for number, rows in failed.items():
+            for first in range(0, len(rows), most):
+                self._control.emit(commands.OperationsFailed(number, rows[first : first + most]))
+
+    def _send(self, client: Client, message: Completed | Released | Failed) -> None:
+        if not client.lane.send(message):
+            self.end(client.session.number, SessionClosed("the client does not read its lane"))
+        elif client.lane.backlog:
+            self._poll.watch_writing(client.lane, wanted=True)
+
+    def handle_timer(self, timer: Timer, subject: int, now: float) -> None:
+        """What was released has waited long enough for an outcome that goes to its client."""
+        client = self._clients.get(subject)
+        if client is not None:
+            for number in client.lane.take_released():
+                self._send(client, Released(number))
+
+    # --- how they end ----------------------------------------------------------------------
+
+    def fault(self, number: int, bug: Exception) -> None:
+        """End a session in whose service a bug showed; 0: it is told, and nothing ends."""
+        self._endpoint.counters["internal"] += 1
+        error = DlcpError(
+            f"the engine failed while it served this session ({type(bug).__name__}: {bug}): a bug "
+            f"in dlcpd, whose log has the details. Other sessions go on"
+        )
+        trace = "".join(traceback.format_exception(bug))[-MAX_TRACE:]
+        self.end(number, error, trace)
+
+    def end(self, number: int, error: DlcpError, trace: str = "") -> None:
+        """Close a session after this wake-up, and tell control why: the first reason counts."""
+        if number not in self._ending:
+            self._control.emit(commands.SessionEnded(number, error.code, str(error), trace))
+        self.close(number, error)
+
+    def close(self, number: int, error: DlcpError) -> None:
+        """Close a session after this wake-up: control knows. One that is gone is no error."""
+        self._ending.setdefault(number, error)
+
+    def close_ended(self) -> None:
+        """Fail what is open, tell the client if it still listens, and forget the session."""
+        while self._ending:
+            number, error = next(iter(self._ending.items()))
+            self._close(number, error)
+            del self._ending[number]
+
+    def _close(self, number: int, error: DlcpError) -> None:
+        session, client = self._endpoint.sessions.get(number), self._clients.get(number)
+        if session is not None and client is not None:
+            self._fail(session, client, error)
+        if session is not None:
+            self._forget(session)
+            self._endpoint.close_session(number)
+        if client is not None:
+            del self._clients[number]
+            self._poll.forget(client.lane)
+            client.lane.close()
+
+    def _fail(self, session: Session, client: Client, error: DlcpError) -> None:
+        try:
+            session.fail_all(session.rank, error)
+            for event in session.outcomes.take():
+                self._tell(client, event)
+        except Exception:  # of a session that a bug has left in pieces
+            self._endpoint.counters["internal"] += 1
+            self._send(client, Failed(0, error.code, str(error)))
+
+
+def _completed(done: OperationDone, released: list[int]) -> Completed:
+    stats = done.stats
+    return Completed(
+        done.ticket, done.released, stats.sent, stats.repaired, stats.given_up, stats.returned,
+        stats.lost, min(stats.energy, 1.0), done.source, released,
+    )  # fmt: skip
