@@ -6,6 +6,8 @@ import numpy as np
 
 from dlcpd.core.wire.datagram import Bytes
 
+SMALL: Final = 64 << 10  # bytes; what the allocator keeps warm itself: 4 MiB for 4 KB would be
+# pages of the system's for each of a thousand small operations in flight
 MAX_KEPT: Final = 16  # buffers kept warm, 32 MB; a burst beyond it is returned to the system
 
 
@@ -18,7 +20,7 @@ class ScratchPool:
 
     def take(self, size: int) -> Bytes:
         """`size` bytes with whatever they held."""
-        if size > self.size:
+        if size > self.size or size <= SMALL:
             return np.empty(size, np.uint8)
         whole = self._free.pop() if self._free else np.empty(self.size, np.uint8)
         return whole[:size]

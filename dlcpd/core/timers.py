@@ -6,6 +6,9 @@ from enum import Enum, auto
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
+# Expired timers handled at a time, before arrivals are looked at again. A deadline takes a
+# millisecond in a job of 64 ranks, and peers take an engine that is silent for one second for dead.
+MOST_DUE: Final = 64
 SLACK: Final = 256  # dead heap entries beyond twice the live ones before they are swept out:
 # a deadline an hour away is set and cancelled with every operation of a fast job
 
@@ -21,7 +24,7 @@ class Timer(Enum):
     CREDIT = auto()  # flow: what is in flight should have been credited
     PACE = auto()  # flow, endpoint: the pace lets datagrams out again
     DEADLINE = auto()  # session, ticket: the operation has failed
-    READY = auto()  # session, (peer, operation): repeat READY
+    READY = auto()  # session, peer: repeat READYs that it may not have
     ALIVE = auto()  # session, peer: look after it
     ROUTE = auto()  # discovery, (flow, turn): the next hop of a search for routes
     MTU_LOOK = auto()  # MTU discovery, flow: whether what goes out arrives
@@ -75,10 +78,10 @@ class TimerTable:
             heappop(self._heap)  # replaced or cancelled since
         return None
 
-    def pop_due(self, now: float) -> list[Hashable]:
-        """Keys that expired, in order of their times; they are no longer pending."""
+    def pop_due(self, now: float, most: int = MOST_DUE) -> list[Hashable]:
+        """At most `most` keys that expired, in order of their times; they are no longer pending."""
         due: list[Hashable] = []
-        while (at := self.next_timeout()) is not None and at <= now:
+        while len(due) < most and (at := self.next_timeout()) is not None and at <= now:
             _, _, key = heappop(self._heap)
             del self._at[key]
             due.append(key)

@@ -46,7 +46,8 @@ from dlcpd.ipc.seqpacket import close_all
 from dlcpd.schedules.divide import Share
 
 BATCHES_PER_WAKE: Final = 4  # receive calls per socket before others get their turn
-COMMANDS_PER_WAKE: Final = 64  # likewise; of a peer's many aborts each may fail an operation
+COMMAND_TURN: Final = 0.02  # seconds that commands may take at a time: each abort of a command
+# may fail an operation, and peers take an engine that is silent for one second for dead
 DRAIN_LOOK: Final = 0.05  # seconds between two looks whether the last operation is over
 KINDS: Final = {int(kind): kind.name for kind in Kind}  # of control datagrams, for the account
 
@@ -220,7 +221,7 @@ class Engine:
     def _on_command(self, mask: int, now: float) -> None:
         if mask & WRITE:
             self.control.flush()
-        for _ in range(COMMANDS_PER_WAKE):
+        while time.monotonic() - now < COMMAND_TURN:
             received = self.control.receive()
             if received is None:
                 return

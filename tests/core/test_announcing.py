@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcpd.core.session.announcing import Announcements, Telling
+from dlcpd.core.session.announcing import MOST_AGAIN, Announcements, Telling
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.stream import EVERYBODY
 from dlcpd.core.timers import Timer, TimerTable
@@ -13,7 +13,7 @@ from tests.sim.network import SimNetwork
 READY = Ready("sum of float32[9]", 42, 128, outgoing=7, incoming=8)
 OPERATION = (3, EVERYBODY, 5)
 OWNER = "session"
-TIMER = (OWNER, Timer.READY, (1, OPERATION))
+TIMER = (OWNER, Timer.READY, 1)
 
 
 def telling(*, late: bool = False) -> Telling:
@@ -75,7 +75,7 @@ def test_it_is_repeated_ever_more_rarely_until_it_is_known() -> None:
         waits.append(at - now)
         now = at
         assert announcements.timers.pop_due(now) == [TIMER]
-        announcements.repeat(flow, OPERATION, now)
+        announcements.repeat(flow, now)
         ((_, header, ready),) = told(flow)
         assert header.round == min(attempt, MAX_ROUND)  # so that the repetition is answered
         assert ready == READY.told(4096, 4, 0xD1)
@@ -97,6 +97,43 @@ def test_it_is_unknown_until_the_peer_shows_otherwise() -> None:
     assert not announcements.unknown(1, OPERATION)
     announcements.known(1, OPERATION)  # told twice
     told(flow)
-    announcements.repeat(flow, OPERATION, 11.0)  # a timer that was on its way
+    announcements.repeat(flow, 11.0)  # a timer that was on its way
     assert told(flow) == []
     assert announcements.timers.next_timeout() is None
+
+
+def test_what_was_told_just_now_is_not_repeated_with_what_is_older() -> None:
+    announcements, flow = begun()
+    at = announcements.timers.next_timeout()
+    assert at is not None
+    younger = (3, EVERYBODY, 6)
+    announcements.begin(flow, younger, telling(), at - 1e-4)
+    told(flow)
+    assert announcements.timers.pop_due(at) == [TIMER]
+    announcements.repeat(flow, at)
+    assert [header.operation for _, header, _ in told(flow)] == [5]
+    assert announcements.timers.pending(TIMER)
+
+
+def test_a_peer_that_is_behind_is_told_less_and_less_at_a_time_and_all_in_turn() -> None:
+    """A peer that cannot take in what it gets must not get the same ones over and over."""
+    announcements, flow = begun()
+    for number in range(6, 105):
+        announcements.begin(flow, (3, EVERYBODY, number), telling(), 10.0)
+    told(flow)
+    counts, numbers = list[int](), list[int]()
+    while len(numbers) < 100:
+        at = announcements.timers.next_timeout()
+        assert at is not None
+        announcements.timers.pop_due(at)
+        announcements.repeat(flow, at)
+        again = [header.operation for _, header, _ in told(flow)]
+        counts.append(len(again))
+        numbers += again
+    assert counts[:6] == [16, 8, 4, 2, 1, 1]
+    assert numbers[:100] == list(range(5, 105))
+    announcements.known(1, (3, EVERYBODY, 50))
+    at = announcements.timers.next_timeout()
+    assert at is not None
+    announcements.repeat(flow, at)
+    assert len(told(flow)) == MOST_AGAIN, "what it shows to know is a sign that it keeps up"

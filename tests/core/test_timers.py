@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.core.timers import TimerTable
+from dlcpd.core.timers import MOST_DUE, TimerTable
 
 
 def test_empty_table_has_no_timeout() -> None:
@@ -29,6 +29,15 @@ def test_equal_times_fire_in_order_of_setting() -> None:
     for key in ("a", "b", "c"):
         timers.set(key, 1.0)
     assert timers.pop_due(1.0) == ["a", "b", "c"]
+
+
+def test_so_many_are_due_at_a_time_and_the_others_stay() -> None:
+    timers = TimerTable()
+    for key in range(2 * MOST_DUE):
+        timers.set(key, 1.0)
+    assert timers.pop_due(1.0) == list(range(MOST_DUE))
+    assert timers.next_timeout() == 1.0
+    assert timers.pop_due(1.0) == list(range(MOST_DUE, 2 * MOST_DUE))
 
 
 @pytest.mark.parametrize(("first", "second"), [(1.0, 2.0), (2.0, 1.0)])

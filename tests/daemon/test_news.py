@@ -60,8 +60,9 @@ class Actor:
         return replace(good, **changes)
 
 
-def on_stage(test: Stage) -> Callable[[Path], None]:
-    """Run `test` with a client that has sent Join, and the actor that it joins with."""
+def on_stage(test: Stage, *, engine: str = "obedient") -> Callable[[Path], None]:
+    """Run `test` with a client that has sent Join, and the actor that it joins with; `engine` is
+    the stand-in's mode, "" the real one."""
 
     def wrapped(tmp_path: Path) -> None:
         async def play() -> None:
@@ -74,7 +75,7 @@ def on_stage(test: Stage) -> Callable[[Path], None]:
             finally:
                 node.peers.close()
 
-        with Daemon(configuration(tmp_path)) as daemon, daemon.client() as client:
+        with Daemon(configuration(tmp_path), mode=engine) as daemon, daemon.client() as client:
             on_uvloop(play)()
 
     wrapped.__name__ = test.__name__

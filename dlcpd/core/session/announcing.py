@@ -1,7 +1,7 @@
 """READY on its way out: told to every peer of an operation, again until it is known there."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from dlcpd.core.paths.paths import CONTROL
 from dlcpd.core.session.flow import Flow
@@ -10,49 +10,79 @@ from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import MAX_ROUND, Flag, Header, Kind
 
+# Told again at a time, to one peer; halved each time that it shows no knowledge of any. A peer that
+# has more READYs to take in than it has time for must not get the same ones over and over.
+MOST_AGAIN: Final = 16
+
 
 @dataclass(slots=True)
 class Telling:
-    """Our READY towards one peer, while it may not have arrived."""
+    """Our READY of an operation, while it may not have arrived."""
 
     ready: Ready
     checked: int  # operation whose replica digest it carries
     digest: int
     late: bool  # data of the operation came from there and were not kept
     attempt: int = 0
+    told_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Untold:
+    """What one peer may not know, in the order of the times at which it was told last."""
+
+    tellings: dict[OperationId, Telling] = field(default_factory=dict)
+    attempt: int = 0  # times in a row that nothing new was known when the time was up
 
 
 @dataclass(slots=True, eq=False)
 class Announcements:
-    """`owner` is what the timers are set for."""
+    """`owner` is what the timers are set for, one for each peer."""
 
     owner: Any
     timers: TimerTable
-    _telling: dict[tuple[int, OperationId], Telling] = field(default_factory=dict)  # by rank
+    _untold: dict[int, Untold] = field(default_factory=dict)  # by rank
 
     def begin(self, flow: Flow, operation: OperationId, telling: Telling, now: float) -> None:
         """Tell the peer of `flow` of an operation."""
         flow.outbox.imply_complete(operation[0], telling.checked)
-        self._telling[flow.rank, operation] = telling
+        untold = self._untold.setdefault(flow.rank, Untold())
+        untold.tellings[operation] = telling
         self._tell(flow, operation, telling, now)
+        if not self.timers.pending(self._timer(flow.rank)):
+            self._look_later(flow, untold, now)
 
-    def repeat(self, flow: Flow, operation: OperationId, now: float) -> None:
+    def repeat(self, flow: Flow, now: float) -> None:
         """The time is up in which the peer should have shown that it knows."""
-        telling = self._telling.get((flow.rank, operation))
-        if telling is not None:
+        untold = self._untold.get(flow.rank)
+        if untold is None or not untold.tellings:
+            return
+        wait = flow.paths.timeout(CONTROL, untold.attempt)
+        due = [at for at, told in untold.tellings.items() if now >= told.told_at + wait]
+        for operation in due[: max(MOST_AGAIN >> untold.attempt, 1)]:
+            telling = untold.tellings.pop(operation)
             telling.attempt += 1
+            untold.tellings[operation] = telling  # the others' turn comes first
             self._tell(flow, operation, telling, now)
+        untold.attempt += bool(due)
+        self._look_later(flow, untold, now)
 
     def known(self, rank: int, operation: OperationId) -> None:
         """`rank` has our READY: no need to repeat it."""
-        if self._telling.pop((rank, operation), None) is not None:
-            self.timers.cancel((self.owner, Timer.READY, (rank, operation)))
+        untold = self._untold.get(rank)
+        if untold is None or untold.tellings.pop(operation, None) is None:
+            return
+        untold.attempt = 0
+        if not untold.tellings:
+            self.timers.cancel(self._timer(rank))
 
     def unknown(self, rank: int, operation: OperationId) -> bool:
         """Whether our READY may not have reached `rank`."""
-        return (rank, operation) in self._telling
+        untold = self._untold.get(rank)
+        return untold is not None and operation in untold.tellings
 
     def _tell(self, flow: Flow, operation: OperationId, telling: Telling, now: float) -> None:
+        telling.told_at = now
         stream, _, number = operation
         ready = telling.ready.told(flow.opening, telling.checked, telling.digest)
         header = Header(
@@ -61,5 +91,12 @@ class Announcements:
         )  # fmt: skip
         # on every path: what follows on any of them must find it there
         flow.outbox.put_everywhere(header, ready.pack())
-        at = now + flow.paths.timeout(CONTROL, telling.attempt)
-        self.timers.set((self.owner, Timer.READY, (flow.rank, operation)), at)
+
+    def _look_later(self, flow: Flow, untold: Untold, now: float) -> None:
+        """When the oldest is due; not at once, where more are due than may be told again."""
+        oldest = next(iter(untold.tellings.values())).told_at
+        at = oldest + flow.paths.timeout(CONTROL, untold.attempt)
+        self.timers.set(self._timer(flow.rank), max(at, now + flow.paths.timeout(CONTROL)))
+
+    def _timer(self, rank: int) -> tuple[Any, Timer, int]:
+        return self.owner, Timer.READY, rank

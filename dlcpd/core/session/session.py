@@ -444,8 +444,7 @@ class Session:
             case Timer.DEADLINE:
                 self._on_deadline(subject)
             case Timer.READY:
-                rank, operation = subject
-                self._announcements.repeat(self.flows[rank], operation, now)
+                self._announcements.repeat(self.flows[subject], now)
             case Timer.ALIVE:
                 self._check_alive(self.flows[subject], now)
 
