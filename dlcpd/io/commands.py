@@ -119,6 +119,13 @@ class EngineFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """The engine serves a session from now on: it answers its peers."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
 class SessionEnded:
     """The engine closed a session: its client is gone or does not read, there was no room for
     it, or - `code` is "internal" - a bug; the others go on."""
@@ -190,6 +197,7 @@ Command = OpenSession | CloseSession | PeerGone | AbortOperations | ReportReques
 Event = (
     EngineReady
     | EngineFailed
+    | SessionOpened
     | SessionEnded
     | OperationsFailed
     | SessionBroken
@@ -202,8 +210,8 @@ _KINDS: dict[str, type[Command | Event]] = {
     kind.__name__: kind
     for kind in (
         OpenSession, CloseSession, PeerGone, AbortOperations, ReportRequest, Stop,
-        EngineReady, EngineFailed, SessionEnded, OperationsFailed, SessionBroken, PathChanged,
-        PathMtuChanged, Report,
+        EngineReady, EngineFailed, SessionOpened, SessionEnded, OperationsFailed, SessionBroken,
+        PathChanged, PathMtuChanged, Report,
     )
 }  # fmt: skip
 

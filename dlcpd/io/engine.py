@@ -300,6 +300,7 @@ class Engine:
             flow.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             self.discovery.begin(flow, peer.endpoints, time.monotonic())
             self.mtu.begin(ask.session, flow, peer.endpoints, time.monotonic())
+        self.control.emit(commands.SessionOpened(ask.session))
 
     def count_calls(self) -> None:
         """Count the calls of Python and of C from now on; every call then takes twice as long."""

@@ -51,6 +51,7 @@ class StandIn:
             arena, lane = descriptors
             os.close(arena)
             self.lanes[command.session] = socket.socket(fileno=lane)
+            self.emit(commands.SessionOpened(command.session))
         if isinstance(command, commands.ReportRequest) and self.mode != "deaf":
             self.emit(commands.Report({"stand_in": True, "ledger": command.ledger}))
         if isinstance(command, commands.Stop) and self.mode != "stubborn":

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -22,9 +22,11 @@ from tests.daemon.kit import Client, Daemon, configuration, joins
 from tests.daemon.test_peers import Node, on_uvloop, until
 
 HELLO = PeerHello(
-    job="job", from_rank=1, to_rank=0, session=50, echo=0, answer=True, host="host-x", token=9,
-    endpoints=[UdpAddress("127.0.0.1", 5)], engines=1, world_size=2, chunk_bytes=0, digest_every=0,
+    job="job", from_rank=1, to_rank=0, session=50, echo=0, answer=True, serving=True,
+    host="host-x", token=9, endpoints=[UdpAddress("127.0.0.1", 5)], engines=1, world_size=2,
+    chunk_bytes=0, digest_every=0,
 )  # fmt: skip
+Message = TypeVar("Message", Abort, Goodbye)
 Stage = Callable[[Client, "Actor"], Coroutine[Any, Any, None]]
 
 
@@ -38,6 +40,13 @@ class Actor:
 
     def say(self, message: Any) -> None:
         self.node.peers.send(self.daemon, message)
+
+    async def hear(self, kind: type[Message]) -> Message:
+        """The next message, of this kind; hellos in between are passed over."""
+        while isinstance(message := (await self.node.hear())[1], PeerHello):
+            pass
+        assert isinstance(message, kind), message
+        return message
 
     async def meet(self) -> PeerHello:
         """Hear the daemon's hello, and what a good answer would be."""
@@ -210,13 +219,10 @@ async def test_another_protocol_version_refuses_the_join_by_name(
 async def test_a_client_that_leaves_says_goodbye_once(client: Client, actor: Actor) -> None:
     await joined(client, actor)
     client.emit("SessionBroken", rank=1, code="peer_lost", text="silent")
-    _, goodbye = await actor.node.hear()
-    assert isinstance(goodbye, Goodbye)
+    goodbye = await actor.hear(Goodbye)
     assert (goodbye.session, goodbye.echo) == (actor.theirs.session, HELLO.session)
     assert goodbye.code == "peer_lost" and "silent" in goodbye.text
     client.emit("SessionBroken", rank=1, code="peer_lost", text="again")
     client.emit("OperationsFailed", failures=[(6, 4, [1], "peer_lost", "marker")])
-    _, abort = await actor.node.hear()
-    assert isinstance(abort, Abort)
-    [row] = abort.aborted
+    [row] = (await actor.hear(Abort)).aborted
     assert (row.stream, row.operation) == (6, 4)

@@ -41,11 +41,12 @@ class Engine:
         theirs.close()
 
     def receive(self) -> commands.Event:
-        """The next event; what paths carry is passed over, since it comes at any time."""
+        """The next event; that a session is open, and what paths carry, is passed over: it comes
+        at any time."""
         while True:
             event = commands.unpack(self.control.recv(commands.MAX_COMMAND))
             assert not isinstance(event, commands.Command)
-            if not isinstance(event, commands.PathMtuChanged):
+            if not isinstance(event, commands.PathMtuChanged | commands.SessionOpened):
                 return event
 
     def send(self, command: commands.Command, fds: list[int] | None = None) -> None:

@@ -1,8 +1,10 @@
 """What one rank knows of its peers, until all of them confirmed. Pure: no socket, no clock.
 
 A link is up when the peer's hello echoed our session: then each side has the other's
-endpoints and token. Hellos are repeated until then and carry everything, so loss,
-repetition and order do not matter.
+endpoints and token. When all are up, the engines here begin to serve the session, and hellos say
+so; when those of all peers do, the join is done: nobody's first packet meets an engine that does
+not know it. Hellos are repeated until then and carry everything, so loss, repetition and order do
+not matter.
 """
 
 from collections.abc import Iterator
@@ -78,18 +80,20 @@ class Link:
     token_out: int = 0  # we send data with this
     endpoints: list[UdpAddress] = field(default_factory=list)  # of its engines, one per path each
     engines: int = 1  # that it has
+    serving: bool = False  # they serve its session
     end_reason: str = ""  # why its session ended, if it said so
 
     def step(self, event: LinkInput) -> None:
         """Apply `event`; forgetting also forgets what the hello said."""
         self.state = LINKS[self.state, event]
         if event is LinkInput.FORGET:
-            self.session, self.token_out, self.endpoints = 0, 0, []
+            self.session, self.token_out, self.endpoints, self.serving = 0, 0, [], False
 
     def absorb(self, hello: PeerHello) -> None:
         """Keep what a hello says about its sender."""
         self.session, self.token_out = hello.session, hello.token
         self.host, self.endpoints, self.engines = hello.host, hello.endpoints, hello.engines
+        self.serving |= hello.serving  # an older hello may come later
 
     def endpoints_of(self, engine: int) -> list[UdpAddress]:
         """Those of one engine, by path."""
@@ -111,6 +115,7 @@ class Membership:
     endpoints: list[list[UdpAddress]]  # by engine of ours, one per path
     agreed: dict[str, int]  # value of each name in AGREED
     links: dict[int, Link]
+    serving: bool = False  # our engines serve the session
 
     def hello_to(self, link: Link) -> PeerHello:
         """The hello that tells `link` everything it needs."""
@@ -120,7 +125,8 @@ class Membership:
             to_rank=link.rank,
             session=self.session,
             echo=link.session,
-            answer=link.state is not LinkState.UP,
+            answer=not _ready(link),
+            serving=self.serving,
             host=self.host,
             token=link.token_in,
             endpoints=[end for engine in self.endpoints for end in engine],
@@ -176,9 +182,14 @@ class Membership:
         return link.state is LinkState.UP and hello.session > link.session
 
     @property
-    def complete(self) -> bool:
-        """Whether every link is up."""
+    def met(self) -> bool:
+        """Whether every link is up: the engines can be told of the session."""
         return all(link.state is LinkState.UP for link in self.links.values())
+
+    @property
+    def complete(self) -> bool:
+        """Whether the engines of every rank serve its session."""
+        return self.serving and not self.waiting
 
     @property
     def engines_used(self) -> int:
@@ -188,8 +199,8 @@ class Membership:
 
     @property
     def waiting(self) -> list[Link]:
-        """Links that are not up."""
-        return [link for link in self.links.values() if link.state is not LinkState.UP]
+        """Links of which we have yet to hear something."""
+        return [link for link in self.links.values() if not _ready(link)]
 
     def timed_out(self, timeout: float) -> PeerLost:
         """The error of a join that waited `timeout` seconds."""
@@ -225,8 +236,14 @@ class Membership:
                 )
 
 
+def _ready(link: Link) -> bool:
+    return link.state is LinkState.UP and link.serving
+
+
 def _silence(link: Link) -> str:
     if link.end_reason:
         return f"{link} ({link.endpoint}) left: {link.end_reason}"
+    if link.state is LinkState.UP:
+        return f"{link} ({link.endpoint}) waits for another rank, or its engine is busy"
     how = "answered once, then fell silent" if link.state is LinkState.HEARD else "never answered"
     return f"{link} ({link.endpoint}) {how}"

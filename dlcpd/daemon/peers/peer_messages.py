@@ -63,7 +63,8 @@ class PeerHello:
     to_rank: int = integer(0, MAX_WORLD - 1)
     session: int = integer(1, MAX_SESSION)
     echo: int = integer(0, MAX_SESSION)
-    answer: bool = flag()  # the sender has not heard that its own hello arrived: answer
+    answer: bool = flag()  # the sender does not know yet what it waits to hear of us: answer
+    serving: bool = flag()  # the sender's engines serve its session
     host: str = string(255)
     token: int = integer(1, (1 << 64) - 1)  # to be put into data for the sender
     # by engine, one per path; all engines of a host have as many

@@ -32,6 +32,7 @@ from dlcpd.io.commands import (
     PeerGone,
     SessionBroken,
     SessionEnded,
+    SessionOpened,
 )
 
 GOOD_NEWS: Final = frozenset({PathState.UP.value, PathState.CLEAR.value})
@@ -77,8 +78,8 @@ class Dispatch:
     def engine_event(self, engine: int, event: Event) -> None:
         """An engine's event about a session; it may have been closed in the meantime."""
         match event:
-            case SessionEnded():
-                self._session_ended(engine, event)
+            case SessionOpened() | SessionEnded():
+                self._session_news(engine, event)
             case OperationsFailed(number, failures):
                 if session := self._sessions.numbered(number):
                     self._operations_failed(session, engine, failures)
@@ -120,12 +121,22 @@ class Dispatch:
         else:
             log.info("path_mtu", **fields, mtu=news.mtu)
 
-    def _session_ended(self, engine: int, event: SessionEnded) -> None:
+    def _session_news(self, engine: int, event: SessionOpened | SessionEnded) -> None:
+        session = self._sessions.numbered(event.session)
+        if isinstance(event, SessionEnded):
+            self._session_ended(engine, session, event)
+        elif session:
+            self._sessions.serves(session, engine)
+
+    def _session_ended(self, engine: int, session: Session | None, event: SessionEnded) -> None:
         if event.trace:
             self._counters["internal"] += 1
             log.error("internal", engine=engine, code=event.code, text=event.trace)
-        if session := self._sessions.numbered(event.session):
-            self._sessions.abandon(session, error_for(event.code, event.text))
+        error = error_for(event.code, event.text)
+        if session and session.joined_at:
+            self._sessions.abandon(session, error)
+        elif session:
+            self._sessions.refuse(session, error)
 
     def _operations_failed(
         self, session: Session, engine: int, failures: list[FailedOperation]
@@ -145,8 +156,8 @@ class Dispatch:
 
     def _hello(self, session: Session, link: Link, hello: PeerHello) -> None:
         membership = session.membership
-        if membership.rejoined(link, hello) and session.joined_at:
-            self._gone(session, link, f"{link} joined again: its earlier session is over")
+        if membership.rejoined(link, hello) and session.opened:
+            self._replaced(session, link)
             return
         try:
             if not session.joined_at:
@@ -157,7 +168,15 @@ class Dispatch:
             return
         if hello.answer and hello.session == link.session:
             self._sessions.hello(session, link)
-        self._sessions.open_if_complete(session)
+        self._sessions.advance(session)
+
+    def _replaced(self, session: Session, link: Link) -> None:
+        """A peer's session that our engines know has been replaced."""
+        text = f"{link} joined again: its earlier session is over"
+        if session.joined_at:
+            self._gone(session, link, text)
+        else:
+            self._sessions.refuse(session, PeerLost(text))
 
     def _goodbye(self, session: Session, link: Link, goodbye: Goodbye) -> None:
         if session.joined_at:
@@ -170,7 +189,7 @@ class Dispatch:
 
     def _abort(self, session: Session, link: Link, abort: Abort) -> None:
         membership = session.membership
-        known = session.joined_at and abort.engine < membership.engines_used
+        known = session.opened and abort.engine < membership.engines_used
         if not known or not membership.concerns(link, abort):
             self._counters["peer_stale"] += 1
             return

@@ -37,6 +37,8 @@ class Session:
     arena_bytes: int
     timeout: float  # seconds, of the join
     joined_at: float = 0.0  # loop time; 0 = joining
+    opened: bool = False  # the engines were told of it
+    opening: set[int] = field(default_factory=set)  # engines that do not serve it yet
     broken: str = ""  # why every further operation fails
     parted: bool = False  # the peers were told that it ended
     # not handed on yet: arena, and for each engine its own and the client's end of a lane

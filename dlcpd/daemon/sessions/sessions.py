@@ -32,6 +32,7 @@ from dlcpd.io.commands import (
     UdpAddress,
     pack,
 )
+from dlcpd.ipc.seqpacket import close_all
 
 RETRY_FIRST: Final = 0.05  # seconds until a hello is repeated; doubled up to RETRY_MAX
 RETRY_MAX: Final = 0.5
@@ -111,30 +112,52 @@ class Sessions:
         if links:
             self._retry(session, RETRY_FIRST)
         else:  # nobody's hello will complete it
-            session.timers["alone"] = self._loop.call_soon(self.open_if_complete, session)
+            session.timers["alone"] = self._loop.call_soon(self.advance, session)
         return session
 
     def hello(self, session: Session, link: Link) -> None:
         """Send our hello to one peer."""
         self._peers.send(address_of(link), session.membership.hello_to(link))
 
-    def open_if_complete(self, session: Session) -> None:
-        """Hand the session to engine and client once every link is up."""
-        if session.joined_at or not session.membership.complete:
+    def advance(self, session: Session) -> None:
+        """Have the engines serve a session whose links are all up; once all ranks' engines do,
+        tell the client."""
+        if session.joined_at:
             return
+        if not session.opened and session.membership.met:
+            self._open(session)
+        elif session.membership.complete:
+            self._joined(session)
+
+    def serves(self, session: Session, engine: int) -> None:
+        """An engine serves the session."""
+        session.opening.discard(engine)
+        if session.opening or session.membership.serving:
+            return
+        session.membership.serving = True
+        for link in session.membership.links.values():
+            self.hello(session, link)
+        self.advance(session)
+
+    def _open(self, session: Session) -> None:
         used = session.membership.engines_used
         commands = [open_command(session, engine) for engine in range(used)]
         if (size := max(len(pack(command)) for command in commands)) > MAX_COMMAND:
             self.refuse(session, TooMany(f"{size} B of peers' paths: use fewer [network] paths"))
             return
-        cancel_timers(session)
-        session.joined_at = self._loop.time()
+        session.opened, session.opening = True, set(range(used))
         arena, *ends = session.descriptors
-        lanes, session.descriptors = ends[: 2 * used], [arena, *ends[2 * used :]]
+        lanes = ends[: 2 * used]
         for engine, command in enumerate(commands):
             self._engines.send(engine, command, [os.dup(arena), lanes[2 * engine]])
-        session.client.joined(session.number, session.arena_bytes, [os.dup(arena), *lanes[1::2]])
-        close_descriptors(session)
+        close_all(ends[2 * used :])
+        session.descriptors = [arena, *lanes[1::2]]
+
+    def _joined(self, session: Session) -> None:
+        cancel_timers(session)
+        session.joined_at = self._loop.time()
+        descriptors, session.descriptors = session.descriptors, []
+        session.client.joined(session.number, session.arena_bytes, descriptors)
 
     def refuse(self, session: Session, error: DlcpError) -> None:
         """The join failed: tell peers and client, and forget the session."""
@@ -146,8 +169,6 @@ class Sessions:
         """The client is gone, for whatever reason: close the session everywhere."""
         if self._by_number.get(session.number) is not session:
             return
-        if session.joined_at:
-            self._engines.send_all(CloseSession(session.number, error.code, str(error)))
         self._forget(session, error)
 
     def abandon(self, session: Session, error: DlcpError) -> None:
@@ -212,6 +233,8 @@ class Sessions:
 
     def _forget(self, session: Session, error: DlcpError) -> None:
         """Part from the peers and free what the session holds here."""
+        if session.opened:
+            self._engines.send_all(CloseSession(session.number, error.code, str(error)))
         self.part(session, error.code, f"{session}: {error}")
         cancel_timers(session)
         del self._by_name[session.name], self._by_number[session.number]
