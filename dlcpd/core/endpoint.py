@@ -188,15 +188,15 @@ class Endpoint:
         if flow is None:
             self.counters["token"] += count
             return
-        flow.heard(now)
         self.effort["data_in"] += count
         self._arriving.on_bytes(group.size, now)
         if group.marked:
             self.counters["ce"] += group.marked
         traffic_class = header.tag // DROP_RANKS
-        flow.paths.on_arrival(
+        if flow.paths.on_arrival(
             header.path, traffic_class, count, group.newest, marked=group.marked, ask=group.asks
-        )
+        ):
+            flow.heard(now)
         if header.sent_at:
             flow.paths.on_stamp(header.path, traffic_class, header.sent_at, group.arrived_at)
         self._touched.add(flow)
@@ -228,10 +228,8 @@ class Endpoint:
         assert isinstance(session, Session)  # noqa: S101  # open_session made it so
         try:
             if header.kind is Kind.READY:
-                flow.heard(now)
                 session.on_ready(flow, header, body, now)
             elif header.kind is Kind.READY_ACK:
-                flow.heard(now)
                 session.on_ready_ack(flow, header)
             else:
                 flow.on_control(header, body, arrived_at, now)

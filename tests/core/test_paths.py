@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 
 from dlcpd.core.paths.health import SAMPLE, PathState
-from dlcpd.core.paths.paths import Paths
+from dlcpd.core.paths.paths import CONTROL, Paths
+from dlcpd.core.paths.space import microseconds
 from dlcpd.core.wire.control import SpaceCredit
 
 BULK = 4
@@ -25,6 +26,22 @@ def spray(paths: Paths, bursts: int, *, start: float = 0.0) -> Counter[int]:
         space.on_credit(row, now)
         sent[index] += burst
     return sent
+
+
+def answer(paths: Paths, path: int) -> tuple[list[tuple[int, PathState]], bool]:
+    """The peer brings the time stamp of a ping on a path back."""
+    paths.space(path, CONTROL)
+    row = SpaceCredit(path, CONTROL, 0, 0, 0, microseconds(1.0), 0, 0)
+    return paths.on_credit([row], 1.0)
+
+
+def test_what_is_sent_again_does_not_bring_a_path_back() -> None:
+    paths = Paths.new(2)
+    answer(paths, 1)
+    paths.silent()  # the look that finds the answer
+    assert silence(paths, 1) == [1]
+    assert answer(paths, 1) == ([], False), "the same answer once more"
+    assert set(spray(paths, 100)) == {0}
 
 
 def test_paths_take_equal_shares() -> None:
@@ -59,7 +76,7 @@ def test_with_a_path_goes_its_whole_route() -> None:
     assert silence(paths, 0) == [0]
     assert not paths.tx[2].up
     assert set(spray(paths, 100)) == {1}
-    paths.on_credit([SpaceCredit(2, 0, 0, 0, 0, 0, 0, 0)], 1.0)
+    answer(paths, 2)
     assert set(spray(paths, 100, start=1e4)) == {1, 2}  # another of its paths will do
 
 
@@ -105,19 +122,18 @@ def test_a_path_that_comes_back_does_not_catch_up() -> None:
     paths = Paths.new(2)
     assert silence(paths, 1) == [1]
     assert set(spray(paths, 1000)) == {0}
-    news = paths.on_credit([SpaceCredit(1, 0, 0, 0, 0, 0, 0, 0)], 1.0)
-    assert news == [(1, PathState.UP)]
+    assert answer(paths, 1) == ([(1, PathState.UP)], True)
     sent = spray(paths, 1000, start=1e4)
     assert sent[0] == pytest.approx(sent[1], rel=0.05)
 
 
 def test_a_credit_tells_of_a_gray_path() -> None:
     paths = Paths.new(2)
-    news = []
+    news = list[tuple[int, PathState]]()
     for number in (1, 2):
         paths.space(0, BULK).sent = sent = number * SAMPLE
         row = SpaceCredit(0, BULK, 0, sent, sent - number * SAMPLE // 50, 0, 0, 0)
-        news += paths.on_credit([row], 1.0)
+        news += paths.on_credit([row], 1.0)[0]
     assert news == [(0, PathState.GRAY)]
 
 

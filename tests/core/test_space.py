@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.core.paths.space import OLDEST_ECHO, SpaceReceiver, SpaceSender, microseconds, unwrap
+from dlcpd.core.paths.space import (
+    MAX_AHEAD,
+    OLDEST_ECHO,
+    SpaceReceiver,
+    SpaceSender,
+    microseconds,
+    unwrap,
+)
 from dlcpd.core.wire.control import SpaceCredit
 
 WRAP = 1 << 32
@@ -74,7 +81,7 @@ def test_room_is_the_window_less_what_is_in_flight() -> None:
     [
         pytest.param(credit(49, 50), id="older largest"),
         pytest.param(credit(80, 49), id="fewer arrivals than known"),
-        pytest.param(credit(101, 60), id="never sent"),
+        pytest.param(credit(101 + MAX_AHEAD, 60), id="never sent"),
         pytest.param(credit(1 << 31, 60), id="half the number space ahead"),
         pytest.param(credit(-1, 60), id="before the first"),
     ],
@@ -84,6 +91,28 @@ def test_a_stale_or_impossible_credit_changes_nothing(row: SpaceCredit) -> None:
     before = asdict(path)
     assert path.on_credit(row, 1.0) == 0
     assert asdict(path) == before
+
+
+def test_a_peer_that_was_told_of_packets_to_come_has_all_that_were_sent() -> None:
+    """Else no later credit of it would count, and the window would stay shut for ever."""
+    path = sender(100, acked=50)
+    assert path.on_credit(credit(100 + MAX_AHEAD, 60), 1.0) == 50
+    assert path.in_flight == 0
+
+
+def test_an_answer_is_one_that_nobody_has_given_before() -> None:
+    path = sender(100, acked=50)
+    assert path.is_answer(credit(60, 60), 100.0)
+    path.on_credit(credit(60, 60), 100.0)
+    assert not path.is_answer(credit(60, 60), 100.0)
+    first, second = credit(60, 60, echo=microseconds(99.0)), credit(60, 60, echo=microseconds(99.5))
+    assert path.is_answer(first, 100.0)
+    assert not path.is_answer(first, 100.1)
+    assert path.is_answer(second, 100.2)
+    assert not path.is_answer(first, 100.3), "older than one that was here"
+    assert not path.is_answer(second, 100.2 + 2 * OLDEST_ECHO), "older than any ping still counts"
+    later = 100.2 + 3000.0  # more than half of what the stamps can count
+    assert path.is_answer(credit(60, 60, echo=microseconds(later)), later)
 
 
 def test_a_credit_again_takes_nothing_out_of_flight() -> None:
@@ -168,6 +197,21 @@ def test_no_sequence_of_credits_breaks_the_books(
 
 
 # --- the receiving end -----------------------------------------------------------------
+
+
+def test_a_number_far_ahead_is_no_packet_of_this_space() -> None:
+    path = SpaceReceiver()
+    assert path.on_datagrams(4, 4)
+    assert not path.on_datagrams(1, 5 + MAX_AHEAD)
+    assert (path.largest, path.received) == (4, 4)
+    assert path.on_datagrams(1, 4 + MAX_AHEAD)
+
+
+def test_what_comes_again_is_not_new() -> None:
+    path = SpaceReceiver()
+    assert path.on_datagrams(4, 4)
+    assert not path.on_datagrams(1, 4)
+    assert not path.on_datagrams(1, 2)
 
 
 def test_the_largest_number_survives_reordering_and_wrap() -> None:

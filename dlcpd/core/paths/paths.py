@@ -207,43 +207,55 @@ class Paths:
         self._told_down |= set(dead)
         return dead
 
-    def on_credit(self, rows: Iterable[SpaceCredit], now: float) -> list[tuple[int, PathState]]:
-        """What the peer says of the paths towards it. Returns what that means for them."""
-        news = []
+    def on_credit(
+        self, rows: Iterable[SpaceCredit], now: float
+    ) -> tuple[list[tuple[int, PathState]], bool]:
+        """What the peer says of the paths towards it. Returns what that means for them, and
+        whether it shows that the peer lives (see SpaceSender.is_answer)."""
+        news, alive = list[tuple[int, PathState]](), False
         for row in rows:
-            if row.path < len(self.tx):
-                path = self.tx[row.path]
-                was_down = not path.up
-                path.heard()
-                if was_down:
-                    self.regroup()  # it owes nothing for the time it was away
-                    if row.path in self._told_down:
-                        self._told_down.discard(row.path)
-                        news.append((row.path, PathState.UP))
-                if space := path.spaces.get(row.traffic_class):
-                    space.on_credit(row, now)
-                    if verdict := self.health[row.path].observe(path.acked, path.lost):
-                        news.append((row.path, verdict))
+            path = self.tx[row.path] if row.path < len(self.tx) else None
+            space = path.spaces.get(row.traffic_class) if path else None
+            if path is None or space is None:
+                continue
+            if space.is_answer(row, now):
+                alive = True
+                news += self._on_answer(row.path, path)
+            space.on_credit(row, now)
+            if verdict := self.health[row.path].observe(path.acked, path.lost):
+                news.append((row.path, verdict))
         self.cover = max([path.cover for path in self.tx])
-        return news
+        return news, alive
+
+    def _on_answer(self, index: int, path: PathSender) -> list[tuple[int, PathState]]:
+        was_down = not path.up
+        path.heard()
+        if was_down:
+            self.regroup()  # it owes nothing for the time it was away
+            if index in self._told_down:
+                self._told_down.discard(index)
+                return [(index, PathState.UP)]
+        return []
 
     # --- in -------------------------------------------------------------------------
 
     def on_arrival(
         self, path: int, traffic_class: int, count: int, largest: int, *, marked: int = 0,
         ask: bool,
-    ) -> None:  # fmt: skip
+    ) -> bool:  # fmt: skip
         """`count` data datagrams of a class came, the newest numbered `largest`, `marked` of
-        them CE; the peer may `ask` for credit."""
-        if path < len(self.rx):
-            space = self.rx[path].space(traffic_class)
-            self.holes_before = self.holes
-            self.holes -= space.largest - space.received
-            space.on_datagrams(count, largest, marked)
-            self.holes += space.largest - space.received
-            space.asked |= ask
-            self.asked |= ask
-            self.pending |= count > 0
+        them CE; the peer may `ask` for credit. Returns whether none as new had come."""
+        if path >= len(self.rx):
+            return False
+        space = self.rx[path].space(traffic_class)
+        self.holes_before = self.holes
+        self.holes -= space.largest - space.received
+        fresh = space.on_datagrams(count, largest, marked)
+        self.holes += space.largest - space.received
+        space.asked |= ask
+        self.asked |= ask
+        self.pending |= count > 0
+        return fresh
 
     def on_stamp(self, path: int, traffic_class: int, sent_at: int, arrived_at: float) -> None:
         """When a datagram left, microseconds of the peer's clock, and when it came."""

@@ -17,6 +17,9 @@ from dlcpd.core.wire.control import SpaceCredit
 _WRAP: Final = 1 << 32
 _HALF: Final = 1 << 31
 OLDEST_ECHO: Final = 10.0  # seconds; a starved class may be this late, a forger is any time
+# Packets, 300 MB, that may come before any that was sent earlier. A number further ahead is no
+# packet of this space; one that is nearer and forged does no more than open the window once.
+MAX_AHEAD: Final = 1 << 18
 _CE_WRAP: Final = 1 << 16
 SMALL_SEND: Final = 12  # packets; fewer are not worth a system call while others are out
 
@@ -42,6 +45,8 @@ class SpaceSender:
     arrived: int = 0  # packets that arrived
     lost: int = 0  # packets that did not, of those up to `acked`
     marked: int = 0  # packets that arrived marked CE
+    _echo: int = 0  # the newest stamp of ours that came back
+    _echo_at: float = -OLDEST_ECHO  # when
     _offset: int | None = None  # microseconds between the clocks, and the way: the first seen
     rtt: Rtt = field(default_factory=Rtt)
     congestion: CongestionControl = field(default_factory=CongestionControl)
@@ -75,12 +80,14 @@ class SpaceSender:
     def on_credit(self, credit: SpaceCredit, now: float) -> int:
         """Take in one CREDIT row; returns packets newly out of flight.
 
-        A row that is older than what is known, or about packets never sent, is ignored.
+        A row that is older than what is known is ignored. So is one about packets never sent; but
+        where a forged number has reached the peer it is a little ahead, and all have arrived.
         """
         largest = unwrap(credit.largest, self.acked)
         arrived = unwrap(credit.received, self.arrived)
-        if not self.acked <= largest <= self.sent or arrived < self.arrived:
+        if not self.acked <= largest <= self.sent + MAX_AHEAD or arrived < self.arrived:
             return 0
+        largest = min(largest, self.sent)
         newly, gained = largest - self.acked, arrived - self.arrived
         lost = max(newly - gained, 0)
         marked = min((credit.marked - self.marked) % _CE_WRAP, gained)
@@ -102,6 +109,20 @@ class SpaceSender:
         )
         self.congestion.on_credit(now, news)
         return newly
+
+    def is_answer(self, credit: SpaceCredit, now: float) -> bool:
+        """Whether a row shows that the peer lives: it tells of packets, or brings back a time
+        stamp, that none has before. What somebody else sends once more does not."""
+        if self.acked < unwrap(credit.largest, self.acked) <= self.sent:
+            return True
+        age = (microseconds(now) - credit.echo) % _WRAP
+        newer = 0 < (credit.echo - self._echo) % _WRAP < _HALF
+        if not credit.echo or age > OLDEST_ECHO * 1e6:
+            return False
+        if not newer and now - self._echo_at <= OLDEST_ECHO:
+            return False
+        self._echo, self._echo_at = credit.echo, now
+        return True
 
     def _sample(self, credit: SpaceCredit, now: float) -> bool:
         """The timers' round trip: from send to the handling of the answer, less the time the
@@ -139,12 +160,20 @@ class SpaceReceiver:
     pending: int = 0  # datagrams since the last credit
     asked: bool = False  # the peer asked: credit at once
 
-    def on_datagrams(self, count: int, largest: int, marked: int = 0) -> None:
-        """`count` data datagrams arrived, `largest` the 32-bit number of the newest."""
-        self.largest = max(self.largest, unwrap(largest, self.largest))
+    def on_datagrams(self, count: int, largest: int, marked: int = 0) -> bool:
+        """`count` data datagrams arrived, `largest` the 32-bit number of the newest.
+
+        Returns whether none as new had come: what somebody sends again is not. Nothing changes
+        when the number is no packet's of this space.
+        """
+        newest, before = unwrap(largest, self.largest), self.largest
+        if newest > before + MAX_AHEAD:
+            return False
+        self.largest = max(before, newest)
         self.received += count
         self.marked += marked
         self.pending += count
+        return newest > before
 
     def on_stamp(self, sent_at: int, arrived_at: float) -> None:
         """A time stamp to echo, microseconds of the sender's clock, and when it came."""

@@ -115,12 +115,12 @@ class Flow:
     # --- control in ---------------------------------------------------------------
 
     def heard(self, now: float) -> None:
-        """The peer lives."""
+        """The peer lives: it has sent data that are new, or answered. What anybody can send again
+        does not show it."""
         self.heard_at, self.unanswered = now, 0
 
     def on_control(self, header: Header, body: bytes, arrived_at: float, now: float) -> None:
         """One control datagram of this flow. Raises MalformedDatagram; nothing changed."""
-        self.heard(now)
         key = header.key
         match header.kind:
             case Kind.CREDIT:
@@ -148,7 +148,10 @@ class Flow:
 
     def _on_credit(self, body: bytes, now: float) -> None:
         self.window, rows = control.unpack_credit_untrusted(body)
-        for path, state in self.paths.on_credit(rows, now):
+        news, alive = self.paths.on_credit(rows, now)
+        if alive:
+            self.heard(now)
+        for path, state in news:
             self.session.on_path(self.rank, path, state)
 
     # --- time ---------------------------------------------------------------------
