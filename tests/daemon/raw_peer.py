@@ -20,26 +20,14 @@ class RawPeer:
     def connect(cls, to: PeerAddress, keys: KeyPair) -> Self:
         """As a peer with these keys does; returns once it is let in."""
         sock = socket.create_connection(to.target, PATIENCE)
-        sock.sendall(greeting(as_server=False))
-        _exactly(sock, GREETING_BYTES)
-        shake = ClientHandshake(keys, key_bytes(to.key))
-        sock.sendall(shake.hello())
-        sock.sendall(shake.initiate(_frame(sock)))
-        return cls(sock, shake.finish(_frame(sock)))
+        return cls(sock, _call(sock, ClientHandshake(keys, key_bytes(to.key))))
 
     @classmethod
     def accept(cls, listener: socket.socket, keys: KeyPair) -> Self:
         """As a peer with these keys does; lets anybody in."""
         sock, _ = listener.accept()
         sock.settimeout(PATIENCE)
-        sock.sendall(greeting(as_server=True))
-        _exactly(sock, GREETING_BYTES)
-        shake = ServerHandshake(keys)
-        sock.sendall(shake.welcome(_frame(sock)))
-        shake.client(_frame(sock))
-        ready, cipher = shake.ready()
-        sock.sendall(ready)
-        return cls(sock, cipher)
+        return cls(sock, _serve(sock, ServerHandshake(keys)))
 
     def say(self, message: bytes, flags: int = 0) -> None:
         """Raises: OSError once the other side has cut the connection."""
@@ -60,9 +48,29 @@ def listening(keys: KeyPair) -> tuple[PeerAddress, socket.socket]:
     return PeerAddress(f"tcp://127.0.0.1:{port}", key_text(keys.public)), sock
 
 
+def _call(sock: socket.socket, shake: ClientHandshake) -> Cipher:
+    sock.sendall(greeting(as_server=False))
+    _exactly(sock, GREETING_BYTES)
+    sock.sendall(shake.hello())
+    sock.sendall(shake.initiate(_frame(sock)))
+    return shake.finish(_frame(sock))
+
+
+def _serve(sock: socket.socket, shake: ServerHandshake) -> Cipher:
+    sock.sendall(greeting(as_server=True))
+    _exactly(sock, GREETING_BYTES)
+    sock.sendall(shake.welcome(_frame(sock)))
+    shake.client(_frame(sock))
+    ready, cipher = shake.ready()
+    sock.sendall(ready)
+    return cipher
+
+
 def _frame(sock: socket.socket) -> bytes:
-    """The body of the next one, which is a short one."""
-    _, size = _exactly(sock, 2)
+    """The body of the next one."""
+    flags, size = _exactly(sock, 2)
+    if flags & 2:  # of the 8 bytes of a long one's length, `size` is the first
+        size = int.from_bytes(_exactly(sock, 7), "big")
     return _exactly(sock, size)
 
 
