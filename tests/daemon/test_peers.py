@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -26,7 +27,7 @@ from dlcpd.daemon.peers.peer_messages import (
 )
 from dlcpd.daemon.peers.peers import PeerAddress, Peers
 from tests.daemon.kit import PATIENCE
-from tests.daemon.raw_peer import RawPeer
+from tests.daemon.raw_peer import RawPeer, listening
 
 HELLO = Goodbye("job", 0, 1, 5, 6, "code", "text")
 
@@ -420,6 +421,43 @@ async def test_a_burst_beyond_one_turn_is_read_to_its_end() -> None:
             a.say(b)
         for _ in range(MAX_QUEUED):
             await b.hear()
+
+
+@on_uvloop
+async def test_a_flood_leaves_others_their_turn() -> None:
+    with nodes(1) as [b], ExitStack() as stack:
+        made = []
+        for port in (9, 10):
+            keys = KeyPair.new()
+            b.peers.admit_all([PeerAddress(f"tcp://127.0.0.9:{port}", key_text(keys.public))])
+            peer = await asyncio.to_thread(RawPeer.connect, b.address, keys)
+            made.append((key_text(keys.public), stack.enter_context(peer)))
+        (_, many), (key, few) = made
+        for _ in range(200):  # all of it is there before the loop turns again
+            many.say(pack(HELLO))
+        few.say(pack(HELLO))
+        assert key in {(await b.hear())[0] for _ in range(4)}
+
+
+@on_uvloop
+async def test_what_was_said_leaves_while_everything_closes() -> None:
+    """The peer is not connected yet, and the loop turns no more."""
+    keys, heard = KeyPair.new(), list[bytes]()
+    address, port = listening(keys)
+
+    def peer() -> None:
+        with RawPeer.accept(port, keys) as accepted:
+            heard.append(accepted.hear())
+
+    other = threading.Thread(target=peer)
+    with port:
+        other.start()
+        a = Node()
+        a.peers.admit_all([address])
+        a.peers.send(address, HELLO)
+        a.peers.close()
+        other.join(PATIENCE)
+    assert heard == [pack(HELLO)]
 
 
 @on_uvloop

@@ -118,9 +118,9 @@ class ServerHandshake:
     """
 
     def __init__(self, keys: KeyPair) -> None:
-        self._keys, self._short = keys, KeyPair.new()
-        self._cookie = secrets.token_bytes(_COOKIE)  # the state stays here, so it says nothing
-        self._client_short = self._shared = b""
+        self._keys = keys
+        self._short: KeyPair  # made, like the cookie, for who knows our key and for nobody else
+        self._cookie = self._client_short = self._shared = b""
         self._received = 0
 
     def welcome(self, hello: bytes) -> bytes:
@@ -130,6 +130,8 @@ class ServerHandshake:
         self._client_short = hello[start : start + KEY_BYTES]
         nonce, box = hello[start + KEY_BYTES :][:_NONCE], hello[start + KEY_BYTES + _NONCE :]
         _open(box, _N_HELLO + nonce, self._client_short, self._keys.secret)
+        self._short = KeyPair.new()
+        self._cookie = secrets.token_bytes(_COOKIE)  # the state stays here, so it says nothing
         random = secrets.token_bytes(_LONG_NONCE)
         plain = self._short.public + self._cookie
         box = _seal(plain, _N_WELCOME + random, self._client_short, self._keys.secret)

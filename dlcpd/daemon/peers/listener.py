@@ -66,8 +66,8 @@ class Listener:
         """Listen to nobody any more."""
         self._loop.remove_reader(self._sock.fileno())
         self._sock.close()
-        while (incoming := self._strangers.oldest()) is not None:
-            incoming.end()
+        while oldest := self._strangers.oldest():
+            oldest.end()
         for incoming in [one for same in self._proved.values() for one in same]:
             incoming.end()
 
@@ -77,10 +77,11 @@ class Listener:
             sock, (host, *_) = self._sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
-        except OSError as exc:  # out of descriptors or memory; the loop would spin
-            log.error("peer_accept_failed", text=exc)
-            self._loop.remove_reader(self._sock.fileno())
-            self._loop.call_later(PAUSE, self._resume)
+        except OSError as exc:  # out of descriptors or memory
+            if oldest := self._strangers.oldest():
+                oldest.end("handshake_refused")
+            else:
+                self._pause(exc)
             return
         try:
             incoming = Incoming(self._loop, sock, _source(host), self._port)
@@ -88,6 +89,12 @@ class Listener:
             sock.close()
         else:
             self._add_stranger(incoming)
+
+    def _pause(self, why: OSError) -> None:
+        """Accept nobody for a while: the loop is level-triggered and would spin."""
+        log.error("peer_accept_failed", text=why)
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.call_later(PAUSE, self._resume)
 
     def _resume(self) -> None:
         if self._sock.fileno() >= 0:
