@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+from nacl.bindings import crypto_box
 
+from dlcpd.daemon.peers import curve
 from dlcpd.daemon.peers.curve import (
     COMMAND,
     MORE,
@@ -93,6 +95,16 @@ def test_nobody_can_borrow_the_key_of_another() -> None:
     stolen = KeyPair(KeyPair.new().public, KeyPair.new().secret)
     with pytest.raises(BrokenStream):
         shake_hands(client=stolen)
+
+
+def test_a_vouch_for_another_connection_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(plain: bytes, nonce: bytes, public: bytes, secret: bytes) -> bytes:
+        vouch = nonce.startswith(b"VOUCH")
+        return crypto_box(bytes(len(plain)) if vouch else plain, nonce, public, secret)
+
+    monkeypatch.setattr(curve, "crypto_box", other)
+    with pytest.raises(BrokenStream, match="vouch"):
+        shake_hands()
 
 
 def test_a_recorded_handshake_opens_nothing_again() -> None:

@@ -15,6 +15,7 @@ import zmq
 
 from dlcpd.contract.errors import AddressUnavailable, TooMany
 from dlcpd.daemon.peers import incoming, line, listener, peers
+from dlcpd.daemon.peers.curve import COMMAND
 from dlcpd.daemon.peers.frames import greeting
 from dlcpd.daemon.peers.keys import KeyPair, key_text
 from dlcpd.daemon.peers.line import MAX_QUEUED
@@ -201,6 +202,7 @@ async def test_too_many_early_peers_make_room_and_come_back() -> None:
 async def test_an_early_peer_outlasts_its_handshake() -> None:
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setattr(line, "HANDSHAKE", 0.1)
+        patch.setattr(incoming, "HANDSHAKE", 100 * PATIENCE)  # so the peer alone gives up
         late, early = stack.enter_context(nodes(2))
         early.knows(late)
         early.say(late)
@@ -437,6 +439,33 @@ async def test_a_flood_leaves_others_their_turn() -> None:
             many.say(pack(HELLO))
         few.say(pack(HELLO))
         assert key in {(await b.hear())[0] for _ in range(4)}
+
+
+@on_uvloop
+async def test_a_command_of_the_protocol_is_no_message() -> None:
+    keys = KeyPair.new()
+    with nodes(1) as [b]:
+        b.peers.admit_all([PeerAddress("tcp://127.0.0.9:9", key_text(keys.public))])
+        with await asyncio.to_thread(RawPeer.connect, b.address, keys) as peer:
+            peer.say(b"\x04PING\0\0", COMMAND)
+            peer.say(pack(HELLO))
+            assert await b.hear() == (key_text(keys.public), HELLO)
+        assert not b.counters
+
+
+@on_uvloop
+async def test_a_peer_that_reads_late_gets_all_that_was_taken() -> None:
+    keys, long = KeyPair.new(), Goodbye("job", 0, 1, 5, 6, "code", "x" * 4096)
+    address, port = listening(keys)
+    with port, nodes(1) as [a]:
+        a.peers.admit_all([address])
+        with await asyncio.to_thread(RawPeer.accept, port, keys) as peer:
+            taken = 0
+            while not a.counters["peer_queue_full"]:
+                a.peers.send(address, long)
+                taken += 1
+            for _ in range(taken - 1):
+                assert await asyncio.to_thread(peer.hear) == pack(long)
 
 
 @on_uvloop
