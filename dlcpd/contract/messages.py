@@ -64,7 +64,7 @@ class PeerRow(NamedTuple):
 
     rank: int
     host: str  # name used in errors
-    endpoint: str  # ZeroMQ endpoint of its control plane
+    endpoint: str  # of its control plane
     key: str  # CURVE key, Z85
 
 
@@ -104,7 +104,7 @@ class Welcome:
 
     version: int = integer(0, 1 << 16)
     host: str = string()  # name used in errors
-    endpoint: str = string()  # ZeroMQ endpoint of the control plane
+    endpoint: str = string()  # of the control plane
     public_key: str = string(40)  # CURVE key, Z85
 
 

@@ -15,6 +15,7 @@ from dlcpd.ctl.arguments import parser
 from dlcpd.ctl.extensions import installed
 from dlcpd.ctl.grammar import check_needs
 from dlcpd.ctl.output import Output
+from dlcpd.ctl.printable import lines
 
 OK: Final = 0
 FAILED: Final = 1
@@ -48,7 +49,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _complain(text: str, code: int) -> int:
-    sys.stderr.write(f"dlcpctl: {text}\n")
+    sys.stderr.write(f"dlcpctl: {lines(text)}\n")
     return code
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dlcpd.contract.errors import BadConfig
+from dlcpd.ctl.printable import lines
 
 STDOUT = "-"  # as --json's value: JSON alone on stdout, and what people read on stderr
 
@@ -24,12 +25,12 @@ class Output:
         self._text: TextIO = sys.stderr if json_to == STDOUT else sys.stdout
 
     def line(self, text: str = "") -> None:
-        """A line for people."""
-        print(text, file=self._text, flush=True)
+        """A line for people, or several; what is no printable ASCII is escaped."""
+        print(lines(text), file=self._text, flush=True)
 
     def progress(self, text: str) -> None:
         """A line about work that takes long."""
-        print(f"# {text}", file=sys.stderr, flush=True)
+        print(f"# {lines(text)}", file=sys.stderr, flush=True)
 
     def document(self, value: Any) -> None:
         """The result for programs, if it was asked for.

@@ -26,6 +26,7 @@ from dlcpd.core.paths.path_mtu import State
 from dlcpd.core.wire.sizes import LEAST_MTU
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
+from dlcpd.ctl.printable import one_line
 from dlcpd.ipc.seqpacket import decode_untrusted, encode
 
 TIMEOUT: Final = 5.0  # seconds per answer; a daemon waits one for its engine
@@ -76,7 +77,7 @@ def status(options: argparse.Namespace, output: Output) -> int:
     """Print one daemon's state. Exit code 1 when its engine does not answer."""
     report = query(options.socket, options.ledger)
     for line in status_lines(report):
-        output.line(line)
+        output.line(one_line(line))  # a name with a newline in it forges none
     output.document(report)
     return 1 if "error" in report["engine"] else 0
 
@@ -91,7 +92,7 @@ def peers(options: argparse.Namespace, output: Output) -> int:
 
 
 def status_lines(report: dict[str, Any]) -> Iterator[str]:
-    """The report for people."""
+    """The report for people, a line each."""
     data = ", ".join(f"{address}:{port}" for address, port in report["endpoints"]["data"])
     state = "draining" if report["draining"] else "serving"
     yield f"{report['host']}: dlcpd {report['version']}, {state} for {report['uptime']:.0f} s"
@@ -119,7 +120,7 @@ def _sessions(sessions: list[dict[str, Any]], engine: dict[str, Any]) -> Iterato
              f"{session['age']:.0f}", more.get("submitted"), more.get("open"),
              more.get("residual_bytes")]
         )  # fmt: skip
-    yield table.render(header, rows)
+    yield from table.render(header, rows).splitlines()
     yield from (f"  rank {s['rank']} is broken: {s['broken']}" for s in sessions if s["broken"])
 
 
@@ -138,7 +139,7 @@ def _ledger(sessions: dict[str, Any]) -> Iterator[str]:
     if rows:
         yield "ledger: segments given up, newest last"
         header = ("operation", "name", "sender", "owner", "transfer", "segments", "by path")
-        yield table.render(header, rows, left=0)
+        yield from table.render(header, rows, left=0).splitlines()
 
 
 PEER_HEADER: Final = (

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from dlcpd.ctl.printable import one_line
+
 GAP: Final = "  "
 
 
@@ -25,4 +27,4 @@ def _cell(value: object) -> str:
     """Text of a value; None means that there is nothing to say."""
     if value is None:
         return "-"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    return f"{value:.2f}" if isinstance(value, float) else one_line(str(value))

@@ -51,7 +51,10 @@ def _columns(record: logging.LogRecord) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Numbers and short lists as they are, anything else as a text of bounded length."""
-    return value if isinstance(value, (int, float, list)) else str(value)[:MAX_VALUE]
+    if isinstance(value, (int, float)):
+        return value
+    text = str(value)
+    return value if isinstance(value, list) and len(text) <= MAX_VALUE else text[:MAX_VALUE]
 
 
 class _Json(logging.Formatter):

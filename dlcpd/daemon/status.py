@@ -18,7 +18,7 @@ class Facts:
     """What does not change while the daemon runs."""
 
     host: str
-    control: str  # ZeroMQ endpoint
+    control: str  # endpoint of the peers
     data: list[UdpAddress]  # by engine, of each path
     features: dict[str, Any]  # how many engines, and of engine 0's sockets
     started_at: float  # loop time

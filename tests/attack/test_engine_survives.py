@@ -91,7 +91,8 @@ def test_a_bug(job: Jobs, place: str) -> None:
     broken = (sys.executable, str(FAULTY), "--break", place, "--session", "2")
     started = job(broken)
     unlucky = [started.open(rank, session=2) for rank in range(2)]
-    for rank in unlucky:
+    submitting = unlucky[:1] if "ready_ack" in place else unlucky  # whom nobody joins, is answered
+    for rank in submitting:
         rank.submit(1, count=100_000, output=1 << 20, output_count=100_000, deadline=60.0)
     if "abort" in place:
         row = commands.AbortedOperation(1, 0, 1, "x")

@@ -15,6 +15,15 @@ def test_text_goes_to_stdout_and_progress_to_stderr(capsys: pytest.CaptureFixtur
     assert capsys.readouterr() == ("result\n", "# half\n")
 
 
+def test_a_terminal_gets_no_control_character(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(None)
+    output.line("two\nlines \x1b[2J \x9b \r \u202e \ud800")
+    output.progress("\x07")
+    assert capsys.readouterr() == (
+        "two\nlines \\x1b[2J \\x9b \\r \\u202e \\ud800\n", "# \\x07\n"
+    )  # fmt: skip
+
+
 def test_with_json_on_stdout_nothing_else_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output("-")
     output.line("result")

@@ -18,6 +18,11 @@ def test_none_is_a_dash_and_a_float_has_two_digits() -> None:
     ]  # fmt: skip
 
 
+def test_a_cell_cannot_begin_a_line_and_is_as_wide_as_it_looks() -> None:
+    lines = render(("a", "n"), [("x\n\x1b[1m", 1)]).splitlines()
+    assert lines == ["a           n", r"x\n\x1b[1m  1"]
+
+
 def test_no_line_ends_in_blanks() -> None:
     text = render(("a", "note"), [("x", ""), ("y", "long note")], left=2)
     assert all(line == line.rstrip() for line in text.splitlines())

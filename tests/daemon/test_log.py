@@ -6,7 +6,7 @@ import pytest
 
 from dlcpd.daemon import log
 
-HOSTILE = 'a "quoted"\nlevel=error event=forged\x1b[31m \u2028'
+HOSTILE = 'a "quoted"\nlevel=error event=forged\x1b[31m \x7f \x9b \u2028 \u202e'
 
 
 @pytest.mark.parametrize("style", ["logfmt", "json"])
@@ -28,10 +28,10 @@ def test_a_hostile_value_cannot_forge_a_line(
 @pytest.mark.parametrize("style", ["logfmt", "json"])
 def test_a_long_value_is_cut(style: str, capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("debug", style)
-    log.error("failed", code="peer_lost", text="x" * 100_000)
+    log.error("failed", code="peer_lost", text="x" * 100_000, data=["x" * 100] * 1000)
     line = capsys.readouterr().err
     assert "peer_lost" in line
-    assert len(line) < log.MAX_VALUE + 200
+    assert len(line) < 2 * log.MAX_VALUE + 200
 
 
 def test_an_empty_value_is_seen(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,11 @@
-"""ZeroMQ with CURVE between real Peers objects on one uvloop; nothing is replaced."""
+"""Real Peers objects on one uvloop, with each other and with libzmq; nothing is replaced."""
 
 import asyncio
+import socket
+import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -12,7 +14,11 @@ import uvloop
 import zmq
 
 from dlcpd.contract.errors import AddressUnavailable, TooMany
-from dlcpd.daemon.peers import peers, pump, zap
+from dlcpd.daemon.peers import incoming, line, listener, peers
+from dlcpd.daemon.peers.curve import COMMAND
+from dlcpd.daemon.peers.frames import greeting
+from dlcpd.daemon.peers.keys import KeyPair, key_text
+from dlcpd.daemon.peers.line import MAX_QUEUED
 from dlcpd.daemon.peers.peer_messages import (
     MAX_PEER_FRAME,
     PEER_VERSION,
@@ -20,8 +26,9 @@ from dlcpd.daemon.peers.peer_messages import (
     PeerMessage,
     pack,
 )
-from dlcpd.daemon.peers.peers import MAX_QUEUED, PeerAddress, Peers
+from dlcpd.daemon.peers.peers import PeerAddress, Peers
 from tests.daemon.kit import PATIENCE
+from tests.daemon.raw_peer import RawPeer, listening
 
 HELLO = Goodbye("job", 0, 1, 5, 6, "code", "text")
 
@@ -124,7 +131,8 @@ async def test_a_daemon_can_be_its_own_peer() -> None:
 @on_uvloop
 async def test_an_early_peer_waits_and_gets_in_with_the_join() -> None:
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(peers, "HANDSHAKE", int(100 * PATIENCE * 1000))  # no second chance
+        for end in (line, incoming):
+            patch.setattr(end, "HANDSHAKE", 100 * PATIENCE)  # no second chance
         early, late = stack.enter_context(nodes(2))
         early.knows(late)
         early.say(late)
@@ -142,7 +150,7 @@ def has_held(node: Node, handshakes: int) -> bool:
 @on_uvloop
 async def test_a_peer_that_was_let_in_waits_no_more() -> None:
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(zap, "MAX_WAITING", 1)
+        patch.setattr(listener, "MAX_STRANGERS", 1)
         late, one, two = stack.enter_context(nodes(3))
         for number, early in enumerate((one, two), start=1):
             early.knows(late)
@@ -160,13 +168,13 @@ async def test_a_peer_that_starts_before_the_other_is_up_gets_through() -> None:
         port = int(probe.peers.endpoint.rsplit(":", 1)[1])
         probe.peers.close()
         # A key cannot be known before its daemon is up, so this is a daemon not reachable yet.
-        late_keys = zmq.curve_keypair()
+        late_keys = KeyPair.new()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(zmq, "curve_keypair", lambda: late_keys)
-            address = PeerAddress(f"tcp://127.0.0.1:{port}", late_keys[0].decode())
+            address = PeerAddress(f"tcp://127.0.0.1:{port}", key_text(late_keys.public))
             early.peers.admit_all([address])
             early.peers.send(address, HELLO)
             await asyncio.sleep(0.2)  # let a few connects fail
+            patch.setattr(KeyPair, "new", lambda: late_keys)
             late = Node(port=port)
         try:
             late.knows(early)
@@ -178,8 +186,8 @@ async def test_a_peer_that_starts_before_the_other_is_up_gets_through() -> None:
 @on_uvloop
 async def test_too_many_early_peers_make_room_and_come_back() -> None:
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(zap, "MAX_WAITING", 1)
-        patch.setattr(peers, "HANDSHAKE", 300)
+        patch.setattr(listener, "MAX_STRANGERS", 1)
+        patch.setattr(line, "HANDSHAKE", 0.3)
         late, one, two = stack.enter_context(nodes(3))
         for early in (one, two):
             early.knows(late)
@@ -193,7 +201,8 @@ async def test_too_many_early_peers_make_room_and_come_back() -> None:
 @on_uvloop
 async def test_an_early_peer_outlasts_its_handshake() -> None:
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(peers, "HANDSHAKE", 100)
+        patch.setattr(line, "HANDSHAKE", 0.1)
+        patch.setattr(incoming, "HANDSHAKE", 100 * PATIENCE)  # so the peer alone gives up
         late, early = stack.enter_context(nodes(2))
         early.knows(late)
         early.say(late)
@@ -264,13 +273,133 @@ async def test_rubbish_from_a_peer_is_counted_and_the_next_message_heard() -> No
     with nodes(1) as [b], raw_peer(b) as (key, sock):
         sock.send(b"\xc1")
         sock.send(bytes([0x93, PEER_VERSION + 1, 0, 0x80]))
-        sock.send_multipart([b"two", b"frames"])
         sock.send(pack(HELLO))
         assert await b.hear() == (key, HELLO)
-        assert b.counters == {
-            "peer_no_msgpack": 1, "peer_other_version": 1, "peer_stranger": 1,
-        }  # fmt: skip
+        assert b.counters == {"peer_no_msgpack": 1, "peer_other_version": 1}
         assert b.versions == [(key, PEER_VERSION + 1)]
+
+
+@on_uvloop
+async def test_a_message_of_parts_cuts_its_sender_off_before_the_next_part() -> None:
+    with nodes(1) as [b], raw_peer(b) as (key, sock):
+        sock.send_multipart([b"one", b"two"])
+        await until(lambda: b.counters["peer_many_parts"], "the first part was enough")
+        while b.inbox.empty():  # libzmq connects again, and loses what it sends meanwhile
+            sock.send(pack(HELLO))
+            await asyncio.sleep(0.05)
+        assert await b.hear() == (key, HELLO)
+        assert b.counters == {"peer_many_parts": 1}
+
+
+@contextmanager
+def libzmq_server() -> Iterator[tuple[PeerAddress, "zmq.Socket[bytes]"]]:
+    """A ROUTER of libzmq that lets any key in."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    public, secret = zmq.curve_keypair()
+    router = context.socket(zmq.ROUTER)
+    router.set(zmq.CURVE_SERVER, 1)
+    router.set(zmq.CURVE_SECRETKEY, secret)
+    router.set(zmq.LINGER, 0)
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+    yield PeerAddress(f"tcp://127.0.0.1:{port}", public.decode()), router
+    router.close()
+    context.term()
+
+
+@on_uvloop
+async def test_libzmq_understands_what_we_say() -> None:
+    with nodes(1) as [a], libzmq_server() as (address, router):
+        a.peers.admit_all([address])
+        long = Goodbye("job", 0, 1, 5, 6, "code", "x" * 4096)
+        for message in (HELLO, long):
+            a.peers.send(address, message)
+            await until(lambda: router.poll(0), "it arrives")
+            assert router.recv_multipart()[1:] == [pack(message)]
+
+
+@on_uvloop
+async def test_a_peer_that_talks_on_our_line_is_not_listened_to() -> None:
+    with nodes(1) as [a], libzmq_server() as (address, router):
+        a.peers.admit_all([address])
+        a.peers.send(address, HELLO)
+        await until(lambda: router.poll(0), "the line is open")
+        route, _ = router.recv_multipart()
+        router.send_multipart([route, b"anything"])
+        await until(lambda: a.counters["line_talks"], "the line was cut")
+        assert a.counters == {"line_talks": 1, "line_broken": 1}
+        a.peers.send(address, HELLO)
+        await until(lambda: router.poll(0), "it is made again")
+
+
+@on_uvloop
+async def test_a_key_has_few_connections_at_once_and_the_newest_stay() -> None:
+    keys = KeyPair.new()
+    nowhere = PeerAddress("tcp://127.0.0.9:9", key_text(keys.public))
+    with nodes(1) as [b], ExitStack() as stack:
+        b.peers.admit_all([nowhere])
+        made = []
+        for _ in range(listener.MAX_PER_KEY + 1):
+            peer = await asyncio.to_thread(RawPeer.connect, b.address, keys)
+            made.append(stack.enter_context(peer))
+        assert b.counters == {"handshake_refused": 1}
+        assert made[0].sock.recv(1) == b""
+        made[1].say(pack(HELLO))
+        assert await b.hear() == (nowhere.key, HELLO)
+
+
+@on_uvloop
+async def test_a_connection_that_no_session_names_any_more_makes_room_as_a_stranger_does() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listener, "MAX_STRANGERS", 1)
+        a, b = Node(), Node()
+    with closing(a.peers), closing(b.peers):
+        a.knows(b)
+        b.knows(a)
+        a.say(b)
+        await b.hear()
+        b.forgets(a)
+        assert not b.counters
+        with socket.create_connection(b.address.target):
+            await until(lambda: b.counters["handshake_refused"], "it has to go")
+
+
+@on_uvloop
+async def test_who_says_nothing_is_hung_up_on() -> None:
+    with pytest.MonkeyPatch.context() as patch, nodes(1) as [b]:
+        patch.setattr(incoming, "HANDSHAKE", 0.05)
+        with socket.create_connection(b.address.target, PATIENCE) as silent:
+            assert await asyncio.to_thread(silent.recv, 100) == greeting(as_server=True)
+            assert await asyncio.to_thread(silent.recv, 100) == b""
+        assert not b.counters
+
+
+@on_uvloop
+async def test_who_speaks_another_protocol_is_hung_up_on_and_counted() -> None:
+    with nodes(1) as [b], socket.create_connection(b.address.target, PATIENCE) as browser:
+        browser.sendall(b"GET / HTTP/1.1\r\n" * 10)
+        await until(lambda: b.counters["handshake_malformed"], "counted")
+        assert b.counters == {"handshake_malformed": 1}
+
+
+@on_uvloop
+async def test_strangers_of_one_address_do_not_push_out_those_of_another() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listener, "MAX_STRANGERS", 8)
+        late = Node()
+    with closing(late.peers), nodes(1) as [early], ExitStack() as stack:
+        other = socket.create_connection(late.address.target, PATIENCE, ("127.0.0.2", 0))
+        stack.enter_context(other)
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(late.address.target, PATIENCE))
+        await until(lambda: late.counters["handshake_refused"] == 93, "all others had to go")
+        other.setblocking(False)
+        assert other.recv(100) == greeting(as_server=True)
+        with pytest.raises(BlockingIOError):
+            other.recv(100)
+        early.knows(late)
+        late.knows(early)
+        early.say(late)
+        await late.hear()
 
 
 @on_uvloop
@@ -281,20 +410,83 @@ async def test_an_oversized_message_cuts_only_its_sender_off() -> None:
         sock.send(b"\xc0" * (MAX_PEER_FRAME + 1))
         friend.say(b)
         assert (await b.hear())[0] == friend.peers.public_key
-        assert "peer_too_long" not in b.counters, "ZeroMQ stopped it before it was read"
+        assert "peer_too_long" not in b.counters, "it was stopped before it was read"
 
 
 @on_uvloop
 async def test_a_burst_beyond_one_turn_is_read_to_its_end() -> None:
-    """The descriptor tells only once, and nothing more comes after the burst."""
-    with pytest.MonkeyPatch.context() as patch, nodes(2) as (a, b):
-        patch.setattr(pump, "BATCH", 1)
+    """A turn reads one message, and nothing more comes after the burst."""
+    with nodes(2) as (a, b):
         a.knows(b)
         b.knows(a)
         for _ in range(MAX_QUEUED):
             a.say(b)
         for _ in range(MAX_QUEUED):
             await b.hear()
+
+
+@on_uvloop
+async def test_a_flood_leaves_others_their_turn() -> None:
+    with nodes(1) as [b], ExitStack() as stack:
+        made = []
+        for port in (9, 10):
+            keys = KeyPair.new()
+            b.peers.admit_all([PeerAddress(f"tcp://127.0.0.9:{port}", key_text(keys.public))])
+            peer = await asyncio.to_thread(RawPeer.connect, b.address, keys)
+            made.append((key_text(keys.public), stack.enter_context(peer)))
+        (_, many), (key, few) = made
+        for _ in range(200):  # all of it is there before the loop turns again
+            many.say(pack(HELLO))
+        few.say(pack(HELLO))
+        assert key in {(await b.hear())[0] for _ in range(4)}
+
+
+@on_uvloop
+async def test_a_command_of_the_protocol_is_no_message() -> None:
+    keys = KeyPair.new()
+    with nodes(1) as [b]:
+        b.peers.admit_all([PeerAddress("tcp://127.0.0.9:9", key_text(keys.public))])
+        with await asyncio.to_thread(RawPeer.connect, b.address, keys) as peer:
+            peer.say(b"\x04PING\0\0", COMMAND)
+            peer.say(pack(HELLO))
+            assert await b.hear() == (key_text(keys.public), HELLO)
+        assert not b.counters
+
+
+@on_uvloop
+async def test_a_peer_that_reads_late_gets_all_that_was_taken() -> None:
+    keys, long = KeyPair.new(), Goodbye("job", 0, 1, 5, 6, "code", "x" * 4096)
+    address, port = listening(keys)
+    with port, nodes(1) as [a]:
+        a.peers.admit_all([address])
+        with await asyncio.to_thread(RawPeer.accept, port, keys) as peer:
+            taken = 0
+            while not a.counters["peer_queue_full"]:
+                a.peers.send(address, long)
+                taken += 1
+            for _ in range(taken - 1):
+                assert await asyncio.to_thread(peer.hear) == pack(long)
+
+
+@on_uvloop
+async def test_what_was_said_leaves_while_everything_closes() -> None:
+    """The peer is not connected yet, and the loop turns no more."""
+    keys, heard = KeyPair.new(), list[bytes]()
+    address, port = listening(keys)
+
+    def peer() -> None:
+        with RawPeer.accept(port, keys) as accepted:
+            heard.append(accepted.hear())
+
+    other = threading.Thread(target=peer)
+    with port:
+        other.start()
+        a = Node()
+        a.peers.admit_all([address])
+        a.peers.send(address, HELLO)
+        a.peers.close()
+        other.join(PATIENCE)
+    assert heard == [pack(HELLO)]
 
 
 @on_uvloop
@@ -334,7 +526,7 @@ async def test_sessions_share_a_line_until_the_last_one_ends() -> None:
 @on_uvloop
 async def test_too_many_peers_are_refused_whole() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peers, "MAX_SOCKETS", 8)
+        patch.setattr(peers, "MAX_LINES", 8)
         a = Node()
     try:
         ports = range(1, 20)

@@ -14,8 +14,8 @@ import pytest
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig
 from dlcpd.daemon.clients.access import Access
-from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, listen
-from tests.daemon.kit import Client, Daemon, configuration, environment, until
+from dlcpd.daemon.clients.server import HELLO_TIMEOUT, MAX_SILENT, SPARE_CONNECTIONS, listen
+from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, environment, until
 
 NOBODY = 65534
 GROUP = 12345  # of which nobody is a member
@@ -206,6 +206,62 @@ def test_a_client_beyond_the_limit_is_told_and_the_next_place_is_free(tmp_path: 
             client.close()
 
 
+def test_who_says_nothing_makes_room_for_the_next_and_is_told(tmp_path: Path) -> None:
+    with Daemon(configuration(tmp_path)) as daemon:
+        silent = [daemon.client() for _ in range(MAX_SILENT)]
+        with daemon.client() as client:
+            client.greet()
+            silent[0].refused("too_many")
+            assert silent[0].receive() is None
+            for other in silent:
+                other.close()
+            assert client.counters() == {"refused_too_many": 1}
+
+
+def test_who_says_nothing_for_long_is_hung_up_on(tmp_path: Path) -> None:
+    with Daemon(configuration(tmp_path)) as daemon, daemon.client() as client:
+        client.greet()
+        with daemon.client() as silent:
+            assert f"{HELLO_TIMEOUT:g} s" in silent.refused("session_closed")
+            assert silent.receive() is None
+        assert client.status()["sessions"] == [], "who has greeted may wait"
+
+
+NOBODY_GREETS = """
+import os, sys
+from pathlib import Path
+from tests.daemon.kit import Client
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+clients = [Client.connect(Path(sys.argv[1])) for _ in range(int(sys.argv[2]))]
+for client in clients:
+    client.greet()
+print("greeted", flush=True)
+clients[0].refused("too_many")
+assert clients[0].receive() is None
+for client in clients[1:]:
+    client.status()
+print("served", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
+def test_a_user_who_takes_every_place_makes_room_for_another_user(open_folder: Path) -> None:
+    settings = "allowed_users = ['nobody']\nmax_sessions = 1"
+    places = 1 + SPARE_CONNECTIONS
+    with Daemon(configuration(open_folder, daemon=settings)) as daemon:
+        command = [sys.executable, "-c", NOBODY_GREETS, str(daemon.socket), str(places)]
+        with subprocess.Popen(
+            command, env=environment(), stdout=subprocess.PIPE, text=True
+        ) as nobody:
+            assert nobody.stdout
+            assert nobody.stdout.readline() == "greeted\n"
+            with daemon.client() as client:
+                client.greet()
+                assert nobody.stdout.read() == "served\n"
+
+
 def test_out_of_descriptors_clients_wait_and_the_daemon_does_not_spin(tmp_path: Path) -> None:
     with Daemon(configuration(tmp_path)) as daemon:
         _, hard = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
@@ -216,6 +272,20 @@ def test_out_of_descriptors_clients_wait_and_the_daemon_does_not_spin(tmp_path: 
             resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
             client.greet()
         failures = [event for event in daemon.events if event["event"] == "accept_failed"]
+        assert len(failures) <= 2
+
+
+def test_out_of_descriptors_peers_wait_and_the_daemon_does_not_spin(tmp_path: Path) -> None:
+    with Daemon(configuration(tmp_path)) as daemon:
+        address, _, port = daemon.wait_for("ready")["control"].removeprefix("tcp://").partition(":")
+        _, hard = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
+        low = (daemon.descriptors, hard)
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, low)
+        with socket.create_connection((address, int(port)), PATIENCE) as peer:
+            daemon.wait_for("peer_accept_failed")
+            resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+            assert peer.recv(1) == b"\xff"
+        failures = [event for event in daemon.events if event["event"] == "peer_accept_failed"]
         assert len(failures) <= 2
 
 

@@ -44,7 +44,7 @@ PRIVATE_SLACK: Final = 12 * MB
 # Large tensors straight from the kernel: the heap's fragmentation would hide a leak (seen: 30 MB).
 MALLOC: Final = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 SHM_SLACK: Final = 16 << 20  # bytes; four steps of the arena: which regions are free is chance
-RSS_BASE: Final = 150 * MB  # of one daemon: two interpreters with numpy, uvloop and ZeroMQ
+RSS_BASE: Final = 150 * MB  # of one daemon: two interpreters with numpy and uvloop
 TIMEOUT: Final = 1800.0  # seconds
 
 

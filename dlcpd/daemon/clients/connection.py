@@ -86,15 +86,21 @@ class Connection:
     """Owns the client's socket. Ends when the client closes it or its process ends."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, reception: Reception
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        reception: Reception,
+        moved: Callable[["Connection"], None],
     ) -> None:
-        self._loop, self._reception = loop, reception
+        """`moved` is called after each change of `state`."""
+        self._loop, self._reception, self._moved = loop, reception, moved
         self.state = State.NEW
         self.session: Session | None = None
         self._client = ""
         self._reporting: asyncio.Task[None] | None = None
         self._channel = PacketChannel(loop, sock, on_packet=self._packet, on_end=self._ended)
-        self._pidfd = _watch_process(loop, credentials(sock)[0], self._process_ended)
+        pid, self.uid = credentials(sock)
+        self._pidfd = _watch_process(loop, pid, self._process_ended)
 
     def joined(self, session: int, arena_bytes: int, descriptors: list[int]) -> None:
         """All peers are up."""
@@ -127,7 +133,8 @@ class Connection:
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-        log.info("client_left", client=self._client, session=session, code=why.code, text=why)
+        tell = log.info if self._client else log.debug  # who said nothing is not worth a line
+        tell("client_left", client=self._client, session=session, code=why.code, text=why)
         self._reception.closed(self)
 
     def _packet(self, data: bytes) -> None:
@@ -181,6 +188,7 @@ class Connection:
 
     def _step(self, event: Input) -> None:
         self.state = TRANSITIONS[self.state, event]
+        self._moved(self)
 
     def _refuse(self, error: DlcpError) -> None:
         self._reception.count(f"refused_{error.code}")

@@ -7,14 +7,24 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from dlcpd.contract.errors import AddressUnavailable, BadConfig, DlcpError, NotPermitted, TooMany
+from dlcpd.contract.errors import (
+    AddressUnavailable,
+    BadConfig,
+    DlcpError,
+    NotPermitted,
+    SessionClosed,
+    TooMany,
+)
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.access import Access
-from dlcpd.daemon.clients.connection import Connection, Reception, credentials, refusal
+from dlcpd.daemon.clients.connection import Connection, Reception, State, credentials, refusal
+from dlcpd.daemon.crowd import Crowd
 from dlcpd.ipc.seqpacket import encode, receive_now, send_now
 
 BACKLOG: Final = 64  # connections not yet accepted; they wait, they are not refused
 SPARE_CONNECTIONS: Final = 64  # beyond max_sessions: status requests and clients not yet joined
+MAX_SILENT: Final = 64  # connections that have not said Hello; they have no other's place
+HELLO_TIMEOUT: Final = 10.0  # seconds until a silent one is closed: a client says it at once
 PARTING: Final = 1.0  # seconds a refused connection stays open, so that the answer can be read
 
 
@@ -91,7 +101,11 @@ def _clear(path: Path) -> None:
 
 
 class Server:
-    """Accepts clients and keeps their connections."""
+    """Accepts clients and keeps their connections.
+
+    Nobody takes the places of others by connecting: who says nothing makes room for the next, and
+    so does, for the client of another user, the oldest of the user who has most without a session.
+    """
 
     def __init__(
         self,
@@ -105,6 +119,10 @@ class Server:
         self._users, self._max_connections = users, max_connections
         self._listener: socket.socket | None = None
         self._connections: set[Connection] = set()
+        self._silent: Crowd[Connection] = Crowd(MAX_SILENT)
+        self._hello_due: dict[Connection, asyncio.TimerHandle] = {}
+        # Greeted, without a session. Who comes is counted when it connects, so this never fills.
+        self._idle: Crowd[Connection] = Crowd(max_connections + MAX_SILENT + 1)
         self._parting: set[socket.socket] = set()
 
     def __len__(self) -> int:
@@ -118,7 +136,7 @@ class Server:
 
     def adopt(self, sock: socket.socket) -> Connection:
         """Serve a client that is connected already; its user is not asked for."""
-        connection = Connection(self._loop, sock, self._reception)
+        connection = Connection(self._loop, sock, self._reception, self._moved)
         self._connections.add(connection)
         return connection
 
@@ -147,13 +165,35 @@ class Server:
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as exc:  # out of descriptors or memory: the client waits in the backlog
-            log.error("accept_failed", text=exc)
-            self._pause()
+            if silent := self._silent.oldest():
+                self._make_room(silent)
+            else:
+                log.error("accept_failed", text=exc)
+                self._pause()
             return
         if refused := self._objection(sock):
             self._turn_away(sock, refused)
         else:
-            self.adopt(sock)
+            self._await_hello(self.adopt(sock))
+
+    def _await_hello(self, connection: Connection) -> None:
+        if leaves := self._silent.add(connection.uid, connection):
+            self._make_room(leaves)
+        late = SessionClosed(f"no Hello came within {HELLO_TIMEOUT:g} s")
+        due = self._loop.call_later(HELLO_TIMEOUT, connection.lost, late)
+        self._hello_due[connection] = due
+
+    def _moved(self, connection: Connection) -> None:
+        """A connection is in another state."""
+        self._silent.discard(connection)
+        self._idle.discard(connection)
+        if due := self._hello_due.pop(connection, None):
+            due.cancel()
+        if connection.state is State.GREETED:
+            self._idle.add(connection.uid, connection)
+
+    def _make_room(self, leaves: Connection) -> None:
+        leaves.lost(TooMany("others wait to connect, and this connection has no session"))
 
     def _pause(self) -> None:
         """Stop accepting for a while: the loop is level-triggered and would spin."""
@@ -173,8 +213,12 @@ class Server:
             return NotPermitted(
                 f"user id {uid} may not use this daemon; its [daemon] allowed_users says who may"
             )
-        if len(self._connections) >= self._max_connections:
-            return TooMany(f"{len(self._connections)} clients are connected, the most allowed")
+        if len(self._connections) - len(self._silent) < self._max_connections:
+            return None
+        idle = self._idle.oldest()
+        if idle is None or idle.uid == uid:
+            return TooMany(f"{self._max_connections} clients are connected, the most allowed")
+        self._make_room(idle)
         return None
 
     def _turn_away(self, sock: socket.socket, error: DlcpError) -> None:

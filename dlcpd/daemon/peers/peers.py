@@ -1,40 +1,32 @@
-"""ZeroMQ between controls: one ROUTER that only receives, one DEALER per peer that only sends."""
+"""Messages between controls: one port that only receives, one line per peer that only sends."""
 
 import asyncio
 import ipaddress
 import re
+import resource
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
-
-import zmq
-from zmq.utils import z85
+from typing import Final
 
 from dlcpd.contract.errors import AddressUnavailable, BadMessage, TooMany
 from dlcpd.daemon import log
+from dlcpd.daemon.peers.keys import KEY_CHARACTERS, KeyPair, key_bytes, key_text
+from dlcpd.daemon.peers.line import Line, linger
+from dlcpd.daemon.peers.listener import Listener
 from dlcpd.daemon.peers.peer_messages import (
-    MAX_PEER_FRAME,
     MalformedPeerMessage,
     OtherVersion,
     PeerMessage,
     pack,
     unpack_peer_untrusted,
 )
-from dlcpd.daemon.peers.pump import SocketPump
-from dlcpd.daemon.peers.zap import Gatekeeper
 
-MAX_SOCKETS: Final = 8192  # 32 jobs of MAX_WORLD ranks; one DEALER per peer daemon
+MAX_LINES: Final = 8192  # 32 jobs of MAX_WORLD ranks, a line per peer daemon
+LINES_SHARE: Final = 4  # ... and no more than this part of the descriptors
 BACKLOG: Final = 512  # a whole job of MAX_WORLD ranks, and its neighbour, may connect at once
-MAX_QUEUED: Final = 64  # messages to one unreachable peer; a hello is repeated anyway
-RECONNECT: Final = 50  # ms, doubled up to RECONNECT_MAX: a daemon that starts late is found soon
-RECONNECT_MAX: Final = 500  # ms
-CONNECT: Final = 2_000  # ms; a host that boots is found without TCP's doubling of SYN timers
-HANDSHAKE: Final = 5_000  # ms; an early peer waits this long for a Join here, then connects again
-HEARTBEAT: Final = 5_000  # ms; finds connections that a dead network left half open
-LINGER: Final = 1_000  # ms; for a goodbye to leave
-KEY_CHARACTERS: Final = 40
-KEY_BYTES: Final = 32
+LINGER: Final = 1.0  # seconds, for a goodbye to leave
 _ENDPOINT: Final = re.compile(r"tcp://(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})")
 
 
@@ -47,15 +39,21 @@ class PeerAddress:
 
     @classmethod
     def parse_untrusted(cls, endpoint: str, key: str) -> "PeerAddress":
-        """Check what a client says about a peer: ZeroMQ would also open ipc:// and look up names.
+        """Check what a client says about a peer: it names a port to connect to and a key.
 
         Raises: BadMessage.
         """
         if not _is_endpoint(endpoint):
             raise BadMessage(f"endpoint {endpoint[:64]!r} is not tcp://ADDRESS:PORT")
         if not _is_key(key):
-            raise BadMessage("a public key is 40 characters of Z85")
+            raise BadMessage(f"a public key is {KEY_CHARACTERS} characters of Z85")
         return cls(endpoint, key)
+
+    @property
+    def target(self) -> tuple[str, int]:
+        """Address and port."""
+        host, _, port = self.endpoint.removeprefix("tcp://").rpartition(":")
+        return host.strip("[]"), int(port)
 
 
 def _is_endpoint(text: str) -> bool:
@@ -71,16 +69,17 @@ def _is_endpoint(text: str) -> bool:
 
 def _is_key(text: str) -> bool:
     try:
-        return len(text) == KEY_CHARACTERS and len(z85.decode(text.encode("ascii"))) == KEY_BYTES
-    except (ValueError, KeyError):
+        key_bytes(text)
+    except ValueError:
         return False
+    return True
 
 
 @dataclass(slots=True)
-class _Line:
-    """The DEALER to one peer daemon, shared by all sessions that have a rank there."""
+class _Shared:
+    """The line to one peer daemon, and how many sessions have a rank there."""
 
-    sock: "zmq.Socket[bytes]"
+    line: Line
     users: int = 0
 
 
@@ -97,21 +96,24 @@ class Peers:
         on_other_version: Callable[[str, int], None],
         counters: Counter[str],
     ) -> None:
-        """Bind the ROUTER. `port` 0 takes any.
+        """Listen. `port` 0 takes any.
 
         Raises: AddressUnavailable.
         """
+        self._loop, self._counters = loop, counters
         self._on_message, self._on_other_version = on_message, on_other_version
-        self._counters = counters
-        self._lines: dict[PeerAddress, _Line] = {}
-        public, self._secret = zmq.curve_keypair()
-        self.public_key = public.decode()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
-        self._gate = Gatekeeper(loop, self._context, counters)
-        router = self._router(":" in address)
-        self.endpoint = self._bind(router, address, port)
-        self._pump = SocketPump(loop, router, self._received)
+        self._lines: dict[PeerAddress, _Shared] = {}
+        self._leaving: set[Line] = set()  # whose last words have not left yet
+        self._keys = KeyPair.new()
+        self.public_key = key_text(self._keys.public)
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._max_lines = min(MAX_LINES, descriptors // LINES_SHARE)
+        sock = _listen(address, port)
+        self.endpoint = _endpoint_of(sock)
+        self._listener = Listener(
+            loop, sock, keys=self._keys, counters=counters, on_message=self._received,
+            descriptors=descriptors,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         """Peer daemons that some session talks to."""
@@ -124,54 +126,56 @@ class Peers:
         """
         done: list[PeerAddress] = []
         for address in addresses:
-            try:
-                self._admit(address)
-            except zmq.ZMQError as exc:
+            if address not in self._lines and len(self._lines) >= self._max_lines:
                 for admitted in done:
                     self.dismiss(admitted)
-                raise TooMany(f"no socket for one more peer: {exc.strerror}") from exc
+                raise TooMany(f"{self._max_lines} peer daemons are in use, the most allowed")
+            self._admit(address)
             done.append(address)
 
     def dismiss(self, address: PeerAddress) -> None:
         """One session less; the last one's words still leave, within LINGER."""
-        self._gate.dismiss(address.key)
-        line = self._lines[address]
-        line.users -= 1
-        if line.users == 0:
-            self._lines.pop(address).sock.close(LINGER)
+        self._listener.dismiss(address.key)
+        shared = self._lines[address]
+        shared.users -= 1
+        if shared.users == 0:
+            line = self._lines.pop(address).line
+            self._leaving.add(line)
+            line.close(LINGER, self._leaving.discard)
 
     def send(self, address: PeerAddress, message: PeerMessage) -> None:
         """Send, or count it as dropped when the peer has not taken MAX_QUEUED messages."""
-        try:
-            self._lines[address].sock.send(pack(message), zmq.NOBLOCK)
-        except zmq.Again:
+        if not self._lines[address].line.send(pack(message)):
             self._counters["peer_queue_full"] += 1
 
     def close(self) -> None:
         """Close everything; blocks for at most LINGER while the last messages leave."""
-        for line in self._lines.values():
-            line.sock.close(LINGER)
-        self._lines.clear()
-        self._pump.close()
-        self._gate.close()
-        self._context.term()
+        for address in list(self._lines):
+            self._lines[address].users = 1
+            self.dismiss(address)
+        linger(list(self._leaving), LINGER)
+        for line in list(self._leaving):
+            line.shut()
+        self._listener.close()
 
     def _admit(self, address: PeerAddress) -> None:
-        """Raises: zmq.ZMQError; nothing changed."""
-        line = self._lines.get(address)
-        if line is None:
-            line = self._lines[address] = _Line(self._dealer(address))
-        line.users += 1
-        self._gate.admit(address.key)
+        shared = self._lines.get(address)
+        if shared is None:
+            line = Line(
+                self._loop, address.target, key_bytes(address.key),
+                keys=self._keys, counters=self._counters,
+            )  # fmt: skip
+            shared = self._lines[address] = _Shared(line)
+        shared.users += 1
+        self._listener.admit(address.key)
 
-    def _received(self, frames: list[Any]) -> None:
+    def _received(self, key: str, data: bytes) -> None:
         """Nothing here may raise: the bytes are a stranger's."""
-        key = _user(frames)
-        if len(frames) != 2 or not self._gate.admits(key):
+        if not self._listener.admits(key):
             self._counters["peer_stranger"] += 1  # its session ended, its connection has not
             return
         try:
-            message = unpack_peer_untrusted(frames[1].bytes)
+            message = unpack_peer_untrusted(data)
         except OtherVersion as exc:
             self._counters[f"peer_{exc.reason}"] += 1
             self._on_other_version(key, exc.version)
@@ -181,52 +185,26 @@ class Peers:
         else:
             self._on_message(key, message)
 
-    def _router(self, ipv6: bool) -> "zmq.Socket[bytes]":
-        router = self._context.socket(zmq.ROUTER)
-        router.set(zmq.CURVE_SERVER, 1)
-        router.set(zmq.CURVE_SECRETKEY, self._secret)
-        router.set(zmq.ZAP_DOMAIN, b"dlcpd")
-        router.set(zmq.IPV6, int(ipv6))
-        router.set(zmq.MAXMSGSIZE, MAX_PEER_FRAME)
-        router.set(zmq.BACKLOG, BACKLOG)
-        router.set(zmq.HANDSHAKE_IVL, HANDSHAKE)
-        router.set(zmq.LINGER, 0)
-        return router
 
-    def _bind(self, router: "zmq.Socket[bytes]", address: str, port: int) -> str:
-        host = f"[{address}]" if ":" in address else address
-        try:
-            router.bind(f"tcp://{host}:{port or '*'}")
-        except zmq.ZMQError as exc:
-            router.close()
-            self._gate.close()
-            self._context.term()
-            raise AddressUnavailable(
-                f"[daemon] control_address {address} port {port}: {exc.strerror}; "
-                f"give an address of this host and a free port"
-            ) from exc
-        return router.get(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()  # type: ignore[union-attr]
-
-    def _dealer(self, address: PeerAddress) -> "zmq.Socket[bytes]":
-        dealer = self._context.socket(zmq.DEALER)
-        dealer.set(zmq.CURVE_SERVERKEY, address.key.encode())
-        dealer.set(zmq.CURVE_PUBLICKEY, self.public_key.encode())
-        dealer.set(zmq.CURVE_SECRETKEY, self._secret)
-        dealer.set(zmq.IPV6, int("[" in address.endpoint))
-        dealer.set(zmq.SNDHWM, MAX_QUEUED)
-        dealer.set(zmq.RECONNECT_IVL, RECONNECT)
-        dealer.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX)
-        dealer.set(zmq.CONNECT_TIMEOUT, CONNECT)
-        dealer.set(zmq.HANDSHAKE_IVL, HANDSHAKE)
-        dealer.set(zmq.HEARTBEAT_IVL, HEARTBEAT)
-        dealer.set(zmq.LINGER, LINGER)
-        dealer.connect(address.endpoint)
-        return dealer
-
-
-def _user(frames: list[Any]) -> str:
-    """The CURVE key under which a message came, which the gatekeeper set as its User-Id."""
+def _listen(address: str, port: int) -> socket.socket:
+    """Raises: AddressUnavailable."""
+    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if ":" in address:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # "::" is IPv4 as well
     try:
-        return str(frames[-1].get("User-Id"))
-    except zmq.ZMQError:
-        return ""
+        sock.bind((address, port))
+        sock.listen(BACKLOG)
+    except OSError as exc:
+        sock.close()
+        raise AddressUnavailable(
+            f"[daemon] control_address {address} port {port}: {exc.strerror}; "
+            f"give an address of this host and a free port"
+        ) from exc
+    return sock
+
+
+def _endpoint_of(sock: socket.socket) -> str:
+    host, port, *_ = sock.getsockname()
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"

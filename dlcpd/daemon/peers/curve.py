@@ -1,0 +1,206 @@
+"""CurveZMQ (ZeroMQ RFC 26): who is at the other end, proved, and what it says, encrypted.
+
+Both sides of the handshake, and the cipher that each ends with. The cryptography is libsodium's.
+Pure: no socket, no clock. Keys are 32 bytes; each handshake draws a short-term pair as well.
+"""
+
+import hmac
+import secrets
+from typing import Final
+
+from nacl.bindings import crypto_box, crypto_box_afternm, crypto_box_beforenm, crypto_box_open
+from nacl.bindings import crypto_box_open_afternm as open_afternm
+from nacl.exceptions import CryptoError
+
+from dlcpd.daemon.peers.frames import BrokenStream, frame
+from dlcpd.daemon.peers.keys import KEY_BYTES, KeyPair
+
+MORE: Final = 1  # flags of a message: another part follows
+COMMAND: Final = 2  # it is for the protocol, such as a heartbeat, and no message
+_NONCE: Final = 8  # bytes of a counter; a message of the handshake that is random has 16
+_LONG_NONCE: Final = 16
+_BOX: Final = 16  # bytes that encryption adds
+_COOKIE: Final = 96
+OVERHEAD: Final = 33  # bytes of a frame that are no message: name, nonce, encryption and flags
+_HELLO: Final = b"\x05HELLO"
+_HELLO_BYTES: Final = 200
+_HELLO_VERSION: Final = b"\x01\x00" + bytes(72)  # the padding: HELLO is longer than its answer
+_WELCOME: Final = b"\x07WELCOME"
+_WELCOME_BYTES: Final = 168
+_INITIATE: Final = b"\x08INITIATE"
+_VOUCH_BYTES: Final = 2 * KEY_BYTES + _BOX
+_READY: Final = b"\x05READY"
+_MESSAGE: Final = b"\x07MESSAGE"
+# Nonces: these and a counter of 8 bytes, or 16 random ones.
+_N_HELLO, _N_WELCOME, _N_VOUCH = b"CurveZMQHELLO---", b"WELCOME-", b"VOUCH---"
+_N_INITIATE, _N_READY = b"CurveZMQINITIATE", b"CurveZMQREADY---"
+_N_CLIENT, _N_SERVER = b"CurveZMQMESSAGEC", b"CurveZMQMESSAGES"
+
+
+class Cipher:
+    """Messages of one connection, in order: none can be left out, repeated or changed unseen."""
+
+    def __init__(self, shared: bytes, ours: bytes, theirs: bytes, sent: int, received: int) -> None:
+        self._shared, self._ours, self._theirs = shared, ours, theirs
+        self._sent, self._received = sent, received  # counters of the last nonces
+
+    def seal(self, message: bytes, flags: int = 0) -> bytes:
+        """The frame of a message."""
+        self._sent += 1
+        nonce = self._sent.to_bytes(_NONCE, "big")
+        box = crypto_box_afternm(bytes([flags]) + message, self._ours + nonce, self._shared)
+        return frame(_MESSAGE + nonce + box)
+
+    def open_untrusted(self, body: bytes) -> tuple[int, bytes]:
+        """Flags and message of a frame's body.
+
+        Raises: BrokenStream.
+        """
+        start = len(_MESSAGE) + _NONCE
+        nonce = body[len(_MESSAGE) : start]
+        counter = int.from_bytes(nonce, "big")
+        if body[: len(_MESSAGE)] != _MESSAGE or len(body) <= start + _BOX:
+            raise BrokenStream("no MESSAGE")
+        if counter <= self._received:
+            raise BrokenStream("a message again")
+        try:
+            plain = open_afternm(body[start:], self._theirs + nonce, self._shared)
+        except CryptoError as exc:
+            raise BrokenStream("a message that its key does not open") from exc
+        self._received = counter
+        return plain[0], plain[1:]
+
+
+class ClientHandshake:
+    """Who connects. It talks to the holder of `server_key` and to nobody else."""
+
+    def __init__(self, keys: KeyPair, server_key: bytes) -> None:
+        self._keys, self._server_key, self._short = keys, server_key, KeyPair.new()
+        self._shared = b""
+
+    def hello(self) -> bytes:
+        """The frame that begins. Raises: BrokenStream for a key that is none."""
+        nonce = (1).to_bytes(_NONCE, "big")
+        box = _seal(bytes(64), _N_HELLO + nonce, self._server_key, self._short.secret)
+        body = _HELLO + _HELLO_VERSION + self._short.public + nonce + box
+        return frame(body, command=True)
+
+    def initiate(self, welcome: bytes) -> bytes:
+        """The frame that answers WELCOME. Raises: BrokenStream."""
+        _check(welcome, _WELCOME, _WELCOME_BYTES)
+        start = len(_WELCOME) + _LONG_NONCE
+        nonce = _N_WELCOME + welcome[len(_WELCOME) : start]
+        plain = _open(welcome[start:], nonce, self._server_key, self._short.secret)
+        theirs, cookie = plain[:KEY_BYTES], plain[KEY_BYTES:]
+        self._shared = _shared(theirs, self._short.secret)
+        random = secrets.token_bytes(_LONG_NONCE)
+        subject = self._short.public + self._server_key
+        vouch = random + _seal(subject, _N_VOUCH + random, theirs, self._keys.secret)
+        nonce = (2).to_bytes(_NONCE, "big")
+        plain = self._keys.public + vouch + _metadata(b"DEALER")
+        box = crypto_box_afternm(plain, _N_INITIATE + nonce, self._shared)
+        return frame(_INITIATE + cookie + nonce + box, command=True)
+
+    def finish(self, ready: bytes) -> Cipher:
+        """The server let us in. Raises: BrokenStream."""
+        start = len(_READY) + _NONCE
+        if ready[: len(_READY)] != _READY or len(ready) < start + _BOX:
+            raise BrokenStream("no READY")
+        nonce = ready[len(_READY) : start]
+        _open_shared(ready[start:], _N_READY + nonce, self._shared)
+        received = int.from_bytes(nonce, "big")
+        return Cipher(self._shared, _N_CLIENT, _N_SERVER, sent=2, received=received)
+
+
+class ServerHandshake:
+    """Who was connected to. Whom it lets in is the caller's to decide, between `client` and
+    `ready`.
+    """
+
+    def __init__(self, keys: KeyPair) -> None:
+        self._keys = keys
+        self._short: KeyPair  # made, like the cookie, for who knows our key and for nobody else
+        self._cookie = self._client_short = self._shared = b""
+        self._received = 0
+
+    def welcome(self, hello: bytes) -> bytes:
+        """The frame that answers HELLO. Raises: BrokenStream."""
+        _check(hello, _HELLO + _HELLO_VERSION[:2], _HELLO_BYTES)
+        start = len(_HELLO) + len(_HELLO_VERSION)
+        self._client_short = hello[start : start + KEY_BYTES]
+        nonce, box = hello[start + KEY_BYTES :][:_NONCE], hello[start + KEY_BYTES + _NONCE :]
+        _open(box, _N_HELLO + nonce, self._client_short, self._keys.secret)
+        self._short = KeyPair.new()
+        self._cookie = secrets.token_bytes(_COOKIE)  # the state stays here, so it says nothing
+        random = secrets.token_bytes(_LONG_NONCE)
+        plain = self._short.public + self._cookie
+        box = _seal(plain, _N_WELCOME + random, self._client_short, self._keys.secret)
+        return frame(_WELCOME + random + box, command=True)
+
+    def client(self, initiate: bytes) -> bytes:
+        """The key of the client, which INITIATE proves that it has. Raises: BrokenStream."""
+        start = len(_INITIATE) + _COOKIE + _NONCE
+        least = start + 2 * _BOX + _LONG_NONCE + 3 * KEY_BYTES
+        cookie = initiate[len(_INITIATE) : len(_INITIATE) + _COOKIE]
+        if initiate[: len(_INITIATE)] != _INITIATE or len(initiate) < least:
+            raise BrokenStream("no INITIATE")
+        if not hmac.compare_digest(cookie, self._cookie):
+            raise BrokenStream("another cookie than the one that was sent")
+        self._shared = _shared(self._client_short, self._short.secret)
+        nonce = initiate[start - _NONCE : start]
+        plain = _open_shared(initiate[start:], _N_INITIATE + nonce, self._shared)
+        key, vouch = plain[:KEY_BYTES], plain[KEY_BYTES:][: _LONG_NONCE + _VOUCH_BYTES]
+        nonce_of_vouch = _N_VOUCH + vouch[:_LONG_NONCE]
+        subject = _open(vouch[_LONG_NONCE:], nonce_of_vouch, key, self._short.secret)
+        if not hmac.compare_digest(subject, self._client_short + self._keys.public):
+            raise BrokenStream("a vouch for somebody else")
+        self._received = int.from_bytes(nonce, "big")
+        return key
+
+    def ready(self) -> tuple[bytes, Cipher]:
+        """The frame that lets the client in, and what comes then."""
+        nonce = (1).to_bytes(_NONCE, "big")
+        box = crypto_box_afternm(_metadata(b"ROUTER"), _N_READY + nonce, self._shared)
+        cipher = Cipher(self._shared, _N_SERVER, _N_CLIENT, sent=1, received=self._received)
+        return frame(_READY + nonce + box, command=True), cipher
+
+
+def _check(body: bytes, start: bytes, size: int) -> None:
+    if len(body) != size or not body.startswith(start):
+        raise BrokenStream(f"no {start[1:8].decode('ascii', 'replace')}")
+
+
+def _seal(plain: bytes, nonce: bytes, public: bytes, secret: bytes) -> bytes:
+    try:
+        return crypto_box(plain, nonce, public, secret)
+    except CryptoError as exc:
+        raise BrokenStream("a key that is none") from exc
+
+
+def _open(box: bytes, nonce: bytes, public: bytes, secret: bytes) -> bytes:
+    try:
+        return crypto_box_open(box, nonce, public, secret)
+    except CryptoError as exc:
+        raise BrokenStream("a box that its key does not open") from exc
+
+
+def _shared(public: bytes, secret: bytes) -> bytes:
+    try:
+        return crypto_box_beforenm(public, secret)
+    except CryptoError as exc:
+        raise BrokenStream("a key that is none") from exc
+
+
+def _open_shared(box: bytes, nonce: bytes, shared: bytes) -> bytes:
+    try:
+        return open_afternm(box, nonce, shared)
+    except CryptoError as exc:
+        raise BrokenStream("a box that its key does not open") from exc
+
+
+def _metadata(socket_type: bytes) -> bytes:
+    """What libzmq looks at; a reader of this protocol passes it over."""
+    pairs = ((b"Socket-Type", socket_type), (b"Identity", b""))
+    return b"".join(
+        bytes([len(name)]) + name + len(value).to_bytes(4, "big") + value for name, value in pairs
+    )

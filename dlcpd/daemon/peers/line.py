@@ -1,0 +1,216 @@
+"""The connection to one peer's control, made again whenever it ends. It only sends."""
+
+import asyncio
+import errno
+import os
+import random
+import select
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from dlcpd.daemon.peers.curve import Cipher, ClientHandshake
+from dlcpd.daemon.peers.frames import BrokenStream, check_greeting_untrusted, greeting
+from dlcpd.daemon.peers.keys import KeyPair
+from dlcpd.daemon.peers.stream import Stream, set_options
+
+MAX_QUEUED: Final = 64  # messages to one unreachable peer; a hello is repeated anyway
+RECONNECT: Final = 0.05  # seconds, doubled up to RECONNECT_MAX: who starts late is found soon
+RECONNECT_MAX: Final = 0.5  # seconds
+CONNECT: Final = 2.0  # seconds; a host that boots is found without TCP's doubling of SYN timers
+HANDSHAKE: Final = 5.0  # seconds; who is early waits as long for a Join, then connects again
+
+
+class Line:
+    """`send` keeps the order. What a dying connection had taken and not delivered is lost."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        target: tuple[str, int],
+        server_key: bytes,
+        *,
+        keys: KeyPair,
+        counters: Counter[str],
+    ) -> None:
+        self._loop, self._target, self._server_key = loop, target, server_key
+        self._keys, self._counters = keys, counters
+        self._queue: deque[bytes] = deque()  # the first may be under way, in `_out`
+        self._out = b""  # what the socket has not taken of it, or of the handshake
+        self._stream: Stream | None = None
+        self._connecting = False
+        self._answers: list[Callable[[bytes], bytes]] = []  # to what the server says, in order
+        self._cipher: Cipher | None = None
+        self._delay = RECONNECT
+        self._timer: asyncio.TimerHandle | None = None
+        self._on_closed: Callable[[Line], None] | None = None  # set: it ends when all is said
+        self._dial()
+
+    def send(self, message: bytes) -> bool:
+        """Send, now or when the peer can be reached. False: too many wait already."""
+        if len(self._queue) >= MAX_QUEUED:
+            return False
+        self._queue.append(message)
+        if self._cipher and not self._out:
+            self.turn()
+        return True
+
+    def close(self, linger: float, on_closed: Callable[["Line"], None]) -> None:
+        """Nothing follows: end once all is sent, after `linger` seconds at the latest."""
+        self._on_closed = on_closed
+        if self._queue:
+            self._loop.call_later(linger, self.shut)
+        else:
+            self.shut()
+
+    def shut(self) -> None:
+        """End at once."""
+        self._hang_up()
+        self._queue.clear()
+        done, self._on_closed = self._on_closed, None
+        if done:
+            done(self)
+
+    @property
+    def wants(self) -> tuple[int, int] | None:
+        """Descriptor and events of `poll` with which `turn` could go on sending; None: nothing
+        is to be sent, or there is no connection.
+        """
+        if self._stream is None or not self._queue:
+            return None
+        waits = select.POLLOUT if self._connecting or self._out else select.POLLIN
+        return self._stream.sock.fileno(), waits
+
+    def turn(self) -> None:
+        """Go on with whatever the socket is ready for."""
+        try:
+            if self._connecting:
+                self._connected()
+            self._read()
+            self._write()
+        except BrokenStream:
+            self._counters["line_broken"] += 1
+            self._again(RECONNECT_MAX)
+        except (OSError, EOFError):
+            self._again(self._delay)
+
+    def _dial(self) -> None:
+        family = socket.AF_INET6 if ":" in self._target[0] else socket.AF_INET
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:  # out of descriptors
+            self._again(RECONNECT_MAX)
+            return
+        set_options(sock)
+        self._stream, self._connecting = Stream(sock), True
+        error = sock.connect_ex(self._target)
+        if error not in (0, errno.EINPROGRESS):
+            self._again(self._delay)
+            return
+        self._loop.add_writer(sock.fileno(), self.turn)
+        self._set_timer(CONNECT, self._give_up)
+
+    def _connected(self) -> None:
+        """Raises: OSError."""
+        assert self._stream  # noqa: S101  # connecting means that there is one
+        sock = self._stream.sock
+        if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(error, os.strerror(error))
+        self._connecting = False
+        self._set_timer(HANDSHAKE, self._give_up)
+        self._loop.add_reader(sock.fileno(), self.turn)
+        shake = ClientHandshake(self._keys, self._server_key)
+        self._out = greeting(as_server=False)
+
+        def hello(heard: bytes) -> bytes:
+            check_greeting_untrusted(heard)
+            return shake.hello()
+
+        self._answers = [hello, shake.initiate, lambda ready: self._open(shake.finish(ready))]
+
+    def _open(self, cipher: Cipher) -> bytes:
+        self._cipher = cipher
+        self._delay = RECONNECT
+        self._set_timer(0.0, None)
+        return b""
+
+    def _read(self) -> None:
+        """Answer one step of the handshake. After it a peer has nothing to say here: what comes
+        is not even read, and ends the connection.
+
+        Raises: BrokenStream, OSError, EOFError.
+        """
+        assert self._stream  # noqa: S101
+        if self._cipher:
+            self._expect_silence(self._stream.sock)
+        elif (heard := self._stream.receive()) is not None:
+            self._out += self._answers.pop(0)(heard)
+
+    def _expect_silence(self, sock: socket.socket) -> None:
+        try:
+            data = sock.recv(1)
+        except (BlockingIOError, InterruptedError):
+            return
+        if not data:
+            raise EOFError
+        self._counters["line_talks"] += 1
+        raise BrokenStream("a peer speaks where it has nothing to say")
+
+    def _write(self) -> None:
+        """Raises: OSError."""
+        assert self._stream  # noqa: S101
+        sock = self._stream.sock
+        while self._out or (self._cipher and self._queue):
+            if not self._out and self._cipher:
+                self._out = self._cipher.seal(self._queue[0])
+            try:
+                taken = sock.send(self._out)
+            except (BlockingIOError, InterruptedError):
+                self._loop.add_writer(sock.fileno(), self.turn)
+                return
+            self._out = self._out[taken:]
+            if self._cipher and not self._out:
+                self._queue.popleft()
+        self._loop.remove_writer(sock.fileno())
+        if self._on_closed and not self._queue:
+            self.shut()
+
+    def _give_up(self) -> None:
+        self._again(self._delay)
+
+    def _again(self, delay: float) -> None:
+        """Connect anew, `delay` seconds later and a little, so that peers do not come in step."""
+        self._hang_up()
+        self._delay = min(2 * delay, RECONNECT_MAX)
+        self._set_timer(delay * random.uniform(1.0, 1.2), self._dial)  # noqa: S311
+
+    def _hang_up(self) -> None:
+        self._set_timer(0.0, None)
+        stream, self._stream, self._cipher = self._stream, None, None
+        self._connecting, self._out, self._answers = False, b"", []
+        if stream:
+            self._loop.remove_reader(stream.sock.fileno())
+            self._loop.remove_writer(stream.sock.fileno())
+            stream.sock.close()
+
+    def _set_timer(self, delay: float, then: Callable[[], None] | None) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay, then) if then else None
+
+
+def linger(lines: Sequence[Line], seconds: float) -> None:
+    """Block until `lines` have sent what they hold, for so long at most: the loop has ended."""
+    give_up_at = time.monotonic() + seconds
+    while (left := give_up_at - time.monotonic()) > 0:
+        poll, by_descriptor = select.poll(), dict[int, Line]()
+        for line in lines:
+            if wants := line.wants:
+                poll.register(*wants)
+                by_descriptor[wants[0]] = line
+        if not by_descriptor:
+            return
+        for descriptor, _ in poll.poll(left * 1000):
+            by_descriptor[descriptor].turn()

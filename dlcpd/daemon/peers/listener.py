@@ -1,0 +1,134 @@
+"""The port that peers connect to: who may finish its handshake, and what it says then.
+
+Only keys that a Join of this host has named are let in. A peer that is early - its key is not
+known here yet - waits inside its handshake, and is let in the moment a Join names it.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from dlcpd.daemon import log
+from dlcpd.daemon.crowd import Crowd
+from dlcpd.daemon.peers.incoming import Incoming, Port
+from dlcpd.daemon.peers.keys import KeyPair
+
+MAX_STRANGERS: Final = 1024  # connections of no admitted key: 4 jobs of MAX_WORLD ranks, early
+STRANGERS_SHARE: Final = 8  # ... and no more than this part of the descriptors
+LEAST_STRANGERS: Final = 16
+MAX_PER_KEY: Final = 4  # a daemon has one, by each address it knows of us; the oldest makes room
+PAUSE: Final = 1.0  # seconds without accepting, when this process is out of descriptors
+
+
+class Listener:
+    """Owns `sock`. `on_message` gets the key that sent it and the message, and does not raise."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        *,
+        keys: KeyPair,
+        counters: Counter[str],
+        on_message: Callable[[str, bytes], None],
+        descriptors: int,  # that this process may have
+    ) -> None:
+        self._loop, self._sock, self._counters = loop, sock, counters
+        self._port = Port(keys, counters, on_message, self._prove, self._ended)
+        self._admitted: Counter[str] = Counter()  # key -> sessions that name it
+        self._proved: dict[str, dict[Incoming, None]] = {}  # by key, in the order they came
+        share = max(descriptors // STRANGERS_SHARE, LEAST_STRANGERS)
+        self._strangers: Crowd[Incoming] = Crowd(min(MAX_STRANGERS, share))
+        loop.add_reader(sock.fileno(), self._accept)
+
+    def admits(self, key: str) -> bool:
+        """Whether a session names `key` now."""
+        return key in self._admitted
+
+    def admit(self, key: str) -> None:
+        """One more session names `key`: let in whoever waits with it."""
+        self._admitted[key] += 1
+        for incoming in list(self._proved.get(key, ())):
+            self._let_in(incoming)
+
+    def dismiss(self, key: str) -> None:
+        """One session less names `key`. Its connections may stay, as those of strangers."""
+        self._admitted[key] -= 1
+        if self._admitted[key] <= 0:
+            del self._admitted[key]
+            for incoming in list(self._proved.get(key, ())):
+                self._add_stranger(incoming)
+
+    def close(self) -> None:
+        """Listen to nobody any more."""
+        self._loop.remove_reader(self._sock.fileno())
+        self._sock.close()
+        while oldest := self._strangers.oldest():
+            oldest.end()
+        for incoming in [one for same in self._proved.values() for one in same]:
+            incoming.end()
+
+    def _accept(self) -> None:
+        """One a turn: who is in gets its turn however many come."""
+        try:
+            sock, (host, *_) = self._sock.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as exc:  # out of descriptors or memory
+            if oldest := self._strangers.oldest():
+                oldest.end("handshake_refused")
+            else:
+                self._pause(exc)
+            return
+        try:
+            incoming = Incoming(self._loop, sock, _source(host), self._port)
+        except OSError:  # it is gone already
+            sock.close()
+        else:
+            self._add_stranger(incoming)
+
+    def _pause(self, why: OSError) -> None:
+        """Accept nobody for a while: the loop is level-triggered and would spin."""
+        log.error("peer_accept_failed", text=why)
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.call_later(PAUSE, self._resume)
+
+    def _resume(self) -> None:
+        if self._sock.fileno() >= 0:
+            self._loop.add_reader(self._sock.fileno(), self._accept)
+
+    def _add_stranger(self, incoming: Incoming) -> None:
+        leaves = self._strangers.add(incoming.source, incoming)
+        if leaves is not None:
+            leaves.end("handshake_refused")
+
+    def _prove(self, incoming: Incoming) -> None:
+        same = self._proved.setdefault(incoming.key, {})
+        same[incoming] = None
+        if len(same) > MAX_PER_KEY:
+            next(iter(same)).end("handshake_refused")
+        if self.admits(incoming.key):
+            self._let_in(incoming)
+        else:
+            self._counters["handshake_waits"] += 1
+
+    def _let_in(self, incoming: Incoming) -> None:
+        self._strangers.discard(incoming)
+        incoming.let_in()
+
+    def _ended(self, incoming: Incoming) -> None:
+        self._strangers.discard(incoming)
+        same = self._proved.get(incoming.key, {})
+        same.pop(incoming, None)
+        if not same:
+            self._proved.pop(incoming.key, None)
+
+
+def _source(host: str) -> bytes:
+    """Whom an address belongs to: of IPv6, a host has a network of its own, 64 bits."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).packed[:8]

@@ -1,0 +1,31 @@
+"""What a process uses, from /proc."""
+
+import os
+from pathlib import Path
+
+MB = 1_000_000
+
+
+class Memory:
+    """Resident memory of a process since this object was made, in bytes."""
+
+    def __init__(self, pid: int) -> None:
+        self._folder = Path(f"/proc/{pid}")
+        (self._folder / "clear_refs").write_text("5")  # the peak begins anew
+        self.base = self._read("VmRSS")
+
+    @property
+    def growth(self) -> int:
+        """The peak above the base."""
+        return max(self._read("VmHWM") - self.base, 0)
+
+    def _read(self, name: str) -> int:
+        status = (self._folder / "status").read_text().splitlines()
+        [line] = [line for line in status if line.startswith(name + ":")]
+        return int(line.split()[1]) * 1024
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

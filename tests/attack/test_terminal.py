@@ -1,0 +1,87 @@
+"""What reaches a terminal: text of jobs, hosts and peers, shown and never obeyed."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dlcpd.contract.messages import Join, Joined, PeerRow
+from tests.attack.conftest import Measured
+from tests.daemon.kit import ARENA, PATIENCE, Client, Daemon, configuration, environment, until
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\r\b\t\0\n0 sessions\u202e\u2028\u00e9"
+ALLOWED = frozenset(range(0x20, 0x7F)) | {ord("\n")}
+
+
+def dlcpctl(*arguments: str) -> bytes:
+    """What it wrote, to stdout and to stderr."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dlcpd.ctl.main", *arguments], env=environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False,
+    )  # fmt: skip
+    return done.stdout
+
+
+@contextmanager
+def hostile_daemon(folder: Path, name: str, style: str) -> Iterator[Daemon]:
+    """Its own name is hostile too; it logs all that there is."""
+    config = configuration(folder, host=name)
+    text = config.read_text().replace(f'host = "{name}"', f"host = {json.dumps(HOSTILE)}")
+    config.write_text(text.replace('log_format = "json"', f'log_format = "{style}"'))
+    daemon = Daemon(config)
+    until(lambda: "ready" in daemon.text, "it starts")
+    try:
+        yield daemon
+    finally:
+        daemon.process.terminate()
+        daemon.wait()
+        assert daemon.process.stderr
+        daemon.process.stderr.close()
+
+
+def join(clients: list[Client]) -> None:
+    """A session on each; job and hosts have hostile names."""
+    welcomes = [client.greet() for client in clients]
+    peers = [PeerRow(rank, HOSTILE, w.endpoint, w.public_key) for rank, w in enumerate(welcomes)]
+    for rank, client in enumerate(clients):
+        client.send(Join(HOSTILE, rank, len(clients), ARENA, PATIENCE, peers))
+    for client in clients:
+        client.expect(Joined)
+
+
+@pytest.mark.check(13, "nothing that dlcpctl or a log line says obeys a hostile name")
+@pytest.mark.parametrize("style", ["json", "logfmt"])
+def test_hostile_names_reach_no_terminal(tmp_path: Path, style: str, measured: Measured) -> None:
+    with (
+        hostile_daemon(tmp_path, "one", style) as one,
+        hostile_daemon(tmp_path, "two", style) as two,
+        one.client() as a,
+        two.client() as b,
+    ):
+        join([a, b])
+        b.emit("SessionBroken", rank=0, code="peer_lost", text=HOSTILE)
+        until(lambda: "peer_gone" in one.text, "its goodbye came")
+        a.emit("SessionBroken", rank=1, code="peer_lost", text=HOSTILE)
+        until(lambda: "session_broken" in one.text, "it is broken here too")
+        said = [
+            dlcpctl(*command, *where, *form)
+            for command in (["status", "--ledger", "9"], ["peers"])
+            for where in (
+                ["--socket", str(one.socket)],
+                ["--socket", f"/{HOSTILE}".replace("\0", "")],
+            )
+            for form in ([], ["--json", "-"])
+        ]
+    logs = [one.text.encode(), two.text.encode()]
+    for text in (*said, *logs):
+        assert b"owned" in text, text
+        assert not set(text) - ALLOWED, text
+    tables = [text for text in said if not text.startswith(b"dlcpctl: ")]
+    assert len(tables) == 4
+    assert not re.search(rb"^0 sessions", b"\n".join(tables), re.MULTILINE)
+    measured(f"{sum(map(len, said))} B of dlcpctl and {sum(map(len, logs))} B of {style} log")
