@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import re
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def _is_endpoint(text: str) -> bool:
 def _is_key(text: str) -> bool:
     try:
         return len(text) == KEY_CHARACTERS and len(z85.decode(text.encode("ascii"))) == KEY_BYTES
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, struct.error):  # the last: five characters above 32 bits
         return False
 
 
