@@ -36,7 +36,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not rows:
         return
     terminalreporter.section("attack: one row per check")
-    for check, found in sorted(rows.items()):
-        bad = [outcome for outcome, _ in found if outcome != "passed"]
-        saw = "; ".join(text for _, text in found if text)
+    for check, results in sorted(rows.items()):
+        bad = [outcome for outcome, _ in results if outcome != "passed"]
+        saw = "; ".join(text for _, text in results if text)
         terminalreporter.line(f"{check}: {', '.join(bad) or 'holds'}{' - ' if saw else ''}{saw}")

@@ -116,8 +116,8 @@ def ask(number: int, **options: Any) -> Submit:
     return Submit(operation=number, **(fields | options))
 
 
-def token(receiver: int, sender: int) -> int:
-    return 0x5EC0_0000_0000_0000 | receiver << 16 | sender
+def token(receiver: int, sender: int, session: int = 1) -> int:
+    return 0x5EC0_0000_0000_0000 | session << 32 | receiver << 16 | sender
 
 
 class Job:
@@ -141,17 +141,24 @@ class Job:
         for rank in range(len(self.engines)):
             self.ranks.append(self.open(rank))
 
-    def open(self, rank: int) -> Rank:
+    def towards(self, rank: int, peer: int) -> list[commands.UdpAddress]:
+        """Where `rank` is told that its peer is."""
+        return self.endpoints[peer]
+
+    def open(self, rank: int, session: int = 1) -> Rank:
         arena = create_arena(ARENA)
         mapped = mmap.mmap(arena, ARENA)
         lane, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         lane.settimeout(PATIENCE)
         peers = [
-            commands.EnginePeer(p, f"host{p}", token(rank, p), token(p, rank), self.endpoints[p])
+            commands.EnginePeer(
+                p, f"host{p}", token(rank, p, session), token(p, rank, session),
+                self.towards(rank, p),
+            )
             for p in range(len(self.engines))
             if p != rank
-        ]
-        command = commands.OpenSession(1, "job", rank, len(self.engines), ARENA, peers)
+        ]  # fmt: skip
+        command = commands.OpenSession(session, "job", rank, len(self.engines), ARENA, peers)
         self.engines[rank].send(command, [arena, theirs.fileno()])
         os.close(arena)
         theirs.close()
