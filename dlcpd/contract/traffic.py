@@ -48,7 +48,8 @@ def parse_traffic_classes(text: str) -> dict[str, TrafficClass]:
     """
     try:
         table = tomllib.loads(text)
-    except ValueError as exc:  # TOMLDecodeError, and what int() says of 5,000 digits
+    # TOMLDecodeError and what int() says of 5,000 digits; and arrays nested too deeply
+    except (ValueError, RecursionError) as exc:
         raise BadConfig(f"traffic classes: {exc}") from exc
     classes = sorted((_row(name, row) for name, row in table.items()), key=lambda c: c.rank)
     if not classes or len(classes) > MAX_CLASSES:

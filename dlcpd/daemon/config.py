@@ -134,23 +134,25 @@ def parse(text: str, source: str) -> Config:
     Raises: BadConfig naming source, table and key.
     """
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
+        return _config(tomllib.loads(text))
+    # TOMLDecodeError is a ValueError. So is what Python says of an integer too long to print; one
+    # too large for a float is an OverflowError, tables within tables can be a RecursionError.
+    except (BadConfig, ValueError, OverflowError, RecursionError) as exc:
         raise BadConfig(f"{source}: {exc}") from exc
-    try:
-        _refuse_unknown(document, [f.name for f in fields(Config)], "table [{}]")
-        network = NetworkTable(**_table(NetworkTable, document, "network"))
-        _check_entropy(network)
-        _check_chunk(network)
-        _check_engines(network)
-        return Config(
-            daemon=DaemonTable(**_table(DaemonTable, document, "daemon")),
-            network=network,
-            checks=ChecksTable(**_table(ChecksTable, document, "checks")),
-            inject=InjectTable(**_table(InjectTable, document, "inject")),
-        )
-    except BadConfig as exc:
-        raise BadConfig(f"{source}: {exc}") from exc
+
+
+def _config(document: dict[str, Any]) -> Config:
+    _refuse_unknown(document, [f.name for f in fields(Config)], "table [{}]")
+    network = NetworkTable(**_table(NetworkTable, document, "network"))
+    _check_entropy(network)
+    _check_chunk(network)
+    _check_engines(network)
+    return Config(
+        daemon=DaemonTable(**_table(DaemonTable, document, "daemon")),
+        network=network,
+        checks=ChecksTable(**_table(ChecksTable, document, "checks")),
+        inject=InjectTable(**_table(InjectTable, document, "inject")),
+    )
 
 
 def _check_entropy(network: NetworkTable) -> None:

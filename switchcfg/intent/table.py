@@ -164,7 +164,10 @@ class Table:
 
 
 def _show(value: Any) -> str:
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except (ValueError, RecursionError):  # an integer of 5,000 digits, tables nested too deeply
+        return f"this {type(value).__name__}"
     return shown if len(shown) <= SHOWN else shown[:SHOWN] + "..."
 
 

@@ -11,6 +11,11 @@ Path = tuple[str | int, ...]  # keys, and positions in arrays of tables
 _TOKEN: Final = re.compile(
     r'"""|\'\'\'|"(?:\\.|[^"\\])*"|\'[^\']*\'|#.*|[\[\]{}]',
 )
+# The end of a string that goes over several lines, which may have two quotes before it.
+_END: Final = {
+    '"""': re.compile(r'(?:\\.|[^\\])*?"{3,5}'),
+    "'''": re.compile(r".*?'{3,5}"),
+}
 _KEY: Final = re.compile(r"""\s*((?:"(?:\\.|[^"\\])*"|'[^']*'|[A-Za-z0-9_\-.\s])+?)\s*=""")
 
 
@@ -78,8 +83,10 @@ class _Scan:
     def _skip(self, rest: str) -> None:
         while rest:
             if self.quote:
-                _, found, rest = rest.partition(self.quote)
-                self.quote = "" if found else self.quote
+                end = _END[self.quote].match(rest)
+                if not end:
+                    return
+                self.quote, rest = "", rest[end.end() :]
                 continue
             token = _TOKEN.search(rest)
             if not token:

@@ -69,7 +69,8 @@ def test_sessions_of_one_job_do_not_collide() -> None:
         assert ranks[0].gather(soon()) == [{"number": number}] * 2
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "7"])
+@pytest.mark.parametrize("text", ["{", "[]", "7", "[" * 100_000, '{"peer": "\\ud800"}'],
+                         ids=["cut", "list", "number", "depth", "half a pair"])  # fmt: skip
 def test_what_is_no_object_is_refused(text: str) -> None:
     store = HashStore()
     ranks = meetings(2, store=store)

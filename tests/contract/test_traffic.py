@@ -50,6 +50,7 @@ def test_the_largest_table_fits() -> None:
     [
         ("[control", "traffic classes: "),
         ("rank = " + "9" * 5000, "traffic classes: "),
+        ("rank = " + "[" * 5000, "traffic classes: "),
         ("", "0 classes"),
         ("".join(map(row, range(MAX_CLASSES + 1))), "9 classes"),
         ("control = 1", r"\[control\]: needs exactly"),

@@ -189,6 +189,17 @@ def test_too_many_paths_are_refused() -> None:
         parse(f"[network]\npaths = [{rows}]", "x")
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["x = " + "9" * 5000, "x = " + "[" * 5000, f"[daemon]\ndrain_timeout = 0x1{'0' * 300}",
+     f"[daemon]\ncontrol_address = 0x1{'0' * 5000}"],
+    ids=["digits", "depth", "no float", "not printable"],
+)  # fmt: skip
+def test_what_python_itself_refuses_is_a_mistake_of_the_file(text: str) -> None:
+    with pytest.raises(BadConfig, match=r"x\.toml: "):
+        parse(text, "x.toml")
+
+
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"], ids=["missing", "not_utf8"])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "dlcpd.toml"

@@ -403,6 +403,7 @@ def bad_joins(welcomes: list[Welcome]) -> dict[str, Join]:
         "octet": with_peers(PeerRow(1, "h", "tcp://127.0.0.256:5", other[3])),
         "short_key": with_peers(PeerRow(1, "h", other[2], other[3][:-1])),
         "odd_key": with_peers(PeerRow(1, "h", other[2], '"' * 40)),
+        "high_key": with_peers(PeerRow(1, "h", other[2], "#" * 40)),
         "wide_key": with_peers(PeerRow(1, "h", other[2], "\u20ac" * 40)),
     }
 

@@ -151,6 +151,10 @@ class Job:
         for rank in range(len(self.engines)):
             self.ranks.append(self.open(rank))
 
+    def towards(self, rank: int, peer: int) -> list[commands.UdpAddress]:
+        """Where `rank` is told that its peer is."""
+        return self.endpoints[peer]
+
     def open(self, rank: int, session: int = 1) -> Rank:
         """A session of this rank; further ones are those of other jobs on the same engines."""
         arena = create_arena(ARENA)
@@ -159,8 +163,10 @@ class Job:
         lane.settimeout(PATIENCE)
         self._lanes.append(lane)
         peers = [
-            commands.EnginePeer(p, f"host{p}", token(rank, p, session), token(p, rank, session),
-                                self.endpoints[p])
+            commands.EnginePeer(
+                p, f"host{p}", token(rank, p, session), token(p, rank, session),
+                self.towards(rank, p),
+            )
             for p in range(len(self.engines))
             if p != rank
         ]  # fmt: skip

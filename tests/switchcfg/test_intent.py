@@ -133,6 +133,8 @@ def test_a_file_that_is_too_large_or_too_deep_is_refused() -> None:
         parse("#" * (MAX_TEXT + 1), NAME)
     with pytest.raises(BadIntent, match=NAME):
         parse("x = " + "[" * 5000 + "]" * 5000, NAME)
+    with pytest.raises(BadIntent, match="this int is no table"):
+        parse(WHOLE.partition("[fabric]")[0] + f"fabric = 0x1{'0' * 5000}", NAME)
 
 
 @given(st.text(max_size=60), st.integers(0, len(WHOLE)))

@@ -29,6 +29,13 @@ queues = [3]
 '''
 
 
+def test_quotes_within_a_string_of_several_lines_do_not_end_it() -> None:
+    for inside in (r'"""\"""', '"""""', "'''''"):
+        end = inside[-3:]
+        text = f"a = {inside}\n[not a header\n{end}\nb = {end}{end[:2]}{end}\nc = 1\n"
+        assert lines_of(text) == {("a",): 1, ("b",): 4, ("c",): 5}, text
+
+
 def test_headers_keys_and_arrays_of_tables_have_their_lines() -> None:
     lines = lines_of(TEXT)
     at = {number: line for number, line in enumerate(TEXT.splitlines(), start=1)}

@@ -161,7 +161,8 @@ def roster(introductions: Sequence[dict[str, Any]]) -> tuple[str, list[PeerRow]]
 def _parse(rank: int, text: bytes) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError as exc:
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair fits no frame
+    except (ValueError, RecursionError) as exc:
         raise BadMessage(f"rank {rank} published no JSON") from exc
     if not isinstance(value, dict):
         raise BadMessage(f"rank {rank} published {type(value).__name__}, not an object")

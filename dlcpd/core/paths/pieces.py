@@ -59,8 +59,9 @@ class Reassembly:
                 self._partial.popitem(last=False)
             return None
         del self._partial[number, total]
-        whole = b"".join(parts[at] for at in sorted(parts))
-        return whole if len(whole) == total and _in_a_row(parts) else None
+        if not _in_a_row(parts):
+            raise MalformedDatagram("body", "pieces that overlap")
+        return b"".join(parts[at] for at in sorted(parts))
 
 
 def _in_a_row(parts: dict[int, bytes]) -> bool:
