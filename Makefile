@@ -15,13 +15,13 @@ PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedule
 # Processes that mostly wait for each other: several at once. What emulates networks has the machine
 # for itself.
 PROCESS_TESTS := tests/c10d tests/client tests/conformance tests/ctl tests/daemon tests/datapath \
-	tests/io tests/ipc
+	tests/fuzz tests/io tests/ipc
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov e2e-switch attack conformance demo lint format types contracts check system-deps clean
+.PHONY: venv test cov e2e-switch attack fuzz conformance demo lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -55,6 +55,12 @@ e2e-switch: $(STAMP)
 # What an attacker or an unlucky neighbour may do; a row per check.
 attack: $(STAMP)
 	$(BIN)/pytest -q tests/attack
+
+# Search on for inputs that reach new code, SECONDS for each target; what does joins the corpus.
+SECONDS ?= 20
+fuzz: $(STAMP)
+	$(PIP_INSTALL) -e '.[fuzz]'
+	nice -n 10 $(BIN)/python -m tests.fuzz all --seconds $(SECONDS)
 
 # PyTorch's own distributed suite over the c10d backend; pytest runs some of it as well.
 conformance: $(STAMP)

@@ -29,7 +29,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     rows: dict[str, list[tuple[str, str]]] = {}
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in terminalreporter.stats.get(outcome, []):
-            properties = dict(report.user_properties)
+            properties = dict(getattr(report, "user_properties", ()))  # a file that failed has none
             if "check" in properties:
                 found = (outcome, str(properties.get("measured", "")))
                 rows.setdefault(str(properties["check"]), []).append(found)

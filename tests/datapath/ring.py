@@ -15,6 +15,7 @@ from dlcpd.core.wire.header import HEADER_SIZE, Header, Key
 from dlcpd.core.wire.rows import Received
 from dlcpd.io.datapath.compiled import Compiled
 from dlcpd.io.datapath.library import CONTROL
+from dlcpd.io.datapath.open_transfers import OpenTransfers
 from dlcpd.io.datapath.receiving import CompiledRing
 from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.loss import Loss
@@ -147,3 +148,26 @@ def _identity(head: Header) -> tuple[int, ...]:
 def new_ring(compiled: Compiled, *, gro: bool = True, loss: float = 0.0) -> CompiledRing:
     """A ring of its own."""
     return CompiledRing(*compiled, gro=gro, loss=Loss(loss, (1,)))
+
+
+def both(
+    compiled: Compiled, messages: list[Message], opens: list[Any]
+) -> tuple[Receiver, Receiver]:
+    """What numpy and C make of the same messages, looked at as often as the ring is full."""
+    table = Compiled(compiled.library, OpenTransfers(compiled.library, 16))
+    twin, ours = Receiver(None), Receiver(table)
+    for each in opens:
+        twin.open(*each[:4], offered=each[4])
+        ours.open(*each[:4], offered=each[4])
+    ring = new_ring(table)
+    for at in range(0, len(messages), len(ring.messages)):
+        some = messages[at : at + len(ring.messages)]
+        fill(ring, some)
+        for batch in ring.digest(len(some))[0]:
+            ours.take(batch)
+            ours.counters["strays"] += len(batch.strays)
+        rows = as_rows(some)
+        twin.counters["strays"] += len(rows.strays)
+        twin.take(rows)
+    ours.close()
+    return twin, ours

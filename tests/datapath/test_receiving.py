@@ -22,6 +22,7 @@ from tests.datapath.ring import (
     Message,
     Receiver,
     as_rows,
+    both,
     fill,
     new_ring,
 )
@@ -46,29 +47,6 @@ def compiled(library: Compiled) -> Iterator[Compiled]:
     made = Compiled(library.library, OpenTransfers(library.library, 16))
     yield made
     assert len(made.table) == 0
-
-
-def both(
-    compiled: Compiled, messages: list[Message], opens: list[Any]
-) -> tuple[Receiver, Receiver]:
-    """What numpy and C make of the same messages, looked at as often as the ring is full."""
-    table = Compiled(compiled.library, OpenTransfers(compiled.library, 16))
-    twin, ours = Receiver(None), Receiver(table)
-    for each in opens:
-        twin.open(*each[:4], offered=each[4])
-        ours.open(*each[:4], offered=each[4])
-    ring = new_ring(table)
-    for at in range(0, len(messages), len(ring.messages)):
-        some = messages[at : at + len(ring.messages)]
-        fill(ring, some)
-        for batch in ring.digest(len(some))[0]:
-            ours.take(batch)
-            ours.counters["strays"] += len(batch.strays)
-        rows = as_rows(some)
-        twin.counters["strays"] += len(rows.strays)
-        twin.take(rows)
-    ours.close()
-    return twin, ours
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: v["name"])

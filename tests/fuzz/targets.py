@@ -1,0 +1,161 @@
+"""Everything that reads bytes of others: one row each."""
+
+import time
+from typing import Any, Final
+
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+
+from dlcp_client.job import ballot
+from dlcp_client.job.neighbours import Neighbours
+from dlcp_client.job.rendezvous import Meeting, Member, roster
+from dlcpd.contract.errors import BadConfig, BadMessage, DlcpError, MalformedDatagram
+from dlcpd.contract.messages import Join
+from dlcpd.contract.traffic import parse_traffic_classes
+from dlcpd.core.paths.pieces import Reassembly, cut
+from dlcpd.core.wire import control, probes
+from dlcpd.core.wire.header import Header
+from dlcpd.daemon.config import parse as parse_config
+from dlcpd.daemon.peers.frames import BrokenStream
+from dlcpd.daemon.peers.peer_messages import (
+    MalformedPeerMessage,
+    pack,
+    unpack_peer_untrusted,
+)
+from dlcpd.daemon.peers.peers import PeerAddress
+from dlcpd.ipc.seqpacket import decode_untrusted, encode
+from switchcfg.errors import BadIntent
+from switchcfg.intent.intent import parse as parse_intent
+from tests.fuzz import handshake, machines, seeds
+from tests.fuzz.target import Target, apart, joined
+from tests.switchcfg.intents import EXAMPLES, WHOLE
+
+_SOON: Final = 60.0  # seconds; nothing waits: what is asked for is there
+
+
+def _text(data: bytes) -> str:
+    """As a file that is read: what is no UTF-8 is refused before the parser sees it."""
+    return data.decode("utf-8", "replace")
+
+
+def _body(data: bytes) -> object:
+    return control.body_untrusted(data)
+
+
+def _bits(data: bytes) -> object:
+    return control.unpack_bits_untrusted(data[2:], int.from_bytes(data[:2], "little"))
+
+
+def _pieces(data: bytes) -> object:
+    book = Reassembly()
+    return [book.add(each) for each in apart(data)]
+
+
+def _peer_address(data: bytes) -> object:
+    endpoint, _, key = data.decode("utf-8", "surrogateescape").partition("\n")
+    return PeerAddress.parse_untrusted(endpoint, key)
+
+
+def _store(data: bytes) -> object:
+    """What another rank wrote into the job's store, read in each of the ways in which it is."""
+    store: Any = HashStore()
+    store.set("dlcp/fuzz/1/0", data)
+    said = Meeting(Member(store, 0, 1), "fuzz").gather(time.monotonic() + _SOON)
+    ballot.verdict(said)
+    ballot.difference(said)
+    try:
+        Neighbours.among(0, said)
+        name, peers = roster(said)
+    except DlcpError as exc:  # of whatever class the other rank said that its own error was
+        raise BadMessage(str(exc)) from exc
+    return encode(Join(name, 0, 1, 1 << 16, 1.0, peers))
+
+
+TARGETS: Final = {
+    target.name: target
+    for target in (
+        Target(
+            "header", Header.unpack_untrusted, MalformedDatagram, seeds.HEADERS,
+            ("dlcpd.core.wire.header:Header.unpack_untrusted",),
+        ),
+        Target(
+            "ready", control.unpack_ready_untrusted, MalformedDatagram, (seeds.READY,),
+            ("dlcpd.core.wire.control:unpack_ready_untrusted",),
+        ),
+        Target(
+            "credit", control.unpack_credit_untrusted, MalformedDatagram,
+            (control.pack_credit(1 << 20, seeds.CREDIT_ROWS), control.pack_credit(0, [])),
+            ("dlcpd.core.wire.control:unpack_credit_untrusted",),
+        ),
+        Target(
+            "complete", control.unpack_transfers_untrusted, MalformedDatagram,
+            (control.pack_transfers([0, 1, 65535]),),
+            ("dlcpd.core.wire.control:unpack_transfers_untrusted",),
+        ),
+        Target(
+            "bitmap", _bits, MalformedDatagram, (b"\x0c\x00\xff\x0f", b"\x00\x10" + bytes(512)),
+            ("dlcpd.core.wire.control:unpack_bits_untrusted",),
+        ),
+        Target(
+            "body", _body, (), seeds.HEADERS[:1], ("dlcpd.core.wire.control:body_untrusted",)
+        ),
+        Target(
+            "probe", probes.unpack_probe_untrusted, MalformedDatagram, (seeds.PROBE,),
+            ("dlcpd.core.wire.probes:unpack_probe_untrusted",),
+        ),
+        Target(
+            "probe_answer", probes.unpack_answer_untrusted, MalformedDatagram, (seeds.ANSWER,),
+            ("dlcpd.core.wire.probes:unpack_answer_untrusted",),
+        ),
+        Target("pieces", _pieces, MalformedDatagram, (joined(seeds.pieces(cut)),)),
+        Target("datapath", machines.datapath, (), (
+            joined(header + bytes([n]) * 64 for n, header in enumerate(seeds.HEADERS)),
+            joined(seeds.HEADERS[0][:20] + bytes([s, 0]) + seeds.HEADERS[0][22:] + bytes(64)
+                   for s in range(6)),
+        )),
+        Target("endpoint", machines.endpoint, (), tuple(
+            joined([each]) for each in seeds.first_of_each_kind(seeds.datagrams())
+        )),
+        Target("discovery", machines.discovery, (), (
+            joined([seeds.PROBE, seeds.ANSWER]), joined(seeds.pieces(cut)), joined(seeds.HEADERS),
+        )),
+        Target(
+            "ipc_frame", decode_untrusted, BadMessage, seeds.ipc_frames(),
+            ("dlcpd.ipc.seqpacket:decode_untrusted", "dlcpd.ipc.seqpacket:unpack_untrusted",
+             "dlcpd.contract.messages:from_frame_untrusted"),
+        ),
+        Target("lane", machines.lane, (), (
+            joined(map(encode, seeds.LANE)), *(joined([each]) for each in seeds.ipc_frames()),
+        )),
+        Target(
+            "peer_message", unpack_peer_untrusted, MalformedPeerMessage,
+            tuple(map(pack, seeds.PEER_MESSAGES)),
+            ("dlcpd.daemon.peers.peer_messages:unpack_peer_untrusted",),
+        ),
+        Target(
+            "peer_address", _peer_address, BadMessage, (seeds.PEER_ADDRESS.encode(),),
+            ("dlcpd.daemon.peers.peers:PeerAddress.parse_untrusted",),
+        ),
+        Target(
+            "called", handshake.called, BrokenStream, handshake.conversation()[:1],
+            ("dlcpd.daemon.peers.frames:check_greeting_untrusted",),
+        ),
+        Target("calling", handshake.calling, BrokenStream, handshake.conversation()[1:]),
+        Target(
+            "cipher", lambda data: handshake.cipher().open_untrusted(data), BrokenStream,
+            (handshake.SEALED,), ("dlcpd.daemon.peers.curve:Cipher.open_untrusted",),
+        ),
+        Target("store", _store, BadMessage, (seeds.introduction(),)),
+        Target(
+            "config", lambda data: parse_config(_text(data), "x"), BadConfig,
+            (seeds.CONFIG.encode(), b""),
+        ),
+        Target(
+            "traffic_classes", lambda data: parse_traffic_classes(_text(data)), BadConfig,
+            (seeds.traffic_classes(),),
+        ),
+        Target(
+            "intent", lambda data: parse_intent(_text(data), "x"), BadIntent,
+            tuple(text.encode() for text in (WHOLE, *EXAMPLES.values())),
+        ),
+    )
+}  # fmt: skip

@@ -1,0 +1,211 @@
+"""One thing wrong with a valid message: a value or the documented error, and nothing changes."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from dlcpd.core.wire.control import Ready
+from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
+from tests.attack.mutator import FIELDS as HEADER
+from tests.fuzz import fields, seeds
+from tests.fuzz.fields import Case
+from tests.fuzz.target import ACCEPTED, joined
+from tests.fuzz.targets import TARGETS
+from tests.sim.network import SimNetwork, as_received
+from tests.sim.reference import draw
+
+READY: Final = {
+    "window": (0, 4), "segment_size": (4, 2), "length": (6, 2), "tag": (8, 4), "outgoing": (12, 8),
+    "incoming": (20, 8), "fingerprint": (28, 8), "checked": (36, 4), "digest": (40, 8),
+    "text": (48, 1),
+}  # fmt: skip
+ROW: Final = {
+    "path": (0, 1), "class": (1, 1), "marked": (2, 2), "largest": (4, 4), "received": (8, 4),
+    "echo": (12, 4), "held": (16, 4), "arrived": (20, 4),
+}  # fmt: skip
+CREDIT: Final = {"rows": (0, 1), "window": (4, 4)} | {
+    f"{name} of {row}": (8 + 24 * row + offset, size)
+    for row in range(2)
+    for name, (offset, size) in ROW.items()
+}
+PIECE: Final = {"number": (34, 4), "total": (38, 2), "offset": (40, 2)}  # after a frame's length
+GREETING: Final = {"signature": (0, 1), "version": (10, 1), "mechanism": (12, 1), "flags": (64, 1)}
+# After it HELLO, of 200 B, and INITIATE; or WELCOME, of 168 B, and READY.
+CALLED: Final = GREETING | {
+    "size": (65, 1), "hello": (66, 1), "padding": (80, 1), "key": (146, 1), "nonce": (178, 1),
+    "box": (186, 1), "long size": (274, 1), "initiate": (275, 1), "cookie": (284, 1),
+    "counter": (387, 1), "vouch": (420, 1),
+}  # fmt: skip
+CALLING: Final = GREETING | {
+    "size": (65, 1), "welcome": (66, 1), "nonce": (74, 1), "box": (90, 1), "ready": (236, 1),
+    "counter": (242, 1), "metadata": (260, 1),
+}  # fmt: skip
+LAYOUTS: Final[dict[str, dict[str, tuple[int, int]]]] = {
+    "header": HEADER, "ready": READY, "credit": CREDIT, "complete": {"first": (0, 2)},
+    "bitmap": {"segments": (0, 2), "bits": (2, 2)}, "probe": HEADER | {"number": (32, 4)},
+    "probe_answer": HEADER | {"number": (32, 4), "received": (36, 2)}, "pieces": PIECE,
+    "called": CALLED, "calling": CALLING,
+    "cipher": {"name": (0, 1), "counter": (8, 8), "box": (16, 1)},
+}  # fmt: skip
+TREES: Final[dict[str, Callable[[bytes], Iterator[Case]]]] = {
+    "ipc_frame": fields.in_msgpack, "peer_message": fields.in_msgpack, "store": fields.in_json,
+    "config": fields.in_toml, "traffic_classes": fields.in_toml, "intent": fields.in_toml,
+}  # fmt: skip
+
+
+def cases(name: str, seed: bytes) -> Iterator[Case]:
+    yield from fields.cuts(seed)
+    yield from fields.extensions(seed)
+    if name in LAYOUTS:
+        yield from fields.numbers(seed, LAYOUTS[name])
+    elif name in TREES:
+        yield from TREES[name](seed)
+
+
+# An intent takes milliseconds to read, and the first seed has every key.
+MOST_SEEDS: Final = {"intent": 1}
+STEPS: Final = {"intent": 5}
+PARSERS: Final = sorted({*LAYOUTS, *TREES, "peer_address", "body"})
+STATEFUL: Final = {"datapath", "endpoint", "discovery", "lane"}
+
+
+def test_every_target_is_corrupted_here_or_keeps_state() -> None:
+    assert {*PARSERS, *STATEFUL} == set(TARGETS)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_one_wrong_field_is_a_value_or_the_one_error(name: str) -> None:
+    target, outcomes = TARGETS[name], Counter[str]()
+    for seed in target.seeds[: MOST_SEEDS.get(name)]:
+        for what, data in list(cases(name, seed))[:: STEPS.get(name, 1)]:
+            try:
+                outcomes[target.outcome(data)] += 1
+            except Exception as exc:
+                raise AssertionError(f"{what}: {data[:200]!r}") from exc
+    assert outcomes.total() > 5
+    if target.error != ():
+        assert outcomes.total() > outcomes[ACCEPTED]
+
+
+# --- bounds, said once more and not by the parsers themselves ------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "most"),
+    [("flags", 7), ("path", 15), ("operation", (1 << 32) - 1), ("stream", (1 << 16) - 1),
+     ("transfer", (1 << 16) - 1), ("segment", 4095), ("round", 255), ("tag", 31),
+     ("packet_number", (1 << 32) - 1), ("sent_at", (1 << 32) - 1), ("token", (1 << 64) - 1)],
+)  # fmt: skip
+def test_a_header_holds_up_to_the_bound_and_no_more(field: str, most: int) -> None:
+    offset, size = HEADER[field]
+    for value in (0, most):
+        data = bytearray(seeds.HEADERS[0])
+        data[offset : offset + size] = value.to_bytes(size, "little")
+        assert getattr(Header.unpack_untrusted(bytes(data)), field) == value
+    if most + 1 < 1 << 8 * size:
+        data[offset : offset + size] = (most + 1).to_bytes(size, "little")
+        assert TARGETS["header"].outcome(bytes(data)) == field
+
+
+# --- a session in the middle of its work --------------------------------------------------------
+
+STATELESS: Final = {"short", "version", "kind", "flags", "path", "segment", "tag", "token", "body"}
+# A peer that says something wrong is alive all the same: when it was heard, and that it is owed a
+# look at what may go out, is no state that a datagram could do harm with.
+HEARD: Final = {"heard_at", "unanswered", "held", "_touched", "counters", "effort", "_now"}
+
+
+def frozen(value: Any, seen: set[int]) -> Any:
+    """All that an object holds, to compare: by value, each object once."""
+    if isinstance(value, int | float | str | bytes | None):
+        return value
+    if id(value) in seen:
+        return "again"
+    seen.add(id(value))
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, dict):
+        return [(frozen(k, seen), frozen(v, seen)) for k, v in value.items()]
+    if isinstance(value, list | tuple | set | frozenset) or hasattr(value, "popleft"):
+        return [type(value).__name__, *(frozen(each, seen) for each in value)]
+    names = [n for kind in type(value).__mro__ for n in getattr(kind, "__slots__", ())]
+    names += list(getattr(value, "__dict__", {}))
+    return [
+        (n, frozen(getattr(value, n), seen)) for n in names if n not in HEARD and hasattr(value, n)
+    ]
+
+
+def at_work() -> SimNetwork:
+    """Two ranks in an all-reduce that may lose some; what is under way is lost."""
+    net = SimNetwork(2)
+    net.submit_all(1, draw("float32", 2, 1000, 1), max_loss=0.1, name="n")
+    net.run(until=1.2e-4)
+    return net
+
+
+def refused_without_trace(net: SimNetwork, data: bytes) -> str:
+    """What rank 0 counts a datagram as; "" where it takes it. Refused for what the datagram itself
+    says, it changes nothing: so the next one meets the same endpoint."""
+    endpoint = net.endpoints[0]
+    before, counted = frozen(endpoint, set()), Counter(endpoint.counters)
+    endpoint.receive(as_received([data], 0, net), net.now)
+    fresh = endpoint.counters - counted
+    if not fresh:
+        return ""
+    assert fresh.total() == 1
+    [reason] = fresh
+    if reason in STATELESS or (reason == "length" and data[1] != Kind.DATA):
+        assert frozen(endpoint, set()) == before, reason
+    return reason
+
+
+SAID: Final = seeds.first_of_each_kind(seeds.datagrams())
+
+
+@pytest.mark.parametrize("data", SAID, ids=lambda data: Kind(data[1]).name)
+def test_what_is_refused_leaves_an_endpoint_as_it_was(data: bytes) -> None:
+    corrupt = [*fields.numbers(data, HEADER), *fields.cuts(data), *fields.extensions(data)]
+    body = {"ready": READY, "credit": CREDIT}.get(Kind(data[1]).name.lower(), {})
+    places = {n: (HEADER_SIZE + at, size) for n, (at, size) in body.items()}
+    corrupt += fields.numbers(data, {n: p for n, p in places.items() if sum(p) <= len(data)})
+    net, reasons = at_work(), Counter[str]()
+    for what, each in corrupt:
+        try:
+            reason = refused_without_trace(net, each)
+        except Exception as exc:
+            raise AssertionError(what) from exc
+        reasons[reason] += 1
+        if not reason:  # it may have changed something, as it should
+            net = at_work()
+    assert {"version", "kind", "flags", "path", "segment", "tag", "token", "short"} <= set(reasons)
+
+
+def test_a_change_of_state_would_be_seen() -> None:
+    net = at_work()
+    before = frozen(net.endpoints[0], set())
+    net.sessions[0].flows[1].window += 1
+    assert frozen(net.endpoints[0], set()) != before
+
+
+@pytest.mark.parametrize("name", ["datapath", "endpoint", "discovery", "lane"])
+def test_one_wrong_field_of_a_datagram_or_frame_raises_nothing(name: str) -> None:
+    """Each by itself, after a valid one: whole machines, which check themselves."""
+    frames = seeds.ipc_frames()[7:10] if name == "lane" else (seeds.HEADERS[0] + bytes(64),)
+    frames += seeds.pieces(lambda *a: [seeds.PROBE, seeds.ANSWER]) if name == "discovery" else ()
+    for frame in frames:
+        wrong = fields.in_msgpack(frame) if name == "lane" else fields.numbers(frame, HEADER)
+        every = 1 if name in ("discovery", "datapath") else 7
+        for _, data in [*wrong, *fields.cuts(frame)][::every]:
+            TARGETS[name].run(joined([frame[:60000], data[:60000]]))
+
+
+def test_ready_fields_are_where_the_layout_says() -> None:
+    """Else the corruption would miss them."""
+    ready = Ready("t", *range(1, 9))._replace(segment_size=64)
+    for name, (offset, size) in READY.items():
+        if name not in ("text", "length"):
+            found = int.from_bytes(ready.pack()[offset : offset + size], "little")
+            assert found == getattr(ready, name)
