@@ -88,6 +88,10 @@ class EngineProcess:
         """Queue a command. Takes over the descriptors."""
         self._channel.send(pack(command), descriptors)
 
+    def listen(self) -> None:
+        """Take in now what the engine has said already."""
+        self._channel.read_waiting()
+
     @property
     def waiting(self) -> int:
         """Commands that the engine has not taken."""

@@ -23,6 +23,7 @@ class Engines:
     ) -> None:
         self._on_event, self._on_exit, self._command = on_event, on_exit, command
         self._engines: list[EngineProcess] = []
+        self._listening = False
 
     def __len__(self) -> int:
         return len(self._engines)
@@ -59,6 +60,16 @@ class Engines:
         """Queue a command for every engine; those without the session it names ignore it."""
         for engine in self._engines:
             engine.send(command)
+
+    def listen(self) -> None:
+        """Take in what engines have said already, before something else is acted upon."""
+        if not self._listening:  # what they said may lead here again
+            self._listening = True
+            try:
+                for engine in self._engines:
+                    engine.listen()
+            finally:
+                self._listening = False
 
     def behind(self, engine: int) -> bool:
         """Whether what can be put off should be."""

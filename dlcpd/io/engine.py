@@ -146,15 +146,14 @@ class Engine:
 
     def _tell_outcomes(self) -> None:
         for session in self.endpoint.sessions.values():
-            for event in session.outcomes.take() if session.outcomes.events else ():
-                if isinstance(event, PathNews):
-                    self._on_path_news(event)
-                else:
-                    self.clients.tell(event)
+            if session.outcomes.events:
+                events = session.outcomes.take()
+                for news in [event for event in events if isinstance(event, PathNews)]:
+                    self._on_path_news(news)
+                self.clients.tell(session.number, events)
         for number, bug in self.endpoint.take_faults():
             self.clients.fault(number, bug)
         self.clients.close_ended()
-        self.clients.tell_failures()
 
     def _drained(self) -> bool:
         late = self.stop_at is not None and time.monotonic() >= self.stop_at

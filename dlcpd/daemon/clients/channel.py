@@ -10,6 +10,7 @@ from dlcpd.contract.messages import MAX_FRAME
 from dlcpd.ipc.seqpacket import close_all, receive_now, send_now
 
 MAX_OUTBOX: Final = 64  # packets waiting for a reader that does not read; then it is cut off
+MAX_WAITING: Final = 512  # packets: the default buffer of 208 KiB holds 278 of the smallest
 
 
 class PacketChannel:
@@ -54,6 +55,14 @@ class PacketChannel:
     def waiting(self) -> int:
         """Packets that the other end has no room for yet."""
         return len(self._outbox)
+
+    def read_waiting(self) -> None:
+        """Take now what has come already, at most what the socket's buffer holds."""
+        for _ in range(MAX_WAITING):
+            data = receive_now(self._sock, MAX_FRAME) if self._open else None
+            if not data:  # the end of the other end waits for the loop
+                return
+            self._on_packet(data)
 
     def close(self) -> None:
         """Close the socket and drop what was not sent. `on_end` is not called."""

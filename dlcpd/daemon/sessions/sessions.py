@@ -166,7 +166,12 @@ class Sessions:
         session.client.refused(error)
 
     def leave(self, session: Session, error: DlcpError) -> None:
-        """The client is gone, for whatever reason: close the session everywhere."""
+        """The client is gone, for whatever reason: close the session everywhere.
+
+        If it left because of what an engine told it, the engine told us before: that is the reason
+        which peers shall hear.
+        """
+        self._engines.listen()
         if self._by_number.get(session.number) is not session:
             return
         self._forget(session, error)

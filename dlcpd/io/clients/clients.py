@@ -6,7 +6,7 @@ bug shows while it is served - ends that session and no other.
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed
@@ -51,7 +51,6 @@ class Clients:
         self._trouble, self._forget = trouble, forget
         self._clients: dict[int, Client] = {}  # by session
         self._ending: dict[int, DlcpError] = {}  # sessions that close after this wake-up
-        self._failures: dict[int, list[commands.FailedOperation]] = {}
         self.draining = False  # nothing new is begun
 
     def __contains__(self, session: int) -> bool:
@@ -109,11 +108,32 @@ class Clients:
 
     # --- what they hear ------------------------------------------------------------------
 
-    def tell(self, event: Event) -> None:
-        """A session's event, to its client, and where it matters to control."""
-        client = self._clients.get(event.session)
-        if client is not None:
+    def tell(self, session: int, events: Sequence[Event]) -> None:
+        """What happened in a session since the last call, to control where it matters, and to its
+        client. To control first: peers hear why operations failed, and not that a client left
+        which had read of it."""
+        client = self._clients.get(session)
+        if client is None:
+            return
+        events = [self._explained(event) for event in events]
+        self._tell_control(session, events)
+        for event in events:
             self._tell(client, event)
+
+    def _explained(self, event: Event) -> Event:
+        if not isinstance(event, OperationFailed | SessionBroken):
+            return event
+        return event._replace(text=event.text + self._trouble(event.session))
+
+    def _tell_control(self, session: int, events: Sequence[Event]) -> None:
+        """Failures go together, as most fails together."""
+        failed = [e for e in events if isinstance(e, OperationFailed) and e.ranks]
+        for first in range(0, len(failed), commands.MAX_FAILURES):
+            rows = [_for_peers(event) for event in failed[first : first + commands.MAX_FAILURES]]
+            self._control.emit(commands.OperationsFailed(session, rows))
+        for event in events:
+            if isinstance(event, SessionBroken):
+                self._control.emit(commands.SessionBroken(*event))
 
     def _tell(self, client: Client, event: Event) -> None:
         match event:
@@ -124,31 +144,10 @@ class Clients:
                     at = time.monotonic() + LANE_DELAY
                     self._endpoint.timers.set((self, Timer.RELEASED, number), at)
                 client.lane.released.append(ticket)
-            case OperationFailed():
-                self._tell_failed(client, event)
-            case SessionBroken(number, rank, code, text):
-                text += self._trouble(number)
+            case OperationFailed(_, ticket, code, text):
+                self._send(client, Failed(ticket, code, text))
+            case SessionBroken(_, _, code, text):
                 self._send(client, Failed(0, code, text))
-                self.tell_failures()  # first: peers shall hear why their operations fail
-                self._control.emit(commands.SessionBroken(number, rank, code, text))
-
-    def _tell_failed(self, client: Client, event: OperationFailed) -> None:
-        text = event.text + self._trouble(event.session)
-        self._send(client, Failed(event.ticket, event.code, text))
-        if event.ranks:
-            row = commands.FailedOperation(
-                event.stream, event.number, list(event.ranks), event.code,
-                text[: commands.MAX_FAILURE_TEXT],
-            )  # fmt: skip
-            self._failures.setdefault(event.session, []).append(row)
-
-    def tell_failures(self) -> None:
-        """What failed since the last call, to control: together, as most fails together."""
-        failed, self._failures = self._failures, {}
-        most = commands.MAX_FAILURES
-        for number, rows in failed.items():
-            for first in range(0, len(rows), most):
-                self._control.emit(commands.OperationsFailed(number, rows[first : first + most]))
 
     def _send(self, client: Client, message: Completed | Released | Failed) -> None:
         if not client.lane.send(message):
@@ -207,11 +206,17 @@ class Clients:
     def _fail(self, session: Session, client: Client, error: DlcpError) -> None:
         try:
             session.fail_all(session.rank, error)
-            for event in session.outcomes.take():
-                self._tell(client, event)
+            self.tell(session.number, session.outcomes.take())
         except Exception:  # of a session that a bug has left in pieces
             self._endpoint.counters["internal"] += 1
             self._send(client, Failed(0, error.code, str(error)))
+
+
+def _for_peers(failed: OperationFailed) -> commands.FailedOperation:
+    return commands.FailedOperation(
+        failed.stream, failed.number, list(failed.ranks), failed.code,
+        failed.text[: commands.MAX_FAILURE_TEXT],
+    )  # fmt: skip
 
 
 def _completed(done: OperationDone, released: list[int]) -> Completed:

@@ -1,0 +1,34 @@
+"""What control and clients of an engine hear, and in which order."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from dlcpd.core.endpoint import Endpoint
+from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.session.events import OperationFailed, SessionBroken
+from dlcpd.io import commands
+from dlcpd.io.clients.clients import Clients
+
+
+def test_control_hears_of_failures_before_the_client_that_may_leave_because_of_them() -> None:
+    heard: list[Any] = []
+    control = SimpleNamespace(emit=heard.append)
+    poll = SimpleNamespace(watch=lambda *_: None)
+    clients = Clients(
+        Endpoint(1152, 1 << 20, Pacer(0.0)), cast(Any, control), cast(Any, poll),
+        trouble=lambda _: "; paths are narrow", forget=lambda _: None,
+    )  # fmt: skip
+
+    def send(message: Any) -> bool:
+        heard.append(message)
+        return True
+
+    lane = SimpleNamespace(backlog=[], send=send)
+    clients.add(cast(Any, SimpleNamespace(session=SimpleNamespace(number=7), lane=lane)))
+    failed = [OperationFailed(7, n, "peer_lost", "x", 0, n, (1,)) for n in range(20)]
+    clients.tell(7, [*failed, SessionBroken(7, 1, "peer_lost", "y")])
+    kinds = [type(message).__name__ for message in heard]
+    assert kinds == ["OperationsFailed"] * 2 + ["SessionBroken"] + ["Failed"] * 21
+    assert isinstance(heard[0], commands.OperationsFailed)
+    assert heard[0].failures[0].text == "x; paths are narrow"
+    assert [len(event.failures) for event in heard[:2]] == [16, 4]
