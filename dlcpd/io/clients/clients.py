@@ -9,8 +9,22 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed
-from dlcpd.contract.messages import Completed, Failed, Message, Released, Submit
+from dlcpd.contract.errors import (
+    BadMessage,
+    DlcpError,
+    OperationAborted,
+    Peer,
+    PeerLost,
+    SessionClosed,
+)
+from dlcpd.contract.messages import (
+    MAX_AWAITING,
+    Completed,
+    Failed,
+    Message,
+    Released,
+    Submit,
+)
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.session.events import (
     Event,
@@ -105,7 +119,7 @@ class Clients:
         else:
             error = client.handle(message, now)
         if error is not None and isinstance(message, Submit):
-            self._send(client, Failed(message.operation, error.code, str(error)))
+            self._send(client, _failed(message.operation, error.code, str(error), error.peer))
 
     # --- what they hear ------------------------------------------------------------------
 
@@ -126,19 +140,22 @@ class Clients:
                 client.lane.released.append(ticket)
             case OperationFailed():
                 self._tell_failed(client, event)
-            case SessionBroken(number, rank, code, text):
+            case SessionBroken(number, rank, code, text, peer):
                 text += self._trouble(number)
-                self._send(client, Failed(0, code, text))
+                self._send(client, _failed(0, code, text, peer))
                 self.tell_failures()  # first: peers shall hear why their operations fail
                 self._control.emit(commands.SessionBroken(number, rank, code, text))
 
     def _tell_failed(self, client: Client, event: OperationFailed) -> None:
-        text = event.text + self._trouble(event.session)
-        self._send(client, Failed(event.ticket, event.code, text))
+        text, peer = event.text + self._trouble(event.session), event.peer
+        # Who gave an operation up because a peer is lost says so: to the client it is lost here.
+        relayed = event.code == OperationAborted.code and peer.rank >= 0
+        code = PeerLost.code if relayed else event.code
+        self._send(client, _failed(event.ticket, code, text, peer))
         if event.ranks:
             row = commands.FailedOperation(
                 event.stream, event.number, list(event.ranks), event.code,
-                text[: commands.MAX_FAILURE_TEXT],
+                text[: commands.MAX_FAILURE_TEXT], peer.rank,
             )  # fmt: skip
             self._failures.setdefault(event.session, []).append(row)
 
@@ -212,6 +229,10 @@ class Clients:
         except Exception:  # of a session that a bug has left in pieces
             self._endpoint.counters["internal"] += 1
             self._send(client, Failed(0, error.code, str(error)))
+
+
+def _failed(number: int, code: str, text: str, peer: Peer) -> Failed:
+    return Failed(number, code, text, *peer._replace(awaiting=peer.awaiting[:MAX_AWAITING]))
 
 
 def _completed(done: OperationDone, released: list[int]) -> Completed:
