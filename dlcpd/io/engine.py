@@ -19,7 +19,16 @@ from itertools import chain
 from typing import Any, Final
 
 from dlcpd.collectives.scratch import ScratchPool
-from dlcpd.contract.errors import ArenaFull, BadConfig, DlcpError, TooMany, error_for
+from dlcpd.contract.errors import (
+    ArenaFull,
+    BadConfig,
+    DlcpError,
+    OperationAborted,
+    PeerLost,
+    TooMany,
+    error_for,
+    made,
+)
 from dlcpd.core.endpoint import MAX_FLOWS, Endpoint, PeerSpec
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.paths.pacing import Pacer
@@ -315,10 +324,10 @@ class Engine:
 def _pass_on(command: commands.PeerGone | commands.AbortOperations, session: Session) -> None:
     """What control has heard from peers, to the session that it is about."""
     if isinstance(command, commands.PeerGone):
-        session.peer_gone(command.rank, error_for("peer_lost", command.text))
+        session.peer_gone(command.rank, PeerLost(command.text, session.peer(command.rank)))
         return
     for aborted in command.aborted:
-        error = error_for("operation_aborted", aborted.text)
+        error = made(OperationAborted, aborted.text, session.peer(aborted.lost))
         session.abort(aborted.rank, aborted.stream, aborted.operation, error)
 
 

@@ -9,7 +9,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from dlcpd.contract.messages import Completed, Hello, Released, to_frame
+from dlcpd.contract.messages import Completed, Failed, Hello, Released, to_frame
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io import commands
@@ -235,14 +235,32 @@ def test_what_control_learned_reaches_the_client(job: Jobs) -> None:
     first.submit(1)
     started.engines[0].send(abort(1, 0, 1, "rank 1 gave up"))
     assert failure(first.outcome(1)) == (1, "operation_aborted", "rank 1 gave up")
+    assert [row.peer for row in failures(started.engines[0])] == [-1]
+    first.submit(2)
+    started.engines[0].send(abort(1, 0, 2, "rank 1 has lost rank 1", lost=1))
+    lost = first.outcome(2)
+    assert isinstance(lost, Failed)
+    assert (lost.code, lost.rank, lost.host) == ("peer_lost", 1, "host1")
+    assert lost.awaiting.startswith("rank(s) 1 to submit")
+    [row] = failures(started.engines[0])
+    assert (row.code, row.peer) == ("operation_aborted", 1), "or it would be told for ever"
     second.submit(1)
     started.engines[1].send(commands.CloseSession(1, "session_closed", "told to"))
     assert failure(second.outcome(1))[1:] == ("session_closed", "told to")
     assert started.engines[1].report()["sessions"] == {}
 
 
-def abort(rank: int, stream: int, operation: int, text: str) -> commands.AbortOperations:
-    return commands.AbortOperations(1, [commands.AbortedOperation(rank, stream, operation, text)])
+def abort(
+    rank: int, stream: int, operation: int, text: str, lost: int = -1
+) -> commands.AbortOperations:
+    aborted = commands.AbortedOperation(rank, stream, operation, text, lost)
+    return commands.AbortOperations(1, [aborted])
+
+
+def failures(engine: Engine) -> list[commands.FailedOperation]:
+    told = engine.receive()
+    assert isinstance(told, commands.OperationsFailed)
+    return told.failures
 
 
 def test_a_deadline_names_the_rank_that_did_not_come(job: Jobs) -> None:

@@ -28,7 +28,7 @@ from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.io.commands import MAX_ABORT_TEXT, UdpAddress
 from dlcpd.ipc.seqpacket import unpack_untrusted
 
-PEER_VERSION: Final = 4
+PEER_VERSION: Final = 5
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
@@ -94,6 +94,7 @@ class AbortedRow(NamedTuple):
     stream: int  # on the wire
     operation: int
     text: str
+    lost: int = -1  # rank that the sender lost, where that is why
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +163,11 @@ def _checked(kind: type[PeerMessage], values: Any) -> PeerMessage:
 def _aborted_problem(aborted: list[AbortedRow]) -> str:
     if not aborted:
         return "names no operation"
-    for stream, operation, text in aborted:
+    for stream, operation, text, lost in aborted:
         if not (0 <= stream < 1 << 16 and 1 <= operation <= MAX_OPERATION):
             return f"operation {operation} of stream {stream}"
+        if not -1 <= lost < MAX_WORLD:
+            return f"rank {lost}"
         if len(text) > MAX_ABORT_TEXT:
             return f"a text of {len(text)} characters, at most {MAX_ABORT_TEXT}"
     return ""

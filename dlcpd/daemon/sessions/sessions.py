@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted, TooMany
+from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted, PeerLost, TooMany
 from dlcpd.contract.messages import Join
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.join_request import links_of
@@ -196,7 +196,12 @@ class Sessions:
         membership = session.membership
         for link in membership.links.values():
             rows = [
-                AbortedRow(f.stream, f.operation, f"{session}: {f.text}"[:MAX_ABORT_TEXT])
+                AbortedRow(
+                    f.stream,
+                    f.operation,
+                    f"{session}: {f.text}"[:MAX_ABORT_TEXT],
+                    f.peer if f.code == PeerLost.code else -1,
+                )
                 for f in failures
                 if link.state is LinkState.UP and link.rank in f.ranks
             ]

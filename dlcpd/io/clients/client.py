@@ -5,7 +5,7 @@ from typing import Any
 
 from dlcpd.collectives.order import Group
 from dlcpd.collectives.scratch import ScratchPool
-from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, error_for
+from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed
 from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.session.session import Session
@@ -54,8 +54,8 @@ class Client:
         if gap < 0 or (gap and self.share.of == 1):  # other engines have those in between
             return BadMessage(f"operation {ask.operation} after {self.submitted}")
         self.submitted = ask.operation
-        if self.session.broken is not None:
-            return error_for(*self.session.broken)
+        if (reason := self.session.outcomes.reason) is not None:
+            return reason
         group = self.groups.get(ask.group)
         if group is None:
             return BadMessage(f"operation {ask.operation}: group {ask.group} is not open")

@@ -9,8 +9,22 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed
-from dlcpd.contract.messages import Completed, Failed, Message, Released, Submit
+from dlcpd.contract.errors import (
+    BadMessage,
+    DlcpError,
+    OperationAborted,
+    Peer,
+    PeerLost,
+    SessionClosed,
+)
+from dlcpd.contract.messages import (
+    MAX_AWAITING,
+    Completed,
+    Failed,
+    Message,
+    Released,
+    Submit,
+)
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.session.events import (
     Event,
@@ -104,7 +118,7 @@ class Clients:
         else:
             error = client.handle(message, now)
         if error is not None and isinstance(message, Submit):
-            self._send(client, Failed(message.operation, error.code, str(error)))
+            self._send(client, _failed(message.operation, error.code, str(error), error.peer))
 
     # --- what they hear ------------------------------------------------------------------
 
@@ -133,7 +147,7 @@ class Clients:
             self._control.emit(commands.OperationsFailed(session, rows))
         for event in events:
             if isinstance(event, SessionBroken):
-                self._control.emit(commands.SessionBroken(*event))
+                self._control.emit(commands.SessionBroken(*event[:4]))
 
     def _tell(self, client: Client, event: Event) -> None:
         match event:
@@ -144,10 +158,12 @@ class Clients:
                     at = time.monotonic() + LANE_DELAY
                     self._endpoint.timers.set((self, Timer.RELEASED, number), at)
                 client.lane.released.append(ticket)
-            case OperationFailed(_, ticket, code, text):
-                self._send(client, Failed(ticket, code, text))
-            case SessionBroken(_, _, code, text):
-                self._send(client, Failed(0, code, text))
+            case OperationFailed(_, ticket, code, text, peer=peer):
+                # Who gave up because a peer is lost says so: to the client it is lost here.
+                relayed = code == OperationAborted.code and peer.rank >= 0
+                self._send(client, _failed(ticket, PeerLost.code if relayed else code, text, peer))
+            case SessionBroken(_, _, code, text, peer):
+                self._send(client, _failed(0, code, text, peer))
 
     def _send(self, client: Client, message: Completed | Released | Failed) -> None:
         if not client.lane.send(message):
@@ -215,8 +231,12 @@ class Clients:
 def _for_peers(failed: OperationFailed) -> commands.FailedOperation:
     return commands.FailedOperation(
         failed.stream, failed.number, list(failed.ranks), failed.code,
-        failed.text[: commands.MAX_FAILURE_TEXT],
+        failed.text[: commands.MAX_FAILURE_TEXT], failed.peer.rank,
     )  # fmt: skip
+
+
+def _failed(number: int, code: str, text: str, peer: Peer) -> Failed:
+    return Failed(number, code, text, *peer._replace(awaiting=peer.awaiting[:MAX_AWAITING]))
 
 
 def _completed(done: OperationDone, released: list[int]) -> Completed:
