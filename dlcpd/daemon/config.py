@@ -104,6 +104,9 @@ class InjectTable:
     # fraction of arriving datagrams; 1 = none arrives, as behind a firewall
     loss: float = real(0.0, 1.0, _ENGINE.inject_loss)
     seed: int = integer(0, 1 << 32, _ENGINE.inject_seed)  # the same seed loses the same datagrams
+    # addresses that peers are told instead of those of `paths`, one for each, with the same ports;
+    # the first stands for control too: those of somebody in between, who can lose and spoil
+    relays: tuple[str, ...] = field(default=(), metadata={"type": tuple})
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +147,16 @@ def parse(text: str, source: str) -> Config:
 def _config(document: dict[str, Any]) -> Config:
     _refuse_unknown(document, [f.name for f in fields(Config)], "table [{}]")
     network = NetworkTable(**_table(NetworkTable, document, "network"))
+    inject = InjectTable(**_table(InjectTable, document, "inject"))
     _check_entropy(network)
     _check_chunk(network)
     _check_engines(network)
+    _check_relays(network, inject)
     return Config(
         daemon=DaemonTable(**_table(DaemonTable, document, "daemon")),
         network=network,
         checks=ChecksTable(**_table(ChecksTable, document, "checks")),
-        inject=InjectTable(**_table(InjectTable, document, "inject")),
+        inject=inject,
     )
 
 
@@ -179,6 +184,14 @@ def _check_engines(network: NetworkTable) -> None:
         raise BadConfig(
             f"[network] engine_cpus: CPUs for {len(network.engine_cpus)} engines, and engines is "
             f"{network.engines}; give each engine its own, or none"
+        )
+
+
+def _check_relays(network: NetworkTable, inject: InjectTable) -> None:
+    if inject.relays and len(inject.relays) != len(network.paths):
+        raise BadConfig(
+            f"[inject] relays: {len(inject.relays)} addresses for {len(network.paths)} paths; give "
+            f"one for each path, or none"
         )
 
 
@@ -238,6 +251,12 @@ def _address(value: Any, where: str) -> str:
     if address.is_unspecified or address.is_multicast:
         raise BadConfig(f"{where}: {value} is no address that peers can send to")
     return str(address)
+
+
+def _relays(value: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > MAX_PATHS or AUTO in value:
+        raise BadConfig(f"{where}: is a list of at most {MAX_PATHS} addresses")
+    return tuple(_address(row, f"{where}[{n}]") for n, row in enumerate(value))
 
 
 def _segment_size(value: Any, where: str) -> int | str:
@@ -312,4 +331,5 @@ _SPECIAL: Final = {
     "allowed_users": _users,
     "socket_group": _group,
     "paths": _paths,
+    "relays": _relays,
 }

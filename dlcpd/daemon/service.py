@@ -98,6 +98,7 @@ class Service:
             on_message=self._peer_message,
             on_other_version=self._peer_version,
             counters=self._counters,
+            told=next(iter(self._config.inject.relays), ""),
         )
         terms = self._terms(ready)
         self._sessions = Sessions(loop, terms, peers=peers, engines=self._engines)

@@ -35,6 +35,7 @@ class EngineConfig:
     digest_every: int = 16  # 1 of so many chunks enters the replica digest; 1 = all, 0 = none
     inject_loss: float = 0.0  # fraction of arriving datagrams thrown away, for tests and demos
     inject_seed: int = 0
+    relays: tuple[str, ...] = ()  # addresses that peers are told instead of those of `paths`
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -42,6 +43,6 @@ class EngineConfig:
     @classmethod
     def from_json(cls, text: str) -> Self:
         values = json.loads(text)
-        values["cpus"] = tuple(values["cpus"])
+        values["cpus"], values["relays"] = tuple(values["cpus"]), tuple(values["relays"])
         values["paths"] = tuple((address, port) for address, port in values["paths"])
         return cls(**values)

@@ -99,6 +99,13 @@ class Engine:
         for path in self.paths:
             self._poll.watch(path, self._path_handler(path))
 
+    @property
+    def endpoints(self) -> list[commands.UdpAddress]:
+        """Where peers reach this engine, one for each path."""
+        ours = [path.address for path in self.paths]
+        told = self.config.relays or [host for host, _ in ours]
+        return [commands.UdpAddress(host, port) for host, (_, port) in zip(told, ours, strict=True)]
+
     # --- the loop -------------------------------------------------------------------
 
     def run(self) -> None:
@@ -361,8 +368,7 @@ def main() -> int:
         "gro": all(path.gro for path in engine.paths),
         "receive_buffer": min(path.receive_buffer for path in engine.paths),
     }
-    endpoints = [commands.UdpAddress(*path.address) for path in engine.paths]
-    control.send(commands.pack(commands.EngineReady(endpoints, features)))
+    control.send(commands.pack(commands.EngineReady(engine.endpoints, features)))
     if os.environ.get(COUNT_CALLS):
         engine.count_calls()
     gc.freeze()  # what lives now lives to the end: keep it out of collections

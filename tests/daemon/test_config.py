@@ -49,6 +49,7 @@ digest_every = 1
 [inject]
 loss = 0.05
 seed = 9
+relays = ["10.0.0.107", "fd00::107"]
 """
 
 
@@ -170,6 +171,10 @@ BAD = {
     "[network]\nsegment_size = 64\nchunk_bytes = 262208": ("chunk_bytes: 262208 is above 262144",),
     "[network]\noffload = 1": ("[network] offload: is int, need bool",),
     "[inject]\nloss = 1.01": ("[inject] loss: 1.01 is outside 0.0..1.0",),
+    '[inject]\nrelays = "::1"': ("[inject] relays: is a list",),
+    '[inject]\nrelays = ["auto"]': ("[inject] relays: is a list",),
+    '[inject]\nrelays = ["host"]': ("[inject] relays[0]: 'host' is no IP address",),
+    '[inject]\nrelays = ["::1", "::2"]': ("[inject] relays: 2 addresses for 1 paths",),
     "[inject\n": ("line 1",),
 }
 

@@ -86,7 +86,7 @@ class _Shared:
 class Peers:
     """Sends to and receives from peers' controls. A keypair lives as long as this object."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all but the first three by keyword
         self,
         loop: asyncio.AbstractEventLoop,
         address: str,
@@ -95,8 +95,9 @@ class Peers:
         on_message: Callable[[str, PeerMessage], None],
         on_other_version: Callable[[str, int], None],
         counters: Counter[str],
+        told: str = "",
     ) -> None:
-        """Listen. `port` 0 takes any.
+        """Listen. `port` 0 takes any; peers are told the address `told` instead, if it is given.
 
         Raises: AddressUnavailable.
         """
@@ -109,7 +110,7 @@ class Peers:
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._max_lines = min(MAX_LINES, descriptors // LINES_SHARE)
         sock = _listen(address, port)
-        self.endpoint = _endpoint_of(sock)
+        self.endpoint = _endpoint_of(sock, told)
         self._listener = Listener(
             loop, sock, keys=self._keys, counters=counters, on_message=self._received,
             descriptors=descriptors,
@@ -205,6 +206,7 @@ def _listen(address: str, port: int) -> socket.socket:
     return sock
 
 
-def _endpoint_of(sock: socket.socket) -> str:
-    host, port, *_ = sock.getsockname()
+def _endpoint_of(sock: socket.socket, told: str) -> str:
+    bound, port, *_ = sock.getsockname()
+    host = told or bound
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
