@@ -169,6 +169,12 @@ class PeerLost(OutcomeError):
         return self.peer.awaiting
 
 
+class NotAuthorised(OutcomeError):
+    """A peer's key is not authorised, here or there, or a rank does not know the job's secret."""
+
+    code = "not_authorised"
+
+
 class DeadlineExceeded(OutcomeError):
     """An operation did not finish within its deadline."""
 

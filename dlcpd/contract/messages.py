@@ -34,6 +34,7 @@ from dlcpd.contract.schema import (
 VERSION: Final = 5
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
+MAX_PROOF: Final = 64  # characters: 256 bits in hexadecimal
 MAX_ENGINES: Final = 8  # of a daemon; each a process, and a lane to every client
 MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight
 MAX_CRITICAL: Final = 4096  # critical ranges of one operation; ~ parameters of one bucket
@@ -119,6 +120,9 @@ class Join:
     arena_bytes: int = integer(1 << 16, MAX_ARENA)
     timeout: float = real(0.0, 3600.0)  # seconds to wait for all peers
     peers: list[PeerRow] = rows(MAX_WORLD, PeerRow)
+    # what all ranks of this launch of the job, and nobody else, can work out from the job's
+    # secret, and so what all of them say; "" = it has none
+    proof: str = string(MAX_PROOF, default="", hidden=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ from dlcpd.io.config import EngineConfig
 # an address: that of the default route, or loopback without one; a size: what paths carry
 AUTO: Final = "auto"
 ANYONE: Final = "*"  # in allowed_users: the socket's mode and group decide
+KEYS: Final = Path("/etc/dlcpd/keys")  # where `dlcpctl keys` keeps them, by these names
+IDENTITY: Final = "identity.toml"
+AUTHORISED: Final = "authorised"
 MAX_CPUS: Final = 8192  # as many as Linux is built for
 MAX_USERS: Final = 256  # entries of allowed_users; more is a group's job
 _ENGINE: Final = EngineConfig()  # one place for defaults: here they are only repeated
@@ -90,6 +93,20 @@ class NetworkTable:
 
 
 @dataclass(frozen=True, slots=True)
+class SecurityTable:
+    """[security]: who may be a peer. "auto" is what `dlcpctl keys` made in KEYS, if it did, and
+    nothing for a private daemon. docs/security.md says what for.
+    """
+
+    # file of this host's key pair; "" = another pair at each start
+    identity: str = string(4096, AUTO)
+    # directory with the public keys of the hosts that may be peers; "" = any that a job names
+    authorised: str = string(4096, AUTO)
+    # jobs beyond loopback whose peers neither that nor a secret of the job proves
+    unproved: str = one_of("warn", "refuse", default="warn")
+
+
+@dataclass(frozen=True, slots=True)
 class ChecksTable:
     """[checks]: proofs made while running."""
 
@@ -115,6 +132,7 @@ class Config:
 
     daemon: DaemonTable = DaemonTable()
     network: NetworkTable = NetworkTable()
+    security: SecurityTable = SecurityTable()
     checks: ChecksTable = ChecksTable()
     inject: InjectTable = InjectTable()
 
@@ -155,6 +173,7 @@ def _config(document: dict[str, Any]) -> Config:
     return Config(
         daemon=DaemonTable(**_table(DaemonTable, document, "daemon")),
         network=network,
+        security=SecurityTable(**_table(SecurityTable, document, "security")),
         checks=ChecksTable(**_table(ChecksTable, document, "checks")),
         inject=inject,
     )

@@ -43,6 +43,11 @@ data_path = "numpy"
 rate_limit_bps = 1e9
 peer_timeout = 2.5
 
+[security]
+identity = "/etc/dlcpd/node7.toml"
+authorised = "/etc/dlcpd/peers"
+unproved = "refuse"
+
 [checks]
 digest_every = 1
 
@@ -119,7 +124,7 @@ def test_resolving_keeps_what_was_given() -> None:
 
 BAD = {
     "[deamon]\n": ("unknown table [deamon]", "did you mean daemon?"),
-    "[zzz]\n": ("unknown table [zzz]", "known: daemon, network, checks, inject"),
+    "[zzz]\n": ("unknown table [zzz]", "known: daemon, network, security, checks, inject"),
     "[network]\nsegment_sise = 1": (
         "unknown key segment_sise in [network]",
         "did you mean segment_size?",

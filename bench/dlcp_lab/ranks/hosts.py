@@ -55,8 +55,8 @@ class HostPlan:
             Config(
                 daemon,
                 replace(self.network, paths=paths),
-                ChecksTable(self.digest_every),
-                InjectTable(self.loss, self.seed, self.relays),
+                checks=ChecksTable(self.digest_every),
+                inject=InjectTable(self.loss, self.seed, self.relays),
             )
         )
 

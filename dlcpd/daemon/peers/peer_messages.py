@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from dlcpd.contract.errors import BadMessage, PeerError
-from dlcpd.contract.messages import MAX_ENGINES, MAX_OPERATION, MAX_WORLD
+from dlcpd.contract.messages import MAX_ENGINES, MAX_OPERATION, MAX_PROOF, MAX_WORLD
 from dlcpd.contract.schema import (
     Specification,
     flag,
@@ -66,6 +66,7 @@ class PeerHello:
     answer: bool = flag()  # the sender does not know yet what it waits to hear of us: answer
     serving: bool = flag()  # the sender's engines serve its session
     host: str = string(255)
+    proof: str = string(MAX_PROOF, hidden=True)  # of the job's secret; "" = it has none
     token: int = integer(1, (1 << 64) - 1)  # to be put into data for the sender
     # by engine, one per path; all engines of a host have as many
     endpoints: list[UdpAddress] = rows(MAX_ENGINES * MAX_PATHS, UdpAddress)  # noqa: RUF009

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,14 @@ from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkState, Membership
 from dlcpd.daemon.peers.peer_messages import AbortedRow
 from dlcpd.daemon.peers.peers import Peers
+from dlcpd.daemon.sessions.admission import (
+    HOW_TO_PROVE,
+    UNPROVED,
+    Proof,
+    check_keys,
+    proof_of,
+    refusal,
+)
 from dlcpd.daemon.sessions.session import (
     Client,
     Session,
@@ -47,6 +55,7 @@ class Terms:
     agreed: dict[str, int]  # what hellos compare, without world_size
     max_sessions: int
     max_arena_bytes: int
+    refuse_unproved: bool  # jobs whose peers are what the job's store says, and no more
 
 
 class Sessions:
@@ -88,6 +97,7 @@ class Sessions:
         """
         self._check(request)
         links = links_of(request)
+        proof = self._prove(request, links.values())
         self._last_number += 1
         membership = Membership(
             job=request.job,
@@ -97,9 +107,10 @@ class Sessions:
             endpoints=self._terms.endpoints,
             agreed={"world_size": request.world_size, **self._terms.agreed},
             links=links,
+            proof=request.proof,
         )
         session = Session(
-            self._last_number, membership, client, request.arena_bytes, request.timeout
+            self._last_number, membership, client, request.arena_bytes, request.timeout, proof
         )
         session.descriptors = resources(request.arena_bytes, len(self._terms.endpoints))
         try:
@@ -181,6 +192,20 @@ class Sessions:
         self.leave(session, error)
         session.client.lost(error)
 
+    def end(self, session: Session, error: DlcpError) -> None:
+        """Give the session up, however far it has come."""
+        if session.joined_at:
+            self.abandon(session, error)
+        else:
+            self.refuse(session, error)
+
+    def end_all(self, concerns: Callable[[Link], bool], why: Callable[[Link], DlcpError]) -> None:
+        """Give up each session with a peer that `concerns` is true of."""
+        for session in self:
+            link = next(filter(concerns, session.membership.links.values()), None)
+            if link:
+                self.end(session, why(link))
+
     def part(self, session: Session, code: str, text: str) -> None:
         """Tell the peers, once, that no further operation of this rank will succeed."""
         if session.parted:
@@ -230,6 +255,18 @@ class Sessions:
                 f"an arena of {request.arena_bytes} B is more than the {terms.max_arena_bytes} B "
                 f"that [daemon] max_arena_bytes on {terms.host} allows"
             )
+
+    def _prove(self, request: Join, links: Collection[Link]) -> Proof:
+        """Raises: NotAuthorised."""
+        authorised, host = self._peers.authorised, self._terms.host
+        check_keys(links, authorised, host)
+        proof = proof_of(links, request.proof, authorised, self._peers.endpoint)
+        if proof is Proof.NONE:
+            if self._terms.refuse_unproved:
+                raise refusal(request, host)
+            if request.job not in {session.name[0] for session in self}:  # once a job
+                log.warning("peers_unproved", job=request.job, text=f"{UNPROVED}: {HOW_TO_PROVE}")
+        return proof
 
     def _retry(self, session: Session, delay: float) -> None:
         for link in session.membership.waiting:
