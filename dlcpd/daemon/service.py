@@ -43,7 +43,9 @@ class Service:
     def __init__(
         self, config: Config, environ: Mapping[str, str], engine_command: Sequence[str] = ENGINE
     ) -> None:
-        self._config, self._environ = config, environ
+        self._config = config
+        # Of jobs' secrets no daemon knows, should it be started where one is set.
+        self._environ = {k: v for k, v in environ.items() if not k.startswith("DLCPD_JOB_SECRET")}
         self._notify_target = environ.get("NOTIFY_SOCKET", "")
         self._counters: Counter[str] = Counter()
         self._engines = Engines(

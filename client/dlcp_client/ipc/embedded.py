@@ -11,6 +11,7 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
+from dlcp_client.environment import of_daemon
 from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcpd.contract.errors import DaemonUnavailable
@@ -106,6 +107,7 @@ def start(
     try:
         process = subprocess.Popen(
             command,
+            env=of_daemon(),
             pass_fds=inherited,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
