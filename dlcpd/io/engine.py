@@ -95,6 +95,7 @@ class Engine:
         self.clients = Clients(
             self.endpoint, self.control, self._poll, trouble=self._trouble, forget=self._forget
         )
+        self._admit()
         self._poll.watch(self.control, self._on_command)
         for path in self.paths:
             self._poll.watch(path, self._path_handler(path))
@@ -221,8 +222,16 @@ class Engine:
         """What an error should say about the network."""
         return self.mtu.trouble(session, self.config.host)
 
+    def _admit(self, without: Session | None = None) -> None:
+        """Have the kernel refuse what no peer of an open session can have sent."""
+        flows = self.endpoint.flows.values()
+        tokens = [flow.token_in for flow in flows if flow.session is not without]
+        for path in self.paths:
+            path.admit(tokens)
+
     def _forget(self, session: Session) -> None:
         """A session is about to close: tell its peers what they wait for, and forget the way."""
+        self._admit(without=session)
         for control in self.endpoint.final_controls(session.number, time.monotonic()):
             self.paths[control.path].send_control(control)
         for flow in session.flows.values():
@@ -307,6 +316,7 @@ class Engine:
         session = self.endpoint.open_session(
             ask.session, ask.rank, peers, peer_timeout=self.config.peer_timeout
         )
+        self._admit()
         share = Share(ask.engine, ask.engines)
         self.clients.add(Client(lane, session, self.config, self._scratch, share))
         for peer in ask.peers:

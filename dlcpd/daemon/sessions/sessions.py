@@ -10,7 +10,7 @@ from typing import Final
 from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted, PeerLost, TooMany
 from dlcpd.contract.messages import Join
 from dlcpd.daemon import log
-from dlcpd.daemon.clients.join_request import links_of
+from dlcpd.daemon.clients.join_request import links_of, token_prefix
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkState, Membership
 from dlcpd.daemon.peers.peer_messages import AbortedRow
@@ -74,6 +74,7 @@ class Sessions:
         self._by_number: dict[int, Session] = {}
         # Random start: unlike any earlier life's. Counting up: peers know old from new.
         self._last_number = secrets.randbits(30) << 32
+        self._token_prefix = token_prefix()
         self.draining = False
 
     def __iter__(self) -> Iterator[Session]:
@@ -96,7 +97,7 @@ class Sessions:
         Raises: LocalError; nothing changed.
         """
         self._check(request)
-        links = links_of(request)
+        links = links_of(request, self._token_prefix)
         proof = self._prove(request, links.values())
         self._last_number += 1
         membership = Membership(
