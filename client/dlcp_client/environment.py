@@ -16,6 +16,7 @@ class Environment:
     master: str = ""  # MASTER_ADDR: host of the job's store, as torchrun sets it
     run: str = ""  # TORCHELASTIC_RUN_ID: name of the torchrun job, for logs
     share: bool = True  # DLCPD_SHARE: "0" gives each rank an embedded daemon of its own
+    end_with_launcher: bool = False  # DLCPD_END_WITH_LAUNCHER: "1" ends ranks whose parent ended
 
     @classmethod
     def read(cls, variables: Mapping[str, str] = os.environ) -> Self:
@@ -26,5 +27,6 @@ class Environment:
             config=Path(config) if config else None,
             master=variables.get("MASTER_ADDR", ""),
             share=variables.get("DLCPD_SHARE", "") != "0",
+            end_with_launcher=variables.get("DLCPD_END_WITH_LAUNCHER", "") == "1",
             run=variables.get("TORCHELASTIC_RUN_ID", ""),
         )
