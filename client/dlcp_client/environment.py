@@ -20,6 +20,7 @@ class Environment:
     secret: str = field(default="", repr=False)  # DLCPD_JOB_SECRET: the same for all ranks
     secret_file: Path | None = None  # DLCPD_JOB_SECRET_FILE: a file with it
     share: bool = True  # DLCPD_SHARE: "0" gives each rank an embedded daemon of its own
+    end_with_launcher: bool = False  # DLCPD_END_WITH_LAUNCHER: "1" ends ranks whose parent ended
 
     @classmethod
     def read(cls, variables: Mapping[str, str] = os.environ) -> Self:
@@ -33,6 +34,7 @@ class Environment:
             secret_file=Path(secret_file) if secret_file else None,
             master=variables.get("MASTER_ADDR", ""),
             share=variables.get("DLCPD_SHARE", "") != "0",
+            end_with_launcher=variables.get("DLCPD_END_WITH_LAUNCHER", "") == "1",
             run=variables.get("TORCHELASTIC_RUN_ID", ""),
         )
 

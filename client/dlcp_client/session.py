@@ -200,6 +200,7 @@ class Session:
             self._lanes.wait_until(lambda: table.error is not None or table.drained, over)
             self._lanes.close()
             self._completion.close(table)
+            table.let_go()
             self._arena.close()
             if self._daemon:
                 self._daemon.close()

@@ -11,6 +11,7 @@ from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.embedded import Embedded, start
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.job.data_path import prove
+from dlcp_client.job.launcher import end_with_launcher
 from dlcp_client.job.neighbours import Neighbours, machine
 from dlcp_client.job.rendezvous import Meeting, Member, introduction, refusal, roster, together
 from dlcp_client.job.secret import JobSecret, job_secret
@@ -64,6 +65,8 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     check_timeout(timeout)
     environment = Environment.read()
     member = _member(store, rank, world_size, group, job_secret(environment))
+    if environment.end_with_launcher:
+        end_with_launcher()
     deadline = time.monotonic() + timeout
     subject, path = job or "job", socket or environment.socket
     file = Path(config) if config else environment.config

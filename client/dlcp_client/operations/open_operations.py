@@ -157,6 +157,13 @@ class Operations:
         copied = [work.copy_out() for work in ended]
         return any(copied)
 
+    def let_go(self) -> None:
+        """The session is closed, its arena gives no memory out again: nothing need be held that an
+        engine might still touch."""
+        with self.changed:
+            self._held.clear()
+            self._parts.clear()
+
     def abandon(self, error: DlcpError) -> None:
         """In a forked child: end everything; whoever held the lock does not exist here."""
         self.changed = threading.Condition()
