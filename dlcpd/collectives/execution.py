@@ -27,7 +27,7 @@ from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.layers import Layers
 from dlcpd.core.transfer.packetizer import all_of_tag, by_tag, natural_order, segment_count
 from dlcpd.core.transfer.receiver import TransferReceiver
-from dlcpd.core.transfer.sender import TransferSender
+from dlcpd.core.transfer.sender import State, TransferSender
 from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.datagram import Bytes
@@ -285,7 +285,7 @@ class Execution:
         size = step.span.size
         if segment_count(size, self._sizes_in[rank]) > MAX_SEGMENTS:
             return "segment"  # the peer's READY names segments that no bitmap could list
-        self._settle_implied(rank, step, now)
+        self._settle_implied(rank, step, now, whole=False)
         if self._waits[position]:
             self._aside.add(position)
             buffer = self.scratch.take(size)
@@ -315,13 +315,13 @@ class Execution:
             incoming.sum, incoming.operand = found, part.operand
             incoming.last = self._waits[part.reduction] == 1
 
-    def _settle_implied(self, rank: int, step: Receive, now: float) -> None:
-        """The peer cannot have sent this before it had what it `implies`."""
+    def _settle_implied(self, rank: int, step: Receive, now: float, *, whole: bool) -> None:
+        """The peer cannot have sent this before it had what it `implies`; nor, unless it is here as
+        a `whole`, is that believed while parts of ours are still to be sent."""
         for position in step.implies:
-            if position in self._open:
-                implied = self.program.steps[position]
-                assert isinstance(implied, Send)  # noqa: S101  # the model says so
-                self._session.flows[rank].outgoing.acknowledge(self._key(implied), now)
+            sender = self._senders.get(position)
+            if sender is not None and (whole or sender.state is State.AWAITING):
+                self._session.flows[rank].outgoing.acknowledge(sender.key, now)
 
     def _receiver(self, rank: int, step: Receive) -> TransferReceiver:
         size, segment_size = step.span.size, self._sizes_in[rank]
@@ -337,6 +337,9 @@ class Execution:
         position = self.program.receives[peer, incoming.key.transfer]
         if incoming.receiver.missing and self._loss is not None:
             self._loss.book(self.id[2], incoming)
+        step = self.program.steps[position]
+        assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
+        self._settle_implied(incoming.rank, step, now, whole=True)
         if self._waits[position]:
             self._staged[position] = incoming
             return

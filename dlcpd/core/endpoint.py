@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dlcpd.contract.errors import MalformedDatagram
-from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.paths.health import ALARM_LOSS
 from dlcpd.core.paths.incast import ArrivalRate
 from dlcpd.core.paths.pacing import Pacer
@@ -189,21 +188,17 @@ class Endpoint:
             self.counters["token"] += count
             return
         self.effort["data_in"] += count
-        self._arriving.on_bytes(group.size, now)
         if group.marked:
             self.counters["ce"] += group.marked
-        traffic_class = header.tag // DROP_RANKS
-        if flow.paths.on_arrival(
-            header.path, traffic_class, count, group.newest, marked=group.marked, ask=group.asks
-        ):
-            flow.heard(now)
-        if header.sent_at:
-            flow.paths.on_stamp(header.path, traffic_class, header.sent_at, group.arrived_at)
         self._touched.add(flow)
         try:
-            flow.arrivals.on_data(group, now)
+            useful = flow.arrivals.on_data(group, now)
         except Exception as exc:  # see `fault`
             self.fault(flow, exc)
+            return
+        if useful:
+            flow.heard(now)
+            self._arriving.on_bytes(group.size, now)
 
     def _control(self, data: bytes, arrived_at: float, now: float) -> None:
         try:

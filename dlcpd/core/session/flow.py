@@ -9,8 +9,8 @@ from typing import Any
 
 from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.paths.health import PathState
+from dlcpd.core.paths.newest import Newest, microseconds
 from dlcpd.core.paths.paths import CONTROL, Paths
-from dlcpd.core.paths.space import microseconds
 from dlcpd.core.session.arrivals import Arrivals
 from dlcpd.core.session.outbox import Outbox
 from dlcpd.core.session.outgoing import Outgoing
@@ -49,6 +49,7 @@ class Flow:
     _credited: int | None = None  # packets acked at the last look; None: no credit is awaited
     _asked: int = 0  # times in a row that credit was asked for
     _check_at: float = 0.0  # not before
+    _window_of: Newest = field(default_factory=Newest)  # when the peer said `window`
 
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.index, self.token_out, self.paths)
@@ -124,12 +125,12 @@ class Flow:
         key = header.key
         match header.kind:
             case Kind.CREDIT:
-                self._on_credit(body, now)
+                self._on_credit(header, body, now)
             case Kind.PING:
                 self._on_ping(header, arrived_at)
             case Kind.END:
-                self._on_ping(header, arrived_at)
-                self.arrivals.on_end(key, header.round, now)
+                if self._on_ping(header, arrived_at):
+                    self.arrivals.on_end(header, now)
             case Kind.NACK:
                 self.outgoing.on_nack(key, body, header.round)
             case Kind.FINAL:
@@ -140,14 +141,21 @@ class Flow:
                 for transfer in control.unpack_transfers_untrusted(body):
                     self.outgoing.acknowledge(key._replace(transfer=transfer), now)
 
-    def _on_ping(self, header: Header, arrived_at: float) -> None:
+    def _on_ping(self, header: Header, arrived_at: float) -> bool:
+        """False: the peer sent it before something that has come."""
         self.outbox.pinged = True
-        traffic_class = header.tag // DROP_RANKS
-        self.paths.on_arrival(header.path, traffic_class, 0, header.packet_number, ask=True)
-        self.paths.on_stamp(header.path, traffic_class, header.sent_at, arrived_at)
+        return self.paths.on_question(
+            header.path, header.tag // DROP_RANKS, header.packet_number, header.sent_at, arrived_at
+        )
 
-    def _on_credit(self, body: bytes, now: float) -> None:
-        self.window, rows = control.unpack_credit_untrusted(body)
+    def on_window(self, window: int, sent_at: int, now: float) -> None:
+        """What the peer lets us have in flight, unless it has said something else since."""
+        if self._window_of.see(sent_at, now):
+            self.window = window
+
+    def _on_credit(self, header: Header, body: bytes, now: float) -> None:
+        window, rows = control.unpack_credit_untrusted(body)
+        self.on_window(window, header.sent_at, now)
         news, alive = self.paths.on_credit(rows, now)
         if alive:
             self.heard(now)

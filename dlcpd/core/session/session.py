@@ -190,7 +190,7 @@ class Session:
         self._now = now
         ready = control.unpack_ready_untrusted(body)
         stream = self.streams.of_peer(wire, flow.rank)
-        flow.window = ready.window
+        flow.on_window(ready.window, header.sent_at, now)
         if not stream.digests.check(flow.rank, ready.checked, ready.digest):
             self._diverged(flow.rank, ready.checked)
             return

@@ -16,8 +16,8 @@ from typing import Final
 
 from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.contract.traffic import DROP_RANKS, traffic_classes
+from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.pieces import LEAST_PIECE, cut
-from dlcpd.core.paths.space import microseconds
 from dlcpd.core.wire.datagram import Batch, Bytes, Control, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, MAX_TAGS, Kind
 from dlcpd.io.config import EngineConfig
