@@ -26,6 +26,8 @@ from dlcpd.core.wire.rows import alone
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 
 MOST_TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
+HERE_TURN: Final = 8 << 20  # bytes copied within this process before others get their turn: some
+# milliseconds, with the reductions that follow
 LEAST_TURN: Final = 64 << 10  # likewise: a GSO burst
 TURN_TIME: Final = 1e-3  # seconds that it may take; through a device that takes every packet by
 # itself, 4 MB are 35 ms, in which a peer waits for its credit and the two send by turns
@@ -70,6 +72,7 @@ class Endpoint:
     _local: list[Flow] = field(default_factory=list)  # whose peer is in this process too
     _faults: list[tuple[int, Exception]] = field(default_factory=list)
     more: bool = False  # the last `transmit` stopped for its turn, not for want of room or data
+    more_here: bool = False  # the last `exchange` stopped for its turn
     turn: int = MOST_TURN  # bytes that a `transmit` yields at most
     _next_index: int = 0
     _turns: int = 0
@@ -277,25 +280,29 @@ class Endpoint:
     # --- within this process -------------------------------------------------------------
 
     def exchange(self, now: float) -> None:
-        """Pass on what ranks of this process have for each other, until nothing moves any more.
+        """Pass on what ranks of this process have for each other, until nothing moves any more or
+        HERE_TURN bytes have: then there is `more_here`.
 
         Call it before `transmit`: it may set free what goes to other hosts.
         """
-        moved = bool(self._local)
-        while moved:
+        left, moved = HERE_TURN, bool(self._local)
+        self._local = self._local[1:] + self._local[:1]
+        while moved and left > 0:
             moved = False
             for flow in self._local:
                 try:
-                    moved |= self._exchange(flow, now)
+                    size = self._exchange(flow, now, left)
+                    moved, left = moved or size > 0, left - size
                 except Exception as exc:  # see `fault`; either side's
                     self.fault(flow, exc)
                     self.fault(flow.twin, exc)
+        self.more_here = left <= 0
 
-    def _exchange(self, flow: Flow, now: float) -> bool:
-        """True: something has moved."""
-        moved = flow.deliver(now)
+    def _exchange(self, flow: Flow, now: float, most: int) -> int:
+        """Bytes that have moved, and control datagrams."""
+        moved = flow.deliver(now, most)
         for datagram in flow.flush(now):
-            moved = True
+            moved += 1
             self._control(datagram.data, now, now)
         return moved
 
