@@ -12,7 +12,7 @@ from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.session.session import Session
 from dlcpd.io.clients.lane import Lane
-from dlcpd.io.clients.submission import Submissions
+from dlcpd.io.clients.submission import Plans, Submissions
 from dlcpd.io.config import EngineConfig
 from dlcpd.schedules.divide import WHOLE, Share
 
@@ -39,6 +39,7 @@ class Client:
     scratch: ScratchPool  # of the engine
     share: Share = WHOLE  # of what is divided among the engines of this host
     groups: dict[int, Submissions] = field(default_factory=dict)
+    plans: Plans = field(default_factory=Plans)  # of all groups
     submitted: int = 0  # tickets count up
     pending: Pending | None = None  # submitted last, and not begun: the lane is not read meanwhile
     malformed: int = 0  # frames that broke a rule
@@ -48,7 +49,7 @@ class Client:
         self._add_group(Group(0, everybody, self.session.rank))
 
     def _add_group(self, group: Group) -> None:
-        made = Submissions(self.config, self.scratch, self.session, group, self.share)
+        made = Submissions(self.config, self.scratch, self.session, group, self.share, self.plans)
         self.groups[group.number] = made
 
     def handle(self, message: Any, now: float) -> DlcpError | None:
