@@ -116,13 +116,15 @@ class Engine:
             for handler, mask in self._poll.wait(self._timeout(now)):
                 handler(mask, now := time.monotonic())
             self.endpoint.effort["wakes"] += 1
+            if self.clients.busy:
+                self.clients.work()
             now = time.monotonic()
             self.endpoint.handle_timeout(now)
             self._pump(now)
 
     def _timeout(self, now: float) -> float:
         """How long nothing needs to be done, seconds; below 0 for ever."""
-        if self.endpoint.more and not self._full:
+        if self.clients.busy or self.endpoint.more_here or (self.endpoint.more and not self._full):
             return 0.0
         due = self.endpoint.next_timeout()
         timeout = -1.0 if due is None else max(due - now, 0.0)

@@ -271,6 +271,22 @@ def test_a_deadline_names_the_rank_that_did_not_come(job: Jobs) -> None:
     assert "rank(s) 1 to submit" in text
 
 
+def test_a_deadline_ends_the_preparation_of_a_large_operation(
+    job: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.io.engines.ARENA", 64 << 20)
+    started = job()
+    first, second = started.ranks
+    whole = {"count": 16 << 20, "max_loss": 0.01, "name": "x"}
+    first.submit(1, **whole, deadline=1e-4)
+    assert failure(first.outcome(1))[1] == "deadline_exceeded"
+    second.submit(1, **whole)
+    for number in (2, 3):  # on the lane while it is prepared: begun in the order of submission
+        second.submit(number, count=1000)
+        first.submit(number, count=1000)
+    assert {type(rank.outcome(3)) for rank in started.ranks} == {Completed}
+
+
 def test_ranks_that_disagree(job: Jobs) -> None:
     started = job()
     started.ranks[0].submit(1, count=1000)

@@ -4,6 +4,7 @@ Its halves are `outgoing` and `arrivals`; here is what they share: the peer's li
 control datagrams, and the credit that either side gives the other.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,16 +89,21 @@ class Flow:
 
     # --- within one process -----------------------------------------------------------
 
-    def deliver(self, now: float) -> bool:
-        """Copy what waits for the twin straight to its place. True: something has moved.
+    def deliver(self, now: float, most: int) -> int:
+        """Copy what waits for the twin straight to its place, until `most` bytes have moved.
 
-        What the twin cannot take yet waits on: it will when its READY comes.
+        What the twin cannot take yet waits on: it will when its READY comes. Returns the bytes,
+        at least 1 for each transfer.
         """
-        waiting, self._local = self._local, []
-        for sender in waiting:
-            if sender.state is not State.DONE and not self._deliver(sender, now):
+        waiting, self._local, moved = deque(self._local), [], 0
+        while waiting and moved < most:
+            sender = waiting.popleft()
+            if sender.state is State.DONE or self._deliver(sender, now):
+                moved += max(len(sender.payload), 1)
+            else:
                 self._local.append(sender)
-        return len(self._local) < len(waiting)
+        self._local += waiting
+        return moved
 
     def _deliver(self, sender: TransferSender, now: float) -> bool:
         twin = self.twin

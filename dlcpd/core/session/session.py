@@ -200,7 +200,7 @@ class Session:
         if operation is not None:
             self._on_ready_of_open(flow, operation, header, ready)
             return
-        if stream.near(number):
+        if stream.near(number) and stream.room(flow.rank, number):
             self._on_announcement(flow, stream, number, ready)
         elif not stream.has_begun(number):
             return  # no room to remember it: without an answer it will be told again

@@ -6,6 +6,7 @@ bug shows while it is served - ends that session and no other.
 
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -42,6 +43,7 @@ from dlcpd.io.poll import WRITE, Handler, Poll
 
 FRAMES_PER_WAKE: Final = 64  # submissions per lane and wake-up, before others get their turn
 LANE_TURN: Final = 2e-3  # seconds that they may take: a frame of the largest size takes as long
+MAX_MALFORMED: Final = 256  # frames of one client; to parse the largest takes milliseconds each
 LANE_DELAY: Final = (
     2e-3  # seconds a Released may wait for company; a client short of memory waits too
 )
@@ -64,6 +66,7 @@ class Clients:
         self._endpoint, self._control, self._poll = endpoint, control, poll
         self._trouble, self._forget = trouble, forget
         self._clients: dict[int, Client] = {}  # by session
+        self._busy: deque[Client] = deque()  # with a pending operation; the next one first
         self._ending: dict[int, DlcpError] = {}  # sessions that close after this wake-up
         self.draining = False  # nothing new is begun
 
@@ -88,7 +91,7 @@ class Clients:
                 client.lane.flush()
                 self._poll.watch_writing(client.lane, bool(client.lane.backlog))
             for _ in range(FRAMES_PER_WAKE):
-                if number in self._ending or not self._read(client, now):
+                if number in self._ending or client.pending or not self._read(client, now):
                     return
                 if time.monotonic() - now > LANE_TURN:
                     return
@@ -104,13 +107,20 @@ class Clients:
                 return False
             self._on_message(client, message, now)
         except BadMessage as exc:
-            self._endpoint.counters["bad_message"] += 1
-            self._send(client, Failed(0, exc.code, str(exc)))
+            self._malformed(client, exc)
         except EOFError:
             self.end(number, SessionClosed("the client ended"))
         except Exception as exc:  # a bug: this session ends, the others go on
             self.fault(number, exc)
         return True
+
+    def _malformed(self, client: Client, error: BadMessage) -> None:
+        self._endpoint.counters["bad_message"] += 1
+        self._send(client, Failed(0, error.code, str(error)))
+        client.malformed += 1
+        if client.malformed >= MAX_MALFORMED:
+            text = f"{MAX_MALFORMED} frames on the lane broke a rule, the last one: {error}"
+            self.end(client.session.number, BadMessage(text))
 
     def _on_message(self, client: Client, message: Message, now: float) -> None:
         if isinstance(message, Submit) and self.draining:
@@ -118,7 +128,31 @@ class Clients:
         else:
             error = client.handle(message, now)
         if error is not None and isinstance(message, Submit):
-            self._send(client, _failed(message.operation, error.code, str(error), error.peer))
+            self._refused(client, message.operation, error)
+        if client.pending is not None:
+            self._busy.append(client)
+
+    def _refused(self, client: Client, ticket: int, error: DlcpError) -> None:
+        self._send(client, _failed(ticket, error.code, str(error), error.peer))
+
+    @property
+    def busy(self) -> bool:
+        """Whether `work` has something to do."""
+        return bool(self._busy)
+
+    def work(self) -> None:
+        """Go on with a large operation that was submitted; clients take turns of LANE_TURN."""
+        client = self._busy.popleft()
+        number, until = client.session.number, time.monotonic() + LANE_TURN
+        try:
+            while client.pending is not None and (now := time.monotonic()) < until:
+                error = client.go_on(now, 1)
+                if error is not None:
+                    self._refused(client, client.submitted, error)
+        except Exception as exc:  # a bug: this session ends, the others go on
+            self.fault(number, exc)
+        if client.pending is not None and number not in self._ending:
+            self._busy.append(client)
 
     # --- what they hear ------------------------------------------------------------------
 
@@ -216,6 +250,7 @@ class Clients:
             self._endpoint.close_session(number)
         if client is not None:
             del self._clients[number]
+            self._busy = deque(each for each in self._busy if each is not client)
             self._poll.forget(client.lane)
             client.lane.close()
 
