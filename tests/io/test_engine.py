@@ -223,7 +223,7 @@ def test_a_rank_whose_session_closes_is_lost_to_those_that_wait_for_it(job: Jobs
     lost = started.ranks[0].outcome(1)
     assert isinstance(lost, Failed)
     assert (lost.code, lost.rank) == ("session_closed", -1)
-    assert [row.peer for row in failures(started.engines[0])] == [0]
+    assert [(row.code, row.peer) for row in failures(started.engines[0])] == [("peer_lost", 0)]
 
 
 def test_a_killed_engine_is_named_to_the_other_rank(job: Jobs) -> None:

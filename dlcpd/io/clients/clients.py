@@ -235,7 +235,7 @@ class Clients:
 def _as_lost(event: Event, session: Session) -> Event:
     """A failure as peers shall hear of it: to them, a rank whose session closes is lost."""
     if isinstance(event, OperationFailed) and event.peer == NOBODY:
-        return event._replace(peer=Peer(session.rank))
+        return event._replace(code=PeerLost.code, peer=Peer(session.rank))
     return event
 
 
