@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -211,6 +212,18 @@ def test_the_end_of_a_lane_is_told_to_control(job: Jobs) -> None:
         1, "session_closed", "the client ended"
     )
     assert started.engines[0].report()["sessions"] == {}
+
+
+def test_a_rank_whose_session_closes_is_lost_to_those_that_wait_for_it(job: Jobs) -> None:
+    started = job()
+    started.ranks[0].submit(1)
+    while not started.engines[0].report()["sessions"]["1"]["waiting"]:
+        time.sleep(0.01)
+    started.engines[0].send(commands.CloseSession(1, "session_closed", "the client ended"))
+    lost = started.ranks[0].outcome(1)
+    assert isinstance(lost, Failed)
+    assert (lost.code, lost.rank) == ("session_closed", -1)
+    assert [(row.code, row.peer) for row in failures(started.engines[0])] == [("peer_lost", 0)]
 
 
 def test_a_killed_engine_is_named_to_the_other_rank(job: Jobs) -> None:

@@ -38,6 +38,7 @@ class HostPlan:
     seed: int = 0  # of the injected loss
     port: int = 0  # UDP, of every path; 0 = any
     control_port: int = 0  # TCP; 0 = any
+    drain: float = DRAIN  # seconds that open operations have when it is asked to end
     relays: tuple[str, ...] = ()  # addresses that peers are told, one for each of ours
 
     def configuration(self, folder: Path) -> str:
@@ -47,7 +48,7 @@ class HostPlan:
             socket=str(folder / "session"),
             control_address=self.addresses[0],
             control_port=self.control_port,
-            drain_timeout=DRAIN,
+            drain_timeout=self.drain,
             log_level="info",
         )
         paths = tuple(LocalPath(address, self.port) for address in self.addresses)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -81,7 +82,8 @@ class Embedded:
         with process.stderr as lines:
             for line in lines:
                 self._lines.append(line.rstrip()[:MAX_LINE])
-                sys.stderr.write(line)
+                with suppress(OSError, ValueError):  # a full disk, or closed: read on all the same
+                    sys.stderr.write(line)
         process.wait()  # one that is shared may outlive the session here, and leaves no zombie
 
 

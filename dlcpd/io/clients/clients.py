@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from dlcpd.contract.errors import (
+    NOBODY,
     BadMessage,
     DlcpError,
     OperationAborted,
@@ -257,10 +258,20 @@ class Clients:
     def _fail(self, session: Session, client: Client, error: DlcpError) -> None:
         try:
             session.fail_all(session.rank, error)
-            self.tell(session.number, session.outcomes.take())
+            events = [self._explained(event) for event in session.outcomes.take()]
+            self._tell_control(session.number, [_as_lost(event, session) for event in events])
+            for event in events:
+                self._tell(client, event)
         except Exception:  # of a session that a bug has left in pieces
             self._endpoint.counters["internal"] += 1
             self._send(client, Failed(0, error.code, str(error)))
+
+
+def _as_lost(event: Event, session: Session) -> Event:
+    """A failure as peers shall hear of it: to them, a rank whose session closes is lost."""
+    if isinstance(event, OperationFailed) and event.peer == NOBODY:
+        return event._replace(code=PeerLost.code, peer=Peer(session.rank))
+    return event
 
 
 def _for_peers(failed: OperationFailed) -> commands.FailedOperation:
