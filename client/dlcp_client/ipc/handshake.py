@@ -119,7 +119,7 @@ class ControlConnection:
             waited = time.monotonic() - started
             raise DaemonUnavailable(
                 f"the daemon did not answer {type(request).__name__} within {waited:.1f} s; "
-                f"it is stopped or starved of CPU: see its log"
+                f"it is stopped, starved of CPU or out of descriptors: see its log"
             ) from None
         except OSError:
             answer, descriptors = None, []
