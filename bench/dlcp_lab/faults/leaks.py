@@ -118,6 +118,7 @@ def grown(before: Held, after: Held, slack: int) -> Iterator[str]:
             continue  # it is a new one
         for what in ("descriptors", "threads", "children", "shared"):
             if getattr(now, what) > getattr(was, what):
-                yield f"{name}: {what} {getattr(was, what)} -> {getattr(now, what)}; {links(now.pid)}"
+                grew = f"{getattr(was, what)} -> {getattr(now, what)}"
+                yield f"{name}: {what} {grew}; it has open: {links(now.pid)}"
         if now.private > was.private + slack:
             yield f"{name}: private memory {was.private / MB:.1f} -> {now.private / MB:.1f} MB"

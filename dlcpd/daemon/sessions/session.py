@@ -5,7 +5,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dlcpd.contract.errors import DlcpError, LocalError
+from dlcpd.contract.errors import DlcpError, TooMany
 from dlcpd.daemon.peers.membership import Link, Membership
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import Aborts
@@ -73,7 +73,7 @@ def address_of(link: Link) -> PeerAddress:
 def resources(arena_bytes: int, engines: int) -> list[int]:
     """Arena, and for each engine its own and the client's end of a lane.
 
-    Raises: LocalError; nothing is left open.
+    Raises: ArenaFull, TooMany; nothing is left open.
     """
     made = [create_arena(arena_bytes)]
     try:
@@ -82,7 +82,7 @@ def resources(arena_bytes: int, engines: int) -> list[int]:
             made += [end.detach() for end in ends]
     except OSError as exc:
         close_all(made)
-        raise LocalError(f"no lane for a session: {exc.strerror}") from exc
+        raise TooMany(f"no lane for a session: {exc.strerror}") from exc
     return made
 
 
