@@ -102,6 +102,21 @@ def test_what_a_trigger_raises_reaches_whoever_waits_for_it(hosts: Hosts) -> Non
     assert hosts.receive(1)[0] == b"!"
 
 
+def test_connections_end_with_the_relay() -> None:
+    with ExitStack() as stack:
+        inner = stack.enter_context(ExitStack())
+        hosts = Hosts(inner)
+        server = stack.enter_context(socket.create_server((hosts.network.address(1), CONTROL_PORT)))
+        near = stack.enter_context(
+            socket.create_connection((hosts.network.relay(1), CONTROL_PORT), PATIENCE)
+        )
+        far = stack.enter_context(server.accept()[0])
+        near.sendall(b"one")
+        assert far.recv(100) == b"one"
+        inner.close()
+        assert near.recv(100) == far.recv(100) == b""
+
+
 def test_a_connection_stands_still_while_its_hosts_are_cut_off(hosts: Hosts) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(socket.create_server((hosts.network.address(1), CONTROL_PORT)))

@@ -77,8 +77,8 @@ class Pipes:
 
     def close(self) -> None:
         """End all."""
-        for pipe in list(self._twins):
-            self._end(pipe)
+        while self._twins:
+            self._end(next(iter(self._twins)))
         for listener in self._listeners:
             listener.close()
 
