@@ -180,9 +180,12 @@ class Soak:
 
     def run(self, seconds: float) -> Books:
         """Raises: DaemonUnavailable where a host does not start any more."""
-        until = time.monotonic() + seconds
         with Cluster(HOSTS, PATHS, peer_timeout=self._peer_timeout) as cluster:
             jobs = [Job(cluster, name) for name in ("exact", "bounded")]
+            for job in jobs:
+                job.join()  # once all is up
+                job.close()
+            until = time.monotonic() + seconds
             drivers = [Driver(job, self._seed, self.books, self._gate) for job in jobs]
             for driver in drivers:
                 driver.start()
