@@ -40,7 +40,7 @@ class ControlConnection:
 
     def __init__(self, sock: socket.socket, how_it_ended: Callable[[], str]) -> None:
         self.socket, self.how_it_ended = sock, how_it_ended
-        self._session = 0  # its number, once joined
+        self.session = 0  # its number, once joined
 
     @classmethod
     def open(cls, path: str, timeout: float) -> Self:
@@ -89,7 +89,7 @@ class ControlConnection:
                 f"the daemon answered Join with {type(answer).__name__} "
                 f"and {len(descriptors)} descriptors"
             )
-        self._session = answer.session
+        self.session = answer.session
         arena, *lanes = descriptors
         return answer.arena_bytes, arena, lanes
 
@@ -101,7 +101,7 @@ class ControlConnection:
             return ""
         close_all(descriptors)
         engine = answer.report.get("engine", {}) if isinstance(answer, Status) else {}
-        session = engine.get("sessions", {}).get(str(self._session), {})
+        session = engine.get("sessions", {}).get(str(self.session), {})
         return "; ".join(str(text) for text in session.get("waiting", []))
 
     def close(self) -> None:
