@@ -14,6 +14,7 @@ import torch
 
 from dlcp_client.arena.memory import Region, SharedArena
 from dlcp_client.arena.tensors import check, copy_bytes, overlap
+from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import Embedded
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.ipc.lanes import Lanes
@@ -24,6 +25,7 @@ from dlcp_client.operations.engines import Engines
 from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.open_operations import MARGIN, Memory, Operations
+from dlcp_client.operations.patience import Pace
 from dlcp_client.operations.requests import Range, Request
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import ArenaFull, BadConfig, BadTensor, DlcpError, SessionClosed
@@ -85,7 +87,8 @@ class Session:
         self._submitting = threading.Lock()  # numbers leave in the order they are given
         self._closing = threading.Lock()
         self._completion = Completion()
-        self._table = Operations(self._completion.ended_locked)
+        pace = Pace(Environment.read().warn_after)
+        self._table = Operations(self._completion.ended_locked, pace)
         lanes = [socket.socket(fileno=lane) for lane in joined.lanes]
         try:
             self._arena = SharedArena(joined.arena, joined.arena_bytes)

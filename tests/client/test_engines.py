@@ -132,7 +132,7 @@ def test_counts_of_parts_are_added() -> None:
 class StandInWork:
     """What a table needs of a work."""
 
-    expires = float("inf")
+    begun, expires = 0.0, float("inf")
     label = "all_reduce"
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from dlcpd.contract.errors import (
     BadMessage,
@@ -102,7 +102,8 @@ class ControlConnection:
         close_all(descriptors)
         engine = answer.report.get("engine", {}) if isinstance(answer, Status) else {}
         session = engine.get("sessions", {}).get(str(self.session), {})
-        return "; ".join(str(text) for text in session.get("waiting", []))
+        texts = [*map(str, session.get("waiting", [])), *map(_where, session.get("late", []))]
+        return "; ".join(texts)
 
     def close(self) -> None:
         """Leave; the daemon forgets this client."""
@@ -131,3 +132,12 @@ class ControlConnection:
             close_all(descriptors)
             raise error_for(answer.code, answer.text)
         return answer, descriptors
+
+
+def _where(late: dict[str, Any]) -> str:
+    """Of a peer that is late: where it is, and whether it or a path to it is silent."""
+    down = "".join(f", path {path} is down" for path in late["paths_down"])
+    return (
+        f"rank {late['rank']} is on {late['host']}, UDP {late['address']}, whose dlcpd was heard "
+        f"{late['silent']:.1f} s ago{down}"
+    )
