@@ -32,8 +32,9 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
     return inputs, inputs.sum(1, keepdim=True)
 
 
-def one_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
-    rank, size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+def one_step(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int, rank: int, size: int
+) -> None:
     inputs, targets = (part[rank::size] for part in batch(step))
     optimizer.zero_grad()
     torch.nn.functional.mse_loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
@@ -44,14 +45,14 @@ def expected() -> dict[str, torch.Tensor]:
     """Of one process that nothing happens to."""
     model, optimizer = made()
     for step in range(STEPS):
-        one_step(model, optimizer, step)
+        one_step(model, optimizer, step, 0, 1)
     return model.state_dict()
 
 
 def main(folder: Path) -> None:
     """One rank."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("dlcp", timeout=timedelta(seconds=60))
     module, optimizer = made()
     checkpoint, begin = folder / "checkpoint", 0
     if checkpoint.exists():
@@ -68,7 +69,7 @@ def main(folder: Path) -> None:
             if os.environ.get("VICTIM") == "parent":  # the agent, which would start it again
                 os.kill(os.getppid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
-        one_step(model, optimizer, step)
+        one_step(model, optimizer, step, rank, size)
         if rank == 0:
             state = {"model": module.state_dict(), "optimizer": optimizer.state_dict()}
             torch.save(state | {"step": step + 1}, folder / "new")
