@@ -51,6 +51,7 @@ class OpenSession:
     peers: list[EnginePeer]
     engine: int = 0
     engines: int = 1
+    inherits: int = 0  # session whose residuals it takes over; 0 = none
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from dlcpd.ipc.seqpacket import close_all
 class Client(Protocol):
     """What a session asks of the connection that joined."""
 
+    uid: int  # user at the other end
+
     def joined(self, session: int, arena_bytes: int, descriptors: list[int]) -> None:
         """All peers are up. The receiver owns the descriptors: arena and lane."""
 
@@ -43,6 +45,7 @@ class Session:
     opening: set[int] = field(default_factory=set)  # engines that do not serve it yet
     broken: str = ""  # why every further operation fails
     parted: bool = False  # the peers were told that it ended
+    inherits: int = 0  # session whose residuals it takes over
     # not handed on yet: arena, and for each engine its own and the client's end of a lane
     descriptors: list[int] = field(default_factory=list)
     timers: dict[str, asyncio.Handle] = field(default_factory=dict)
@@ -111,6 +114,7 @@ def open_command(session: Session, engine: int) -> OpenSession:
         peers=[_for_engine(link, engine) for link in membership.links.values()],
         engine=engine,
         engines=membership.engines_used,
+        inherits=session.inherits,
     )
 
 
