@@ -61,16 +61,14 @@ def test_the_example_survives_a_rank_that_shared_its_daemon(port: int) -> None:
         first = ranks[0].stdout
         assert first and first.readline().startswith("epoch 0: rank 0 of 3")
         ranks[1].kill()
-        ranks.append(example("join", store, *more))
         told = [rank.communicate(timeout=100)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
             rank.communicate()
-    for at in (0, 2, 3):
-        assert re.search(r"done: 3 ranks, step 200, error \d\.\de-0[4-9]", told[at]), told[at]
-    assert "epoch 1: rank 1 of 2" in told[2] and "rank 1" in told[2]
-    assert "epoch 2: rank 2 of 3" in told[3]
+    for at in (0, 2):
+        assert re.search(r"done: 2 ranks, step 200, error \d\.\de-0[4-9]", told[at]), told[at]
+    assert "epoch 1: rank 1 of 2" in told[2]
 
 
 def test_the_page_shows_the_loop_of_the_example() -> None:

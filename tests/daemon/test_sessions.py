@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
@@ -122,10 +123,13 @@ def test_an_heir_is_told_to_its_engines(hosts: list[Daemon], job: str) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
-def test_nobody_inherits_from_another_user(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("heir")
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)
+def test_nobody_inherits_from_another_user() -> None:
+    with TemporaryDirectory() as name:  # all may enter it, unlike pytest's own
+        Path(name).chmod(0o755)
+        refused_to_another_user(Path(name))
+
+
+def refused_to_another_user(folder: Path) -> None:
     file = configuration(folder, daemon="allowed_users = [65534]")
     alone = Join("job", 0, 1, ARENA, PATIENCE, [])
     with Daemon(file) as daemon, daemon.client() as first:
