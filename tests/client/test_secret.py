@@ -187,4 +187,4 @@ def test_nobody_elses_socket_is_taken_for_the_neighbours_daemon() -> None:
         finally:
             os.seteuid(0)
         with pytest.raises(NotPermitted, match="belongs to user id 65534, not to 0"):
-            Neighbours(1, (0, 1), sock.getsockname().decode()).connect(1.0)
+            Neighbours(1, (0, 1), 0, sock.getsockname().decode()).connect(1.0)
