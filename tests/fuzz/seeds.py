@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgpack
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
+from dlcp_client.job.rendezvous import Meeting, Member
+from dlcp_client.job.secret import JobSecret
 from dlcpd.contract.messages import (
     KINDS,
     ByteRange,
@@ -21,6 +24,8 @@ from dlcpd.contract.messages import (
 from dlcpd.core.wire.control import Ready, SpaceCredit
 from dlcpd.core.wire.header import Flag, Header, Key, Kind
 from dlcpd.core.wire.probes import pack_answer, pack_probe
+from dlcpd.daemon.peers.key_files import Identity
+from dlcpd.daemon.peers.keys import KeyPair
 from dlcpd.daemon.peers.peer_messages import Abort, AbortedRow, Goodbye, PeerHello, PeerMessage
 from dlcpd.io.commands import UdpAddress
 from tests.contract.frames import example, good_values, rules
@@ -55,12 +60,13 @@ ANSWER: Final = pack_answer(TOKEN, 1, 5, 100)
 PEER_MESSAGES: Final[tuple[PeerMessage, ...]] = (
     PeerHello(
         job="job", from_rank=0, to_rank=1, session=5, echo=0, answer=True, serving=True, host="h",
-        token=6, endpoints=[UdpAddress("10.0.0.1", 40000), UdpAddress("fd00::1", 40001)],
+        proof="p", token=6, endpoints=[UdpAddress("10.0.0.1", 40000), UdpAddress("fd00::1", 40001)],
         engines=2, world_size=2, chunk_bytes=64000, digest_every=16,
     ),
     Goodbye("job", 0, 1, 5, 6, "peer_lost", "why"),
     Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why"), AbortedRow(0, 1, "")]),
 )  # fmt: skip
+IDENTITY: Final = Identity("node-7", KeyPair.of_secret(bytes(range(32))))
 PEER_ADDRESS: Final = "tcp://10.0.0.1:7700\n" + "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
 CONFIG: Final = """\
 [daemon]
@@ -117,6 +123,18 @@ LANE: Final[tuple[Message, ...]] = (
 def introduction() -> bytes:
     """What a rank tells the others through the store."""
     return json.dumps(INTRODUCTION).encode()
+
+
+def member(store: Any) -> Member:
+    """The one rank of a job with a secret."""
+    return Member(store, 0, 1, JobSecret(b"0123456789abcdef" * 2, "seeds"), "launch")
+
+
+def signed_introduction() -> bytes:
+    """The same, signed."""
+    store: Any = HashStore()
+    Meeting(member(store), "fuzz").publish(INTRODUCTION)
+    return bytes(store.get("dlcp/fuzz/1/0"))
 
 
 def traffic_classes() -> bytes:

@@ -8,7 +8,13 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from dlcp_client.job import ballot
 from dlcp_client.job.neighbours import Neighbours
 from dlcp_client.job.rendezvous import Meeting, Member, roster
-from dlcpd.contract.errors import BadConfig, BadMessage, DlcpError, MalformedDatagram
+from dlcpd.contract.errors import (
+    BadConfig,
+    BadMessage,
+    DlcpError,
+    MalformedDatagram,
+    NotAuthorised,
+)
 from dlcpd.contract.messages import Join
 from dlcpd.contract.traffic import parse_traffic_classes
 from dlcpd.core.paths.pieces import Reassembly, cut
@@ -16,6 +22,7 @@ from dlcpd.core.wire import control, probes
 from dlcpd.core.wire.header import Header
 from dlcpd.daemon.config import parse as parse_config
 from dlcpd.daemon.peers.frames import BrokenStream
+from dlcpd.daemon.peers.key_files import parse_identity_untrusted, parse_public_untrusted
 from dlcpd.daemon.peers.peer_messages import (
     MalformedPeerMessage,
     pack,
@@ -59,15 +66,25 @@ def _store(data: bytes) -> object:
     """What another rank wrote into the job's store, read in each of the ways in which it is."""
     store: Any = HashStore()
     store.set("dlcp/fuzz/1/0", data)
-    said = Meeting(Member(store, 0, 1), "fuzz").gather(time.monotonic() + _SOON)
-    ballot.verdict(said)
-    ballot.difference(said)
     try:
+        said = Meeting(Member(store, 0, 1), "fuzz").gather(time.monotonic() + _SOON)
+        ballot.verdict(said)
+        ballot.difference(said)
         Neighbours.among(0, said)
         name, peers = roster(said)
     except DlcpError as exc:  # of whatever class the other rank said that its own error was
         raise BadMessage(str(exc)) from exc
     return encode(Join(name, 0, 1, 1 << 16, 1.0, peers))
+
+
+def _signed(data: bytes) -> object:
+    """The same, of a job with a secret; what is signed wrongly is refused before it is read."""
+    store: Any = HashStore()
+    store.set("dlcp/fuzz/1/0", data)
+    try:
+        return Meeting(seeds.member(store), "fuzz").gather(time.monotonic() + _SOON)
+    except NotAuthorised as exc:
+        raise BadMessage(str(exc)) from exc
 
 
 TARGETS: Final = {
@@ -145,6 +162,17 @@ TARGETS: Final = {
             (handshake.SEALED,), ("dlcpd.daemon.peers.curve:Cipher.open_untrusted",),
         ),
         Target("store", _store, BadMessage, (seeds.introduction(),)),
+        Target("signed", _signed, BadMessage, (seeds.signed_introduction(),)),
+        Target(
+            "public_keys", lambda data: parse_public_untrusted(_text(data), "x"), BadConfig,
+            (seeds.IDENTITY.public.text().encode(),),
+            ("dlcpd.daemon.peers.key_files:parse_public_untrusted",),
+        ),
+        Target(
+            "identity", lambda data: parse_identity_untrusted(_text(data), "x"), BadConfig,
+            (seeds.IDENTITY.text().encode(),),
+            ("dlcpd.daemon.peers.key_files:parse_identity_untrusted",),
+        ),
         Target(
             "config", lambda data: parse_config(_text(data), "x"), BadConfig,
             (seeds.CONFIG.encode(), b""),
