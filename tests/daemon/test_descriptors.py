@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from dlcpd.contract.errors import LocalError
+from dlcpd.contract.errors import TooMany
 from dlcpd.daemon.sessions import session
 
 
@@ -21,7 +21,7 @@ def test_when_none_is_left_those_made_are_closed(monkeypatch: pytest.MonkeyPatch
     real = os.dup
     monkeypatch.setattr(os, "dup", dup)
     try:
-        with pytest.raises(LocalError, match="no descriptor left for a session: Too many open"):
+        with pytest.raises(TooMany, match="no descriptor left for a session: Too many open"):
             session.duplicates(reading, 3)
         for descriptor in made:
             with pytest.raises(OSError, match="Bad file"):

@@ -93,14 +93,14 @@ def resources(arena_bytes: int, engines: int) -> list[int]:
 def duplicates(descriptor: int, count: int) -> list[int]:
     """So many more of it.
 
-    Raises: LocalError; nothing is left open.
+    Raises: TooMany; nothing is left open.
     """
     made: list[int] = []
     try:
         made.extend(os.dup(descriptor) for _ in range(count))
     except OSError as exc:
         close_all(made)
-        raise LocalError(f"no descriptor left for a session: {exc.strerror}") from exc
+        raise TooMany(f"no descriptor left for a session: {exc.strerror}") from exc
     return made
 
 

@@ -9,7 +9,6 @@ from typing import Final
 from dlcpd.contract.errors import (
     DaemonUnavailable,
     DlcpError,
-    LocalError,
     NotPermitted,
     PeerLost,
     TooMany,
@@ -169,7 +168,7 @@ class Sessions:
         arena, *ends = session.descriptors
         try:
             arenas = duplicates(arena, used)
-        except LocalError as exc:
+        except TooMany as exc:
             self.refuse(session, exc)
             return
         session.opened, session.opening = True, set(range(used))
