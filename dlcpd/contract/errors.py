@@ -45,7 +45,8 @@ class BadPolicy(LocalError):
 
 
 class BadOperation(LocalError):
-    """An operation's arguments (ranks, tag, reduction, sizes) do not fit it or its group."""
+    """An operation's arguments (ranks, tag, reduction, sizes) do not fit it or its group, or its
+    memory is in use."""
 
     code = "bad_operation"
 

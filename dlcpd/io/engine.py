@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import (
+    AddressUnavailable,
     ArenaFull,
     BadConfig,
     DlcpError,
@@ -33,6 +34,7 @@ from dlcpd.core.endpoint import MAX_FLOWS, Endpoint, PeerSpec
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.session.events import PathNews
+from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.transfer.incoming import NoPlacement
 from dlcpd.core.wire.datagram import Transmit
@@ -54,6 +56,7 @@ from dlcpd.io.udp.udp_path import UdpPath
 from dlcpd.ipc.seqpacket import close_all
 from dlcpd.schedules.divide import Share
 
+CARRIED: Final = 2  # descriptors beside an OpenSession: arena and lane
 BATCHES_PER_WAKE: Final = 4  # receive calls per socket before others get their turn
 COMMAND_TURN: Final = 0.02  # seconds that commands may take at a time: each abort of a command
 # may fail an operation, and peers take an engine that is silent for one second for dead
@@ -287,22 +290,28 @@ class Engine:
     def _open(self, ask: commands.OpenSession, descriptors: list[int]) -> None:
         """Serve a new session, or say why not: then the client sees its lane end."""
         try:
-            lane = self._lane(ask, *descriptors)
+            lane = self._lane(ask, descriptors)
         except DlcpError as exc:
             self.control.emit(commands.SessionEnded(ask.session, exc.code, str(exc)))
             return
         try:
             self._begin(ask, lane)
+        except AddressUnavailable as exc:
+            self.clients.end(ask.session, exc)
         except Exception as exc:  # a bug: the other sessions go on
             if ask.session not in self.clients:
                 lane.close()
             self.clients.fault(ask.session, exc)
 
-    def _lane(self, ask: commands.OpenSession, arena: int, lane: int) -> Lane:
-        """Raises: TooMany, ArenaFull; both descriptors are closed."""
-        if len(self.endpoint.flows) + len(ask.peers) > MAX_FLOWS:
-            close_all([arena, lane])
+    def _lane(self, ask: commands.OpenSession, descriptors: list[int]) -> Lane:
+        """Raises: TooMany, ArenaFull; the descriptors are closed."""
+        room = len(self.endpoint.flows) + len(ask.peers) <= MAX_FLOWS
+        if not room or len(descriptors) < CARRIED:
+            close_all(descriptors)
+            if room:  # the kernel drops those that this process may not have
+                raise TooMany("the engine has no descriptors left: raise its limit (ulimit -n)")
             raise TooMany(f"an engine has at most {MAX_FLOWS} flows to peers")
+        arena, lane = descriptors
         try:
             return Lane(ask.session, arena, ask.arena_bytes, lane)
         except (OSError, ValueError) as exc:
@@ -325,9 +334,21 @@ class Engine:
             flow = session.flows[peer.rank]
             host, port = peer.endpoints[0]
             flow.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            self.discovery.begin(flow, peer.endpoints, time.monotonic())
-            self.mtu.begin(ask.session, flow, peer.endpoints, time.monotonic())
+            self._aim(ask.session, flow, peer.endpoints)
         self.control.emit(commands.SessionOpened(ask.session))
+
+    def _aim(self, session: int, flow: Flow, endpoints: list[commands.UdpAddress]) -> None:
+        """Find the way to a peer. Raises: AddressUnavailable."""
+        now = time.monotonic()
+        try:
+            self.discovery.begin(flow, endpoints, now)
+            self.mtu.begin(session, flow, endpoints, now)
+        except OSError as exc:  # a zone that this host has not, or the other family of addresses
+            where = ", ".join(host for host, _ in endpoints)
+            raise AddressUnavailable(
+                f"rank {flow.rank} on {flow.host} says that it is at {where}, and this host cannot "
+                f"send there: {exc}; see [network] paths of both hosts"
+            ) from exc
 
     def count_calls(self) -> None:
         """Count the calls of Python and of C from now on; every call then takes twice as long."""

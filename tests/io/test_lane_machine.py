@@ -47,6 +47,7 @@ BAD_RANKS: Final[tuple[list[int], ...]] = (
     list(range(1, 200)),
 )
 NOT_FOR_A_LANE: Final = (Hello(VERSION, "me"), Joined(1, ARENA), StatusRequest(1))
+PLACE: Final = 448  # bytes of an operation's memory, a multiple of 64: none is in another's way
 DEADLINE: Final = 5.0  # seconds of virtual time
 # Wrong in one way each; "send" because it is refused in another way than collectives are.
 REFUSED: Final[tuple[dict[str, Any], ...]] = (
@@ -105,7 +106,9 @@ class LaneMachine(RuleBasedStateMachine):
 
     def submit(self, group: int, **options: Any) -> DlcpError | None:
         self.submitted += 1
-        fields = {"group": group, "count": 100, "deadline": DEADLINE, "traffic_class": 1} | options
+        place = self.submitted * PLACE % (ARENA - PLACE)
+        fields = {"group": group, "count": 100, "deadline": DEADLINE, "traffic_class": 1}
+        fields |= {"input": place, "output": place} | options
         return self.say(_packed(ask(self.submitted, **fields)))
 
     @rule(

@@ -1,19 +1,22 @@
 """All that an object holds, as a value to compare."""
 
 from collections.abc import Collection
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
 
-def frozen(value: Any, ignored: Collection[str] = (), seen: set[int] | None = None) -> Any:
+def frozen(value: Any, ignored: Collection[str] = (), seen: dict[int, Any] | None = None) -> Any:
     """By value, each object once; without the attributes whose names are `ignored`."""
-    seen = set() if seen is None else seen
+    seen = {} if seen is None else seen
     if isinstance(value, int | float | str | bytes | None):
         return value
+    if isinstance(value, Enum | type):
+        return str(value)
     if id(value) in seen:
         return "again"
-    seen.add(id(value))
+    seen[id(value)] = value  # alive, so that no other gets its id
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, dict):

@@ -1,6 +1,7 @@
 """One session: a local rank of a job, its descriptors and timers."""
 
 import asyncio
+import os
 import socket
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -86,6 +87,20 @@ def resources(arena_bytes: int, engines: int) -> list[int]:
     except OSError as exc:
         close_all(made)
         raise TooMany(f"no lane for a session: {exc.strerror}") from exc
+    return made
+
+
+def duplicates(descriptor: int, count: int) -> list[int]:
+    """So many more of it.
+
+    Raises: TooMany; nothing is left open.
+    """
+    made: list[int] = []
+    try:
+        made.extend(os.dup(descriptor) for _ in range(count))
+    except OSError as exc:
+        close_all(made)
+        raise TooMany(f"no descriptor left for a session: {exc.strerror}") from exc
     return made
 
 

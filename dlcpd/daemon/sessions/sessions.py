@@ -1,13 +1,18 @@
 """The sessions of this host, from Join until the client leaves; what engine and peers are told."""
 
 import asyncio
-import os
 import secrets
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted, PeerLost, TooMany
+from dlcpd.contract.errors import (
+    DaemonUnavailable,
+    DlcpError,
+    NotPermitted,
+    PeerLost,
+    TooMany,
+)
 from dlcpd.contract.messages import Join
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.join_request import links_of, token_prefix
@@ -29,6 +34,7 @@ from dlcpd.daemon.sessions.session import (
     address_of,
     cancel_timers,
     close_descriptors,
+    duplicates,
     open_command,
     resources,
 )
@@ -159,11 +165,16 @@ class Sessions:
         if (size := max(len(pack(command)) for command in commands)) > MAX_COMMAND:
             self.refuse(session, TooMany(f"{size} B of peers' paths: use fewer [network] paths"))
             return
-        session.opened, session.opening = True, set(range(used))
         arena, *ends = session.descriptors
+        try:
+            arenas = duplicates(arena, used)
+        except TooMany as exc:
+            self.refuse(session, exc)
+            return
+        session.opened, session.opening = True, set(range(used))
         lanes = ends[: 2 * used]
         for engine, command in enumerate(commands):
-            self._engines.send(engine, command, [os.dup(arena), lanes[2 * engine]])
+            self._engines.send(engine, command, [arenas[engine], lanes[2 * engine]])
         close_all(ends[2 * used :])
         session.descriptors = [arena, *lanes[1::2]]
 

@@ -11,6 +11,7 @@ from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, Sessi
 from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.session.session import Session
+from dlcpd.io.clients.claims import Claims, ranges_of
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.clients.submission import Plans, Submissions
 from dlcpd.io.config import EngineConfig
@@ -44,8 +45,10 @@ class Client:
     pending: Pending | None = None  # submitted last, and not begun: the lane is not read meanwhile
     malformed: int = 0  # frames that broke a rule
     inherits: int = 0  # session whose residuals it took over
+    claims: Claims = field(init=False)
 
     def __post_init__(self) -> None:
+        self.claims = Claims(self._is_open)
         everybody = tuple(range(self.session.world_size))
         self._add_group(Group(0, everybody, self.session.rank))
 
@@ -91,6 +94,7 @@ class Client:
             return BadMessage(f"operation {ask.operation}: group {ask.group} is not open")
         try:
             made = group.make(ask, self.lane.memory, self.lane.accounts, now)
+            self.claims.claim(made, ranges_of(ask))  # before its residuals are added
         except DlcpError as exc:
             return self._refuse(ask, group.group, exc)
         self.pending = Pending(ask, group.group, made, made.prepare(self.session))
@@ -133,6 +137,14 @@ class Client:
             session.submit_receive(made, group.number, peer, ask.tag, now)
         else:
             session.submit(made, group.number, now)
+
+    def _is_open(self, operation: Execution) -> bool:
+        """Whether an operation uses its memory: it has neither a result nor failed."""
+        if operation.done:
+            return False
+        if self.session.operations.get(operation.id) is operation:
+            return True
+        return any(wanted.receiver is operation for wanted in self.session.mailbox.receivers)
 
     def _open_group(self, ask: OpenGroup) -> None:
         members = tuple(ask.ranks)
