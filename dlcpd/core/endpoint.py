@@ -15,11 +15,12 @@ from dlcpd.core.paths.health import ALARM_LOSS
 from dlcpd.core.paths.incast import ArrivalRate
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.paths.paths import Paths
+from dlcpd.core.session.digests import Digester, HashRows
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.transfer.incoming import NoPlacement, Placement
-from dlcpd.core.wire import control
+from dlcpd.core.wire import control, nh
 from dlcpd.core.wire.datagram import Batch, Control, Group, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.rows import alone
@@ -61,6 +62,7 @@ class Endpoint:
     counters: Counter[str] = field(default_factory=Counter)  # what was refused, or went wrong
     effort: Counter[str] = field(default_factory=Counter)  # what was done: datagrams, system calls
     placement: Placement = field(default_factory=NoPlacement)
+    hash_rows: HashRows = nh.of_rows  # of an io that has it compiled
     timers: TimerTable = field(default_factory=TimerTable)
     sessions: dict[int, Session] = field(default_factory=dict)
     flows: dict[int, Flow] = field(default_factory=dict)  # by index
@@ -93,12 +95,15 @@ class Endpoint:
     # --- sessions -----------------------------------------------------------------
 
     def open_session(
-        self, number: int, rank: int, peers: list[PeerSpec], *, peer_timeout: float
-    ) -> Session:
-        """A session and a flow to every peer; `flow.index` is for io's address table."""
+        self, number: int, rank: int, peers: list[PeerSpec], *, peer_timeout: float,
+        digest_key: bytes = b"",
+    ) -> Session:  # fmt: skip
+        """A session and a flow to every peer; `flow.index` is for io's address table.
+        `digest_key`: the same on all ranks."""
         session = Session(
-            number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout, self.host
-        )
+            number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout, self.host,
+            Digester(digest_key, self.hash_rows),
+        )  # fmt: skip
         for peer in peers:
             flow = self._open_flow(session, peer)
             session.flows[peer.rank] = flow
@@ -231,6 +236,8 @@ class Endpoint:
                 session.on_ready(flow, header, body, now)
             elif header.kind is Kind.READY_ACK:
                 session.on_ready_ack(flow, header)
+            elif header.kind is Kind.DIGESTS:
+                session.on_digests(flow, header, body, now)
             else:
                 flow.on_control(header, body, arrived_at, now)
         except MalformedDatagram:

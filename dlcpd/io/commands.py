@@ -51,6 +51,7 @@ class OpenSession:
     peers: list[EnginePeer]
     engine: int = 0
     engines: int = 1
+    digest_key: bytes = b""  # of replica digests; the same on all ranks
 
 
 @dataclass(frozen=True, slots=True)

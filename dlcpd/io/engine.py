@@ -289,8 +289,9 @@ class Engine:
             for p in ask.peers
         ]
         session = self.endpoint.open_session(
-            ask.session, ask.rank, peers, peer_timeout=self.config.peer_timeout
-        )
+            ask.session, ask.rank, peers, peer_timeout=self.config.peer_timeout,
+            digest_key=ask.digest_key,
+        )  # fmt: skip
         share = Share(ask.engine, ask.engines)
         self.clients.add(Client(lane, session, self.config, self._scratch, share))
         for peer in ask.peers:

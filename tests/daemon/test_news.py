@@ -23,7 +23,7 @@ from tests.daemon.test_peers import Node, on_uvloop, until
 
 HELLO = PeerHello(
     job="job", from_rank=1, to_rank=0, session=50, echo=0, answer=True, serving=True,
-    host="host-x", token=9, endpoints=[UdpAddress("127.0.0.1", 5)], engines=1, world_size=2,
+    host="host-x", token=9, seed=7, endpoints=[UdpAddress("127.0.0.1", 5)], engines=1, world_size=2,
     chunk_bytes=0, digest_every=0,
 )  # fmt: skip
 Message = TypeVar("Message", Abort, Goodbye)

@@ -18,7 +18,7 @@ from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.parts import Parts
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, TooMany, error_for
-from dlcpd.contract.messages import MAX_OPERATION, Completed, Failed, Message, Released
+from dlcpd.contract.messages import MAX_OPERATION, Completed, Failed, Left, Message, Released
 
 Memory = tuple[torch.Tensor | Region, ...]  # that the engine may touch
 
@@ -35,12 +35,18 @@ class Operations:
         self.changed = threading.Condition()
         self.error: DlcpError | None = None  # why no operation succeeds any more
         self.ledger = Ledger()
+        self.left: dict[int, int] = {}  # by engine that compared the last results: unconfirmed
         self.releases = 0  # grows with each region the engine gave back
         self._last = 0
         self._waiting: dict[int, Work] = {}
         self._held: dict[int, Memory] = {}  # an engine may touch their memory
         self._parts: dict[int, Parts] = {}  # of those that several engines share
         self._uncopied: weakref.WeakValueDictionary[int, Work] = weakref.WeakValueDictionary()
+
+    @property
+    def over(self) -> bool:
+        """Whether no operation succeeds any more."""
+        return self.error is not None
 
     @property
     def waiting(self) -> int:
@@ -108,6 +114,8 @@ class Operations:
                     self._release_locked(earlier, engine)
             case Released(operation=number):
                 self._release_locked(number, engine)
+            case Left(unconfirmed=unconfirmed):
+                self.left[engine] = unconfirmed
             case Failed(operation=0, code=code, text=text):
                 self.fail(error_for(code, text))
             case Failed(operation=number, code=code, text=text):

@@ -37,6 +37,7 @@ class Kind(IntEnum):
     FINAL = 8  # bitmap of segments the receiver would go without
     ACK = 9  # the sender agrees to FINAL and keeps those segments as residual
     PING = 10  # are you alive, and what have you got?
+    DIGESTS = 11  # what results of a stream are here; with ASK: tell me yours
     PROBE = 14  # padded: does a datagram of this length pass? see `probes`
     PROBE_ACK = 15  # it does
     PIECE = 16  # of a datagram too long for its path; see `pieces`

@@ -78,6 +78,7 @@ class Link:
     state: LinkState = LinkState.SILENT
     session: int = 0  # its session; 0 = not known
     token_out: int = 0  # we send data with this
+    seed: int = 0  # its random number, as it tells everybody
     endpoints: list[UdpAddress] = field(default_factory=list)  # of its engines, one per path each
     engines: int = 1  # that it has
     serving: bool = False  # they serve its session
@@ -91,7 +92,7 @@ class Link:
 
     def absorb(self, hello: PeerHello) -> None:
         """Keep what a hello says about its sender."""
-        self.session, self.token_out = hello.session, hello.token
+        self.session, self.token_out, self.seed = hello.session, hello.token, hello.seed
         self.host, self.endpoints, self.engines = hello.host, hello.endpoints, hello.engines
         self.serving |= hello.serving  # an older hello may come later
 
@@ -116,6 +117,7 @@ class Membership:
     agreed: dict[str, int]  # value of each name in AGREED
     links: dict[int, Link]
     serving: bool = False  # our engines serve the session
+    seed: int = 0  # u64 that nobody outside can guess
 
     def hello_to(self, link: Link) -> PeerHello:
         """The hello that tells `link` everything it needs."""
@@ -129,6 +131,7 @@ class Membership:
             serving=self.serving,
             host=self.host,
             token=link.token_in,
+            seed=self.seed,
             endpoints=[end for engine in self.endpoints for end in engine],
             engines=len(self.endpoints),
             **self.agreed,
@@ -180,6 +183,12 @@ class Membership:
     def rejoined(self, link: Link, hello: PeerHello) -> bool:
         """Whether a hello tells that the session `link` was up with has been replaced."""
         return link.state is LinkState.UP and hello.session > link.session
+
+    @property
+    def digest_key(self) -> bytes:
+        """What all ranks know, once they have met, and nobody else."""
+        seed = self.links[0].seed if 0 in self.links else self.seed
+        return seed.to_bytes(8, "little")
 
     @property
     def met(self) -> bool:

@@ -28,7 +28,7 @@ from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.io.commands import MAX_ABORT_TEXT, UdpAddress
 from dlcpd.ipc.seqpacket import unpack_untrusted
 
-PEER_VERSION: Final = 4
+PEER_VERSION: Final = 5
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
@@ -67,6 +67,7 @@ class PeerHello:
     serving: bool = flag()  # the sender's engines serve its session
     host: str = string(255)
     token: int = integer(1, (1 << 64) - 1)  # to be put into data for the sender
+    seed: int = integer(0, (1 << 64) - 1)  # the sender's, the same to all; rank 0's keys digests
     # by engine, one per path; all engines of a host have as many
     endpoints: list[UdpAddress] = rows(MAX_ENGINES * MAX_PATHS, UdpAddress)  # noqa: RUF009
     engines: int = integer(1, MAX_ENGINES)

@@ -109,6 +109,7 @@ def open_command(session: Session, engine: int) -> OpenSession:
         peers=[_for_engine(link, engine) for link in membership.links.values()],
         engine=engine,
         engines=membership.engines_used,
+        digest_key=membership.digest_key,
     )
 
 

@@ -97,6 +97,7 @@ class Sessions:
             endpoints=self._terms.endpoints,
             agreed={"world_size": request.world_size, **self._terms.agreed},
             links=links,
+            seed=secrets.randbits(64),
         )
         session = Session(
             self._last_number, membership, client, request.arena_bytes, request.timeout

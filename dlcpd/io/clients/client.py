@@ -6,7 +6,7 @@ from typing import Any
 from dlcpd.collectives.order import Group
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, error_for
-from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
+from dlcpd.contract.messages import CloseGroup, Leave, OpenGroup, Submit
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.session.session import Session
 from dlcpd.io.clients.lane import Lane
@@ -45,6 +45,8 @@ class Client:
                 self._open_group(message)
             case CloseGroup():
                 self._close_group(message)
+            case Leave():
+                self.session.conclude(now, now + message.timeout)
             case _:
                 raise BadMessage(f"{type(message).__name__} does not belong on a lane")
         return None

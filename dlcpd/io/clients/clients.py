@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed
-from dlcpd.contract.messages import Completed, Failed, Message, Released, Submit
+from dlcpd.contract.messages import Completed, Failed, Left, Message, Released, Submit
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.session.events import (
+    Concluded,
     Event,
     OperationDone,
     OperationFailed,
@@ -146,10 +147,12 @@ class Clients:
                 client.lane.released.append(ticket)
             case OperationFailed(_, ticket, code, text):
                 self._send(client, Failed(ticket, code, text))
+            case Concluded(_, unconfirmed):
+                self._send(client, Left(unconfirmed))
             case SessionBroken(_, _, code, text):
                 self._send(client, Failed(0, code, text))
 
-    def _send(self, client: Client, message: Completed | Released | Failed) -> None:
+    def _send(self, client: Client, message: Completed | Released | Failed | Left) -> None:
         if not client.lane.send(message):
             self.end(client.session.number, SessionClosed("the client does not read its lane"))
         elif client.lane.backlog:
