@@ -26,6 +26,8 @@ from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.session.events import PathNews
 from dlcpd.core.session.session import Session
 from dlcpd.core.transfer.incoming import NoPlacement
+from dlcpd.core.wire import nh
+from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Transmit
 from dlcpd.core.wire.header import Kind
 from dlcpd.core.wire.sizes import BASE
@@ -58,10 +60,10 @@ class Engine:
     def __init__(self, config: EngineConfig, control: socket.socket) -> None:
         """Raises AddressUnavailable, BadConfig."""
         self.config = config
-        counters, effort = Counter[str](), Counter[str]()
+        counters, effort, keys = Counter[str](), Counter[str](), Keyring()
         self.compiled = compiled(config.data_path)
         self.paths = [
-            UdpPath(index, config, counters, effort, self.compiled)
+            UdpPath(index, config, counters, effort, self.compiled, keys=keys)
             for index in range(len(config.paths))
         ]
         self.endpoint = Endpoint(
@@ -75,6 +77,8 @@ class Engine:
             counters=counters,
             effort=effort,
             placement=self.compiled.table if self.compiled else NoPlacement(),
+            keys=keys,
+            hash_rows=self.compiled.hash_rows if self.compiled else nh.of_rows,
         )
         self._scratch = ScratchPool(config.chunk_bytes)
         self.discovery = Discovery(self.endpoint, self.paths)
@@ -285,7 +289,9 @@ class Engine:
     def _begin(self, ask: commands.OpenSession, lane: Lane) -> None:
         paths = len(self.paths)
         peers = [
-            PeerSpec(p.rank, p.host, p.token_in, p.token_out, min(paths, len(p.endpoints)))
+            PeerSpec(
+                p.rank, p.host, p.token_in, p.token_out, min(paths, len(p.endpoints)), p.secret_in
+            )
             for p in ask.peers
         ]
         session = self.endpoint.open_session(
@@ -298,6 +304,10 @@ class Engine:
             flow = session.flows[peer.rank]
             host, port = peer.endpoints[0]
             flow.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            if peer.secret_out:
+                checksum = Checksum(peer.secret_out)
+                for path in self.paths:
+                    path.seal(flow.index, checksum)
             self.discovery.begin(flow, peer.endpoints, time.monotonic())
             self.mtu.begin(ask.session, flow, peer.endpoints, time.monotonic())
         self.control.emit(commands.SessionOpened(ask.session))

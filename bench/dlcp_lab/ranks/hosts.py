@@ -52,7 +52,7 @@ class HostPlan:
                 daemon,
                 replace(self.network, paths=paths),
                 ChecksTable(self.digest_every),
-                InjectTable(self.loss, self.seed),
+                InjectTable(loss=self.loss, seed=self.seed),
             )
         )
 

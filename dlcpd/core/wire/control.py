@@ -1,4 +1,4 @@
-"""Bodies of the control datagrams, after the 32-byte header. Scalar: there are few.
+"""Bodies of the control datagrams, after the 40-byte header. Scalar: there are few.
 
 Every `*_untrusted` parser raises MalformedDatagram and nothing else, and sizes
 nothing by a peer's number.

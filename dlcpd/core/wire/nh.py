@@ -6,7 +6,7 @@ modulo 2**32. Source: Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: fast 
 authentication" (CRYPTO 1999); RFC 4418 section 5.2. Who sees a value of NH learns of its key, so
 values never leave a host: what does is their image under a pseudorandom function.
 
-`dlcpd/io/datapath/nh.c` is its twin.
+`dlcpd/io/datapath/checksum.c` is its twin.
 """
 
 import hashlib

@@ -31,6 +31,7 @@ AGREED: Final = {
     "world_size": "start every rank with the same world size",
     "chunk_bytes": "make [network] chunk_bytes equal on both hosts",
     "digest_every": "make [checks] digest_every equal on both hosts",
+    "checksum": "make [network] checksum equal on both hosts",
 }
 
 
@@ -75,9 +76,11 @@ class Link:
     endpoint: str  # of its control
     key: str  # its control's CURVE key: only messages under this key speak for the rank
     token_in: int  # it sends data with this
+    secret_in: str = ""  # it keys its checksums with this; hexadecimal
     state: LinkState = LinkState.SILENT
     session: int = 0  # its session; 0 = not known
     token_out: int = 0  # we send data with this
+    secret_out: str = ""  # and key our checksums with this
     seed: int = 0  # its random number, as it tells everybody
     endpoints: list[UdpAddress] = field(default_factory=list)  # of its engines, one per path each
     engines: int = 1  # that it has
@@ -93,6 +96,7 @@ class Link:
     def absorb(self, hello: PeerHello) -> None:
         """Keep what a hello says about its sender."""
         self.session, self.token_out, self.seed = hello.session, hello.token, hello.seed
+        self.secret_out = hello.secret
         self.host, self.endpoints, self.engines = hello.host, hello.endpoints, hello.engines
         self.serving |= hello.serving  # an older hello may come later
 
@@ -131,6 +135,7 @@ class Membership:
             serving=self.serving,
             host=self.host,
             token=link.token_in,
+            secret=link.secret_in,
             seed=self.seed,
             endpoints=[end for engine in self.endpoints for end in engine],
             engines=len(self.endpoints),
