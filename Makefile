@@ -21,7 +21,7 @@ PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov e2e-switch attack fuzz conformance demo lint format types contracts check system-deps clean
+.PHONY: venv test cov e2e-switch attack faults fuzz soak conformance demo lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -61,6 +61,14 @@ SECONDS ?= 20
 fuzz: $(STAMP)
 	$(PIP_INSTALL) -e '.[fuzz]'
 	nice -n 10 $(BIN)/python -m tests.fuzz all --seconds $(SECONDS)
+
+# Every fault in every phase, and the table of docs/reliability.md anew.
+faults: $(STAMP)
+	$(BIN)/python -m dlcp_lab.faults.matrix --repeat 3 --write docs/reliability.md
+
+# Two jobs on four hosts, random faults, promises checked all the time: SOAK_SECONDS, 20 minutes by default.
+soak: $(STAMP)
+	$(BIN)/python -m dlcp_lab.faults.soak
 
 # PyTorch's own distributed suite over the c10d backend; pytest runs some of it as well.
 conformance: $(STAMP)

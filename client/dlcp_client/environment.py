@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
+
+SECRETS: Final = "DLCPD_JOB_SECRET"  # how the names begin of variables that hold secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,16 +17,28 @@ class Environment:
     config: Path | None = None  # DLCPD_CONFIG: configuration of an embedded daemon
     master: str = ""  # MASTER_ADDR: host of the job's store, as torchrun sets it
     run: str = ""  # TORCHELASTIC_RUN_ID: name of the torchrun job, for logs
+    secret: str = field(default="", repr=False)  # DLCPD_JOB_SECRET: the same for all ranks
+    secret_file: Path | None = None  # DLCPD_JOB_SECRET_FILE: a file with it
     share: bool = True  # DLCPD_SHARE: "0" gives each rank an embedded daemon of its own
+    end_with_launcher: bool = False  # DLCPD_END_WITH_LAUNCHER: "1" ends ranks whose parent ended
 
     @classmethod
     def read(cls, variables: Mapping[str, str] = os.environ) -> Self:
         """The process's environment."""
         config = variables.get("DLCPD_CONFIG", "")
+        secret_file = variables.get("DLCPD_JOB_SECRET_FILE", "")
         return cls(
             socket=variables.get("DLCPD_SOCKET", ""),
             config=Path(config) if config else None,
+            secret=variables.get("DLCPD_JOB_SECRET", ""),
+            secret_file=Path(secret_file) if secret_file else None,
             master=variables.get("MASTER_ADDR", ""),
             share=variables.get("DLCPD_SHARE", "") != "0",
+            end_with_launcher=variables.get("DLCPD_END_WITH_LAUNCHER", "") == "1",
             run=variables.get("TORCHELASTIC_RUN_ID", ""),
         )
+
+
+def of_daemon(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What a private daemon inherits: all but the job's secret, which it has no use for."""
+    return {name: value for name, value in variables.items() if not name.startswith(SECRETS)}

@@ -216,6 +216,7 @@ class Session:
             diverged = self._compare_last_results()
             self._lanes.close()
             self._completion.close(table)
+            table.let_go()
             self._arena.close()
             if self._daemon:
                 self._daemon.close()

@@ -6,7 +6,7 @@ not free; a reduction runs at once.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.layers import Layers
 from dlcpd.core.transfer.packetizer import all_of_tag, by_tag, natural_order, segment_count
 from dlcpd.core.transfer.receiver import TransferReceiver
-from dlcpd.core.transfer.sender import TransferSender
+from dlcpd.core.transfer.sender import State, TransferSender
 from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.datagram import Bytes
@@ -68,6 +68,7 @@ class Execution:
     released: bool = False  # no peer needs the memory
     peers: frozenset[int] = field(init=False)
     _session: Session = field(init=False)
+    _prepared: bool = False
     _sizes_in: dict[int, int] = field(default_factory=dict)  # segment size by sender
     _sizes_out: dict[int, int] = field(default_factory=dict)  # by receiver
     _waits: list[int] = field(init=False)  # by step: steps it waits for
@@ -130,21 +131,35 @@ class Execution:
             self.program = self.receiving(self.order.group.index[rank])
             self._prepare()
 
-    def start(self, session: Session, now: float) -> None:
-        """Bring back what was given up before, and do what waits for nobody."""
-        self._session = session
-        self._sizes_out = {rank: session.flows[rank].segment_size for rank in self.peers}
+    def prepare(self, session: Session) -> Iterator[int]:
+        """Bring back what was given up before, and look at what may be lost of this one.
+
+        Whoever has others to serve does it before `start`, which else does it in one go: yields
+        the bytes of each piece of the work.
+        """
+        self._sizes_out = self._segment_sizes(session)
         loss = self.order.loss
-        if loss.bound or (loss.name and self.accounts.residuals):  # what is exact brings them home
+        wanted = loss.bound or (loss.name and self.accounts.residuals)  # what is exact brings home
+        if wanted and self._loss is None:
             self._loss = Bounded(self.order, self.memory[Buffer.INPUT], self.accounts)
-            if not self.order.layers.lossless:
-                self._measure(self._loss)
+        if self._loss is not None and not self.order.layers.lossless:
+            yield from self._measure(self._loss)
+        self._prepared = True
+
+    def _segment_sizes(self, session: Session) -> dict[int, int]:
+        return {rank: session.flows[rank].segment_size for rank in self.peers}
+
+    def start(self, session: Session, now: float) -> None:
+        """Do what waits for nobody."""
+        self._session = session
+        if not self._prepared or self._sizes_out != self._segment_sizes(session):
+            deque(self.prepare(session), maxlen=0)
         self._advance([at for at, waits in enumerate(self._waits) if not waits])
         self._finish_if_done()
 
-    def _measure(self, loss: Bounded) -> None:
+    def _measure(self, loss: Bounded) -> Iterator[int]:
         sends = [(at, s) for at, s in enumerate(self.program.steps) if isinstance(s, Send)]
-        loss.measure(
+        return loss.measure(
             {
                 at: (step.origin, step.span.size, self._sizes_out[self._rank(step)])
                 for at, step in sends
@@ -285,7 +300,7 @@ class Execution:
         size = step.span.size
         if segment_count(size, self._sizes_in[rank]) > MAX_SEGMENTS:
             return "segment"  # the peer's READY names segments that no bitmap could list
-        self._settle_implied(rank, step, now)
+        self._settle_implied(rank, step, now, whole=False)
         if self._waits[position]:
             self._aside.add(position)
             buffer = self.scratch.take(size)
@@ -315,13 +330,13 @@ class Execution:
             incoming.sum, incoming.operand = found, part.operand
             incoming.last = self._waits[part.reduction] == 1
 
-    def _settle_implied(self, rank: int, step: Receive, now: float) -> None:
-        """The peer cannot have sent this before it had what it `implies`."""
+    def _settle_implied(self, rank: int, step: Receive, now: float, *, whole: bool) -> None:
+        """The peer cannot have sent this before it had what it `implies`; nor, unless it is here as
+        a `whole`, is that believed while parts of ours are still to be sent."""
         for position in step.implies:
-            if position in self._open:
-                implied = self.program.steps[position]
-                assert isinstance(implied, Send)  # noqa: S101  # the model says so
-                self._session.flows[rank].outgoing.acknowledge(self._key(implied), now)
+            sender = self._senders.get(position)
+            if sender is not None and (whole or sender.state is State.AWAITING):
+                self._session.flows[rank].outgoing.acknowledge(sender.key, now)
 
     def _receiver(self, rank: int, step: Receive) -> TransferReceiver:
         size, segment_size = step.span.size, self._sizes_in[rank]
@@ -337,6 +352,9 @@ class Execution:
         position = self.program.receives[peer, incoming.key.transfer]
         if incoming.receiver.missing and self._loss is not None:
             self._loss.book(self.id[2], incoming)
+        step = self.program.steps[position]
+        assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
+        self._settle_implied(incoming.rank, step, now, whole=True)
         if self._waits[position]:
             self._staged[position] = incoming
             return

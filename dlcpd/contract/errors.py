@@ -4,11 +4,26 @@
 over IPC; a client turns it back into the class with `error_for`.
 """
 
+from typing import NamedTuple
+
+
+class Peer(NamedTuple):
+    """The peer that an error is about, and what is known of it beside the error's text."""
+
+    rank: int = -1  # in the session; -1: no single peer
+    host: str = ""  # its name
+    address: str = ""  # UDP address and port of its first path
+    awaiting: str = ""  # what waits for it, in words
+
+
+NOBODY = Peer()
+
 
 class DlcpError(Exception):
     """Root of all intended errors; catch it at a process edge only."""
 
     code = "internal"
+    peer = NOBODY
 
 
 class LocalError(DlcpError):
@@ -121,9 +136,43 @@ class RanksDisagree(OutcomeError):
 
 
 class PeerLost(OutcomeError):
-    """A peer died, is paused or cannot be reached."""
+    """A peer died, is paused or cannot be reached.
+
+    `rank`, `host`, `address` and `awaiting` are those of `Peer`; -1 and "" where several peers are
+    missing, or nothing more is known.
+    """
 
     code = "peer_lost"
+
+    def __init__(self, text: str = "", peer: Peer = NOBODY) -> None:
+        super().__init__(text)
+        self.peer = peer
+
+    @property
+    def rank(self) -> int:
+        """Of the lost peer, in the session; -1: of no single one."""
+        return self.peer.rank
+
+    @property
+    def host(self) -> str:
+        """Name of its host."""
+        return self.peer.host
+
+    @property
+    def address(self) -> str:
+        """UDP address and port of its first path."""
+        return self.peer.address
+
+    @property
+    def awaiting(self) -> str:
+        """What waits for it, in words."""
+        return self.peer.awaiting
+
+
+class NotAuthorised(OutcomeError):
+    """A peer's key is not authorised, here or there, or a rank does not know the job's secret."""
+
+    code = "not_authorised"
 
 
 class DeadlineExceeded(OutcomeError):
@@ -151,9 +200,14 @@ def _tree(root: type[DlcpError]) -> dict[str, type[DlcpError]]:
     return found
 
 
-def error_for(code: str, text: str) -> DlcpError:
+def error_for(code: str, text: str, peer: Peer = NOBODY) -> DlcpError:
     """The error whose `code` is given; an unknown code gives the root class."""
-    kind = _tree(DlcpError).get(code, DlcpError)
-    error = DlcpError.__new__(kind)
+    return made(_tree(DlcpError).get(code, DlcpError), text, peer)
+
+
+def made(kind: type[DlcpError], text: str, peer: Peer = NOBODY) -> DlcpError:
+    """An error of `kind`, whatever its constructor takes."""
+    error = kind.__new__(kind)
     Exception.__init__(error, text)
+    error.peer = peer
     return error

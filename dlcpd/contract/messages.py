@@ -31,9 +31,10 @@ from dlcpd.contract.schema import (
     with_rows,
 )
 
-VERSION: Final = 5
+VERSION: Final = 6
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
+MAX_PROOF: Final = 64  # characters: 256 bits in hexadecimal
 MAX_ENGINES: Final = 8  # of a daemon; each a process, and a lane to every client
 MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight
 MAX_CRITICAL: Final = 4096  # critical ranges of one operation; ~ parameters of one bucket
@@ -41,6 +42,7 @@ MAX_LAYERS: Final = 4096  # rows of an operation; likewise
 MAX_ELEMENTS: Final = 1 << 30  # of one operation
 MAX_GROUPS: Final = 1 << 14  # of one session, over its life; 14 bits on the wire
 MAX_OPERATION: Final = (1 << 32) - 1  # u32 on the wire; a session ends before it wraps
+MAX_AWAITING: Final = 4 * MAX_TEXT  # characters; an engine names three operations and their ranks
 MIN_SCALE: Final = 2.0**-126  # of a loss: the normal numbers of float32, in which scalers keep it
 MAX_SCALE: Final = 2.0**127
 MAX_ARENA: Final = 1 << 36  # 64 GiB of address space, committed only as it is used
@@ -118,6 +120,9 @@ class Join:
     arena_bytes: int = integer(1 << 16, MAX_ARENA)
     timeout: float = real(0.0, 3600.0)  # seconds to wait for all peers
     peers: list[PeerRow] = rows(MAX_WORLD, PeerRow)
+    # what all ranks of this launch of the job, and nobody else, can work out from the job's
+    # secret, and so what all of them say; "" = it has none
+    proof: str = string(MAX_PROOF, default="", hidden=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +253,18 @@ class Released:
 
 @dataclass(slots=True)
 class Failed:
-    """`operation` ended without a result; 0 means the whole session failed."""
+    """`operation` ended without a result; 0 means the whole session failed.
+
+    `rank`, `host`, `address`, `awaiting`: as in contract.errors.Peer.
+    """
 
     operation: int = integer(0, MAX_OPERATION)
     code: str = string(64)
     text: str = string(16 * MAX_TEXT)
+    rank: int = integer(-1, MAX_WORLD - 1, default=-1)
+    host: str = string(default="")
+    address: str = string(default="")
+    awaiting: str = string(MAX_AWAITING, default="")
 
 
 @dataclass(slots=True)

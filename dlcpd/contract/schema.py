@@ -57,9 +57,9 @@ def real(low: float, high: float, default: Any = MISSING) -> Any:
     return field(default=default, metadata={"type": float, "low": low, "high": high})
 
 
-def string(limit: int = MAX_TEXT, default: Any = MISSING) -> Any:
-    """A string of at most `limit` characters."""
-    return field(default=default, metadata={"type": str, "high": limit})
+def string(limit: int = MAX_TEXT, default: Any = MISSING, *, hidden: bool = False) -> Any:
+    """A string of at most `limit` characters; `hidden` from the repr, where it is a secret."""
+    return field(default=default, repr=not hidden, metadata={"type": str, "high": limit})
 
 
 def one_of(*choices: str, default: Any = MISSING) -> Any:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dlcpd.contract.errors import MalformedDatagram
-from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.paths.health import ALARM_LOSS
 from dlcpd.core.paths.incast import ArrivalRate
 from dlcpd.core.paths.pacing import Pacer
@@ -28,6 +27,8 @@ from dlcpd.core.wire.rows import alone
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 
 MOST_TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
+HERE_TURN: Final = 8 << 20  # bytes copied within this process before others get their turn: some
+# milliseconds, with the reductions that follow
 LEAST_TURN: Final = 64 << 10  # likewise: a GSO burst
 TURN_TIME: Final = 1e-3  # seconds that it may take; through a device that takes every packet by
 # itself, 4 MB are 35 ms, in which a peer waits for its credit and the two send by turns
@@ -75,7 +76,10 @@ class Endpoint:
     _local: list[Flow] = field(default_factory=list)  # whose peer is in this process too
     _faults: list[tuple[int, Exception]] = field(default_factory=list)
     more: bool = False  # the last `transmit` stopped for its turn, not for want of room or data
+    more_here: bool = False  # the last `exchange` stopped for its turn
     turn: int = MOST_TURN  # bytes that a `transmit` yields at most
+    _served: dict[int, int] = field(default_factory=dict)  # by session: bytes sent, see `transmit`
+    _least: int = 0  # of those that want to send
     _next_index: int = 0
     _turns: int = 0
 
@@ -140,6 +144,7 @@ class Endpoint:
     def close_session(self, number: int) -> None:
         """Forget a session; its datagrams are strangers' from now on."""
         session = self.sessions.pop(number)
+        self._served.pop(number, None)
         for flow in session.flows.values():
             flow.arrivals.close()
             self.keys.remove(flow.token_in)
@@ -200,21 +205,17 @@ class Endpoint:
             self.counters["token"] += count
             return
         self.effort["data_in"] += count
-        self._arriving.on_bytes(group.size, now)
         if group.marked:
             self.counters["ce"] += group.marked
-        traffic_class = header.tag // DROP_RANKS
-        if flow.paths.on_arrival(
-            header.path, traffic_class, count, group.newest, marked=group.marked, ask=group.asks
-        ):
-            flow.heard(now)
-        if header.sent_at:
-            flow.paths.on_stamp(header.path, traffic_class, header.sent_at, group.arrived_at)
         self._touched.add(flow)
         try:
-            flow.arrivals.on_data(group, now)
+            useful = flow.arrivals.on_data(group, now)
         except Exception as exc:  # see `fault`
             self.fault(flow, exc)
+            return
+        if useful:
+            flow.heard(now)
+            self._arriving.on_bytes(group.size, now)
 
     def _control(self, data: bytes, arrived_at: float, now: float) -> None:
         try:
@@ -300,25 +301,29 @@ class Endpoint:
     # --- within this process -------------------------------------------------------------
 
     def exchange(self, now: float) -> None:
-        """Pass on what ranks of this process have for each other, until nothing moves any more.
+        """Pass on what ranks of this process have for each other, until nothing moves any more or
+        HERE_TURN bytes have: then there is `more_here`.
 
         Call it before `transmit`: it may set free what goes to other hosts.
         """
-        moved = bool(self._local)
-        while moved:
+        left, moved = HERE_TURN, bool(self._local)
+        self._local = self._local[1:] + self._local[:1]
+        while moved and left > 0:
             moved = False
             for flow in self._local:
                 try:
-                    moved |= self._exchange(flow, now)
+                    size = self._exchange(flow, now, left)
+                    moved, left = moved or size > 0, left - size
                 except Exception as exc:  # see `fault`; either side's
                     self.fault(flow, exc)
                     self.fault(flow.twin, exc)
+        self.more_here = left <= 0
 
-    def _exchange(self, flow: Flow, now: float) -> bool:
-        """True: something has moved."""
-        moved = flow.deliver(now)
+    def _exchange(self, flow: Flow, now: float, most: int) -> int:
+        """Bytes that have moved, and control datagrams."""
+        moved = flow.deliver(now, most)
         for datagram in flow.flush(now):
-            moved = True
+            moved += 1
             self._pass_on(datagram.data, now)
         return moved
 
@@ -332,37 +337,60 @@ class Endpoint:
     # --- datagrams out -----------------------------------------------------------------
 
     def transmit(self, now: float) -> Iterator[Transmit]:
-        """Batches to send now, up to `turn` bytes: the most urgent class first, by turns."""
+        """Batches to send now, up to `turn` bytes.
+
+        Sessions get equal parts, however many flows they have and however urgent they are; within
+        one, the most urgent class comes first, and its flows by turns.
+        """
         self.more = False
-        flows = {
-            flow: c
-            for flow in self.flows.values()
-            if (c := flow.outgoing.next_class) is not None and not flow.outgoing.held
-        }
-        if not flows:
+        ready = self._ready()
+        if not ready:
             return
         turn = left = min(self.turn, self.pacer.allowance(now))
-        self._turns += 1
-        first = self._turns % len(flows)
-        order = list(flows)[first:] + list(flows)[:first]
-        while flows and left > 0:
-            urgent = min(flows.values())
-            for flow in [flow for flow in order if flows.get(flow) == urgent]:
-                batch = self._batch(flow, now, left)
-                following = flow.outgoing.next_class
-                if batch is None or following is None:
-                    del flows[flow]
-                else:
-                    flows[flow] = following
-                if batch is not None:
-                    left -= batch.size
-                    self.pacer.spend(batch.size)
-                    yield batch
-        self.more = bool(flows) and turn == self.turn
+        while ready and left > 0:
+            number = min(ready, key=self._served.__getitem__)
+            self._least = self._served[number]
+            batch = self._next(ready[number], now, left)
+            if not ready[number]:
+                del ready[number]
+            if batch is not None:
+                self._served[number] += batch.size
+                left -= batch.size
+                self.pacer.spend(batch.size)
+                yield batch
+        self.more = bool(ready) and turn == self.turn
         if turn < self.turn and any(
             flow.outgoing.next_class is not None for flow in self.flows.values()
         ):
             self._wake_when_paced(now)
+
+    def _ready(self) -> dict[int, dict[Flow, int]]:
+        """By session: flows that may send, the one whose turn it is first, and their classes."""
+        self._turns += 1
+        ready: dict[int, dict[Flow, int]] = {}
+        for number, session in self.sessions.items():
+            flows = [
+                (flow, c)
+                for flow in session.flows.values()
+                if (c := flow.outgoing.next_class) is not None and not flow.outgoing.held
+            ]
+            if flows:
+                first = self._turns % len(flows)
+                ready[number] = dict(flows[first:] + flows[:first])
+                # who had nothing to send has no claim to what others have had meanwhile
+                self._served[number] = max(self._served.get(number, 0), self._least)
+        return ready
+
+    def _next(self, flows: dict[Flow, int], now: float, allowance: int) -> Transmit | None:
+        """A batch of one session; the flow that sent it goes to the end of `flows`, or leaves."""
+        urgent = min(flows.values())
+        flow = next(flow for flow, traffic_class in flows.items() if traffic_class == urgent)
+        del flows[flow]
+        batch = self._batch(flow, now, allowance)
+        following = flow.outgoing.next_class
+        if batch is not None and following is not None:
+            flows[flow] = following
+        return batch
 
     def _batch(self, flow: Flow, now: float, allowance: int) -> Transmit | None:
         try:

@@ -1,15 +1,17 @@
 """What can be typed after `dlcpctl`: the operating commands, and what other packages add."""
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Final
 
 from dlcpd import __version__
+from dlcpd.ctl import keys
 from dlcpd.ctl.extensions import extend
 from dlcpd.ctl.grammar import Commands, command, whole
 from dlcpd.ctl.status import peers, status
-from dlcpd.daemon.config import DaemonTable
+from dlcpd.daemon.config import IDENTITY, KEYS, DaemonTable
 
 MAX_LEDGER: Final = 1000  # rows; what a daemon gives out at once
 
@@ -26,6 +28,7 @@ def parser(
     top.add_argument("--version", action="version", version=f"dlcpctl {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_inspection(commands, environ)
+    _add_keys(commands)
     extend(commands, extensions)
     return top
 
@@ -45,3 +48,32 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
                 "--ledger", type=whole(0, MAX_LEDGER), default=0, metavar="N",
                 help="newest rows of the loss ledger to show",
             )  # fmt: skip
+
+
+def _add_keys(commands: Commands) -> None:
+    text = "Make this host's identity, and say which hosts may be its peers."
+    actions = commands.add_parser("keys", help=text, description=text).add_subparsers(
+        dest="action", required=True, metavar="ACTION"
+    )
+    made = _keys_command(actions, "new", keys.new, "Make this host's identity.")
+    made.add_argument("--host", default="", metavar="NAME", help="(default: this host's name)")
+    _keys_command(actions, "show", keys.show, "Print its public key, as other hosts want it.")
+    made = _keys_command(actions, "authorise", keys.authorise, "Let hosts be peers of this one.")
+    made.add_argument("files", nargs="+", type=Path, metavar="FILE", help="printed by keys show")
+    made.add_argument("--replace", action="store_true", help="revoke all other keys of these hosts")
+    made = _keys_command(actions, "revoke", keys.revoke, "Let a host be no peer any more.")
+    made.add_argument("host", metavar="HOST")
+    made.add_argument("--key", type=keys.check_key, metavar="KEY", help="only this one of its keys")
+    _keys_command(actions, "list", keys.list_hosts, "Show the hosts that may be peers.")
+
+
+def _keys_command(
+    actions: Commands, name: str, run: Callable[..., int], text: str
+) -> argparse.ArgumentParser:
+    made = command(actions, name, run, text)
+    made.add_argument("--keys", type=Path, default=KEYS, metavar="DIR",
+                      help="folder of the keys (%(default)s)")  # fmt: skip
+    if name in ("new", "show", "list"):
+        made.add_argument("--identity", type=Path, metavar="FILE",
+                          help=f"(default: {IDENTITY} in the folder)")  # fmt: skip
+    return made

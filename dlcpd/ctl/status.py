@@ -98,6 +98,7 @@ def status_lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"{report['host']}: dlcpd {report['version']}, {state} for {report['uptime']:.0f} s"
     yield f"control {report['endpoints']['control']}, data {data}"
     yield "features " + ", ".join(f"{key} {value}" for key, value in report["features"].items())
+    yield from _security(report["security"])
     engine = report["engine"]
     if "error" in engine:
         yield f"ENGINE: {engine['error']}"
@@ -107,18 +108,28 @@ def status_lines(report: dict[str, Any]) -> Iterator[str]:
     yield from _ledger(engine.get("sessions", {}))
 
 
+def _security(security: dict[str, Any]) -> Iterator[str]:
+    if security["authorised"]:
+        peers = f"{security['hosts']} hosts authorised by {security['authorised']}"
+    else:
+        peers = "ANY KEY that a job names is a peer (docs/security.md)"
+    yield f"security: key {security['key']}, {security['identity'] or 'of this start'}; {peers}"
+    yield from (f"SECURITY: {problem}" for problem in security["problems"])
+
+
 def _sessions(sessions: list[dict[str, Any]], engine: dict[str, Any]) -> Iterator[str]:
     yield f"{len(sessions)} sessions"
     if not sessions:
         return
-    header = ("job", "rank", "world", "state", "age(s)", "operations", "open", "residual(B)")
+    header = ("job", "rank", "world", "state", "age(s)", "operations", "open", "residual(B)",
+              "peers proved by")  # fmt: skip
     rows = []
     for session in sessions:
         more = engine.get(str(session["session"]), {})
         rows.append(
             [session["job"], session["rank"], session["world_size"], session["state"],
              f"{session['age']:.0f}", more.get("submitted"), more.get("open"),
-             more.get("residual_bytes")]
+             more.get("residual_bytes"), session["proof"]]
         )  # fmt: skip
     yield from table.render(header, rows).splitlines()
     yield from (f"  rank {s['rank']} is broken: {s['broken']}" for s in sessions if s["broken"])

@@ -18,6 +18,9 @@ from dlcpd.io.config import EngineConfig
 # an address: that of the default route, or loopback without one; a size: what paths carry
 AUTO: Final = "auto"
 ANYONE: Final = "*"  # in allowed_users: the socket's mode and group decide
+KEYS: Final = Path("/etc/dlcpd/keys")  # where `dlcpctl keys` keeps them, by these names
+IDENTITY: Final = "identity.toml"
+AUTHORISED: Final = "authorised"
 MAX_CPUS: Final = 8192  # as many as Linux is built for
 MAX_USERS: Final = 256  # entries of allowed_users; more is a group's job
 _ENGINE: Final = EngineConfig()  # one place for defaults: here they are only repeated
@@ -92,6 +95,20 @@ class NetworkTable:
 
 
 @dataclass(frozen=True, slots=True)
+class SecurityTable:
+    """[security]: who may be a peer. "auto" is what `dlcpctl keys` made in KEYS, if it did, and
+    nothing for a private daemon. docs/security.md says what for.
+    """
+
+    # file of this host's key pair; "" = another pair at each start
+    identity: str = string(4096, AUTO)
+    # directory with the public keys of the hosts that may be peers; "" = any that a job names
+    authorised: str = string(4096, AUTO)
+    # jobs beyond loopback whose peers neither that nor a secret of the job proves
+    unproved: str = one_of("warn", "refuse", default="warn")
+
+
+@dataclass(frozen=True, slots=True)
 class ChecksTable:
     """[checks]: proofs made while running."""
 
@@ -107,6 +124,9 @@ class InjectTable:
     loss: float = real(0.0, 1.0, _ENGINE.inject_loss)
     corrupt: float = real(0.0, 1.0, _ENGINE.inject_corrupt)  # likewise; a bit is turned over
     seed: int = integer(0, 1 << 32, _ENGINE.inject_seed)  # the same seed loses the same datagrams
+    # addresses that peers are told instead of those of `paths`, one for each, with the same ports;
+    # the first stands for control too: those of somebody in between, who can lose and spoil
+    relays: tuple[str, ...] = field(default=(), metadata={"type": tuple})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +135,7 @@ class Config:
 
     daemon: DaemonTable = DaemonTable()
     network: NetworkTable = NetworkTable()
+    security: SecurityTable = SecurityTable()
     checks: ChecksTable = ChecksTable()
     inject: InjectTable = InjectTable()
 
@@ -147,14 +168,17 @@ def parse(text: str, source: str) -> Config:
 def _config(document: dict[str, Any]) -> Config:
     _refuse_unknown(document, [f.name for f in fields(Config)], "table [{}]")
     network = NetworkTable(**_table(NetworkTable, document, "network"))
+    inject = InjectTable(**_table(InjectTable, document, "inject"))
     _check_entropy(network)
     _check_chunk(network)
     _check_engines(network)
+    _check_relays(network, inject)
     return Config(
         daemon=DaemonTable(**_table(DaemonTable, document, "daemon")),
         network=network,
+        security=SecurityTable(**_table(SecurityTable, document, "security")),
         checks=ChecksTable(**_table(ChecksTable, document, "checks")),
-        inject=InjectTable(**_table(InjectTable, document, "inject")),
+        inject=inject,
     )
 
 
@@ -182,6 +206,14 @@ def _check_engines(network: NetworkTable) -> None:
         raise BadConfig(
             f"[network] engine_cpus: CPUs for {len(network.engine_cpus)} engines, and engines is "
             f"{network.engines}; give each engine its own, or none"
+        )
+
+
+def _check_relays(network: NetworkTable, inject: InjectTable) -> None:
+    if inject.relays and len(inject.relays) != len(network.paths):
+        raise BadConfig(
+            f"[inject] relays: {len(inject.relays)} addresses for {len(network.paths)} paths; give "
+            f"one for each path, or none"
         )
 
 
@@ -241,6 +273,12 @@ def _address(value: Any, where: str) -> str:
     if address.is_unspecified or address.is_multicast:
         raise BadConfig(f"{where}: {value} is no address that peers can send to")
     return str(address)
+
+
+def _relays(value: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > MAX_PATHS or AUTO in value:
+        raise BadConfig(f"{where}: is a list of at most {MAX_PATHS} addresses")
+    return tuple(_address(row, f"{where}[{n}]") for n, row in enumerate(value))
 
 
 def _segment_size(value: Any, where: str) -> int | str:
@@ -315,4 +353,5 @@ _SPECIAL: Final = {
     "allowed_users": _users,
     "socket_group": _group,
     "paths": _paths,
+    "relays": _relays,
 }

@@ -6,7 +6,15 @@ import socket
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from dlcpd.daemon.config import AUTO, Config, NetworkTable, cpu_numbers
+from dlcpd.daemon.config import (
+    AUTHORISED,
+    AUTO,
+    IDENTITY,
+    KEYS,
+    Config,
+    NetworkTable,
+    cpu_numbers,
+)
 from dlcpd.io.config import EngineConfig
 
 CPUS_PER_ENGINE: Final = 8  # a trainer and its data loaders want the others
@@ -28,8 +36,11 @@ def default_address() -> str:
         return address
 
 
-def resolved(config: Config) -> Config:
-    """`config` with every "auto" and every empty host replaced by this machine's facts."""
+def resolved(config: Config, *, embedded: bool = False) -> Config:
+    """`config` with every "auto" and every empty host replaced by this machine's facts.
+
+    `embedded`: for a private daemon, which is a user's and has no part in this host's keys.
+    """
     address = default_address()
     daemon, network = config.daemon, config.network
     control = address if daemon.control_address == AUTO else daemon.control_address
@@ -39,7 +50,20 @@ def resolved(config: Config) -> Config:
         config,
         daemon=replace(daemon, host=daemon.host or socket.gethostname(), control_address=control),
         network=replace(network, paths=paths, engines=engines),
+        security=replace(
+            config.security,
+            identity=_keys(config.security.identity, IDENTITY, embedded=embedded),
+            authorised=_keys(config.security.authorised, AUTHORISED, embedded=embedded),
+        ),
     )
+
+
+def _keys(given: str, name: str, *, embedded: bool) -> str:
+    """Path of a file or directory of keys."""
+    if given != AUTO:
+        return given
+    usual = KEYS / name
+    return str(usual) if not embedded and usual.exists() else ""
 
 
 def _engines(network: NetworkTable) -> int:
@@ -85,6 +109,7 @@ def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:
         inject_loss=config.inject.loss,
         inject_corrupt=config.inject.corrupt,
         inject_seed=config.inject.seed,
+        relays=tuple(address for address in config.inject.relays for _ in range(network.entropy)),
     )
 
 

@@ -57,13 +57,14 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     file = options.check_config or options.config
     config = load(file) if file else (EMBEDDED if options.embedded else Config())
     if options.check_config:
-        sys.stdout.write(to_toml(resolved(config)))
+        sys.stdout.write(to_toml(resolved(config, embedded=options.embedded)))
         return CLEAN
     _raise_descriptor_limit()
     log.configure(config.daemon.log_level, config.daemon.log_format)
     client = inherited_socket(options.session_fd) if options.embedded else None
     door = None if options.listen_fd is None else inherited_listener(options.listen_fd)
-    service = Service(resolved(config), os.environ, engine_command)
+    config = resolved(config, embedded=options.embedded)
+    service = Service(config, os.environ, engine_command)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(service.run(client, door))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlcpd import __version__
-from dlcpd.contract.errors import DaemonLost, DaemonUnavailable, DlcpError
+from dlcpd.contract.errors import BadConfig, DaemonLost, DaemonUnavailable, DlcpError
 from dlcpd.contract.messages import VERSION, Welcome
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.access import Access
@@ -23,13 +23,17 @@ from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.notify import notify
 from dlcpd.daemon.peers.peer_messages import PeerMessage
-from dlcpd.daemon.peers.peers import Peers
+from dlcpd.daemon.peers.peers import News, PeerAddress, Peers
+from dlcpd.daemon.peers.trust import Trust
+from dlcpd.daemon.sessions.admission import HOW_TO_PROVE, UNPROVED, is_loopback
 from dlcpd.daemon.sessions.dispatch import Dispatch
 from dlcpd.daemon.sessions.sessions import Sessions, Terms
 from dlcpd.daemon.status import Facts, report
 from dlcpd.io.commands import EngineReady, Event
 
 MAX_LEDGER: Final = 1000  # rows over all sessions: ~100 B each, so that a report fits one packet
+AUTHORISED_POLL: Final = 2.0  # seconds; a look at 1,000 files takes 2 ms
+MAX_PROBLEMS: Final = 8  # lines of the log, of one reading
 PARENT_POLL: Final = 1.0  # seconds; an embedded daemon outlives its trainer by no more
 
 
@@ -39,7 +43,9 @@ class Service:
     def __init__(
         self, config: Config, environ: Mapping[str, str], engine_command: Sequence[str] = ENGINE
     ) -> None:
-        self._config, self._environ = config, environ
+        self._config = config
+        # Of jobs' secrets no daemon knows, should it be started where one is set.
+        self._environ = {k: v for k, v in environ.items() if not k.startswith("DLCPD_JOB_SECRET")}
         self._notify_target = environ.get("NOTIFY_SOCKET", "")
         self._counters: Counter[str] = Counter()
         self._engines = Engines(
@@ -49,6 +55,7 @@ class Service:
         self._failed = ""  # why, when it was not asked for
         self._ended = asyncio.Event()  # something asked for the end
         self._hurried = asyncio.Event()  # ... and then for a faster one
+        self._trust: Trust
         self._peers: Peers | None = None
         self._sessions: Sessions
         self._dispatch: Dispatch
@@ -71,6 +78,7 @@ class Service:
         if door is not None:  # it has no file, so neither mode nor group decides: own user and root
             access = Access.configured(())
         self._embedded = session_socket is not None
+        self._trust = Trust.configured(self._config.security)
         self._install_signals()
         ready = await self._engines.start(engine_configs(self._config), self._environ)
         try:
@@ -82,6 +90,8 @@ class Service:
                 self._peers.close()
             raise
         self._announce()
+        if self._trust.authorised.folder:
+            self._watch_authorised()
         await self._ended.wait()
         return await self._shut_down()
 
@@ -95,13 +105,16 @@ class Service:
             loop,
             daemon.control_address,
             daemon.control_port,
-            on_message=self._peer_message,
-            on_other_version=self._peer_version,
+            trust=self._trust,
+            news=News(self._peer_message, self._peer_version, self._turned_away),
             counters=self._counters,
+            told=next(iter(self._config.inject.relays), ""),
         )
         terms = self._terms(ready)
         self._sessions = Sessions(loop, terms, peers=peers, engines=self._engines)
-        self._dispatch = Dispatch(loop, self._sessions, self._engines, self._counters)
+        self._dispatch = Dispatch(
+            loop, self._sessions, self._engines, self._counters, peers.public_key
+        )
         data = [end for engine in ready for end in engine.endpoints]
         features = {"engines": len(ready), **ready[0].features}
         self._facts = Facts(daemon.host, peers.endpoint, data, features, loop.time())
@@ -127,6 +140,7 @@ class Service:
             },
             max_sessions=self._config.daemon.max_sessions,
             max_arena_bytes=self._config.daemon.max_arena_bytes,
+            refuse_unproved=self._config.security.unproved == "refuse",
         )
 
     def _open_door(
@@ -155,6 +169,25 @@ class Service:
             loop = asyncio.get_running_loop()
             loop.call_later(PARENT_POLL, self._watch_parent, parent)
 
+    def _watch_authorised(self) -> None:
+        """Look for other files of keys now and then; SIGHUP is for who cannot wait."""
+        self._read_authorised()
+        asyncio.get_running_loop().call_later(AUTHORISED_POLL, self._watch_authorised)
+
+    def _read_authorised(self) -> None:
+        known = self._trust.authorised
+        before = known.problems
+        found = known.read()
+        if found.problems != before:
+            for problem in found.problems[:MAX_PROBLEMS]:
+                log.error("authorised_unreadable", code=BadConfig.code, text=problem)
+        if found.added or found.revoked:
+            log.info("authorised", hosts=known.hosts, added=len(found.added),
+                     revoked=len(found.revoked))  # fmt: skip
+        if found.revoked and self._peers:
+            self._peers.revoke(found.revoked)
+            self._dispatch.revoked(found.revoked)
+
     def _announce(self) -> None:
         door = "embedded" if self._embedded else self._config.daemon.socket
         log.info(
@@ -164,7 +197,12 @@ class Service:
             session=door,
             control=self._facts.control,
             data=self._facts.data,
+            identity=self._trust.identity or "of this start",
+            authorised=self._trust.authorised.folder or "any key",
         )
+        anybody = not (self._trust.authorised.folder or is_loopback(self._facts.control))
+        if anybody and not self._embedded:  # those warn of jobs alone: one may have a secret
+            log.warning("any_key", text=f"where a job has no secret, {UNPROVED}: {HOW_TO_PROVE}")
         notify(self._notify_target, "READY=1")
 
     def _install_signals(self) -> None:
@@ -175,6 +213,7 @@ class Service:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         else:
             loop.add_signal_handler(signal.SIGINT, self._signalled, "SIGINT")
+            loop.add_signal_handler(signal.SIGHUP, self._read_authorised)
 
     def _signalled(self, name: str) -> None:
         """First signal: drain. Second: at once."""
@@ -222,6 +261,9 @@ class Service:
     def _peer_message(self, key: str, message: PeerMessage) -> None:
         self._dispatch.peer_message(key, message)
 
+    def _turned_away(self, address: PeerAddress, code: str) -> None:
+        self._dispatch.turned_away(address, code)
+
     def _peer_version(self, key: str, version: int) -> None:
         self._dispatch.other_version(key, version)
 
@@ -244,4 +286,5 @@ class Service:
         rows = min(ledger, MAX_LEDGER // max(len(self._sessions), 1))
         engine = await self._engines.report(rows)
         now = asyncio.get_running_loop().time()
-        return report(self._facts, self._sessions, self._counters, engine=engine, now=now)
+        known = report(self._facts, self._sessions, self._counters, engine=engine, now=now)
+        return known | {"security": self._trust.report()}

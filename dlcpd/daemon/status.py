@@ -82,6 +82,7 @@ def _session(session: Session, now: float) -> dict[str, Any]:
         "state": session.state,
         "broken": session.broken,
         "arena_bytes": session.arena_bytes,
+        "proof": session.proof.value,
         "age": now - session.joined_at if session.joined_at else 0.0,
         "peers": [_peer(link) for link in membership.links.values()],
     }

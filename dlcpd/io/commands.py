@@ -81,6 +81,7 @@ class AbortedOperation(NamedTuple):
     stream: int  # on the wire
     operation: int
     text: str
+    lost: int = -1  # rank that was lost, where that is why
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,7 @@ class FailedOperation(NamedTuple):
     ranks: list[int]
     code: str
     text: str
+    peer: int = -1  # rank whose fault it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ class EngineConfig:
     inject_loss: float = 0.0  # fraction of arriving datagrams thrown away, for tests and demos
     inject_corrupt: float = 0.0  # fraction of which a bit is turned over, likewise
     inject_seed: int = 0
+    relays: tuple[str, ...] = ()  # addresses that peers are told instead of those of `paths`
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -43,6 +44,6 @@ class EngineConfig:
     @classmethod
     def from_json(cls, text: str) -> Self:
         values = json.loads(text)
-        values["cpus"] = tuple(values["cpus"])
+        values["cpus"], values["relays"] = tuple(values["cpus"]), tuple(values["relays"])
         values["paths"] = tuple((address, port) for address, port in values["paths"])
         return cls(**values)

@@ -19,7 +19,16 @@ from itertools import chain
 from typing import Any, Final
 
 from dlcpd.collectives.scratch import ScratchPool
-from dlcpd.contract.errors import ArenaFull, BadConfig, DlcpError, TooMany, error_for
+from dlcpd.contract.errors import (
+    ArenaFull,
+    BadConfig,
+    DlcpError,
+    OperationAborted,
+    PeerLost,
+    TooMany,
+    error_for,
+    made,
+)
 from dlcpd.core.endpoint import MAX_FLOWS, Endpoint, PeerSpec
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.paths.pacing import Pacer
@@ -90,9 +99,17 @@ class Engine:
         self.clients = Clients(
             self.endpoint, self.control, self._poll, trouble=self._trouble, forget=self._forget
         )
+        self._admit()
         self._poll.watch(self.control, self._on_command)
         for path in self.paths:
             self._poll.watch(path, self._path_handler(path))
+
+    @property
+    def endpoints(self) -> list[commands.UdpAddress]:
+        """Where peers reach this engine, one for each path."""
+        ours = [path.address for path in self.paths]
+        told = self.config.relays or [host for host, _ in ours]
+        return [commands.UdpAddress(host, port) for host, (_, port) in zip(told, ours, strict=True)]
 
     # --- the loop -------------------------------------------------------------------
 
@@ -103,13 +120,15 @@ class Engine:
             for handler, mask in self._poll.wait(self._timeout(now)):
                 handler(mask, now := time.monotonic())
             self.endpoint.effort["wakes"] += 1
+            if self.clients.busy:
+                self.clients.work()
             now = time.monotonic()
             self.endpoint.handle_timeout(now)
             self._pump(now)
 
     def _timeout(self, now: float) -> float:
         """How long nothing needs to be done, seconds; below 0 for ever."""
-        if self.endpoint.more and not self._full:
+        if self.clients.busy or self.endpoint.more_here or (self.endpoint.more and not self._full):
             return 0.0
         due = self.endpoint.next_timeout()
         timeout = -1.0 if due is None else max(due - now, 0.0)
@@ -209,8 +228,16 @@ class Engine:
         """What an error should say about the network."""
         return self.mtu.trouble(session, self.config.host)
 
+    def _admit(self, without: Session | None = None) -> None:
+        """Have the kernel refuse what no peer of an open session can have sent."""
+        flows = self.endpoint.flows.values()
+        tokens = [flow.token_in for flow in flows if flow.session is not without]
+        for path in self.paths:
+            path.admit(tokens)
+
     def _forget(self, session: Session) -> None:
         """A session is about to close: tell its peers what they wait for, and forget the way."""
+        self._admit(without=session)
         for control in self.endpoint.final_controls(session.number, time.monotonic()):
             self.paths[control.path].send_control(control)
         for flow in session.flows.values():
@@ -298,6 +325,7 @@ class Engine:
             ask.session, ask.rank, peers, peer_timeout=self.config.peer_timeout,
             digest_key=ask.digest_key,
         )  # fmt: skip
+        self._admit()
         share = Share(ask.engine, ask.engines)
         self.clients.add(Client(lane, session, self.config, self._scratch, share))
         for peer in ask.peers:
@@ -326,10 +354,10 @@ class Engine:
 def _pass_on(command: commands.PeerGone | commands.AbortOperations, session: Session) -> None:
     """What control has heard from peers, to the session that it is about."""
     if isinstance(command, commands.PeerGone):
-        session.peer_gone(command.rank, error_for("peer_lost", command.text))
+        session.peer_gone(command.rank, PeerLost(command.text, session.peer(command.rank)))
         return
     for aborted in command.aborted:
-        error = error_for("operation_aborted", aborted.text)
+        error = made(OperationAborted, aborted.text, session.peer(aborted.lost))
         session.abort(aborted.rank, aborted.stream, aborted.operation, error)
 
 
@@ -363,8 +391,7 @@ def main() -> int:
         "gro": all(path.gro for path in engine.paths),
         "receive_buffer": min(path.receive_buffer for path in engine.paths),
     }
-    endpoints = [commands.UdpAddress(*path.address) for path in engine.paths]
-    control.send(commands.pack(commands.EngineReady(endpoints, features)))
+    control.send(commands.pack(commands.EngineReady(engine.endpoints, features)))
     if os.environ.get(COUNT_CALLS):
         engine.count_calls()
     gc.freeze()  # what lives now lives to the end: keep it out of collections

@@ -28,7 +28,7 @@ def report(
 ) -> dict[str, Any]:
     """Counters, paths, sessions and the newest `ledger` rows of each session."""
     return {
-        "counters": dict(endpoint.counters),
+        "counters": _counters(endpoint, paths),
         "effort": dict(endpoint.effort),
         "paths": [
             {
@@ -44,6 +44,11 @@ def report(
             for number, session in endpoint.sessions.items()
         },
     }
+
+
+def _counters(endpoint: Endpoint, paths: list[UdpPath]) -> dict[str, int]:
+    dropped = sum(path.kernel_dropped for path in paths)
+    return dict(endpoint.counters) | ({"kernel_dropped": dropped} if dropped else {})
 
 
 def bounded_report(

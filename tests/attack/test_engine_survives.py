@@ -11,6 +11,8 @@ import pytest
 
 from dlcpd.contract.messages import Completed
 from dlcpd.io import commands
+from dlcpd.io.clients.clients import MAX_MALFORMED
+from dlcpd.io.clients.lane import MAX_BACKLOG
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_link import MAX_EVENTS
@@ -59,9 +61,27 @@ def test_bad_frames_of_one_client(job: Jobs) -> None:
             hostile[0].lane.send(b"\xc1")
     works(started.ranks, 1)
     event = started.engines[0].receive()
-    assert event == commands.SessionEnded(2, "session_closed", "the client does not read its lane")
+    assert isinstance(event, commands.SessionEnded)
+    assert (event.session, event.code) == (2, "bad_message")
+    assert f"{MAX_MALFORMED} frames" in event.text
     assert list(started.engines[0].report()["sessions"]) == ["1"]
     works(started.ranks, 2)
+
+
+@pytest.mark.check(1, "a client that reads nothing of its lane ends its session alone")
+def test_answers_that_nobody_reads(job: Jobs) -> None:
+    """Each operation fails at once, and is answered; the socket's buffer holds hundreds more."""
+    started = job()
+    deaf = [started.open(rank, session=2) for rank in range(2)]
+    deaf[0].lane.settimeout(20.0)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        for number in range(1, 2 * MAX_BACKLOG + 1):
+            deaf[0].submit(number, output=4)
+    event = started.engines[0].receive()
+    while not isinstance(event, commands.SessionEnded):
+        event = started.engines[0].receive()
+    assert event == commands.SessionEnded(2, "session_closed", "the client does not read its lane")
+    works(started.ranks, 1)
 
 
 # Wherever the engine works for one session: its clients' frames, peers' datagrams, control's

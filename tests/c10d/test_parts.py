@@ -16,7 +16,7 @@ from dlcp_client.c10d.sessions import Member, Sessions
 from dlcp_client.c10d.solo import Solo
 from dlcp_client.c10d.staging import BYTES, copied, lent, room
 from dlcp_client.c10d.work import Work, joined
-from dlcpd.contract.errors import BadOperation, DeadlineExceeded, PeerLost, error_for
+from dlcpd.contract.errors import BadOperation, DeadlineExceeded, Peer, PeerLost, error_for
 
 
 class Operation:
@@ -102,8 +102,9 @@ def test_joined_works_finish_each_of_theirs() -> None:
 
 def test_errors_are_pytorchs_and_ours_in_one() -> None:
     with pytest.raises(dist.DistBackendError, match="gone") as caught, torch_errors():
-        raise PeerLost("gone")
+        raise PeerLost("gone", Peer(2, "host-c"))
     assert isinstance(caught.value, PeerLost)
+    assert (caught.value.rank, caught.value.host) == (2, "host-c")
     assert as_torch(caught.value) is caught.value
     assert "timeout=" in str(as_torch(TimeoutError("late")))
 

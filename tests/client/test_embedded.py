@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -65,9 +66,11 @@ def test_the_environment_is_read_once_for_all() -> None:
     assert Environment.read({}) == Environment()
     full = {
         "DLCPD_SOCKET": "/s", "DLCPD_CONFIG": "/c", "MASTER_ADDR": "m", "TORCHELASTIC_RUN_ID": "r",
-        "DLCPD_SHARE": "0",
+        "DLCPD_SHARE": "0", "DLCPD_END_WITH_LAUNCHER": "1",
     }  # fmt: skip
-    assert Environment.read(full) == Environment("/s", Path("/c"), "m", "r", share=False)
+    assert Environment.read(full) == Environment(
+        "/s", Path("/c"), "m", "r", share=False, end_with_launcher=True
+    )
 
 
 def test_a_daemon_starts_greets_and_ends_with_its_socket() -> None:
@@ -95,6 +98,21 @@ def test_a_bad_configuration_ends_it_with_its_last_line(
     control.close()
     daemon.close()
     assert "hots" in capfd.readouterr().err  # passed on as well
+
+
+def test_its_last_line_is_known_though_the_disk_of_our_stderr_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "dlcpd.toml"
+    file.write_text("[daemon]\nhots = 'a'\n")
+    with suppress(OSError), open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr("sys.stderr", full)
+        daemon, control = start(file, "")
+        with pytest.raises(DaemonUnavailable, match=r"its last line: .*hots"):
+            control.hello(30.0)
+        monkeypatch.undo()
+        control.close()
+        daemon.close()
 
 
 def test_a_killed_daemon_is_said_to_be_killed() -> None:

@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -142,3 +143,22 @@ def test_an_arena_that_cannot_be_mapped_says_so() -> None:
         SharedArena(descriptor, 4096)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_a_closed_arena_is_unmapped_at_once_or_with_its_last_tensor() -> None:
+    descriptor = os.memfd_create("arena")
+    os.ftruncate(descriptor, 1 << 22)
+    inode = os.fstat(descriptor).st_ino
+
+    def mapped() -> bool:
+        return f" {inode} " in Path("/proc/self/maps").read_text()
+
+    arena = SharedArena(descriptor, 1 << 22)
+    tensor = arena.empty((3,), torch.float32).fill_(7.0)
+    arena.close()
+    assert mapped()
+    assert tensor.sum().item() == 21.0
+    del tensor
+    assert not mapped()
+    with pytest.raises(ArenaFull, match="closed"):
+        arena.empty((3,), torch.float32)

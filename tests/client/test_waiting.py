@@ -17,6 +17,7 @@ from dlcpd.contract.errors import (
     DaemonLost,
     DeadlineExceeded,
     DlcpError,
+    Peer,
     PeerLost,
     SessionClosed,
 )
@@ -195,10 +196,13 @@ def test_the_engines_last_words_come_before_the_end(world: StandIn) -> None:
     world.answering = False
     work = submit(world)
     world.wait_for(1)
-    world.far[0].send(Failed(0, "peer_lost", "rank 1 on b is silent"))
+    facts = Peer(1, "b", "10.0.0.2:4040", "rank(s) 1 to submit operation 1")
+    world.far[0].send(Failed(0, "peer_lost", "rank 1 on b is silent", *facts))
     world.far[0].close()
-    with pytest.raises(PeerLost, match="rank 1 on b is silent"):
-        work.wait()
+    for ask in (work.wait, lambda: world.sessions[0].all_reduce(torch.ones(1))):
+        with pytest.raises(PeerLost, match="rank 1 on b is silent") as caught:
+            ask()
+        assert caught.value.peer == facts
 
 
 def test_a_submission_after_the_end_says_why(world: StandIn) -> None:

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from dlcpd.contract.errors import PeerLost, SessionClosed
+from dlcpd.contract.errors import Peer, PeerLost, SessionClosed
 from dlcpd.core.session.events import OperationDone, OperationFailed, SessionBroken
 from tests.sim.network import Link, SimNetwork
 
-GONE = PeerLost("rank 0 on host0 left")
+GONE = PeerLost("rank 0 on host0 left", Peer(0, "host0"))
 
 
 def kinds(net: SimNetwork, rank: int) -> list[type]:
@@ -58,6 +58,7 @@ def test_what_still_needs_the_rank_fails_with_its_name() -> None:
     net.run(until=0.01)
     failed = [e for e in net.events[1] if isinstance(e, OperationFailed)]
     assert [(e.code, e.text) for e in failed] == [("peer_lost", "rank 0 on host0 left")]
+    assert failed[0].peer == (0, "host0", "", "rank(s) 0 to submit operation 1")
 
 
 def test_an_idle_session_hears_of_it_at_once() -> None:

@@ -9,6 +9,7 @@ import pytest
 from dlcpd.contract.errors import (
     DeadlineExceeded,
     OperationAborted,
+    Peer,
     PeerLost,
     SessionClosed,
     TooMany,
@@ -49,7 +50,10 @@ def test_a_silent_peer_is_named_within_about_its_timeout(world: int, timeout: fl
         assert "rank 1 on host1" in text
         assert "waiting for" in text
         assert timeout * 0.9 <= lost_at[rank] <= timeout * 1.5 + 0.1
-        assert net.failed(rank)[1].code == "peer_lost"
+        failed = net.failed(rank)[1]
+        assert failed.code == "peer_lost"
+        assert failed.peer[:2] == (1, "host1")
+        assert failed.peer.awaiting in failed.text
         broken = [e for e in net.events[rank] if isinstance(e, SessionBroken)]
         assert [(e.rank, e.code) for e in broken] == [(1, "peer_lost")]
 
@@ -76,9 +80,10 @@ def test_a_peer_gone_before_it_ever_spoke_is_named() -> None:
 
 def test_a_broken_session_takes_no_more_operations() -> None:
     net = SimNetwork(2)
-    net.sessions[0].fail_all(1, PeerLost("rank 1 died"))
-    with pytest.raises(PeerLost, match="rank 1 died"):
+    net.sessions[0].fail_all(1, PeerLost("rank 1 died", Peer(1)))
+    with pytest.raises(PeerLost, match="rank 1 died") as caught:
         net.submit(0, 1, zeros())
+    assert caught.value.rank == 1
     net.sessions[0].fail_all(1, SessionClosed("too late to matter"))
     assert net.sessions[0].broken == ("peer_lost", "rank 1 died")
 

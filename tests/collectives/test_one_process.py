@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dlcpd.core.session.flow import Flow
 from dlcpd.core.wire.header import HEADER_SIZE, Kind
 from dlcpd.schedules.builders.hierarchical import hierarchical
 from tests.sim.network import KIND, Link, SimNetwork
@@ -49,6 +50,28 @@ def test_ranks_here_and_elsewhere_are_reduced_alike(loss: float, max_loss: float
     assert not data_between(net, (0, 1))
     assert not data_between(net, (2, 3))
     assert not any(session.operations for session in net.sessions)
+
+
+def test_what_moves_in_one_turn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large operation does not keep the process from its other sources."""
+    monkeypatch.setattr("dlcpd.core.endpoint.HERE_TURN", 10_000)
+    moved: list[int] = []
+    deliver = Flow.deliver
+
+    def counted(flow: Flow, now: float, most: int) -> int:
+        moved.append(deliver(flow, now, most))
+        assert moved[-1] < most + 8_192  # and what was under way: a transfer
+        return moved[-1]
+
+    monkeypatch.setattr(Flow, "deliver", counted)
+    net = SimNetwork(2, hosts=((0, 1),), segment_size=512)
+    parts = draw("float32", 2, 100_000, 1)
+    held = copies(parts)
+    net.submit_all(1, held)
+    net.run()
+    assert all((tensor == rank_ordered(parts, "float32", "sum")).all() for tensor in held)
+    assert sum(moved) >= 400_000  # bytes: half there, half back
+    assert net.released(0) == net.released(1) == {1}
 
 
 def test_a_rank_that_comes_late_finds_what_waited_for_it() -> None:

@@ -87,11 +87,11 @@ def test_the_last_datagrams_that_are_lost_are_asked_for() -> None:
 
 def test_holes_are_counted_by_path_and_class() -> None:
     paths = Paths.new(2)
-    paths.on_arrival(0, 4, 5, 5, ask=False)
-    paths.on_arrival(1, 4, 2, 2, ask=False)
-    assert (paths.holes, paths.holes_before) == (0, 0)
-    paths.on_arrival(1, 4, 3, 7, ask=False)
-    paths.on_arrival(1, 5, 1, 2, ask=False)
-    assert (paths.holes, paths.holes_before) == (3, 2)
-    paths.on_arrival(1, 4, 2, 6, ask=False)  # they were only late
+    paths.on_arrival(0, 4, 5, 5)
+    paths.on_arrival(1, 4, 2, 2)
+    assert paths.holes == 0
+    paths.on_arrival(1, 4, 3, 7)
+    paths.on_arrival(1, 5, 1, 2)
+    assert paths.holes == 3
+    paths.on_arrival(1, 4, 2, 6)  # they were only late
     assert paths.holes == 1

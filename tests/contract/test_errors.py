@@ -10,7 +10,9 @@ from dlcpd.contract.errors import (
     LocalError,
     MalformedDatagram,
     OutcomeError,
+    Peer,
     PeerError,
+    PeerLost,
     error_for,
 )
 
@@ -53,3 +55,13 @@ def test_a_malformed_datagram_is_counted_under_its_reason() -> None:
     bare, detailed = MalformedDatagram("short"), MalformedDatagram("short", "3 B, need 32")
     assert bare.reason == detailed.reason == "short"
     assert (str(bare), str(detailed)) == ("short", "short: 3 B, need 32")
+
+
+def test_a_lost_peer_is_described_by_fields_too() -> None:
+    known = Peer(3, "host-b", "10.0.0.7:4040", "data of rank(s) 3 for operation 7")
+    for error in (PeerLost("gone", known), error_for("peer_lost", "gone", known)):
+        assert isinstance(error, PeerLost)
+        assert (error.rank, error.host) == (3, "host-b")
+        assert (error.address, error.awaiting) == known[2:]
+    unknown = PeerLost("two of them")
+    assert (unknown.rank, unknown.host, unknown.address, unknown.awaiting) == (-1, "", "", "")

@@ -85,6 +85,13 @@ def test_a_peer_that_owes_an_answer_is_looked_after_sooner() -> None:
     assert soon - 100.001 < RULES.interval
 
 
+def test_a_loss_says_whom_where_and_what_waits() -> None:
+    peer = flow()
+    peer.address = "10.0.0.7:4040"
+    error = RULES.loss(peer, ["one", "two", "three", "four"], 100.0 + TIMEOUT)
+    assert error.peer == (1, "host1", "10.0.0.7:4040", "one; two; three")
+
+
 def test_every_path_is_asked() -> None:
     peer = flow(paths=3)
     RULES.look(peer, 100.0 + RULES.interval)

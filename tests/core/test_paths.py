@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from dlcpd.core.paths.health import SAMPLE, PathState
+from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.paths import CONTROL, Paths
-from dlcpd.core.paths.space import microseconds
 from dlcpd.core.wire.control import SpaceCredit
 
 BULK = 4

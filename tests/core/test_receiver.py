@@ -1,6 +1,7 @@
 """The stop rule: what may complete a transfer, and everything that may not."""
 
 from collections.abc import Callable
+from itertools import count
 
 import numpy as np
 import pytest
@@ -199,7 +200,7 @@ def test_the_budget_is_the_bound_also_at_the_deadline(now: float, got: int, answ
 @pytest.mark.parametrize("now", [LATER, DEADLINE, 1e9])
 def test_a_wholly_silent_sender_is_never_gone_without(now: float) -> None:
     made = receiver(budget=SEGMENTS // 2)
-    made.on_end(0)
+    made.on_end(0, 1)
     assert made.evaluate(now, QUIET) is Answer.NACK
 
 
@@ -273,17 +274,25 @@ def test_a_lost_nack_is_repeated_for_the_same_round() -> None:
 
 def test_the_end_of_an_old_pass_is_not_the_end_of_this_one() -> None:
     made = nacked()
-    made.on_end(0)
+    made.on_end(0, 1)
     arrive(made, [10], now=LATER, ending=1, round_=0)
     assert not made.ended
-    made.on_end(1)
+    made.on_end(1, 2)
     assert made.ended
 
 
 def test_hearing_from_the_sender_resets_the_patience() -> None:
     made = nacked()
-    made.on_end(0)
+    assert made.on_end(0, 1)
     assert made.attempts == 0
+
+
+def test_hearing_the_same_from_somebody_does_not() -> None:
+    made = nacked()
+    made.on_end(0, 1)
+    made.attempts = 3
+    assert not made.on_end(0, 1)
+    assert made.attempts == 3
 
 
 def test_rounds_end_at_their_limit() -> None:
@@ -309,13 +318,13 @@ def test_no_order_of_events_breaks_the_bound(
     happenings: list[tuple[object, ...]], budget: int, critical: set[int]
 ) -> None:
     made = receiver(budget, sorted(critical))
-    now, agreed = 0.0, False
+    now, agreed, stamps = 0.0, False, count(1)
     for what, *rest in happenings:
         now += 0.5
         if what == "data":
             arrive(made, [rest[0]], now=now, ending=rest[1], round_=rest[2])  # type: ignore[list-item, arg-type]
         elif what == "end":
-            made.on_end(rest[0])  # type: ignore[arg-type]
+            made.on_end(rest[0], next(stamps))  # type: ignore[arg-type]
         elif what == "evaluate":
             made.evaluate(now, QUIET)
         else:

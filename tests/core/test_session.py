@@ -10,6 +10,7 @@ from dlcpd.core.session.events import OperationDone, OperationFailed, Stats
 from dlcpd.core.session.stream import (
     EVERYBODY,
     MAX_AHEAD,
+    MAX_HELD,
     MAX_STREAMS,
     MESSAGES,
     UPWARD,
@@ -108,6 +109,37 @@ def test_a_peer_can_make_us_remember_so_many_streams() -> None:
     assert len(net.sessions[0].streams) == MAX_STREAMS
     net.sessions[0].abort(1, UPWARD, 1, OperationAborted("no"))
     assert len(net.sessions[0].streams) == MAX_STREAMS
+
+
+def test_a_peer_can_make_us_remember_so_many_operations() -> None:
+    """Over all streams. One that is not remembered is not answered either, so it comes again."""
+    net = SimNetwork(3)
+    for number in range(MAX_HELD):
+        hear(net, number % 3, 1 + number // 3)
+    [flow, other] = [net.sessions[0].flows[rank] for rank in (1, 2)]
+    flow.outbox.heard_ready.clear()
+    hear(net, 0, 900)
+    assert not flow.outbox.heard_ready
+    hear(net, 0, 1)  # known
+    hear(net, 0, 900, rank=2)  # of another peer
+    assert flow.outbox.heard_ready == {(0, 1)}
+    assert other.outbox.heard_ready == {(0, 900)}
+    assert net.sessions[0].streams[0, EVERYBODY].take(1, 1) is not None
+    hear(net, 0, 900)
+    assert (0, 900) in flow.outbox.heard_ready
+
+
+def test_aborts_that_come_early_are_remembered_up_to_a_bound() -> None:
+    net, error = SimNetwork(2), OperationAborted("no")
+    session = net.sessions[0]
+    for number in range(MAX_HELD + 10):
+        session.abort(1, number % 4, 1 + number // 4, error)
+    streams = [session.streams[wire, EVERYBODY] for wire in range(4)]
+    last = MAX_HELD // 4
+    assert [s.aborted_ahead(last) for s in streams] == [error] * 4
+    assert [s.aborted_ahead(last + 1) for s in streams] == [None] * 4
+    session.abort(1, 0, last + 1, error)  # there is room again
+    assert streams[0].aborted_ahead(last + 1) is error
 
 
 def test_what_is_aborted_of_a_stream_that_cannot_be_is_not_remembered() -> None:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.space import (
     MAX_AHEAD,
     OLDEST_ECHO,
     SpaceReceiver,
     SpaceSender,
-    microseconds,
     unwrap,
 )
 from dlcpd.core.wire.control import SpaceCredit
@@ -207,11 +207,40 @@ def test_a_number_far_ahead_is_no_packet_of_this_space() -> None:
     assert path.on_datagrams(1, 4 + MAX_AHEAD)
 
 
-def test_what_comes_again_is_not_new() -> None:
+def test_what_comes_again_changes_nothing() -> None:
     path = SpaceReceiver()
-    assert path.on_datagrams(4, 4)
-    assert not path.on_datagrams(1, 4)
-    assert not path.on_datagrams(1, 2)
+    assert path.on_datagrams(4, 5)
+    before = asdict(path)
+    for number in (1, 4, 5, 5 + MAX_AHEAD + 1):
+        assert not path.on_datagrams(2, number, 1, useful=False)
+    assert asdict(path) == before
+
+
+def test_what_is_of_no_use_counts_for_no_more_packets_than_it_is() -> None:
+    """Under whatever number: the peer goes on, and after as many packets all is as it would be."""
+    path = SpaceReceiver(largest=4, received=4)
+    assert path.on_datagrams(2, 4000, useful=False)
+    assert (path.largest, path.received) == (6, 6)
+    path.on_datagrams(2, 6)
+    path.on_datagrams(2, 8)
+    assert (path.largest, path.received) == (8, 8)
+
+
+def test_what_came_twice_hides_no_hole_to_come() -> None:
+    path = SpaceReceiver(largest=4, received=4)
+    path.on_datagrams(1, 4)
+    path.on_datagrams(1, 6)
+    assert (path.largest, path.received) == (6, 5)
+
+
+def test_a_question_that_was_sent_before_something_that_came_counts_for_nothing() -> None:
+    path = SpaceReceiver(largest=4, received=4)
+    assert path.on_question(7, 5000, 1.0)
+    assert (path.largest, path.received, path.echo) == (7, 4, 5000)
+    for stamp in (4999, 0):
+        assert not path.on_question(100, stamp, 1.5)
+    assert path.largest == 7
+    assert path.on_question(8, 5001, 1.5)
 
 
 def test_the_largest_number_survives_reordering_and_wrap() -> None:

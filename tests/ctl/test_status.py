@@ -23,11 +23,13 @@ def report(**changes: Any) -> dict[str, Any]:
         "features": {"gso": True, "gro": False},
         "sessions": [{
             "session": 3, "job": "train", "rank": 0, "world_size": 2, "state": "open",
-            "broken": "", "arena_bytes": 1 << 20, "age": 3.6,
+            "broken": "", "arena_bytes": 1 << 20, "age": 3.6, "proof": "authorised keys",
             "peers": [{"rank": 1, "host": "beta", "control": "tcp://10.0.0.2:5000",
                        "data": [["10.0.0.2", 9], ["10.0.1.2", 9]],
                        "state": "up", "end_reason": ""}],
         }],
+        "security": {"key": "k" * 40, "identity": "/etc/dlcpd/keys/identity.toml", "hosts": 3,
+                     "authorised": "/etc/dlcpd/keys/authorised", "problems": []},
         "counters": {"joined": 1, "refused_bad_message": 0},
         "engine": {
             "counters": {"stale": 4, "ce": 0},
@@ -61,6 +63,17 @@ def test_a_silent_engine_and_a_broken_session_stand_out() -> None:
     assert "draining" in text
     assert "ENGINE: the engine did not answer" in text
     assert "rank 0 is broken: rank 1 on beta" in text
+
+
+def test_status_says_who_may_be_a_peer() -> None:
+    known = report()
+    text = "\n".join(status_lines(known))
+    assert "identity.toml; 3 hosts authorised by /etc/dlcpd/keys/authorised" in text
+    assert "authorised keys" in text, "of a session"
+    anybody = {"identity": "", "authorised": "", "problems": ["a.toml: is no TOML"]}
+    open_to_all = "\n".join(status_lines(known | {"security": known["security"] | anybody}))
+    assert "of this start; ANY KEY that a job names is a peer (docs/security.md)" in open_to_all
+    assert "SECURITY: a.toml: is no TOML" in open_to_all
 
 
 def test_peers_are_shown_path_by_path() -> None:

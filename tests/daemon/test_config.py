@@ -44,6 +44,11 @@ data_path = "numpy"
 rate_limit_bps = 1e9
 peer_timeout = 2.5
 
+[security]
+identity = "/etc/dlcpd/node7.toml"
+authorised = "/etc/dlcpd/peers"
+unproved = "refuse"
+
 [checks]
 digest_every = 1
 
@@ -51,6 +56,7 @@ digest_every = 1
 loss = 0.05
 corrupt = 0.125
 seed = 9
+relays = ["10.0.0.107", "fd00::107"]
 """
 
 
@@ -120,7 +126,7 @@ def test_resolving_keeps_what_was_given() -> None:
 
 BAD = {
     "[deamon]\n": ("unknown table [deamon]", "did you mean daemon?"),
-    "[zzz]\n": ("unknown table [zzz]", "known: daemon, network, checks, inject"),
+    "[zzz]\n": ("unknown table [zzz]", "known: daemon, network, security, checks, inject"),
     "[network]\nsegment_sise = 1": (
         "unknown key segment_sise in [network]",
         "did you mean segment_size?",
@@ -172,6 +178,10 @@ BAD = {
     "[network]\nsegment_size = 64\nchunk_bytes = 262208": ("chunk_bytes: 262208 is above 262144",),
     "[network]\noffload = 1": ("[network] offload: is int, need bool",),
     "[inject]\nloss = 1.01": ("[inject] loss: 1.01 is outside 0.0..1.0",),
+    '[inject]\nrelays = "::1"': ("[inject] relays: is a list",),
+    '[inject]\nrelays = ["auto"]': ("[inject] relays: is a list",),
+    '[inject]\nrelays = ["host"]': ("[inject] relays[0]: 'host' is no IP address",),
+    '[inject]\nrelays = ["::1", "::2"]': ("[inject] relays: 2 addresses for 1 paths",),
     "[inject\n": ("line 1",),
 }
 

@@ -13,6 +13,7 @@ from dlcpd.daemon.peers.curve import (
     Cipher,
     ClientHandshake,
     ServerHandshake,
+    TurnedAway,
 )
 from dlcpd.daemon.peers.frames import BrokenStream
 from dlcpd.daemon.peers.keys import KEY_BYTES, KeyPair
@@ -142,3 +143,18 @@ def test_a_message_again_or_changed_or_of_the_other_side_is_refused() -> None:
     three[-1] ^= 1
     with pytest.raises(BrokenStream):
         server.open_untrusted(bytes(three))
+
+
+def test_who_is_turned_away_learns_why_and_from_whom() -> None:
+    keys = KeyPair.new()
+    client, server = ClientHandshake(KeyPair.new(), keys.public), ServerHandshake(keys)
+    server.client(body(client.initiate(body(server.welcome(body(client.hello()))))))
+    error = body(server.error("not_authorised"))
+    assert b"not_authorised" not in error, "who listens does not learn it"
+    for changed in (error[:-2] + b"00", error[:20], b"\x05ERROR\x03400", b"\x05ERROR"):
+        with pytest.raises(BrokenStream) as broken:
+            client.finish(changed)
+        assert not isinstance(broken.value, TurnedAway)
+    with pytest.raises(TurnedAway) as caught:
+        client.finish(error)
+    assert caught.value.reason == "not_authorised"

@@ -23,7 +23,7 @@ from tests.daemon.test_peers import Node, on_uvloop, until
 
 HELLO = PeerHello(
     job="job", from_rank=1, to_rank=0, session=50, echo=0, answer=True, serving=True,
-    host="host-x", token=9, secret=32 * "a", seed=7,
+    host="host-x", proof="", token=9, secret=32 * "a", seed=7,
     endpoints=[UdpAddress("127.0.0.1", 5)], engines=1, world_size=2,
     chunk_bytes=0, digest_every=0, checksum=1,
 )  # fmt: skip
@@ -159,8 +159,9 @@ async def test_stale_news_do_nothing_and_present_ones_do(client: Client, actor: 
         actor.say(actor.goodbye(**changes))
         actor.say(actor.abort(**changes))
         await counted(client, "peer_stale", 2 * number + 2)
-    actor.say(actor.abort())
-    assert client.command("AbortOperations")["aborted"] == [[1, 6, 3, "x"]]
+    actor.say(actor.abort(aborted=[AbortedRow(6, 3, "x"), AbortedRow(6, 4, "y", lost=0)]))
+    aborted = client.command("AbortOperations")["aborted"]
+    assert aborted == [[1, 6, 3, "x", -1], [1, 6, 4, "y", 0]]
     actor.say(actor.goodbye())
     assert client.command("PeerGone")["text"] == "farewell"
     actor.say(actor.goodbye())  # once is enough
@@ -224,6 +225,7 @@ async def test_a_client_that_leaves_says_goodbye_once(client: Client, actor: Act
     assert (goodbye.session, goodbye.echo) == (actor.theirs.session, HELLO.session)
     assert goodbye.code == "peer_lost" and "silent" in goodbye.text
     client.emit("SessionBroken", rank=1, code="peer_lost", text="again")
-    client.emit("OperationsFailed", failures=[(6, 4, [1], "peer_lost", "marker")])
-    [row] = (await actor.hear(Abort)).aborted
-    assert (row.stream, row.operation) == (6, 4)
+    failures = [(6, 4, [1], "peer_lost", "marker", 0), (6, 5, [1], "ranks_disagree", "marker", 0)]
+    client.emit("OperationsFailed", failures=failures)
+    rows = (await actor.hear(Abort)).aborted
+    assert [(row.stream, row.operation, row.lost) for row in rows] == [(6, 4, 0), (6, 5, -1)]

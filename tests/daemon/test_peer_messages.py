@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlcpd.contract.messages import MAX_OPERATION
+from dlcpd.contract.messages import MAX_OPERATION, MAX_WORLD
 from dlcpd.daemon.peers.peer_messages import (
     MAX_ABORTED,
     MAX_PEER_FRAME,
@@ -28,7 +28,7 @@ from dlcpd.io.commands import MAX_ABORT_TEXT, UdpAddress
 
 HELLO = PeerHello(
     job="job", from_rank=0, to_rank=1, session=5, echo=0, answer=True, serving=True, host="h",
-    token=6, secret=32 * "a", seed=7,
+    proof="p", token=6, secret=32 * "a", seed=7,
     endpoints=[UdpAddress("10.0.0.1", 40000), UdpAddress("fd00::1", 40001)],
     world_size=2, engines=2, chunk_bytes=64000, digest_every=16, checksum=1,
 )  # fmt: skip
@@ -121,12 +121,15 @@ def test_bounds_are_inclusive(name: str, low: int, high: int) -> None:
 
 def test_an_abort_names_any_operation_of_any_stream_of_the_wire() -> None:
     streams, numbers, text = 1 << 16, MAX_OPERATION, "x" * MAX_ABORT_TEXT
-    for good in (AbortedRow(0, 1, ""), AbortedRow(streams - 1, numbers, text)):
+    for good in (AbortedRow(0, 1, ""), AbortedRow(streams - 1, numbers, text, MAX_WORLD - 1)):
         abort = unpack_peer_untrusted(frame_of(ABORT, aborted=[good]))
         assert abort == replace(ABORT, aborted=[good])
-    for bad in ([-1, 1, ""], [streams, 1, ""], [0, 0, ""], [0, numbers + 1, ""], [0, 1, text * 2]):
+    outside = [(-1, 1), (streams, 1), (0, 0), (0, numbers + 1)]
+    bad_rows = [[stream, number, "", -1] for stream, number in outside]
+    bad_rows += [[0, 1, text * 2, -1], [0, 1, "", -2], [0, 1, "", MAX_WORLD], [0, 1, ""]]
+    for bad in bad_rows:
         with pytest.raises(MalformedPeerMessage, match="aborted"):
-            unpack_peer_untrusted(frame_of(ABORT, aborted=[[0, 1, ""], bad]))
+            unpack_peer_untrusted(frame_of(ABORT, aborted=[[0, 1, "", -1], bad]))
 
 
 def test_missing_and_additional_fields_are_refused() -> None:

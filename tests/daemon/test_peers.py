@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,12 @@ import uvloop
 import zmq
 
 from dlcpd.contract.errors import AddressUnavailable, TooMany
+from dlcpd.daemon.config import AUTHORISED
 from dlcpd.daemon.peers import incoming, line, listener, peers
+from dlcpd.daemon.peers.authorised import Authorised
 from dlcpd.daemon.peers.curve import COMMAND
 from dlcpd.daemon.peers.frames import greeting
+from dlcpd.daemon.peers.key_files import Identity
 from dlcpd.daemon.peers.keys import KeyPair, key_text
 from dlcpd.daemon.peers.line import MAX_QUEUED
 from dlcpd.daemon.peers.peer_messages import (
@@ -26,7 +30,9 @@ from dlcpd.daemon.peers.peer_messages import (
     PeerMessage,
     pack,
 )
-from dlcpd.daemon.peers.peers import PeerAddress, Peers
+from dlcpd.daemon.peers.peers import News, PeerAddress, Peers
+from dlcpd.daemon.peers.trust import Trust
+from tests.daemon.keys_kit import authorise, host_with_keys, revoke
 from tests.daemon.kit import PATIENCE
 from tests.daemon.raw_peer import RawPeer, listening
 
@@ -36,15 +42,23 @@ HELLO = Goodbye("job", 0, 1, 5, 6, "code", "text")
 class Node:
     """One control's peers, and what they were told."""
 
-    def __init__(self, address: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, address: str = "127.0.0.1", port: int = 0, folder: Path | None = None,
+        keys: KeyPair | None = None,
+    ) -> None:  # fmt: skip
         self.inbox: asyncio.Queue[tuple[str, PeerMessage]] = asyncio.Queue()
         self.versions: list[tuple[str, int]] = []
+        self.turned_away: list[tuple[PeerAddress, str]] = []
         self.counters: Counter[str] = Counter()
+        pair = keys or KeyPair.new()
+        news = News(
+            message=lambda key, message: self.inbox.put_nowait((key, message)),
+            other_version=lambda key, version: self.versions.append((key, version)),
+            turned_away=lambda peer, code: self.turned_away.append((peer, code)),
+        )
         self.peers = Peers(
             asyncio.get_running_loop(), address, port,
-            on_message=lambda key, message: self.inbox.put_nowait((key, message)),
-            on_other_version=lambda key, version: self.versions.append((key, version)),
-            counters=self.counters,
+            trust=Trust(pair, Authorised(folder, pair.text)), news=news, counters=self.counters,
         )  # fmt: skip
 
     @property
@@ -92,10 +106,24 @@ def raw_peer(node: Node) -> Iterator[tuple[str, "zmq.Socket[bytes]"]]:
     context.term()
 
 
+def run(test: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test)
+
+
 def on_uvloop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     def wrapped() -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(test())
+        run(test())
+
+    wrapped.__name__ = test.__name__
+    return wrapped
+
+
+def on_uvloop_in_folder(
+    test: Callable[[Path], Coroutine[Any, Any, None]],
+) -> Callable[[Path], None]:
+    def wrapped(tmp_path: Path) -> None:
+        run(test(tmp_path))
 
     wrapped.__name__ = test.__name__
     return wrapped
@@ -169,13 +197,11 @@ async def test_a_peer_that_starts_before_the_other_is_up_gets_through() -> None:
         probe.peers.close()
         # A key cannot be known before its daemon is up, so this is a daemon not reachable yet.
         late_keys = KeyPair.new()
-        with pytest.MonkeyPatch.context() as patch:
-            address = PeerAddress(f"tcp://127.0.0.1:{port}", key_text(late_keys.public))
-            early.peers.admit_all([address])
-            early.peers.send(address, HELLO)
-            await asyncio.sleep(0.2)  # let a few connects fail
-            patch.setattr(KeyPair, "new", lambda: late_keys)
-            late = Node(port=port)
+        address = PeerAddress(f"tcp://127.0.0.1:{port}", late_keys.text)
+        early.peers.admit_all([address])
+        early.peers.send(address, HELLO)
+        await asyncio.sleep(0.2)  # let a few connects fail
+        late = Node(port=port, keys=late_keys)
         try:
             late.knows(early)
             assert await late.hear() == (early.peers.public_key, HELLO)
@@ -558,3 +584,53 @@ async def test_ipv6_works() -> None:
         assert await a.hear() == (a.peers.public_key, HELLO)
     finally:
         a.peers.close()
+
+
+def named(folder: Path, *hosts: Identity) -> Path:
+    host_with_keys(folder, "home")
+    authorise(folder, *hosts)
+    return folder / AUTHORISED
+
+
+@on_uvloop_in_folder
+async def test_a_key_that_is_not_authorised_is_turned_away_and_told(folder: Path) -> None:
+    friend, stranger = Identity("friend", KeyPair.new()), Identity("stranger", KeyPair.new())
+    strict = Node(folder=named(folder, friend))
+    known, other = Node(keys=friend.pair), Node(keys=stranger.pair)
+    with closing(strict.peers), closing(known.peers), closing(other.peers):
+        strict.knows(known, other)  # a Join alone, and so the job's store, lets nobody in
+        for node in (other, known):
+            node.knows(strict)
+            node.say(strict)
+        assert await strict.hear() == (friend.pair.text, HELLO)
+        await until(lambda: other.turned_away, "the stranger is told")
+        assert other.turned_away[0] == (strict.address, "not_authorised")
+        assert other.counters["line_turned_away"] and strict.counters["peer_not_authorised"]
+        strict.say(other)
+        assert strict.counters["peer_revoked"] == 1, "nor is it spoken to"
+        assert strict.inbox.empty() and other.inbox.empty() and not known.turned_away
+
+
+@on_uvloop_in_folder
+async def test_a_key_that_is_revoked_is_hung_up_on_and_turned_away(folder: Path) -> None:
+    friend = Identity("friend", KeyPair.new())
+    directory = named(folder, friend)
+    strict, known = Node(folder=directory), Node(keys=friend.pair)
+    with closing(strict.peers), closing(known.peers):
+        strict.knows(known)
+        known.knows(strict)
+        known.say(strict)
+        strict.say(known)
+        await strict.hear()
+        await known.hear()
+        revoke(folder, friend)
+        strict.peers.revoke(strict.peers.authorised.read().revoked)
+        assert strict.counters["peer_revoked"] == 1
+        await until(lambda: known.turned_away, "its line comes back, and is turned away")
+        known.say(strict)
+        strict.say(known)
+        assert strict.inbox.empty() and known.inbox.empty()
+        authorise(folder, friend)
+        strict.peers.authorised.read()
+        assert (await strict.hear())[0] == friend.pair.text, "and let in when it is authorised"
+        strict.forgets(known)

@@ -129,8 +129,9 @@ def test_an_aborted_operation_is_told_to_peers_once(pair: list[Client], job: str
     [_, b] = join_all(pair, job)
     pair[0].emit("OperationsFailed", **failed((7, [1]), text="too slow"))
     told = pair[1].command("AbortOperations")
-    [[rank, stream, operation, text]] = told["aborted"]
+    [[rank, stream, operation, text, lost]] = told["aborted"]
     assert (told["session"], operation, rank, stream) == (b.session, 7, 0, STREAM)
+    assert lost == -1
     assert "rank 0" in text and "too slow" in text
     # The abort of an abort stays here; the next real failure is what arrives.
     pair[1].emit("OperationsFailed", **failed((7, [0]), code="operation_aborted"))
@@ -170,7 +171,7 @@ def test_what_many_give_up_is_told_once_and_together(hosts: list[Daemon], job: s
 
 def aborted(client: Client) -> list[int]:
     """The operations of the next command about some that were given up."""
-    return [operation for _, _, operation, _ in client.command("AbortOperations")["aborted"]]
+    return [operation for _, _, operation, *_ in client.command("AbortOperations")["aborted"]]
 
 
 def failed(

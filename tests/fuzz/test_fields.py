@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import pytest
 
 from dlcpd.core.wire.control import Ready
@@ -16,6 +15,7 @@ from tests.fuzz.target import ACCEPTED, joined
 from tests.fuzz.targets import TARGETS
 from tests.sim.network import SimNetwork, as_received
 from tests.sim.reference import draw
+from tests.sim.state import frozen
 
 READY: Final = {
     "window": (0, 4), "segment_size": (4, 2), "length": (6, 2), "tag": (8, 4), "outgoing": (12, 8),
@@ -118,26 +118,6 @@ STATELESS: Final = {"short", "version", "kind", "flags", "path", "segment", "tag
 HEARD: Final = {"heard_at", "unanswered", "held", "_touched", "counters", "effort", "_now"}
 
 
-def frozen(value: Any, seen: set[int]) -> Any:
-    """All that an object holds, to compare: by value, each object once."""
-    if isinstance(value, int | float | str | bytes | None):
-        return value
-    if id(value) in seen:
-        return "again"
-    seen.add(id(value))
-    if isinstance(value, np.ndarray):
-        return value.tobytes()
-    if isinstance(value, dict):
-        return [(frozen(k, seen), frozen(v, seen)) for k, v in value.items()]
-    if isinstance(value, list | tuple | set | frozenset) or hasattr(value, "popleft"):
-        return [type(value).__name__, *(frozen(each, seen) for each in value)]
-    names = [n for kind in type(value).__mro__ for n in getattr(kind, "__slots__", ())]
-    names += list(getattr(value, "__dict__", {}))
-    return [
-        (n, frozen(getattr(value, n), seen)) for n in names if n not in HEARD and hasattr(value, n)
-    ]
-
-
 def at_work() -> SimNetwork:
     """Two ranks in an all-reduce that may lose some; what is under way is lost."""
     net = SimNetwork(2)
@@ -150,7 +130,7 @@ def refused_without_trace(net: SimNetwork, data: bytes) -> str:
     """What rank 0 counts a datagram as; "" where it takes it. Refused for what the datagram itself
     says, it changes nothing: so the next one meets the same endpoint."""
     endpoint = net.endpoints[0]
-    before, counted = frozen(endpoint, set()), Counter(endpoint.counters)
+    before, counted = frozen(endpoint, HEARD), Counter(endpoint.counters)
     endpoint.receive(as_received([data], 0, net), net.now)
     fresh = endpoint.counters - counted
     if not fresh:
@@ -158,7 +138,7 @@ def refused_without_trace(net: SimNetwork, data: bytes) -> str:
     assert fresh.total() == 1
     [reason] = fresh
     if reason in STATELESS or (reason == "length" and data[1] != Kind.DATA):
-        assert frozen(endpoint, set()) == before, reason
+        assert frozen(endpoint, HEARD) == before, reason
     return reason
 
 
@@ -185,9 +165,9 @@ def test_what_is_refused_leaves_an_endpoint_as_it_was(data: bytes) -> None:
 
 def test_a_change_of_state_would_be_seen() -> None:
     net = at_work()
-    before = frozen(net.endpoints[0], set())
+    before = frozen(net.endpoints[0], HEARD)
     net.sessions[0].flows[1].window += 1
-    assert frozen(net.endpoints[0], set()) != before
+    assert frozen(net.endpoints[0], HEARD) != before
 
 
 @pytest.mark.parametrize("name", ["datapath", "endpoint", "discovery", "lane"])

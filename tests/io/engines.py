@@ -153,6 +153,8 @@ class Job:
             self.endpoints.append(ready.endpoints)
         for rank in range(len(self.engines)):
             self.ranks.append(self.open(rank))
+        for engine in self.engines:  # a join is a barrier: all serve their session by now
+            engine.report()
 
     def towards(self, rank: int, peer: int) -> list[commands.UdpAddress]:
         """Where `rank` is told that its peer is."""

@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from dlcpd.contract.messages import Completed, Hello, Released, to_frame
+from dlcpd.contract.messages import Completed, Failed, Hello, Released, to_frame
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io import commands
@@ -213,6 +214,18 @@ def test_the_end_of_a_lane_is_told_to_control(job: Jobs) -> None:
     assert started.engines[0].report()["sessions"] == {}
 
 
+def test_a_rank_whose_session_closes_is_lost_to_those_that_wait_for_it(job: Jobs) -> None:
+    started = job()
+    started.ranks[0].submit(1)
+    while not started.engines[0].report()["sessions"]["1"]["waiting"]:
+        time.sleep(0.01)
+    started.engines[0].send(commands.CloseSession(1, "session_closed", "the client ended"))
+    lost = started.ranks[0].outcome(1)
+    assert isinstance(lost, Failed)
+    assert (lost.code, lost.rank) == ("session_closed", -1)
+    assert [(row.code, row.peer) for row in failures(started.engines[0])] == [("peer_lost", 0)]
+
+
 def test_a_killed_engine_is_named_to_the_other_rank(job: Jobs) -> None:
     started = job(peer_timeout=0.5)
     exact(started, 1, 1000)
@@ -235,14 +248,32 @@ def test_what_control_learned_reaches_the_client(job: Jobs) -> None:
     first.submit(1)
     started.engines[0].send(abort(1, 0, 1, "rank 1 gave up"))
     assert failure(first.outcome(1)) == (1, "operation_aborted", "rank 1 gave up")
+    assert [row.peer for row in failures(started.engines[0])] == [-1]
+    first.submit(2)
+    started.engines[0].send(abort(1, 0, 2, "rank 1 has lost rank 1", lost=1))
+    lost = first.outcome(2)
+    assert isinstance(lost, Failed)
+    assert (lost.code, lost.rank, lost.host) == ("peer_lost", 1, "host1")
+    assert lost.awaiting.startswith("rank(s) 1 to submit")
+    [row] = failures(started.engines[0])
+    assert (row.code, row.peer) == ("operation_aborted", 1), "or it would be told for ever"
     second.submit(1)
     started.engines[1].send(commands.CloseSession(1, "session_closed", "told to"))
     assert failure(second.outcome(1))[1:] == ("session_closed", "told to")
     assert started.engines[1].report()["sessions"] == {}
 
 
-def abort(rank: int, stream: int, operation: int, text: str) -> commands.AbortOperations:
-    return commands.AbortOperations(1, [commands.AbortedOperation(rank, stream, operation, text)])
+def abort(
+    rank: int, stream: int, operation: int, text: str, lost: int = -1
+) -> commands.AbortOperations:
+    aborted = commands.AbortedOperation(rank, stream, operation, text, lost)
+    return commands.AbortOperations(1, [aborted])
+
+
+def failures(engine: Engine) -> list[commands.FailedOperation]:
+    told = engine.receive()
+    assert isinstance(told, commands.OperationsFailed)
+    return told.failures
 
 
 def test_a_deadline_names_the_rank_that_did_not_come(job: Jobs) -> None:
@@ -251,6 +282,22 @@ def test_a_deadline_names_the_rank_that_did_not_come(job: Jobs) -> None:
     _, code, text = failure(started.ranks[0].outcome(1))
     assert code == "deadline_exceeded"
     assert "rank(s) 1 to submit" in text
+
+
+def test_a_deadline_ends_the_preparation_of_a_large_operation(
+    job: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.io.engines.ARENA", 64 << 20)
+    started = job()
+    first, second = started.ranks
+    whole = {"count": 16 << 20, "max_loss": 0.01, "name": "x"}
+    first.submit(1, **whole, deadline=1e-4)
+    assert failure(first.outcome(1))[1] == "deadline_exceeded"
+    second.submit(1, **whole)
+    for number in (2, 3):  # on the lane while it is prepared: begun in the order of submission
+        second.submit(number, count=1000)
+        first.submit(number, count=1000)
+    assert {type(rank.outcome(3)) for rank in started.ranks} == {Completed}
 
 
 def test_ranks_that_disagree(job: Jobs) -> None:
@@ -322,8 +369,9 @@ def test_forged_datagrams_are_counted_and_change_nothing(job: Jobs) -> None:
     stranger.close()
     exact(started, 2, 100_000)
     after = started.engines[0].counters()
-    refused = {k: after.get(k, 0) - before.get(k, 0) for k in ("token", "short", "version")}
-    assert refused == {"token": sent // 2, "short": sent // 4, "version": sent // 4}
+    names = ("token", "short", "kernel_dropped")  # the kernel looks at version and prefix alone
+    refused = {k: after.get(k, 0) - before.get(k, 0) for k in names}
+    assert refused == {"token": sent // 2, "short": sent // 4, "kernel_dropped": sent // 4}
 
 
 def test_the_past_sent_again_by_a_stranger_changes_nothing(job: Jobs) -> None:

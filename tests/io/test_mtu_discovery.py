@@ -65,13 +65,13 @@ def test_loopback_carries_the_largest_segments(job: Job) -> None:
 @pytest.mark.parametrize(
     ("data", "counter"),
     [
-        (pack_probe(1, 0, 1, 1184), "token"),
+        (pack_probe(TO_FIRST + 1, 0, 1, 1184), "token"),
         (pack_probe(TO_FIRST, 0, 1, 63), "length"),
-        (pack_answer(1, 0, 1, 1184), "token"),
+        (pack_answer(TO_FIRST + 1, 0, 1, 1184), "token"),
         (pack_answer(TO_FIRST, 0, 99_999, 1184), "probe"),
         (pack_answer(TO_FIRST, 0, 1, 1184) + b"x", "length"),
         (pack_answer(TO_FIRST, 9, 1, 1184), "path"),
-        (next(cut(Header(Kind.DATA, 1).pack() + bytes(1000), 1, 512)), "token"),
+        (next(cut(Header(Kind.DATA, TO_FIRST + 2).pack() + bytes(1000), 1, 512)), "token"),
         (Header(Kind.PIECE, TO_FIRST).pack() + bytes(8), "length"),
         (Header(Kind.PIECE, TO_FIRST).pack() + struct.pack("<IHH", 1, 10, 9) + b"xx", "body"),
     ],

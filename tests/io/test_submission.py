@@ -17,7 +17,7 @@ from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.session.session import Session
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.sizes import BASE
-from dlcpd.io.clients.submission import Submissions
+from dlcpd.io.clients.submission import PLAN_STEPS, Plans, Submissions
 from dlcpd.io.config import EngineConfig
 
 ARENA = np.zeros(1 << 20, np.uint8)
@@ -170,15 +170,19 @@ def test_what_is_asked_for_alike_is_worked_out_once() -> None:
     assert order(scale=4.0).loss.scale == 4.0
 
 
-def test_what_is_kept_of_a_group_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlcpd.io.clients.submission.MAX_PLANS", 2)
+def test_what_is_kept_of_a_client_is_bounded() -> None:
     of_group = submissions(session_of(2))
+    of_group.make(submit(), ARENA, Accounts(), 10.0)
+    [plan] = of_group.plans
+    steps = len(plan.chosen.choice.program.steps)
+    of_group.plans = Plans(2 * (PLAN_STEPS + steps))
     kept = [
         of_group.make(submit(name=name), ARENA, Accounts(), 10.0).order.loss
         for name in ("a", "b", "a", "c", "a", "b")
     ]
     assert kept[0] is kept[2] is kept[4]  # used again, so it stays
     assert kept[1] is not kept[5]
+    assert len(list(of_group.plans)) == 2
 
 
 def test_more_transfers_than_the_wire_can_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

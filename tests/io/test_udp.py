@@ -22,7 +22,7 @@ from dlcpd.core.wire.rows import Received
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.datapath.library import COMPILED, NUMPY
 from dlcpd.io.udp import mmsg
-from dlcpd.io.udp.udp_path import UdpPath
+from dlcpd.io.udp.udp_path import JOIN_AGAIN, UdpPath
 from tests.io.batches import data_path, datagrams
 
 SIZE = 1408  # payload of a segment
@@ -402,7 +402,9 @@ def test_small_data_that_the_kernel_joined_is_data() -> None:
     assert target.counters == {"token": 2}
 
 
-def test_a_device_that_joins_nothing_is_noticed() -> None:
+def test_a_device_that_joins_nothing_is_noticed_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sink, source = path(), stranger()
     if not sink.gro:
         pytest.skip("this kernel has no UDP_GRO")
@@ -418,6 +420,13 @@ def test_a_device_that_joins_nothing_is_noticed() -> None:
     sent = batch(data(300, tail=5), list(range(300)))
     other.send(sent)
     assert receive(sink, 300) == expected(sent)
+    assert not sink.gro
+    later = time.monotonic() + JOIN_AGAIN
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    for _ in range(2):
+        other.send(sent)
+        assert receive(sink, 300) == expected(sent)
+    assert sink.gro  # what came singly may have been a stranger's
 
 
 # --- loss on purpose ---------------------------------------------------------------------------

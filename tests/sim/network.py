@@ -259,6 +259,8 @@ class SimNetwork:
         for rank in sorted(range(self.world_size) if ranks is None else ranks):
             endpoint = self.endpoints[rank]
             endpoint.exchange(self.now)
+            while endpoint.more_here:  # an engine would look at its other sources in between
+                endpoint.exchange(self.now)
             for control in endpoint.controls(self.now):
                 self._carry(rank, self.where[rank, control.peer], control.path, control.data)
             for batch in endpoint.transmit(self.now):

@@ -9,7 +9,16 @@ from typing import Final
 import pytest
 
 SCRIPT: Final = Path(__file__).parents[2] / ".ci" / "system-deps"
-NEEDED: Final = ("bash", "cat", "chmod", "cut", "dirname", "sleep", "sort")  # by the scripts
+NEEDED: Final = (
+    "bash",
+    "cat",
+    "chmod",
+    "cut",
+    "dirname",
+    "sleep",
+    "sort",
+    "uname",
+)  # by the scripts
 # It logs how it was called, fails to update as often as it is told, and knows all packages but one.
 APT: Final = """#!/bin/bash
 here="$(dirname "$0")"

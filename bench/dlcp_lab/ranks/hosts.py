@@ -5,11 +5,11 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from dlcp_lab.emulation.scratch import scratch_folder
 from dlcp_lab.ranks.processes import ANYWHERE, Child, Place, environment, start
@@ -36,6 +36,10 @@ class HostPlan:
     digest_every: int = 16
     loss: float = 0.0  # injected: fraction of arriving datagrams thrown away
     seed: int = 0  # of the injected loss
+    port: int = 0  # UDP, of every path; 0 = any
+    control_port: int = 0  # TCP; 0 = any
+    drain: float = DRAIN  # seconds that open operations have when it is asked to end
+    relays: tuple[str, ...] = ()  # addresses that peers are told, one for each of ours
 
     def configuration(self, folder: Path) -> str:
         """Text of the daemon's configuration file."""
@@ -43,16 +47,17 @@ class HostPlan:
             host=self.name,
             socket=str(folder / "session"),
             control_address=self.addresses[0],
-            drain_timeout=DRAIN,
+            control_port=self.control_port,
+            drain_timeout=self.drain,
             log_level="info",
         )
-        paths = tuple(LocalPath(address) for address in self.addresses)
+        paths = tuple(LocalPath(address, self.port) for address in self.addresses)
         return to_toml(
             Config(
                 daemon,
                 replace(self.network, paths=paths),
-                ChecksTable(self.digest_every),
-                InjectTable(loss=self.loss, seed=self.seed),
+                checks=ChecksTable(self.digest_every),
+                inject=InjectTable(loss=self.loss, seed=self.seed, relays=self.relays),
             )
         )
 
@@ -129,32 +134,49 @@ def running(plans: Sequence[HostPlan]) -> Iterator[Hosts]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(scratch_folder()))
         hosts = Hosts(folder)
-        notices = [_begin(stack, hosts, plan) for plan in plans]
-        deadline = time.monotonic() + START_TIMEOUT
-        for host, notice in zip(hosts.members, notices, strict=True):
-            _wait_ready(host, notice, deadline)
+        starting = [stack.enter_context(Starting(hosts.folder / plan.name, plan)) for plan in plans]
+        for one in starting:
+            stack.callback(one.host.daemon.stop, signal.SIGTERM)
+            hosts.members.append(one.host)
+        for one in starting:
+            one.wait()
         yield hosts
 
 
-def _begin(stack: ExitStack, hosts: Hosts, plan: HostPlan) -> socket.socket:
-    """Start one daemon; returns the socket on which it says that it serves (sd_notify)."""
-    folder = hosts.folder / plan.name
-    folder.mkdir()
-    (folder / "dlcpd.toml").write_text(plan.configuration(folder))
-    notice = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-    notice.bind(str(folder / "notify"))
-    child = start(
-        "dlcpd",
-        "--config",
-        str(folder / "dlcpd.toml"),
-        name="dlcpd",
-        log=folder / "dlcpd.log",
-        environ={**environment(), "NOTIFY_SOCKET": str(folder / "notify")},
-        place=plan.place,
-    )
-    stack.callback(child.stop, signal.SIGTERM)
-    hosts.members.append(Host(plan, folder, child))
-    return notice
+class Starting:
+    """A daemon that was just started: `folder` is its own, and made if it is missing.
+
+    `wait` until it serves. A context that ends the waiting, not the daemon.
+    """
+
+    def __init__(
+        self, folder: Path, plan: HostPlan, environ: Mapping[str, str] | None = None
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / "dlcpd.toml").write_text(plan.configuration(folder))
+        self._name = folder / "notify"
+        self._name.unlink(missing_ok=True)
+        self._notice = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)  # it says that it serves
+        self._notice.bind(str(self._name))  # (sd_notify)
+        self._deadline = time.monotonic() + START_TIMEOUT
+        child = start(
+            "dlcpd", "--config", str(folder / "dlcpd.toml"), name="dlcpd",
+            log=folder / "dlcpd.log",
+            environ={**environment(), **(environ or {}), "NOTIFY_SOCKET": str(self._name)},
+            place=plan.place,
+        )  # fmt: skip
+        self.host = Host(plan, folder, child)
+
+    def wait(self) -> Host:
+        """The host, which serves now. Raises: DaemonUnavailable."""
+        _wait_ready(self.host, self._notice, self._deadline)
+        return self.host
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._notice.close()
 
 
 def _wait_ready(host: Host, notice: socket.socket, deadline: float) -> None:

@@ -1,9 +1,9 @@
 """What can be typed after `dlcpctl verify`."""
 
+from dlcp_lab.ranks.digits import MAX_RANKS
 from dlcp_lab.report.amounts import injected
 from dlcp_lab.report.arguments import TORCH, add_policy
 from dlcp_lab.verify.command import verify
-from dlcp_lab.verify.digits import MAX_RANKS
 from dlcpd.ctl.grammar import Commands, command, whole
 
 

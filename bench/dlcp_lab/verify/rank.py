@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 import dlcp_client
-from dlcp_lab.ranks import reference
+from dlcp_lab.ranks import digits, reference
 from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.tensors import TORCH, as_stored, as_tensor, join_file_store
-from dlcp_lab.verify import digits
 from dlcp_lab.verify.cases import Case, cases
 from dlcpd.contract.policy import LossPolicy
 from dlcpd.ctl.status import query

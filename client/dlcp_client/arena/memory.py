@@ -49,7 +49,7 @@ class SharedArena:
         self._dead: deque[int] = deque()
         self._descriptor = descriptor
         try:
-            self._map = mmap.mmap(descriptor, size)
+            self._map: mmap.mmap | None = mmap.mmap(descriptor, size)
         except OSError as exc:
             os.close(descriptor)
             raise ArenaFull(
@@ -96,10 +96,12 @@ class SharedArena:
 
     def _allocate(self, size: int) -> int:
         with self._lock:
+            if self._map is None:
+                raise ArenaFull("the session is closed: its arena takes no new tensors")
             self._bury()
             offset = self._arena.allocate(size)
             try:
-                self._commit(offset + aligned(size))
+                self._commit(self._map, offset + aligned(size))
             except BaseException:
                 self._arena.free(offset)
                 raise
@@ -115,10 +117,15 @@ class SharedArena:
         return tensor.data_ptr() - self._base
 
     def close(self) -> None:
-        """Let go of the memory; it stays mapped until the last tensor in it is gone."""
+        """Let go of the memory; it stays mapped until the last tensor in it is gone.
+
+        A session is part of cycles of references: its memory must not wait for the garbage
+        collector, for the next session of this process wants as much.
+        """
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+        self._map, self._view = None, memoryview(b"")
 
     def abandon(self) -> None:
         """In a forked child: tensors stay readable, but the parent alone allocates."""
@@ -129,7 +136,7 @@ class SharedArena:
         while self._dead:
             self._arena.free(self._dead.popleft())
 
-    def _commit(self, end: int) -> None:
+    def _commit(self, mapped: mmap.mmap, end: int) -> None:
         """Back everything up to `end` with memory.
 
         Without it the first write to a page that cannot be had is a SIGBUS, not an error.
@@ -137,12 +144,10 @@ class SharedArena:
         missing = end - self._committed
         if missing <= 0:
             return
-        if self._descriptor < 0:
-            raise ArenaFull("the session is closed: its arena takes no new tensors")
         step = min(-(-missing // COMMIT_STEP) * COMMIT_STEP, self._arena.size - self._committed)
         # Through the mapping first: only a fault in it yields huge pages. It may be refused for
         # any reason (an old kernel, no memory); fallocate then does it, or says why not.
-        _advise(self._map, _POPULATE_WRITE, self._committed, step)
+        _advise(mapped, _POPULATE_WRITE, self._committed, step)
         try:
             os.posix_fallocate(self._descriptor, self._committed, step)
         except OSError as exc:

@@ -7,7 +7,7 @@ from typing import cast
 
 import torch.distributed as dist
 
-from dlcpd.contract.errors import DeadlineExceeded, DlcpError
+from dlcpd.contract.errors import NOBODY, DeadlineExceeded, DlcpError, made
 
 
 @cache
@@ -25,9 +25,8 @@ def as_torch(error: Exception) -> DlcpError:
     text = str(error)
     if kind is DeadlineExceeded or "deadline" in text:
         text += "; in torch.distributed the timeout of the group or call counts: timeout="
-    made = DlcpError.__new__(_twin(cast("Hashable", kind)))
-    Exception.__init__(made, text)
-    return made
+    peer = error.peer if isinstance(error, DlcpError) else NOBODY
+    return made(_twin(cast("Hashable", kind)), text, peer)
 
 
 @contextmanager

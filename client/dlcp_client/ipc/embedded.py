@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from dlcp_client.environment import of_daemon
 from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcpd.contract.errors import DaemonUnavailable
@@ -80,7 +82,8 @@ class Embedded:
         with process.stderr as lines:
             for line in lines:
                 self._lines.append(line.rstrip()[:MAX_LINE])
-                sys.stderr.write(line)
+                with suppress(OSError, ValueError):  # a full disk, or closed: read on all the same
+                    sys.stderr.write(line)
         process.wait()  # one that is shared may outlive the session here, and leaves no zombie
 
 
@@ -106,6 +109,7 @@ def start(
     try:
         process = subprocess.Popen(
             command,
+            env=of_daemon(),
             pass_fds=inherited,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dlcp_client.job.rendezvous import Meeting, Member
-from dlcpd.contract.errors import BadConfig, DlcpError, PeerLost
+from dlcpd.contract.errors import BadConfig, DlcpError, NotAuthorised, PeerLost
 
 VOTE_MARGIN: Final = 5.0  # seconds after connect's deadline until the last rank has voted
 
@@ -18,11 +18,14 @@ def hold(
     `deadline`: monotonic time by which connecting was to end; votes come VOTE_MARGIN later still.
     `transport`: what this rank asked for, which must be the same on all.
 
-    Raises: `error`, or PeerLost for another rank's, unless every rank allows a fallback;
+    Raises: `error`, or PeerLost for another rank's, unless every rank allows a fallback, which
+        nobody does for NotAuthorised;
         BadConfig likewise where ranks asked for different transports.
     """
     meeting = Meeting(member, "vote")
-    own = {"problem": str(error) if error else "", "fallback": fallback, "transport": transport}
+    # Whoever can write the store could else take a job from dlcpd to what asks nobody who they are.
+    allowed = fallback and not isinstance(error, NotAuthorised)
+    own = {"problem": str(error) if error else "", "fallback": allowed, "transport": transport}
     meeting.publish(own)
     votes = meeting.gather(deadline + VOTE_MARGIN)
     problem, differing = verdict(votes), difference(votes)

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +11,10 @@ from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.embedded import Embedded, start
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.job.data_path import prove
+from dlcp_client.job.launcher import end_with_launcher
 from dlcp_client.job.neighbours import Neighbours, machine
 from dlcp_client.job.rendezvous import Meeting, Member, introduction, refusal, roster, together
+from dlcp_client.job.secret import JobSecret, job_secret
 from dlcp_client.session import JoinedJob, Session
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.contract.messages import Join
@@ -53,12 +56,17 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     It ends with a small all-reduce, so a session that is returned can move data. Where one rank
     fails, all do.
 
-    Raises: BadConfig, DaemonUnavailable, NotPermitted, PeerLost, RanksDisagree: each says
-        which rank and what to do.
+    With a secret in DLCPD_JOB_SECRET, or in the file that DLCPD_JOB_SECRET_FILE names, only ranks
+    that have it can take part (docs/security.md).
+
+    Raises: BadConfig, DaemonUnavailable, NotAuthorised, NotPermitted, PeerLost, RanksDisagree: each
+        says which rank and what to do.
     """
     check_timeout(timeout)
-    member = _member(store, rank, world_size, group)
     environment = Environment.read()
+    member = _member(store, rank, world_size, group, job_secret(environment))
+    if environment.end_with_launcher:
+        end_with_launcher()
     deadline = time.monotonic() + timeout
     subject, path = job or "job", socket or environment.socket
     file = Path(config) if config else environment.config
@@ -67,6 +75,7 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     with Door() as door:
         here = machine(file) if environment.share and not path else ""
         neighbours = Neighbours.meet(member, subject, here, door.name, deadline)
+        member = replace(member, launch=neighbours.launch)
         meeting = Meeting(member, subject)
         try:
             if path:
@@ -98,7 +107,10 @@ def _join(  # noqa: PLR0917  # a step of connect, with its variables
     with ExitStack() as undo:
         with together(member, "joined", deadline):
             name, peers = roster(meeting.gather(deadline))
-            wish = Join(name, member.rank, member.world_size, arena_bytes, _left(deadline), peers)
+            proof = member.secret.tag("join", member.launch, name) if member.secret else ""
+            wish = Join(
+                name, member.rank, member.world_size, arena_bytes, _left(deadline), peers, proof
+            )
             size, arena, lanes = control.join(wish)
             joined = JoinedJob(
                 name, member.rank, member.world_size, control, lanes, arena, size, daemon,
@@ -117,13 +129,16 @@ def check_timeout(timeout: Any) -> None:
         raise BadConfig(f"timeout {timeout!r}: seconds, 0..{MAX_TIMEOUT:.0f}")
 
 
-def _member(store: "Store | None", rank: int | None, world_size: int | None, group: Any) -> Member:
+def _member(
+    store: "Store | None", rank: int | None, world_size: int | None, group: Any,
+    secret: JobSecret | None,
+) -> Member:  # fmt: skip
     given = (store, rank, world_size)
     if store is None or rank is None or world_size is None:
         if any(value is not None for value in given):
             raise BadConfig("connect: store, rank and world_size go together; give all or none")
-        return Member.of_group(group)
-    return Member(store, rank, world_size)
+        return Member.of_group(group, secret)
+    return Member(store, rank, world_size, secret)
 
 
 def _left(deadline: float) -> float:

@@ -6,19 +6,23 @@ once, before the daemon has started.
 """
 
 import hashlib
+import json
 import os
+import secrets
 import socket
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.job.rendezvous import Meeting, Member
-from dlcpd.contract.errors import BadMessage, DaemonUnavailable
+from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _NETWORK: Final = Path("/proc/self/ns/net")
 
 
@@ -35,11 +39,13 @@ def machine(config: Path | None) -> str:
 @dataclass(frozen=True, slots=True)
 class Neighbours:
     """The ranks that share this rank's daemon, itself among them, in order; `door` is the name of
-    the first one's socket."""
+    the first one's socket. `launch` is of all ranks: a digest of something new from each of them,
+    so equal on all and never seen before."""
 
     rank: int
     ranks: tuple[int, ...]
     door: str
+    launch: str = ""
 
     @property
     def first(self) -> bool:
@@ -53,8 +59,10 @@ class Neighbours:
         Raises: as Meeting.gather; BadMessage.
         """
         meeting = Meeting(member, subject)
-        meeting.publish({"machine": here, "door": door})
-        return cls.among(member.rank, meeting.gather(deadline))
+        meeting.publish({"machine": here, "door": door, "nonce": secrets.token_hex(16)})
+        said = meeting.gather(deadline)
+        everything = json.dumps(said, sort_keys=True).encode()
+        return replace(cls.among(member.rank, said), launch=hashlib.sha256(everything).hexdigest())
 
     @classmethod
     def among(cls, rank: int, said: Sequence[dict[str, Any]]) -> Self:
@@ -68,7 +76,11 @@ class Neighbours:
             raise BadMessage(f"a rank said nothing of its {exc}: is its dlcpd older?") from exc
 
     def connect(self, timeout: float) -> ControlConnection:
-        """Connect to the daemon that the first of the ranks starts. Raises: DaemonUnavailable."""
+        """Connect to the daemon that the first of the ranks starts.
+
+        Raises: DaemonUnavailable; NotPermitted where somebody else listens under its name, which
+            anybody on this machine may read in the store.
+        """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sock.settimeout(timeout)
         owner = f"the daemon that rank {self.ranks[0]} started for this machine"
@@ -79,4 +91,16 @@ class Neighbours:
             raise DaemonUnavailable(
                 f"{owner} does not answer: {exc.strerror or exc}; see that rank's output"
             ) from exc
+        if (user := _listener(sock)) not in (0, os.getuid()):
+            sock.close()
+            raise NotPermitted(
+                f"what answers as {owner} belongs to user id {user}, not to {os.getuid()}: "
+                f"somebody writes to the job's store; give the job a secret (docs/security.md)"
+            )
         return ControlConnection(sock, lambda: f"{owner} ended; see that rank's output")
+
+
+def _listener(sock: socket.socket) -> int:
+    """The user id of the process that listens at the other end, when it began to."""
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(raw)[1])

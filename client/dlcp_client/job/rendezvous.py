@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch.distributed as dist
 
-from dlcpd.contract.errors import BadConfig, BadMessage, DlcpError, PeerLost, error_for
+from dlcp_client.job.secret import JobSecret
+from dlcpd.contract.errors import (
+    BadConfig,
+    BadMessage,
+    DlcpError,
+    NotAuthorised,
+    PeerLost,
+    error_for,
+)
 from dlcpd.contract.messages import MAX_WORLD, PeerRow, Welcome
 
 if TYPE_CHECKING:  # torch.distributed itself declares it only where it is built in
@@ -21,16 +29,24 @@ MAX_NAMED: Final = 16  # ranks named in an error
 MAX_JOB: Final = 96  # characters of a job's name; the rest of Join.job is the unique part
 MIN_WORLD: Final = 1
 ROOT: Final = "dlcp"  # first part of every key
+PURPOSE: Final = "rendezvous 1"  # of a signature; the number is that of what is signed, and how
+MAX_SAID: Final = 64 * 1024  # bytes that a rank publishes at once; the longest are errors
 LATE: Final = 3.0  # seconds after a deadline in which others say that they failed at theirs
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A rank of a world, and the store that its members share."""
+    """A rank of a world, and the store that its members share.
+
+    With a `secret`, what is published is signed, and what is not is refused. `launch` is what all
+    ranks of this launch of the job know to be its own: what was signed in an earlier one is no use.
+    """
 
     store: "Store"
     rank: int
     world_size: int
+    secret: JobSecret | None = None
+    launch: str = ""
 
     def __post_init__(self) -> None:
         if not MIN_WORLD <= self.world_size <= MAX_WORLD:
@@ -41,7 +57,7 @@ class Member:
             raise BadConfig(f"rank {self.rank} of a world of {self.world_size}")
 
     @classmethod
-    def of_group(cls, group: Any = None) -> "Member":
+    def of_group(cls, group: Any = None, secret: JobSecret | None = None) -> "Member":
         """This process as a member of a torch.distributed group; None = the default one.
 
         Raises: BadConfig.
@@ -57,7 +73,7 @@ class Member:
             if group is None
             else c10d._get_process_group_store(group)  # noqa: SLF001
         )
-        return cls(store, dist.get_rank(group), dist.get_world_size(group))
+        return cls(store, dist.get_rank(group), dist.get_world_size(group), secret)
 
 
 class Meeting:
@@ -75,12 +91,17 @@ class Meeting:
 
     def publish(self, value: dict[str, Any]) -> None:
         """Tell the other ranks."""
-        self._member.store.set(self._key(self._member.rank), json.dumps(value))
+        text, rank = json.dumps(value), self._member.rank
+        if secret := self._member.secret:
+            tag = secret.tag(PURPOSE, *self._context(rank), text)
+            text = json.dumps({"signed": text, "tag": tag})
+        self._member.store.set(self._key(rank), text)
 
     def gather(self, deadline: float) -> list[dict[str, Any]]:
         """What every rank published, by rank. `deadline` is monotonic time.
 
-        Raises: PeerLost naming the ranks that published nothing.
+        Raises: PeerLost naming the ranks that published nothing; NotAuthorised naming the first
+            whose place somebody else has taken; BadMessage.
         """
         keys = [self._key(rank) for rank in range(self._member.world_size)]
         started = time.monotonic()
@@ -94,7 +115,35 @@ class Meeting:
                 f"s in vain for {_named(missing)} of {len(keys)} ranks; look at what those ranks "
                 f"do instead, or allow more with timeout="
             ) from exc
-        return [_parse(rank, self._member.store.get(key)) for rank, key in enumerate(keys)]
+        return [self._said(rank, self._member.store.get(key)) for rank, key in enumerate(keys)]
+
+    def _said(self, rank: int, data: bytes) -> dict[str, Any]:
+        """Raises: BadMessage, NotAuthorised."""
+        value, secret = _parse(rank, data), self._member.secret
+        text, tag = value.get("signed"), value.get("tag")
+        if secret is None:
+            if text is not None:
+                raise NotAuthorised(
+                    f"rank {rank} has a job's secret and rank {self._member.rank} has none: set "
+                    f"the same DLCPD_JOB_SECRET, or DLCPD_JOB_SECRET_FILE, for all ranks"
+                )
+            return value
+        if not isinstance(text, str) or not isinstance(tag, str):
+            raise NotAuthorised(
+                f"{self.subject}: what the job's store holds of rank {rank} is not signed: that "
+                f"rank has no DLCPD_JOB_SECRET, or somebody else wrote it"
+            )
+        if not secret.proves(tag, PURPOSE, *self._context(rank), text):
+            raise NotAuthorised(
+                f"{self.subject}: what the job's store holds of rank {rank} was not signed by it, "
+                f"in this launch of the job and with its secret: that rank has another "
+                f"DLCPD_JOB_SECRET, or somebody else wrote it"
+            )
+        return _parse(rank, text.encode())
+
+    def _context(self, rank: int) -> tuple[str, ...]:
+        """What a signature is about, beside the text: nothing signed fits another place."""
+        return self._member.launch, self._prefix, str(rank), str(self._member.world_size)
 
     def _key(self, rank: int) -> str:
         return f"{self._prefix}/{rank}"
@@ -159,6 +208,8 @@ def roster(introductions: Sequence[dict[str, Any]]) -> tuple[str, list[PeerRow]]
 
 
 def _parse(rank: int, text: bytes) -> dict[str, Any]:
+    if len(text) > MAX_SAID:
+        raise BadMessage(f"rank {rank} published {len(text)} B, at most {MAX_SAID}")
     try:
         value = json.loads(text)
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair fits no frame

@@ -17,7 +17,14 @@ from dlcp_client.arena.memory import Region
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.parts import Parts
 from dlcp_client.operations.work import Work
-from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, TooMany, error_for
+from dlcpd.contract.errors import (
+    BadMessage,
+    DeadlineExceeded,
+    DlcpError,
+    Peer,
+    TooMany,
+    error_for,
+)
 from dlcpd.contract.messages import MAX_OPERATION, Completed, Failed, Left, Message, Released
 
 Memory = tuple[torch.Tensor | Region, ...]  # that the engine may touch
@@ -90,7 +97,7 @@ class Operations:
     def raise_if_over(self) -> None:
         """Raises: what ended the session, if anything did."""
         if self.error is not None:
-            raise error_for(self.error.code, str(self.error))
+            raise error_for(self.error.code, str(self.error), self.error.peer)
 
     def fail(self, error: DlcpError) -> None:
         """End the session: every open and later operation raises `error`. The first call counts."""
@@ -116,12 +123,12 @@ class Operations:
                 self._release_locked(number, engine)
             case Left(unconfirmed=unconfirmed):
                 self.left[engine] = unconfirmed
-            case Failed(operation=0, code=code, text=text):
-                self.fail(error_for(code, text))
-            case Failed(operation=number, code=code, text=text):
+            case Failed(operation=0):
+                self.fail(_error_in(message))
+            case Failed(operation=number):
                 if number in self._held and number not in self._waiting:
-                    log.warning("a message that was sent could not be delivered: %s", text)
-                self._settle_locked(number, error_for(code, text))
+                    log.warning("a message that was sent could not be delivered: %s", message.text)
+                self._settle_locked(number, _error_in(message))
                 self._release_locked(number, engine)
             case _:
                 self.fail(BadMessage(f"the engine sent {type(message).__name__} on the lane"))
@@ -158,6 +165,13 @@ class Operations:
         copied = [work.copy_out() for work in ended]
         return any(copied)
 
+    def let_go(self) -> None:
+        """The session is closed, its arena gives no memory out again: nothing need be held that an
+        engine might still touch."""
+        with self.changed:
+            self._held.clear()
+            self._parts.clear()
+
     def abandon(self, error: DlcpError) -> None:
         """In a forked child: end everything; whoever held the lock does not exist here."""
         self.changed = threading.Condition()
@@ -183,6 +197,11 @@ class Operations:
         self._parts.pop(number, None)
         if self._held.pop(number, None) is not None:
             self.releases += 1
+
+
+def _error_in(failed: Failed) -> DlcpError:
+    peer = Peer(failed.rank, failed.host, failed.address, failed.awaiting)
+    return error_for(failed.code, failed.text, peer)
 
 
 def _unanswered(number: int, work: Work) -> DeadlineExceeded:

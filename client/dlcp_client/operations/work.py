@@ -163,6 +163,6 @@ class Work:
         if isinstance(outcome, Completed):
             self.copy_out()
         elif outcome is not None:  # a fresh one: each raise grows its traceback
-            raise error_for(outcome.code, str(outcome))
+            raise error_for(outcome.code, str(outcome), outcome.peer)
         else:
             raise DlcpError(f"{self.label}: waited for, and yet without an outcome")

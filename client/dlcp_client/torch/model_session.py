@@ -12,9 +12,11 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from dlcp_client.environment import Environment
 from dlcp_client.job import ballot
 from dlcp_client.job.joining import check_timeout, connect
 from dlcp_client.job.rendezvous import Member
+from dlcp_client.job.secret import job_secret
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig, BadTensor, DlcpError
 
@@ -78,6 +80,7 @@ def session_for(
     group = model.process_group
     if dist.get_world_size(group) == 1:
         return None
+    secret = job_secret(Environment.read())
     session, error = None, None
     deadline = time.monotonic() + timeout
     try:
@@ -86,8 +89,9 @@ def session_for(
         error = exc
     try:
         problem = ballot.hold(
-            Member.of_group(group), error, fallback=fallback, deadline=deadline, transport=transport
-        )
+            Member.of_group(group, secret), error, fallback=fallback, deadline=deadline,
+            transport=transport,
+        )  # fmt: skip
     except BaseException:
         if session:
             session.close()

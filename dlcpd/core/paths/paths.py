@@ -39,7 +39,6 @@ class Paths:
     _told_down: set[int] = field(default_factory=set)  # paths whose end was news
     # the peer's data datagrams that have not come, though later ones of their class and path have
     holes: int = 0
-    holes_before: int = 0  # the last arrival
     asked: bool = False  # the peer waits for credit
     pending: bool = False  # something came that the peer does not know of
     cover: float = 0.0  # seconds of arrivals that the slowest path needs in flight; 0 = unknown
@@ -218,10 +217,10 @@ class Paths:
             space = path.spaces.get(row.traffic_class) if path else None
             if path is None or space is None:
                 continue
-            if space.is_answer(row, now):
+            if answer := space.is_answer(row, now):
                 alive = True
                 news += self._on_answer(row.path, path)
-            space.on_credit(row, now)
+            space.on_credit(row, now, answer=answer)
             if verdict := self.health[row.path].observe(path.acked, path.lost):
                 news.append((row.path, verdict))
         self.cover = max([path.cover for path in self.tx])
@@ -241,24 +240,40 @@ class Paths:
 
     def on_arrival(
         self, path: int, traffic_class: int, count: int, largest: int, *, marked: int = 0,
-        ask: bool,
+        useful: bool = True,
     ) -> bool:  # fmt: skip
         """`count` data datagrams of a class came, the newest numbered `largest`, `marked` of
-        them CE; the peer may `ask` for credit. Returns whether none as new had come."""
+        them CE. See SpaceReceiver.on_datagrams."""
         if path >= len(self.rx):
             return False
         space = self.rx[path].space(traffic_class)
-        self.holes_before = self.holes
-        self.holes -= space.largest - space.received
-        fresh = space.on_datagrams(count, largest, marked)
-        self.holes += space.largest - space.received
-        space.asked |= ask
-        self.asked |= ask
-        self.pending |= count > 0
+        before = space.largest - space.received
+        news = space.on_datagrams(count, largest, marked, useful=useful)
+        self.holes += space.largest - space.received - before
+        self.pending |= news
+        return news
+
+    def on_ask(self, path: int, traffic_class: int) -> None:
+        """The peer waits for credit of a class on a path that there is."""
+        self.rx[path].space(traffic_class).asked = self.asked = True
+
+    def on_question(
+        self, path: int, traffic_class: int, number: int, sent_at: int, arrived_at: float
+    ) -> bool:
+        """The peer asks what came of a class on a path, on which it has sent `number` packets.
+        Returns whether that is news; it is answered in any case."""
+        if path >= len(self.rx):
+            return False
+        space = self.rx[path].space(traffic_class)
+        before = space.largest - space.received
+        fresh = space.on_question(number, sent_at, arrived_at)
+        self.holes += space.largest - space.received - before
+        self.on_ask(path, traffic_class)
         return fresh
 
     def on_stamp(self, path: int, traffic_class: int, sent_at: int, arrived_at: float) -> None:
-        """When a datagram left, microseconds of the peer's clock, and when it came."""
+        """When a datagram that was of use left, microseconds of the peer's clock, and when it
+        came."""
         if path < len(self.rx):
             self.rx[path].space(traffic_class).on_stamp(sent_at, arrived_at)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dlcpd.core.paths.congestion import CongestionControl, Feedback
+from dlcpd.core.paths.newest import Newest, microseconds
 from dlcpd.core.paths.rtt import Rtt
 from dlcpd.core.wire.control import SpaceCredit
 
@@ -28,11 +29,6 @@ def unwrap(number: int, near: int) -> int:
     """The full packet number whose low 32 bits are `number`, closest to `near`."""
     step = (number - near) % _WRAP
     return near + (step if step < _HALF else step - _WRAP)
-
-
-def microseconds(now: float) -> int:
-    """`now` as it travels in `sent_at`."""
-    return int(now * 1e6) % _WRAP
 
 
 @dataclass(slots=True)
@@ -77,11 +73,13 @@ class SpaceSender:
         room = self.window_room
         return min(room, self.congestion.allowance(now)) if room > 0 else room
 
-    def on_credit(self, credit: SpaceCredit, now: float) -> int:
-        """Take in one CREDIT row; returns packets newly out of flight.
+    def on_credit(self, credit: SpaceCredit, now: float, *, answer: bool = True) -> int:
+        """Take in one CREDIT row, an answer or not (see `is_answer`); returns packets newly out of
+        flight.
 
-        A row that is older than what is known is ignored. So is one about packets never sent; but
-        where a forged number has reached the peer it is a little ahead, and all have arrived.
+        A row that is older than what is known is ignored, and so is one that tells nothing new. So
+        is one about packets never sent; but where a forged number has reached the peer it is a
+        little ahead, and all have arrived.
         """
         largest = unwrap(credit.largest, self.acked)
         arrived = unwrap(credit.received, self.arrived)
@@ -94,7 +92,8 @@ class SpaceSender:
         self.acked, self.arrived, self.lost = largest, arrived, max(largest - arrived, 0)
         self.marked += marked
         delay = None
-        if credit.echo and self._sample(credit, now):
+        again = not (newly or gained or answer)  # its stamp would look like a long round trip
+        if credit.echo and not again and self._sample(credit, now):
             delay = self._transit(credit)
         news = Feedback(
             delay,
@@ -113,8 +112,11 @@ class SpaceSender:
     def is_answer(self, credit: SpaceCredit, now: float) -> bool:
         """Whether a row shows that the peer lives: it tells of packets, or brings back a time
         stamp, that none has before. What somebody else sends once more does not."""
-        if self.acked < unwrap(credit.largest, self.acked) <= self.sent:
-            return True
+        told = self.acked < unwrap(credit.largest, self.acked) <= self.sent
+        return self._brings_back(credit, now) or told
+
+    def _brings_back(self, credit: SpaceCredit, now: float) -> bool:
+        """A stamp of ours that is newer than all that have come back."""
         age = (microseconds(now) - credit.echo) % _WRAP
         newer = 0 < (credit.echo - self._echo) % _WRAP < _HALF
         if not credit.echo or age > OLDEST_ECHO * 1e6:
@@ -155,36 +157,55 @@ class SpaceReceiver:
     largest: int = 0
     received: int = 0
     echo: int = 0  # newest time stamp not yet echoed, microseconds; 0 = none
-    arrived_at: float = 0.0  # when it arrived
     marked: int = 0  # datagrams that arrived marked CE
     pending: int = 0  # datagrams since the last credit
     asked: bool = False  # the peer asked: credit at once
+    _stamp: Newest = field(default_factory=Newest)
 
-    def on_datagrams(self, count: int, largest: int, marked: int = 0) -> bool:
-        """`count` data datagrams arrived, `largest` the 32-bit number of the newest.
+    def on_datagrams(
+        self, count: int, largest: int, marked: int = 0, *, useful: bool = True
+    ) -> bool:
+        """`count` data datagrams arrived, `largest` the 32-bit number of the newest. `useful`: they
+        brought something that was missing.
 
-        Returns whether none as new had come: what somebody sends again is not. Nothing changes
-        when the number is no packet's of this space.
+        Returns whether that changed anything. A number that is no packet's of this space changes
+        nothing, nor does what is of no use and not numbered above all that came. What is of no use
+        and is, counts for no more packets than it is: a repair for nothing has arrived as well, but
+        what somebody sends again under another number must not close holes or open a window.
         """
         newest, before = unwrap(largest, self.largest), self.largest
-        if newest > before + MAX_AHEAD:
+        if newest > before + MAX_AHEAD or (newest <= before and not useful):
             return False
+        if not useful:
+            newest = min(newest, before + count)
         self.largest = max(before, newest)
-        self.received += count
+        self.received = min(self.received + count, self.largest)  # one may have come twice
         self.marked += marked
         self.pending += count
-        return newest > before
+        return True
 
-    def on_stamp(self, sent_at: int, arrived_at: float) -> None:
-        """A time stamp to echo, microseconds of the sender's clock, and when it came."""
-        self.echo, self.arrived_at = sent_at, arrived_at
+    def on_question(self, number: int, sent_at: int, arrived_at: float) -> bool:
+        """The peer asks what has arrived of `number` packets. Nothing changes, and False is
+        returned, where this was sent before something that has come."""
+        if not self.on_stamp(sent_at, arrived_at):
+            return False
+        self.on_datagrams(0, number)
+        return True
+
+    def on_stamp(self, sent_at: int, arrived_at: float) -> bool:
+        """A time stamp to echo, microseconds of the sender's clock, and when it came; all of a
+        burst have the same. An older one is not echoed: that would be a long round trip."""
+        if not self._stamp.see(sent_at, arrived_at):
+            return False
+        self.echo = sent_at
+        return True
 
     def credit(self, path: int, traffic_class: int, now: float) -> SpaceCredit:
         """One row of a CREDIT."""
         self.pending, self.asked = 0, False
         echo, self.echo = self.echo, 0  # one sample per stamp
-        held = min(max(int((now - self.arrived_at) * 1e6), 0), _WRAP - 1) if echo else 0
+        held = min(max(int((now - self._stamp.at) * 1e6), 0), _WRAP - 1) if echo else 0
         return SpaceCredit(
             path, traffic_class, self.marked % _CE_WRAP, self.largest % _WRAP, self.received,
-            echo, held, microseconds(self.arrived_at),
+            echo, held, microseconds(self._stamp.at),
         )  # fmt: skip

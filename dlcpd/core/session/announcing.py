@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.paths import CONTROL
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.stream import OperationId
@@ -87,7 +88,7 @@ class Announcements:
         ready = telling.ready.told(flow.opening, telling.checked, telling.digest)
         header = Header(
             Kind.READY, flow.token_out, number, stream, round=min(telling.attempt, MAX_ROUND),
-            flags=Flag.LATE if telling.late else Flag.NONE,
+            flags=Flag.LATE if telling.late else Flag.NONE, sent_at=microseconds(now) or 1,
         )  # fmt: skip
         # on every path: what follows on any of them must find it there
         flow.outbox.put_everywhere(header, ready.pack())

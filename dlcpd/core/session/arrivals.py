@@ -1,8 +1,9 @@
 """The transfers from one peer to this rank: opened, filled, judged, told of."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.paths.rtt import MIN_RTO
 from dlcpd.core.session.outbox import Outbox
@@ -12,9 +13,11 @@ from dlcpd.core.transfer.incoming import FlowOwner, Incoming, Placement
 from dlcpd.core.transfer.pass_time import PassTime
 from dlcpd.core.transfer.receiver import Answer, TransferReceiver
 from dlcpd.core.wire.bitmap import pack_bits
-from dlcpd.core.wire.datagram import Group
-from dlcpd.core.wire.header import Key, Kind
+from dlcpd.core.wire.datagram import Group, Placed
+from dlcpd.core.wire.header import Header, Key, Kind
 from dlcpd.core.wire.rows import RowGroup
+
+NOTHING: Final = Placed(0, 0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -52,33 +55,56 @@ class Arrivals:
         """The operation is over."""
         self._expected.pop((stream, operation), None)
 
-    def on_data(self, group: Group, now: float) -> None:
-        """Datagrams of one transfer and round."""
-        header, ending = group.header, group.ending
-        key = header.key
+    def on_data(self, group: Group, now: float) -> bool:
+        """Datagrams of one transfer and round. Returns whether they were of use.
+
+        Only then do they show that the peer lives: what is stale, early or here already may come
+        from anybody who has seen it.
+        """
+        incoming = self._transfer_of(group, now)
+        placed = group.place(incoming) if incoming is not None else NOTHING
+        self._account(group, useful=placed.fresh > 0)
+        if incoming is not None:
+            self._on_placed(incoming, group, placed, now)
+        return placed.fresh > 0
+
+    def _transfer_of(self, group: Group, now: float) -> Incoming | None:
+        key = group.header.key
         incoming = self._incoming.get(key)
         if incoming is None:
-            incoming = self._open(key, group.count, ending=ending, data=group)
-            if incoming is None:
-                return
-            self._limit_wait(incoming, now)
-        placed = group.place(incoming)
+            incoming = self._open(key, group.count, ending=group.ending, data=group)
+            if incoming is not None:
+                self._limit_wait(incoming, now)
+        return incoming
+
+    def _account(self, group: Group, *, useful: bool) -> None:
+        header = group.header
+        path, traffic_class = header.path, header.tag // DROP_RANKS
+        news = self.paths.on_arrival(
+            path, traffic_class, group.count, group.newest, marked=group.marked, useful=useful
+        )
+        if news and group.asks:
+            self.paths.on_ask(path, traffic_class)
+        if useful and header.sent_at:
+            self.paths.on_stamp(path, traffic_class, header.sent_at, group.arrived_at)
+
+    def _on_placed(self, incoming: Incoming, group: Group, placed: Placed, now: float) -> None:
         if isinstance(group, RowGroup):
             self.placement.refresh(incoming)  # io's table does not know yet
         if placed.odd:
             self.session.count("length", placed.odd)
         if placed.duplicate:
             self.session.count("duplicate", placed.duplicate)
-        receiver = incoming.receiver
-        if ending and header.round == 0 and not receiver.ended:
+        receiver, ending, round_ = incoming.receiver, group.ending, group.header.round
+        if ending and round_ == 0 and not receiver.ended:
             self.pass_time.update(now - receiver.began, receiver.segments)
-        offered = receiver.least_round
-        receiver.on_segments(placed.fresh, ending=ending, round_=header.round, now=now)
+        offered, ended = receiver.least_round, receiver.ended
+        receiver.on_segments(placed.fresh, ending=ending, round_=round_, now=now)
         if offered and not receiver.least_round:
             self.placement.refresh(incoming)  # vetoed: the offer is void
         if not receiver.missing:
             self._finish(incoming, now)
-        elif receiver.ended:
+        elif receiver.ended and (placed.fresh or not ended):  # else it would put the verdict off
             self._judge_at(incoming, now + self._patience(receiver))
 
     def _patience(self, receiver: TransferReceiver) -> float:
@@ -93,7 +119,7 @@ class Arrivals:
     def _limit_wait(self, incoming: Incoming, now: float) -> None:
         """From when on the end of the first pass is not waited for."""
         receiver = incoming.receiver
-        receiver.began, receiver.holes = now, self.paths.holes_before
+        receiver.began, receiver.holes = now, self.paths.holes
         wait = self.pass_time.allowance(receiver.segments)
         if receiver.budget and wait < float("inf"):
             receiver.deadline = now + wait
@@ -102,7 +128,9 @@ class Arrivals:
     def replay(self, stream: int, operation: int, now: float) -> None:
         """Take in what came before the peer and we had agreed on an operation."""
         for group in self.early.take((stream, operation)):
-            self.on_data(group, now)
+            incoming = self._transfer_of(group, now)
+            if incoming is not None:
+                self._on_placed(incoming, group, group.place(incoming), now)
 
     def _open(
         self, key: Key, datagrams: int, *, ending: bool, data: Group | None = None
@@ -130,11 +158,12 @@ class Arrivals:
             self._expected[stream, operation] = left
         self.session.on_received(incoming, now)
 
-    def on_end(self, key: Key, round_: int, now: float) -> None:
+    def on_end(self, header: Header, now: float) -> None:
         """The peer says that a pass is over."""
+        key = header.key
         incoming = self._incoming.get(key) or self._open(key, 1, ending=True)
-        if incoming is not None:
-            incoming.receiver.on_end(round_)  # it may have overtaken data, as anything may
+        if incoming is not None and incoming.receiver.on_end(header.round, header.sent_at):
+            # it may have overtaken data, as anything may
             self._judge_at(incoming, now + self._patience(incoming.receiver))
 
     def on_ack(self, key: Key, offer: int, now: float) -> None:

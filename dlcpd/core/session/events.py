@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from dlcpd.contract.errors import NOBODY, Peer
 from dlcpd.core.paths.health import PathState
 
 
@@ -38,7 +39,7 @@ class OperationReleased(NamedTuple):
 
 class OperationFailed(NamedTuple):
     """The operation ended without a result, here. `ranks` may wait for it in vain; to them it
-    is operation `number` of `stream`."""
+    is operation `number` of `stream`. `peer`: whose fault it is, if that is known."""
 
     session: int
     ticket: int
@@ -47,6 +48,7 @@ class OperationFailed(NamedTuple):
     stream: int = 0
     number: int = 0
     ranks: tuple[int, ...] = ()
+    peer: Peer = NOBODY
 
 
 class SessionBroken(NamedTuple):
@@ -56,6 +58,7 @@ class SessionBroken(NamedTuple):
     rank: int
     code: str
     text: str
+    peer: Peer = NOBODY
 
 
 class PathNews(NamedTuple):

@@ -4,13 +4,14 @@ Its halves are `outgoing` and `arrivals`; here is what they share: the peer's li
 control datagrams, and the credit that either side gives the other.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.paths.health import PathState
+from dlcpd.core.paths.newest import Newest, microseconds
 from dlcpd.core.paths.paths import CONTROL, Paths
-from dlcpd.core.paths.space import microseconds
 from dlcpd.core.session.arrivals import Arrivals
 from dlcpd.core.session.outbox import Outbox
 from dlcpd.core.session.outgoing import Outgoing
@@ -49,6 +50,7 @@ class Flow:
     _credited: int | None = None  # packets acked at the last look; None: no credit is awaited
     _asked: int = 0  # times in a row that credit was asked for
     _check_at: float = 0.0  # not before
+    _window_of: Newest = field(default_factory=Newest)  # when the peer said `window`
 
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.index, self.token_out, self.paths)
@@ -87,16 +89,21 @@ class Flow:
 
     # --- within one process -----------------------------------------------------------
 
-    def deliver(self, now: float) -> bool:
-        """Copy what waits for the twin straight to its place. True: something has moved.
+    def deliver(self, now: float, most: int) -> int:
+        """Copy what waits for the twin straight to its place, until `most` bytes have moved.
 
-        What the twin cannot take yet waits on: it will when its READY comes.
+        What the twin cannot take yet waits on: it will when its READY comes. Returns the bytes,
+        at least 1 for each transfer.
         """
-        waiting, self._local = self._local, []
-        for sender in waiting:
-            if sender.state is not State.DONE and not self._deliver(sender, now):
+        waiting, self._local, moved = deque(self._local), [], 0
+        while waiting and moved < most:
+            sender = waiting.popleft()
+            if sender.state is State.DONE or self._deliver(sender, now):
+                moved += max(len(sender.payload), 1)
+            else:
                 self._local.append(sender)
-        return len(self._local) < len(waiting)
+        self._local += waiting
+        return moved
 
     def _deliver(self, sender: TransferSender, now: float) -> bool:
         twin = self.twin
@@ -124,12 +131,12 @@ class Flow:
         key = header.key
         match header.kind:
             case Kind.CREDIT:
-                self._on_credit(body, now)
+                self._on_credit(header, body, now)
             case Kind.PING:
                 self._on_ping(header, arrived_at)
             case Kind.END:
-                self._on_ping(header, arrived_at)
-                self.arrivals.on_end(key, header.round, now)
+                if self._on_ping(header, arrived_at):
+                    self.arrivals.on_end(header, now)
             case Kind.NACK:
                 self.outgoing.on_nack(key, body, header.round)
             case Kind.FINAL:
@@ -140,14 +147,21 @@ class Flow:
                 for transfer in control.unpack_transfers_untrusted(body):
                     self.outgoing.acknowledge(key._replace(transfer=transfer), now)
 
-    def _on_ping(self, header: Header, arrived_at: float) -> None:
+    def _on_ping(self, header: Header, arrived_at: float) -> bool:
+        """False: the peer sent it before something that has come."""
         self.outbox.pinged = True
-        traffic_class = header.tag // DROP_RANKS
-        self.paths.on_arrival(header.path, traffic_class, 0, header.packet_number, ask=True)
-        self.paths.on_stamp(header.path, traffic_class, header.sent_at, arrived_at)
+        return self.paths.on_question(
+            header.path, header.tag // DROP_RANKS, header.packet_number, header.sent_at, arrived_at
+        )
 
-    def _on_credit(self, body: bytes, now: float) -> None:
-        self.window, rows = control.unpack_credit_untrusted(body)
+    def on_window(self, window: int, sent_at: int, now: float) -> None:
+        """What the peer lets us have in flight, unless it has said something else since."""
+        if self._window_of.see(sent_at, now):
+            self.window = window
+
+    def _on_credit(self, header: Header, body: bytes, now: float) -> None:
+        window, rows = control.unpack_credit_untrusted(body)
+        self.on_window(window, header.sent_at, now)
         news, alive = self.paths.on_credit(rows, now)
         if alive:
             self.heard(now)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dlcpd.contract.errors import PeerLost
+from dlcpd.contract.errors import Peer, PeerLost
 from dlcpd.core.paths.paths import CONTROL
 from dlcpd.core.session.flow import Flow
 
@@ -34,10 +34,11 @@ class Liveness:
     def loss(self, flow: Flow, awaited: Sequence[str], now: float) -> PeerLost:
         """The error about a lost peer; `awaited`: what waits for it, in words."""
         whence = f" from UDP {flow.address}" if flow.address else ""
+        awaiting = "; ".join(awaited[:MAX_AWAITED])
         return PeerLost(
             f"rank {flow.rank} on {flow.host} has not answered for {now - flow.heard_at:.1f} s "
-            f"({flow.unanswered} pings on {len(flow.paths)} paths){whence}; waiting for "
-            f"{'; '.join(awaited[:MAX_AWAITED])}"
+            f"({flow.unanswered} pings on {len(flow.paths)} paths){whence}; waiting for {awaiting}",
+            Peer(flow.rank, flow.host, flow.address, awaiting),
         )
 
     def look(self, flow: Flow, now: float) -> float:

@@ -8,6 +8,7 @@ all; but not for long.
 from dataclasses import dataclass, field
 from typing import Final
 
+from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.wire import control
 from dlcpd.core.wire.datagram import Control
@@ -93,7 +94,8 @@ class Outbox:
         for at in range(0, len(rows), control.MAX_CREDIT_ROWS):
             body = control.pack_credit(grant, rows[at : at + control.MAX_CREDIT_ROWS])
             for path in self._answer_paths():
-                self.put(Header(Kind.CREDIT, self.token_out), body, path=path)
+                header = Header(Kind.CREDIT, self.token_out, sent_at=microseconds(now) or 1)
+                self.put(header, body, path=path)
         self._report_complete()
         self.pinged = False
         for stream, operation in sorted(self.heard_ready):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dlcpd.contract.errors import DlcpError, error_for
+from dlcpd.contract.errors import NOBODY, DlcpError, Peer, error_for
 from dlcpd.core.session.events import (
     Event,
     OperationDone,
@@ -21,12 +21,18 @@ class Outcomes:
     session: int
     events: list[Event] = field(default_factory=list)
     broken: tuple[str, str] | None = None  # code, text: nothing can be submitted any more
+    culprit: Peer = NOBODY  # who broke it
     _departure: SessionBroken | None = None  # of a peer that left while operations went on
+
+    @property
+    def reason(self) -> DlcpError | None:
+        """The error that broke the session, if any did."""
+        return None if self.broken is None else error_for(*self.broken, self.culprit)
 
     def raise_if_broken(self) -> None:
         """Raises: the error that broke the session."""
-        if self.broken is not None:
-            raise error_for(*self.broken)
+        if (reason := self.reason) is not None:
+            raise reason
 
     def take(self) -> list[Event]:
         """The events since the last call."""
@@ -58,23 +64,26 @@ class Outcomes:
     ) -> None:
         """An operation that never began. `ranks` know it as `number` of `stream`."""
         self.events.append(
-            OperationFailed(self.session, ticket, error.code, str(error), stream, number, ranks)
+            OperationFailed(
+                self.session, ticket, error.code, str(error), stream, number, ranks, error.peer
+            )
         )
 
     def breaks(self, error: DlcpError) -> bool:
         """The session is over; the first reason stands. False: it was over before."""
         first = self.broken is None
-        self.broken = self.broken or (error.code, str(error))
+        if first:
+            self.broken, self.culprit = (error.code, str(error)), error.peer
         return first
 
     def tell_broken(self, rank: int, error: DlcpError) -> None:
         """The owner hears that the session is over, after the failures that this caused."""
-        self.events.append(SessionBroken(self.session, rank, error.code, str(error)))
+        self.events.append(SessionBroken(self.session, rank, error.code, str(error), error.peer))
 
     def departs(self, rank: int, error: DlcpError) -> None:
         """A peer left. That is told once nothing is left that can still succeed."""
         self.breaks(error)
-        self._departure = SessionBroken(self.session, rank, error.code, str(error))
+        self._departure = SessionBroken(self.session, rank, error.code, str(error), error.peer)
 
     def departed(self, rank: int) -> bool:
         """Whether that rank has left, and the owner has yet to hear of it."""

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.paths import Paths
-from dlcpd.core.paths.space import SpaceSender, microseconds
+from dlcpd.core.paths.space import SpaceSender
 from dlcpd.core.session.outbox import Outbox
 from dlcpd.core.timers import Timer
 from dlcpd.core.transfer.incoming import FlowOwner

@@ -12,11 +12,14 @@ from typing import Any, Final
 import numpy as np
 
 from dlcpd.contract.errors import (
+    NOBODY,
     DeadlineExceeded,
     DlcpError,
+    Peer,
     RanksDisagree,
     ReplicaDivergence,
     TooMany,
+    made,
 )
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.session.announcing import Announcements, Telling
@@ -191,7 +194,7 @@ class Session:
         self._now = now
         ready = control.unpack_ready_untrusted(body)
         stream = self.streams.of_peer(wire, flow.rank)
-        flow.window = ready.window
+        flow.on_window(ready.window, header.sent_at, now)
         if not stream.digests.check(flow.rank, ready.checked, ready.digest):
             self._diverged(flow.rank, stream, ready.checked)
             return
@@ -201,7 +204,7 @@ class Session:
         if operation is not None:
             self._on_ready_of_open(flow, operation, header, ready)
             return
-        if stream.near(number):
+        if stream.near(number) and stream.room(flow.rank, number):
             self._on_announcement(flow, stream, number, ready)
         elif not stream.has_begun(number):
             return  # no room to remember it: without an answer it will be told again
@@ -389,6 +392,7 @@ class Session:
                 self.released(operation)
             self.over(operation)
             return
+        error = _awaited(error, operation)
         operation.on_failed()
         self._close(operation)
         self.streams[wire, peer].fail(number)
@@ -408,7 +412,7 @@ class Session:
         """A receiver that met no message."""
         self.mailbox.cancel(operation)
         self.timers.cancel((self, Timer.DEADLINE, operation))
-        self.outcomes.refused(operation.ticket, error)
+        self.outcomes.refused(operation.ticket, _awaited(error, operation))
 
     def fail_all(self, rank: int, error: DlcpError) -> None:
         """Break the session: every open operation fails, none can be submitted.
@@ -426,6 +430,11 @@ class Session:
             self._fail_receiver(wanted.receiver, error)
         if first:
             self.outcomes.tell_broken(rank, error)
+
+    def peer(self, rank: int) -> Peer:
+        """What an error says of a rank; nobody where it is none of the peers."""
+        flow = self.flows.get(rank)
+        return Peer(rank, flow.host, flow.address) if flow else NOBODY
 
     def peer_gone(self, rank: int, error: DlcpError) -> None:
         """`rank` left or died, as its daemon says. What still needs it fails; the rest goes on.
@@ -538,3 +547,10 @@ class Session:
         """We ourselves were asleep: nobody's silence counts."""
         for flow in self.flows.values():
             flow.heard(now)
+
+
+def _awaited(error: DlcpError, operation: Operation) -> DlcpError:
+    """`error` with what the operation waits for, where it is about a peer and does not say."""
+    if error.peer.rank < 0 or error.peer.awaiting:
+        return error
+    return made(type(error), str(error), error.peer._replace(awaiting=operation.waiting_for()))

@@ -4,7 +4,7 @@ Collectives of a group share one stream. Messages have two streams for every pai
 group, one each way, since the sender alone counts them: the receiver may take them out of order.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +16,9 @@ from dlcpd.core.wire.control import Ready
 
 MAX_STREAMS: Final = 4096  # that peers can make a session remember, messages included
 MAX_AHEAD: Final = 1024  # operations a peer may be ahead of us; its READYs are remembered
+MAX_HELD: Final = 2048  # of all streams, per peer: 1.5 MB. It has at most 1,024 open, and others
+# that it has given up since
+DOOMED: Final = -1  # no rank
 UPWARD: Final = MAX_GROUPS  # messages from the lower of two ranks to the higher
 DOWNWARD: Final = 2 * MAX_GROUPS
 MESSAGES: Final = UPWARD | DOWNWARD
@@ -50,6 +53,8 @@ class Stream:
     announced: dict[int, dict[int, Ready]] = field(default_factory=dict)  # rank -> operation -> it
     digests: DigestBook = field(default_factory=DigestBook)
     offered: int = 0  # newest message such that all up to it were offered here, or given up
+    # by rank: operations announced, of all streams; DOOMED: those that failed before they began
+    held: Counter[int] = field(default_factory=Counter)
     _beyond: set[int] = field(default_factory=set)  # begun, above `begun`: messages out of order
     _failed: OrderedDict[int, None] = field(default_factory=OrderedDict)
     _doomed: dict[int, DlcpError] = field(default_factory=dict)  # failed before they began here
@@ -83,12 +88,20 @@ class Stream:
         return not self.has_begun(number) and number <= self.begun + MAX_AHEAD
 
     def announce(self, rank: int, number: int, ready: Ready) -> None:
-        """`rank` is ahead of us. Remembered only where `near`."""
-        self.announced.setdefault(rank, {})[number] = ready
+        """`rank` is ahead of us. Remembered only where `near`, and there is `room`."""
+        known = self.announced.setdefault(rank, {})
+        self.held[rank] += number not in known
+        known[number] = ready
+
+    def room(self, rank: int, number: int) -> bool:
+        """Whether one more that `rank` announces is remembered; one that is known always."""
+        return self.held[rank] < MAX_HELD or number in self.announced.get(rank, ())
 
     def take(self, rank: int, number: int) -> Ready | None:
         """What `rank` announced, once."""
-        return self.announced.get(rank, {}).pop(number, None)
+        ready = self.announced.get(rank, {}).pop(number, None)
+        self.held[rank] -= ready is not None
+        return ready
 
     def offers(self) -> Iterator[tuple[int, Ready]]:
         """Messages of `peer` that may be received from now on, each once: in the order of their
@@ -108,12 +121,17 @@ class Stream:
             self._failed.popitem(last=False)
 
     def abort_ahead(self, number: int, error: DlcpError) -> None:
-        """An operation will fail as soon as it begins: its peers have given it up."""
-        self._doomed[number] = error
+        """An operation will fail as soon as it begins: its peers have given it up. One for which
+        there is no room waits for its deadline."""
+        if number not in self._doomed and self.held[DOOMED] < MAX_HELD:
+            self.held[DOOMED] += 1
+            self._doomed[number] = error
 
     def aborted_ahead(self, number: int) -> DlcpError | None:
         """Why an operation fails as it begins, once."""
-        return self._doomed.pop(number, None)
+        error = self._doomed.pop(number, None)
+        self.held[DOOMED] -= error is not None
+        return error
 
     def refusal(self, number: int) -> str:
         """Why data of an operation that is not open here cannot be taken."""
@@ -125,11 +143,15 @@ class Stream:
 class Streams(dict[StreamId, Stream]):
     """All of a session."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._held = Counter[int]()
+
     def open(self, wire: int, peer: int) -> Stream:
         """The stream that is called `wire` on the wire, from its first operation on."""
         stream = self.get((wire, peer))
         if stream is None:
-            stream = self[wire, peer] = Stream(wire, peer)
+            stream = self[wire, peer] = Stream(wire, peer, held=self._held)
         return stream
 
     @property

@@ -69,6 +69,7 @@ class TransferReceiver:
     missing: int = field(init=False)
     round: int = 0  # the pass that is awaited
     ended: bool = False  # the end of that pass was seen
+    end_at: int = 0  # time stamp of the last END
     offer: int = 0  # number of the present offer, u8 on the wire
     attempts: int = 0  # answers since the sender was last heard about it
     began: float = 0.0  # first arrival, seconds
@@ -110,10 +111,15 @@ class TransferReceiver:
         self.received[:] = True
         self.missing, self.last_arrival, self.state = 0, now, State.COMPLETE
 
-    def on_end(self, round_: int) -> None:
-        """The sender says that pass `round_` is over."""
+    def on_end(self, round_: int, sent_at: int) -> bool:
+        """The sender says, at `sent_at` of its clock, that pass `round_` is over. False: it has
+        said so before, and somebody repeats it."""
+        if sent_at == self.end_at:
+            return False
+        self.end_at = sent_at
         self.ended |= round_ == self.round
         self.attempts = 0
+        return True
 
     def on_ack(self, offer: int) -> bool:
         """The sender keeps what `offer` named as missing. True: complete now."""

@@ -6,10 +6,11 @@ from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.messages import Join, PeerRow
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.peers.peers import PeerAddress
+from dlcpd.io.udp.stranger_filter import PREFIX_BITS
 
 
-def links_of(request: Join) -> dict[int, Link]:
-    """A silent link to every other rank, each with a token of its own.
+def links_of(request: Join, prefix: int) -> dict[int, Link]:
+    """A silent link to every other rank, each with a token of its own that begins with `prefix`.
 
     Raises: BadMessage.
     """
@@ -19,7 +20,7 @@ def links_of(request: Join) -> dict[int, Link]:
     others = set(range(request.world_size)) - {request.rank}
     if len(ranks) != len(set(ranks)) or set(ranks) - {request.rank} != others:
         raise BadMessage(f"Join.peers: names each of {request.world_size} ranks once")
-    tokens = _tokens(len(others))
+    tokens = _tokens(len(others), prefix)
     return {
         peer.rank: _link(peer, tokens.pop()) for peer in request.peers if peer.rank != request.rank
     }
@@ -30,9 +31,15 @@ def _link(peer: PeerRow, token: int) -> Link:
     return Link(peer.rank, peer.host, address.endpoint, address.key, token, secrets.token_hex(16))
 
 
-def _tokens(count: int) -> list[int]:
-    """Different random numbers that nobody can guess; 0 is none."""
+def token_prefix() -> int:
+    """What all tokens of a daemon's life begin with: a number that strangers do not know."""
+    return secrets.randbelow((1 << PREFIX_BITS) - 1) + 1
+
+
+def _tokens(count: int, prefix: int) -> list[int]:
+    """Different random numbers that nobody can guess, in what follows the prefix."""
+    rest = 64 - PREFIX_BITS
     tokens: set[int] = set()
     while len(tokens) < count:
-        tokens.add(secrets.randbelow((1 << 64) - 1) + 1)
+        tokens.add(prefix << rest | secrets.randbits(rest))
     return list(tokens)

@@ -30,11 +30,22 @@ _WELCOME_BYTES: Final = 168
 _INITIATE: Final = b"\x08INITIATE"
 _VOUCH_BYTES: Final = 2 * KEY_BYTES + _BOX
 _READY: Final = b"\x05READY"
+_ERROR: Final = b"\x05ERROR"
+_MAX_REASON: Final = 64  # characters of a code of an error
 _MESSAGE: Final = b"\x07MESSAGE"
 # Nonces: these and a counter of 8 bytes, or 16 random ones.
 _N_HELLO, _N_WELCOME, _N_VOUCH = b"CurveZMQHELLO---", b"WELCOME-", b"VOUCH---"
 _N_INITIATE, _N_READY = b"CurveZMQINITIATE", b"CurveZMQREADY---"
+_N_ERROR = b"CurveZMQERROR---"  # ours: RFC 26 leaves errors in clear, where anybody can forge them
 _N_CLIENT, _N_SERVER = b"CurveZMQMESSAGEC", b"CurveZMQMESSAGES"
+
+
+class TurnedAway(BrokenStream):
+    """The holder of the server's key does not let us in; `reason` is the code that it gave."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"turned away: {reason}")
+        self.reason = reason
 
 
 class Cipher:
@@ -102,7 +113,9 @@ class ClientHandshake:
         return frame(_INITIATE + cookie + nonce + box, command=True)
 
     def finish(self, ready: bytes) -> Cipher:
-        """The server let us in. Raises: BrokenStream."""
+        """The server let us in. Raises: BrokenStream; TurnedAway where it says that it does not."""
+        if ready.startswith(_ERROR):
+            raise TurnedAway(_reason(ready, self._shared))
         start = len(_READY) + _NONCE
         if ready[: len(_READY)] != _READY or len(ready) < start + _BOX:
             raise BrokenStream("no READY")
@@ -113,8 +126,8 @@ class ClientHandshake:
 
 
 class ServerHandshake:
-    """Who was connected to. Whom it lets in is the caller's to decide, between `client` and
-    `ready`.
+    """Who was connected to. Whom it lets in is the caller's to decide, after `client`: it goes on
+    with `ready`, or ends with `error`.
     """
 
     def __init__(self, keys: KeyPair) -> None:
@@ -164,6 +177,13 @@ class ServerHandshake:
         cipher = Cipher(self._shared, _N_SERVER, _N_CLIENT, sent=1, received=self._received)
         return frame(_READY + nonce + box, command=True), cipher
 
+    def error(self, reason: str) -> bytes:
+        """The frame that turns the client away, for a reason that only it can read."""
+        nonce = (1).to_bytes(_NONCE, "big")
+        box = crypto_box_afternm(reason.encode(), _N_ERROR + nonce, self._shared)
+        text = (nonce + box).hex().encode()  # RFC 23: printable, and shorter than 256
+        return frame(_ERROR + bytes([len(text)]) + text, command=True)
+
 
 def _check(body: bytes, start: bytes, size: int) -> None:
     if len(body) != size or not body.startswith(start):
@@ -196,6 +216,17 @@ def _open_shared(box: bytes, nonce: bytes, shared: bytes) -> bytes:
         return open_afternm(box, nonce, shared)
     except CryptoError as exc:
         raise BrokenStream("a box that its key does not open") from exc
+
+
+def _reason(error: bytes, shared: bytes) -> str:
+    try:
+        sealed = bytes.fromhex(error[len(_ERROR) + 1 :].decode("ascii"))
+    except ValueError as exc:
+        raise BrokenStream("an error in clear") from exc
+    if len(sealed) < _NONCE + _BOX:
+        raise BrokenStream("an error without a reason")
+    reason = _open_shared(sealed[_NONCE:], _N_ERROR + sealed[:_NONCE], shared)
+    return reason[:_MAX_REASON].decode("ascii", "replace")
 
 
 def _metadata(socket_type: bytes) -> bytes:

@@ -1,6 +1,8 @@
 """One connection to the port of the controls: its handshake, then its messages."""
 
 import asyncio
+import contextlib
+import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -45,11 +47,12 @@ class Incoming:
     """One connection. Reads a frame a turn: the loop is level-triggered, so others get theirs."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, source: bytes, port: Port
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, address: str, port: Port
     ) -> None:
         """Raises: OSError; `sock` is the caller's then."""
         self.state, self.key = State.GREETING, ""
-        self.source = source  # whose connection it is, as long as it has proved no key
+        self.address = address
+        self.source = _source(address)  # whose it is, as long as it has proved no key
         self._loop, self._port = loop, port
         set_options(sock)
         self._stream = Stream(sock)
@@ -70,6 +73,12 @@ class Incoming:
             self._send(ready)
         except OSError:
             self.end()
+
+    def turn_away(self, reason: str, counter: str) -> None:
+        """Its key is not let in, neither now nor later: tell it so, and hang up."""
+        with contextlib.suppress(OSError):  # it is gone already
+            self._send(self._handshake.error(reason))
+        self.end(counter)
 
     def end(self, counter: str = "") -> None:
         """Close the connection; count why."""
@@ -123,3 +132,10 @@ class Incoming:
         """What little a server says fits any socket's buffer. Raises: OSError."""
         if self._stream.sock.send(data) != len(data):
             raise OSError("no room for a part of the handshake")
+
+
+def _source(host: str) -> bytes:
+    """Whom an address belongs to: of IPv6, a host has a network of its own, 64 bits."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).packed[:8]

@@ -1,10 +1,10 @@
 """CURVE keys: a control's own pair, and their text, Z85 (ZeroMQ RFC 32)."""
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from nacl.bindings import crypto_box_keypair
+from nacl.bindings import crypto_box_keypair, crypto_scalarmult_base
 
 KEY_BYTES: Final = 32
 KEY_CHARACTERS: Final = 40
@@ -21,15 +21,25 @@ _FROM_Z85: Final = bytes.maketrans(_Z85, _B85)
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """`secret` never leaves this process."""
+    """`secret` never leaves this process, but for the file of an identity."""
 
     public: bytes
-    secret: bytes
+    secret: bytes = field(repr=False)
 
     @classmethod
     def new(cls) -> "KeyPair":
         """One that nobody had before."""
         return cls(*crypto_box_keypair())
+
+    @classmethod
+    def of_secret(cls, secret: bytes) -> "KeyPair":
+        """The pair that `secret` belongs to."""
+        return cls(crypto_scalarmult_base(secret), secret)
+
+    @property
+    def text(self) -> str:
+        """The public key, as others write it."""
+        return key_text(self.public)
 
 
 def key_text(key: bytes) -> str:

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from dlcpd.daemon.peers.curve import Cipher, ClientHandshake
+from dlcpd.daemon.peers.curve import Cipher, ClientHandshake, TurnedAway
 from dlcpd.daemon.peers.frames import BrokenStream, check_greeting_untrusted, greeting
 from dlcpd.daemon.peers.keys import KeyPair
 from dlcpd.daemon.peers.stream import Stream, set_options
@@ -34,9 +34,13 @@ class Line:
         *,
         keys: KeyPair,
         counters: Counter[str],
+        on_turned_away: Callable[[str], None] = lambda reason: None,
     ) -> None:
+        """`on_turned_away` gets the code for which the peer does not let this daemon in; the line
+        goes on trying, since whoever decides that there may change it.
+        """
         self._loop, self._target, self._server_key = loop, target, server_key
-        self._keys, self._counters = keys, counters
+        self._keys, self._counters, self._on_turned_away = keys, counters, on_turned_away
         self._queue: deque[bytes] = deque()  # the first may be under way, in `_out`
         self._out = b""  # what the socket has not taken of it, or of the handshake
         self._stream: Stream | None = None
@@ -90,6 +94,10 @@ class Line:
                 self._connected()
             self._read()
             self._write()
+        except TurnedAway as exc:
+            self._counters["line_turned_away"] += 1
+            self._again(RECONNECT_MAX)
+            self._on_turned_away(exc.reason)
         except BrokenStream:
             self._counters["line_broken"] += 1
             self._again(RECONNECT_MAX)

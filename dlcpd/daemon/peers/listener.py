@@ -1,25 +1,27 @@
 """The port that peers connect to: who may finish its handshake, and what it says then.
 
-Only keys that a Join of this host has named are let in. A peer that is early - its key is not
-known here yet - waits inside its handshake, and is let in the moment a Join names it.
+Only keys that are authorised, and that a Join of this host has named, are let in. A peer that is
+early - no Join names its key yet - waits inside its handshake, and is let in the moment one does.
+One whose key is not authorised is told so, and hung up on.
 """
 
 import asyncio
-import ipaddress
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from dlcpd.contract.errors import NotAuthorised
 from dlcpd.daemon import log
 from dlcpd.daemon.crowd import Crowd
 from dlcpd.daemon.peers.incoming import Incoming, Port
-from dlcpd.daemon.peers.keys import KeyPair
+from dlcpd.daemon.peers.trust import Trust
 
 MAX_STRANGERS: Final = 1024  # connections of no admitted key: 4 jobs of MAX_WORLD ranks, early
 STRANGERS_SHARE: Final = 8  # ... and no more than this part of the descriptors
 LEAST_STRANGERS: Final = 16
 MAX_PER_KEY: Final = 4  # a daemon has one, by each address it knows of us; the oldest makes room
+QUIET: Final = 10.0  # seconds between two lines of the log about keys that are not authorised
 PAUSE: Final = 1.0  # seconds without accepting, when this process is out of descriptors
 
 
@@ -31,13 +33,14 @@ class Listener:
         loop: asyncio.AbstractEventLoop,
         sock: socket.socket,
         *,
-        keys: KeyPair,
+        trust: Trust,
         counters: Counter[str],
         on_message: Callable[[str, bytes], None],
         descriptors: int,  # that this process may have
     ) -> None:
         self._loop, self._sock, self._counters = loop, sock, counters
-        self._port = Port(keys, counters, on_message, self._prove, self._ended)
+        self._authorised, self._quiet_until = trust.authorised, 0.0
+        self._port = Port(trust.keys, counters, on_message, self._prove, self._ended)
         self._admitted: Counter[str] = Counter()  # key -> sessions that name it
         self._proved: dict[str, dict[Incoming, None]] = {}  # by key, in the order they came
         share = max(descriptors // STRANGERS_SHARE, LEAST_STRANGERS)
@@ -45,8 +48,8 @@ class Listener:
         loop.add_reader(sock.fileno(), self._accept)
 
     def admits(self, key: str) -> bool:
-        """Whether a session names `key` now."""
-        return key in self._admitted
+        """Whether a session names `key` now, and it is authorised."""
+        return key in self._admitted and self._authorised.allows(key)
 
     def admit(self, key: str) -> None:
         """One more session names `key`: let in whoever waits with it."""
@@ -61,6 +64,12 @@ class Listener:
             del self._admitted[key]
             for incoming in list(self._proved.get(key, ())):
                 self._add_stranger(incoming)
+
+    def revoke(self, keys: Iterable[str]) -> None:
+        """These are not authorised any more: hang up on who holds them."""
+        for key in keys:
+            for incoming in list(self._proved.get(key, ())):
+                incoming.end("peer_revoked")
 
     def close(self) -> None:
         """Listen to nobody any more."""
@@ -84,7 +93,7 @@ class Listener:
                 self._pause(exc)
             return
         try:
-            incoming = Incoming(self._loop, sock, _source(host), self._port)
+            incoming = Incoming(self._loop, sock, host, self._port)
         except OSError:  # it is gone already
             sock.close()
         else:
@@ -106,6 +115,9 @@ class Listener:
             leaves.end("handshake_refused")
 
     def _prove(self, incoming: Incoming) -> None:
+        if not self._authorised.allows(incoming.key):
+            self._turn_away(incoming)
+            return
         same = self._proved.setdefault(incoming.key, {})
         same[incoming] = None
         if len(same) > MAX_PER_KEY:
@@ -114,6 +126,17 @@ class Listener:
             self._let_in(incoming)
         else:
             self._counters["handshake_waits"] += 1
+
+    def _turn_away(self, incoming: Incoming) -> None:
+        code, now, tell = NotAuthorised.code, self._loop.time(), log.debug
+        if now >= self._quiet_until:
+            tell, self._quiet_until = log.warning, now + QUIET
+        tell(
+            "peer_not_authorised", code=code, key=incoming.key, address=incoming.address,
+            text=f"no file of {self._authorised.folder} names this key: if it is a host's, "
+            f"`dlcpctl keys authorise` its file of public keys here",
+        )  # fmt: skip
+        incoming.turn_away(code, "peer_not_authorised")
 
     def _let_in(self, incoming: Incoming) -> None:
         self._strangers.discard(incoming)
@@ -125,10 +148,3 @@ class Listener:
         same.pop(incoming, None)
         if not same:
             self._proved.pop(incoming.key, None)
-
-
-def _source(host: str) -> bytes:
-    """Whom an address belongs to: of IPv6, a host has a network of its own, 64 bits."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).packed[:8]

@@ -7,12 +7,13 @@ not know it. Hellos are repeated until then and carry everything, so loss, repet
 not matter.
 """
 
+import hmac
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from dlcpd.contract.errors import PeerLost, RanksDisagree
+from dlcpd.contract.errors import NotAuthorised, PeerLost, RanksDisagree
 from dlcpd.daemon.peers.peer_messages import (
     MAX_ABORTED,
     MAX_REASON,
@@ -77,6 +78,7 @@ class Link:
     key: str  # its control's CURVE key: only messages under this key speak for the rank
     token_in: int  # it sends data with this
     secret_in: str = ""  # it keys its checksums with this; hexadecimal
+    known_as: str = ""  # the host that its key is authorised for; then its own word does not count
     state: LinkState = LinkState.SILENT
     session: int = 0  # its session; 0 = not known
     token_out: int = 0  # we send data with this
@@ -97,7 +99,8 @@ class Link:
         """Keep what a hello says about its sender."""
         self.session, self.token_out, self.seed = hello.session, hello.token, hello.seed
         self.secret_out = hello.secret
-        self.host, self.endpoints, self.engines = hello.host, hello.endpoints, hello.engines
+        self.host = self.known_as or hello.host
+        self.endpoints, self.engines = hello.endpoints, hello.engines
         self.serving |= hello.serving  # an older hello may come later
 
     def endpoints_of(self, engine: int) -> list[UdpAddress]:
@@ -120,6 +123,7 @@ class Membership:
     endpoints: list[list[UdpAddress]]  # by engine of ours, one per path
     agreed: dict[str, int]  # value of each name in AGREED
     links: dict[int, Link]
+    proof: str = field(default="", repr=False)  # that the ranks know the job's secret; "" = none
     serving: bool = False  # our engines serve the session
     seed: int = 0  # u64 that nobody outside can guess
 
@@ -134,6 +138,7 @@ class Membership:
             answer=not _ready(link),
             serving=self.serving,
             host=self.host,
+            proof=self.proof,
             token=link.token_in,
             secret=link.secret_in,
             seed=self.seed,
@@ -159,10 +164,11 @@ class Membership:
     def joining_hello(self, link: Link, hello: PeerHello) -> None:
         """A hello while this rank is joining.
 
-        Raises: RanksDisagree naming both ranks and values.
+        Raises: RanksDisagree naming both ranks and values; NotAuthorised.
         """
         if hello.session < link.session:
             return  # sessions of one daemon count up: this one is over
+        self._check_proof(link, hello)
         if link.session not in (0, hello.session):
             link.step(LinkInput.FORGET)  # the peer started again, and so do we with it
         link.absorb(hello)
@@ -232,6 +238,14 @@ class Membership:
             f"ranks disagree on the control protocol: rank {self.rank} on {self.host} speaks "
             f"version {PEER_VERSION}, {link} speaks {version}; install the same dlcpd on both"
         )
+
+    def _check_proof(self, link: Link, hello: PeerHello) -> None:
+        """The peer's daemon is the right one; its client may be anybody who may use it."""
+        if not hmac.compare_digest(hello.proof.encode(), self.proof.encode()):
+            raise NotAuthorised(
+                f"{link}: who joined there as rank {link.rank} of job {self.job!r} does not know "
+                f"the secret that rank {self.rank} on {self.host} has: it is no rank of this job"
+            )
 
     def _check_agreement(self, link: Link, hello: PeerHello) -> None:
         first = zip(self.endpoints[0], link.endpoints_of(0), strict=False)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from dlcpd.contract.errors import BadMessage, PeerError
-from dlcpd.contract.messages import MAX_ENGINES, MAX_OPERATION, MAX_WORLD
+from dlcpd.contract.messages import MAX_ENGINES, MAX_OPERATION, MAX_PROOF, MAX_WORLD
 from dlcpd.contract.schema import (
     Specification,
     flag,
@@ -29,7 +29,7 @@ from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.io.commands import MAX_ABORT_TEXT, UdpAddress
 from dlcpd.ipc.seqpacket import unpack_untrusted
 
-PEER_VERSION: Final = 5
+PEER_VERSION: Final = 6
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
@@ -67,6 +67,7 @@ class PeerHello:
     answer: bool = flag()  # the sender does not know yet what it waits to hear of us: answer
     serving: bool = flag()  # the sender's engines serve its session
     host: str = string(255)
+    proof: str = string(MAX_PROOF, hidden=True)  # of the job's secret; "" = it has none
     token: int = integer(1, (1 << 64) - 1)  # to be put into data for the sender
     secret: str = string(64)  # which keys the checksums of data for the sender; hexadecimal
     seed: int = integer(0, (1 << 64) - 1)  # the sender's, the same to all; rank 0's keys digests
@@ -98,6 +99,7 @@ class AbortedRow(NamedTuple):
     stream: int  # on the wire
     operation: int
     text: str
+    lost: int = -1  # rank that the sender lost, where that is why
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +174,11 @@ def _secret_problem(secret: str) -> str:
 def _aborted_problem(aborted: list[AbortedRow]) -> str:
     if not aborted:
         return "names no operation"
-    for stream, operation, text in aborted:
+    for stream, operation, text, lost in aborted:
         if not (0 <= stream < 1 << 16 and 1 <= operation <= MAX_OPERATION):
             return f"operation {operation} of stream {stream}"
+        if not -1 <= lost < MAX_WORLD:
+            return f"rank {lost}"
         if len(text) > MAX_ABORT_TEXT:
             return f"a text of {len(text)} characters, at most {MAX_ABORT_TEXT}"
     return ""

@@ -6,13 +6,14 @@ import re
 import resource
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from dlcpd.contract.errors import AddressUnavailable, BadMessage, TooMany
 from dlcpd.daemon import log
-from dlcpd.daemon.peers.keys import KEY_CHARACTERS, KeyPair, key_bytes, key_text
+from dlcpd.daemon.peers.keys import KEY_CHARACTERS, key_bytes
 from dlcpd.daemon.peers.line import Line, linger
 from dlcpd.daemon.peers.listener import Listener
 from dlcpd.daemon.peers.peer_messages import (
@@ -22,6 +23,7 @@ from dlcpd.daemon.peers.peer_messages import (
     pack,
     unpack_peer_untrusted,
 )
+from dlcpd.daemon.peers.trust import Trust
 
 MAX_LINES: Final = 8192  # 32 jobs of MAX_WORLD ranks, a line per peer daemon
 LINES_SHARE: Final = 4  # ... and no more than this part of the descriptors
@@ -75,6 +77,15 @@ def _is_key(text: str) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """Who is told what about peers."""
+
+    message: Callable[[str, PeerMessage], None]  # the key that sent it
+    other_version: Callable[[str, int], None]  # the key whose holder speaks it
+    turned_away: Callable[[PeerAddress, str], None]  # who does not let us in; its code for why
+
+
 @dataclass(slots=True)
 class _Shared:
     """The line to one peer daemon, and how many sessions have a rank there."""
@@ -84,34 +95,34 @@ class _Shared:
 
 
 class Peers:
-    """Sends to and receives from peers' controls. A keypair lives as long as this object."""
+    """Sends to and receives from peers' controls, as far as their keys are authorised."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all but the first three by keyword
         self,
         loop: asyncio.AbstractEventLoop,
         address: str,
         port: int,
         *,
-        on_message: Callable[[str, PeerMessage], None],
-        on_other_version: Callable[[str, int], None],
+        trust: Trust,
+        news: News,
         counters: Counter[str],
+        told: str = "",
     ) -> None:
-        """Listen. `port` 0 takes any.
+        """Listen. `port` 0 takes any; peers are told the address `told` instead, if it is given.
 
         Raises: AddressUnavailable.
         """
         self._loop, self._counters = loop, counters
-        self._on_message, self._on_other_version = on_message, on_other_version
+        self._news, self.authorised = news, trust.authorised
         self._lines: dict[PeerAddress, _Shared] = {}
         self._leaving: set[Line] = set()  # whose last words have not left yet
-        self._keys = KeyPair.new()
-        self.public_key = key_text(self._keys.public)
+        self._keys, self.public_key = trust.keys, trust.keys.text
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._max_lines = min(MAX_LINES, descriptors // LINES_SHARE)
         sock = _listen(address, port)
-        self.endpoint = _endpoint_of(sock)
+        self.endpoint = _endpoint_of(sock, told)
         self._listener = Listener(
-            loop, sock, keys=self._keys, counters=counters, on_message=self._received,
+            loop, sock, trust=trust, counters=counters, on_message=self._received,
             descriptors=descriptors,
         )  # fmt: skip
 
@@ -144,9 +155,20 @@ class Peers:
             line.close(LINGER, self._leaving.discard)
 
     def send(self, address: PeerAddress, message: PeerMessage) -> None:
-        """Send, or count it as dropped when the peer has not taken MAX_QUEUED messages."""
-        if not self._lines[address].line.send(pack(message)):
+        """Send, or count it as dropped: the peer has not taken MAX_QUEUED messages, or may not
+        be spoken to any more.
+        """
+        if not self.authorised.allows(address.key):
+            self._counters["peer_revoked"] += 1
+        elif not self._lines[address].line.send(pack(message)):
             self._counters["peer_queue_full"] += 1
+
+    def revoke(self, keys: Collection[str]) -> None:
+        """These are not authorised any more: neither hear nor speak to their holders."""
+        self._listener.revoke(keys)
+        for address, shared in self._lines.items():
+            if address.key in keys:
+                shared.line.shut()
 
     def close(self) -> None:
         """Close everything; blocks for at most LINGER while the last messages leave."""
@@ -164,6 +186,7 @@ class Peers:
             line = Line(
                 self._loop, address.target, key_bytes(address.key),
                 keys=self._keys, counters=self._counters,
+                on_turned_away=partial(self._news.turned_away, address),
             )  # fmt: skip
             shared = self._lines[address] = _Shared(line)
         shared.users += 1
@@ -178,12 +201,12 @@ class Peers:
             message = unpack_peer_untrusted(data)
         except OtherVersion as exc:
             self._counters[f"peer_{exc.reason}"] += 1
-            self._on_other_version(key, exc.version)
+            self._news.other_version(key, exc.version)
         except MalformedPeerMessage as exc:
             self._counters[f"peer_{exc.reason}"] += 1
             log.debug("peer_message_refused", key=key, code=exc.code, text=exc)
         else:
-            self._on_message(key, message)
+            self._news.message(key, message)
 
 
 def _listen(address: str, port: int) -> socket.socket:
@@ -205,6 +228,7 @@ def _listen(address: str, port: int) -> socket.socket:
     return sock
 
 
-def _endpoint_of(sock: socket.socket) -> str:
-    host, port, *_ = sock.getsockname()
+def _endpoint_of(sock: socket.socket, told: str) -> str:
+    bound, port, *_ = sock.getsockname()
+    host = told or bound
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"

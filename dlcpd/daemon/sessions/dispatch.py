@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from dlcpd.contract.errors import (
     DlcpError,
+    NotAuthorised,
     OperationAborted,
     PeerLost,
     RanksDisagree,
@@ -19,8 +20,9 @@ from dlcpd.daemon import log
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkInput, LinkState
 from dlcpd.daemon.peers.peer_messages import Abort, Goodbye, PeerHello, PeerMessage
+from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import AbortQueue
-from dlcpd.daemon.sessions.session import Session
+from dlcpd.daemon.sessions.session import Session, address_of
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.io.commands import (
     AbortedOperation,
@@ -47,8 +49,11 @@ class Dispatch:
         sessions: Sessions,
         engines: Engines,
         counters: Counter[str],
+        key: str,
     ) -> None:
+        """`key` is this daemon's."""
         self._sessions, self._engines, self._counters = sessions, engines, counters
+        self._key = key
         self._aborts = AbortQueue(loop, engines, counters)
 
     def peer_message(self, key: str, message: PeerMessage) -> None:
@@ -74,6 +79,27 @@ class Dispatch:
                     error = session.membership.other_version(link, version)
                     self._sessions.refuse(session, error)
                     break
+
+    def turned_away(self, address: PeerAddress, code: str) -> None:
+        """The daemon at `address` does not let this one in: end what needs it."""
+        if code != NotAuthorised.code:
+            return  # of a later release: joins time out by name
+
+        def why(link: Link) -> NotAuthorised:
+            return NotAuthorised(
+                f"{link} ({link.endpoint}) does not authorise the key of this host, {self._key}: "
+                f"let `dlcpctl keys authorise` add there what `dlcpctl keys show` prints here"
+            )
+
+        self._sessions.end_all(lambda link: address_of(link) == address, why)
+
+    def revoked(self, keys: Collection[str]) -> None:
+        """The operator of this host took the authorisation of these keys back."""
+
+        def why(link: Link) -> NotAuthorised:
+            return NotAuthorised(f"{link}: its key {link.key} was revoked on this host")
+
+        self._sessions.end_all(lambda link: link.key in keys, why)
 
     def engine_event(self, engine: int, event: Event) -> None:
         """An engine's event about a session; it may have been closed in the meantime."""
@@ -162,7 +188,7 @@ class Dispatch:
         try:
             if not session.joined_at:
                 membership.joining_hello(link, hello)
-        except RanksDisagree as exc:
+        except (NotAuthorised, RanksDisagree) as exc:
             self._sessions.hello(session, link)  # so that the peer can name the disagreement too
             self._sessions.refuse(session, exc)
             return
@@ -213,6 +239,7 @@ def _severity(session: Session, rank: int, code: str) -> Callable[..., Any]:
 
 
 def _join_error(link: Link, goodbye: Goodbye) -> DlcpError:
-    """What a peer's goodbye means to a join: its disagreement is ours, anything else its loss."""
+    """What a peer's goodbye means to a join: some errors are ours too, others its loss."""
     text = f"{link} left while joining: {goodbye.text}"
-    return RanksDisagree(text) if goodbye.code == RanksDisagree.code else PeerLost(text)
+    kept = (NotAuthorised.code, RanksDisagree.code)
+    return error_for(goodbye.code, text) if goodbye.code in kept else PeerLost(text)

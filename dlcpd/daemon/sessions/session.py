@@ -9,6 +9,7 @@ from dlcpd.contract.errors import DlcpError, LocalError
 from dlcpd.daemon.peers.membership import Link, Membership
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import Aborts
+from dlcpd.daemon.sessions.admission import Proof
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.commands import EnginePeer, OpenSession
 from dlcpd.ipc.seqpacket import close_all
@@ -36,6 +37,7 @@ class Session:
     client: Client
     arena_bytes: int
     timeout: float  # seconds, of the join
+    proof: Proof  # of its peers
     joined_at: float = 0.0  # loop time; 0 = joining
     opened: bool = False  # the engines were told of it
     opening: set[int] = field(default_factory=set)  # engines that do not serve it yet

@@ -3,18 +3,26 @@
 import asyncio
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted, TooMany
+from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted, PeerLost, TooMany
 from dlcpd.contract.messages import Join
 from dlcpd.daemon import log
-from dlcpd.daemon.clients.join_request import links_of
+from dlcpd.daemon.clients.join_request import links_of, token_prefix
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkState, Membership
 from dlcpd.daemon.peers.peer_messages import AbortedRow
 from dlcpd.daemon.peers.peers import Peers
+from dlcpd.daemon.sessions.admission import (
+    HOW_TO_PROVE,
+    UNPROVED,
+    Proof,
+    check_keys,
+    proof_of,
+    refusal,
+)
 from dlcpd.daemon.sessions.session import (
     Client,
     Session,
@@ -47,6 +55,7 @@ class Terms:
     agreed: dict[str, int]  # what hellos compare, without world_size
     max_sessions: int
     max_arena_bytes: int
+    refuse_unproved: bool  # jobs whose peers are what the job's store says, and no more
 
 
 class Sessions:
@@ -65,6 +74,7 @@ class Sessions:
         self._by_number: dict[int, Session] = {}
         # Random start: unlike any earlier life's. Counting up: peers know old from new.
         self._last_number = secrets.randbits(30) << 32
+        self._token_prefix = token_prefix()
         self.draining = False
 
     def __iter__(self) -> Iterator[Session]:
@@ -87,7 +97,8 @@ class Sessions:
         Raises: LocalError; nothing changed.
         """
         self._check(request)
-        links = links_of(request)
+        links = links_of(request, self._token_prefix)
+        proof = self._prove(request, links.values())
         self._last_number += 1
         membership = Membership(
             job=request.job,
@@ -98,9 +109,10 @@ class Sessions:
             agreed={"world_size": request.world_size, **self._terms.agreed},
             links=links,
             seed=secrets.randbits(64),
+            proof=request.proof,
         )
         session = Session(
-            self._last_number, membership, client, request.arena_bytes, request.timeout
+            self._last_number, membership, client, request.arena_bytes, request.timeout, proof
         )
         session.descriptors = resources(request.arena_bytes, len(self._terms.endpoints))
         try:
@@ -182,6 +194,20 @@ class Sessions:
         self.leave(session, error)
         session.client.lost(error)
 
+    def end(self, session: Session, error: DlcpError) -> None:
+        """Give the session up, however far it has come."""
+        if session.joined_at:
+            self.abandon(session, error)
+        else:
+            self.refuse(session, error)
+
+    def end_all(self, concerns: Callable[[Link], bool], why: Callable[[Link], DlcpError]) -> None:
+        """Give up each session with a peer that `concerns` is true of."""
+        for session in self:
+            link = next(filter(concerns, session.membership.links.values()), None)
+            if link:
+                self.end(session, why(link))
+
     def part(self, session: Session, code: str, text: str) -> None:
         """Tell the peers, once, that no further operation of this rank will succeed."""
         if session.parted:
@@ -197,7 +223,12 @@ class Sessions:
         membership = session.membership
         for link in membership.links.values():
             rows = [
-                AbortedRow(f.stream, f.operation, f"{session}: {f.text}"[:MAX_ABORT_TEXT])
+                AbortedRow(
+                    f.stream,
+                    f.operation,
+                    f"{session}: {f.text}"[:MAX_ABORT_TEXT],
+                    f.peer if f.code == PeerLost.code else -1,
+                )
                 for f in failures
                 if link.state is LinkState.UP and link.rank in f.ranks
             ]
@@ -226,6 +257,18 @@ class Sessions:
                 f"an arena of {request.arena_bytes} B is more than the {terms.max_arena_bytes} B "
                 f"that [daemon] max_arena_bytes on {terms.host} allows"
             )
+
+    def _prove(self, request: Join, links: Collection[Link]) -> Proof:
+        """Raises: NotAuthorised."""
+        authorised, host = self._peers.authorised, self._terms.host
+        check_keys(links, authorised, host)
+        proof = proof_of(links, request.proof, authorised, self._peers.endpoint)
+        if proof is Proof.NONE:
+            if self._terms.refuse_unproved:
+                raise refusal(request, host)
+            if request.job not in {session.name[0] for session in self}:  # once a job
+                log.warning("peers_unproved", job=request.job, text=f"{UNPROVED}: {HOW_TO_PROVE}")
+        return proof
 
     def _retry(self, session: Session, delay: float) -> None:
         for link in session.membership.waiting:

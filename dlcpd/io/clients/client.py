@@ -1,18 +1,32 @@
 """One client of the engine: what it says on its lane, and what it hears."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.order import Group
 from dlcpd.collectives.scratch import ScratchPool
-from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, error_for
+from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, SessionClosed
 from dlcpd.contract.messages import CloseGroup, Leave, OpenGroup, Submit
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.session.session import Session
 from dlcpd.io.clients.lane import Lane
-from dlcpd.io.clients.submission import Submissions
+from dlcpd.io.clients.submission import Plans, Submissions
 from dlcpd.io.config import EngineConfig
 from dlcpd.schedules.divide import WHOLE, Share
+
+AT_ONCE: Final = 4 << 20  # bytes of an operation that are prepared before others get their turn
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An operation that needs work before it can begin."""
+
+    ask: Submit
+    group: Group
+    made: Execution
+    work: Iterator[int]  # yields the bytes of each piece
 
 
 @dataclass(slots=True, eq=False)
@@ -25,14 +39,17 @@ class Client:
     scratch: ScratchPool  # of the engine
     share: Share = WHOLE  # of what is divided among the engines of this host
     groups: dict[int, Submissions] = field(default_factory=dict)
+    plans: Plans = field(default_factory=Plans)  # of all groups
     submitted: int = 0  # tickets count up
+    pending: Pending | None = None  # submitted last, and not begun: the lane is not read meanwhile
+    malformed: int = 0  # frames that broke a rule
 
     def __post_init__(self) -> None:
         everybody = tuple(range(self.session.world_size))
         self._add_group(Group(0, everybody, self.session.rank))
 
     def _add_group(self, group: Group) -> None:
-        made = Submissions(self.config, self.scratch, self.session, group, self.share)
+        made = Submissions(self.config, self.scratch, self.session, group, self.share, self.plans)
         self.groups[group.number] = made
 
     def handle(self, message: Any, now: float) -> DlcpError | None:
@@ -56,23 +73,48 @@ class Client:
         if gap < 0 or (gap and self.share.of == 1):  # other engines have those in between
             return BadMessage(f"operation {ask.operation} after {self.submitted}")
         self.submitted = ask.operation
-        if self.session.broken is not None:
-            return error_for(*self.session.broken)
+        if (reason := self.session.outcomes.reason) is not None:
+            return reason
         group = self.groups.get(ask.group)
         if group is None:
             return BadMessage(f"operation {ask.operation}: group {ask.group} is not open")
         try:
-            self._begin(ask, group, now)
+            made = group.make(ask, self.lane.memory, self.lane.accounts, now)
         except DlcpError as exc:
-            if ask.collective in ("send", "receive"):
-                return exc
-            members = group.group.members
-            self.session.refuse(ask.operation, ask.group, members, exc)  # tells client and peers
+            return self._refuse(ask, group.group, exc)
+        self.pending = Pending(ask, group.group, made, made.prepare(self.session))
+        return self.go_on(now, AT_ONCE)
+
+    def go_on(self, now: float, size: int) -> DlcpError | None:
+        """Prepare about `size` bytes more of the operation that is `pending`; begin it when none is
+        left. Returns as `handle`."""
+        pending = self.pending
+        if pending is None:
+            return None
+        for done in pending.work:
+            size -= done
+            if now >= pending.made.deadline:
+                break
+            if size <= 0:
+                return None
+        self.pending = None
+        try:
+            self._begin(pending, now)
+        except DlcpError as exc:
+            pending.made.on_failed()
+            return self._refuse(pending.ask, pending.group, exc)
         return None
 
-    def _begin(self, ask: Submit, submissions: Submissions, now: float) -> None:
-        session, group = self.session, submissions.group
-        made = submissions.make(ask, self.lane.memory, self.lane.accounts, now)
+    def _refuse(self, ask: Submit, group: Group, error: DlcpError) -> DlcpError | None:
+        if self.session.broken is not None or ask.collective in ("send", "receive"):
+            return error
+        self.session.refuse(ask.operation, ask.group, group.members, error)  # tells the peers too
+        return None
+
+    def _begin(self, pending: Pending, now: float) -> None:
+        session, ask, group, made = self.session, pending.ask, pending.group, pending.made
+        if now >= made.deadline:
+            raise DeadlineExceeded(f"{made.label} missed its deadline before it could begin here")
         peer = ANY if ask.peer < 0 else group.members[ask.peer]
         if ask.collective == "send":
             session.submit_send(made, group.number, peer, now)

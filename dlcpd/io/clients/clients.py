@@ -6,11 +6,28 @@ bug shows while it is served - ends that session and no other.
 
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed
-from dlcpd.contract.messages import Completed, Failed, Left, Message, Released, Submit
+from dlcpd.contract.errors import (
+    NOBODY,
+    BadMessage,
+    DlcpError,
+    OperationAborted,
+    Peer,
+    PeerLost,
+    SessionClosed,
+)
+from dlcpd.contract.messages import (
+    MAX_AWAITING,
+    Completed,
+    Failed,
+    Left,
+    Message,
+    Released,
+    Submit,
+)
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.session.events import (
     Concluded,
@@ -29,6 +46,7 @@ from dlcpd.io.poll import WRITE, Handler, Poll
 
 FRAMES_PER_WAKE: Final = 64  # submissions per lane and wake-up, before others get their turn
 LANE_TURN: Final = 2e-3  # seconds that they may take: a frame of the largest size takes as long
+MAX_MALFORMED: Final = 256  # frames of one client; to parse the largest takes milliseconds each
 LANE_DELAY: Final = (
     2e-3  # seconds a Released may wait for company; a client short of memory waits too
 )
@@ -51,6 +69,7 @@ class Clients:
         self._endpoint, self._control, self._poll = endpoint, control, poll
         self._trouble, self._forget = trouble, forget
         self._clients: dict[int, Client] = {}  # by session
+        self._busy: deque[Client] = deque()  # with a pending operation; the next one first
         self._ending: dict[int, DlcpError] = {}  # sessions that close after this wake-up
         self.draining = False  # nothing new is begun
 
@@ -75,7 +94,7 @@ class Clients:
                 client.lane.flush()
                 self._poll.watch_writing(client.lane, bool(client.lane.backlog))
             for _ in range(FRAMES_PER_WAKE):
-                if number in self._ending or not self._read(client, now):
+                if number in self._ending or client.pending or not self._read(client, now):
                     return
                 if time.monotonic() - now > LANE_TURN:
                     return
@@ -91,13 +110,20 @@ class Clients:
                 return False
             self._on_message(client, message, now)
         except BadMessage as exc:
-            self._endpoint.counters["bad_message"] += 1
-            self._send(client, Failed(0, exc.code, str(exc)))
+            self._malformed(client, exc)
         except EOFError:
             self.end(number, SessionClosed("the client ended"))
         except Exception as exc:  # a bug: this session ends, the others go on
             self.fault(number, exc)
         return True
+
+    def _malformed(self, client: Client, error: BadMessage) -> None:
+        self._endpoint.counters["bad_message"] += 1
+        self._send(client, Failed(0, error.code, str(error)))
+        client.malformed += 1
+        if client.malformed >= MAX_MALFORMED:
+            text = f"{MAX_MALFORMED} frames on the lane broke a rule, the last one: {error}"
+            self.end(client.session.number, BadMessage(text))
 
     def _on_message(self, client: Client, message: Message, now: float) -> None:
         if isinstance(message, Submit) and self.draining:
@@ -105,7 +131,31 @@ class Clients:
         else:
             error = client.handle(message, now)
         if error is not None and isinstance(message, Submit):
-            self._send(client, Failed(message.operation, error.code, str(error)))
+            self._refused(client, message.operation, error)
+        if client.pending is not None:
+            self._busy.append(client)
+
+    def _refused(self, client: Client, ticket: int, error: DlcpError) -> None:
+        self._send(client, _failed(ticket, error.code, str(error), error.peer))
+
+    @property
+    def busy(self) -> bool:
+        """Whether `work` has something to do."""
+        return bool(self._busy)
+
+    def work(self) -> None:
+        """Go on with a large operation that was submitted; clients take turns of LANE_TURN."""
+        client = self._busy.popleft()
+        number, until = client.session.number, time.monotonic() + LANE_TURN
+        try:
+            while client.pending is not None and (now := time.monotonic()) < until:
+                error = client.go_on(now, 1)
+                if error is not None:
+                    self._refused(client, client.submitted, error)
+        except Exception as exc:  # a bug: this session ends, the others go on
+            self.fault(number, exc)
+        if client.pending is not None and number not in self._ending:
+            self._busy.append(client)
 
     # --- what they hear ------------------------------------------------------------------
 
@@ -134,7 +184,7 @@ class Clients:
             self._control.emit(commands.OperationsFailed(session, rows))
         for event in events:
             if isinstance(event, SessionBroken):
-                self._control.emit(commands.SessionBroken(*event))
+                self._control.emit(commands.SessionBroken(*event[:4]))
 
     def _tell(self, client: Client, event: Event) -> None:
         match event:
@@ -145,12 +195,14 @@ class Clients:
                     at = time.monotonic() + LANE_DELAY
                     self._endpoint.timers.set((self, Timer.RELEASED, number), at)
                 client.lane.released.append(ticket)
-            case OperationFailed(_, ticket, code, text):
-                self._send(client, Failed(ticket, code, text))
+            case OperationFailed(_, ticket, code, text, peer=peer):
+                # Who gave up because a peer is lost says so: to the client it is lost here.
+                relayed = code == OperationAborted.code and peer.rank >= 0
+                self._send(client, _failed(ticket, PeerLost.code if relayed else code, text, peer))
             case Concluded(_, unconfirmed):
                 self._send(client, Left(unconfirmed))
-            case SessionBroken(_, _, code, text):
-                self._send(client, Failed(0, code, text))
+            case SessionBroken(_, _, code, text, peer):
+                self._send(client, _failed(0, code, text, peer))
 
     def _send(self, client: Client, message: Completed | Released | Failed | Left) -> None:
         if not client.lane.send(message):
@@ -203,23 +255,38 @@ class Clients:
             self._endpoint.close_session(number)
         if client is not None:
             del self._clients[number]
+            self._busy = deque(each for each in self._busy if each is not client)
             self._poll.forget(client.lane)
             client.lane.close()
 
     def _fail(self, session: Session, client: Client, error: DlcpError) -> None:
         try:
             session.fail_all(session.rank, error)
-            self.tell(session.number, session.outcomes.take())
+            events = [self._explained(event) for event in session.outcomes.take()]
+            self._tell_control(session.number, [_as_lost(event, session) for event in events])
+            for event in events:
+                self._tell(client, event)
         except Exception:  # of a session that a bug has left in pieces
             self._endpoint.counters["internal"] += 1
             self._send(client, Failed(0, error.code, str(error)))
 
 
+def _as_lost(event: Event, session: Session) -> Event:
+    """A failure as peers shall hear of it: to them, a rank whose session closes is lost."""
+    if isinstance(event, OperationFailed) and event.peer == NOBODY:
+        return event._replace(code=PeerLost.code, peer=Peer(session.rank))
+    return event
+
+
 def _for_peers(failed: OperationFailed) -> commands.FailedOperation:
     return commands.FailedOperation(
         failed.stream, failed.number, list(failed.ranks), failed.code,
-        failed.text[: commands.MAX_FAILURE_TEXT],
+        failed.text[: commands.MAX_FAILURE_TEXT], failed.peer.rank,
     )  # fmt: skip
+
+
+def _failed(number: int, code: str, text: str, peer: Peer) -> Failed:
+    return Failed(number, code, text, *peer._replace(awaiting=peer.awaiting[:MAX_AWAITING]))
 
 
 def _completed(done: OperationDone, released: list[int]) -> Completed:

@@ -1,7 +1,7 @@
 """What a client submits: checked against the arena and the rules, and made into an operation."""
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import pairwise
@@ -28,7 +28,10 @@ from dlcpd.schedules.choose import Choice
 from dlcpd.schedules.divide import WHOLE, Share
 from dlcpd.schedules.model import Program
 
-MAX_PLANS: Final = 1024  # of a group: as many as a large model has buckets
+# Of all plans of a client: a step takes some 540 B, so 140 MB at most. A bucket of 25 MB on 64
+# ranks has 253: a thousand of them fit.
+MAX_STEPS: Final = 1 << 18
+PLAN_STEPS: Final = 16  # what a plan without steps counts as: terms, layers
 ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
 MAX_RANKS_TEXT: Final = 64  # characters: the words of a READY have 256
 REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
@@ -47,6 +50,34 @@ class Plan:
     loss: Loss
 
 
+class Plans:
+    """Those of one client, all groups: the newest, as many as its operations may have steps."""
+
+    def __init__(self, most: int = MAX_STEPS) -> None:
+        self._most, self._size = most, 0
+        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self._plans.values())
+
+    def get(self, key: Hashable) -> Plan | None:
+        """That of an ask alike, if it is known."""
+        if key in self._plans:
+            self._plans.move_to_end(key)
+        return self._plans.get(key)
+
+    def keep(self, key: Hashable, plan: Plan) -> None:
+        """Know it from now on, and no longer those that were not asked for the longest time."""
+        self._plans[key] = plan
+        self._size += _size(plan)
+        while self._size > self._most and len(self._plans) > 1:
+            self._size -= _size(self._plans.popitem(last=False)[1])
+
+
+def _size(plan: Plan) -> int:
+    return PLAN_STEPS + len(plan.chosen.choice.program.steps)
+
+
 @dataclass(slots=True, eq=False)
 class Submissions:
     """Makes the operations of one group of one session."""
@@ -56,8 +87,8 @@ class Submissions:
     session: Session
     group: Group
     share: Share = WHOLE  # of what is divided among the engines of this host
+    plans: Plans = field(default_factory=Plans)
     _place: Place = field(init=False)
-    _plans: OrderedDict[Hashable, Plan] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         self._place = place(self.group, self.session, self.config.chunk_bytes)
@@ -85,15 +116,12 @@ class Submissions:
         key = (
             ask.collective, ask.schedule, ask.peer, ask.input_count, ask.output_count, ask.dtype,
             ask.reduce, ask.max_loss, ask.fill, ask.traffic_class, ask.name, ask.scale == 1.0,
-            ask.divided, *ask.sizes, None, *ask.critical, None, *ask.layers,
+            ask.divided, self.group.number, *ask.sizes, None, *ask.critical, None, *ask.layers,
         )  # fmt: skip
-        plan = self._plans.get(key)
+        plan = self.plans.get(key)
         if plan is None:
-            plan = self._plans[key] = self._new_plan(ask)
-            if len(self._plans) > MAX_PLANS:
-                self._plans.popitem(last=False)
-        else:
-            self._plans.move_to_end(key)
+            plan = self._new_plan(ask)
+            self.plans.keep(key, plan)
         return plan
 
     def _new_plan(self, ask: Submit) -> Plan:

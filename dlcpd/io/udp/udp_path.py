@@ -7,16 +7,17 @@ batches the system calls.
 """
 
 import errno
+import math
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.contract.traffic import DROP_RANKS, traffic_classes
+from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.pieces import LEAST_PIECE, cut
-from dlcpd.core.paths.space import microseconds
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Batch, Bytes, Control, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, MAX_TAGS, Kind
@@ -25,7 +26,7 @@ from dlcpd.io.datapath.compiled import Compiled
 from dlcpd.io.datapath.receiving import CompiledRing
 from dlcpd.io.datapath.sending import CompiledSender
 from dlcpd.io.discovery.icmp import ICMP_ERRORS, RouteProbe
-from dlcpd.io.udp import mmsg
+from dlcpd.io.udp import mmsg, stranger_filter
 from dlcpd.io.udp.loss import Corrupt, Loss
 from dlcpd.io.udp.receive_ring import ReceiveRing
 from dlcpd.io.udp.send_ring import MAX_UDP, SendRing
@@ -37,6 +38,7 @@ _BOTH: Final = ("both", "shuffled")  # settings that show drop ranks by DSCP and
 MAX_REFUSED: Final = 64  # pending ICMP errors skipped in a row
 TOO_BIG: Final = 8  # times in a row that the kernel says so: not a pending error, but of this one
 USELESS_GRO: Final = 8  # full receive calls that joined no message: 64 datagrams, 256 with numpy
+JOIN_AGAIN: Final = 5.0  # seconds until GRO is tried again: what came singly may not have been ours
 
 
 class UdpPath:
@@ -61,6 +63,8 @@ class UdpPath:
         mmsg.never_fragment(self.socket)
         self.gso = config.offload and self._offload(mmsg.UDP_SEGMENT, 0)
         self.gro = config.offload and self._offload(mmsg.UDP_GRO, 1)
+        self._join_at = 0.0 if self.gro else math.inf  # when GRO may be tried again
+        self._prefixes: frozenset[int] | None = None  # that the kernel lets in; None: all
         self.probe = RouteProbe(self.socket)
         self.backlog: deque[Transmit] = deque()
         self.too_big: list[tuple[int, int]] = []  # peer, bytes: what the kernel would not send
@@ -113,6 +117,22 @@ class UdpPath:
         self._checksums.pop(peer, None)
         self.backlog = deque(batch for batch in self.backlog if batch.peer != peer)
 
+    def admit(self, tokens: Iterable[int]) -> None:
+        """From now on the kernel queues nothing but what may have one of these tokens."""
+        prefixes = frozenset(map(stranger_filter.prefix, tokens))
+        if prefixes == self._prefixes:
+            return
+        try:
+            stranger_filter.attach(self.socket, prefixes)
+        except OSError as exc:  # the receive loop refuses the same, at more cost
+            self._count_error(exc.errno, "filter")
+        self._prefixes = prefixes
+
+    @property
+    def kernel_dropped(self) -> int:
+        """Messages that the kernel has not queued: of strangers, or for want of room."""
+        return stranger_filter.dropped(self.socket)
+
     # --- set-up ---------------------------------------------------------------------
 
     def _offload(self, option: int, value: int) -> bool:
@@ -129,12 +149,19 @@ class UdpPath:
         else:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
 
-    def _stop_joining(self) -> None:
-        """GRO joins nothing on this device: give every datagram a message of its own, so that
-        one call takes in as many as the raster has rows."""
-        self.socket.setsockopt(socket.IPPROTO_UDP, mmsg.UDP_GRO, 0)
-        self.gro = False
-        self.counters["gro_useless"] += 1
+    def _reconsider_joining(self) -> None:
+        """Where GRO joins nothing of what comes, give every datagram a message of its own, so that
+        one call takes in as many as the raster has rows; for a while."""
+        if self.gro and self._ring.full_calls >= USELESS_GRO:
+            self._join(wanted=False)
+            self._join_at = time.monotonic() + JOIN_AGAIN
+            self.counters["gro_useless"] += 1
+        elif not self.gro and time.monotonic() >= self._join_at:
+            self._join(wanted=True)
+
+    def _join(self, *, wanted: bool) -> None:
+        self.socket.setsockopt(socket.IPPROTO_UDP, mmsg.UDP_GRO, int(wanted))
+        self.gro = wanted
         self._ring = self._make_ring()
 
     def _make_ring(self) -> ReceiveRing | CompiledRing:
@@ -288,8 +315,8 @@ class UdpPath:
                 return exc.errno or errno.EIO
             return 0
 
-    def _count_error(self, error: int | None) -> None:
-        self.counters[f"send_{errno.errorcode.get(error or 0, 'error')}"] += 1
+    def _count_error(self, error: int | None, what: str = "send") -> None:
+        self.counters[f"{what}_{errno.errorcode.get(error or 0, 'error')}"] += 1
 
     # --- in -------------------------------------------------------------------------
 
@@ -299,8 +326,8 @@ class UdpPath:
         The batches point into this object's buffer: use them before the next call.
         """
         batches, self.drained = self._receive()
-        if self.drained and self.gro and self._ring.full_calls >= USELESS_GRO:
-            self._stop_joining()
+        if self.drained:  # else what waits has come as it was set before
+            self._reconsider_joining()
         for batch in batches:
             if batch.lost:
                 self.counters["injected_loss"] += batch.lost

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dlcp_lab.verify.digits import MAX_RANKS, Loss, decode, losses, unit
+from dlcp_lab.ranks.digits import MAX_RANKS, Loss, decode, losses, unit
 
 
 @pytest.mark.parametrize("ranks", range(1, MAX_RANKS + 1))

@@ -1,0 +1,1 @@
+"""Faults made on purpose, in real daemons and trainers: a counting injector, matrix, soak."""

@@ -1,0 +1,197 @@
+"""One cell of the matrix: a fault in a phase of an operation, how it ends on every rank, what it
+leaves behind, and whether the next operation or the next job works."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dlcp_lab.faults import leaks
+from dlcp_lab.faults.cluster import ANSWER, Cluster, Job, raise_unless
+from dlcp_lab.faults.injections import Injection, make
+from dlcp_lab.faults.kinds import Fault, Mode, Phase
+from dlcp_lab.faults.rules import DropOnce, Passage, Way
+from dlcp_lab.faults.trainer import RESULT, Outcome
+from dlcpd.core.wire.header import Header, Kind
+
+VICTIM: Final = 1  # host and rank; a witness has a smaller number, another a greater one
+WORLD: Final = 3
+PATHS: Final = 2
+COUNT: Final = 3 << 16  # elements: a chunk per rank, so that transfer 0 is what a rank contributes
+BIG: Final = 2_000_000  # elements that do not fit what an arena has committed so far
+DEADLINE: Final = 10.0  # seconds of an operation
+SHORT: Final = 3.0  # ... that nothing else ends
+JOIN: Final = 4.0  # seconds to join where it is to fail
+OPERATION: Final = 3  # number on the wire: one proves the data path, one shows that all is well
+CONTRIBUTION, RESULTS = 0, 1  # numbers of transfers
+LOST_SEGMENT: Final = 3  # that is offered to be gone without
+HELD: Final = 1.5  # seconds: longer than a peer may be silent
+SET_OFF: Final = 30.0  # seconds in which a phase is reached
+SLACK: Final = 12 * leaks.MB  # of private memory: caches that fill up
+PASSING: Final = (Fault.PAUSE_TRAINER, Fault.PAUSE_DAEMON)  # end by themselves, nobody need care
+
+
+@dataclass(slots=True)
+class Seen:
+    """What became of a cell."""
+
+    survivors: list[str] = field(default_factory=list)  # codes, of the other ranks
+    victim: str = ""  # code
+    seconds: float | None = None  # until the last survivor had its error's name; None: no error
+    then: str = ""  # what works next: "same session" or "new job"
+    fired: int = 0
+    leaks: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)  # of errors
+
+
+class Cell:
+    """Runs once, on a cluster in order."""
+
+    def __init__(self, cluster: Cluster, job: Job, fault: Fault, phase: Phase, mode: Mode) -> None:
+        self.cluster, self.job = cluster, job
+        self.fault, self.phase, self.mode = fault, phase, mode
+        self.injection: Injection = make(fault, cluster, job, VICTIM)
+        self._begun = 0.0
+        self._bounded = mode is Mode.BOUNDED
+
+    def run(self) -> Seen:
+        """Raises: TimeoutError where somebody hangs; DlcpError where the next job fails."""
+        before = leaks.held(self._processes())
+        folders = leaks.folders()
+        seen = Seen()
+        try:
+            outcomes = self._joining() if self.phase is Phase.JOINING else self._operation()
+        finally:
+            self.injection.end()
+        self._note(outcomes, seen)
+        self._next(outcomes, seen)
+        seen.leaks = leaks.settled(lambda: self._left(before, folders))
+        seen.fired = self.injection.fired
+        return seen
+
+    def _joining(self) -> list[Outcome]:
+        self._begin()
+        self.job.begin_join(JOIN)
+        return self._collect(JOIN)
+
+    def _operation(self) -> list[Outcome]:
+        self.job.join()
+        raise_unless(self._reduce_on(range(WORLD), count=COUNT))
+        loss = DropOnce([Way(VICTIM, 0)], _is_lost)
+        if self.phase is Phase.AGREEING:
+            self.cluster.relay.add(loss)
+        trigger = self.cluster.relay.when(_PHASES[self.phase], self._begin)
+        try:
+            late = self.phase is Phase.BEFORE_READY
+            others = [rank for rank in range(WORLD) if rank != VICTIM or not late]
+            self._ask(others, count=self._count)
+            trigger.wait(SET_OFF)
+            if late and self.fault is Fault.RESTART:
+                self.injection.end()  # of nothing that is open
+            if late:
+                self._ask([VICTIM], count=self._count)
+            return self._collect(self._deadline)
+        finally:
+            self.cluster.relay.forget(trigger)
+            self.cluster.relay.remove(loss)
+
+    def _collect(self, deadline: float) -> list[Outcome]:
+        """Of all ranks. The fault ends when the survivors' fate is decided, or by itself."""
+        if self.fault in PASSING:
+            time.sleep(HELD)
+            self.injection.end()
+        answers = {
+            rank: self.job.trainers[rank].answer(deadline + ANSWER)
+            for rank in range(WORLD)
+            if rank != VICTIM
+        }
+        self.injection.end()
+        answers[VICTIM] = self.job.trainers[VICTIM].answer(deadline + ANSWER)
+        return [answers[rank] for rank in range(WORLD)]
+
+    @property
+    def _count(self) -> int:
+        return BIG if self.fault is Fault.SHM_FULL else COUNT
+
+    @property
+    def _deadline(self) -> float:
+        return SHORT if self.fault is Fault.SHM_FULL else DEADLINE
+
+    def _begin(self) -> None:
+        self._begun = time.monotonic()
+        self.injection.begin()
+
+    def _ask(self, ranks: "list[int] | range", count: int) -> None:
+        more: dict[str, Any] = {} if self._bounded else {"number": OPERATION}
+        for rank in ranks:
+            name = "reduce_bounded" if self._bounded else "reduce"
+            self.job.trainers[rank].ask(name, count=count, deadline=self._deadline, **more)
+
+    def _reduce_on(self, ranks: range, count: int) -> list[Outcome]:
+        self._ask(ranks, count)
+        return self.job.answers(DEADLINE + ANSWER)
+
+    def _note(self, outcomes: list[Outcome], seen: Seen) -> None:
+        others = [one for rank, one in enumerate(outcomes) if rank != VICTIM]
+        seen.survivors = [one["code"] for one in others]
+        seen.victim = outcomes[VICTIM]["code"]
+        seen.texts = [one["text"] for one in outcomes]
+        if seen.survivors != [RESULT] * len(others):
+            seen.seconds = max(one["at"] for one in others) - self._begun
+
+    def _next(self, outcomes: list[Outcome], seen: Seen) -> None:
+        """An operation more in the session where all went well, else in a new one."""
+        seen.then = "same session"
+        if any(one["code"] != RESULT for one in outcomes) or self.fault is Fault.RESTART:
+            seen.then = "new job"
+            self.job.close()
+            self.cluster.repair()
+            self.job.join()
+        raise_unless(self._reduce_on(range(WORLD), count=COUNT))
+        self.job.close()
+
+    def _processes(self) -> list[tuple[str, int]]:
+        return [*self.cluster.processes(), *self.job.processes()]
+
+    def _left(self, before: leaks.Held, folders: set[str]) -> list[str]:
+        now = self._processes()
+        known = {pid for _, pid in now} | {os.getpid()}
+        marks = (str(self.cluster.folder), f'"{self.cluster.network.address(0)[:-1]}')
+        return [
+            *leaks.grown(before, leaks.held(now), SLACK),
+            *leaks.strays(marks, known),
+            *(f"folder {name}" for name in leaks.folders() - folders),
+        ]
+
+
+def _is_lost(header: Header) -> bool:
+    return (header.kind, *header.key[1:], header.segment) == (
+        Kind.DATA, OPERATION, CONTRIBUTION, LOST_SEGMENT,
+    )  # fmt: skip
+
+
+def _says(
+    kind: Kind, source: int | None, target: int | None, transfer: int | None
+) -> Callable[[Passage], bool]:
+    """Whether a datagram of the operation is of this kind and way, and of this transfer."""
+
+    def look(passage: Passage) -> bool:
+        if source not in (None, passage.source) or target not in (None, passage.target):
+            return False
+        header = passage.header
+        return (
+            header is not None
+            and (header.kind, header.operation, header.stream) == (kind, OPERATION, 0)
+            and transfer in (None, header.transfer)
+        )
+
+    return look
+
+
+_PHASES: Final = {
+    Phase.BEFORE_READY: _says(Kind.READY, None, VICTIM, None),
+    Phase.REDUCING: _says(Kind.DATA, VICTIM, None, CONTRIBUTION),
+    Phase.GATHERING: _says(Kind.DATA, VICTIM, None, RESULTS),
+    Phase.AGREEING: _says(Kind.FINAL, None, VICTIM, CONTRIBUTION),
+}

@@ -1,0 +1,88 @@
+"""How each cell of the matrix must end. Data, which every run asserts."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from dlcp_lab.faults.kinds import Fault, Mode, Phase
+from dlcp_lab.faults.trainer import DEAD, RESULT
+
+PEER_LOST: Final = "peer_lost"
+DAEMON_LOST: Final = "daemon_lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Codes that the other ranks, and the rank of the host with the fault, must see."""
+
+    survivors: str
+    victim: str
+    ends_session: bool = False  # though the operation ends well
+
+    @property
+    def then(self) -> str:
+        """What works next."""
+        well = self.survivors == self.victim == RESULT and not self.ends_session
+        return "same session" if well else "new job"
+
+
+FINE: Final = Expected(RESULT, RESULT)
+OPERATION: Final = (Phase.BEFORE_READY, Phase.REDUCING, Phase.GATHERING, Phase.AGREEING)
+SAME: Final[dict[Fault, Expected]] = {  # in every phase of an operation
+    Fault.KILL_TRAINER: Expected(PEER_LOST, DEAD),
+    Fault.KILL_DAEMON: Expected(PEER_LOST, DAEMON_LOST),
+    Fault.KILL_ENGINE: Expected(PEER_LOST, DAEMON_LOST),
+    Fault.RESTART: Expected(RESULT, RESULT, ends_session=True),  # open operations finish first
+    Fault.PAUSE_TRAINER: FINE,
+    Fault.PAUSE_DAEMON: FINE,
+    Fault.PAUSE_ENGINE: Expected(PEER_LOST, PEER_LOST),
+    Fault.PAUSE_HOST: Expected(PEER_LOST, PEER_LOST),
+    Fault.CUT_PATH: FINE,
+    Fault.CUT_HOST: Expected(PEER_LOST, PEER_LOST),
+    Fault.PARTITION: Expected(PEER_LOST, PEER_LOST),
+    Fault.ONE_WAY: Expected(PEER_LOST, PEER_LOST),
+    Fault.DUPLICATE: FINE,
+    Fault.REORDER: FINE,
+    Fault.CLOCK_JUMP: FINE,
+    Fault.SHM_FULL: FINE,
+    Fault.FD_LIMIT: FINE,
+    Fault.DISK_FULL: FINE,
+}
+OTHERWISE: Final[dict[tuple[Fault, Phase], Expected]] = {
+    (Fault.RESTART, Phase.BEFORE_READY): Expected(PEER_LOST, DAEMON_LOST),
+    (Fault.SHM_FULL, Phase.BEFORE_READY): Expected("deadline_exceeded", "arena_full"),
+    (Fault.FD_LIMIT, Phase.JOINING): Expected("too_many", "too_many"),
+    (Fault.SHM_FULL, Phase.JOINING): Expected(PEER_LOST, "arena_full"),
+    (Fault.CUT_HOST, Phase.JOINING): Expected(PEER_LOST, PEER_LOST),
+    (Fault.ONE_WAY, Phase.JOINING): Expected(PEER_LOST, PEER_LOST),
+    (Fault.PAUSE_DAEMON, Phase.JOINING): FINE,
+}
+PRIVATE: Final = (  # where a private daemon may make a difference
+    Fault.KILL_TRAINER, Fault.KILL_DAEMON, Fault.KILL_ENGINE, Fault.PAUSE_TRAINER,
+    Fault.PAUSE_ENGINE,
+)  # fmt: skip
+Key = tuple[Fault, Phase, Mode]
+
+
+def cells() -> dict[Key, Expected]:
+    """All that there are, in the order of the table."""
+    found = {}
+    for fault in SAME:
+        for phase in Phase:
+            for mode in Mode:
+                if expected := _expected(fault, phase, mode):
+                    found[fault, phase, mode] = expected
+    return found
+
+
+def _expected(fault: Fault, phase: Phase, mode: Mode) -> Expected | None:
+    """None: there is no such cell."""
+    special = OTHERWISE.get((fault, phase))
+    if phase is Phase.JOINING:
+        return special if mode is Mode.EXACT else None
+    if fault is Fault.SHM_FULL and not special:
+        return None  # an operation that runs has its memory
+    if mode is Mode.EMBEDDED and fault not in PRIVATE:
+        return None
+    if phase is Phase.AGREEING and mode is not Mode.BOUNDED:
+        return None
+    return special or SAME[fault]

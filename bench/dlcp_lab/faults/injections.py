@@ -1,0 +1,233 @@
+"""Faults of this machine's processes and of the network between them: begun, ended, counted.
+
+`fired` says how often a fault did something: signals that arrived, datagrams it changed, times it
+was in the way. One that never fired has tested nothing.
+"""
+
+import os
+import resource
+import select
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from dlcp_lab.faults.clock import Clock
+from dlcp_lab.faults.cluster import Cluster, Job
+from dlcp_lab.faults.kinds import Fault
+from dlcp_lab.faults.leaks import children
+from dlcp_lab.faults.relay import Relay
+from dlcp_lab.faults.rules import Corrupt, Cut, Duplicate, Reorder, Rule, Way
+
+ENDED: Final = 10.0  # seconds in which a killed process is gone
+SHARE: Final = 0.05  # of datagrams that are spoiled
+SPAN: Final = 8  # datagrams that change places
+JUMP: Final = 3600  # seconds
+NO_MORE: Final = 4096  # bytes of a file: less than any arena has
+
+
+class Injection(Protocol):
+    """A fault. `begin` may be called by any thread, `end` by the one that made it."""
+
+    @property
+    def fired(self) -> int:
+        """How often it did something."""
+
+    def begin(self) -> None:
+        """Make it happen."""
+
+    def end(self) -> None:
+        """Mend what mends itself in the world: a network that is plugged in again. What was
+        killed stays dead."""
+
+
+class Kill:
+    """Ends processes, and with them the datagrams of their host that are still under way."""
+
+    def __init__(self, pids: Callable[[], Sequence[int]], relay: Relay, host: int) -> None:
+        self.fired = 0
+        self._pids, self._relay = pids, relay
+        self._lost = Cut([Way(source=host)])
+
+    def begin(self) -> None:
+        self._relay.add(self._lost)
+        for pid in self._pids():
+            self.fired += 1
+            os.kill(pid, signal.SIGKILL)
+            wait_ended(pid)
+
+    def end(self) -> None:
+        self._relay.remove(self._lost)
+
+
+class Terminate:
+    """Asks a process to end; a daemon lets open operations finish first."""
+
+    def __init__(self, pid: Callable[[], int]) -> None:
+        self.fired, self._pid = 0, pid
+        self._asked = 0  # process
+
+    def begin(self) -> None:
+        self._asked = self._pid()
+        os.kill(self._asked, signal.SIGTERM)
+        self.fired += 1
+
+    def end(self) -> None:
+        """Wait until it has ended."""
+        if self._asked:
+            wait_ended(self._asked)
+
+
+class Pause:
+    """Stops processes, and lets them go on."""
+
+    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
+        self.fired = 0
+        self._pids, self._stopped = pids, list[int]()
+
+    def begin(self) -> None:
+        self._stopped = list(self._pids())
+        for pid in self._stopped:
+            os.kill(pid, signal.SIGSTOP)
+            self.fired += 1
+
+    def end(self) -> None:
+        for pid in self._stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+class Disturb:
+    """Rules of the relay, and pairs of hosts whose controls cannot speak."""
+
+    def __init__(
+        self, relay: Relay, rules: Sequence[Rule], pairs: Sequence[frozenset[int]] = ()
+    ) -> None:
+        self._relay, self._rules, self._pairs = relay, rules, pairs
+
+    @property
+    def fired(self) -> int:
+        """Datagrams that were lost or changed."""
+        return sum(rule.fired for rule in self._rules)
+
+    def begin(self) -> None:
+        for rule in self._rules:
+            self._relay.add(rule)
+        if self._pairs:
+            self._relay.cut_controls(self._pairs)
+
+    def end(self) -> None:
+        for rule in self._rules:
+            self._relay.remove(rule)
+        if self._pairs:
+            self._relay.cut_controls(())
+
+
+class Limit:
+    """Takes a resource away from processes that run: `limits` are soft ones, by prlimit(2)."""
+
+    def __init__(self, kind: int, limits: Callable[[], dict[int, int]]) -> None:
+        self.fired = 0
+        self._kind, self._limits = kind, limits
+        self._before = dict[int, tuple[int, int]]()
+
+    def begin(self) -> None:
+        for pid, soft in self._limits().items():
+            self._before[pid] = resource.prlimit(pid, self._kind)
+            resource.prlimit(pid, self._kind, (soft, self._before[pid][1]))
+            self.fired += 1
+
+    def end(self) -> None:
+        for pid, before in self._before.items():
+            with suppress(ProcessLookupError):
+                resource.prlimit(pid, self._kind, before)
+
+
+class ClockJump:
+    """Sets the wall clock of a host's daemon, an hour ahead and then an hour back."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.fired, self._clock = 0, clock
+
+    def begin(self) -> None:
+        self._clock.set(JUMP)
+        self.fired += 1
+
+    def end(self) -> None:
+        self._clock.set(-JUMP)
+
+
+def make(fault: Fault, cluster: Cluster, job: Job, victim: int, seed: int = 0) -> Injection:
+    """A fault of host `victim`, or of the rank of `job` there."""
+    relay, hosts = cluster.relay, range(cluster.network.hosts)
+    others = [host for host in hosts if host != victim]
+    both = [Way(source=victim), Way(target=victim)]
+
+    def pairs(others: Sequence[int]) -> list[frozenset[int]]:
+        return [frozenset((victim, other)) for other in others]
+
+    def kill(pid: Callable[[], int]) -> Injection:
+        return Kill(lambda: [pid()], relay, victim)
+
+    def pause(*pids: Callable[[], int]) -> Injection:
+        return Pause(lambda: [pid() for pid in pids])
+
+    def trainer() -> int:
+        return job.trainers[victim].pid
+
+    def control() -> int:
+        return job.control(victim)
+
+    def engine() -> int:
+        return job.engine(victim)
+
+    made: dict[Fault, Callable[[], Injection]] = {
+        Fault.KILL_TRAINER: lambda: kill(trainer),
+        Fault.KILL_DAEMON: lambda: kill(control),
+        Fault.KILL_ENGINE: lambda: kill(engine),
+        Fault.RESTART: lambda: Terminate(control),
+        Fault.PAUSE_TRAINER: lambda: pause(trainer),
+        Fault.PAUSE_DAEMON: lambda: pause(control),
+        Fault.PAUSE_ENGINE: lambda: pause(engine),
+        Fault.PAUSE_HOST: lambda: pause(trainer, control, engine),
+        Fault.CUT_PATH: lambda: Disturb(
+            relay, [Cut([Way(source=victim, path=0), Way(target=victim, path=0)])]
+        ),
+        Fault.CUT_HOST: lambda: Disturb(relay, [Cut(both)], pairs(others)),
+        Fault.PARTITION: lambda: Disturb(
+            relay, [Cut([Way(victim, others[0]), Way(others[0], victim)])], pairs(others[:1])
+        ),
+        Fault.ONE_WAY: lambda: Disturb(relay, [Cut([Way(source=victim)])]),
+        Fault.CORRUPT: lambda: Disturb(relay, [Corrupt(both, seed, SHARE)]),
+        Fault.DUPLICATE: lambda: Disturb(relay, [Duplicate(both, seed, SHARE)]),
+        Fault.REORDER: lambda: Disturb(relay, [Reorder(both, seed, SPAN)]),
+        Fault.CLOCK_JUMP: lambda: ClockJump(Clock(cluster.clock(victim))),
+        Fault.SHM_FULL: lambda: Limit(resource.RLIMIT_FSIZE, lambda: {trainer(): NO_MORE}),
+        Fault.FD_LIMIT: lambda: Limit(
+            resource.RLIMIT_NOFILE, lambda: {pid: _open_files(pid) for pid in _daemon(control())}
+        ),
+        Fault.DISK_FULL: lambda: Limit(
+            resource.RLIMIT_FSIZE, lambda: dict.fromkeys(_daemon(control()), 0)
+        ),
+    }
+    return made[fault]()
+
+
+def _daemon(control: int) -> Iterator[int]:
+    yield control
+    yield from children(control)
+
+
+def _open_files(pid: int) -> int:
+    return max(int(name) for name in os.listdir(f"/proc/{pid}/fd")) + 1
+
+
+def wait_ended(pid: int) -> None:
+    """Until a process does nothing any more, for ENDED seconds at most."""
+
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            select.select([descriptor], [], [], ENDED)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,180 @@
+"""The matrix of faults: run, judge, and write into docs/reliability.md.
+
+    python -m dlcp_lab.faults.matrix [--faults NAMES] [--repeat N] [--write FILE]
+
+Exit code: 0 every cell ended as expected, 1 one did not.
+"""
+
+import argparse
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from dlcp_lab.faults import clock
+from dlcp_lab.faults.cell import PATHS, VICTIM, WORLD, Cell, Seen
+from dlcp_lab.faults.cluster import Cluster, Job
+from dlcp_lab.faults.expected import Expected, Key, cells
+from dlcp_lab.faults.kinds import Fault, Mode, Phase
+from dlcpd.contract.errors import DlcpError
+from dlcpd.ctl.grammar import whole
+
+BEGIN: Final = "<!-- matrix: begin -->"
+END: Final = "<!-- matrix: end -->"
+HEADER: Final = ("fault", "phase", *Mode, "its own rank", "next works")
+
+
+class Clusters:
+    """One for each way to run a cell, made when it is needed; a context."""
+
+    def __init__(self, peer_timeout: float) -> None:
+        self._peer_timeout = peer_timeout
+        self._stack = ExitStack()
+        self._made = dict[str, tuple[Cluster, Job]]()
+
+    def of(self, fault: Fault, mode: Mode) -> tuple[Cluster, Job]:
+        """A cluster in order, with a job that is in no session."""
+        kind = "clock" if fault is Fault.CLOCK_JUMP else mode if mode is Mode.EMBEDDED else "hosts"
+        if kind not in self._made:
+            self._made[kind] = self._make(kind)
+        cluster, job = self._made[kind]
+        cluster.repair()
+        return cluster, job
+
+    def forget(self) -> None:
+        """End all: one of them may be out of order."""
+        self._made.clear()
+        self._stack.close()
+
+    def _make(self, kind: str) -> tuple[Cluster, Job]:
+        private = kind == Mode.EMBEDDED
+        cluster = self._stack.enter_context(
+            Cluster(
+                WORLD, PATHS, peer_timeout=self._peer_timeout, serve=not private,
+                clocks=[VICTIM] if kind == "clock" else (),
+            )
+        )  # fmt: skip
+        job = Job(cluster, "matrix", embedded=private)
+        job.join()  # whatever is made at the first time is there now
+        job.close()
+        return cluster, job
+
+    def __enter__(self) -> "Clusters":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.forget()
+
+
+def run(clusters: Clusters, key: Key) -> Seen:
+    """One cell. Raises: TimeoutError, DlcpError."""
+    fault, phase, mode = key
+    try:
+        return Cell(*clusters.of(fault, mode), fault, phase, mode).run()
+    except BaseException:
+        clusters.forget()
+        raise
+
+
+def problems(seen: Seen, expected: Expected) -> Iterator[str]:
+    """In what a cell ended otherwise than it must."""
+    if set(seen.survivors) != {expected.survivors}:
+        yield f"survivors: {seen.survivors} instead of {expected.survivors}"
+    if seen.victim != expected.victim:
+        yield f"its own rank: {seen.victim} instead of {expected.victim}"
+    if seen.then != expected.then:
+        yield f"next: {seen.then} instead of {expected.then}"
+    if not seen.fired:
+        yield "the fault never did anything"
+    yield from seen.leaks
+
+
+def possible(key: Key) -> bool:
+    """Whether this host can run a cell."""
+    return key[0] is not Fault.CLOCK_JUMP or bool(clock.library())
+
+
+def render(times: dict[Key, list[float]], expected: dict[Key, Expected]) -> str:
+    """The table. A cell says how the survivors' operation ended, and the median of the seconds
+    until the last of them knew."""
+    rows = ["| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|"]
+    by_row: dict[tuple[Fault, Phase], dict[Mode, Expected]] = defaultdict(dict)
+    for (fault, phase, mode), one in expected.items():
+        by_row[fault, phase][mode] = one
+    for (fault, phase), modes in by_row.items():
+        any_one = next(iter(modes.values()))
+        entries = [
+            _entry(times.get((fault, phase, mode), []), modes[mode]) if mode in modes else "-"
+            for mode in Mode
+        ]
+        rows.append(
+            "| " + " | ".join([fault, phase, *entries, any_one.victim, any_one.then]) + " |"
+        )
+    return "\n".join(rows)
+
+
+def _entry(seconds: Sequence[float], expected: Expected) -> str:
+    when = f" ({statistics.median(seconds):.2f} s)" if seconds else ""
+    return f"{expected.survivors}{when}"
+
+
+def write(file: Path, table: str) -> None:
+    """Put the table between its marks."""
+    before, _, rest = file.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    file.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print, judge."""
+    parser = argparse.ArgumentParser(
+        prog="dlcp_lab.faults.matrix", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--faults", metavar="NAMES", help="some, as the table calls them")
+    parser.add_argument("--repeat", type=whole(1, 100), default=1, metavar="N")
+    parser.add_argument("--write", type=Path, metavar="FILE")
+    options = parser.parse_args(arguments)
+    wanted = {Fault(name) for name in options.faults.split(",")} if options.faults else set(Fault)
+    expected = cells()
+    times: dict[Key, list[float]] = defaultdict(list)
+    bad = 0
+    with Clusters(peer_timeout=1.0) as clusters:
+        for key, one in expected.items():
+            if key[0] in wanted:
+                bad += _run(clusters, key, one, times, options.repeat)
+    print(f"{bad} cells ended otherwise than they must" if bad else "every cell ended as it must")
+    if options.write:
+        write(options.write, render(times, expected))
+    return 1 if bad else 0
+
+
+def _run(
+    clusters: Clusters, key: Key, expected: Expected, times: dict[Key, list[float]], repeat: int
+) -> bool:
+    """Whether the cell is bad."""
+    name = ", ".join(key)
+    if not possible(key):
+        print(f"{name}: SKIPPED, libfaketime is not installed")
+        return False
+    wrong = list[str]()
+    for _ in range(repeat):
+        try:
+            seen = run(clusters, key)
+        except (DlcpError, TimeoutError) as exc:
+            wrong.append(f"{type(exc).__name__}: {exc}")
+            continue
+        found = list(problems(seen, expected))
+        wrong += found + (seen.texts if found else [])
+        if seen.seconds is not None:
+            times[key].append(seen.seconds)
+    took = f" {statistics.median(times[key]):.2f} s" if times[key] else ""
+    print(f"{name}: {expected.survivors}{took}{'; BAD: ' if wrong else ''}{'; '.join(wrong)}")
+    sys.stdout.flush()
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""Connections of the controls through the relay: copied, or standing still.
+
+A connection stands still while its two hosts are cut off from each other: TCP would send again and
+again, and go on after. Which host has made it, the kernel's tables say.
+"""
+
+import contextlib
+import os
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from dlcp_lab.faults.network import CONTROL_PORT, Network
+
+READ: Final = 1 << 16  # bytes at a time
+PATIENCE: Final = 1.0  # seconds in which a control takes a few hundred bytes; a stopped one is cut
+UNKNOWN: Final = -1  # host
+_TABLE: Final = Path("/proc/net/tcp")
+
+
+class Pipe:
+    """One direction of one connection: what `source` sends goes to `target`."""
+
+    def __init__(self, source: socket.socket, target: socket.socket, pair: frozenset[int]) -> None:
+        self.source, self.target, self.pair = source, target, pair
+
+    def copy(self) -> bool:
+        """Pass on what there is; False at the end of either side."""
+        try:
+            data = self.source.recv(READ, socket.MSG_DONTWAIT)
+            self.target.sendall(data)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return bool(data)
+
+
+class Pipes:
+    """All of them. Only the relay's thread calls what has no lock."""
+
+    def __init__(
+        self,
+        network: Network,
+        pids: Callable[[], Sequence[int]],
+        selector: selectors.BaseSelector,
+    ) -> None:
+        self._network, self._pids, self._selector = network, pids, selector
+        self._lock = threading.Lock()
+        self._cut: frozenset[frozenset[int]] = frozenset()  # pairs of hosts
+        self._held = 0  # times that a connection was found cut
+        self._still: set[Pipe] = set()
+        self._twins: dict[Pipe, Pipe] = {}
+        self._listeners = [_listen(network.relay(host)) for host in range(network.hosts)]
+        for host, listener in enumerate(self._listeners):
+            selector.register(listener, selectors.EVENT_READ, partial(self._accept, host))
+
+    def cut(self, pairs: Iterable[frozenset[int]]) -> None:
+        """Connections between the hosts of each of these pairs, and only those, stand still."""
+        with self._lock:
+            self._cut = frozenset(pairs)
+
+    @property
+    def held(self) -> int:
+        """How often something was said on a connection that stood still."""
+        return self._held
+
+    def go_on(self) -> None:
+        """Take up those that stand still no more. Part of every turn of the relay."""
+        for pipe in [pipe for pipe in self._still if pipe.pair not in self._cut]:
+            self._still.discard(pipe)
+            self._watch(pipe)
+
+    def close(self) -> None:
+        """End all."""
+        for pipe in list(self._twins):
+            self._end(pipe)
+        for listener in self._listeners:
+            listener.close()
+
+    def _accept(self, target: int) -> None:
+        near, _ = self._listeners[target].accept()
+        try:
+            far = socket.create_connection((self._network.address(target), CONTROL_PORT), PATIENCE)
+        except OSError:  # nobody listens: it is dead
+            near.close()
+            return
+        near.settimeout(PATIENCE)
+        pair = frozenset((_owner(near.getpeername(), self._pids()), target))
+        out, back = Pipe(near, far, pair), Pipe(far, near, pair)
+        self._twins |= {out: back, back: out}
+        self._watch(out)
+        self._watch(back)
+
+    def _watch(self, pipe: Pipe) -> None:
+        self._selector.register(pipe.source, selectors.EVENT_READ, partial(self._turn, pipe))
+
+    def _turn(self, pipe: Pipe) -> None:
+        if pipe not in self._twins:  # the other direction ended in this very turn
+            return
+        if pipe.pair in self._cut:
+            self._held += 1
+            self._selector.unregister(pipe.source)
+            self._still.add(pipe)
+        elif not pipe.copy():
+            self._end(pipe)
+
+    def _end(self, pipe: Pipe) -> None:
+        for one in (pipe, self._twins[pipe]):
+            self._still.discard(one)
+            self._twins.pop(one, None)
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(one.source)
+        pipe.source.close()
+        pipe.target.close()
+
+
+def _listen(address: str) -> socket.socket:
+    return socket.create_server((address, CONTROL_PORT))
+
+
+def _owner(address: tuple[str, int], pids: Sequence[int]) -> int:
+    """The host whose control has the socket with this local address."""
+    inode = _inode(*address)
+    for host, pid in enumerate(pids):
+        with contextlib.suppress(OSError):  # it has ended
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(entry.path) == f"socket:[{inode}]":
+                        return host
+    return UNKNOWN
+
+
+def _inode(host: str, port: int) -> str:
+    """Of the TCP socket of this machine that has a local address."""
+    packed = int.from_bytes(socket.inet_aton(host), "little")
+    local = f"{packed:08X}:{port:04X}"
+    for line in _TABLE.read_text().splitlines()[1:]:
+        columns = line.split()
+        if columns[1] == local:
+            return columns[9]
+    return ""

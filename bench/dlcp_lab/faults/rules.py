@@ -1,0 +1,147 @@
+"""What a network may do to datagrams. Everything is counted, and random by seed alone."""
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from dlcpd.contract.errors import MalformedDatagram
+from dlcpd.core.wire.header import Header
+
+ANY: Final = -1  # host or path
+
+
+class Passage(NamedTuple):
+    """A datagram on its way."""
+
+    source: int  # host
+    target: int
+    path: int
+    data: bytes
+
+    @property
+    def header(self) -> Header | None:
+        """None for what is no datagram of dlcpd."""
+        try:
+            return Header.unpack_untrusted(self.data)
+        except MalformedDatagram:
+            return None
+
+
+class Way(NamedTuple):
+    """Which datagrams a rule is about; ANY = all."""
+
+    source: int = ANY
+    target: int = ANY
+    path: int = ANY
+
+    def holds(self, passage: Passage) -> bool:
+        """Whether this is one of them."""
+        wanted = zip(self, passage[:3], strict=True)
+        return all(mine in (ANY, its) for mine, its in wanted)
+
+
+class Rule:
+    """Passes everything; `fired` counts the datagrams to which it did something."""
+
+    def __init__(self, ways: Sequence[Way]) -> None:
+        self.ways, self.fired = tuple(ways), 0
+
+    def take(self, passage: Passage) -> Sequence[Passage]:
+        """What goes on in place of a datagram."""
+        if not any(way.holds(passage) for way in self.ways):
+            return (passage,)
+        return self.change(passage)
+
+    def change(self, passage: Passage) -> Sequence[Passage]:
+        """The same for one that the rule is about."""
+        return (passage,)
+
+    def rest(self) -> Sequence[Passage]:
+        """What it holds back, once nothing else comes."""
+        return ()
+
+
+class Cut(Rule):
+    """Nothing passes."""
+
+    def change(self, passage: Passage) -> Sequence[Passage]:
+        self.fired += 1
+        return ()
+
+
+class DropOnce(Rule):
+    """Loses the first datagram that `wanted` is true of; of a repeated one it is the first time."""
+
+    def __init__(self, ways: Sequence[Way], wanted: Callable[[Header], bool]) -> None:
+        super().__init__(ways)
+        self._wanted = wanted
+
+    def change(self, passage: Passage) -> Sequence[Passage]:
+        header = passage.header
+        if self.fired or header is None or not self._wanted(header):
+            return (passage,)
+        self.fired += 1
+        return ()
+
+
+class Sometimes(Rule):
+    """Changes each datagram with probability `share`."""
+
+    def __init__(self, ways: Sequence[Way], seed: int, share: float) -> None:
+        super().__init__(ways)
+        self.random, self._share = random.Random(seed), share
+
+    def change(self, passage: Passage) -> Sequence[Passage]:
+        if self.random.random() >= self._share:
+            return (passage,)
+        self.fired += 1
+        return self.spoil(passage)
+
+    def spoil(self, passage: Passage) -> Sequence[Passage]:
+        """What goes on in place of it."""
+        return (passage,)
+
+
+class Corrupt(Sometimes):
+    """Turns one bit over, anywhere; the relay's UDP checksum is right again, as behind a device
+    that spoils what it holds in memory."""
+
+    def spoil(self, passage: Passage) -> Sequence[Passage]:
+        spoiled = bytearray(passage.data)
+        bit = self.random.randrange(8 * len(spoiled))
+        spoiled[bit // 8] ^= 1 << bit % 8
+        return (passage._replace(data=bytes(spoiled)),)
+
+
+class Duplicate(Sometimes):
+    """Sends it twice, and once more after up to KEPT others."""
+
+    KEPT: Final = 64
+
+    def __init__(self, ways: Sequence[Way], seed: int, share: float) -> None:
+        super().__init__(ways, seed, share)
+        self._old: deque[Passage] = deque(maxlen=self.KEPT)
+
+    def spoil(self, passage: Passage) -> Sequence[Passage]:
+        self._old.append(passage)
+        return (passage, passage, self.random.choice(self._old))
+
+
+class Reorder(Rule):
+    """Collects `span` datagrams of all ways, and lets them go in another order."""
+
+    def __init__(self, ways: Sequence[Way], seed: int, span: int) -> None:
+        super().__init__(ways)
+        self.random, self._span = random.Random(seed), span
+        self._held: list[Passage] = []
+
+    def change(self, passage: Passage) -> Sequence[Passage]:
+        self._held.append(passage)
+        return self.rest() if len(self._held) >= self._span else ()
+
+    def rest(self) -> Sequence[Passage]:
+        held, self._held = self._held, []
+        mixed = self.random.sample(held, len(held))
+        self.fired += sum(one is not other for one, other in zip(held, mixed, strict=True))
+        return mixed

@@ -1,0 +1,270 @@
+"""Two jobs at once on four hosts, and one fault after the other: promises are checked all the time.
+
+    python -m dlcp_lab.faults.soak [--seconds N] [--seed N] [--calm]
+
+One job reduces exactly: results equal the reference bit for bit. The other may lose: all ranks hold
+the same bytes, no sender misses more than the bound, and what was produced and what was delivered
+are equal in the end. Every operation ends, with a result or the code of an error, soon after its
+deadline. At every stop nothing has grown: descriptors, threads, memory, processes.
+Exit code: 0 no promise was broken, 1 one was. The same seed chooses the same faults.
+"""
+
+import argparse
+import os
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcp_lab.faults import leaks
+from dlcp_lab.faults.cluster import ANSWER, Cluster, Job
+from dlcp_lab.faults.injections import make
+from dlcp_lab.faults.kinds import Fault
+from dlcp_lab.faults.trainer import DEAD, RESULT, WRONG, Outcome
+from dlcpd.contract.errors import DlcpError
+from dlcpd.ctl.grammar import whole
+
+HOSTS: Final = 4
+PATHS: Final = 2
+SECONDS: Final = 1200
+FAULTS: Final = tuple(
+    # A jump of the clock needs daemons under libfaketime, which are slow; what is spoiled on the
+    # way is of the matrix.
+    fault for fault in Fault if fault not in (Fault.CLOCK_JUMP, Fault.CORRUPT)
+)  # fmt: skip
+NAMED: Final = frozenset({  # codes with which a job may end under these faults
+    "peer_lost", "operation_aborted", "daemon_lost", "daemon_unavailable", "deadline_exceeded",
+    "session_closed", "arena_full", "too_many",
+})  # fmt: skip
+HOLD: Final = (0.1, 2.5)  # seconds of a fault
+PAUSE: Final = (0.2, 2.0)  # seconds between two
+COUNTS: Final = (16, 5_000, 100_000, 400_000)  # elements
+PER_SESSION: Final = (5, 40)  # operations
+DEADLINE: Final = 8.0  # seconds
+JOIN: Final = 8.0  # seconds to join: a host may be cut off for HOLD, and two cores run all of it
+LATE: Final = 10.0  # seconds after a deadline in which the outcome is known on a loaded machine
+QUIET: Final = 30.0  # seconds between two looks at what is held
+REST: Final = 120.0  # seconds in which a job comes to a stop
+SLACK: Final = 32 * leaks.MB  # private memory: heaps of trainers go to pieces, caches fill up
+
+
+@dataclass(slots=True)
+class Books:
+    """What happened. Written by several threads, each under `lock`."""
+
+    operations: Counter[str] = field(default_factory=Counter)  # by job
+    sessions: int = 0
+    failures: Counter[str] = field(default_factory=Counter)  # by code, each rank's
+    faults: Counter[str] = field(default_factory=Counter)  # made, by kind
+    fired: Counter[str] = field(default_factory=Counter)  # what they did
+    looks: int = 0
+    violations: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def violated(self, text: str) -> None:
+        """A promise is broken."""
+        with self.lock:
+            self.violations.append(text)
+        print(f"VIOLATION: {text}", flush=True)
+
+    def lines(self, seed: int) -> list[str]:
+        """A summary."""
+        made = [
+            f"{kind} {count} ({self.fired[kind]})" for kind, count in sorted(self.faults.items())
+        ]
+        return [
+            f"operations: {_listed(self.operations)}, in {self.sessions} sessions",
+            f"faults made (and what they did): {', '.join(made) or 'none'}",
+            f"failures by code, of every rank: {_listed(self.failures)}",
+            f"stops at which nothing had grown: {self.looks}",
+            f"violations: {len(self.violations)}",
+            f"seed: {seed}",
+        ]
+
+
+class Driver(threading.Thread):
+    """Runs sessions of one job, until it is told to stop; rests while the gate is shut."""
+
+    def __init__(self, job: Job, seed: int, books: Books, gate: threading.Event) -> None:
+        super().__init__(name=job.name, daemon=True)
+        self.job, self._books, self._gate = job, books, gate
+        self._random = random.Random(f"{seed} {job.name}")
+        self._bounded = job.name == "bounded"
+        self.resting, self.stopping = threading.Event(), False
+
+    def run(self) -> None:
+        """All sessions."""
+        while not self.stopping:
+            self.resting.set()
+            self._gate.wait()
+            self.resting.clear()
+            if self.stopping:
+                break
+            try:
+                self._session()
+            except Exception as exc:  # a thread that dies unseen would hide it
+                self._books.violated(f"{self.job.name}: {type(exc).__name__}: {exc}")
+                self.job.renew()
+        self.resting.set()
+
+    def _session(self) -> None:
+        """Join, reduce some, leave."""
+        self.job.repair()
+        self.job.begin_join(JOIN)
+        if self._judge("join", self.job.answers(JOIN + ANSWER), time.monotonic() + JOIN):
+            self._reductions()
+        self.job.close()
+
+    def _reductions(self) -> None:
+        with self._books.lock:
+            self._books.sessions += 1
+        count, begun = self._random.choice(COUNTS), 1
+        operations = self._random.randint(*PER_SESSION)
+        # A digit of the sums counts to seven: then what was given up has to come back.
+        for number in range(begun, operations + 1):
+            if not self._operation(number, count):
+                return
+            if self._bounded and not number % 5 and not self._all("flush", count=count):
+                return
+
+    def _operation(self, number: int, count: int) -> bool:
+        if self._bounded:
+            return self._all("reduce_bounded", count=count)
+        return self._all("reduce", number=number, count=self._random.choice(COUNTS))
+
+    def _all(self, name: str, **arguments: int) -> bool:
+        """One operation on all ranks; whether it went well."""
+        limit = time.monotonic() + DEADLINE
+        outcomes = self.job.all(name, deadline=DEADLINE, **arguments)
+        with self._books.lock:
+            self._books.operations[self.job.name] += 1
+        return self._judge(name, outcomes, limit)
+
+    def _judge(self, what: str, outcomes: Sequence[Outcome], limit: float) -> bool:
+        """Whether all ranks have a result. What breaks a promise goes into the books."""
+        digests = {one["digest"] for one in outcomes if "digest" in one}
+        if len(digests) > 1:
+            self._books.violated(f"{self.job.name}: {what}: replicas differ")
+        for rank, one in enumerate(outcomes):
+            self._judge_one(f"{self.job.name}: {what}: rank {rank}", one, limit)
+        return all(one["code"] == RESULT for one in outcomes)
+
+    def _judge_one(self, where: str, one: Outcome, limit: float) -> None:
+        code = one["code"]
+        if code == WRONG or code not in {RESULT, DEAD, *NAMED}:
+            self._books.violated(f"{where}: {code}: {one['text']}")
+        if one["at"] > limit + LATE:
+            self._books.violated(f"{where}: {code} {one['at'] - limit:.1f} s after its deadline")
+        if code != RESULT:
+            with self._books.lock:
+                self._books.failures[code] += 1
+
+
+class Soak:
+    """One run. `calm`: without faults."""
+
+    def __init__(self, seed: int, *, calm: bool = False, peer_timeout: float = 1.0) -> None:
+        self._seed, self._calm, self._peer_timeout = seed, calm, peer_timeout
+        self._random = random.Random(seed)
+        self.books = Books()
+        self._gate = threading.Event()
+        self._held: leaks.Held = {}
+
+    def run(self, seconds: float) -> Books:
+        """Raises: DaemonUnavailable where a host does not start any more."""
+        until = time.monotonic() + seconds
+        with Cluster(HOSTS, PATHS, peer_timeout=self._peer_timeout) as cluster:
+            jobs = [Job(cluster, name) for name in ("exact", "bounded")]
+            drivers = [Driver(job, self._seed, self.books, self._gate) for job in jobs]
+            for driver in drivers:
+                driver.start()
+            try:
+                while time.monotonic() < until:
+                    self._gate.set()
+                    self._stir(cluster, jobs, min(time.monotonic() + QUIET, until))
+                    self._look(cluster, drivers)
+            finally:
+                for driver in drivers:
+                    driver.stopping = True
+                self._gate.set()
+                for driver in drivers:
+                    driver.join(REST)
+        return self.books
+
+    def _stir(self, cluster: Cluster, jobs: Sequence[Job], until: float) -> None:
+        """One fault after the other."""
+        while time.monotonic() < until:
+            time.sleep(self._random.uniform(*PAUSE))
+            if not self._calm:
+                self._fault(cluster, self._random.choice(jobs))
+
+    def _fault(self, cluster: Cluster, job: Job) -> None:
+        fault, victim = self._random.choice(FAULTS), self._random.randrange(HOSTS)
+        hold = self._random.uniform(*HOLD)
+        injection = make(fault, cluster, job, victim, self._random.getrandbits(32))
+        try:
+            injection.begin()
+            time.sleep(hold)
+        except (OSError, ValueError):  # what it is about ends in this very moment
+            return
+        finally:
+            injection.end()
+            cluster.restart()
+        self.books.faults[fault] += 1
+        self.books.fired[fault] += injection.fired
+
+    def _look(self, cluster: Cluster, drivers: Sequence[Driver]) -> None:
+        """Have the jobs rest, and see what is held."""
+        self._gate.clear()
+        for driver in drivers:
+            if not driver.resting.wait(REST):
+                self.books.violated(f"{driver.job.name}: hangs")
+        cluster.repair()
+
+        def now() -> leaks.Held:
+            jobs = [one for driver in drivers for one in driver.job.processes()]
+            return leaks.held([*cluster.processes(), *jobs])
+
+        def left() -> list[str]:
+            known = {one.pid for one in now().values()} | {os.getpid()}
+            marks = (str(cluster.folder), f'"{cluster.network.address(0)[:-1]}')
+            return [*leaks.grown(self._held, now(), SLACK), *leaks.strays(marks, known)]
+
+        for problem in leaks.settled(left):
+            self.books.violated(problem)
+        for name, usage in now().items():
+            if name not in self._held or self._held[name].pid != usage.pid:
+                self._held[name] = usage
+        self.books.looks += 1
+
+
+def _listed(counted: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counted.most_common()) or "none"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print, judge."""
+    parser = argparse.ArgumentParser(
+        prog="dlcp_lab.faults.soak", description=__doc__.partition("\n")[0]
+    )
+    seconds = int(os.environ.get("SOAK_SECONDS", SECONDS))
+    parser.add_argument("--seconds", type=whole(1, 86_400), default=seconds, metavar="N")
+    parser.add_argument("--seed", type=whole(0, 1 << 31), default=1, metavar="N")
+    parser.add_argument("--calm", action="store_true", help="without faults")
+    options = parser.parse_args(arguments)
+    try:
+        books = Soak(options.seed, calm=options.calm).run(options.seconds)
+    except DlcpError as exc:
+        sys.stderr.write(f"dlcp_lab.faults.soak: {exc}\n")
+        return 1
+    for line in books.lines(options.seed):
+        print(line)
+    return 1 if books.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Which keys may be peers, and whose they are: a directory with a file of public keys per host.
+
+It is read again when it changes. A file that cannot be understood keeps its last good meaning: a
+slip of an editor ends no job, and what other files say takes effect all the same.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dlcpd.contract.errors import BadConfig
+from dlcpd.daemon.peers.key_files import PublicKeys, check_owner, read_public
+
+SUFFIX: Final = ".toml"  # others, and hidden ones, are an editor's or a writer's own
+MAX_FILES: Final = 8192  # hosts, as many as there can be lines to peers; 16 MB of keys at most
+
+Stamp = tuple[int, int, int]  # of a file: inode, time of change in ns, bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What looking again found."""
+
+    added: frozenset[str]  # keys
+    revoked: frozenset[str]
+    problems: tuple[str, ...]  # files that could not be understood, and why
+
+
+class Authorised:
+    """Without a `folder` every key may be a peer: whichever the job's store names."""
+
+    def __init__(self, folder: Path | None, own: str) -> None:
+        """`own` is this daemon's key: ranks of one daemon are peers too.
+
+        Raises: BadConfig for anything in `folder` that is wrong.
+        """
+        self.folder, self._own = folder, own
+        self._files: dict[str, tuple[Stamp, PublicKeys]] = {}
+        self._hosts: dict[str, str] = {}  # by key
+        self.problems: tuple[str, ...] = ()
+        if problems := self.read().problems:
+            raise BadConfig("; ".join(problems[:3]))
+
+    @property
+    def hosts(self) -> int:
+        """How many are authorised."""
+        return len(set(self._hosts.values()))
+
+    def allows(self, key: str) -> bool:
+        """Whether its holder may be heard and spoken to."""
+        return self.folder is None or key in self._hosts or key == self._own
+
+    def host_of(self, key: str) -> str:
+        """Whose key it is; "" where no file says."""
+        return self._hosts.get(key, "")
+
+    def read(self) -> Reading:
+        """Read what has changed since the last time."""
+        if self.folder is None:
+            return Reading(frozenset(), frozenset(), ())
+        before = self._hosts
+        try:
+            self._files, self._hosts, self.problems = self._understood(_stamps(self.folder))
+        except (OSError, BadConfig) as exc:
+            text = exc.strerror if isinstance(exc, OSError) else exc
+            self.problems = (f"[security] authorised {self.folder}: {text}",)
+        added, gone = self._hosts.keys() - before.keys(), before.keys() - self._hosts.keys()
+        return Reading(frozenset(added), frozenset(gone) - {self._own}, self.problems)
+
+    def _understood(
+        self, stamps: dict[str, Stamp]
+    ) -> tuple[dict[str, tuple[Stamp, PublicKeys]], dict[str, str], tuple[str, ...]]:
+        """Files, hosts by key, and what is wrong."""
+        assert self.folder is not None  # noqa: S101  # `read` looked
+        files, hosts, problems = {}, dict[str, str](), list[str]()
+        for name, stamp in sorted(stamps.items()):
+            known = self._files.get(name)
+            if known is None or known[0] != stamp:
+                try:
+                    known = stamp, read_public(self.folder / name)
+                except BadConfig as exc:
+                    problems.append(f"[security] authorised {exc}")
+            if known is None:
+                continue
+            files[name] = known
+            for key in known[1].keys:
+                if hosts.setdefault(key, known[1].host) != known[1].host:
+                    problems.append(
+                        f"[security] authorised {self.folder / name}: {hosts[key]} has the key "
+                        f"{key} too; a key belongs to one host"
+                    )
+        return files, hosts, tuple(problems)
+
+
+def _stamps(folder: Path) -> dict[str, Stamp]:
+    """Of its files. Raises: OSError, BadConfig."""
+    check_owner(folder, folder.stat(), 0o002)
+    found: dict[str, Stamp] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.endswith(SUFFIX) or entry.name.startswith("."):
+                continue
+            try:
+                stat = entry.stat()
+            except FileNotFoundError:  # removed just now, or a link to nothing
+                continue
+            found[entry.name] = stat.st_ino, stat.st_ctime_ns, stat.st_size
+            if len(found) > MAX_FILES:
+                raise BadConfig(f"holds more than {MAX_FILES} files")
+    return found

@@ -1,0 +1,167 @@
+"""Files of keys: a host's identity, which is secret, and the public keys that others know it by.
+
+Both are TOML: `host` and `secret`, or `host` and `keys`. Keys are Z85, which needs no escapes.
+"""
+
+import os
+import re
+import stat
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dlcpd.contract.errors import BadConfig
+from dlcpd.daemon.peers.keys import KEY_BYTES, KeyPair, key_bytes, key_text
+
+MAX_FILE: Final = 4096  # bytes; MAX_KEYS keys, a name of 255 characters, and comments
+MAX_KEYS: Final = 8  # of a host: one, and two while it gets another; the rest is patience
+OF_OWNER: Final = 0o600
+OF_ALL: Final = 0o644
+_HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # it is a file's name as well
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKeys:
+    """By what keys a host is known; the first is the newest."""
+
+    host: str
+    keys: tuple[str, ...]
+
+    def text(self) -> str:
+        """The file that says so."""
+        keys = ",\n".join(f'    "{key}"' for key in self.keys)
+        return (
+            f"# Public keys of a host's dlcpd: for `dlcpctl keys authorise` on its peers.\n"
+            f'host = "{self.host}"\nkeys = [\n{keys},\n]\n'
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A host's name and key pair."""
+
+    host: str
+    pair: KeyPair
+
+    @property
+    def public(self) -> PublicKeys:
+        """What peers may know of it."""
+        return PublicKeys(self.host, (self.pair.text,))
+
+    def text(self) -> str:
+        """The file that holds it."""
+        return (
+            f"# The identity of a host's dlcpd. SECRET: who can read this can speak for the host.\n"
+            f'host = "{self.host}"\nsecret = "{key_text(self.pair.secret)}"\n'
+        )
+
+
+def check_host(name: Any) -> str:
+    """Raises: ValueError for what cannot be a host's name in a file of keys."""
+    if not isinstance(name, str) or not _HOST.fullmatch(name):
+        raise ValueError(
+            "host is a name of at most 64 letters, digits, dots, hyphens and underscores"
+        )
+    return name
+
+
+def parse_public_untrusted(text: str, source: str) -> PublicKeys:
+    """Raises: BadConfig naming `source`."""
+    try:
+        values = _fields(text, {"host", "keys"})
+        keys = values["keys"]
+        if not isinstance(keys, list) or not 1 <= len(keys) <= MAX_KEYS:
+            raise ValueError(f"keys is a list of 1 to {MAX_KEYS} keys")
+        return PublicKeys(check_host(values["host"]), tuple(_key(key) for key in keys))
+    except ValueError as exc:
+        raise BadConfig(f"{source}: {exc}; make such a file with `dlcpctl keys show`") from None
+
+
+def parse_identity_untrusted(text: str, source: str) -> Identity:
+    """Raises: BadConfig naming `source`, and never quoting it: what it holds is secret."""
+    try:
+        values = _fields(text, {"host", "secret"})
+        secret = key_bytes(_key(values["secret"]))
+        return Identity(check_host(values["host"]), KeyPair.of_secret(secret))
+    except ValueError as exc:
+        raise BadConfig(f"{source}: {exc}; make such a file with `dlcpctl keys new`") from None
+
+
+def read_identity(file: Path) -> Identity:
+    """Raises: BadConfig where it cannot be read, is nobody's identity, or others can read it."""
+    return parse_identity_untrusted(_read(file, forbidden=0o077), str(file))
+
+
+def read_public(file: Path) -> PublicKeys:
+    """Raises: BadConfig where it cannot be read, is no such file, or anybody may write it."""
+    return parse_public_untrusted(_read(file, forbidden=0o002), str(file))
+
+
+def check_owner(what: Path, found: os.stat_result, forbidden: int) -> None:
+    """Raises: BadConfig where others than root and this user may do what `forbidden` says."""
+    if found.st_uid not in (0, os.geteuid()):
+        raise BadConfig(
+            f"{what}: belongs to user id {found.st_uid}; keys belong to root or to user id "
+            f"{os.geteuid()}, who runs this: chown {os.geteuid()} {what}"
+        )
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & forbidden:
+        raise BadConfig(
+            f"{what}: has mode {mode:04o}, so others may {'read' if forbidden & 0o044 else 'write'}"
+            f" it: chmod {mode & ~forbidden:o} {what}"
+        )
+
+
+def write(file: Path, text: str, mode: int, *, replace: bool) -> None:
+    """Write a whole file, or none. Raises: OSError; FileExistsError unless `replace`."""
+    descriptor, name = tempfile.mkstemp(prefix=".", suffix=".new", dir=file.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as made:
+            made.write(text)
+            os.fchmod(descriptor, mode)  # whatever the umask: it was 0600 until now
+            made.flush()
+            os.fsync(descriptor)
+        if replace:
+            os.replace(name, file)
+            return
+        os.link(name, file)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _read(file: Path, forbidden: int) -> str:
+    """Raises: BadConfig."""
+    try:
+        # A pipe would block, and what is opened is what is looked at.
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as opened:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise BadConfig(f"{file}: is no file of keys")
+            check_owner(file, found, forbidden)
+            data = opened.read(MAX_FILE + 1)
+    except OSError as exc:
+        raise BadConfig(f"{file}: user id {os.geteuid()} cannot read it: {exc.strerror}") from exc
+    if len(data) > MAX_FILE:
+        raise BadConfig(f"{file}: is longer than {MAX_FILE} B, the most of a file of keys")
+    return data.decode("ascii", "replace")
+
+
+def _fields(text: str, names: set[str]) -> dict[str, Any]:
+    """Raises: ValueError."""
+    try:
+        values = tomllib.loads(text)
+    except (ValueError, RecursionError):  # its message quotes the text
+        raise ValueError("is no TOML") from None
+    if values.keys() != names:
+        raise ValueError(f"has exactly {' and '.join(sorted(names))}")
+    return values
+
+
+def _key(text: Any) -> str:
+    """Raises: ValueError."""
+    if not isinstance(text, str) or len(key_bytes(text)) != KEY_BYTES:
+        raise ValueError("a key is 40 characters of Z85")
+    return text

@@ -1,0 +1,74 @@
+"""What the kernel does not even queue: datagrams that cannot be of any peer.
+
+A classic BPF program on the socket (socket(7), SO_ATTACH_FILTER; it needs no privilege) looks at
+the version and at the top 16 bits of the token, which all tokens of a daemon have in common. So it
+does not change when sessions come and go, and of datagrams at random one in 65,536 passes, at a
+rate of a million per second some 15. The engine looks at the whole token all the same: 48 bits of
+it are one peer's alone.
+"""
+
+import ctypes
+import socket
+import struct
+from collections.abc import Collection
+from typing import Final
+
+from dlcpd.core.wire.header import VERSION
+
+PREFIX_BITS: Final = 16  # of a token
+MAX_PREFIXES: Final = 64  # an engine's sessions have one; a jump of BPF spans 255 instructions
+SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h; Python 3.11 has no names for these
+SO_MEMINFO: Final = 55
+_DROPS: Final = 8  # index of SK_MEMINFO_DROPS among the nine words of SO_MEMINFO
+_UDP_HEADER: Final = 8  # bytes before the payload, where the program begins to count
+_VERSION_AT, _PREFIX_AT = _UDP_HEADER, _UDP_HEADER + 14  # the token is little-endian, at 8..15
+_LOAD_BYTE, _LOAD_HALF, _JUMP_IF_EQUAL, _RETURN = 0x30, 0x28, 0x15, 0x06  # linux/bpf_common.h
+_ALL: Final = 0xFFFFFFFF  # bytes kept
+_INSTRUCTION: Final = struct.Struct("=HBBI")  # struct sock_filter: code, if true, if false, k
+
+
+def prefix(token: int) -> int:
+    """What the kernel is asked to look at."""
+    return token >> 64 - PREFIX_BITS
+
+
+def program(prefixes: Collection[int]) -> bytes:
+    """Keeps datagrams of our version whose token begins with one of these; none, and it keeps
+    nothing. A load beyond the end of a datagram refuses it. More than MAX_PREFIXES: all tokens."""
+    known = sorted(prefixes)
+    keep, refuse = (_RETURN, 0, 0, _ALL), (_RETURN, 0, 0, 0)
+    looks = [(_LOAD_BYTE, 0, 0, _VERSION_AT)]
+    if not known:
+        steps = [refuse]
+    elif len(known) > MAX_PREFIXES:
+        steps = [*looks, (_JUMP_IF_EQUAL, 0, 1, VERSION), keep, refuse]
+    else:
+        looks += [(_JUMP_IF_EQUAL, 0, len(known) + 1, VERSION), (_LOAD_HALF, 0, 0, _PREFIX_AT)]
+        found = [
+            (_JUMP_IF_EQUAL, len(known) - at, 0, _swapped(each)) for at, each in enumerate(known)
+        ]
+        steps = [*looks, *found, refuse, keep]
+    return b"".join(_INSTRUCTION.pack(*step) for step in steps)
+
+
+def _swapped(value: int) -> int:
+    """As a big-endian load sees it."""
+    return (value & 0xFF) << 8 | value >> 8
+
+
+def attach(sock: socket.socket, prefixes: Collection[int]) -> None:
+    """Replace the socket's filter, in one step. Raises: OSError."""
+    code = ctypes.create_string_buffer(program(prefixes))
+    count = (len(code) - 1) // _INSTRUCTION.size
+    described = struct.pack("HP", count, ctypes.addressof(code))  # struct sock_fprog
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, described)
+
+
+def dropped(sock: socket.socket) -> int:
+    """Messages that the kernel has not queued, ever: refused here, or no room in the receive
+    buffer. One that GRO has joined counts once. It wraps at 2^32; 0 where it is not known."""
+    try:
+        words = sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 4 * (_DROPS + 1))
+    except OSError:  # a kernel before 4.12
+        return 0
+    return int.from_bytes(words[4 * _DROPS :], "little")

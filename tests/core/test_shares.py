@@ -1,0 +1,85 @@
+"""What sessions of one endpoint get of the time in which it sends."""
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from dlcpd.core.endpoint import Endpoint, PeerSpec
+from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.session.flow import Flow
+from dlcpd.core.session.session import Session
+from dlcpd.core.wire.datagram import Transmit
+
+MOST = 100_000  # bytes of a batch
+LAST, URGENT = 4, 1  # traffic classes
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Endpoint:
+    """Whose flows send batches as large as they may, until their class is None."""
+
+    def transmit(flow: Flow, _now: float, allowance: int) -> Transmit:
+        assert isinstance(flow.session, Session)
+        number, size = flow.session.number, min(allowance, MOST)
+        return cast(Transmit, SimpleNamespace(size=size, session=number, flow=flow.index))
+
+    monkeypatch.setattr(Flow, "transmit", transmit)
+    return Endpoint(1152, 1 << 20, Pacer(0.0))
+
+
+def opened(endpoint: Endpoint, number: int, peers: int, traffic_class: int | None) -> Session:
+    specs = [PeerSpec(n, "h", number << 16 | n, number << 17 | n, 1) for n in range(1, peers + 1)]
+    session = endpoint.open_session(number, 0, specs, peer_timeout=1.0)
+    wants(session, traffic_class)
+    return session
+
+
+def wants(session: Session, traffic_class: int | None) -> None:
+    for flow in session.flows.values():
+        flow.outgoing.next_class = traffic_class
+
+
+def sent(endpoint: Endpoint, turns: int, key: str = "session") -> Counter[int]:
+    """Bytes, by session or by flow."""
+    total = Counter[int]()
+    for _ in range(turns):
+        for batch in endpoint.transmit(0.0):
+            total[getattr(batch, key)] += batch.size
+    return total
+
+
+@pytest.mark.parametrize("turn", [64 << 10, 4 << 20])
+@pytest.mark.parametrize("class_of_many", [LAST, URGENT])
+def test_a_session_of_many_flows_gets_no_more_than_one_of_one(
+    endpoint: Endpoint, turn: int, class_of_many: int
+) -> None:
+    endpoint.turn = turn
+    opened(endpoint, 1, 100, class_of_many)
+    opened(endpoint, 2, 1, LAST)
+    by_session = sent(endpoint, 100)
+    assert by_session.total() == 100 * turn
+    assert abs(by_session[1] - by_session[2]) <= MOST
+
+
+def test_flows_of_a_session_get_equal_parts_and_the_urgent_ones_all(endpoint: Endpoint) -> None:
+    endpoint.turn = 64 << 10
+    session = opened(endpoint, 1, 3, LAST)
+    by_flow = sent(endpoint, 99, "flow")
+    assert max(by_flow.values()) - min(by_flow.values()) <= MOST
+    assert len(by_flow) == 3
+    session.flows[2].outgoing.next_class = URGENT
+    assert set(sent(endpoint, 10, "flow")) == {session.flows[2].index}
+
+
+def test_who_was_away_does_not_come_back_with_a_claim(endpoint: Endpoint) -> None:
+    endpoint.turn = 64 << 10
+    opened(endpoint, 1, 1, LAST)
+    other = opened(endpoint, 2, 1, None)
+    assert set(sent(endpoint, 1000)) == {1}
+    wants(other, LAST)
+    by_session = sent(endpoint, 100)
+    assert abs(by_session[1] - by_session[2]) <= MOST
+    endpoint.close_session(2)
+    assert set(sent(endpoint, 10)) == {1}

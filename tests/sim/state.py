@@ -1,0 +1,29 @@
+"""All that an object holds, as a value to compare."""
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+
+def frozen(value: Any, ignored: Collection[str] = (), seen: set[int] | None = None) -> Any:
+    """By value, each object once; without the attributes whose names are `ignored`."""
+    seen = set() if seen is None else seen
+    if isinstance(value, int | float | str | bytes | None):
+        return value
+    if id(value) in seen:
+        return "again"
+    seen.add(id(value))
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, dict):
+        return [(frozen(k, ignored, seen), frozen(v, ignored, seen)) for k, v in value.items()]
+    if isinstance(value, list | tuple | set | frozenset) or hasattr(value, "popleft"):
+        return [type(value).__name__, *(frozen(each, ignored, seen) for each in value)]
+    names = [n for kind in type(value).__mro__ for n in getattr(kind, "__slots__", ())]
+    names += list(getattr(value, "__dict__", {}))
+    return [
+        (n, frozen(getattr(value, n), ignored, seen))
+        for n in names
+        if n not in ignored and hasattr(value, n)
+    ]
