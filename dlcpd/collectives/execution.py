@@ -32,6 +32,7 @@ from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import MAX_SEGMENTS, Key
+from dlcpd.numerics.canonical import make_canonical
 from dlcpd.numerics.reduce import reduce_in_order
 from dlcpd.schedules.model import (
     NOT_REPLICATED,
@@ -201,6 +202,8 @@ class Execution:
             begun.finish()
         else:
             self._reduce(step)
+        if step.last and self.program.alone and step.piece != NOT_REPLICATED:
+            make_canonical(self._bytes(step.target), self.order.dtype)  # others compute it too
         return True
 
     def _done(self, position: int) -> None:
