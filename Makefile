@@ -66,7 +66,8 @@ fuzz: $(STAMP)
 faults: $(STAMP)
 	$(BIN)/python -m dlcp_lab.faults.matrix --repeat 3 --write docs/reliability.md
 
-# Two jobs on four hosts, random faults, promises checked all the time: SOAK_SECONDS, 20 minutes by default.
+# Two jobs on four hosts, random faults, promises checked all the time: SOAK_SECONDS, 20 minutes
+# by default.
 soak: $(STAMP)
 	$(BIN)/python -m dlcp_lab.faults.soak
 

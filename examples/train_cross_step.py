@@ -6,7 +6,7 @@ only for its own. On two processes of this machine:
 The two lines that make the difference to plain DistributedDataParallel are marked.
 """
 
-# ruff: noqa: T201  # an example prints
+# an example prints
 import os
 
 import torch

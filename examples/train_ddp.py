@@ -6,7 +6,7 @@ On several machines: the same, with torchrun's --nnodes and --rdzv-endpoint. The
 that make the difference are marked.
 """
 
-# ruff: noqa: T201  # an example prints
+# an example prints
 import os
 
 import torch

@@ -13,7 +13,7 @@ this package registers.
 from dlcp_client.job.joining import connect
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.work import Work
-from dlcpd.contract.errors import DlcpError
+from dlcpd.contract.errors import DaemonLost, DlcpError, PeerLost
 from dlcpd.contract.policy import EXACT, LossPolicy, bounded, exact
 
 from . import c10d
@@ -21,9 +21,11 @@ from .session import Session
 
 __all__ = [
     "EXACT",
+    "DaemonLost",
     "DlcpError",
     "Ledger",
     "LossPolicy",
+    "PeerLost",
     "Session",
     "Work",
     "bounded",

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
+from dlcpd.contract.errors import BadConfig
+
 SECRETS: Final = "DLCPD_JOB_SECRET"  # how the names begin of variables that hold secrets
+WARN_AFTER: Final = 5.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,7 @@ class Environment:
     run: str = ""  # TORCHELASTIC_RUN_ID: name of the torchrun job, for logs
     secret: str = field(default="", repr=False)  # DLCPD_JOB_SECRET: the same for all ranks
     secret_file: Path | None = None  # DLCPD_JOB_SECRET_FILE: a file with it
+    warn_after: float = WARN_AFTER  # DLCPD_WARN_AFTER: of waiting, at least; "0" = never
     share: bool = True  # DLCPD_SHARE: "0" gives each rank an embedded daemon of its own
     end_with_launcher: bool = False  # DLCPD_END_WITH_LAUNCHER: "1" ends ranks whose parent ended
 
@@ -33,6 +37,7 @@ class Environment:
             secret=variables.get("DLCPD_JOB_SECRET", ""),
             secret_file=Path(secret_file) if secret_file else None,
             master=variables.get("MASTER_ADDR", ""),
+            warn_after=_seconds(variables, "DLCPD_WARN_AFTER", WARN_AFTER),
             share=variables.get("DLCPD_SHARE", "") != "0",
             end_with_launcher=variables.get("DLCPD_END_WITH_LAUNCHER", "") == "1",
             run=variables.get("TORCHELASTIC_RUN_ID", ""),
@@ -42,3 +47,15 @@ class Environment:
 def of_daemon(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What a private daemon inherits: all but the job's secret, which it has no use for."""
     return {name: value for name, value in variables.items() if not name.startswith(SECRETS)}
+
+
+def _seconds(variables: Mapping[str, str], name: str, default: float) -> float:
+    """Raises: BadConfig."""
+    text = variables.get(name, "")
+    try:
+        seconds = float(text) if text else default
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise BadConfig(f"{name}={text}: seconds, 0 or more")
+    return seconds

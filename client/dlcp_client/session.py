@@ -15,15 +15,18 @@ import torch
 
 from dlcp_client.arena.memory import Region, SharedArena
 from dlcp_client.arena.tensors import check, copy_bytes, overlap
+from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import Embedded
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.job.group_numbers import GroupNumbers
+from dlcp_client.job.origin import Origin
 from dlcp_client.operations.completion import Completion
 from dlcp_client.operations.engines import Engines
 from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.open_operations import MARGIN, Memory, Operations
+from dlcp_client.operations.patience import Pace
 from dlcp_client.operations.requests import Range, Request
 from dlcp_client.operations.work import LATE, Work
 from dlcpd.contract.errors import (
@@ -69,6 +72,7 @@ class JoinedJob:
     arena_bytes: int
     daemon: Embedded | None  # when it is ours
     store: "Store | None" = None  # by which groups agree on their numbers
+    origin: Origin | None = None  # what regrouping needs; None: it is not possible
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +94,13 @@ class Session:
 
     def __init__(self, joined: JoinedJob) -> None:
         self.job, self.rank, self.world_size = joined.job, joined.rank, joined.world_size
+        self.origin: Final = joined.origin
         self._daemon, self._control = joined.daemon, joined.control
         self._submitting = threading.Lock()  # numbers leave in the order they are given
         self._closing = threading.Lock()
         self._completion = Completion()
-        self._table = Operations(self._completion.ended_locked)
+        pace = Pace(Environment.read().warn_after)
+        self._table = Operations(self._completion.ended_locked, pace)
         lanes = [socket.socket(fileno=lane) for lane in joined.lanes]
         try:
             self._arena = SharedArena(joined.arena, joined.arena_bytes)
@@ -192,6 +198,36 @@ class Session:
     def ledger(self) -> Ledger:
         """Totals over the completed operations."""
         return self._table.ledger
+
+    @property
+    def epoch(self) -> int:
+        """How often the job has changed its ranks: 0 after `connect`."""
+        return self.origin.epoch if self.origin else 0
+
+    @property
+    def error(self) -> DlcpError | None:
+        """Why no operation succeeds any more, as far as frames that are there tell."""
+        self._lanes.pump()
+        return self._table.error
+
+    @property
+    def number(self) -> int:
+        """By which the daemon knows it."""
+        return self._control.session
+
+    @property
+    def arena_bytes(self) -> int:
+        """The most bytes of tensors in flight and in `empty`."""
+        return self._arena.size
+
+    def adopt(self, daemon: Embedded | None) -> None:
+        """Close the private daemon of an earlier session, which serves this one, with this one."""
+        self._daemon = self._daemon or daemon
+
+    def hand_over_daemon(self) -> Embedded | None:
+        """The private daemon, if it is this process's: from now on the caller's to close."""
+        daemon, self._daemon = self._daemon, None
+        return daemon
 
     @property
     def daemon_pid(self) -> int | None:

@@ -64,6 +64,7 @@ class Execution:
     accounts: Accounts
     receiving: Callable[[int], Program] | None = None  # of a message: the program, by its sender
     id: OperationId = (0, 0, 0)
+    begun: float = 0.0  # when it did
     ready_ranks: set[int] = field(default_factory=set)  # in the session, like all ranks here
     done: bool = False  # the result stands
     released: bool = False  # no peer needs the memory
@@ -152,7 +153,7 @@ class Execution:
 
     def start(self, session: Session, now: float) -> None:
         """Do what waits for nobody."""
-        self._session = session
+        self._session, self.begun = session, now
         if not self._prepared or self._sizes_out != self._segment_sizes(session):
             deque(self.prepare(session), maxlen=0)
         self._advance([at for at, waits in enumerate(self._waits) if not waits])
@@ -448,18 +449,27 @@ class Execution:
             for step in steps
         )
 
+    def awaited(self) -> frozenset[int]:
+        """Ranks that it waits for."""
+        return self._awaiting()[0]
+
     def waiting_for(self) -> str:
         """For errors: which ranks owe what."""
+        ranks, what = self._awaiting()
+        return what.format(ranks=f"rank(s) {_listed(ranks)}", label=self.label)
+
+    def _awaiting(self) -> tuple[frozenset[int], str]:
+        """Ranks, and what is awaited of them."""
         if missing := self.peers - self.ready_ranks:
-            return f"rank(s) {_listed(missing)} to submit {self.label}"
+            return missing, "{ranks} to submit {label}"
         open_ = [(at, self.program.steps[at]) for at in self._open]
         owing = [(at, step) for at, step in open_ if isinstance(step, Receive)]
         if owing:  # what other steps wait for comes first: the rest may follow from it
             first = [pair for pair in owing if self.program.followers[pair[0]]] or owing
-            ranks = {self._rank(step) for _, step in first}
-            return f"data of rank(s) {_listed(ranks)} for {self.label}"
-        taking = {self._rank(step) for _, step in open_ if isinstance(step, Send)}
-        return f"rank(s) {_listed(taking)} to take their data of {self.label}"
+            ranks = frozenset(self._rank(step) for _, step in first)
+            return ranks, "data of {ranks} for {label}"
+        taking = frozenset(self._rank(step) for _, step in open_ if isinstance(step, Send))
+        return taking, "{ranks} to take their data of {label}"
 
     # --- places ------------------------------------------------------------------------------
 
@@ -512,5 +522,5 @@ def _protected(layers: Layers, step: Send, segment_size: int) -> tuple[Tags, Seg
     return tags, by_tag(order, tags)
 
 
-def _listed(ranks: "set[int] | frozenset[int]") -> str:
+def _listed(ranks: frozenset[int]) -> str:
     return ", ".join(str(rank) for rank in sorted(ranks))

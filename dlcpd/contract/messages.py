@@ -123,6 +123,8 @@ class Join:
     # what all ranks of this launch of the job, and nobody else, can work out from the job's
     # secret, and so what all of them say; "" = it has none
     proof: str = string(MAX_PROOF, default="", hidden=True)
+    # session of this user here whose residuals the new one takes over; 0, or one that is gone: none
+    inherits: int = integer(0, (1 << 63) - 1, default=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,17 @@ def _sessions(sessions: list[dict[str, Any]], engine: dict[str, Any]) -> Iterato
         )  # fmt: skip
     yield from table.render(header, rows).splitlines()
     yield from (f"  rank {s['rank']} is broken: {s['broken']}" for s in sessions if s["broken"])
+    for session in sessions:
+        for late in engine.get(str(session["session"]), {}).get("late", []):
+            yield f"  rank {session['rank']} waits for {_straggler(late)}"
+
+
+def _straggler(late: dict[str, Any]) -> str:
+    down = ", ".join(map(str, late["paths_down"]))
+    return (
+        f"rank {late['rank']} on {late['host']} ({late['address']}, heard {late['silent']:.1f} s "
+        f"ago{f', path {down} down' if down else ''}) for {late['late']:.1f} s: {late['awaiting']}"
+    )
 
 
 def _counters(whose: str, counters: dict[str, int]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 Report = dict[str, Any]
 _ADDED = ("submitted", "open", "residual_bytes", "residual_evicted")  # of a session's fields
-_LISTED = ("waiting", "ledger")
+_LISTED = ("late", "waiting", "ledger")
 
 
 def joined(reports: Sequence[Report]) -> Report:

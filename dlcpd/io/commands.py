@@ -54,6 +54,7 @@ class OpenSession:
     engine: int = 0
     engines: int = 1
     digest_key: bytes = b""  # of replica digests; the same on all ranks
+    inherits: int = 0  # session whose residuals it takes over; 0 = none
 
 
 @dataclass(frozen=True, slots=True)

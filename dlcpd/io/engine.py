@@ -327,7 +327,7 @@ class Engine:
         )  # fmt: skip
         self._admit()
         share = Share(ask.engine, ask.engines)
-        self.clients.add(Client(lane, session, self.config, self._scratch, share))
+        self.clients.add(Client(lane, session, self.config, self._scratch, share), ask.inherits)
         for peer in ask.peers:
             flow = session.flows[peer.rank]
             host, port = peer.endpoints[0]

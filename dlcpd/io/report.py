@@ -1,5 +1,6 @@
 """What an engine knows of itself, as plain values for `dlcpctl status`."""
 
+import time
 from typing import Any, Final
 
 import msgpack
@@ -11,6 +12,7 @@ from dlcpd.core.paths.path import PathReceiver, PathSender
 from dlcpd.core.paths.space import SpaceSender
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
+from dlcpd.core.session.stragglers import stragglers
 from dlcpd.io.commands import MAX_COMMAND
 from dlcpd.io.discovery.mtu import MtuDiscovery
 from dlcpd.io.udp.udp_path import UdpPath
@@ -79,6 +81,7 @@ def _session(
         "rank": session.rank,
         "submitted": session.begun,
         "open": len(session.operations),
+        "late": [row._asdict() for row in stragglers(session, time.monotonic())],
         "waiting": [op.waiting_for() for op in oldest if not op.done],
         "residual_bytes": accounts.residuals.size,
         "residual_evicted": accounts.residuals.evicted,

@@ -8,6 +8,7 @@ changes from step to step: a hole keeps its own, and comes back in the present o
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -69,6 +70,15 @@ class ResidualStore:
     def take(self, key: Key) -> list[Hole]:
         """Remove and return the holes of `key`."""
         return self._holes.pop(key, [])
+
+    def take_over(self, other: "ResidualStore") -> None:
+        """All that `other` keeps is kept here, and there no more."""
+        for key in list(other):
+            self.put(key, other.take(key))
+
+    def __iter__(self) -> Iterator[Key]:
+        """Names that have any, the longest unused first."""
+        return iter(self._holes)
 
     def __len__(self) -> int:
         """Names that have any."""

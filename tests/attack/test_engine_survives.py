@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from dlcpd.contract.messages import Completed
+from dlcpd.core.endpoint import MAX_FLOWS
 from dlcpd.io import commands
 from dlcpd.io.clients.clients import MAX_MALFORMED
 from dlcpd.io.clients.lane import MAX_BACKLOG
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_link import MAX_EVENTS
-from tests.io.engines import ENGINE, Job, Rank, failure
+from tests.io.engines import ENGINE, Job, Rank, failure, token
 from tests.sim.reference import draw, rank_ordered
 
 Jobs = Callable[..., Job]
@@ -151,3 +152,32 @@ def test_an_arena_that_cannot_be_mapped_fails_its_own_session(job: Jobs) -> None
     assert isinstance(event, commands.SessionEnded)
     assert (event.session, event.code, event.trace) == (2, "arena_full", "")
     works(started.ranks, 1)
+
+
+def test_more_flows_than_an_engine_has_room_for_fail_the_session_that_asks(job: Jobs) -> None:
+    """Sessions of 256 ranks each: of the seventeenth there is nothing."""
+    started, world = job(), 256
+    refused: list[commands.SessionEnded] = []
+    lanes: list[socket.socket] = []
+    with contextlib.ExitStack() as stack:
+        for session in range(2, 19):
+            arena, (lane, theirs) = create_arena(4096), socket.socketpair()
+            lanes.append(stack.enter_context(lane))
+            peers = [
+                commands.EnginePeer(
+                    rank, "h", token(0, rank, session), token(rank, 0, session),
+                    [commands.UdpAddress("127.0.0.1", 9)],
+                )
+                for rank in range(1, world)
+            ]  # fmt: skip
+            command = commands.OpenSession(session, "job", 0, world, 4096, peers)
+            started.engines[0].send(command, [arena, theirs.fileno()])
+            os.close(arena)
+            theirs.close()
+        while not refused:
+            event = started.engines[0].receive()
+            if isinstance(event, commands.SessionEnded):
+                refused.append(event)
+        works(started.ranks, 1)
+    assert (refused[0].session, refused[0].code) == (18, "too_many")
+    assert f"at most {MAX_FLOWS} flows" in refused[0].text

@@ -14,7 +14,7 @@ import torch
 from dlcp_client import exact
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import default_config, local_address, start
-from dlcpd.contract.errors import DaemonUnavailable, DlcpError
+from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
 from tests.client.real import connected, reduce_all
 
 
@@ -66,11 +66,17 @@ def test_the_environment_is_read_once_for_all() -> None:
     assert Environment.read({}) == Environment()
     full = {
         "DLCPD_SOCKET": "/s", "DLCPD_CONFIG": "/c", "MASTER_ADDR": "m", "TORCHELASTIC_RUN_ID": "r",
-        "DLCPD_SHARE": "0", "DLCPD_END_WITH_LAUNCHER": "1",
+        "DLCPD_SHARE": "0", "DLCPD_END_WITH_LAUNCHER": "1", "DLCPD_WARN_AFTER": "2.5",
     }  # fmt: skip
     assert Environment.read(full) == Environment(
-        "/s", Path("/c"), "m", "r", share=False, end_with_launcher=True
+        "/s", Path("/c"), "m", "r", warn_after=2.5, share=False, end_with_launcher=True
     )
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
+def test_a_time_to_warn_after_is_seconds(text: str) -> None:
+    with pytest.raises(BadConfig, match="DLCPD_WARN_AFTER"):
+        Environment.read({"DLCPD_WARN_AFTER": text})
 
 
 def test_a_daemon_starts_greets_and_ends_with_its_socket() -> None:

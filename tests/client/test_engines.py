@@ -132,7 +132,7 @@ def test_counts_of_parts_are_added() -> None:
 class StandInWork:
     """What a table needs of a work."""
 
-    expires = float("inf")
+    begun, expires = 0.0, float("inf")
     label = "all_reduce"
 
     def __init__(self) -> None:
@@ -221,7 +221,7 @@ def report(session: Session) -> dict[str, Any]:
 
 def paths_of(session: Session) -> list[dict[str, Any]]:
     """Those towards the other rank, of all engines."""
-    number = session._lanes._control._session  # noqa: SLF001
+    number = session._lanes._control.session  # noqa: SLF001
     [peer] = report(session)["engine"]["sessions"][str(number)]["peers"]
     found: list[dict[str, Any]] = peer["paths"]
     return found

@@ -6,7 +6,8 @@ import time
 import pytest
 import torch
 
-from dlcp_client.operations.patience import WARN_AFTER
+from dlcp_client.operations.patience import BETWEEN, FACTOR, LEAST, MOST, Pace, Patience
+from dlcp_client.operations.work import Work
 from tests.client.real import connected, each_rank
 from tests.client.stand_in import StandIn
 
@@ -16,7 +17,8 @@ LOGGER = "dlcp_client"
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every operation has waited for long as soon as somebody looks."""
-    monkeypatch.setattr("dlcp_client.operations.patience.WARN_AFTER", 0.0)
+    monkeypatch.setattr("dlcp_client.operations.patience.MOST", 0.0)
+    monkeypatch.setenv("DLCPD_WARN_AFTER", "0.01")
     monkeypatch.setattr("dlcp_client.ipc.lanes.MAX_POLL", 0.01)
 
 
@@ -26,8 +28,74 @@ def until_warned(caplog: pytest.LogCaptureFixture) -> str:
     return caplog.messages[0]
 
 
-def test_a_minute_is_long() -> None:
-    assert WARN_AFTER == 60.0
+# --- what is long ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("took", "long"), [([], MOST), ([0.01] * 9, LEAST), ([2.0] * 9, FACTOR * 2.0), ([60.0], MOST)]
+)
+def test_long_is_relative_to_the_pace_of_the_job(took: list[float], long: float) -> None:
+    pace = Pace()
+    for seconds in took:
+        pace.took(seconds)
+    assert pace.long == pytest.approx(long)
+
+
+def test_the_pace_follows_the_job_and_forgets() -> None:
+    pace = Pace()
+    for seconds in [60.0] + [0.1] * 100:
+        pace.took(seconds)
+    assert pace.usual == pytest.approx(0.1, abs=0.01)
+
+
+def test_what_is_configured_is_the_least() -> None:
+    never, late = Pace(0.0), Pace(100.0)
+    assert never.long == float("inf") and late.long == 100.0
+    never.took(1.0)
+    late.took(1.0)
+    assert never.long == float("inf") and late.long == 100.0
+
+
+class Clock:
+    """Of the module, and the warnings by their time."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+        self.now, self.told, self._caplog = 1000.0, [], caplog
+        patch.setattr("dlcp_client.operations.patience.time.monotonic", lambda: self.now)
+        pace = Pace()
+        pace.took(0.02)
+        self.patience = Patience(lambda: "rank(s) 1 to submit operation 7", pace)
+
+    told: list[float]
+
+    def stall(self, begun: float, ends: float) -> None:
+        """An operation that waits, and is looked at every second."""
+        work = Work.over(None, torch.ones(1))  # type: ignore[arg-type]
+        object.__setattr__(work, "begun", begun)
+        for at in range(int(begun), int(ends)):
+            self.now, before = float(at), len(self._caplog.messages)
+            self.patience.look((7, work))
+            self.told += [self.now] * (len(self._caplog.messages) - before)
+
+
+def test_a_stall_is_told_early_and_once_and_seldom(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(monkeypatch, caplog)
+    clock.stall(1000.0, 1004.0)
+    assert clock.told == [], "shorter than the least"
+    clock.stall(1010.0, 1030.0)
+    assert clock.told == [1015.0]
+    clock.stall(1030.0, 1050.0)
+    assert clock.told == [1015.0], "one a minute"
+    clock.stall(1040.0, 1200.0)
+    assert clock.told == [1015.0, 1015.0 + BETWEEN]
+    clock.stall(1070.0, 1200.0)
+    assert len(clock.told) == 2, "it began before it was told"
+    assert "has waited for 5 s, where 0.02 s are usual, for rank(s) 1 to submit" in caplog.text
+
+
+# --- of whom --------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("impatient")

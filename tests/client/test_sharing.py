@@ -68,6 +68,16 @@ def test_ranks_that_share_nothing_are_alone() -> None:
     assert [Neighbours.among(rank, told("", "")).ranks for rank in range(2)] == [(0,), (1,)]
 
 
+def test_a_rank_stays_with_its_running_daemon_and_takes_others_in() -> None:
+    said = told("a", "a", "b", "a", "")
+    for rank in (1, 3, 4):
+        said[rank]["running"] = True
+    found = [Neighbours.among(rank, said) for rank in range(5)]
+    assert [each.home for each in found] == [1, 1, 2, 3, 4]
+    assert [each.first for each in found] == [False, False, True, False, False]
+    assert [each.running for each in found] == [True, True, False, True, True]
+
+
 def test_an_older_rank_is_told_apart() -> None:
     with pytest.raises(BadMessage, match="is its dlcpd older"):
         Neighbours.among(0, [{"peer": []}, {"peer": []}])
@@ -226,7 +236,7 @@ def test_a_door_that_nobody_listens_on_is_a_mistake() -> None:
 def test_a_shared_daemon_without_clients_ends() -> None:
     with Door() as door:
         daemon, control = start(None, "localhost", door, ranks=2)
-        neighbour = Neighbours(1, (0, 1), door.name).connect(30.0)
+        neighbour = Neighbours(1, (0, 1), 0, door.name).connect(30.0)
     pid = daemon.pid
     control.hello(30.0)
     neighbour.hello(30.0)

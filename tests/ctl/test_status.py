@@ -56,6 +56,18 @@ def test_status_says_what_there_is_to_say() -> None:
     assert text.splitlines()[-1].split() == ["5", "grad", "1", "0", "2", "3", "0:1", "1:2"]
 
 
+def test_who_is_late_is_named_with_host_and_path() -> None:
+    waits = report()
+    late = {"rank": 1, "host": "beta", "address": "10.0.0.2:9", "late": 7.25, "silent": 0.12,
+            "paths_down": [1], "awaiting": "rank(s) 1 to submit operation 812"}  # fmt: skip
+    waits["engine"]["sessions"]["3"]["late"] = [late]
+    [line] = [line for line in status_lines(waits) if "waits for" in line]
+    assert line == (
+        "  rank 0 waits for rank 1 on beta (10.0.0.2:9, heard 0.1 s ago, path 1 down) for 7.2 s: "
+        "rank(s) 1 to submit operation 812"
+    )
+
+
 def test_a_silent_engine_and_a_broken_session_stand_out() -> None:
     broken = report(engine={"error": "the engine did not answer within 1 s"}, draining=True)
     broken["sessions"][0]["broken"] = "rank 1 on beta has not answered"

@@ -8,6 +8,7 @@ from dlcpd.daemon.engine_reports import joined
 def one(number: int, **changes: Any) -> dict[str, Any]:
     session = {
         "rank": 0, "submitted": 1 + number, "open": 1, "waiting": [f"part {number}"],
+        "late": [],
         "residual_bytes": 10, "residual_evicted": 0, "broken": "",
         "peers": [
             {"rank": 2, "paths": [{"sent": number}]}, {"rank": 1, "paths": [{"sent": 10 + number}]}

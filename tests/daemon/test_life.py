@@ -405,6 +405,13 @@ def test_an_embedded_daemon_ends_with_its_trainer_though_a_worker_lives(
         trainer.stderr.close()
 
 
+def test_an_engine_does_not_inherit_a_jobs_secret(tmp_path: Path) -> None:
+    secret = {"DLCPD_JOB_SECRET": "x" * 64, "DLCPD_JOB_SECRET_FILE": "/x"}
+    with Daemon(configuration(tmp_path), environ=secret) as daemon:
+        environ = Path(f"/proc/{daemon.engine_pid}/environ").read_bytes()
+        assert b"DLCPD_ENGINE_CONFIG" in environ and b"DLCPD_JOB_SECRET" not in environ
+
+
 # --- idleness ------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from dlcpd.contract.errors import RanksDisagree
+from dlcpd.contract.errors import NotAuthorised, RanksDisagree
 from dlcpd.daemon.peers.membership import LINKS, MAX_NAMED, Link, LinkInput, LinkState, Membership
 from dlcpd.daemon.peers.peer_messages import (
     MAX_ABORTED,
@@ -243,3 +243,23 @@ def test_every_state_but_gone_has_every_input_that_can_happen() -> None:
         assert {event for s, event in LINKS if s is state} >= joining
     assert not [pair for pair in LINKS if pair[0] is LinkState.GONE]
     assert set(LINKS.values()) == set(LinkState)
+
+
+def test_a_peer_is_called_by_the_name_of_its_key_and_not_by_its_own() -> None:
+    here, there = member(0), member(1)
+    hello = there.hello_to(there.links[0])
+    here.joining_hello(here.links[1], replace(hello, host="somebody-else"))
+    assert here.links[1].host == "somebody-else"
+    here.links[1].known_as = "host-1"
+    here.joining_hello(here.links[1], replace(hello, host="somebody-else"))
+    assert here.links[1].host == "host-1"
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("a", "b"), ("a", ""), ("", "b"), ("a", "é")])
+def test_who_proves_another_secret_is_no_rank_of_the_job(ours: str, theirs: str) -> None:
+    here, there = member(0), member(1)
+    here.proof, there.proof = ours, theirs
+    with pytest.raises(NotAuthorised, match="rank 1 of job 'job' does not know the secret"):
+        deliver(there, here)
+    assert here.links[1].state is LinkState.SILENT
+    assert "proof" not in repr(here) and "proof" not in repr(here.hello_to(here.links[1]))

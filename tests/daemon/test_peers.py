@@ -634,3 +634,17 @@ async def test_a_key_that_is_revoked_is_hung_up_on_and_turned_away(folder: Path)
         strict.peers.authorised.read()
         assert (await strict.hear())[0] == friend.pair.text, "and let in when it is authorised"
         strict.forgets(known)
+
+
+@on_uvloop_in_folder
+async def test_what_waits_for_a_key_that_is_revoked_is_not_said(folder: Path) -> None:
+    friend = Identity("friend", KeyPair.new())
+    address, port = listening(friend.pair)
+    strict = Node(folder=named(folder, friend))
+    with closing(strict.peers), port:
+        strict.peers.admit_all([address])
+        strict.peers.send(address, HELLO)
+        with await asyncio.to_thread(RawPeer.accept, port, friend.pair) as peer:
+            assert await asyncio.to_thread(peer.hear) == pack(HELLO)
+            strict.peers.revoke({friend.pair.text})
+            assert await asyncio.to_thread(peer.sock.recv, 1) == b"", "the line is cut"

@@ -1,6 +1,8 @@
 """Sessions over real daemons: control is real, the engine is the stand-in that tells all."""
 
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -105,6 +107,42 @@ def test_a_rank_that_joins_first_waits_for_the_other(pair: list[Client], job: st
     second.send(requests[1])
     assert isinstance(first.receive(), Joined)
     assert isinstance(second.receive(), Joined)
+
+
+def test_an_heir_is_told_to_its_engines(hosts: list[Daemon], job: str) -> None:
+    with hosts[0].client() as a, hosts[1].client() as b:
+        former, _ = join_all([a, b], job)
+        a.command("OpenSession")
+        with hosts[0].client() as heir, hosts[1].client() as other:
+            requests = joins(f"{job}-2", [heir.greet(), other.greet()])
+            heir.send(replace(requests[0], inherits=former.session))
+            other.send(replace(requests[1], inherits=former.session))  # not known there: no error
+            assert isinstance(heir.receive(), Joined)
+            assert heir.command("OpenSession")["inherits"] == former.session
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
+def test_nobody_inherits_from_another_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("heir")
+    for parent in (folder, *folder.parents[:2]):
+        parent.chmod(0o755)
+    file = configuration(folder, daemon="allowed_users = [65534]")
+    alone = Join("job", 0, 1, ARENA, PATIENCE, [])
+    with Daemon(file) as daemon, daemon.client() as first:
+        first.greet()
+        first.send(alone)
+        number = first.expect(Joined).session
+        os.seteuid(65534)
+        try:
+            thief = daemon.client()
+        finally:
+            os.seteuid(0)
+        with thief:
+            thief.greet()
+            thief.send(replace(alone, job="other", inherits=number))
+            assert "belongs to another user" in thief.refused("not_permitted")
+            thief.send(replace(alone, job="other", inherits=number + 1))
+            assert isinstance(thief.receive(), Joined)
 
 
 def test_a_client_that_leaves_is_named_to_its_peers(pair: list[Client], job: str) -> None:

@@ -4,6 +4,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -387,3 +388,23 @@ def test_the_past_sent_again_by_a_stranger_changes_nothing(job: Jobs) -> None:
     exact(started, 2, 100_000)
     counters = started.engines[0].counters()
     assert sum(counters.get(reason, 0) for reason in ("stale", "duplicate", "transfer")) >= 50
+
+
+def test_a_closed_session_leaves_no_arena_mapped(job: Jobs) -> None:
+    started = job()
+    exact(started, 1, 1000)
+    started.ranks[0].submit(2)
+    while not started.engines[0].report()["sessions"]["1"]["waiting"]:
+        time.sleep(0.01)
+    for engine in started.engines:
+        assert arenas(engine) == 1
+        engine.send(commands.CloseSession(1, "session_closed", "told to"))
+        while engine.report()["sessions"]:
+            time.sleep(0.01)
+        assert arenas(engine) == 0
+
+
+def arenas(engine: Engine) -> int:
+    """How many the engine has mapped."""
+    maps = Path(f"/proc/{engine.process.pid}/maps").read_text().splitlines()
+    return sum("memfd:dlcpd-arena" in line for line in maps)

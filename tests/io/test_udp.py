@@ -502,3 +502,17 @@ def test_flags_of_single_rows_travel(flag: Flag) -> None:
     sent.flags[2] |= flag
     source.send(sent)
     assert [Header.unpack_untrusted(d).flags for d in receive(sink, 3)] == [0, 0, flag]
+
+
+def test_errors_about_one_peer_do_not_keep_others_data_out() -> None:
+    """Nobody listens where a peer was, and says so after each datagram that goes there."""
+    sink, source, gone = path(), path(), path()
+    sink.connect(1, *gone.address)
+    source.connect(PEER, *sink.address)
+    gone.socket.close()
+    for number in range(1, 4):
+        sent = batch(data(number), list(range(number)))
+        source.send(sent)
+        sink.send_control(Control(1, 0, Header(Kind.PING, 5).pack()))
+        got = [each for batches in [sink.receive()] for b in batches for each in datagrams(b)]
+        assert got == expected(sent)

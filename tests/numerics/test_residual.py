@@ -152,3 +152,15 @@ def test_the_store_is_bounded_and_counts_what_it_drops() -> None:
 
 def test_storage_covers_the_contract() -> None:
     assert set(STORAGE) >= set(DTYPES)
+
+
+def test_one_store_takes_over_what_another_keeps() -> None:
+    ours, theirs = ResidualStore(), ResidualStore()
+    tensor = np.arange(128, dtype=np.uint8)
+    one, two = ("a", "uint8", 128), ("b", "uint8", 128)
+    ours.put(one, [hole_at(tensor, 0, 128, [0])])
+    theirs.put(one, [hole_at(tensor, 0, 128, [1])])
+    theirs.put(two, [hole_at(tensor, 0, 128, [0])])
+    ours.take_over(theirs)
+    assert (list(ours), len(theirs), theirs.size) == ([one, two], 0, 0)
+    assert [hole.segments.tolist() for hole in ours.take(one)] == [[0], [1]]

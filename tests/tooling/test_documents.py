@@ -30,7 +30,8 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 def commands(program: str) -> list[str]:
     typed = [line for _, text in [*blocks("sh"), *blocks("")] for line in text.splitlines()]
-    return [line.split("#")[0].strip() for line in typed if line.startswith(program + " ")]
+    # Neither comments nor where the output goes are for the program.
+    return [re.split(" [#>]", line)[0].strip() for line in typed if line.startswith(program + " ")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -46,6 +47,13 @@ def test_modules_are_where_the_page_says(page: Path) -> None:
     for name in re.findall(r"(?<![\w./])[\w/]+\.py\b", page.read_text()):
         found = any((ROOT / package / name).is_file() for package in PACKAGES)
         assert found or list(ROOT.glob(f"*/**/{name}")), name
+
+
+def test_every_test_that_the_page_of_security_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "security.md").read_text()))
+    tests = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
+    assert named - set(re.findall(r"^ *(?:async )?def (test_\w+)", tests, re.MULTILINE)) == set()
+    assert len(named) > 30
 
 
 @pytest.mark.parametrize("line", commands("dlcpctl"))

@@ -19,16 +19,14 @@ VICTIM: Final = 1  # host and rank; a witness has a smaller number, another a gr
 WORLD: Final = 3
 PATHS: Final = 2
 COUNT: Final = 3 << 16  # elements: a chunk per rank, so that transfer 0 is what a rank contributes
-BIG: Final = 2_000_000  # elements that do not fit what an arena has committed so far
 DEADLINE: Final = 10.0  # seconds of an operation
-SHORT: Final = 3.0  # ... that nothing else ends
 JOIN: Final = 4.0  # seconds to join where it is to fail
 OPERATION: Final = 3  # number on the wire: one proves the data path, one shows that all is well
 CONTRIBUTION, RESULTS = 0, 1  # numbers of transfers
 LOST_SEGMENT: Final = 3  # that is offered to be gone without
 HELD: Final = 1.5  # seconds: longer than a peer may be silent
 SET_OFF: Final = 30.0  # seconds in which a phase is reached
-SLACK: Final = 12 * leaks.MB  # of private memory: caches that fill up
+SLACK: Final = 32 * leaks.MB  # of private memory: heaps of trainers go to pieces, caches fill up
 PASSING: Final = (Fault.PAUSE_TRAINER, Fault.PAUSE_DAEMON)  # end by themselves, nobody need care
 
 
@@ -85,13 +83,13 @@ class Cell:
         try:
             late = self.phase is Phase.BEFORE_READY
             others = [rank for rank in range(WORLD) if rank != VICTIM or not late]
-            self._ask(others, count=self._count)
+            self._ask(others, count=COUNT)
             trigger.wait(SET_OFF)
             if late and self.fault is Fault.RESTART:
                 self.injection.end()  # of nothing that is open
             if late:
-                self._ask([VICTIM], count=self._count)
-            return self._collect(self._deadline)
+                self._ask([VICTIM], count=COUNT)
+            return self._collect(DEADLINE)
         finally:
             self.cluster.relay.forget(trigger)
             self.cluster.relay.remove(loss)
@@ -110,14 +108,6 @@ class Cell:
         answers[VICTIM] = self.job.trainers[VICTIM].answer(deadline + ANSWER)
         return [answers[rank] for rank in range(WORLD)]
 
-    @property
-    def _count(self) -> int:
-        return BIG if self.fault is Fault.SHM_FULL else COUNT
-
-    @property
-    def _deadline(self) -> float:
-        return SHORT if self.fault is Fault.SHM_FULL else DEADLINE
-
     def _begin(self) -> None:
         self._begun = time.monotonic()
         self.injection.begin()
@@ -126,7 +116,7 @@ class Cell:
         more: dict[str, Any] = {} if self._bounded else {"number": OPERATION}
         for rank in ranks:
             name = "reduce_bounded" if self._bounded else "reduce"
-            self.job.trainers[rank].ask(name, count=count, deadline=self._deadline, **more)
+            self.job.trainers[rank].ask(name, count=count, deadline=DEADLINE, **more)
 
     def _reduce_on(self, ranks: range, count: int) -> list[Outcome]:
         self._ask(ranks, count)

@@ -8,11 +8,14 @@ from dlcp_lab.faults.trainer import DEAD, RESULT
 
 PEER_LOST: Final = "peer_lost"
 DAEMON_LOST: Final = "daemon_lost"
+# Of a rank that the others have given up, and that hears of it from the one or the other first.
+GIVEN_UP: Final = "peer_lost or operation_aborted"
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Codes that the other ranks, and the rank of the host with the fault, must see."""
+    """Codes that the other ranks, and the rank of the host with the fault, must see; one of
+    several, where they stand with " or " between them."""
 
     survivors: str
     victim: str
@@ -34,12 +37,13 @@ SAME: Final[dict[Fault, Expected]] = {  # in every phase of an operation
     Fault.RESTART: Expected(RESULT, RESULT, ends_session=True),  # open operations finish first
     Fault.PAUSE_TRAINER: FINE,
     Fault.PAUSE_DAEMON: FINE,
-    Fault.PAUSE_ENGINE: Expected(PEER_LOST, PEER_LOST),
-    Fault.PAUSE_HOST: Expected(PEER_LOST, PEER_LOST),
+    Fault.PAUSE_ENGINE: Expected(PEER_LOST, GIVEN_UP),
+    Fault.PAUSE_HOST: Expected(PEER_LOST, GIVEN_UP),
     Fault.CUT_PATH: FINE,
-    Fault.CUT_HOST: Expected(PEER_LOST, PEER_LOST),
-    Fault.PARTITION: Expected(PEER_LOST, PEER_LOST),
-    Fault.ONE_WAY: Expected(PEER_LOST, PEER_LOST),
+    Fault.CUT_HOST: Expected(PEER_LOST, GIVEN_UP),
+    Fault.PARTITION: Expected(PEER_LOST, GIVEN_UP),
+    # Neither side hears what shows that the other lives, and each gives the other up.
+    Fault.ONE_WAY: Expected(GIVEN_UP, GIVEN_UP),
     Fault.DUPLICATE: FINE,
     Fault.REORDER: FINE,
     Fault.CLOCK_JUMP: FINE,
@@ -48,10 +52,12 @@ SAME: Final[dict[Fault, Expected]] = {  # in every phase of an operation
     Fault.DISK_FULL: FINE,
 }
 OTHERWISE: Final[dict[tuple[Fault, Phase], Expected]] = {
+    # The rank that reaches both has all that it needs, maybe.
+    (Fault.PARTITION, Phase.GATHERING): Expected("peer_lost or result", GIVEN_UP),
     (Fault.RESTART, Phase.BEFORE_READY): Expected(PEER_LOST, DAEMON_LOST),
-    (Fault.SHM_FULL, Phase.BEFORE_READY): Expected("deadline_exceeded", "arena_full"),
-    (Fault.FD_LIMIT, Phase.JOINING): Expected("too_many", "too_many"),
-    (Fault.SHM_FULL, Phase.JOINING): Expected(PEER_LOST, "arena_full"),
+    # Clients wait to be accepted, until their own timeout.
+    (Fault.FD_LIMIT, Phase.JOINING): Expected("daemon_unavailable", "daemon_unavailable"),
+    (Fault.SHM_FULL, Phase.JOINING): Expected("arena_full", "arena_full"),
     (Fault.CUT_HOST, Phase.JOINING): Expected(PEER_LOST, PEER_LOST),
     (Fault.ONE_WAY, Phase.JOINING): Expected(PEER_LOST, PEER_LOST),
     (Fault.PAUSE_DAEMON, Phase.JOINING): FINE,

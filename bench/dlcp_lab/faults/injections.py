@@ -10,6 +10,7 @@ import select
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, Protocol
 
 from dlcp_lab.faults.clock import Clock
@@ -23,7 +24,7 @@ ENDED: Final = 10.0  # seconds in which a killed process is gone
 SHARE: Final = 0.05  # of datagrams that are spoiled
 SPAN: Final = 8  # datagrams that change places
 JUMP: Final = 3600  # seconds
-NO_MORE: Final = 4096  # bytes of a file: less than any arena has
+NO_ARENA: Final = 24 << 20  # bytes of address space: less than an arena, enough to tell it
 
 
 class Injection(Protocol):
@@ -104,13 +105,16 @@ class Disturb:
         self, relay: Relay, rules: Sequence[Rule], pairs: Sequence[frozenset[int]] = ()
     ) -> None:
         self._relay, self._rules, self._pairs = relay, rules, pairs
+        self._held = relay.held
 
     @property
     def fired(self) -> int:
-        """Datagrams that were lost or changed."""
-        return sum(rule.fired for rule in self._rules)
+        """Datagrams that were lost or changed, and times that a connection stood still."""
+        held = self._relay.held - self._held if self._pairs else 0
+        return sum(rule.fired for rule in self._rules) + held
 
     def begin(self) -> None:
+        self._held = self._relay.held
         for rule in self._rules:
             self._relay.add(rule)
         if self._pairs:
@@ -202,7 +206,9 @@ def make(fault: Fault, cluster: Cluster, job: Job, victim: int, seed: int = 0) -
         Fault.DUPLICATE: lambda: Disturb(relay, [Duplicate(both, seed, SHARE)]),
         Fault.REORDER: lambda: Disturb(relay, [Reorder(both, seed, SPAN)]),
         Fault.CLOCK_JUMP: lambda: ClockJump(Clock(cluster.clock(victim))),
-        Fault.SHM_FULL: lambda: Limit(resource.RLIMIT_FSIZE, lambda: {trainer(): NO_MORE}),
+        Fault.SHM_FULL: lambda: Limit(
+            resource.RLIMIT_AS, lambda: {trainer(): _address_space(trainer()) + NO_ARENA}
+        ),
         Fault.FD_LIMIT: lambda: Limit(
             resource.RLIMIT_NOFILE, lambda: {pid: _open_files(pid) for pid in _daemon(control())}
         ),
@@ -220,6 +226,12 @@ def _daemon(control: int) -> Iterator[int]:
 
 def _open_files(pid: int) -> int:
     return max(int(name) for name in os.listdir(f"/proc/{pid}/fd")) + 1
+
+
+def _address_space(pid: int) -> int:
+    """Bytes."""
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[0]
+    return int(pages) * resource.getpagesize()
 
 
 def wait_ended(pid: int) -> None:

@@ -13,7 +13,6 @@ from typing import Final
 MB: Final = 1_000_000
 SETTLE: Final = 10.0  # seconds in which what was closed is gone
 LOOK: Final = 0.05  # seconds between two looks
-FOLDERS: Final = ("dlcp-lab-", "dlcpd")  # beginnings of names of temporary folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,16 @@ def usage(pid: int) -> Usage:
         pid, len(os.listdir(f"/proc/{pid}/fd")), numbers["Threads"], len(children(pid)),
         numbers["RssAnon"] * 1024, shared_memory([pid]),
     )  # fmt: skip
+
+
+def links(pid: int) -> str:
+    """What the descriptors of a process lead to, sorted."""
+    found = []
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.append(f"{entry.name} {os.readlink(entry)}")
+    return ", ".join(sorted(found))
 
 
 def shared_memory(pids: Sequence[int]) -> int:
@@ -87,8 +96,9 @@ def strays(marks: Sequence[str], known: Collection[int]) -> list[str]:
 
 
 def folders() -> set[str]:
-    """Temporary folders of this project that there are, of whichever process."""
-    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(FOLDERS)}
+    """Temporary folders that there are, of this process and of daemons and trainers."""
+    ours = (f"dlcp-lab-{os.getpid()}-", "dlcpd", "dlcp-client")
+    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(ours)}
 
 
 def settled(look: Callable[[], Sequence[str]]) -> list[str]:
@@ -108,6 +118,7 @@ def grown(before: Held, after: Held, slack: int) -> Iterator[str]:
             continue  # it is a new one
         for what in ("descriptors", "threads", "children", "shared"):
             if getattr(now, what) > getattr(was, what):
-                yield f"{name}: {what} {getattr(was, what)} -> {getattr(now, what)}"
+                grew = f"{getattr(was, what)} -> {getattr(now, what)}"
+                yield f"{name}: {what} {grew}; it has open: {links(now.pid)}"
         if now.private > was.private + slack:
             yield f"{name}: private memory {was.private / MB:.1f} -> {now.private / MB:.1f} MB"

@@ -77,8 +77,8 @@ class Pipes:
 
     def close(self) -> None:
         """End all."""
-        for pipe in list(self._twins):
-            self._end(pipe)
+        while self._twins:
+            self._end(next(iter(self._twins)))
         for listener in self._listeners:
             listener.close()
 
@@ -125,14 +125,20 @@ def _listen(address: str) -> socket.socket:
 
 def _owner(address: tuple[str, int], pids: Sequence[int]) -> int:
     """The host whose control has the socket with this local address."""
-    inode = _inode(*address)
+    wanted = f"socket:[{_inode(*address)}]"
     for host, pid in enumerate(pids):
         with contextlib.suppress(OSError):  # it has ended
-            for entry in os.scandir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    if os.readlink(entry.path) == f"socket:[{inode}]":
-                        return host
+            if any(_names(entry) == wanted for entry in Path(f"/proc/{pid}/fd").iterdir()):
+                return host
     return UNKNOWN
+
+
+def _names(descriptor: Path) -> str:
+    """What a descriptor leads to; "" where it is closed by now."""
+    try:
+        return os.readlink(descriptor)
+    except OSError:
+        return ""
 
 
 def _inode(host: str, port: int) -> str:

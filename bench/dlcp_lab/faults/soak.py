@@ -46,6 +46,7 @@ COUNTS: Final = (16, 5_000, 100_000, 400_000)  # elements
 PER_SESSION: Final = (5, 40)  # operations
 DEADLINE: Final = 8.0  # seconds
 JOIN: Final = 8.0  # seconds to join: a host may be cut off for HOLD, and two cores run all of it
+AGAIN: Final = 0.5  # seconds from a join that failed to the next
 LATE: Final = 10.0  # seconds after a deadline in which the outcome is known on a loaded machine
 QUIET: Final = 30.0  # seconds between two looks at what is held
 REST: Final = 120.0  # seconds in which a job comes to a stop
@@ -115,9 +116,12 @@ class Driver(threading.Thread):
         """Join, reduce some, leave."""
         self.job.repair()
         self.job.begin_join(JOIN)
-        if self._judge("join", self.job.answers(JOIN + ANSWER), time.monotonic() + JOIN):
+        well = self._judge("join", self.job.answers(JOIN + ANSWER), time.monotonic() + JOIN)
+        if well:
             self._reductions()
         self.job.close()
+        if not well:
+            time.sleep(AGAIN)
 
     def _reductions(self) -> None:
         with self._books.lock:
@@ -176,9 +180,12 @@ class Soak:
 
     def run(self, seconds: float) -> Books:
         """Raises: DaemonUnavailable where a host does not start any more."""
-        until = time.monotonic() + seconds
         with Cluster(HOSTS, PATHS, peer_timeout=self._peer_timeout) as cluster:
             jobs = [Job(cluster, name) for name in ("exact", "bounded")]
+            for job in jobs:
+                job.join()  # once all is up
+                job.close()
+            until = time.monotonic() + seconds
             drivers = [Driver(job, self._seed, self.books, self._gate) for job in jobs]
             for driver in drivers:
                 driver.start()

@@ -27,6 +27,8 @@ from dlcpd.contract.policy import LossPolicy, bounded, exact
 
 CONTEXT: Final = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["dlcp_lab.faults.trainer"])
+# Large arrays come straight from the kernel: a heap that goes to pieces would hide a leak.
+STRAIGHT: Final = ("MALLOC_MMAP_THRESHOLD_", "65536")
 RESULT: Final = "result"  # how an operation ends well; else it is the code of an error
 DEAD: Final = "dead"  # the trainer is gone
 WRONG: Final = "wrong result"  # a promise is broken
@@ -161,6 +163,7 @@ class Trainer:
     """The process as whoever started it sees it."""
 
     def __init__(self, log: Path) -> None:
+        os.environ.setdefault(*STRAIGHT)  # of the server, which starts with the first trainer
         ours, theirs = CONTEXT.Pipe()
         self._connection = ours
         self._process = CONTEXT.Process(target=serve, args=(theirs, str(log)), daemon=True)

@@ -11,12 +11,13 @@ from dlcp_client.job.joining import connect
 from .errors import torch_errors
 from .process_group import NAME, ProcessGroup
 from .sessions import Connect, Member, Sessions
+from .standalone import process_group
 from .transport import Transport
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-__all__ = ["NAME", "ProcessGroup", "register"]
+__all__ = ["NAME", "ProcessGroup", "process_group", "register"]
 
 
 def connect_session(store: "Store", rank: int, size: int, timeout: timedelta) -> Transport:

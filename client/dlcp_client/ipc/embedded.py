@@ -101,8 +101,7 @@ def start(
     text = None if config else _memory_file(default_config(local_address(master), engines))
     inherited = [theirs.fileno(), *([text] if text is not None else [])]
     command = [sys.executable, "-m", "dlcpd", "--embedded", "--session-fd", str(theirs.fileno())]
-    shared = door is not None and ranks > 1
-    if door is not None and shared:
+    if door is not None:  # also for one rank: another may come later, and its own next session
         inherited.append(door.socket.fileno())
         command += ["--listen-fd", str(door.socket.fileno())]
     command += ["--config", str(config or f"/proc/self/fd/{text}")]
@@ -125,7 +124,7 @@ def start(
         theirs.close()
         if text is not None:
             os.close(text)
-    daemon = Embedded(process, shared=shared)
+    daemon = Embedded(process, shared=door is not None and ranks > 1)
     return daemon, ControlConnection(ours, daemon.how_it_ended)
 
 

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from dlcpd.contract.errors import (
     BadMessage,
@@ -40,7 +40,7 @@ class ControlConnection:
 
     def __init__(self, sock: socket.socket, how_it_ended: Callable[[], str]) -> None:
         self.socket, self.how_it_ended = sock, how_it_ended
-        self._session = 0  # its number, once joined
+        self.session = 0  # its number, once joined
 
     @classmethod
     def open(cls, path: str, timeout: float) -> Self:
@@ -89,7 +89,7 @@ class ControlConnection:
                 f"the daemon answered Join with {type(answer).__name__} "
                 f"and {len(descriptors)} descriptors"
             )
-        self._session = answer.session
+        self.session = answer.session
         arena, *lanes = descriptors
         return answer.arena_bytes, arena, lanes
 
@@ -101,8 +101,9 @@ class ControlConnection:
             return ""
         close_all(descriptors)
         engine = answer.report.get("engine", {}) if isinstance(answer, Status) else {}
-        session = engine.get("sessions", {}).get(str(self._session), {})
-        return "; ".join(str(text) for text in session.get("waiting", []))
+        session = engine.get("sessions", {}).get(str(self.session), {})
+        texts = [*map(str, session.get("waiting", [])), *map(_where, session.get("late", []))]
+        return "; ".join(texts)
 
     def close(self) -> None:
         """Leave; the daemon forgets this client."""
@@ -119,7 +120,7 @@ class ControlConnection:
             waited = time.monotonic() - started
             raise DaemonUnavailable(
                 f"the daemon did not answer {type(request).__name__} within {waited:.1f} s; "
-                f"it is stopped or starved of CPU: see its log"
+                f"it is stopped, starved of CPU or out of descriptors: see its log"
             ) from None
         except OSError:
             answer, descriptors = None, []
@@ -131,3 +132,12 @@ class ControlConnection:
             close_all(descriptors)
             raise error_for(answer.code, answer.text)
         return answer, descriptors
+
+
+def _where(late: dict[str, Any]) -> str:
+    """Of a peer that is late: where it is, and whether it or a path to it is silent."""
+    down = "".join(f", path {path} is down" for path in late["paths_down"])
+    return (
+        f"rank {late['rank']} is on {late['host']}, UDP {late['address']}, whose dlcpd was heard "
+        f"{late['silent']:.1f} s ago{down}"
+    )

@@ -42,7 +42,7 @@ class Lanes:
     def __init__(
         self, lanes: Sequence[socket.socket], control: ControlConnection, table: Operations
     ) -> None:
-        self._patience = Patience(control.waiting_for)
+        self._patience = Patience(control.waiting_for, table.pace)
         self._lanes, self._control, self._table = tuple(lanes), control, table
         self._leader: int | None = None  # its thread
         self._closed = False

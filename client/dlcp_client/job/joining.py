@@ -2,7 +2,7 @@
 
 import time
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,11 +12,12 @@ from dlcp_client.ipc.embedded import Embedded, start
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.job.data_path import prove
 from dlcp_client.job.launcher import end_with_launcher
-from dlcp_client.job.neighbours import Neighbours, machine
+from dlcp_client.job.neighbours import Neighbours, answers, machine
+from dlcp_client.job.origin import Origin
 from dlcp_client.job.rendezvous import Meeting, Member, introduction, refusal, roster, together
 from dlcp_client.job.secret import JobSecret, job_secret
 from dlcp_client.session import JoinedJob, Session
-from dlcpd.contract.errors import BadConfig, DlcpError
+from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
 from dlcpd.contract.messages import Join
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_ARENA: Final = 8 << 30  # bytes of address space; memory is taken only as it is used
 DEFAULT_TIMEOUT: Final = 60.0  # seconds; a slow disk alone can set starts this far apart
 MAX_TIMEOUT: Final = 3600.0  # seconds, as Join.timeout
+RESTART_LOOK: Final = 0.1  # seconds between looks whether a daemon has started again
 MIN_LEFT: Final = 0.1  # seconds; a late daemon gets a chance to say why
 
 
@@ -67,25 +69,34 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     member = _member(store, rank, world_size, group, job_secret(environment))
     if environment.end_with_launcher:
         end_with_launcher()
-    deadline = time.monotonic() + timeout
-    subject, path = job or "job", socket or environment.socket
-    file = Path(config) if config else environment.config
-    daemon: Embedded | None = None
-    control: ControlConnection | None = None
+    origin = Origin(
+        member.store, job or "job", Path(config) if config else environment.config,
+        socket or environment.socket,
+    )  # fmt: skip
+    return enter(member, origin, job or environment.run, arena_bytes, time.monotonic() + timeout)
+
+
+def enter(
+    member: Member, origin: Origin, name: str, arena_bytes: int, deadline: float,
+    *, previous: Session | None = None,
+) -> Session:  # fmt: skip
+    """Become a rank of a session that all members enter. `deadline` is monotonic time.
+
+    `previous`: the session of an earlier epoch, still open. The new one is with the same daemon,
+    if that still lives, and takes over its residuals there.
+
+    Raises: as `connect`.
+    """
     with Door() as door:
-        here = machine(file) if environment.share and not path else ""
-        neighbours = Neighbours.meet(member, subject, here, door.name, deadline)
-        member = replace(member, launch=neighbours.launch)
-        meeting = Meeting(member, subject)
+        access = _access(member, origin, door, deadline, previous)
+        member = replace(member, launch=access.neighbours.launch)
+        meeting = Meeting(member, origin.subject)
+        daemon: Embedded | None = None
+        control: ControlConnection | None = None
         try:
-            if path:
-                control = ControlConnection.open(path, timeout)
-            elif neighbours.first:
-                daemon, control = start(file, environment.master, door, len(neighbours.ranks))
-            else:
-                control = neighbours.connect(_left(deadline))
+            daemon, control = access.open(door, deadline)
             welcome = control.hello(_left(deadline))
-            meeting.publish(introduction(welcome, job or environment.run or "job"))
+            meeting.publish(introduction(welcome, name or "job"))
         except DlcpError as exc:
             meeting.publish(refusal(exc))
             _leave(daemon, control)
@@ -93,28 +104,82 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
         except BaseException:
             _leave(daemon, control)
             raise
+    origin = replace(origin, door=access.door)
+    inherits = previous.number if previous and access.same else 0
     try:
-        return _join(member, meeting, daemon, control, arena_bytes, deadline)
+        return _join(member, meeting, origin, (daemon, control), arena_bytes, deadline, inherits)
     except BaseException:
         _leave(daemon, control)
         raise
 
 
-def _join(  # noqa: PLR0917  # a step of connect, with its variables
-    member: Member, meeting: Meeting, daemon: Embedded | None, control: ControlConnection,
-    arena_bytes: int, deadline: float,
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How this rank comes to its daemon."""
+
+    origin: Origin
+    neighbours: Neighbours  # with whom it shares a private one
+    again: bool  # it has had a session before: the host's daemon may be about to start anew
+
+    @property
+    def door(self) -> str:
+        """Of the private daemon."""
+        return "" if self.origin.socket else self.neighbours.door
+
+    @property
+    def same(self) -> bool:
+        """Whether it is that of the earlier session, if it has not died since."""
+        return self.again and (bool(self.origin.socket) or self.neighbours.running)
+
+    def open(self, door: Door, deadline: float) -> tuple[Embedded | None, ControlConnection]:
+        """Connect to the daemon, or start it. Raises: DaemonUnavailable, NotPermitted."""
+        if self.origin.socket:
+            return None, self._at_socket(deadline)
+        if self.neighbours.first:
+            master = Environment.read().master
+            return start(self.origin.config, master, door, len(self.neighbours.ranks))
+        return None, self.neighbours.connect(_left(deadline))
+
+    def _at_socket(self, deadline: float) -> ControlConnection:
+        while True:
+            try:
+                return ControlConnection.open(self.origin.socket, _left(deadline))
+            except DaemonUnavailable:
+                if not self.again or time.monotonic() + RESTART_LOOK > deadline:
+                    raise
+                time.sleep(RESTART_LOOK)
+
+
+def _access(
+    member: Member, origin: Origin, door: Door, deadline: float, previous: Session | None
+) -> Access:
+    """All ranks meet, though those with the host's daemon have nothing to share."""
+    private = not origin.socket
+    running = private and bool(origin.door) and answers(origin.door)
+    here = machine(origin.config) if private and Environment.read().share else ""
+    name = origin.door if running else door.name
+    neighbours = Neighbours.meet(member, origin.subject, here, name, deadline, running)
+    return Access(origin, neighbours, again=previous is not None)
+
+
+def _join(  # noqa: PLR0913, PLR0917  # a step of connect, with its variables
+    member: Member, meeting: Meeting, origin: Origin,
+    daemon: tuple[Embedded | None, ControlConnection], arena_bytes: int, deadline: float,
+    inherits: int,
 ) -> Session:  # fmt: skip
+    embedded, control = daemon
     with ExitStack() as undo:
         with together(member, "joined", deadline):
             name, peers = roster(meeting.gather(deadline))
             proof = member.secret.tag("join", member.launch, name) if member.secret else ""
             wish = Join(
-                name, member.rank, member.world_size, arena_bytes, _left(deadline), peers, proof
-            )
+                name, member.rank, member.world_size, arena_bytes, _left(deadline), peers, proof,
+                inherits,
+            )  # fmt: skip
             size, arena, lanes = control.join(wish)
             joined = JoinedJob(
-                name, member.rank, member.world_size, control, lanes, arena, size, daemon,
-                member.store,
+                name, member.rank, member.world_size, control, lanes, arena, size, embedded,
+                member.store, replace(origin, lineage=origin.lineage or name),
             )  # fmt: skip
             session = Session(joined)
             undo.callback(session.close)

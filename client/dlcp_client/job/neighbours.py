@@ -36,42 +36,59 @@ def machine(config: Path | None) -> str:
     return ""
 
 
+def answers(door: str) -> bool:
+    """Whether somebody listens behind a door."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        return sock.connect_ex(door) == 0
+
+
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The ranks that share this rank's daemon, itself among them, in order; `door` is the name of
-    the first one's socket. `launch` is of all ranks: a digest of something new from each of them,
-    so equal on all and never seen before."""
+    """The ranks that a rank's private daemon serves or will serve, in order. `home` is the one
+    through whose door they come: the rank that starts it, or one whose daemon runs already.
+    `launch` is of all ranks: a digest of something new from each of them, so equal on all and never
+    seen before."""
 
     rank: int
     ranks: tuple[int, ...]
-    door: str
+    home: int
+    door: str  # name of its socket
+    running: bool = False
     launch: str = ""
 
     @property
     def first(self) -> bool:
         """Whether this rank starts the daemon."""
-        return self.rank == self.ranks[0]
+        return self.rank == self.home and not self.running
 
     @classmethod
-    def meet(cls, member: Member, subject: str, here: str, door: str, deadline: float) -> Self:
+    def meet(  # noqa: PLR0917  # who, where and until when
+        cls, member: Member, subject: str, here: str, door: str, deadline: float,
+        running: bool = False,
+    ) -> Self:  # fmt: skip
         """Tell the other ranks where this one runs (`here`, as `machine` says) and hear of theirs.
+        `running`: a daemon of an earlier session is behind the door.
 
         Raises: as Meeting.gather; BadMessage.
         """
         meeting = Meeting(member, subject)
-        meeting.publish({"machine": here, "door": door, "nonce": secrets.token_hex(16)})
+        nonce = secrets.token_hex(16)
+        meeting.publish({"machine": here, "door": door, "running": running, "nonce": nonce})
         said = meeting.gather(deadline)
         everything = json.dumps(said, sort_keys=True).encode()
         return replace(cls.among(member.rank, said), launch=hashlib.sha256(everything).hexdigest())
 
     @classmethod
     def among(cls, rank: int, said: Sequence[dict[str, Any]]) -> Self:
-        """From what every rank said of itself. Raises: BadMessage."""
+        """From what every rank said of itself. A rank whose daemon runs stays with it; the others
+        of its machine come to the first of those, or start one together. Raises: BadMessage."""
         try:
             mine = said[rank]["machine"]
             alike = [each for each, told in enumerate(said) if mine and told["machine"] == mine]
+            running = [each for each in alike or [rank] if said[each].get("running") is True]
+            home = rank if rank in running else (running or alike or [rank])[0]
             ranks = tuple(alike) or (rank,)
-            return cls(rank, ranks, str(said[ranks[0]]["door"]))
+            return cls(rank, ranks, home, str(said[home]["door"]), home in running)
         except KeyError as exc:
             raise BadMessage(f"a rank said nothing of its {exc}: is its dlcpd older?") from exc
 
@@ -83,7 +100,7 @@ class Neighbours:
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sock.settimeout(timeout)
-        owner = f"the daemon that rank {self.ranks[0]} started for this machine"
+        owner = f"the daemon that rank {self.home} started for this machine"
         try:
             sock.connect(self.door)
         except OSError as exc:

@@ -16,6 +16,7 @@ import torch
 from dlcp_client.arena.memory import Region
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.parts import Parts
+from dlcp_client.operations.patience import Pace
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import (
     BadMessage,
@@ -37,8 +38,9 @@ MARGIN: Final = 2.0  # seconds after its deadline in which the engine must have 
 class Operations:
     """The table. Methods whose name ends in `_locked` need `changed` held by the caller."""
 
-    def __init__(self, on_ended_locked: Callable[[Work], None]) -> None:
+    def __init__(self, on_ended_locked: Callable[[Work], None], pace: Pace | None = None) -> None:
         self._on_ended_locked = on_ended_locked
+        self.pace = pace or Pace()
         self.changed = threading.Condition()
         self.error: DlcpError | None = None  # why no operation succeeds any more
         self.ledger = Ledger()
@@ -189,6 +191,7 @@ class Operations:
         del self._waiting[number]
         if isinstance(outcome, Completed):
             self.ledger = self.ledger.plus(outcome)
+            self.pace.took(time.monotonic() - work.begun)
 
     def _release_locked(self, number: int, engine: int) -> None:
         parts = self._parts.get(number)

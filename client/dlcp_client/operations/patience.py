@@ -1,4 +1,8 @@
-"""A warning when an operation waits for long: which one, since when, and for whom."""
+"""A warning when an operation waits for long: which one, since when, and for whom.
+
+Long is relative to the job: ten times what its operations usually take, at least 5 s and at most
+60 s. A rank that is late is named long before the deadline, an ordinary step never.
+"""
 
 import logging
 import threading
@@ -8,9 +12,43 @@ from typing import Final
 
 from dlcp_client.operations.work import Work
 
-WARN_AFTER: Final = 60.0  # seconds; a healthy step is far below, an evaluation on one rank is not
+LEAST: Final = 5.0  # seconds, by default; garbage collections and slow disks end before
+MOST: Final = 60.0  # seconds; before anything is known of the job's pace, too
+FACTOR: Final = 10.0  # times the usual
+GAIN: Final = 1 / 8  # weight of the last operation in what is usual
+BETWEEN: Final = 60.0  # seconds between two warnings
 
 _log: Final = logging.getLogger("dlcp_client")
+
+
+class Pace:
+    """How long operations of this job usually take, and what is long for one. No clock here.
+
+    `least`: seconds below which nothing is long; 0: nothing ever is.
+    """
+
+    def __init__(self, least: float = LEAST) -> None:
+        self._least = least
+        self._usual: float | None = None
+
+    @property
+    def usual(self) -> float:
+        """Seconds from submission to result; 0 before the first."""
+        return self._usual or 0.0
+
+    def took(self, seconds: float) -> None:
+        """An operation succeeded."""
+        usual = seconds if self._usual is None else self._usual
+        self._usual = usual + GAIN * (seconds - usual)
+
+    @property
+    def long(self) -> float:
+        """Seconds after which an operation has waited for long."""
+        if not self._least:
+            return float("inf")
+        if self._usual is None:
+            return max(MOST, self._least)
+        return max(min(FACTOR * self._usual, MOST), self._least)
 
 
 class Patience:
@@ -19,16 +57,14 @@ class Patience:
     `waiting_for` asks the daemon what it waits for; "" when it does not say.
     """
 
-    def __init__(self, waiting_for: Callable[[], str]) -> None:
-        self._waiting_for = waiting_for
-        self._told_at = 0.0  # monotonic time of the last warning
+    def __init__(self, waiting_for: Callable[[], str], pace: Pace) -> None:
+        self._waiting_for, self._pace = waiting_for, pace
+        self._told_at: float | None = None  # monotonic time of the last warning
         self._telling = threading.Lock()
 
     def look(self, oldest: tuple[int, Work] | None) -> None:
         """`oldest`: number and work of the operation that waits for longest. Any thread calls."""
-        if oldest is None or oldest[1].begun <= self._told_at:
-            return
-        if time.monotonic() - oldest[1].begun < WARN_AFTER:
+        if oldest is None or not self._due(oldest[1].begun, time.monotonic()):
             return
         if self._telling.acquire(blocking=False):
             try:
@@ -36,12 +72,19 @@ class Patience:
             finally:
                 self._telling.release()
 
+    def _due(self, begun: float, now: float) -> bool:
+        if now - begun < self._pace.long:
+            return False
+        told = self._told_at
+        return told is None or (begun > told and now - told >= BETWEEN)
+
     def _tell(self, number: int, work: Work) -> None:
         self._told_at = time.monotonic()
         what = self._waiting_for() or "what this host's dlcpd does not say: see its log"
         now = time.monotonic()
         _log.warning(
-            "operation %d (%s) has waited for %.0f s, for %s; it fails in %.0f s, by deadline= of "
-            "its policy",
-            number, work.label, now - work.begun, what, max(work.expires - now, 0.0),
+            "operation %d (%s) has waited for %.0f s, where %.2g s are usual, for %s; it fails in "
+            "%.0f s, by deadline= of its policy",
+            number, work.label, now - work.begun, self._pace.usual, what,
+            max(work.expires - now, 0.0),
         )  # fmt: skip

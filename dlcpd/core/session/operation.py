@@ -17,6 +17,7 @@ class Operation(Protocol):
     """An operation in flight, as the session sees it."""
 
     id: OperationId  # set by the session when it begins
+    begun: float  # when it did
     ready_ranks: set[int]  # peers whose READY is in
     done: bool  # its result stands, though peers may still fetch parts of it
     released: bool  # they do not: its memory is free
@@ -41,4 +42,5 @@ class Operation(Protocol):
     def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments: ...
     def on_failed(self) -> None: ...
     def needs(self, rank: int) -> bool: ...
-    def waiting_for(self) -> str: ...
+    def awaited(self) -> frozenset[int]: ...  # ranks that it waits for
+    def waiting_for(self) -> str: ...  # likewise, and what of them

@@ -5,7 +5,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dlcpd.contract.errors import DlcpError, LocalError
+from dlcpd.contract.errors import DlcpError, TooMany
 from dlcpd.daemon.peers.membership import Link, Membership
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import Aborts
@@ -17,6 +17,8 @@ from dlcpd.ipc.seqpacket import close_all
 
 class Client(Protocol):
     """What a session asks of the connection that joined."""
+
+    uid: int  # user at the other end
 
     def joined(self, session: int, arena_bytes: int, descriptors: list[int]) -> None:
         """All peers are up. The receiver owns the descriptors: arena and lane."""
@@ -43,6 +45,7 @@ class Session:
     opening: set[int] = field(default_factory=set)  # engines that do not serve it yet
     broken: str = ""  # why every further operation fails
     parted: bool = False  # the peers were told that it ended
+    inherits: int = 0  # session whose residuals it takes over
     # not handed on yet: arena, and for each engine its own and the client's end of a lane
     descriptors: list[int] = field(default_factory=list)
     timers: dict[str, asyncio.Handle] = field(default_factory=dict)
@@ -73,7 +76,7 @@ def address_of(link: Link) -> PeerAddress:
 def resources(arena_bytes: int, engines: int) -> list[int]:
     """Arena, and for each engine its own and the client's end of a lane.
 
-    Raises: LocalError; nothing is left open.
+    Raises: ArenaFull, TooMany; nothing is left open.
     """
     made = [create_arena(arena_bytes)]
     try:
@@ -82,7 +85,7 @@ def resources(arena_bytes: int, engines: int) -> list[int]:
             made += [end.detach() for end in ends]
     except OSError as exc:
         close_all(made)
-        raise LocalError(f"no lane for a session: {exc.strerror}") from exc
+        raise TooMany(f"no lane for a session: {exc.strerror}") from exc
     return made
 
 
@@ -115,6 +118,7 @@ def open_command(session: Session, engine: int) -> OpenSession:
         engine=engine,
         engines=membership.engines_used,
         digest_key=membership.digest_key,
+        inherits=session.inherits,
     )
 
 

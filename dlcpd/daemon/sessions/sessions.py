@@ -97,6 +97,7 @@ class Sessions:
         Raises: LocalError; nothing changed.
         """
         self._check(request)
+        self._check_heir(request, client)
         links = links_of(request, self._token_prefix)
         proof = self._prove(request, links.values())
         self._last_number += 1
@@ -112,8 +113,9 @@ class Sessions:
             proof=request.proof,
         )
         session = Session(
-            self._last_number, membership, client, request.arena_bytes, request.timeout, proof
-        )
+            self._last_number, membership, client, request.arena_bytes, request.timeout, proof,
+            inherits=request.inherits,
+        )  # fmt: skip
         session.descriptors = resources(request.arena_bytes, len(self._terms.endpoints))
         try:
             self._peers.admit_all(map(address_of, links.values()))
@@ -269,6 +271,12 @@ class Sessions:
             if request.job not in {session.name[0] for session in self}:  # once a job
                 log.warning("peers_unproved", job=request.job, text=f"{UNPROVED}: {HOW_TO_PROVE}")
         return proof
+
+    def _check_heir(self, request: Join, client: Client) -> None:
+        """Residuals are gradients: nobody gets another user's. Raises: NotPermitted."""
+        former = self._by_number.get(request.inherits)
+        if former is not None and former.client.uid != client.uid:
+            raise NotPermitted(f"session {request.inherits} belongs to another user")
 
     def _retry(self, session: Session, delay: float) -> None:
         for link in session.membership.waiting:

@@ -43,6 +43,7 @@ class Client:
     submitted: int = 0  # tickets count up
     pending: Pending | None = None  # submitted last, and not begun: the lane is not read meanwhile
     malformed: int = 0  # frames that broke a rule
+    inherits: int = 0  # session whose residuals it took over
 
     def __post_init__(self) -> None:
         everybody = tuple(range(self.session.world_size))
@@ -67,6 +68,18 @@ class Client:
             case _:
                 raise BadMessage(f"{type(message).__name__} does not belong on a lane")
         return None
+
+    def inherit(self, former: "Client") -> None:
+        """Take over the residuals of an earlier session of the same rank. Of an engine's share of
+        large tensors they are of use to the same share only; others stay, and end, there."""
+        if former.share == self.share:
+            self.inherits = former.session.number
+            self.lane.accounts.residuals.take_over(former.lane.accounts.residuals)
+
+    def give_back(self, former: "Client") -> None:
+        """This session ends while the earlier one is still there: not all ranks joined. There they
+        wait for another attempt."""
+        former.lane.accounts.residuals.take_over(self.lane.accounts.residuals)
 
     def _submit(self, ask: Submit, now: float) -> DlcpError | None:
         gap = ask.operation - self.submitted - 1

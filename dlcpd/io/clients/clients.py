@@ -79,8 +79,10 @@ class Clients:
     def __iter__(self) -> Iterator[Client]:
         return iter(self._clients.values())
 
-    def add(self, client: Client) -> None:
-        """Serve it from now on."""
+    def add(self, client: Client, inherits: int = 0) -> None:
+        """Serve it from now on. It takes over what was given up in session `inherits`."""
+        if former := self._clients.get(inherits):
+            client.inherit(former)
         self._clients[client.session.number] = client
         self._poll.watch(client.lane, self._lane_handler(client))
 
@@ -256,6 +258,8 @@ class Clients:
         if client is not None:
             del self._clients[number]
             self._busy = deque(each for each in self._busy if each is not client)
+            if former := self._clients.get(client.inherits):
+                client.give_back(former)
             self._poll.forget(client.lane)
             client.lane.close()
 

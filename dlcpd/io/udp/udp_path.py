@@ -336,14 +336,16 @@ class UdpPath:
         return batches
 
     def _receive(self) -> tuple[Sequence[Batch], bool]:
-        try:
-            received = self._ring.receive(self._fd)
-        except OSError as exc:
-            if exc.errno not in ICMP_ERRORS:
-                raise
-            return [], False  # of a datagram we sent; what waits behind it wakes us again
-        self.effort["receive_calls"] += self._ring.calls
-        return received
+        for _ in range(MAX_REFUSED):
+            try:
+                received = self._ring.receive(self._fd)
+            except OSError as exc:
+                if exc.errno not in ICMP_ERRORS:
+                    raise
+                continue  # of a datagram we sent; taking note of it has cleared it
+            self.effort["receive_calls"] += self._ring.calls
+            return received
+        return [], False  # what waits behind so many wakes us again
 
 
 def _patience(error: int | None) -> int:

@@ -1,0 +1,228 @@
+"""A job that changes its ranks while it runs: it goes on without the dead, and lets others in.
+
+    try:
+        session = elastic.boundary(session)  # newcomers come in here
+        session.all_reduce(gradient, "avg").wait()
+    except (PeerLost, DaemonLost):
+        session = elastic.regroup(session)  # the survivors go on
+
+docs/elastic.md has the whole loop. Every change begins an epoch: a new session with new ranks.
+"avg" divides by the new number of ranks; datagrams of an earlier epoch do nothing in a later one.
+"""
+
+import json
+import logging
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch._C._distributed_c10d import PrefixStore
+
+from dlcp_client.environment import Environment
+from dlcp_client.job.epochs import ROOT, Roll, Round, store_errors
+from dlcp_client.job.joining import DEFAULT_ARENA, check_timeout, enter
+from dlcp_client.job.origin import Origin
+from dlcp_client.job.rendezvous import Member
+from dlcp_client.job.roll import NEW, Rule, gone, majority
+from dlcp_client.job.secret import job_secret
+from dlcpd.contract.errors import (
+    BadConfig,
+    BadMessage,
+    DaemonLost,
+    DaemonUnavailable,
+    DlcpError,
+    PeerLost,
+)
+
+from .session import Session
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+DEFAULT_TIMEOUT: Final = 120.0  # seconds; two attempts, should another rank die during the first
+DEFAULT_GRACE: Final = 20.0  # seconds for a rank that is busy with something else
+MAX_ATTEMPTS: Final = 5  # epochs that were agreed on and failed: what keeps failing is no accident
+ENTER_TIMEOUT: Final = 30.0  # seconds for those that agreed on an epoch to be in it
+
+_log: Final = logging.getLogger("dlcp_client")
+
+
+def regroup(
+    session: Session,
+    *,
+    timeout: float = DEFAULT_TIMEOUT,
+    grace: float = DEFAULT_GRACE,
+    quorum: int | None = None,
+) -> Session:
+    """A new session of the ranks that are left, and of those that ask to come in.
+
+    Every rank that wants to go on calls it; `session` is over for all of them afterwards. Ranks
+    keep their order; newcomers follow. What was given up under a policy comes back in the new
+    session, by name: that of this rank, not that of ranks (or daemons) that died.
+
+    Args:
+        session: of the epoch that ends, whether or not it still works. Closed on success.
+        timeout: seconds for all of it.
+        grace: seconds for ranks that have neither come nor been lost: the longest time
+            that a rank may be busy with something else. One that was lost has two.
+        quorum: ranks that suffice to go on; by default more than half of the present ones, so
+            that two parts of a job never both go on.
+
+    Raises: PeerLost where too few came, or where the others went on without this rank; BadConfig;
+        what `connect` raises. `session` is left as it is then.
+    """
+    check_timeout(timeout)
+    size, origin = session.world_size, _origin(session)
+    if quorum is not None and not 1 <= quorum <= size:
+        raise BadConfig(f"quorum {quorum}: 1..{size}, the ranks of the present session")
+    rule = Rule(size, quorum or majority(size), grace)
+    made = _attempts(origin, session, rule, session.arena_bytes, time.monotonic() + timeout)
+    if made.origin and made.origin.door == origin.door:
+        made.adopt(session.hand_over_daemon())
+    _say(session, made)
+    session.close()
+    return made
+
+
+def boundary(
+    session: Session, *, timeout: float = DEFAULT_TIMEOUT, grace: float = DEFAULT_GRACE
+) -> Session:
+    """Let in whoever waits to `join`, if anybody does: then a new session, else `session` itself.
+
+    Every rank calls it between the same two operations. It costs a small broadcast: call it every
+    so many steps.
+
+    Raises: what ended the session, as any operation; what `regroup` raises.
+    """
+    origin, waiting = _origin(session), torch.zeros(1, dtype=torch.int64)
+    if session.rank == 0:
+        with store_errors():
+            here = json.dumps([origin.lineage, origin.epoch])
+            origin.store.set(_address(origin.subject), here)
+            following = Round(origin.store, origin.lineage, origin.epoch + 1, origin.epoch)
+            waiting += following.newcomers()
+    session.world.broadcast(waiting, 0).wait()
+    return regroup(session, timeout=timeout, grace=grace) if waiting.item() else session
+
+
+def join(
+    store: "Store",
+    *,
+    job: str | None = None,
+    socket: str | None = None,
+    arena_bytes: int = DEFAULT_ARENA,
+    timeout: float = DEFAULT_TIMEOUT,
+    config: str | Path | None = None,
+) -> Session:
+    """Come into a running job, at its next `boundary` or `regroup`; `rank` and `world_size` of the
+    session say as whom.
+
+    Args:
+        store: that of the job.
+        job: as the job's own `connect` was given.
+        socket: as in `connect`.
+        arena_bytes: as in `connect`.
+        timeout: seconds for all of it: until the job comes to a boundary.
+        config: as in `connect`.
+
+    Raises: PeerLost where nobody let this process in; what `connect` raises.
+    """
+    check_timeout(timeout)
+    deadline, environment = time.monotonic() + timeout, Environment.read()
+    subject = job or "job"
+    lineage, epoch = _found(store, subject, timeout)
+    origin = Origin(
+        store, subject, Path(config) if config else environment.config,
+        socket or environment.socket, lineage=lineage, epoch=epoch,
+    )  # fmt: skip
+    return _attempts(origin, None, None, arena_bytes, deadline)
+
+
+def _attempts(
+    origin: Origin, session: Session | None, rule: Rule | None, arena_bytes: int, deadline: float
+) -> Session:
+    """Agree on an epoch and enter it; where that fails for all, on the one after it."""
+    seat, epoch, attempts = (session.rank if session else NEW), origin.epoch, 0
+    while True:
+        epoch += 1
+        asked = Round(origin.store, origin.lineage, epoch, origin.epoch)
+        with store_errors():
+            number = 0 if asked.roll() else asked.bid(seat)
+            roll = asked.agree(number, rule, lambda: _lost(session), deadline)
+        if number in roll.bids:
+            try:
+                return _enter(origin, roll, number, session, arena_bytes, deadline)
+            except (PeerLost, DaemonLost, DaemonUnavailable) as exc:
+                attempts += 1
+                if attempts == MAX_ATTEMPTS or time.monotonic() >= deadline:
+                    raise
+                _log.warning("epoch %d of %s failed: %s", epoch, origin.subject, exc)
+        elif session is not None:
+            raise PeerLost(
+                f"epoch {epoch} of {origin.subject} was agreed without rank {seat}, which came too "
+                f"late: elastic.join() lets it in again"
+            )
+
+
+def _enter(  # noqa: PLR0917  # a step of _attempts, with its variables
+    origin: Origin, roll: Roll, number: int, session: Session | None, arena_bytes: int,
+    deadline: float,
+) -> Session:  # fmt: skip
+    place = f"{ROOT}/{origin.lineage}/{roll.epoch}"
+    secret = job_secret(Environment.read())
+    rank, size = roll.bids.index(number), len(roll.bids)
+    member = Member(PrefixStore(place, origin.store), rank, size, secret)
+    origin = replace(origin, epoch=roll.epoch, seats=roll.seats)
+    deadline = min(deadline, time.monotonic() + ENTER_TIMEOUT)
+    return enter(member, origin, origin.subject, arena_bytes, deadline, previous=session)
+
+
+def _origin(session: Session) -> Origin:
+    if session.origin is None:
+        raise BadConfig("this session was opened without a store, which regrouping needs")
+    return session.origin
+
+
+def _lost(session: Session | None) -> frozenset[int]:
+    """Seats whose loss ended the session."""
+    error: DlcpError | None = session.error if session else None
+    rank = error.peer.rank if error else -1
+    return frozenset([rank]) if rank >= 0 else frozenset()
+
+
+def _address(subject: str) -> str:
+    return f"{ROOT}/at/{subject}"
+
+
+def _found(store: "Store", subject: str, timeout: float) -> tuple[str, int]:
+    """Lineage and epoch of a running job. Raises: PeerLost, BadMessage."""
+    try:
+        store.wait([_address(subject)], timedelta(seconds=timeout))
+    except RuntimeError as exc:  # the store's own error is one
+        raise PeerLost(
+            f"no job {subject!r} came to elastic.boundary() within {timeout:g} s"
+        ) from exc
+    try:
+        lineage, epoch = json.loads(store.get(_address(subject)))
+        return str(lineage), int(epoch)
+    except (ValueError, TypeError, RecursionError) as exc:
+        raise BadMessage(f"the store does not say where job {subject!r} is") from exc
+
+
+def _say(session: Session, made: Session) -> None:
+    """What became of the ranks, and what is lost with those that left."""
+    seats = made.origin.seats if made.origin else ()
+    left = gone(session.world_size, seats)
+    new = seats.count(NEW)
+    text = f"epoch {made.epoch}: {made.world_size} ranks, rank {session.rank} is {made.rank} now"
+    if new:
+        text += f"; {new} new"
+    if left:
+        names = ", ".join(map(str, left))
+        text += f"; rank(s) {names} left, and what they had yet to bring back is lost"
+    if isinstance(session.error, DaemonLost):
+        text += "; this rank's dlcpd had ended, and what was to come back here is lost with it"
+    _log.warning(text)
