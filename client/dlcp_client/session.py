@@ -1,6 +1,7 @@
 """A rank's session with its daemon: submit all-reduces, make arena tensors, close."""
 
 import gc
+import logging
 import socket
 import threading
 import time
@@ -27,9 +28,16 @@ from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.open_operations import MARGIN, Memory, Operations
 from dlcp_client.operations.patience import Pace
 from dlcp_client.operations.requests import Range, Request
-from dlcp_client.operations.work import Work
-from dlcpd.contract.errors import ArenaFull, BadConfig, BadTensor, DlcpError, SessionClosed
-from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
+from dlcp_client.operations.work import LATE, Work
+from dlcpd.contract.errors import (
+    ArenaFull,
+    BadConfig,
+    BadTensor,
+    DlcpError,
+    ReplicaDivergence,
+    SessionClosed,
+)
+from dlcpd.contract.messages import CloseGroup, Leave, OpenGroup, Submit
 from dlcpd.contract.policy import EXACT, LossPolicy
 from dlcpd.ipc.seqpacket import encode
 
@@ -41,9 +49,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+log = logging.getLogger("dlcp_client")
+
 MAX_HELD: Final = 512  # operations whose memory is held; half of what the engine takes
 SAY_TIMEOUT: Final = 10.0  # seconds in which the engine takes a message about a group
 IN_PLACE: Final = frozenset({"all_reduce", "reduce", "broadcast"})  # the others need memory apart
+# seconds; peers are done when we are, but for their last repairs
+COMPARE_TIMEOUT: Final = 1.0
 DRAIN_TIMEOUT: Final = 5.0  # seconds in which peers fetch what close() would take away
 
 
@@ -226,6 +238,9 @@ class Session:
         """Leave the job. Waits until peers have what they need of completed operations.
 
         Operations without an outcome fail with SessionClosed. Closing twice is fine.
+
+        Raises: ReplicaDivergence where peers hold other results of the last operations; the session
+        is closed all the same.
         """
         with self._closing:
             if not self._open:
@@ -234,6 +249,7 @@ class Session:
             table = self._table
             over = time.monotonic() + DRAIN_TIMEOUT
             self._lanes.wait_until(lambda: table.error is not None or table.drained, over)
+            diverged = self._compare_last_results()
             self._lanes.close()
             self._completion.close(table)
             table.let_go()
@@ -241,6 +257,23 @@ class Session:
             if self._daemon:
                 self._daemon.close()
         lifetimes.closed(self)
+        if diverged is not None:
+            raise diverged
+
+    def _compare_last_results(self) -> ReplicaDivergence | None:
+        """Each operation's result is compared as the next one begins, and the last ones here."""
+        table, engines = self._table, range(self._engines.count)
+        if self.world_size == 1 or table.over:
+            return None
+        until = time.monotonic() + COMPARE_TIMEOUT + LATE
+        try:
+            self._lanes.send(encode(Leave(COMPARE_TIMEOUT)), until, engines)
+            self._lanes.wait_until(lambda: table.over or len(table.left) == len(engines), until)
+        except DlcpError:
+            return None  # the engine is gone, and `close` is how one lets go of it
+        if unconfirmed := sum(table.left.values()):
+            log.warning("%d results of this session could not be compared: peers left", unconfirmed)
+        return table.error if isinstance(table.error, ReplicaDivergence) else None
 
     def abandon(self) -> None:
         """In a forked child: drop what is the parent's. Called by the fork itself."""

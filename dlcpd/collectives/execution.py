@@ -19,7 +19,7 @@ from dlcpd.collectives.order import Order
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.collectives.segment_sum import SegmentSum, may_add
 from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
-from dlcpd.core.session.digests import MASK, digest_bytes
+from dlcpd.core.session.digests import Digest, Piece
 from dlcpd.core.session.events import Stats
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream import MESSAGES, OperationId
@@ -32,6 +32,7 @@ from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import MAX_SEGMENTS, Key
+from dlcpd.numerics.canonical import make_canonical
 from dlcpd.numerics.reduce import reduce_in_order
 from dlcpd.schedules.model import (
     NOT_REPLICATED,
@@ -85,7 +86,7 @@ class Execution:
     _uses: list[int] = field(init=False)  # by scratch buffer: open steps that touch it
     _strangers: list[int] = field(init=False)  # exchange no data, which would show who knows of us
     _loss: Bounded | None = None
-    _digest: int = 0
+    _digest: Digest = field(default_factory=Digest)
 
     def __post_init__(self) -> None:
         self._prepare()
@@ -202,6 +203,8 @@ class Execution:
             begun.finish()
         else:
             self._reduce(step)
+        if step.last and self.program.alone and step.piece != NOT_REPLICATED:
+            make_canonical(self._bytes(step.target), self.order.dtype)  # others compute it too
         return True
 
     def _done(self, position: int) -> None:
@@ -405,7 +408,9 @@ class Execution:
         self.done, self.released = True, not self._holding
         if self._loss is not None:
             self._loss.keep()
-        digest = self._digest if self.order.digest_every else None
+        digest = None
+        if self.order.digest_every:
+            digest = self._digest._replace(label=f"{self.label} ({self.order.terms})")
         source = next(iter(self.program.peers)) if self.id[0] & MESSAGES else -1
         self._session.done(self, stats=self._stats(), digest=digest, source=source)
         self._end_if_unused()
@@ -500,7 +505,10 @@ class Execution:
         every = self.order.digest_every
         if every and (step.piece + self.id[2]) % every == 0:
             span = step.target if isinstance(step, Reduce) else step.span
-            self._digest = self._digest + digest_bytes(self._bytes(span), step.piece) & MASK
+            source = self._session.rank if isinstance(step, Reduce) else self._rank(step)
+            value = self._session.digester.piece(self._bytes(span), step.piece)
+            piece = Piece(step.piece, span.start, span.start + span.size, source)
+            self._digest = self._digest.plus(value, piece)
 
 
 def _protected(layers: Layers, step: Send, segment_size: int) -> tuple[Tags, Segments]:

@@ -31,7 +31,7 @@ from dlcpd.contract.schema import (
     with_rows,
 )
 
-VERSION: Final = 5
+VERSION: Final = 6
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
 MAX_PROOF: Final = 64  # characters: 256 bits in hexadecimal
@@ -269,14 +269,28 @@ class Failed:
     awaiting: str = string(MAX_AWAITING, default="")
 
 
+@dataclass(slots=True)
+class Leave:
+    """The client is about to end its session: compare the last results with the peers'."""
+
+    timeout: float = real(0.0, 60.0)  # seconds that peers have to tell
+
+
+@dataclass(slots=True)
+class Left:
+    """The engine has compared; `unconfirmed` digests some peers did not tell in time."""
+
+    unconfirmed: int = integer(0, 1 << 53)
+
+
 Message = (
     Hello | Welcome | Join | Joined | StatusRequest | Status | Refused
-    | OpenGroup | CloseGroup | Submit | Completed | Released | Failed
+    | OpenGroup | CloseGroup | Submit | Completed | Released | Failed | Leave | Left
 )  # fmt: skip
 
 KINDS: Final[tuple[type[Message], ...]] = (
     Hello, Welcome, Join, Joined, StatusRequest, Status, Refused,
-    OpenGroup, CloseGroup, Submit, Completed, Released, Failed,
+    OpenGroup, CloseGroup, Submit, Completed, Released, Failed, Leave, Left,
 )  # fmt: skip
 _NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
 _FIELDS: Final = {kind: Specification.of(kind) for kind in KINDS}

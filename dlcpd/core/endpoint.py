@@ -14,11 +14,13 @@ from dlcpd.core.paths.health import ALARM_LOSS
 from dlcpd.core.paths.incast import ArrivalRate
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.paths.paths import Paths
+from dlcpd.core.session.digests import Digester, HashRows
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.transfer.incoming import NoPlacement, Placement
-from dlcpd.core.wire import control
+from dlcpd.core.wire import control, nh
+from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Batch, Control, Group, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.rows import alone
@@ -46,6 +48,7 @@ class PeerSpec:
     token_in: int  # they send with it
     token_out: int  # we send with it
     paths: int
+    secret_in: bytes = b""  # keys the checksums of what they send; empty: it has none
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +65,8 @@ class Endpoint:
     counters: Counter[str] = field(default_factory=Counter)  # what was refused, or went wrong
     effort: Counter[str] = field(default_factory=Counter)  # what was done: datagrams, system calls
     placement: Placement = field(default_factory=NoPlacement)
+    keys: Keyring = field(default_factory=Keyring)  # of what arrives
+    hash_rows: HashRows = nh.of_rows  # of an io that has it compiled
     timers: TimerTable = field(default_factory=TimerTable)
     sessions: dict[int, Session] = field(default_factory=dict)
     flows: dict[int, Flow] = field(default_factory=dict)  # by index
@@ -97,16 +102,21 @@ class Endpoint:
     # --- sessions -----------------------------------------------------------------
 
     def open_session(
-        self, number: int, rank: int, peers: list[PeerSpec], *, peer_timeout: float
-    ) -> Session:
-        """A session and a flow to every peer; `flow.index` is for io's address table."""
+        self, number: int, rank: int, peers: list[PeerSpec], *, peer_timeout: float,
+        digest_key: bytes = b"",
+    ) -> Session:  # fmt: skip
+        """A session and a flow to every peer; `flow.index` is for io's address table.
+        `digest_key`: the same on all ranks."""
         session = Session(
-            number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout, self.host
-        )
+            number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout, self.host,
+            Digester(digest_key, self.hash_rows),
+        )  # fmt: skip
         for peer in peers:
             flow = self._open_flow(session, peer)
             session.flows[peer.rank] = flow
             self._by_token[peer.token_in] = flow
+            if peer.secret_in:
+                self.keys.add(peer.token_in, Checksum(peer.secret_in))
             self.flows[flow.index] = flow
             twin = self._by_token.get(peer.token_out)
             if twin is not None:  # both ranks are here: what they exchange stays in memory
@@ -137,6 +147,7 @@ class Endpoint:
         self._served.pop(number, None)
         for flow in session.flows.values():
             flow.arrivals.close()
+            self.keys.remove(flow.token_in)
         gone = {id(flow) for flow in session.flows.values()}
         self._by_token = {t: f for t, f in self._by_token.items() if id(f) not in gone}
         self.flows = {i: f for i, f in self.flows.items() if id(f) not in gone}
@@ -209,16 +220,26 @@ class Endpoint:
     def _control(self, data: bytes, arrived_at: float, now: float) -> None:
         try:
             header = Header.unpack_untrusted(data)
+            self.check(header, data)
             if header.kind is Kind.DATA:
                 self._stray_data(header, data, arrived_at, now)
                 return
-            flow = self._by_token.get(header.token)
-            if flow is None:
-                raise MalformedDatagram("token")
-            self._touched.add(flow)
-            self._control_of(flow, header, control.body_untrusted(data), arrived_at, now)
+            self._on_control(header, data, arrived_at, now)
         except MalformedDatagram as exc:
             self.counters[exc.reason] += 1
+
+    def check(self, header: Header, data: bytes) -> None:
+        """Raises: MalformedDatagram where a datagram is not as its sender has sent it."""
+        if not self.keys.is_genuine(header.token, header.checksum, data):
+            raise MalformedDatagram("checksum")
+
+    def _on_control(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
+        """Raises: MalformedDatagram."""
+        flow = self._by_token.get(header.token)
+        if flow is None:
+            raise MalformedDatagram("token")
+        self._touched.add(flow)
+        self._control_of(flow, header, control.body_untrusted(data), arrived_at, now)
 
     def _control_of(
         self, flow: Flow, header: Header, body: bytes, arrived_at: float, now: float
@@ -232,6 +253,8 @@ class Endpoint:
                 session.on_ready(flow, header, body, now)
             elif header.kind is Kind.READY_ACK:
                 session.on_ready_ack(flow, header)
+            elif header.kind is Kind.DIGESTS:
+                session.on_digests(flow, header, body, now)
             else:
                 flow.on_control(header, body, arrived_at, now)
         except MalformedDatagram:
@@ -301,8 +324,15 @@ class Endpoint:
         moved = flow.deliver(now, most)
         for datagram in flow.flush(now):
             moved += 1
-            self._control(datagram.data, now, now)
+            self._pass_on(datagram.data, now)
         return moved
+
+    def _pass_on(self, data: bytes, now: float) -> None:
+        """A control datagram that never left this process, and has no checksum."""
+        try:
+            self._on_control(Header.unpack_untrusted(data), data, now, now)
+        except MalformedDatagram as exc:
+            self.counters[exc.reason] += 1
 
     # --- datagrams out -----------------------------------------------------------------
 

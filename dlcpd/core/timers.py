@@ -26,6 +26,7 @@ class Timer(Enum):
     DEADLINE = auto()  # session, ticket: the operation has failed
     READY = auto()  # session, peer: repeat READYs that it may not have
     ALIVE = auto()  # session, peer: look after it
+    DIGESTS = auto()  # session: ask again for the digests that it lacks
     ROUTE = auto()  # discovery, (flow, turn): the next hop of a search for routes
     MTU_LOOK = auto()  # MTU discovery, flow: whether what goes out arrives
     MTU_SEARCH = auto()  # MTU discovery, (flow, path): the next round of a search

@@ -75,6 +75,8 @@ class NetworkTable:
     window: int = integer(1 << 16, 1 << 30, _ENGINE.window)  # bytes in flight to one peer
     # who sends, receives and places: C, where it was built, or numpy
     data_path: str = one_of("auto", "compiled", "numpy", default=_ENGINE.data_path)
+    # "on": datagrams that were changed on their way, or forged, are refused; equal on all hosts
+    checksum: str = one_of("on", "off", default="on")
     offload: bool = flag(_ENGINE.offload)  # GSO and GRO; without: one datagram per message
     rate_limit_bps: float = real(0.0, 1e13, _ENGINE.rate_limit_bps)  # bit/s; 0 = no limit
     # False, and nothing yields to other traffic: for networks of one's own, and to measure
@@ -120,6 +122,7 @@ class InjectTable:
 
     # fraction of arriving datagrams; 1 = none arrives, as behind a firewall
     loss: float = real(0.0, 1.0, _ENGINE.inject_loss)
+    corrupt: float = real(0.0, 1.0, _ENGINE.inject_corrupt)  # likewise; a bit is turned over
     seed: int = integer(0, 1 << 32, _ENGINE.inject_seed)  # the same seed loses the same datagrams
     # addresses that peers are told instead of those of `paths`, one for each, with the same ports;
     # the first stands for control too: those of somebody in between, who can lose and spoil

@@ -107,6 +107,7 @@ def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:
         peer_timeout=network.peer_timeout,
         digest_every=config.checks.digest_every,
         inject_loss=config.inject.loss,
+        inject_corrupt=config.inject.corrupt,
         inject_seed=config.inject.seed,
         relays=tuple(address for address in config.inject.relays for _ in range(network.entropy)),
     )

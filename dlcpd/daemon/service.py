@@ -136,6 +136,7 @@ class Service:
             agreed={
                 "chunk_bytes": network.chunk_bytes,
                 "digest_every": self._config.checks.digest_every,
+                "checksum": int(self._config.network.checksum == "on"),
             },
             max_sessions=self._config.daemon.max_sessions,
             max_arena_bytes=self._config.daemon.max_arena_bytes,

@@ -34,6 +34,8 @@ class EnginePeer:
     token_in: int  # the peer sends with it
     token_out: int  # we send with it
     endpoints: list[UdpAddress]  # one per path
+    secret_in: bytes = b""  # keys the checksums of what the peer sends; empty: it has none
+    secret_out: bytes = b""  # and of what we send
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class OpenSession:
     peers: list[EnginePeer]
     engine: int = 0
     engines: int = 1
+    digest_key: bytes = b""  # of replica digests; the same on all ranks
     inherits: int = 0  # session whose residuals it takes over; 0 = none
 
 

@@ -34,6 +34,7 @@ class EngineConfig:
     peer_timeout: float = 1.0  # seconds of silence after which a probed peer counts as lost
     digest_every: int = 16  # 1 of so many chunks enters the replica digest; 1 = all, 0 = none
     inject_loss: float = 0.0  # fraction of arriving datagrams thrown away, for tests and demos
+    inject_corrupt: float = 0.0  # fraction of which a bit is turned over, likewise
     inject_seed: int = 0
     relays: tuple[str, ...] = ()  # addresses that peers are told instead of those of `paths`
 

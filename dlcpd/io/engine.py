@@ -37,6 +37,8 @@ from dlcpd.core.session.events import PathNews
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.transfer.incoming import NoPlacement
+from dlcpd.core.wire import nh
+from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Transmit
 from dlcpd.core.wire.header import Kind
 from dlcpd.core.wire.sizes import BASE
@@ -70,10 +72,10 @@ class Engine:
     def __init__(self, config: EngineConfig, control: socket.socket) -> None:
         """Raises AddressUnavailable, BadConfig."""
         self.config = config
-        counters, effort = Counter[str](), Counter[str]()
+        counters, effort, keys = Counter[str](), Counter[str](), Keyring()
         self.compiled = compiled(config.data_path)
         self.paths = [
-            UdpPath(index, config, counters, effort, self.compiled)
+            UdpPath(index, config, counters, effort, self.compiled, keys=keys)
             for index in range(len(config.paths))
         ]
         self.endpoint = Endpoint(
@@ -87,6 +89,8 @@ class Engine:
             counters=counters,
             effort=effort,
             placement=self.compiled.table if self.compiled else NoPlacement(),
+            keys=keys,
+            hash_rows=self.compiled.hash_rows if self.compiled else nh.of_rows,
         )
         self._scratch = ScratchPool(config.chunk_bytes)
         self.discovery = Discovery(self.endpoint, self.paths)
@@ -321,12 +325,15 @@ class Engine:
     def _begin(self, ask: commands.OpenSession, lane: Lane) -> None:
         paths = len(self.paths)
         peers = [
-            PeerSpec(p.rank, p.host, p.token_in, p.token_out, min(paths, len(p.endpoints)))
+            PeerSpec(
+                p.rank, p.host, p.token_in, p.token_out, min(paths, len(p.endpoints)), p.secret_in
+            )
             for p in ask.peers
         ]
         session = self.endpoint.open_session(
-            ask.session, ask.rank, peers, peer_timeout=self.config.peer_timeout
-        )
+            ask.session, ask.rank, peers, peer_timeout=self.config.peer_timeout,
+            digest_key=ask.digest_key,
+        )  # fmt: skip
         self._admit()
         share = Share(ask.engine, ask.engines)
         self.clients.add(Client(lane, session, self.config, self._scratch, share), ask.inherits)
@@ -334,6 +341,10 @@ class Engine:
             flow = session.flows[peer.rank]
             host, port = peer.endpoints[0]
             flow.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            if peer.secret_out:
+                checksum = Checksum(peer.secret_out)
+                for path in self.paths:
+                    path.seal(flow.index, checksum)
             self._aim(ask.session, flow, peer.endpoints)
         self.control.emit(commands.SessionOpened(ask.session))
 

@@ -104,6 +104,7 @@ class Program:
     outgoing: dict[int, int] = field(init=False)  # peer -> bytes that this rank owes it
     incoming: dict[int, int] = field(init=False)  # peer -> bytes that it owes this rank
     parts: dict[int, "Part"] = field(init=False)  # receives that a reduction alone waits for
+    alone: bool = field(init=False)  # gets no result of others: what it has, it has computed
 
     def __post_init__(self) -> None:
         touched = tuple(_scratch_of(step) for step in self.steps)
@@ -122,9 +123,14 @@ class Program:
             "outgoing": _totals(self.steps, Send),
             "incoming": _totals(self.steps, Receive),
             "parts": _parts(self.steps),
+            "alone": not any(map(_is_result, self.steps)),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+
+
+def _is_result(step: Step) -> bool:
+    return isinstance(step, Receive) and step.span.buffer == Buffer.OUTPUT
 
 
 class Part(NamedTuple):

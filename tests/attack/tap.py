@@ -25,7 +25,7 @@ Direction = tuple[int, int]  # from rank, to rank
 class TappedJob(Job):
     """Its ranks reach each other through sockets of this process."""
 
-    def __init__(self, configs: Sequence[EngineConfig]) -> None:
+    def __init__(self, configs: Sequence[EngineConfig], *, keyed: bool = False) -> None:
         self.session = 1
         size = len(configs)
         self.taps = {
@@ -36,7 +36,7 @@ class TappedJob(Job):
         }
         self.heard: dict[Direction, dict[int, deque[bytes]]] = {}
         self.forget()
-        super().__init__(size, lambda rank: configs[rank])
+        super().__init__(size, lambda rank: configs[rank], keyed=keyed)
 
     def towards(self, rank: int, peer: int) -> list[commands.UdpAddress]:
         return [commands.UdpAddress(*self.taps[rank, peer].getsockname())]

@@ -18,10 +18,11 @@ from dlcpd.contract.errors import (
     BadTensor,
     DlcpError,
     PeerLost,
+    ReplicaDivergence,
     SessionClosed,
     error_for,
 )
-from dlcpd.contract.messages import DTYPES, Hello
+from dlcpd.contract.messages import DTYPES, Failed, Hello, Left
 from dlcpd.contract.policy import bounded, exact
 from tests.client.stand_in import ARENA, StandIn, completed, until_polling
 
@@ -368,6 +369,34 @@ def test_close_does_not_stay_for_operations_without_an_outcome(
     world.answering = False
     submit(world, [torch.ones(1), torch.ones(1)])
     world.sessions[0].close()  # a wait would have no end
+
+
+def test_close_says_that_the_last_results_differ(world: StandIn) -> None:
+    world.verdict = Failed(0, "replica_divergence", "rank 1 on host1 and rank 0 here")
+    session = world.sessions[0]
+    with pytest.raises(ReplicaDivergence, match="rank 1 on host1"):
+        session.close()
+    session.close()  # it is closed all the same
+    with pytest.raises(ReplicaDivergence):
+        session.all_reduce(torch.ones(1))
+
+
+def test_close_says_what_could_not_be_compared(
+    world: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.verdict = Left(3)
+    world.sessions[0].close()
+    assert "3 results" in caplog.text
+
+
+def test_an_engine_that_does_not_compare_is_not_waited_for_long(
+    world: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlcp_client.session.COMPARE_TIMEOUT", 0.01)
+    monkeypatch.setattr("dlcp_client.session.LATE", 0.01)
+    monkeypatch.setattr("dlcp_client.ipc.lanes.LEAVE_TIMEOUT", 0.01)
+    world.reading.clear()
+    world.sessions[0].close()
 
 
 def test_leaving_is_told_to_control_before_the_lane_ends(world: StandIn) -> None:

@@ -4,9 +4,16 @@ from collections.abc import Iterable
 
 import pytest
 
-from dlcpd.core.wire.header import HEADER_SIZE, Header
+from dlcpd.contract.errors import PeerLost
+from dlcpd.core.session.digests import DigestBook
+from dlcpd.core.session.events import Concluded
+from dlcpd.core.session.stream import EVERYBODY
+from dlcpd.core.wire.control import MAX_DIGEST_ROWS
+from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw
+
+PATIENCE = 2.0  # seconds
 
 
 class FlipResult:
@@ -60,7 +67,8 @@ def test_one_bit_on_one_rank_breaks_the_session_at_the_next_operation(
     for rank, session in enumerate(net.sessions):
         code, text = session.broken or ("", "")
         assert code == "replica_divergence"
-        assert "operation 1" in text
+        assert "operation 1 (sum of float32[1000]" in text
+        assert "chunk 0 (bytes 0 to" in text
         assert f"rank {rank} here" in text
         assert net.failed(rank)[2].code == "replica_divergence"
 
@@ -108,3 +116,126 @@ def test_equal_replicas_are_never_accused() -> None:
         net.run()
     assert all(len(net.done(rank)) == 24 for rank in range(3))
     assert not any(session.broken for session in net.sessions)
+
+
+class SwapSegments:
+    """A network that exchanges two segments of a result, which a sum of words would not see."""
+
+    def __init__(self, operation: int) -> None:
+        self.operation, self.swapped = operation, 0
+        self.net: SimNetwork | None = None
+
+    def __call__(self, source: int, target: int, data: bytes) -> Iterable[bytes]:
+        header = Header.unpack_untrusted(data)
+        assert self.net is not None
+        if target != 1 or header.operation != self.operation or header.segment > 1:
+            return [data]
+        if not self.net.is_result(source, target, data):
+            return [data]
+        self.swapped += 1
+        other = header._replace(segment=1 - header.segment)
+        return [other.pack() + data[HEADER_SIZE:]]
+
+
+def test_exchanged_segments_are_found() -> None:
+    tamper = SwapSegments(1)
+    net = tamper.net = SimNetwork(2, tamper=tamper)
+    run(net, [1, 2])
+    assert tamper.swapped == 2
+    assert all(s.broken and s.broken[0] == "replica_divergence" for s in net.sessions)
+
+
+# --- the end of a session ---------------------------------------------------------------
+
+
+def concluded(net: SimNetwork, rank: int) -> list[Concluded]:
+    return [event for event in net.events[rank] if isinstance(event, Concluded)]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("loss", [0.0, 0.2])
+def test_the_last_operation_is_compared_before_the_first_rank_leaves(
+    world: int, loss: float
+) -> None:
+    net = network(world, Link(loss=loss), tamper=FlipResult(3), seed=world)
+    run(net, [1, 2, 3])
+    assert not any(session.broken for session in net.sessions)
+    net.sessions[0].conclude(net.now, net.now + PATIENCE)
+    net.run()
+    assert concluded(net, 0)
+    told = [session.broken for session in net.sessions if session.broken]
+    assert told and {code for code, _ in told} == {"replica_divergence"}
+    assert net.sessions[0].broken and "operation 3" in net.sessions[0].broken[1]
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+def test_equal_replicas_leave_in_peace(loss: float) -> None:
+    net = SimNetwork(3, Link(loss=loss), seed=3)
+    run(net, range(1, 8))
+    for session in net.sessions:
+        session.conclude(net.now, net.now + PATIENCE)
+        session.conclude(net.now, net.now + PATIENCE)  # asked twice, said once
+    net.run(until=1.0)
+    assert [len(concluded(net, rank)) for rank in range(3)] == [1, 1, 1]
+    assert [concluded(net, rank)[0].unconfirmed for rank in range(3)] == [0, 0, 0]
+    assert not any(session.broken for session in net.sessions)
+
+
+def test_who_leaves_waits_for_a_peer_that_is_not_done_yet() -> None:
+    net = SimNetwork(2, tamper=None)
+    held: list[bytes] = []
+
+    def hold(source: int, target: int, data: bytes) -> Iterable[bytes]:
+        header = Header.unpack_untrusted(data)
+        if target == 1 and header.kind is Kind.DATA and net.is_result(source, target, data):
+            held.append(data)
+            return []
+        return [data]
+
+    net.tamper = hold
+    net.submit_all(1, draw("float32", 2, 1000, 1), in_place=False)
+    net.run(until=0.2, enough=lambda: 1 in net.done(0))
+    net.sessions[0].conclude(net.now, net.now + PATIENCE)
+    net.run(until=0.1)
+    assert held and not concluded(net, 0)
+    net.tamper = None
+    net.run(until=1.5)
+    assert [event.unconfirmed for event in concluded(net, 0)] == [0]
+
+
+def test_a_peer_that_does_not_answer_is_waited_for_in_vain() -> None:
+    net = SimNetwork(2)
+    run(net, [1])
+    net.cut.add(1)
+    net.sessions[0].conclude(net.now, net.now + PATIENCE)
+    net.run(until=0.9 * PATIENCE)
+    assert not concluded(net, 0)
+    net.run(until=0.2 * PATIENCE)
+    assert [event.unconfirmed for event in concluded(net, 0)] == [1]
+
+
+def test_a_peer_that_left_is_not_waited_for() -> None:
+    net = SimNetwork(2)
+    run(net, [1])
+    net.sessions[0].peer_gone(1, PeerLost("rank 1 left"))
+    net.sessions[0].conclude(net.now, net.now + PATIENCE)
+    net.run(until=0.1)
+    assert [event.unconfirmed for event in concluded(net, 0)] == [0]
+
+
+def test_what_failed_at_a_peer_is_not_waited_for() -> None:
+    net = SimNetwork(2)
+    run(net, [1])
+    # as if it had failed there
+    net.sessions[1].streams.open(0, EVERYBODY).digests = DigestBook()
+    net.sessions[0].conclude(net.now, net.now + PATIENCE)
+    net.run(until=0.1)
+    assert [event.unconfirmed for event in concluded(net, 0)] == [0]
+
+
+def test_digests_that_are_malformed_are_refused() -> None:
+    net = SimNetwork(2)
+    for body in (b"x", bytes(16 * (MAX_DIGEST_ROWS + 1)), b"\1\0\0\0\2" + bytes(11)):
+        net.inject(0, Header(Kind.DIGESTS, net.token(0, 1)).pack() + body)
+    net.run(until=0.1)
+    assert net.counted("length") == 2 and net.counted("body") == 1

@@ -43,7 +43,7 @@ def put(offset: int, layout: str, value: int) -> Corruption:
 DATA_FIELDS: list[tuple[str, Corruption, str]] = [
     ("version", patch(0, "B", lambda v: v ^ 1), "version"),
     ("kind 0", put(1, "B", 0), "kind"),
-    ("kind 11", put(1, "B", 11), "kind"),
+    ("kind 13", put(1, "B", 13), "kind"),
     ("kind READY", put(1, "B", Kind.READY), "length"),
     ("kind CREDIT", put(1, "B", Kind.CREDIT), "length"),
     ("kind NACK", put(1, "B", Kind.NACK), ""),

@@ -5,6 +5,7 @@ import pytest
 
 from dlcpd.collectives.accounts import MAX_LEDGER, Accounts, LedgerRow
 from dlcpd.contract.errors import BadPolicy, MalformedDatagram, OperationAborted
+from dlcpd.core.session.digests import Digest
 from dlcpd.core.session.events import OperationDone, OperationFailed, Stats
 from dlcpd.core.session.stream import (
     EVERYBODY,
@@ -73,7 +74,7 @@ def test_a_digest_that_came_before_our_own_result_is_compared_with_it() -> None:
     session.submit(net.operation(0, 1, np.ones(8, np.float32)), 0, net.now)
     operation = net.open(0, 1)
     assert session.streams.open(0, EVERYBODY).digests.check(1, 1, 0xBAD)
-    session.done(operation, stats=Stats(), digest=0x600D)
+    session.done(operation, stats=Stats(), digest=Digest(0x600D, operation.label))
     code, text = session.broken or ("", "")
     assert code == "replica_divergence"
     assert "operation 1" in text

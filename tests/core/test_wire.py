@@ -56,7 +56,7 @@ def fields_of(words: np.ndarray) -> dict[str, int]:
         "stream": fourth & 0xFFFF, "transfer": fourth >> 16, "segment": fifth & 0xFFFF,
         "round": fifth >> 16 & 0xFF,
         "tag": fifth >> 24, "packet_number": int(words[NUMBER]),
-        "sent_at": int(words[SENT_AT]),
+        "sent_at": int(words[SENT_AT]), "checksum": int(words[8]) | int(words[9]) << 32,
     }  # fmt: skip
 
 
@@ -140,7 +140,7 @@ headers = st.builds(
     st.integers(0, MAX_STREAMS - 1), st.integers(0, MAX_TRANSFERS - 1),
     st.integers(0, MAX_SEGMENTS - 1), st.integers(0, 255),
     st.integers(0, MAX_TAGS - 1), st.integers(0, KNOWN_FLAGS), st.integers(0, MAX_PATHS - 1),
-    st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1),
 )  # fmt: skip
 
 
@@ -203,6 +203,7 @@ BASE = Header(Kind.DATA, 7, operation=3, stream=9, transfer=5, segment=0, path=1
         ({"tag": DROP_RANKS}, True),
         ({"packet_number": 77}, False),
         ({"sent_at": 77}, False),
+        ({"checksum": 77}, False),
     ],
     ids=str,
 )

@@ -39,6 +39,7 @@ drop_rank = "ecn"
 bounded_loss = false
 alarm_loss = 0.25
 offload = false
+checksum = "off"
 data_path = "numpy"
 rate_limit_bps = 1e9
 peer_timeout = 2.5
@@ -53,6 +54,7 @@ digest_every = 1
 
 [inject]
 loss = 0.05
+corrupt = 0.125
 seed = 9
 relays = ["10.0.0.107", "fd00::107"]
 """

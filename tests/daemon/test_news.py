@@ -23,8 +23,9 @@ from tests.daemon.test_peers import Node, on_uvloop, until
 
 HELLO = PeerHello(
     job="job", from_rank=1, to_rank=0, session=50, echo=0, answer=True, serving=True,
-    host="host-x", proof="", token=9, endpoints=[UdpAddress("127.0.0.1", 5)], engines=1,
-    world_size=2, chunk_bytes=0, digest_every=0,
+    host="host-x", proof="", token=9, secret=32 * "a", seed=7,
+    endpoints=[UdpAddress("127.0.0.1", 5)], engines=1, world_size=2,
+    chunk_bytes=0, digest_every=0, checksum=1,
 )  # fmt: skip
 Message = TypeVar("Message", Abort, Goodbye)
 Stage = Callable[[Client, "Actor"], Coroutine[Any, Any, None]]

@@ -10,6 +10,7 @@ import numpy as np
 
 from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.receiver import TransferReceiver
+from dlcpd.core.wire.checksum import Keyring
 from dlcpd.core.wire.datagram import Batch, Group, Placed
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Key
 from dlcpd.core.wire.rows import Received
@@ -18,7 +19,7 @@ from dlcpd.io.datapath.library import CONTROL
 from dlcpd.io.datapath.open_transfers import OpenTransfers
 from dlcpd.io.datapath.receiving import CompiledRing
 from dlcpd.io.udp import mmsg
-from dlcpd.io.udp.loss import Loss
+from dlcpd.io.udp.loss import Corrupt, Loss
 
 CE: Final = 3
 MARGIN, CANARY = 256, 0xEE
@@ -145,9 +146,14 @@ def _identity(head: Header) -> tuple[int, ...]:
     return head.token, *head.key, head.round, head.path, head.tag // 4
 
 
-def new_ring(compiled: Compiled, *, gro: bool = True, loss: float = 0.0) -> CompiledRing:
+def new_ring(
+    compiled: Compiled, *, gro: bool = True, loss: float = 0.0, corrupt: float = 0.0,
+    keys: Keyring | None = None,
+) -> CompiledRing:  # fmt: skip
     """A ring of its own."""
-    return CompiledRing(*compiled, gro=gro, loss=Loss(loss, (1,)))
+    return CompiledRing(
+        *compiled, gro=gro, loss=Loss(loss, (1,)), corrupt=Corrupt(corrupt), keys=keys
+    )
 
 
 def both(

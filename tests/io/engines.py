@@ -130,8 +130,11 @@ class Job:
         world_size: int,
         configure: Callable[[int], EngineConfig],
         start: Sequence[str] = ENGINE,
+        *,
+        keyed: bool = False,
     ) -> None:
-        """`start` runs another engine as rank 0's."""
+        """`start` runs another engine as rank 0's. With `keyed` datagrams have checksums."""
+        self.keyed = keyed
         starts = [start] + [ENGINE] * (world_size - 1)
         self.engines = [Engine(configure(rank), each) for rank, each in enumerate(starts)]
         self.ranks: list[Rank] = []
@@ -157,6 +160,10 @@ class Job:
         """Where `rank` is told that its peer is."""
         return self.endpoints[peer]
 
+    def secret(self, receiver: int, sender: int) -> bytes:
+        """What keys the checksums of one direction."""
+        return b"secret of %d for %d" % (receiver, sender) if self.keyed else b""
+
     def open(self, rank: int, session: int = 1) -> Rank:
         """A session of this rank; further ones are those of other jobs on the same engines."""
         arena = create_arena(ARENA)
@@ -167,7 +174,7 @@ class Job:
         peers = [
             commands.EnginePeer(
                 p, f"host{p}", token(rank, p, session), token(p, rank, session),
-                self.towards(rank, p),
+                self.towards(rank, p), self.secret(rank, p), self.secret(p, rank),
             )
             for p in range(len(self.engines))
             if p != rank

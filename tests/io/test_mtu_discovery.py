@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dlcpd.core.paths.pieces import cut
-from dlcpd.core.wire.header import Header, Kind
+from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.probes import pack_answer, pack_probe
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.io.config import EngineConfig
@@ -59,7 +59,7 @@ def test_loopback_carries_the_largest_segments(job: Job) -> None:
     for rank in (0, 1):
         path = path_of(job, rank)
         assert path["in_use"] == path["segment"] == MAX_SEGMENT
-        assert path["mtu"] == MAX_SEGMENT + 32 + 28
+        assert path["mtu"] == MAX_SEGMENT + HEADER_SIZE + 28
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ class HostPlan:
                 daemon,
                 replace(self.network, paths=paths),
                 checks=ChecksTable(self.digest_every),
-                inject=InjectTable(self.loss, self.seed, self.relays),
+                inject=InjectTable(loss=self.loss, seed=self.seed, relays=self.relays),
             )
         )
 

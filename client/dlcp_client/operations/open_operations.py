@@ -26,7 +26,7 @@ from dlcpd.contract.errors import (
     TooMany,
     error_for,
 )
-from dlcpd.contract.messages import MAX_OPERATION, Completed, Failed, Message, Released
+from dlcpd.contract.messages import MAX_OPERATION, Completed, Failed, Left, Message, Released
 
 Memory = tuple[torch.Tensor | Region, ...]  # that the engine may touch
 
@@ -44,12 +44,18 @@ class Operations:
         self.changed = threading.Condition()
         self.error: DlcpError | None = None  # why no operation succeeds any more
         self.ledger = Ledger()
+        self.left: dict[int, int] = {}  # by engine that compared the last results: unconfirmed
         self.releases = 0  # grows with each region the engine gave back
         self._last = 0
         self._waiting: dict[int, Work] = {}
         self._held: dict[int, Memory] = {}  # an engine may touch their memory
         self._parts: dict[int, Parts] = {}  # of those that several engines share
         self._uncopied: weakref.WeakValueDictionary[int, Work] = weakref.WeakValueDictionary()
+
+    @property
+    def over(self) -> bool:
+        """Whether no operation succeeds any more."""
+        return self.error is not None
 
     @property
     def waiting(self) -> int:
@@ -117,6 +123,8 @@ class Operations:
                     self._release_locked(earlier, engine)
             case Released(operation=number):
                 self._release_locked(number, engine)
+            case Left(unconfirmed=unconfirmed):
+                self.left[engine] = unconfirmed
             case Failed(operation=0):
                 self.fail(_error_in(message))
             case Failed(operation=number):

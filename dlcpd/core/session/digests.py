@@ -1,39 +1,95 @@
 """Proof that replicas stay equal (P2): digests of results, compared between ranks."""
 
+import hashlib
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from dlcpd.core.wire import nh
 from dlcpd.core.wire.datagram import Bytes
 
 REMEMBERED: Final = 256  # operations; peers are never further apart than their operations in flight
+MAX_NAMED: Final = 4  # pieces that an error names
+BLOCK: Final = 8 << 10  # bytes under one value of NH: its key stays in a first-level cache
 MASK: Final = (1 << 64) - 1
-_ODD: Final = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: spreads chunk numbers
+
+HashRows = Callable[[Bytes, nh.Key], nh.Values]
 
 
-def digest_bytes(data: Bytes, chunk: int) -> int:
-    """64-bit sum of `data`, dependent on which chunk it is.
+class Digester:
+    """Digests of one session: of every byte, and of where it is.
 
-    A sum modulo 2**64, not a hash: it runs at memory speed. A single word that differs changes the
-    sum, and the multiplication that follows maps different sums to different digests.
+    Blocks of 8 KiB are hashed with NH and the list of their hashes, with piece and length, with
+    keyed BLAKE2b. Different bytes, or the same ones elsewhere, have one digest once in 2**32. The
+    key is the session's, so nobody outside can make a change that the digest does not show.
     """
-    words = len(data) // 8
-    total = int(np.add.reduce(data[: words * 8].view("<u8"), dtype=np.uint64))
-    for position, byte in enumerate(data[words * 8 :].tolist(), 1):
-        total += byte * (position << 8)
-    return (total + chunk + 1) * (_ODD * (2 * chunk + 1)) & MASK
+
+    def __init__(self, key: bytes = b"", hash_rows: HashRows = nh.of_rows) -> None:
+        """`key`: at most 64 bytes, equal on all ranks. `hash_rows`: as `nh.of_rows`, or faster."""
+        self._key, self._hash_rows = key, hash_rows
+        self._nh_key = nh.expand(b"digest" + key, BLOCK)
+
+    def piece(self, data: Bytes, number: int) -> int:
+        """A u64, of piece `number` of a result."""
+        whole = len(data) // BLOCK * BLOCK
+        rest = len(data) - whole
+        digest = hashlib.blake2b(key=self._key, digest_size=8)
+        digest.update(b"%d %d " % (number, len(data)))
+        if whole:
+            rows = data[:whole].reshape(-1, BLOCK)
+            digest.update(self._hash_rows(rows, self._nh_key).tobytes())
+        if rest:
+            last = np.zeros((1, -(-rest // nh.WORD) * nh.WORD), np.uint8)
+            last[0, :rest] = data[whole:]
+            digest.update(nh.of_rows(last, self._nh_key).tobytes())
+        return int.from_bytes(digest.digest(), "little")
+
+
+class Piece(NamedTuple):
+    """Part of a result that entered its digest."""
+
+    number: int
+    start: int  # byte of the result
+    stop: int
+    source: int  # rank that sent it here, or this one, which computed it
+
+
+class Digest(NamedTuple):
+    """Of the result of one operation."""
+
+    value: int = 0  # u64; 0: none of it was looked at
+    label: str = ""  # of the operation, for errors
+    pieces: tuple[Piece, ...] = ()  # the first of those that were looked at
+
+    def plus(self, value: int, piece: Piece) -> "Digest":
+        """With one more piece, in whichever order they come."""
+        pieces = (*self.pieces, piece) if len(self.pieces) <= MAX_NAMED else self.pieces
+        return Digest(self.value + value & MASK, self.label, pieces)
+
+    def describe(self) -> str:
+        """What it is of, for errors."""
+        named = [
+            f"chunk {piece.number} (bytes {piece.start} to {piece.stop}, which came here from rank "
+            f"{piece.source})"
+            for piece in self.pieces[:MAX_NAMED]
+        ]
+        more = ["others"] if len(self.pieces) > MAX_NAMED else []
+        return f"{self.label}, where " + ", ".join(named + more) + " were compared"
 
 
 @dataclass(slots=True)
 class DigestBook:
-    """Own digests by operation, those to tell, and those peers sent before we had ours."""
+    """Of one stream: own digests by operation, those to tell, those that peers sent before we had
+    ours, and those that peers have yet to confirm."""
 
-    _own: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    _own: OrderedDict[int, Digest] = field(default_factory=OrderedDict)
     _early: OrderedDict[tuple[int, int], int] = field(default_factory=OrderedDict)
     _untold: dict[int, deque[int]] = field(default_factory=dict)  # by rank: operations in order
+    # by rank: operations whose results it has not shown to be equal
+    _open: dict[int, OrderedDict[int, None]] = field(default_factory=dict)
 
     def next_for(self, rank: int) -> tuple[int, int]:
         """(operation, digest) that `rank` has not been told; (0, 0) when there is none.
@@ -43,32 +99,60 @@ class DigestBook:
         """
         untold = self._untold.get(rank)
         operation = untold.popleft() if untold else 0
-        return operation, self._own.get(operation, 0)
+        return operation, self.own(operation) or 0
 
-    def add(self, operation: int, digest: int, ranks: Iterable[int]) -> int | None:
+    def own(self, operation: int) -> int | None:
+        """Our digest of an operation; None while there is none, and when it is long ago."""
+        digest = self._own.get(operation)
+        return None if digest is None else digest.value
+
+    def describe(self, operation: int) -> str:
+        """What was compared, for errors."""
+        digest = self._own.get(operation)
+        return digest.describe() if digest is not None else f"operation {operation}"
+
+    def add(self, operation: int, digest: Digest, ranks: Iterable[int]) -> int | None:
         """Our digest, for `ranks`. Returns a rank that disagrees, if one is known to."""
         self._own[operation] = digest
-        for rank in ranks:
-            self._untold.setdefault(rank, deque(maxlen=REMEMBERED)).append(operation)
         if len(self._own) > REMEMBERED:
             self._own.popitem(last=False)
-        for (rank, number), theirs in list(self._early.items()):
-            if number == operation:
-                del self._early[rank, number]
-                if theirs != digest:
-                    return rank
-        return None
+        other = None
+        for rank in ranks:
+            self._untold.setdefault(rank, deque(maxlen=REMEMBERED)).append(operation)
+            theirs = self._early.pop((rank, operation), None)
+            if theirs is None:
+                self._await(rank, operation, digest)
+            elif theirs != digest.value:
+                other = rank
+        return other
+
+    def _await(self, rank: int, operation: int, digest: Digest) -> None:
+        if digest.value:
+            awaited = self._open.setdefault(rank, OrderedDict())
+            awaited[operation] = None
+            if len(awaited) > REMEMBERED:
+                awaited.popitem(last=False)
 
     def check(self, rank: int, operation: int, digest: int) -> bool:
         """A peer's digest. False: it has another result than we."""
-        mine = self._own.get(operation)
+        mine = self.own(operation)
         if mine is not None:
+            self.forgo(rank, operation)
             return mine == digest
         if operation:
             self._early[rank, operation] = digest
             if len(self._early) > 8 * REMEMBERED:
                 self._early.popitem(last=False)
         return True
+
+    def forgo(self, rank: int, operation: int) -> None:
+        """Nothing more is awaited of `rank` about an operation."""
+        if rank in self._open:
+            self._open[rank].pop(operation, None)
+
+    def unconfirmed(self, rank: int) -> list[int]:
+        """Operations whose digest `rank` has not told, the newest of them last."""
+        return list(self._open.get(rank, ()))
 
     @property
     def size(self) -> int:

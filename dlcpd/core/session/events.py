@@ -71,4 +71,12 @@ class PathNews(NamedTuple):
     loss: float  # fraction of the packets of the last sample
 
 
-Event = OperationDone | OperationReleased | OperationFailed | SessionBroken | PathNews
+class Concluded(NamedTuple):
+    """The session may end: peers have the same results, but for `unconfirmed` of them, which some
+    did not speak of in time."""
+
+    session: int
+    unconfirmed: int
+
+
+Event = OperationDone | OperationReleased | OperationFailed | SessionBroken | PathNews | Concluded

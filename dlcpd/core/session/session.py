@@ -23,7 +23,9 @@ from dlcpd.contract.errors import (
 )
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.session.announcing import Announcements, Telling
-from dlcpd.core.session.events import PathNews, Stats
+from dlcpd.core.session.conclusion import Conclusion, answer
+from dlcpd.core.session.digests import Digest, Digester
+from dlcpd.core.session.events import Concluded, PathNews, Stats
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.liveness import Liveness
 from dlcpd.core.session.mailbox import ANY, Announced, Mailbox, Wanted
@@ -62,6 +64,7 @@ class Session:
     counters: Counter[str]
     peer_timeout: float = 1.0  # seconds
     host: str = ""  # name of this one, as that of a flow is its peer's
+    digester: Digester = field(default_factory=Digester)  # of results, to compare replicas
     flows: dict[int, Flow] = field(default_factory=dict)
     operations: dict[OperationId, Operation] = field(default_factory=dict)
     streams: Streams = field(default_factory=Streams)
@@ -69,6 +72,7 @@ class Session:
     outcomes: Outcomes = field(init=False)
     liveness: Liveness = field(init=False)
     _announcements: Announcements = field(init=False)
+    _conclusion: Conclusion = field(default_factory=Conclusion)
     _now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -192,7 +196,7 @@ class Session:
         stream = self.streams.of_peer(wire, flow.rank)
         flow.on_window(ready.window, header.sent_at, now)
         if not stream.digests.check(flow.rank, ready.checked, ready.digest):
-            self._diverged(flow.rank, ready.checked)
+            self._diverged(flow.rank, stream, ready.checked)
             return
         # it has the result, and so our part of it
         flow.outgoing.acknowledge_all(wire, ready.checked, now)
@@ -239,6 +243,27 @@ class Session:
             receiver = self.mailbox.on_message(message)
             if receiver is not None:
                 self._receive(receiver, message)
+
+    def on_digests(self, flow: Flow, header: Header, body: bytes, now: float) -> None:
+        """A peer tells its digests, and may ask for ours. Raises MalformedDatagram."""
+        self._now = now
+        rows = control.unpack_digests_untrusted(body)
+        stream = self.streams.of_peer(header.stream, flow.rank)
+        for number, known, digest in rows:
+            if not known:
+                stream.digests.forgo(flow.rank, number)
+            elif not stream.digests.check(flow.rank, number, digest):
+                self._diverged(flow.rank, stream, number)
+                break
+        if header.flags & Flag.ASK:
+            answer(flow, stream, rows, self._unfinished(stream))
+        if self._conclusion.begun:
+            self._conclude_if_equal()
+
+    def _unfinished(self, stream: Stream) -> set[int]:
+        """Operations of a stream whose results do not stand yet."""
+        here = (stream.wire, stream.peer)
+        return {id_[2] for id_, op in self.operations.items() if id_[:2] == here and not op.done}
 
     def on_ready_ack(self, flow: Flow, header: Header) -> None:
         """The peer knows that we are ready."""
@@ -303,16 +328,16 @@ class Session:
         return not self._announcements.unknown(rank, operation.id)
 
     def done(
-        self, operation: Operation, *, stats: Stats, digest: int | None, source: int = -1
+        self, operation: Operation, *, stats: Stats, digest: Digest | None, source: int = -1
     ) -> None:
         """The result of an operation stands."""
         self.outcomes.done(operation, stats, source)
         if digest is not None:
             wire, peer, number = operation.id
-            book = self.streams[wire, peer].digests
-            rank = book.add(number, digest, operation.peers)
+            stream = self.streams[wire, peer]
+            rank = stream.digests.add(number, digest, operation.peers)
             if rank is not None:
-                self._diverged(rank, number)
+                self._diverged(rank, stream, number)
 
     def released(self, operation: Operation) -> None:
         """Nobody needs the memory of a done operation."""
@@ -397,6 +422,7 @@ class Session:
         """
         if self.outcomes.departed(rank):
             return
+        self._conclusion.leave_out(rank)
         first = self.outcomes.breaks(error)
         for operation in list(self.operations.values()):
             self.fail(operation, error)
@@ -419,6 +445,7 @@ class Session:
         if self.outcomes.broken is not None:
             return
         self.outcomes.departs(rank, error)
+        self._conclusion.leave_out(rank)
         for wanted in list(self.mailbox.receivers):
             self._fail_receiver(wanted.receiver, error)
         for id_, operation in list(self.operations.items()):
@@ -436,13 +463,42 @@ class Session:
         if not self.operations:
             self.outcomes.tell_departure()
 
-    def _diverged(self, rank: int, number: int) -> None:
+    def _diverged(self, rank: int, stream: Stream, number: int) -> None:
         text = (
             f"rank {rank} on {self.flows[rank].host} and rank {self.rank} here hold different "
-            f"results of operation {number}: replicas have diverged. Stop, and restart from "
-            f"the last checkpoint"
+            f"results of {stream.digests.describe(number)}: replicas have diverged. Stop, and "
+            f"restart from the last checkpoint"
         )
         self.fail_all(rank, ReplicaDivergence(text))
+
+    # --- the end ----------------------------------------------------------------------------
+
+    def conclude(self, now: float, until: float) -> None:
+        """The owner is about to leave: compare what results are left, and say `Concluded`, at
+        `until` at the latest."""
+        self._now = now
+        if not self._conclusion.until:
+            self._conclusion.until = until
+            self._ask_for_digests(now)
+
+    def _ask_for_digests(self, now: float) -> None:
+        flows, streams = list(self.flows.values()), list(self.streams.values())
+        lacking = self._conclusion.ask(streams, flows)
+        if not lacking or now >= self._conclusion.until:
+            self._concluded(lacking)
+            return
+        at = min(now + self._conclusion.wait(flows), self._conclusion.until)
+        self.timers.set((self, Timer.DIGESTS, None), at)
+
+    def _conclude_if_equal(self) -> None:
+        streams = list(self.streams.values())
+        if not any(self._conclusion.lacks(streams, flow) for flow in self.flows.values()):
+            self._concluded(0)
+
+    def _concluded(self, unconfirmed: int) -> None:
+        self._conclusion.over = True
+        self.timers.cancel((self, Timer.DIGESTS, None))
+        self.outcomes.events.append(Concluded(self.number, unconfirmed))
 
     # --- time -----------------------------------------------------------------------------
 
@@ -456,6 +512,8 @@ class Session:
                 self._announcements.repeat(self.flows[subject], now)
             case Timer.ALIVE:
                 self._check_alive(self.flows[subject], now)
+            case Timer.DIGESTS:
+                self._ask_for_digests(now)
 
     def _on_deadline(self, operation: Operation) -> None:
         text = (

@@ -1,4 +1,4 @@
-"""Bodies of the control datagrams, after the 32-byte header. Scalar: there are few.
+"""Bodies of the control datagrams, after the 40-byte header. Scalar: there are few.
 
 Every `*_untrusted` parser raises MalformedDatagram and nothing else, and sizes
 nothing by a peer's number.
@@ -20,6 +20,8 @@ MAX_TEXT: Final = 256  # characters of READY
 _READY: Final = struct.Struct("<IHHIQQQIQ")
 _CREDIT: Final = struct.Struct("<BxxxI")
 _CREDIT_ROW: Final = struct.Struct("<BBHIIIII")
+_DIGEST_ROW: Final = struct.Struct("<IB3xQ")
+MAX_DIGEST_ROWS: Final = 64  # of one DIGESTS datagram: 1 KiB of body
 MAX_CREDIT_ROWS: Final = 48  # of one CREDIT datagram: 1,160 bytes, within every MTU
 
 
@@ -82,6 +84,14 @@ class SpaceCredit(NamedTuple):
     arrived: int  # that arrival, microseconds of the receiver's clock
 
 
+class DigestRow(NamedTuple):
+    """A rank's digest of the result of an operation."""
+
+    operation: int
+    known: bool  # False: it has none, and never will
+    digest: int  # u64
+
+
 def body_untrusted(data: bytes) -> bytes:
     """What follows the header."""
     return data[HEADER_SIZE:]
@@ -134,6 +144,21 @@ def unpack_credit_untrusted(body: bytes) -> tuple[int, list[SpaceCredit]]:
         if credit.path >= MAX_PATHS or credit.traffic_class >= MAX_CLASSES:
             raise MalformedDatagram("path", "CREDIT row")
     return window, credits
+
+
+def pack_digests(rows: list[DigestRow]) -> bytes:
+    """At most MAX_DIGEST_ROWS."""
+    return b"".join(_DIGEST_ROW.pack(*row) for row in rows)
+
+
+def unpack_digests_untrusted(body: bytes) -> list[DigestRow]:
+    """Inverse of `pack_digests`. Raises MalformedDatagram."""
+    if len(body) % _DIGEST_ROW.size or len(body) > MAX_DIGEST_ROWS * _DIGEST_ROW.size:
+        raise MalformedDatagram("length", f"DIGESTS body of {len(body)} bytes")
+    rows = list(_DIGEST_ROW.iter_unpack(body))
+    if any(known > 1 for _, known, _ in rows):
+        raise MalformedDatagram("body", "DIGESTS row")
+    return [DigestRow(operation, bool(known), digest) for operation, known, digest in rows]
 
 
 def unpack_transfers_untrusted(body: bytes) -> list[int]:

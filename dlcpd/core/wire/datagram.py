@@ -133,6 +133,7 @@ class Batch(Protocol):
     strays: list[bytes]  # control datagrams, and what is no data
     stray_arrival: float  # seconds, of the newest stray
     lost: int  # datagrams thrown away on purpose
+    corrupted: int  # and changed
 
     @property
     def count(self) -> int:

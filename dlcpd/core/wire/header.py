@@ -12,15 +12,16 @@ from typing import Final, NamedTuple
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.traffic import DROP_RANKS, MAX_CLASSES
 
-VERSION: Final = 0xD3  # high nibble: "this is dlcpd", low nibble: version
-HEADER_SIZE: Final = 32
+VERSION: Final = 0xD4  # high nibble: "this is dlcpd", low nibble: version
+HEADER_SIZE: Final = 40
+SEALED: Final = 32  # bytes of it that its checksum, the rest, is of; see `checksum`
 MAX_SEGMENTS: Final = 4096  # per transfer; bounds every bitmap a peer can make us look at
 MAX_TRANSFERS: Final = 1 << 16  # from one rank to another in one operation; u16
 MAX_STREAMS: Final = 1 << 16  # u16
 MAX_PATHS: Final = 16
 MAX_TAGS: Final = MAX_CLASSES * DROP_RANKS
 MAX_ROUND: Final = 255  # of repair; u8
-_LAYOUT: Final = struct.Struct("<BBBBIQHHHBBII")
+_LAYOUT: Final = struct.Struct("<BBBBIQHHHBBIIQ")
 assert _LAYOUT.size == HEADER_SIZE  # noqa: S101  # our own arithmetic
 
 
@@ -37,6 +38,7 @@ class Kind(IntEnum):
     FINAL = 8  # bitmap of segments the receiver would go without
     ACK = 9  # the sender agrees to FINAL and keeps those segments as residual
     PING = 10  # are you alive, and what have you got?
+    DIGESTS = 11  # what results of a stream are here; with ASK: tell me yours
     PROBE = 14  # padded: does a datagram of this length pass? see `probes`
     PROBE_ACK = 15  # it does
     PIECE = 16  # of a datagram too long for its path; see `pieces`
@@ -65,12 +67,12 @@ class Key(NamedTuple):
 
 
 class Header(NamedTuple):
-    """First 32 bytes of every datagram.
+    """First 40 bytes of every datagram.
 
     offset  0        1     2      3     4..7       8..15   16..17  18..19    20..21   22     23
             version  kind  flags  path  operation  token   stream  transfer  segment  round  tag
-    offset  24..27         28..31
-            packet_number  sent_at (microseconds of the sender's clock, wraps)
+    offset  24..27         28..31                                              32..39
+            packet_number  sent_at (microseconds of the sender's clock, wraps)  checksum
     """
 
     kind: Kind
@@ -86,6 +88,7 @@ class Header(NamedTuple):
     packet_number: int = 0  # u32, of data: counts per flow, path and traffic class, never reused;
     # of PING and END: the last of data that was sent there; of other control 0
     sent_at: int = 0  # u32, microseconds
+    checksum: int = 0  # u64; io fills it in as it sends
 
     @property
     def key(self) -> Key:
@@ -93,11 +96,11 @@ class Header(NamedTuple):
         return Key(self.stream, self.operation, self.transfer)
 
     def pack(self) -> bytes:
-        """32 bytes."""
+        """40 bytes."""
         return _LAYOUT.pack(
             VERSION, self.kind, self.flags, self.path, self.operation, self.token,
             self.stream, self.transfer, self.segment, self.round, self.tag,
-            self.packet_number, self.sent_at,
+            self.packet_number, self.sent_at, self.checksum,
         )  # fmt: skip
 
     @classmethod
@@ -109,7 +112,7 @@ class Header(NamedTuple):
         if len(data) < HEADER_SIZE:
             raise MalformedDatagram("short", f"{len(data)} bytes")
         (version, kind, flags, path, operation, token, stream, transfer, segment, round_,
-         tag, packet_number, sent_at) = _LAYOUT.unpack_from(data)  # fmt: skip
+         tag, packet_number, sent_at, checksum) = _LAYOUT.unpack_from(data)  # fmt: skip
         if version != VERSION:
             raise MalformedDatagram("version", f"{version:#x}")
         if kind not in _KINDS:
@@ -124,5 +127,5 @@ class Header(NamedTuple):
             raise MalformedDatagram("tag", str(tag))
         return cls(
             _KINDS[kind], token, operation, stream, transfer, segment, round_, tag,
-            flags, path, packet_number, sent_at,
+            flags, path, packet_number, sent_at, checksum,
         )  # fmt: skip

@@ -1,6 +1,7 @@
 """The numpy twin of `wire`: headers of a whole batch at once.
 
-A header is eight little-endian 32-bit words; an array of headers has shape (n, 8).
+A header is ten little-endian 32-bit words; an array of headers has shape (n, 10). The last two,
+its checksum, are written by `checksum.Checksum.seal`.
 """
 
 from typing import Final
@@ -10,13 +11,23 @@ from numpy.typing import NDArray
 
 from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.wire.bitmap import Segments
-from dlcpd.core.wire.header import HEADER_SIZE, KNOWN_FLAGS, MAX_SEGMENTS, MAX_TAGS, Header
+from dlcpd.core.wire.header import (
+    HEADER_SIZE,
+    KNOWN_FLAGS,
+    MAX_PATHS,
+    MAX_SEGMENTS,
+    MAX_TAGS,
+    VERSION,
+    Header,
+    Kind,
+)
 
 WORDS: Final = HEADER_SIZE // 4
-Words = NDArray[np.uint32]  # shape (n, 8)
+Words = NDArray[np.uint32]  # shape (n, 10)
 # word 0: version | kind << 8 | flags << 16 | path << 24
 # word 4: stream | transfer << 16
 # word 5: segment | round << 16 | tag << 24
+PATH_SHIFT: Final = 24  # of the path, in the first word
 OPERATION, TOKEN_LOW, TOKEN_HIGH, TRANSFER, SEGMENT, NUMBER, SENT_AT = 1, 2, 3, 4, 5, 6, 7
 
 STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
@@ -32,8 +43,19 @@ _EQUAL: Final = np.array(
 
 
 def parse(rows: NDArray[np.uint8]) -> Words:
-    """Words of headers, shape (n, 32) bytes in. Nothing is checked here: see `group_starts`."""
+    """Words of headers, shape (n, 40) bytes in. Nothing is checked here: see `group_starts`."""
     return np.ascontiguousarray(rows).view("<u4")
+
+
+def well_formed_data(words: Words) -> NDArray[np.bool_]:
+    """Which headers are of DATA, and such as the scalar codec takes."""
+    first, fifth = words[:, 0], words[:, SEGMENT]
+    data: NDArray[np.bool_] = first & 0xFFFF == VERSION | Kind.DATA << 8
+    data &= first & (0xFF & ~KNOWN_FLAGS) << 16 == 0
+    data &= first >> PATH_SHIFT < MAX_PATHS
+    data &= fifth & 0xFFFF < MAX_SEGMENTS
+    data &= fifth >> 24 < MAX_TAGS
+    return data
 
 
 def group_starts(words: Words) -> list[int]:

@@ -12,7 +12,7 @@ from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 
 _PROBE: Final = struct.Struct("<I")
 _ACK: Final = struct.Struct("<IH")
-LEAST: Final = 64  # bytes of a PROBE; its answer has 38
+LEAST: Final = 64  # bytes of a PROBE; its answer has 46
 
 
 def pack_probe(token: int, path: int, number: int, size: int) -> bytes:

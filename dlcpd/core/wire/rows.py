@@ -13,6 +13,7 @@ from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.traffic import Ecn
 from dlcpd.core.wire import header_batch
 from dlcpd.core.wire.bitmap import Segments
+from dlcpd.core.wire.checksum import Keyring
 from dlcpd.core.wire.datagram import Bytes, Group, Placed, Target
 from dlcpd.core.wire.header import HEADER_SIZE, Flag, Header, Kind
 from dlcpd.core.wire.header_batch import NUMBER, SEGMENT, Words
@@ -101,6 +102,8 @@ class Received:
     tos: NDArray[np.int32] | None = None  # (bursts,) TOS byte of each; None: none is congested
     congested: bool = False  # some are marked Congestion Experienced (RFC 3168)
     lost: int = 0  # thrown away on purpose
+    corrupted: int = 0  # changed on purpose
+    keys: Keyring | None = None  # of who may send; None: checksums are not looked at
 
     @property
     def count(self) -> int:
@@ -115,6 +118,10 @@ class Received:
         if not len(self.index):
             return []
         words = header_batch.parse(self._heads())
+        if self.keys:
+            words = self._genuine(words, self.keys, counters)
+            if not len(words):
+                return []
         out: list[Group] = []
         control: list[bytes] = []
         for a, b in pairwise(header_batch.group_starts(words)):
@@ -129,6 +136,22 @@ class Received:
                 control += self._stray(slice(a, b))
         self.strays = control + self.strays
         return out
+
+    def _genuine(self, words: Words, keys: Keyring, counters: Counter[str]) -> Words:
+        """Leave out DATA that are not as they were sent, as if they were lost."""
+        at = np.flatnonzero(header_batch.well_formed_data(words))
+        if not len(at):
+            return words
+        if len(at) == len(words):
+            good = keys.genuine(words, self.rows, self.index, self.lengths)
+        else:
+            good = np.ones(len(words), bool)
+            good[at] = keys.genuine(words[at], self.rows, self.index[at], self.lengths[at])
+        if count := len(good) - int(np.count_nonzero(good)):
+            counters["checksum"] += count
+            self._keep(good)
+            return words[good]
+        return words
 
     def _group(self, header: Header, words: Words, at: slice) -> RowGroup:
         index = self.index[at]

@@ -4,10 +4,11 @@ from typing import Final
 
 from dlcpd.core.wire.header import HEADER_SIZE
 
+LEAST_BODY: Final = 24  # bytes after the header of a PROBE, whose answer has 6
 UNIT: Final = 64  # of segments; a multiple of every dtype, and of a cache line
-BASE: Final = 1152  # of a segment: 1152 + 32 + 48 fit 1280
+BASE: Final = 1152  # of a segment: 1152 + 40 + 48 fit 1280
 LEAST_MTU: Final = 1280  # what BASE needs: the least MTU of IPv6 (RFC 8200 section 5)
-MAX_SEGMENT: Final = 8896  # 8896 + 32 + 48 (IPv6 and UDP) fit a 9000-byte MTU
+MAX_SEGMENT: Final = 8896  # 8896 + 40 + 48 (IPv6 and UDP) fit a 9000-byte MTU
 
 
 def segment_within(mtu: int, headers: int) -> int:
@@ -20,4 +21,4 @@ def segment_within(mtu: int, headers: int) -> int:
 
 def datagram_size(segment: int) -> int:
     """UDP payload bytes of a datagram with such a segment, or of a probe of that size."""
-    return HEADER_SIZE + max(segment, UNIT // 2)
+    return HEADER_SIZE + max(segment, LEAST_BODY)

@@ -28,7 +28,7 @@ def links_of(request: Join, prefix: int) -> dict[int, Link]:
 
 def _link(peer: PeerRow, token: int) -> Link:
     address = PeerAddress.parse_untrusted(peer.endpoint, peer.key)
-    return Link(peer.rank, peer.host, address.endpoint, address.key, token_in=token)
+    return Link(peer.rank, peer.host, address.endpoint, address.key, token, secrets.token_hex(16))
 
 
 def token_prefix() -> int:

@@ -32,6 +32,7 @@ AGREED: Final = {
     "world_size": "start every rank with the same world size",
     "chunk_bytes": "make [network] chunk_bytes equal on both hosts",
     "digest_every": "make [checks] digest_every equal on both hosts",
+    "checksum": "make [network] checksum equal on both hosts",
 }
 
 
@@ -76,10 +77,13 @@ class Link:
     endpoint: str  # of its control
     key: str  # its control's CURVE key: only messages under this key speak for the rank
     token_in: int  # it sends data with this
+    secret_in: str = ""  # it keys its checksums with this; hexadecimal
     known_as: str = ""  # the host that its key is authorised for; then its own word does not count
     state: LinkState = LinkState.SILENT
     session: int = 0  # its session; 0 = not known
     token_out: int = 0  # we send data with this
+    secret_out: str = ""  # and key our checksums with this
+    seed: int = 0  # its random number, as it tells everybody
     endpoints: list[UdpAddress] = field(default_factory=list)  # of its engines, one per path each
     engines: int = 1  # that it has
     serving: bool = False  # they serve its session
@@ -93,7 +97,8 @@ class Link:
 
     def absorb(self, hello: PeerHello) -> None:
         """Keep what a hello says about its sender."""
-        self.session, self.token_out = hello.session, hello.token
+        self.session, self.token_out, self.seed = hello.session, hello.token, hello.seed
+        self.secret_out = hello.secret
         self.host = self.known_as or hello.host
         self.endpoints, self.engines = hello.endpoints, hello.engines
         self.serving |= hello.serving  # an older hello may come later
@@ -120,6 +125,7 @@ class Membership:
     links: dict[int, Link]
     proof: str = field(default="", repr=False)  # that the ranks know the job's secret; "" = none
     serving: bool = False  # our engines serve the session
+    seed: int = 0  # u64 that nobody outside can guess
 
     def hello_to(self, link: Link) -> PeerHello:
         """The hello that tells `link` everything it needs."""
@@ -134,6 +140,8 @@ class Membership:
             host=self.host,
             proof=self.proof,
             token=link.token_in,
+            secret=link.secret_in,
+            seed=self.seed,
             endpoints=[end for engine in self.endpoints for end in engine],
             engines=len(self.endpoints),
             **self.agreed,
@@ -186,6 +194,12 @@ class Membership:
     def rejoined(self, link: Link, hello: PeerHello) -> bool:
         """Whether a hello tells that the session `link` was up with has been replaced."""
         return link.state is LinkState.UP and hello.session > link.session
+
+    @property
+    def digest_key(self) -> bytes:
+        """What all ranks know, once they have met, and nobody else."""
+        seed = self.links[0].seed if 0 in self.links else self.seed
+        return seed.to_bytes(8, "little")
 
     @property
     def met(self) -> bool:

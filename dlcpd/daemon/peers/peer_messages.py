@@ -7,6 +7,7 @@ knows it, 0 when it does not: so nobody acts on an earlier life of a job.
 """
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +29,7 @@ from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.io.commands import MAX_ABORT_TEXT, UdpAddress
 from dlcpd.ipc.seqpacket import unpack_untrusted
 
-PEER_VERSION: Final = 5
+PEER_VERSION: Final = 6
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
@@ -68,12 +69,15 @@ class PeerHello:
     host: str = string(255)
     proof: str = string(MAX_PROOF, hidden=True)  # of the job's secret; "" = it has none
     token: int = integer(1, (1 << 64) - 1)  # to be put into data for the sender
+    secret: str = string(64)  # which keys the checksums of data for the sender; hexadecimal
+    seed: int = integer(0, (1 << 64) - 1)  # the sender's, the same to all; rank 0's keys digests
     # by engine, one per path; all engines of a host have as many
     endpoints: list[UdpAddress] = rows(MAX_ENGINES * MAX_PATHS, UdpAddress)  # noqa: RUF009
     engines: int = integer(1, MAX_ENGINES)
     world_size: int = integer(0, 1 << 16)
     chunk_bytes: int = integer(0, 1 << 30)
     digest_every: int = integer(0, 1 << 20)
+    checksum: int = integer(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +158,17 @@ def _checked(kind: type[PeerMessage], values: Any) -> PeerMessage:
     ordered = [values[name] for name in spec.names]
     if wrong := problem_among(ordered, spec):
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.{wrong}")
+    if kind is PeerHello and (wrong := _secret_problem(values["secret"])):
+        raise MalformedPeerMessage("bad_field", f"{kind.__name__}.secret: {wrong}")
     if kind is PeerHello and (wrong := _endpoint_problem(values["endpoints"], values["engines"])):
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.endpoints: {wrong}")
     if kind is Abort and (wrong := _aborted_problem(values["aborted"])):
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.aborted: {wrong}")
     return kind(*with_rows(ordered, spec))
+
+
+def _secret_problem(secret: str) -> str:
+    return "" if re.fullmatch("[0-9a-f]{32,64}", secret) else "needs 32 to 64 hexadecimal digits"
 
 
 def _aborted_problem(aborted: list[AbortedRow]) -> str:

@@ -126,13 +126,22 @@ def open_command(session: Session, engine: int) -> OpenSession:
         rank=membership.rank,
         world_size=membership.agreed["world_size"],
         arena_bytes=session.arena_bytes,
-        peers=[_for_engine(link, engine) for link in membership.links.values()],
+        peers=[
+            _for_engine(link, engine, checksum=bool(membership.agreed["checksum"]))
+            for link in membership.links.values()
+        ],
         engine=engine,
         engines=membership.engines_used,
+        digest_key=membership.digest_key,
         inherits=session.inherits,
     )
 
 
-def _for_engine(link: Link, engine: int) -> EnginePeer:
+def _for_engine(link: Link, engine: int, *, checksum: bool) -> EnginePeer:
+    """Engines have keys of their own: what one was sent proves nothing to another."""
     ends = link.endpoints_of(engine)
-    return EnginePeer(link.rank, link.host, link.token_in, link.token_out, ends)
+    keys = [bytes.fromhex(secret) + bytes([engine]) for secret in (link.secret_in, link.secret_out)]
+    secret_in, secret_out = keys if checksum else (b"", b"")
+    return EnginePeer(
+        link.rank, link.host, link.token_in, link.token_out, ends, secret_in, secret_out
+    )

@@ -115,6 +115,7 @@ class Sessions:
             endpoints=self._terms.endpoints,
             agreed={"world_size": request.world_size, **self._terms.agreed},
             links=links,
+            seed=secrets.randbits(64),
             proof=request.proof,
         )
         session = Session(

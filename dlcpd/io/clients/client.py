@@ -8,7 +8,7 @@ from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.order import Group
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, SessionClosed
-from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
+from dlcpd.contract.messages import CloseGroup, Leave, OpenGroup, Submit
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.session.session import Session
 from dlcpd.io.clients.claims import Claims, ranges_of
@@ -66,6 +66,8 @@ class Client:
                 self._open_group(message)
             case CloseGroup():
                 self._close_group(message)
+            case Leave():
+                self.session.conclude(now, now + message.timeout)
             case _:
                 raise BadMessage(f"{type(message).__name__} does not belong on a lane")
         return None

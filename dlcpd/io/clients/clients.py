@@ -23,12 +23,14 @@ from dlcpd.contract.messages import (
     MAX_AWAITING,
     Completed,
     Failed,
+    Left,
     Message,
     Released,
     Submit,
 )
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.session.events import (
+    Concluded,
     Event,
     OperationDone,
     OperationFailed,
@@ -199,10 +201,12 @@ class Clients:
                 # Who gave up because a peer is lost says so: to the client it is lost here.
                 relayed = code == OperationAborted.code and peer.rank >= 0
                 self._send(client, _failed(ticket, PeerLost.code if relayed else code, text, peer))
+            case Concluded(_, unconfirmed):
+                self._send(client, Left(unconfirmed))
             case SessionBroken(_, _, code, text, peer):
                 self._send(client, _failed(0, code, text, peer))
 
-    def _send(self, client: Client, message: Completed | Released | Failed) -> None:
+    def _send(self, client: Client, message: Completed | Released | Failed | Left) -> None:
         if not client.lane.send(message):
             self.end(client.session.number, SessionClosed("the client does not read its lane"))
         elif client.lane.backlog:

@@ -1,9 +1,15 @@
 """The compiled data path as an engine holds it: one library and one table for all its paths."""
 
+import ctypes
 from typing import NamedTuple
 
+import numpy as np
+
+from dlcpd.core.wire import nh
+from dlcpd.core.wire.datagram import Bytes
 from dlcpd.io.datapath.library import Library, choose
 from dlcpd.io.datapath.open_transfers import OpenTransfers
+from dlcpd.io.udp.mmsg import address
 
 
 class Compiled(NamedTuple):
@@ -11,6 +17,15 @@ class Compiled(NamedTuple):
 
     library: Library
     table: OpenTransfers
+
+    def hash_rows(self, rows: Bytes, key: nh.Key) -> nh.Values:
+        """As `nh.of_rows`."""
+        out = np.empty(len(rows), np.uint64)
+        self.library.dlcpd_nh_rows(
+            ctypes.c_void_p(rows.ctypes.data), len(rows), rows.strides[0], rows.shape[1],
+            address(key), address(out),
+        )  # fmt: skip
+        return out
 
 
 def compiled(setting: str) -> Compiled | None:

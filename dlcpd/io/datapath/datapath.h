@@ -12,8 +12,9 @@
 #include <stdint.h>
 
 enum { /* docs/wire.md */
-    HEADER = 32,
-    VERSION = 0xD3,
+    HEADER = 40,
+    SEALED = 32, /* bytes of it that its checksum, the rest, is of */
+    VERSION = 0xD4,
     DATA = 1,
     FLAGS = 1 | 2 | 4,
     MAX_PATHS = 16,
@@ -24,6 +25,7 @@ enum { /* docs/wire.md */
 };
 
 enum { /* this file's */
+    MAX_SEGMENT = 8896,
     CONTROL = 128, /* bytes of control messages that the kernel may add to a message */
     NONE = -1,     /* no transfer */
     MAX_OPERANDS = 64,
@@ -31,7 +33,7 @@ enum { /* this file's */
 
 /* Why data is refused, in the order in which it is checked. */
 enum reject { GOOD, SHORT, BAD_VERSION, BAD_FLAGS, BAD_PATH, BAD_SEGMENT, BAD_TAG, TOO_LONG,
-              NO_ROOM, REJECTS };
+              NO_ROOM, BAD_CHECKSUM, REJECTS };
 
 struct header { /* little-endian, as on the wire */
     uint8_t version, kind, flags, path;
@@ -40,7 +42,31 @@ struct header { /* little-endian, as on the wire */
     uint16_t stream, transfer, segment;
     uint8_t round, tag;
     uint32_t number, sent_at;
+    uint64_t checksum;
 };
+
+/* --- checksums of data: checksum.c --- */
+
+struct secret { /* of one direction of a flow; core.wire.checksum.Checksum.material */
+    uint64_t prf[2];
+    uint32_t nh[(SEALED + MAX_SEGMENT) / 4];
+};
+
+struct key { /* a row of the table of those that arrive; token 0: free */
+    uint64_t token;
+    uint64_t secret; /* struct secret */
+};
+
+/* NH of `size` bytes, as if zeros filled up the last word of 8. */
+uint64_t dlcpd_nh(const uint8_t *data, uint64_t size, const uint32_t *key);
+
+/* NH of `count` rows of `size` bytes that begin `stride` bytes apart. */
+void dlcpd_nh_rows(const uint8_t *data, uint64_t count, uint64_t stride, uint64_t size,
+                   const uint32_t *key, uint64_t *out);
+
+/* The checksum of a datagram of data: a header, and `size` bytes wherever they are. */
+uint64_t dlcpd_checksum(const struct header *header, const uint8_t *payload, uint32_t size,
+                        const struct secret *secret);
 
 /* --- transfers that are open here: table.c --- */
 
@@ -129,19 +155,22 @@ struct ring {
     uint64_t data;     /* `messages` places of `spacing` bytes */
     uint64_t messages; /* struct mmsghdr[message_count], which point into `data` and `control` */
     uint64_t table;    /* struct table */
+    uint64_t keys;     /* struct key[key_mask + 1], found by linear probing; 0: nothing is checked */
     uint64_t groups, waiting, strays; /* out */
     uint32_t message_count, spacing, group_max, waiting_max, stray_max;
     uint32_t budget;   /* bytes after which dlcpd_receive returns */
     uint32_t longest;  /* bytes of a datagram of ours */
     uint32_t loss;     /* datagrams thrown away at random, of 2**32: for tests */
-    uint64_t random;   /* state of that, not 0 */
+    uint32_t corrupt;  /* likewise: one of their bits is turned over */
+    uint32_t key_mask;
+    uint64_t random;   /* state of both, not 0 */
     int32_t fd;
     /* out */
     int32_t error;     /* errno, or 0 */
     uint32_t group_count, waiting_count, stray_count;
     uint32_t calls, filled, datagrams, bytes;
     uint32_t drained;  /* nothing waits any more */
-    uint32_t lost;
+    uint32_t lost, corrupted;
     uint32_t rejects[REJECTS];
     int64_t wall, now; /* CLOCK_REALTIME and CLOCK_MONOTONIC after the last call, ns */
 };
@@ -165,6 +194,7 @@ struct batch {
     uint64_t tags;       /* uint8_t[count] */
     uint64_t flags;      /* uint8_t[count] */
     uint64_t name;       /* sockaddr */
+    uint64_t secret;     /* struct secret; 0: checksums are 0 */
     uint64_t controls;   /* by tag, `control_spacing` bytes each: control messages */
     uint32_t name_size, control_size, control_spacing;
     uint32_t segment_size, count;
@@ -185,6 +215,6 @@ uint32_t dlcpd_message_end(const struct batch *batch, uint32_t row);
 void dlcpd_headers(const struct batch *batch, uint32_t row, uint32_t end, struct header *out);
 
 /* Sizes of the structs, for Python to compare with its own. */
-void dlcpd_sizes(uint32_t out[9]);
+void dlcpd_sizes(uint32_t out[11]);
 
 #endif

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from dlcpd.contract.errors import BadConfig
+from dlcpd.core.wire.sizes import MAX_SEGMENT
 
 SETTING: Final = "DLCPD_DATA_PATH"  # environment: what "auto" means; or a library's path
 AUTO, COMPILED, NUMPY = "auto", "compiled", "numpy"
@@ -22,14 +23,14 @@ NONE: Final = -1  # no row of the table
 MAX_OPERANDS: Final = 64  # of a sum
 CONTROL: Final = 128  # bytes of control messages per received message
 REJECTS: Final = (
-    None, "short", "version", "flags", "path", "segment", "tag", "length", "no_room",
+    None, "short", "version", "flags", "path", "segment", "tag", "length", "no_room", "checksum",
 )  # fmt: skip
 
 HEADER: Final = np.dtype(
     [
         ("version", "u1"), ("kind", "u1"), ("flags", "u1"), ("path", "u1"), ("operation", "u4"),
         ("token", "u8"), ("stream", "u2"), ("transfer", "u2"), ("segment", "u2"), ("round", "u1"),
-        ("tag", "u1"), ("number", "u4"), ("sent_at", "u4"),
+        ("tag", "u1"), ("number", "u4"), ("sent_at", "u4"), ("checksum", "u8"),
     ],
     align=True,
 )  # fmt: skip
@@ -59,20 +60,23 @@ DATAGRAM: Final = np.dtype([("at", "u4"), ("length", "u4")], align=True)
 STRAY: Final = np.dtype([("at", "u4"), ("length", "u4"), ("arrived", "i8")], align=True)
 RING: Final = np.dtype(
     [
-        ("data", "u8"), ("messages", "u8"), ("table", "u8"), ("groups", "u8"), ("waiting", "u8"),
-        ("strays", "u8"), ("message_count", "u4"), ("spacing", "u4"), ("group_max", "u4"),
+        ("data", "u8"), ("messages", "u8"), ("table", "u8"), ("keys", "u8"), ("groups", "u8"),
+        ("waiting", "u8"), ("strays", "u8"), ("message_count", "u4"), ("spacing", "u4"),
+        ("group_max", "u4"),
         ("waiting_max", "u4"), ("stray_max", "u4"), ("budget", "u4"), ("longest", "u4"),
-        ("loss", "u4"), ("random", "u8"), ("fd", "i4"), ("error", "i4"), ("group_count", "u4"),
+        ("loss", "u4"), ("corrupt", "u4"), ("key_mask", "u4"), ("random", "u8"),
+        ("fd", "i4"), ("error", "i4"), ("group_count", "u4"),
         ("waiting_count", "u4"), ("stray_count", "u4"), ("calls", "u4"), ("filled", "u4"),
         ("datagrams", "u4"), ("bytes", "u4"), ("drained", "u4"), ("lost", "u4"),
-        ("rejects", "u4", (len(REJECTS),)), ("wall", "i8"), ("now", "i8"),
+        ("corrupted", "u4"), ("rejects", "u4", (len(REJECTS),)), ("wall", "i8"), ("now", "i8"),
     ],
     align=True,
 )  # fmt: skip
 BATCH: Final = np.dtype(
     [
         ("first", HEADER), ("payload", "u8"), ("payload_size", "u8"), ("segments", "u8"),
-        ("tags", "u8"), ("flags", "u8"), ("name", "u8"), ("controls", "u8"), ("name_size", "u4"),
+        ("tags", "u8"), ("flags", "u8"), ("name", "u8"), ("secret", "u8"),
+        ("controls", "u8"), ("name_size", "u4"),
         ("control_size", "u4"), ("control_spacing", "u4"), ("segment_size", "u4"),
         ("count", "u4"), ("run", "u4"), ("fd", "i4"), ("done", "u4"), ("calls", "u4"),
         ("error", "i4"),
@@ -83,7 +87,11 @@ SUM: Final = np.dtype(
     [("operands", "u8"), ("target", "u8"), ("here", "u8"), ("count", "u4"), ("divide_by", "u4")],
     align=True,
 )
-_STRUCTS: Final = (HEADER, TRANSFER, TABLE, GROUP, DATAGRAM, STRAY, RING, BATCH, SUM)
+SECRET: Final = np.dtype(
+    [("prf", "u8", (2,)), ("nh", "u4", ((32 + MAX_SEGMENT) // 4,))], align=True
+)
+KEY: Final = np.dtype([("token", "u8"), ("secret", "u8")], align=True)
+_STRUCTS: Final = (HEADER, TRANSFER, TABLE, GROUP, DATAGRAM, STRAY, RING, BATCH, SUM, SECRET, KEY)
 _FUNCTIONS: Final[dict[str, tuple[Any, list[Any]]]] = {
     "dlcpd_open": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p]),
     "dlcpd_close": (None, [ctypes.c_void_p, ctypes.c_int32]),
@@ -91,6 +99,12 @@ _FUNCTIONS: Final[dict[str, tuple[Any, list[Any]]]] = {
     "dlcpd_digest": (None, [ctypes.c_void_p, ctypes.c_uint32]),
     "dlcpd_place": (None, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int32]),
     "dlcpd_send": (None, [ctypes.c_void_p]),
+    "dlcpd_checksum": (
+        ctypes.c_uint64, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p],
+    ),
+    "dlcpd_nh_rows": (
+        None, [ctypes.c_void_p, *[ctypes.c_uint64] * 3, ctypes.c_void_p, ctypes.c_void_p],
+    ),
     "dlcpd_message_end": (ctypes.c_uint32, [ctypes.c_void_p, ctypes.c_uint32]),
     "dlcpd_headers": (
         None, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p],

@@ -71,6 +71,30 @@ static enum reject check(const struct ring *ring, const uint8_t *data, uint32_t 
     return GOOD;
 }
 
+/* What its sender's token is keyed with; 0 where no key is known, and core refuses the token. */
+static const struct secret *secret_of(const struct ring *ring, uint64_t token)
+{
+    const struct key *keys = (const struct key *)(uintptr_t)ring->keys;
+    if (!keys || !token)
+        return 0;
+    uint64_t at = token * 0x9E3779B97F4A7C15u >> 32;
+    for (uint32_t i = 0; i <= ring->key_mask; i++) {
+        const struct key *key = keys + ((at + i) & ring->key_mask);
+        if (!key->token)
+            return 0;
+        if (key->token == token)
+            return (const struct secret *)(uintptr_t)key->secret;
+    }
+    return 0;
+}
+
+static int is_genuine(const struct ring *ring, const struct header *h, const uint8_t *data,
+                      uint32_t length)
+{
+    const struct secret *secret = secret_of(ring, h->token);
+    return !secret || dlcpd_checksum(h, data + HEADER, length - HEADER, secret) == h->checksum;
+}
+
 /* One segment of an open transfer, once. */
 static void put(struct transfer *t, struct group *group, const uint8_t *data, uint32_t length,
                 uint32_t segment)
@@ -175,31 +199,48 @@ static void take_stray(struct ring *ring, const struct notes *notes, uint32_t at
 }
 
 /* xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators") */
-static int is_lost(struct ring *ring)
+static uint32_t draw(struct ring *ring)
 {
-    if (!ring->loss)
-        return 0;
     ring->random ^= ring->random >> 12;
     ring->random ^= ring->random << 25;
     ring->random ^= ring->random >> 27;
-    return (uint32_t)(ring->random * 0x2545F4914F6CDD1Du >> 32) < ring->loss;
+    return (uint32_t)(ring->random * 0x2545F4914F6CDD1Du >> 32);
+}
+
+static int is_lost(struct ring *ring)
+{
+    return ring->loss && draw(ring) < ring->loss;
+}
+
+static void corrupt(struct ring *ring, uint8_t *data, uint32_t length)
+{
+    if (!ring->corrupt || !length || draw(ring) >= ring->corrupt)
+        return;
+    uint32_t bit = draw(ring) % (8 * length);
+    data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    ring->corrupted++;
 }
 
 static struct group *take(struct ring *ring, struct group *current, const struct notes *notes,
                           uint32_t at, uint32_t length)
 {
-    const uint8_t *data = data_of(ring) + at;
+    uint8_t *data = data_of(ring) + at;
     struct header header;
     ring->datagrams++;
     if (is_lost(ring)) {
         ring->lost++;
         return current;
     }
+    corrupt(ring, data, length);
     if (length < 2 || data[1] != DATA) {
         take_stray(ring, notes, at, length);
         return current;
     }
     enum reject verdict = check(ring, data, length, &header);
+    if (verdict == GOOD && !is_genuine(ring, &header, data, length)) {
+        ring->rejects[BAD_CHECKSUM]++;
+        return current; /* as if it were lost */
+    }
     if (verdict == GOOD)
         return take_data(ring, current, &header, notes, at, length);
     ring->rejects[verdict]++;
@@ -268,6 +309,7 @@ static void start(struct ring *ring)
     ring->error = 0;
     ring->group_count = ring->waiting_count = ring->stray_count = 0;
     ring->calls = ring->filled = ring->datagrams = ring->bytes = ring->drained = ring->lost = 0;
+    ring->corrupted = 0;
     memset(ring->rejects, 0, sizeof ring->rejects);
 }
 

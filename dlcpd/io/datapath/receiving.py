@@ -7,11 +7,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcpd.core.wire.checksum import Keyring
 from dlcpd.core.wire.datagram import Group, Placed, Target
 from dlcpd.core.wire.header import HEADER_SIZE, Flag, Header, Kind
 from dlcpd.core.wire.header_batch import parse
 from dlcpd.core.wire.rows import RowGroup
 from dlcpd.core.wire.sizes import MAX_SEGMENT
+from dlcpd.io.datapath.key_table import KeyTable
 from dlcpd.io.datapath.library import (
     CONTROL,
     DATAGRAM,
@@ -23,7 +25,7 @@ from dlcpd.io.datapath.library import (
     Library,
 )
 from dlcpd.io.datapath.open_transfers import OpenTransfers
-from dlcpd.io.udp.loss import Loss
+from dlcpd.io.udp.loss import NO_CORRUPTION, Corrupt, Loss
 from dlcpd.io.udp.mmsg import MSGHDR, address
 
 RECEIVE_BYTES: Final = 2 << 20  # per look; more, and what came first is cold when it is acted on
@@ -33,15 +35,19 @@ SINGLE_MESSAGES: Final = 256  # of one datagram each
 LONGEST: Final = HEADER_SIZE + MAX_SEGMENT  # bytes of a datagram of ours
 _MAX_WAIT: Final = 1.0  # seconds; the kernel stamps with a wall clock, which may be stepped
 _ASK, _ENDING = int(Flag.ASK), int(Flag.ENDING)
-_RESULT: Final = struct.Struct(f"<iIIIIIIIII{len(REJECTS)}I")  # of `struct ring`, from `error` on
+_RESULT: Final = struct.Struct(f"<iIIIIIIIIII{len(REJECTS)}I")  # of `struct ring`, from `error` on
 _CLOCKS: Final = struct.Struct("<qq")
 
 
 class CompiledRing:
     """One path's. `gro`: whether the kernel joins datagrams."""
 
-    def __init__(self, library: Library, table: OpenTransfers, *, gro: bool, loss: Loss) -> None:
+    def __init__(
+        self, library: Library, table: OpenTransfers, *, gro: bool, loss: Loss,
+        corrupt: Corrupt = NO_CORRUPTION, keys: Keyring | None = None,
+    ) -> None:  # fmt: skip
         self.library, self.table = library, table
+        self._keyring, self._keys = Keyring() if keys is None else keys, KeyTable()
         self.full_calls = 0  # calls that filled every message, since one was joined
         self.calls = 0  # system calls of the last look
         self._clocks = 0, 0  # wall and core's, ns, after it
@@ -56,7 +62,7 @@ class CompiledRing:
         self.messages = self._messages()
         self._ring = np.zeros(1, RING)
         self.at = address(self._ring)
-        self._fill_in(loss)
+        self._fill_in(loss, corrupt)
         self._bytes = self._ring.view(np.uint8).data
         fields: Any = RING.fields
         self._result_at, self._clocks_at = fields["error"][1], fields["wall"][1]
@@ -71,7 +77,7 @@ class CompiledRing:
         messages["control"] = address(self.control) + number * CONTROL
         return messages
 
-    def _fill_in(self, loss: Loss) -> None:
+    def _fill_in(self, loss: Loss, corrupt: Corrupt) -> None:
         ring = self._ring[0]
         ring["data"], ring["messages"] = address(self.data), address(self.messages)
         ring["table"] = self.table.at
@@ -82,6 +88,7 @@ class CompiledRing:
         ring["stray_max"] = len(self.strays)
         ring["budget"], ring["longest"] = RECEIVE_BYTES, LONGEST
         ring["loss"], ring["random"] = loss.of_2_32, loss.state
+        ring["corrupt"] = corrupt.of_2_32
 
     def receive(self, fd: int) -> tuple[list["CompiledBatch"], bool]:
         """What waits, and whether that was all of it. Raises: OSError.
@@ -89,30 +96,52 @@ class CompiledRing:
         The batch points into this object's memory: use it before the next call.
         """
         self._ring["fd"] = fd
+        self.update_keys()
         self.library.dlcpd_receive(self.at)
         return self.look()
+
+    def update_keys(self) -> None:
+        """Let C know the keys that there are now."""
+        if self._keys.version != self._keyring.version:
+            self._keys = KeyTable.of(self._keyring)
+            self._ring["keys"], self._ring["key_mask"] = self._keys.at, self._keys.mask
 
     def digest(self, count: int) -> tuple[list["CompiledBatch"], bool]:
         """As `receive`, of messages that lie in the ring."""
         self._ring["group_count"] = self._ring["waiting_count"] = self._ring["stray_count"] = 0
         self._ring["datagrams"] = self._ring["lost"] = self._ring["rejects"] = 0
+        self._ring["corrupted"] = 0
         self._ring["filled"] = count
+        self.update_keys()
         self.library.dlcpd_digest(self.at, count)
         return self.look()
 
     def look(self) -> tuple[list["CompiledBatch"], bool]:
         """What C has left in the ring."""
         self._clocks = _CLOCKS.unpack_from(self._bytes, self._clocks_at)
-        error, groups, _, strays, self.calls, filled, datagrams, _, drained, lost, *rejects = (
-            _RESULT.unpack_from(self._bytes, self._result_at)
-        )
+        (
+            error,
+            groups,
+            _,
+            strays,
+            self.calls,
+            filled,
+            datagrams,
+            _,
+            drained,
+            lost,
+            corrupted,
+            *rejects,
+        ) = _RESULT.unpack_from(self._bytes, self._result_at)
         if error:
             raise OSError(error, "recvmmsg")
         if not datagrams:
             return [], bool(drained)
         # of one look, all calls but the last fill every message
         self.full_calls = 0 if datagrams > filled else self.full_calls + filled // self._count
-        return [CompiledBatch(self, groups, strays, rejects, lost)], bool(drained)
+        return [CompiledBatch(self, groups, strays, rejects, lost=lost, corrupted=corrupted)], bool(
+            drained
+        )
 
     def arrived_at(self, stamp: int) -> float:
         """On the core's clock: what passed since was time in this host, not in the network. The
@@ -127,10 +156,11 @@ class CompiledBatch:
     """A `Batch` that C has grouped and, as far as transfers are open, placed."""
 
     def __init__(
-        self, ring: CompiledRing, groups: int, strays: int, rejects: list[int], lost: int
-    ) -> None:
+        self, ring: CompiledRing, groups: int, strays: int, rejects: list[int], *,
+        lost: int, corrupted: int,
+    ) -> None:  # fmt: skip
         self.opened = ring.table.opened
-        self._ring, self._rejects, self.lost = ring, rejects, lost
+        self._ring, self._rejects, self.lost, self.corrupted = ring, rejects, lost, corrupted
         self._groups = ring.groups[:groups].tolist()
         self.strays: list[bytes] = []
         self.stray_arrival = 0.0

@@ -32,6 +32,7 @@ void dlcpd_headers(const struct batch *b, uint32_t row, uint32_t end, struct hea
         out->number = b->first.number + row;
         if (row >= STAMPED)
             out->sent_at = 0;
+        out->checksum = 0;
     }
 }
 
@@ -57,6 +58,9 @@ static uint32_t fill(const struct batch *b, uint32_t row, struct mmsghdr *messag
             iov[0] = (struct iovec){headers, HEADER};
             iov[1].iov_base = (void *)(uintptr_t)(b->payload + at);
             iov[1].iov_len = rest < b->segment_size ? rest : b->segment_size;
+            if (b->secret)
+                headers->checksum = dlcpd_checksum(headers, iov[1].iov_base, (uint32_t)iov[1].iov_len,
+                                                   (const struct secret *)(uintptr_t)b->secret);
         }
         ends[count] = end;
     }
@@ -83,12 +87,13 @@ void dlcpd_send(struct batch *b)
     }
 }
 
-void dlcpd_sizes(uint32_t out[9])
+void dlcpd_sizes(uint32_t out[11])
 {
-    const uint32_t sizes[9] = {
+    const uint32_t sizes[11] = {
         sizeof(struct header), sizeof(struct transfer), sizeof(struct table),
         sizeof(struct group), sizeof(struct datagram), sizeof(struct stray),
-        sizeof(struct ring), sizeof(struct batch), sizeof(struct sum),
+        sizeof(struct ring), sizeof(struct batch), sizeof(struct sum), sizeof(struct secret),
+        sizeof(struct key),
     };
     memcpy(out, sizes, sizeof sizes);
 }

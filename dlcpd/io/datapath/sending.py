@@ -6,12 +6,13 @@ from typing import Final
 
 import numpy as np
 
+from dlcpd.core.wire.checksum import Checksum
 from dlcpd.core.wire.datagram import Bytes, Transmit
 from dlcpd.io.datapath.library import BATCH, Library
 from dlcpd.io.udp.mmsg import address
 from dlcpd.io.udp.send_ring import Controls, longest_run
 
-_LAYOUT: Final = struct.Struct("<32sQQQQQQQIIIIIIiIIi")
+_LAYOUT: Final = struct.Struct("<40sQQQQQQQQIIIIIIiIIi")
 assert _LAYOUT.size == BATCH.itemsize  # noqa: S101  # our own arithmetic
 _TAIL: Final = struct.Struct("<IIi")  # done, calls, error
 _DONE: Final = _LAYOUT.size - _TAIL.size
@@ -26,12 +27,15 @@ class CompiledSender:
         self._controls = Controls(family, tos)
         self._batch = bytearray(_LAYOUT.size)
         self.at = address(np.frombuffer(self._batch, np.uint8))
-        self._held: Transmit | None = None  # its memory is pointed at
+        # their memory is pointed at
+        self._held: tuple[Transmit, Checksum | None] | None = None
         self._shape = (0, False)  # segment size and GSO of the last batch; and what follows from it
         self._run = self._controls_at = self._control_size = 0
         self.calls = 0  # system calls of the last `push`
 
-    def begin(self, batch: Transmit, name: Bytes, fd: int, *, gso: bool) -> None:
+    def begin(
+        self, batch: Transmit, name: Bytes, fd: int, *, gso: bool, checksum: Checksum | None = None
+    ) -> None:  # fmt: skip
         """Point at a batch and at socket address `name`."""
         size = batch.segment_size
         if self._shape != (size, gso):
@@ -41,10 +45,11 @@ class CompiledSender:
         _LAYOUT.pack_into(
             self._batch, 0, batch.first.pack(), address(batch.payload), len(batch.payload),
             address(batch.segments), address(batch.tags), address(batch.flags), address(name),
-            self._controls_at, len(name), self._control_size, self._controls.spacing, size,
-            len(batch.segments), self._run, fd, 0, 0, 0,
+            address(checksum.material) if checksum else 0, self._controls_at, len(name),
+            self._control_size, self._controls.spacing, size, len(batch.segments), self._run,
+            fd, 0, 0, 0,
         )  # fmt: skip
-        self._held = batch
+        self._held = batch, checksum
 
     def push(self) -> int:
         """Hand over what is left; returns how many datagrams are gone. Raises: OSError, with

@@ -189,6 +189,7 @@ class MtuDiscovery:
             flow = self._endpoint.flow_of(header.token)
             if flow is None:
                 return data
+            self._endpoint.check(header, data)
             towards = self._towards[flow.index]
             if header.kind is Kind.PIECE:
                 return towards.pieces.add(data)

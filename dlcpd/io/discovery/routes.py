@@ -20,6 +20,7 @@ class Path(Protocol):
     probe: RouteProbe
 
     def connect(self, peer: int, host: str, port: int) -> None: ...
+    def sealed(self, peer: int, data: bytes) -> bytes: ...
 
 
 class Discovery:
@@ -65,7 +66,8 @@ class Discovery:
             return
         for number in search.probes():
             ping = Header(Kind.PING, flow.token_out, round=search.hop, path=number)
-            self._paths[number].probe.send(ping.pack(), search.hop, search.aims[number])
+            data = self._paths[number].sealed(flow.index, ping.pack())
+            self._paths[number].probe.send(data, search.hop, search.aims[number])
         self._endpoint.timers.set((self, Timer.ROUTE, (index, turn + 1)), now + INTERVAL)
 
     def _advance(self, flow: Flow, search: RouteSearch) -> bool:

@@ -13,11 +13,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcpd.core.wire.checksum import Keyring
 from dlcpd.core.wire.header import HEADER_SIZE, Kind
 from dlcpd.core.wire.rows import Received
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.io.udp import mmsg
-from dlcpd.io.udp.loss import Loss
+from dlcpd.io.udp.loss import NO_CORRUPTION, Corrupt, Loss
 from dlcpd.io.udp.raster import Raster
 
 RECEIVE_BYTES: Final = 2 << 20  # per receive call: half or twice as many is no faster
@@ -38,8 +39,12 @@ class ReceiveRing:
     """Up to RECEIVE_BYTES per call. `width`: bytes of the datagrams that are expected at first;
     `gro`: whether the kernel joins them."""
 
-    def __init__(self, path: int, width: int, *, gro: bool, loss: Loss) -> None:
+    def __init__(
+        self, path: int, width: int, *, gro: bool, loss: Loss, corrupt: Corrupt = NO_CORRUPTION,
+        keys: Keyring | None = None,
+    ) -> None:  # fmt: skip
         self.path, self.gro, self._loss = path, gro, loss
+        self._corrupt, self._keys = corrupt, keys
         self.calls = 1  # system calls of the last `receive`
         self.full_calls = 0  # calls that filled every message, since one was joined
         self._rasters: dict[int, Raster] = {}
@@ -67,9 +72,14 @@ class ReceiveRing:
             self.full_calls += 1
         self._follow(batch, others)
         batches = [batch, *others]
-        if self._loss:
-            for each in batches:
+        for each in batches:
+            each.keys = self._keys
+            if self._loss:
                 self._lose(each)
+            if self._corrupt:
+                each.corrupted = self._corrupt.rows(each.rows, each.index, each.lengths)
+                each.strays, clean = [self._corrupt.one(d) for d in each.strays], each.strays
+                each.corrupted += sum(a != b for a, b in zip(each.strays, clean, strict=True))
         return batches, count < raster.messages
 
     def _lose(self, batch: Received) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcpd.core.wire.checksum import Checksum
 from dlcpd.core.wire.datagram import Bytes, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE
 from dlcpd.io.udp import mmsg
@@ -75,10 +76,14 @@ class SendRing:
         self._shape = (0, False)  # segment size, GSO
         self.run = 1  # datagrams per message
 
-    def begin(self, batch: Transmit, name: Bytes, fd: int, *, gso: bool) -> None:
+    def begin(
+        self, batch: Transmit, name: Bytes, fd: int, *, gso: bool, checksum: Checksum | None = None
+    ) -> None:  # fmt: skip
         """Point at a batch and at socket address `name`."""
         self._fd, self._done = fd, 0
         self._count = self._fill(batch, name, gso=gso)
+        if checksum is not None:
+            checksum.seal(self._headers, batch.payload, batch.segments, batch.segment_size)
 
     def push(self) -> int:
         """Hand over what is left, or as much as the kernel takes; returns how many datagrams are

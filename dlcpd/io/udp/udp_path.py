@@ -18,6 +18,7 @@ from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.contract.traffic import DROP_RANKS, traffic_classes
 from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.pieces import LEAST_PIECE, cut
+from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Batch, Bytes, Control, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, MAX_TAGS, Kind
 from dlcpd.io.config import EngineConfig
@@ -26,7 +27,7 @@ from dlcpd.io.datapath.receiving import CompiledRing
 from dlcpd.io.datapath.sending import CompiledSender
 from dlcpd.io.discovery.icmp import ICMP_ERRORS, RouteProbe
 from dlcpd.io.udp import mmsg, stranger_filter
-from dlcpd.io.udp.loss import Loss
+from dlcpd.io.udp.loss import Corrupt, Loss
 from dlcpd.io.udp.receive_ring import ReceiveRing
 from dlcpd.io.udp.send_ring import MAX_UDP, SendRing
 
@@ -49,7 +50,7 @@ class UdpPath:
 
     def __init__(
         self, index: int, config: EngineConfig, counters: Counter[str], effort: Counter[str],
-        compiled: Compiled | None = None,
+        compiled: Compiled | None = None, *, keys: Keyring | None = None,
     ) -> None:  # fmt: skip
         self.index, self._compiled = index, compiled
         self.counters, self.effort = counters, effort
@@ -68,6 +69,7 @@ class UdpPath:
         self.backlog: deque[Transmit] = deque()
         self.too_big: list[tuple[int, int]] = []  # peer, bytes: what the kernel would not send
         self._peers: dict[int, tuple[Bytes, tuple[str, int]]] = {}
+        self._checksums: dict[int, Checksum] = {}  # by peer; none: those of its datagrams are 0
         self._pieces = 0  # datagrams that were cut
         self._limits: dict[int, int] = {}  # by peer: bytes of the largest datagram that passes
         by_tag = tos_of_tags(config.drop_rank)
@@ -76,7 +78,12 @@ class UdpPath:
             self._sender = CompiledSender(compiled.library, self.family, by_tag)
         self._tos = [_ancillary(self.family, tos) for tos in by_tag]
         self._receive_tos()
-        self._loss = Loss(config.inject_loss, (config.inject_seed, index, config.engine))
+        seed = config.inject_seed, index, config.engine
+        self._loss, self._corrupt = (
+            Loss(config.inject_loss, seed),
+            Corrupt(config.inject_corrupt, seed),
+        )
+        self._keys = keys
         self._ring = self._make_ring()
         self.drained = True  # whether the last receive left nothing behind
 
@@ -86,6 +93,15 @@ class UdpPath:
     def connect(self, peer: int, host: str, port: int) -> None:
         """Datagrams for flow `peer` go to this address."""
         self._peers[peer] = (mmsg.pack_address(self.family, host, port), (host, port))
+
+    def seal(self, peer: int, checksum: Checksum) -> None:
+        """Datagrams for flow `peer` carry this checksum from now on."""
+        self._checksums[peer] = checksum
+
+    def sealed(self, peer: int, data: bytes) -> bytes:
+        """A datagram as it goes out to a flow."""
+        checksum = self._checksums.get(peer)
+        return data if checksum is None else checksum.sealed(data)
 
     def limit(self, peer: int, size: int) -> None:
         """Datagrams of more than `size` bytes do not pass towards a peer: those that still have
@@ -98,6 +114,7 @@ class UdpPath:
         """Forget a flow."""
         self._peers.pop(peer, None)
         self._limits.pop(peer, None)
+        self._checksums.pop(peer, None)
         self.backlog = deque(batch for batch in self.backlog if batch.peer != peer)
 
     def admit(self, tokens: Iterable[int]) -> None:
@@ -149,8 +166,13 @@ class UdpPath:
 
     def _make_ring(self) -> ReceiveRing | CompiledRing:
         if self._compiled is None:
-            return ReceiveRing(self.index, USUAL, gro=self.gro, loss=self._loss)
-        return CompiledRing(*self._compiled, gro=self.gro, loss=self._loss)
+            return ReceiveRing(
+                self.index, USUAL, gro=self.gro, loss=self._loss, corrupt=self._corrupt,
+                keys=self._keys,
+            )  # fmt: skip
+        return CompiledRing(
+            *self._compiled, gro=self.gro, loss=self._loss, corrupt=self._corrupt, keys=self._keys
+        )
 
     # --- out ------------------------------------------------------------------------
 
@@ -218,7 +240,7 @@ class UdpPath:
         for row, segment in enumerate(batch.segments.tolist()):
             start = segment * size
             payload = batch.payload[start : start + size].tobytes()
-            data = headers[row].tobytes() + payload
+            data = self.sealed(batch.peer, headers[row].tobytes() + payload)
             if not self._send_cut(data, int(batch.tags[row]), batch.peer, to):
                 return row
             self.counters["in_pieces"] += 1
@@ -228,7 +250,7 @@ class UdpPath:
         """Send a datagram in pieces that pass; False where the send buffer is full."""
         self._pieces = (self._pieces + 1) & 0xFFFFFFFF
         for piece in cut(data, self._pieces, self._limits[peer]):
-            error = self._send_one(piece, tag, to)
+            error = self._send_one(self.sealed(peer, piece), tag, to)
             if error == errno.EAGAIN:
                 return False
             if error:
@@ -241,7 +263,8 @@ class UdpPath:
         sender, (name, _) = self._sender, self._peers[batch.peer]
         may_go_otherwise = _WITH_GSO if gso else _WITHOUT
         count, done, refused, why = len(batch.segments), 0, 0, 0
-        sender.begin(batch, name, self._fd, gso=gso)
+        checksum = self._checksums.get(batch.peer)
+        sender.begin(batch, name, self._fd, gso=gso, checksum=checksum)
         while done < count:
             try:
                 done = sender.push()
@@ -269,11 +292,11 @@ class UdpPath:
         peer = self._peers.get(control.peer)
         if peer is None:
             return
-        is_probe = control.data[1] == Kind.PROBE
+        is_probe, data = control.data[1] == Kind.PROBE, self.sealed(control.peer, control.data)
         limit = max(self._limits.get(control.peer, MAX_UDP), LEAST_PIECE)
         if len(control.data) > limit and not is_probe:
-            self._send_cut(control.data, control.tag, control.peer, peer[1])
-        elif error := self._send_one(control.data, control.tag, peer[1]):
+            self._send_cut(data, control.tag, control.peer, peer[1])
+        elif error := self._send_one(data, control.tag, peer[1]):
             self._count_error(error)
             if error == errno.EMSGSIZE:
                 self.too_big.append((control.peer, len(control.data)))
@@ -308,6 +331,8 @@ class UdpPath:
         for batch in batches:
             if batch.lost:
                 self.counters["injected_loss"] += batch.lost
+            if batch.corrupted:
+                self.counters["injected_corruption"] += batch.corrupted
         return batches
 
     def _receive(self) -> tuple[Sequence[Batch], bool]:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcpd.numerics.canonical import make_canonical
 from dlcpd.numerics.reduce import reduce_in_order
 from dlcpd.schedules.errors import Stuck
-from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Send, Span
+from dlcpd.schedules.model import NOT_REPLICATED, Buffer, Program, Receive, Reduce, Send, Span
 
 Bytes = NDArray[np.uint8]
 
@@ -94,6 +95,8 @@ class _Run:
             reduce_in_order(
                 state.bytes(step.target), operands, self.dtype, self.op, divide_by=divide_by
             )
+            if step.last and state.program.alone and step.piece != NOT_REPLICATED:
+                make_canonical(state.bytes(step.target), self.dtype)
         elif isinstance(step, Receive):
             source = self.ranks[step.peer]
             sent = source.program.sends[rank, step.index]

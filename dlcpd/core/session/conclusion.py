@@ -1,0 +1,77 @@
+"""The end of a session: the last results are compared as well.
+
+READY tells the digest of an earlier operation, so the last ones have nobody to tell of them. Before
+a rank leaves it asks its peers for the digests that they have not told; they compare as they
+answer, so each result is compared on both sides, whoever leaves first. Asking is
+idempotent, and repeated until all have answered or `until` has come.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.core.paths.paths import CONTROL
+from dlcpd.core.session.flow import Flow
+from dlcpd.core.session.stream import Stream
+from dlcpd.core.wire.control import MAX_DIGEST_ROWS, DigestRow, pack_digests
+from dlcpd.core.wire.header import Flag, Header, Kind
+
+MAX_WAIT: Final = 0.05  # seconds between two questions: who closes waits for the answer
+
+
+@dataclass(slots=True)
+class Conclusion:
+    """Which digests a rank still lacks, and when to ask again."""
+
+    until: float = 0.0  # absolute; 0: the session goes on
+    attempt: int = 0
+    over: bool = False  # it was said
+    _gone: set[int] = field(default_factory=set)  # ranks that will tell nothing more
+
+    @property
+    def begun(self) -> bool:
+        """Whether the rank wants to leave."""
+        return self.until > 0 and not self.over
+
+    def leave_out(self, rank: int) -> None:
+        """A rank has left: it has compared, or never will."""
+        self._gone.add(rank)
+
+    def lacks(self, streams: list[Stream], flow: Flow) -> list[tuple[Stream, list[int]]]:
+        """Operations by stream that a peer has not told the digest of."""
+        if flow.rank in self._gone:
+            return []
+        lacking = [(stream, stream.digests.unconfirmed(flow.rank)) for stream in streams]
+        return [(stream, operations) for stream, operations in lacking if operations]
+
+    def ask(self, streams: list[Stream], flows: list[Flow]) -> int:
+        """Ask every peer for what it has not told. Returns how many digests that is."""
+        count = 0
+        for flow in flows:
+            for stream, operations in self.lacks(streams, flow):
+                count += len(operations)
+                for at in range(0, len(operations), MAX_DIGEST_ROWS):
+                    _tell(flow, stream, operations[at : at + MAX_DIGEST_ROWS], ask=True)
+        self.attempt += 1
+        return count
+
+    def wait(self, flows: list[Flow]) -> float:
+        """Seconds until it is time to ask again."""
+        waits = [flow.paths.timeout(CONTROL, self.attempt) for flow in flows]
+        return min([MAX_WAIT, *waits])
+
+
+def answer(flow: Flow, stream: Stream, asked: list[DigestRow], open_: set[int]) -> None:
+    """Tell a peer our digests of what it asks about; of `open_` operations later, when it asks
+    again. The answer is no longer than the question."""
+    operations = [row.operation for row in asked if row.operation not in open_]
+    begun = [number for number in operations if stream.has_begun(number)]
+    if begun:
+        _tell(flow, stream, begun, ask=False)
+
+
+def _tell(flow: Flow, stream: Stream, operations: list[int], *, ask: bool) -> None:
+    own = [(number, stream.digests.own(number)) for number in operations]
+    rows = [DigestRow(number, digest is not None, digest or 0) for number, digest in own]
+    flags = Flag.ASK if ask else Flag.NONE
+    header = Header(Kind.DIGESTS, flow.token_out, stream=stream.wire, flags=flags)
+    flow.outbox.put(header, pack_digests(rows))
