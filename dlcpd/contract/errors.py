@@ -63,6 +63,12 @@ class BadMessage(LocalError):
     code = "bad_message"
 
 
+class BadLedger(LocalError):
+    """A ledger of losses is damaged, incomplete, or not of this version."""
+
+    code = "bad_ledger"
+
+
 class NotPermitted(LocalError):
     """The calling user may not use this daemon."""
 
