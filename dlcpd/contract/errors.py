@@ -194,6 +194,12 @@ class OperationAborted(OutcomeError):
     code = "operation_aborted"
 
 
+class GuardStopped(OutcomeError):
+    """Bounded results are further from exact ones than the training's guard allows."""
+
+    code = "guard_stopped"
+
+
 class ReplicaDivergence(OutcomeError):
     """Two ranks hold different results of one operation. Stop the training."""
 

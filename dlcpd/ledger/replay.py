@@ -127,7 +127,7 @@ class _Operation:
         """
         members = ranks_of(self.plan)
         self._check_plans()
-        programs = {rank: _program(self.plan, place) for place, rank in enumerate(members)}
+        programs = {rank: program_of(self.plan, place) for place, rank in enumerate(members)}
         made = dict[int, Bytes | None]()
         for rank, entry in self.entries.items():
             if rank not in programs:
@@ -226,8 +226,8 @@ class _Operation:
         return lost
 
 
-def _program(plan: Plan, place: int) -> Program:
-    """That of a rank of the plan's group. Raises: BadLedger."""
+def program_of(plan: Plan, place: int) -> Program:
+    """That of the rank at a place in the plan's group. Raises: BadLedger."""
     task = Task(
         collective=plan.collective, size=plan.size, sizes=tuple(plan.sizes), lossy=bool(plan.lossy)
     )
