@@ -200,8 +200,8 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     """
     check_model(model)
     check_suitable(model, optimizer)
+    guard = checked_guard(guard, policy)
     rules = Rules(model.module, policy, warmup_steps, scaler)
-    guard = checked_guard(guard, rules.policy)
     with ExitStack() as undo:
         undo.callback(rules.close)
         opened = None

@@ -157,8 +157,8 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
     """
     check_model(model)
     transport = checked_transport(transport)
+    guard = checked_guard(guard, policy, transport)
     rules = Rules(model.module, policy, warmup_steps, scaler)
-    guard = checked_guard(guard, rules.policy, transport)
     with ExitStack() as undo:
         undo.callback(rules.close)
         opened = None

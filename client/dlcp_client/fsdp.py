@@ -86,7 +86,7 @@ def register(
             than 1 MiB, nor a step in which a parameter of the block has no gradient.
         warmup_steps: exact steps before a bounded policy counts, at least 2.
         scaler: the GradScaler of the training, if it has one: as of `ddp.register`.
-        guard: as of `ddp.register`.
+        guard: as of `ddp.register`; not with hybrid sharding.
 
     backward() returns when all gradients are there. Until then the reductions of several blocks
     are under way together, and with the computation.
@@ -98,8 +98,13 @@ def register(
     blocks = [module for module in model.modules() if isinstance(module, FSDPModule)]
     shards = [shard for block in blocks for shard in _shards(block)]
     group = _group_of(shards)
+    guard = checked_guard(guard, policy)
+    if guard and any(shard._is_hsdp for shard in shards):  # noqa: SLF001  # no public name
+        raise BadConfig(
+            "guard: with hybrid sharding the groups of shards would decide each for itself; leave "
+            "it out, or shard over all ranks"
+        )
     rules = Rules(model, policy, warmup_steps, scaler)
-    guard = checked_guard(guard, rules.policy)
     registration = Registration(group, rules, guard)
     for block in blocks:
         for shard in _shards(block):

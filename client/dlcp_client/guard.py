@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.contract.policy import MAX_LOSS_LIMIT, LossPolicy
+from dlcpd.contract.policy import MAX_LOSS_LIMIT, LossPolicy, checked
 
 OnExcess = Literal["tighten", "exact", "stop", "warn"]
 
@@ -50,13 +50,13 @@ def _is_within(value: Any, high: float) -> bool:
 def checked_guard(guard: Any, policy: LossPolicy, transport: str = "dlcp") -> Guard | None:
     """`guard`, if it fits what it is to watch.
 
-    Raises: BadConfig.
+    Raises: BadConfig, BadPolicy.
     """
     if guard is None:
         return None
     if not isinstance(guard, Guard):
         raise BadConfig(f"guard {guard!r}: write Guard(every=100, max_error=0.05), of dlcp_client")
-    if policy.mode != "bounded":
+    if checked(policy).mode != "bounded":
         raise BadConfig("guard: an exact policy has nothing to watch; leave it out")
     if transport != "dlcp":
         raise BadConfig(
