@@ -1,9 +1,11 @@
 """What a ledger's bytes may be: written and read alike, torn at the end, and damaged."""
 
+import re
 import struct
 from contextlib import suppress
 from dataclasses import fields
 from itertools import islice
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -16,30 +18,14 @@ from hypothesis import strategies as st
 from dlcpd.contract.errors import BadLedger
 from dlcpd.core.wire.header import MAX_SEGMENTS
 from dlcpd.ledger.frames import HEAD, frame, records_untrusted
+from dlcpd.ledger.inputs import Asked
 from dlcpd.ledger.masks import pack, pack_paths, unpack_paths_untrusted, unpack_untrusted
 from dlcpd.ledger.records import (
-    Ended,
-    HostRow,
-    Kept,
-    MissingRow,
-    Opening,
-    Plan,
-    Rank,
     Record,
     from_values_untrusted,
     to_values,
 )
-
-OPENING = Opening(1, "0", "job", 5, 0, 0, 1, 0, 1, [Rank(1, "host", "a", "b")])
-PLAN = Plan(
-    1, "name", "all_reduce", "direct", "0" * 16, 4096, [], 1, "float32", "sum", 0.1, 0,
-    [HostRow(0, 0), HostRow(1, 1)], 1 << 20, 0, 1,
-)  # fmt: skip
-ROW = MissingRow(1, 0, 64, 64, pack(np.array([3, 9]), 64), pack_paths({0: 2}))
-ENDED = Ended(1, 7, 6, 0, 1, 1.0, [3], [ROW], [ROW], b"abcd", b"efgh")
-KEPT = Kept(3, 0, 64, 10, 1.0, pack(np.array([9]), 10), bytes(64))
-RECORDS: list[Record] = [OPENING, KEPT, PLAN, ENDED]
-FILE = b"".join(map(frame, RECORDS))
+from tests.ledger.examples import ENDED, FILE, OPENING, RECORDS
 
 
 def read(data: bytes, *, torn: bool = True) -> list[Record]:
@@ -118,3 +104,14 @@ def test_bytes_that_are_no_records_are_refused_even_with_a_right_check_sum() -> 
         with pytest.raises(BadLedger, match=f"damaged at byte {len(good)}: "):
             next(found)
     assert HEAD.size == 12
+
+
+def test_the_function_of_the_documentation_makes_inputs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
+    [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(block, names)  # noqa: S102  # our own page
+    asked = Asked("name", 3, 9, 0, "float32", 4096)
+    made = names["inputs"](1, asked)
+    assert made.nbytes == 4096
+    assert (made == names["inputs"](1, asked)).all() and (made != names["inputs"](0, asked)).any()
