@@ -17,12 +17,14 @@ from dlcpd.contract.errors import DaemonLost, DlcpError, PeerLost
 from dlcpd.contract.policy import EXACT, LossPolicy, bounded, exact
 
 from . import c10d
+from .guard import Guard
 from .session import Session
 
 __all__ = [
     "EXACT",
     "DaemonLost",
     "DlcpError",
+    "Guard",
     "Ledger",
     "LossPolicy",
     "PeerLost",

@@ -38,9 +38,11 @@ from dlcp_client.torch.lazy_parameters import (
 from dlcp_client.torch.model_session import add_hook, check_model, session_for
 from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules
 from dlcp_client.torch.suitability import check_backward, check_suitable
+from dlcp_client.torch.watch import Watch, averaged
 from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
 
+from .guard import Guard, checked_guard
 from .session import Session
 
 COMPILED: Final = "_orig_mod"  # where the module that torch.compile(module) returns holds it
@@ -57,7 +59,9 @@ class Registration:
         step: DeferredStep,
         *,
         owned: bool,
+        guard: Guard | None = None,
     ) -> None:
+        self.guard = Watch(guard, rules) if guard else None
         self.session, self.rules, self._owned = session, rules, owned
         self._model, self._step = model, step
         self._parameters = [p for p in model.parameters() if p.requires_grad]
@@ -127,7 +131,7 @@ class Registration:
         result = session.empty(size // unit, buffer.dtype, wait=self.rules.policy.deadline)
         copy_bytes(result.data_ptr(), buffer.data_ptr() + start, size)
         terms = self.rules.terms(run, start, size)
-        piece = Piece(session.all_reduce(result, "avg", result_only=True, **terms.keywords()))
+        piece = Piece(averaged(session, result, terms, self.guard))
         for one in run:
             shape, strides = one.gradient.shape, one.gradient.stride()
             offset = result.storage_offset() + (one.start - start) // unit
@@ -163,6 +167,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     session: Session | None = None,
     warmup_steps: int = DEFAULT_WARMUP,
     scaler: GradScaler | None = None,
+    guard: Guard | None = None,
     fallback: bool = False,
     job: str | None = None,
     socket: str | None = None,
@@ -186,6 +191,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         optimizer: SGD, Adam or another of torch.optim that updates each parameter by itself;
             step() without closure or hooks.
         policy, session, warmup_steps, scaler, fallback: as in `ddp.register`.
+        guard: likewise; backward() waits for the gradients of a sampled step.
         job, socket, arena_bytes, timeout, config: as in `ddp.register`.
 
     Raises: BadConfig, BadPolicy, BadTensor, or what `connect` raises; nothing is left open then.
@@ -194,6 +200,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     """
     check_model(model)
     check_suitable(model, optimizer)
+    guard = checked_guard(guard, policy)
     rules = Rules(model.module, policy, warmup_steps, scaler)
     with ExitStack() as undo:
         undo.callback(rules.close)
@@ -206,7 +213,9 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
             if opened is not None:
                 undo.callback(opened.close)
         step = DeferredStep(optimizer)
-        registration = Registration(model, session, rules, step, owned=opened is not None)
+        registration = Registration(
+            model, session, rules, step, owned=opened is not None, guard=guard
+        )
         undo.callback(registration.close)
         if session is not None:
             add_hook(model, registration, _comm_hook)

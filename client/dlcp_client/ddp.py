@@ -23,9 +23,11 @@ from dlcp_client.torch.calibration import Calibration, slowest
 from dlcp_client.torch.choice import Transport, Transports, checked_transport
 from dlcp_client.torch.model_session import add_hook, check_model, session_for
 from dlcp_client.torch.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
+from dlcp_client.torch.watch import Watch, averaged
 from dlcpd.contract.errors import SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
 
+from .guard import Guard, checked_guard
 from .session import Session
 
 
@@ -40,8 +42,10 @@ class Registration:
         *,
         owned: bool,
         calibration: Calibration | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """`calibration`: chooses between dlcpd and `process_group`; None = all by dlcpd."""
+        self.guard = Watch(guard, rules) if guard else None
         self.session, self.rules, self._owned = session, rules, owned
         self._calibration, self._process_group = calibration, process_group
         self._open = session is not None
@@ -100,7 +104,7 @@ class Registration:
         result = session.empty(buffer.shape, buffer.dtype, wait=rules.policy.deadline)
         copy(result, buffer)
         terms = rules.terms(contents(bucket), 0, buffer.nbytes, bring_home=bring_home)
-        work = session.all_reduce(result, "avg", result_only=True, **terms.keywords())
+        work = averaged(session, result, terms, self.guard)
         return work.then(lambda tensor: tensor)  # DDP wants one tensor, not a list
 
 
@@ -111,6 +115,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
     session: Session | None = None,
     warmup_steps: int = DEFAULT_WARMUP,
     scaler: GradScaler | None = None,
+    guard: Guard | None = None,
     transport: Transport = "dlcp",
     fallback: bool = False,
     job: str | None = None,
@@ -130,6 +135,8 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         warmup_steps: exact steps before a bounded policy counts, at least 2.
         scaler: the GradScaler of the training, if it has one. With a bounded policy, what was
             given up under one scale then comes back in the present one.
+        guard: compares sampled steps with exact ones, and tightens the policy or stops. What it
+            finds: `guard.report()` of what this returns. Every rank passes the same.
         transport: "dlcp": all gradients go through dlcpd. "auto": those of each bucket size go
             through dlcpd or the framework's own all-reduce, whichever is faster in this job, as
             `Calibration` measures now and then; the logger "dlcp_client" and `transports` of what
@@ -150,6 +157,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
     """
     check_model(model)
     transport = checked_transport(transport)
+    guard = checked_guard(guard, policy, transport)
     rules = Rules(model.module, policy, warmup_steps, scaler)
     with ExitStack() as undo:
         undo.callback(rules.close)
@@ -166,6 +174,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         registration = Registration(
             session, rules, model.process_group, owned=opened is not None,
             calibration=_calibration(model, rules) if transport == "auto" and session else None,
+            guard=guard,
         )  # fmt: skip
         if session is not None:
             add_hook(model, registration, _hook)

@@ -23,6 +23,8 @@ class Environment:
     secret: str = field(default="", repr=False)  # DLCPD_JOB_SECRET: the same for all ranks
     secret_file: Path | None = None  # DLCPD_JOB_SECRET_FILE: a file with it
     warn_after: float = WARN_AFTER  # DLCPD_WARN_AFTER: of waiting, at least; "0" = never
+    ledger: Path | None = None  # DLCPD_LEDGER: folder for the ledger of an embedded daemon
+    ledger_inputs: bool = False  # DLCPD_LEDGER_INPUTS: "1" keeps what ranks contribute as well
     share: bool = True  # DLCPD_SHARE: "0" gives each rank an embedded daemon of its own
     end_with_launcher: bool = False  # DLCPD_END_WITH_LAUNCHER: "1" ends ranks whose parent ended
 
@@ -31,17 +33,27 @@ class Environment:
         """The process's environment."""
         config = variables.get("DLCPD_CONFIG", "")
         secret_file = variables.get("DLCPD_JOB_SECRET_FILE", "")
+        ledger = variables.get("DLCPD_LEDGER", "")
         return cls(
             socket=variables.get("DLCPD_SOCKET", ""),
             config=Path(config) if config else None,
             secret=variables.get("DLCPD_JOB_SECRET", ""),
             secret_file=Path(secret_file) if secret_file else None,
+            ledger=Path(ledger).absolute() if ledger else None,
+            ledger_inputs=variables.get("DLCPD_LEDGER_INPUTS", "") == "1",
             master=variables.get("MASTER_ADDR", ""),
             warn_after=_seconds(variables, "DLCPD_WARN_AFTER", WARN_AFTER),
             share=variables.get("DLCPD_SHARE", "") != "0",
             end_with_launcher=variables.get("DLCPD_END_WITH_LAUNCHER", "") == "1",
             run=variables.get("TORCHELASTIC_RUN_ID", ""),
         )
+
+    def daemon_options(self) -> list[str]:
+        """More of the command line of an embedded daemon."""
+        if self.ledger is None:
+            return []
+        inputs = ["--ledger-inputs"] if self.ledger_inputs else []
+        return ["--ledger", str(self.ledger), *inputs]
 
 
 def of_daemon(variables: Mapping[str, str] = os.environ) -> dict[str, str]:

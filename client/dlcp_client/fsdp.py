@@ -17,6 +17,7 @@ from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.work import Work
 from dlcp_client.torch.buckets import Placed
 from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules, Terms
+from dlcp_client.torch.watch import Sample, Watch
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy
 
@@ -24,13 +25,15 @@ from .c10d import ProcessGroup
 from .c10d.errors import torch_errors
 from .c10d.reduction import Reduction
 from .group import Group
+from .guard import Guard, checked_guard
 
 
 class Registration:
     """What `register` did, and the reductions of the backward pass that is under way."""
 
-    def __init__(self, group: Group, rules: Rules) -> None:
+    def __init__(self, group: Group, rules: Rules, guard: Guard | None = None) -> None:
         self.group, self.rules = group, rules
+        self.guard = Watch(guard, rules) if guard else None
         self._open: list[Work] = []
         self._in_backward = False
 
@@ -73,6 +76,7 @@ def register(
     *,
     warmup_steps: int = DEFAULT_WARMUP,
     scaler: GradScaler | None = None,
+    guard: Guard | None = None,
 ) -> Registration:
     """Reduce the gradients of `model` by `policy` from now on. Every rank calls it.
 
@@ -82,6 +86,7 @@ def register(
             than 1 MiB, nor a step in which a parameter of the block has no gradient.
         warmup_steps: exact steps before a bounded policy counts, at least 2.
         scaler: the GradScaler of the training, if it has one: as of `ddp.register`.
+        guard: as of `ddp.register`; not with hybrid sharding.
 
     backward() returns when all gradients are there. Until then the reductions of several blocks
     are under way together, and with the computation.
@@ -93,7 +98,14 @@ def register(
     blocks = [module for module in model.modules() if isinstance(module, FSDPModule)]
     shards = [shard for block in blocks for shard in _shards(block)]
     group = _group_of(shards)
-    registration = Registration(group, Rules(model, policy, warmup_steps, scaler))
+    guard = checked_guard(guard, policy)
+    if guard and any(shard._is_hsdp for shard in shards):  # noqa: SLF001  # no public name
+        raise BadConfig(
+            "guard: with hybrid sharding the groups of shards would decide each for itself; leave "
+            "it out, or shard over all ranks"
+        )
+    rules = Rules(model, policy, warmup_steps, scaler)
+    registration = Registration(group, rules, guard)
     for block in blocks:
         for shard in _shards(block):
             block.set_custom_reduce_scatter(Reduce(registration, shard))
@@ -154,6 +166,23 @@ class Reduce(InArena, ReduceScatter):
                 self._registration.add(work)
             else:
                 work.wait()
+            self._sample(work, output_tensor, input_tensor, asked.op, terms)
+
+    def _sample(
+        self, work: Work, output: torch.Tensor, given: torch.Tensor, op: str, terms: Terms
+    ) -> None:
+        """Let the guard compare it. Each rank has a part of the result, and looks at that."""
+        watch = self._registration.guard
+        if watch is None or not watch.samples(terms):
+            return
+        # What FSDP goes on with it may change in place.
+        result = output if self._only_viewed(output, op) else output.clone()
+
+        def exactly() -> tuple[Work, torch.Tensor]:
+            exact = self.allocate(output.shape, dtype=output.dtype, device=output.device)
+            return self.group.reduce_scatter(exact, given, op, policy=watch.exact), exact
+
+        watch.add(self.group, Sample(terms.name, work, result, exactly, lambda tensor: tensor))
 
     def _terms(self, gradients: torch.Tensor) -> Terms:
         """FSDP lays gradients out as one row per rank, each with a part of every parameter."""

@@ -59,14 +59,20 @@ class Group:
         layers: Iterable[Layer] = (),
         schedule: str = "",
         scale: float = 1.0,
+        into: torch.Tensor | None = None,
         result_only: bool = False,
     ) -> Work:
-        """Reduce `tensor` over all ranks, in place. See `Session.all_reduce`."""
+        """Reduce `tensor` over all ranks, in place. See `Session.all_reduce`.
+
+        `into`: where the result goes instead. A `tensor` of `Session.empty` then keeps what this
+        rank contributed, which in a bounded operation is more: what it had given up before.
+        """
         asked = request(
             tensor, op, policy, name=name, critical=critical, layers=layers, scale=scale
         )
         call = Call("all_reduce", schedule=schedule)
-        return self._run(call, tensor, tensor, asked, result_only=result_only)
+        output = tensor if into is None else into
+        return self._run(call, output, tensor, asked, result_only=result_only)
 
     def reduce(
         self, tensor: torch.Tensor, root: int, op: Any = "sum", *, policy: LossPolicy = EXACT

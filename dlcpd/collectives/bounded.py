@@ -5,7 +5,7 @@ keeps those as a residual for the next operation of the same name (P3, P4).
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dlcpd.collectives.accounts import Accounts, LedgerRow
 from dlcpd.collectives.order import Order
+from dlcpd.collectives.recording import Losses, Missing
 from dlcpd.contract.traffic import PROTECTED
 from dlcpd.core.transfer.budget import Budget
 from dlcpd.core.transfer.incoming import Incoming
@@ -52,6 +53,8 @@ class Bounded:
     _energy: OperationEnergy = field(init=False)
     _holes: dict[tuple[int, int], Hole] = field(default_factory=dict)  # by rank, transfer
     _returned: list[Hole] = field(init=False)
+    _given_up: dict[tuple[int, int], Missing] = field(default_factory=dict)  # as `_holes`
+    _lost: list[Missing] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         loss = self.order.loss
@@ -66,9 +69,19 @@ class Bounded:
         return self.order.loss.name, dtype, len(self.tensor) // STORAGE[dtype].itemsize
 
     @property
+    def brought_back(self) -> Sequence[Hole]:
+        """What earlier operations gave up and this one has added to the tensor, in this order."""
+        return self._returned
+
+    @property
     def returned(self) -> int:
-        """Segments of earlier operations that this one brings back."""
+        """Segments of it."""
         return sum(len(hole.segments) for hole in self._returned)
+
+    @property
+    def losses(self) -> Losses:
+        """What went missing for good."""
+        return Losses(list(self._given_up.values()), self._lost)
 
     @property
     def given_up(self) -> int:
@@ -159,14 +172,15 @@ class Bounded:
             return too_much
         self._energy.spend(sender.weight[missing])
         self._holes[place] = cut(
-            sender.payload, sender.origin, missing, sender.segment_size, self.order.loss.scale
-        )
-        paths = np.unique(sender.path_of[missing], return_counts=True)
-        row = LedgerRow(
-            number, self.order.loss.name, self._here, rank, sender.key.transfer,
-            len(missing), sender.segments, dict(zip(*(x.tolist() for x in paths), strict=True)),
+            sender.payload, sender.origin, missing, sender.segment_size,
+            scale=self.order.loss.scale, source=self.order.ticket,
         )  # fmt: skip
-        self.accounts.record(row)
+        paths, counts = np.unique(sender.path_of[missing], return_counts=True)
+        self._given_up[place] = found = Missing(
+            rank, sender.key.transfer, sender.segments, sender.segment_size, missing,
+            dict(zip(paths.tolist(), counts.tolist(), strict=True)),
+        )  # fmt: skip
+        self._book(number, self._here, rank, found)
         return NOTHING
 
     def book(self, number: int, incoming: Incoming) -> None:
@@ -176,9 +190,16 @@ class Bounded:
         for segment in missing.tolist():
             incoming.buffer[segment * size : (segment + 1) * size] = 0
         self.lost += len(missing)
+        found = Missing(
+            incoming.rank, incoming.key.transfer, incoming.receiver.segments, size, missing, {}
+        )
+        self._lost.append(found)
+        self._book(number, incoming.rank, self._here, found)
+
+    def _book(self, number: int, sender: int, owner: int, found: Missing) -> None:
         row = LedgerRow(
-            number, self.order.loss.name, incoming.rank, self._here, incoming.key.transfer,
-            len(missing), incoming.receiver.segments, {},
+            number, self.order.loss.name, sender, owner, found.transfer,
+            len(found.segments), found.out_of, found.paths,
         )  # fmt: skip
         self.accounts.record(row)
 

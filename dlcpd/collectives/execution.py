@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.bounded import Bounded, Marks
 from dlcpd.collectives.order import Order
+from dlcpd.collectives.recording import Losses, Recording
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.collectives.segment_sum import SegmentSum, may_add
 from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
@@ -63,6 +64,7 @@ class Execution:
     scratch: ScratchPool
     accounts: Accounts
     receiving: Callable[[int], Program] | None = None  # of a message: the program, by its sender
+    recording: Recording | None = None  # where a ledger is kept
     id: OperationId = (0, 0, 0)
     begun: float = 0.0  # when it did
     ready_ranks: set[int] = field(default_factory=set)  # in the session, like all ranks here
@@ -142,11 +144,21 @@ class Execution:
         self._sizes_out = self._segment_sizes(session)
         loss = self.order.loss
         wanted = loss.bound or (loss.name and self.accounts.residuals)  # what is exact brings home
+        if self.recording is not None and not self._prepared:
+            self.recording.begin(self.memory[Buffer.INPUT])
         if wanted and self._loss is None:
             self._loss = Bounded(self.order, self.memory[Buffer.INPUT], self.accounts)
+        if self.recording is not None and not self._prepared:
+            yield from self._record(self.recording)
         if self._loss is not None and not self.order.layers.lossless:
             yield from self._measure(self._loss)
         self._prepared = True
+
+    def _record(self, recording: Recording) -> Iterator[int]:
+        """What this rank contributes, once nothing more is added to it."""
+        tensor = self.memory[Buffer.INPUT]
+        recording.contribute(tensor, self._loss.brought_back if self._loss is not None else ())
+        yield len(tensor)
 
     def _segment_sizes(self, session: Session) -> dict[int, int]:
         return {rank: session.flows[rank].segment_size for rank in self.peers}
@@ -408,6 +420,9 @@ class Execution:
         self.done, self.released = True, not self._holding
         if self._loss is not None:
             self._loss.keep()
+        if self.recording is not None:
+            losses = self._loss.losses if self._loss is not None else Losses()
+            self.recording.end(self.id[2], self.memory[Buffer.OUTPUT], losses)
         digest = None
         if self.order.digest_every:
             digest = self._digest._replace(label=f"{self.label} ({self.order.terms})")
@@ -438,6 +453,8 @@ class Execution:
         """Nothing is lost for ever."""
         if self._loss is not None:
             self._loss.put_back()
+        if self.recording is not None:
+            self.recording.fail(self.id[2])
 
     def needs(self, rank: int) -> bool:
         """Whether this operation cannot end without `rank`."""

@@ -63,6 +63,12 @@ class BadMessage(LocalError):
     code = "bad_message"
 
 
+class BadLedger(LocalError):
+    """A ledger of losses is damaged, incomplete, or not of this version."""
+
+    code = "bad_ledger"
+
+
 class NotPermitted(LocalError):
     """The calling user may not use this daemon."""
 
@@ -186,6 +192,12 @@ class OperationAborted(OutcomeError):
     """Another rank gave this operation up; the text names the rank and why."""
 
     code = "operation_aborted"
+
+
+class GuardStopped(OutcomeError):
+    """Bounded results are further from exact ones than the training's guard allows."""
+
+    code = "guard_stopped"
 
 
 class ReplicaDivergence(OutcomeError):

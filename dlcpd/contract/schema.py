@@ -20,7 +20,7 @@ class Specification:
     types: tuple[type, ...]
     bounds: tuple[tuple[int, float, float], ...]  # position, low, high of numbers
     choices: tuple[tuple[int, frozenset[str]], ...]  # position; of texts that have some
-    lengths: tuple[tuple[int, int], ...]  # position, most characters of other texts
+    lengths: tuple[tuple[int, int], ...]  # position, most characters of other texts, or bytes
     lists: tuple[tuple[int, Any], ...]  # position, class of the elements
 
     @classmethod
@@ -36,7 +36,7 @@ class Specification:
             tuple(
                 (at, rule["high"])
                 for at, rule in rules
-                if rule["type"] is str and "choices" not in rule
+                if rule["type"] in (str, bytes) and "choices" not in rule
             ),
             tuple((at, rule["of"]) for at, rule in rules if "of" in rule),
         )
@@ -72,6 +72,11 @@ def flag(default: Any = MISSING) -> Any:
     return field(default=default, metadata={"type": bool})
 
 
+def octets(limit: int) -> Any:
+    """At most `limit` bytes."""
+    return field(metadata={"type": bytes, "high": limit})
+
+
 def mapping() -> Any:
     """A JSON-like map, not looked into."""
     return field(metadata={"type": dict})
@@ -98,7 +103,7 @@ def problem(value: Any, rule: Any) -> str:
         return f"is {type(value).__name__}, need {wanted.__name__}"
     if wanted in (int, float) and not rule["low"] <= value <= rule["high"]:
         return f"{value} is outside {rule['low']}..{rule['high']}"
-    if wanted in (str, list) and len(value) > rule["high"]:
+    if wanted in (str, bytes, list) and len(value) > rule["high"]:
         return f"length {len(value)}, at most {rule['high']}"
     if "choices" in rule and value not in rule["choices"]:
         return f"{value[:64]!r} is none of {', '.join(rule['choices'])}"

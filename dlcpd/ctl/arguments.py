@@ -10,6 +10,7 @@ from dlcpd import __version__
 from dlcpd.ctl import keys
 from dlcpd.ctl.extensions import extend
 from dlcpd.ctl.grammar import Commands, command, whole
+from dlcpd.ctl.replay import replay_ledgers
 from dlcpd.ctl.status import peers, status
 from dlcpd.daemon.config import IDENTITY, KEYS, DaemonTable
 
@@ -29,6 +30,7 @@ def parser(
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_inspection(commands, environ)
     _add_keys(commands)
+    _add_replay(commands)
     extend(commands, extensions)
     return top
 
@@ -77,3 +79,16 @@ def _keys_command(
         made.add_argument("--identity", type=Path, metavar="FILE",
                           help=f"(default: {IDENTITY} in the folder)")  # fmt: skip
     return made
+
+
+def _add_replay(commands: Commands) -> None:
+    text = "Compute bounded operations again from ledgers of all ranks, and compare bit for bit."
+    made = command(commands, "replay", replay_ledgers, text)
+    made.add_argument(
+        "ledgers", nargs="+", metavar="LEDGER", help="folder with ledgers of ranks, or above them"
+    )
+    made.add_argument(
+        "--inputs", metavar="FILE.py:FUNCTION",
+        help="makes what a rank contributed: function(rank, operation) -> array; by default "
+        "what was recorded beside the ledgers",
+    )  # fmt: skip

@@ -117,6 +117,17 @@ class ChecksTable:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerTable:
+    """[ledger]: what was given up, kept on disk (docs/ledger.md)."""
+
+    # an absolute path; every session of every engine has a folder in it; "" = nothing is kept
+    directory: str = string(1024, "")
+    # what each rank contributes is kept as well: then results can be computed again
+    inputs: bool = flag(_ENGINE.ledger_inputs)
+    max_bytes: int = integer(1 << 20, 1 << 50, _ENGINE.ledger_bytes)  # of one session and engine
+
+
+@dataclass(frozen=True, slots=True)
 class InjectTable:
     """[inject]: faults made on purpose, for tests and demonstrations."""
 
@@ -138,6 +149,7 @@ class Config:
     security: SecurityTable = SecurityTable()
     checks: ChecksTable = ChecksTable()
     inject: InjectTable = InjectTable()
+    ledger: LedgerTable = LedgerTable()
 
 
 def load(file: Path) -> Config:
@@ -179,6 +191,7 @@ def _config(document: dict[str, Any]) -> Config:
         security=SecurityTable(**_table(SecurityTable, document, "security")),
         checks=ChecksTable(**_table(ChecksTable, document, "checks")),
         inject=inject,
+        ledger=LedgerTable(**_table(LedgerTable, document, "ledger")),
     )
 
 
@@ -333,6 +346,12 @@ def _engine_cpus(value: Any, where: str) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _directory(value: Any, where: str) -> str:
+    if type(value) is not str or (value and not Path(value).is_absolute()):
+        raise BadConfig(f"{where}: {value!r} is no absolute path")
+    return value
+
+
 def _paths(value: Any, where: str) -> tuple[LocalPath, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_PATHS:
         raise BadConfig(f"{where}: is a list of 1..{MAX_PATHS} tables {{address, port}}")
@@ -352,6 +371,7 @@ _SPECIAL: Final = {
     "chunk_bytes": _chunk_bytes,
     "allowed_users": _users,
     "socket_group": _group,
+    "directory": _directory,
     "paths": _paths,
     "relays": _relays,
 }

@@ -8,6 +8,7 @@ import resource
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str] | None = None, engine_command: Sequence[str] =
     options = parser.parse_args(arguments)
     if options.embedded != (options.session_fd is not None):
         parser.error("--embedded and --session-fd go together")
+    if options.ledger_inputs and options.ledger is None:
+        parser.error("--ledger-inputs needs --ledger")
     if options.listen_fd is not None and not options.embedded:
         parser.error("--listen-fd needs --embedded")
     try:
@@ -56,6 +59,7 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     """Raises: DlcpError."""
     file = options.check_config or options.config
     config = load(file) if file else (EMBEDDED if options.embedded else Config())
+    config = _with_ledger(config, options)
     if options.check_config:
         sys.stdout.write(to_toml(resolved(config, embedded=options.embedded)))
         return CLEAN
@@ -67,6 +71,15 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     service = Service(config, os.environ, engine_command)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(service.run(client, door))
+
+
+def _with_ledger(config: Config, options: argparse.Namespace) -> Config:
+    """What the command line says of a ledger goes before what the file says."""
+    if options.ledger is None:
+        return config
+    inputs = options.ledger_inputs or config.ledger.inputs
+    ledger = replace(config.ledger, directory=str(options.ledger.absolute()), inputs=inputs)
+    return replace(config, ledger=ledger)
 
 
 def inherited_socket(descriptor: int) -> socket.socket:
@@ -126,6 +139,13 @@ def _parser() -> argparse.ArgumentParser:
         "--check-config", type=Path, metavar="FILE", help="print what FILE means, and exit"
     )
     parser.add_argument("--version", action="version", version=f"dlcpd {__version__}")
+    parser.add_argument(
+        "--ledger", type=Path, metavar="DIR",
+        help="keep there what is given up; goes before [ledger] directory",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ledger-inputs", action="store_true", help="with --ledger, also what ranks contribute"
+    )
     parser.add_argument(
         "--embedded", action="store_true", help="serve one inherited session, then end"
     )

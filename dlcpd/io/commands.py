@@ -193,6 +193,14 @@ class PathMtuChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerEnded:
+    """A session's ledger cannot be written any more; the session goes on."""
+
+    session: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Answer to ReportRequest."""
 
@@ -209,6 +217,7 @@ Event = (
     | SessionBroken
     | PathChanged
     | PathMtuChanged
+    | LedgerEnded
     | Report
 )
 
@@ -217,7 +226,8 @@ _KINDS: dict[str, type[Command | Event]] = {
     for kind in (
         OpenSession, CloseSession, PeerGone, AbortOperations, ReportRequest, Stop,
         EngineReady, EngineFailed, SessionOpened, SessionEnded, OperationsFailed, SessionBroken,
-        PathChanged, PathMtuChanged, Report,
+        PathChanged, PathMtuChanged,
+        LedgerEnded, Report,
     )
 }  # fmt: skip
 

@@ -33,6 +33,9 @@ class EngineConfig:
     alarm_loss: float = 0.005  # fraction a path may lose before it is called gray (core.health)
     peer_timeout: float = 1.0  # seconds of silence after which a probed peer counts as lost
     digest_every: int = 16  # 1 of so many chunks enters the replica digest; 1 = all, 0 = none
+    ledger: str = ""  # folder in which losses are kept, one ledger per session; "" = none are
+    ledger_bytes: int = 1 << 30  # of one ledger, and one operation's inputs more
+    ledger_inputs: bool = False  # True: also what each rank contributes, to compute results again
     inject_loss: float = 0.0  # fraction of arriving datagrams thrown away, for tests and demos
     inject_corrupt: float = 0.0  # fraction of which a bit is turned over, likewise
     inject_seed: int = 0

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 from dlcpd.collectives.scratch import ScratchPool
@@ -56,6 +57,8 @@ from dlcpd.io.poll import ERROR, WRITE, Handler, Poll
 from dlcpd.io.report import bounded_report
 from dlcpd.io.udp.udp_path import UdpPath
 from dlcpd.ipc.seqpacket import close_all
+from dlcpd.ledger.recorder import About, Recorder, mark
+from dlcpd.ledger.records import Rank
 from dlcpd.schedules.divide import Share
 
 CARRIED: Final = 2  # descriptors beside an OpenSession: arena and lane
@@ -336,7 +339,9 @@ class Engine:
         )  # fmt: skip
         self._admit()
         share = Share(ask.engine, ask.engines)
-        self.clients.add(Client(lane, session, self.config, self._scratch, share), ask.inherits)
+        recorder = self._recorder(ask, lane)
+        client = Client(lane, session, self.config, self._scratch, share, recorder)
+        self.clients.add(client, ask.inherits)
         for peer in ask.peers:
             flow = session.flows[peer.rank]
             host, port = peer.endpoints[0]
@@ -360,6 +365,22 @@ class Engine:
                 f"rank {flow.rank} on {flow.host} says that it is at {where}, and this host cannot "
                 f"send there: {exc}; see [network] paths of both hosts"
             ) from exc
+
+    def _recorder(self, ask: commands.OpenSession, lane: Lane) -> Recorder | None:
+        config = self.config
+        if not config.ledger:
+            return None
+
+        def told(text: str) -> None:
+            self.endpoint.counters["ledger_ended"] += 1
+            self.control.emit(commands.LedgerEnded(ask.session, text))
+
+        ranks = [Rank(p.rank, p.host, mark(p.token_in), mark(p.token_out)) for p in ask.peers]
+        about = About(ask.job, ask.session, ask.rank, ask.engine, ask.engines, ranks)
+        return Recorder(
+            about, Path(config.ledger), most=config.ledger_bytes, inputs=config.ledger_inputs,
+            accounts=lane.accounts, told=told,
+        )  # fmt: skip
 
     def count_calls(self) -> None:
         """Count the calls of Python and of C from now on; every call then takes twice as long."""

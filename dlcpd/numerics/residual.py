@@ -32,6 +32,7 @@ class Hole:
     segment_size: int
     values: Bytes
     scale: float = 1.0  # loss scale that the values carry
+    source: int = 0  # ticket of the operation that gave them up
 
     def spans(self, size: int) -> list[tuple[int, int, int]]:
         """(offset in tensor, offset in values, bytes) of each segment; the tail may be short."""
@@ -45,11 +46,12 @@ class Hole:
 
 
 def cut(
-    chunk: Bytes, start: int, segments: Segments, segment_size: int, scale: float = 1.0
-) -> Hole:
+    chunk: Bytes, start: int, segments: Segments, segment_size: int,
+    *, scale: float = 1.0, source: int = 0,
+) -> Hole:  # fmt: skip
     """Copy `segments` of `chunk`, which begins at byte `start` of a tensor of that loss scale."""
     parts = [chunk[s * segment_size : (s + 1) * segment_size] for s in segments.tolist()]
-    return Hole(start, segments, segment_size, np.concatenate(parts), scale)
+    return Hole(start, segments, segment_size, np.concatenate(parts), scale, source)
 
 
 @dataclass(slots=True)
@@ -80,6 +82,10 @@ class ResidualStore:
         """Names that have any, the longest unused first."""
         return iter(self._holes)
 
+    def holes(self) -> Iterator[Hole]:
+        """All holes, those of one name in their order."""
+        return (hole for holes in self._holes.values() for hole in holes)
+
     def __len__(self) -> int:
         """Names that have any."""
         return len(self._holes)
@@ -87,7 +93,7 @@ class ResidualStore:
     @property
     def size(self) -> int:
         """Bytes kept."""
-        return sum(len(h.values) for holes in self._holes.values() for h in holes)
+        return sum(len(hole.values) for hole in self.holes())
 
 
 def add_back(tensor: Bytes, holes: list[Hole], dtype: str, scale: float = 1.0) -> int:

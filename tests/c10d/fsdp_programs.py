@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from dlcp_client import bounded, exact, fsdp
+from dlcp_client import Guard, bounded, exact, fsdp
 from dlcpd.contract.errors import BadConfig, BadPolicy
 from tests.c10d.programs import Arrays, model, parameters, sharded, train
 
@@ -59,6 +59,19 @@ def exact_hooks(rank: int, size: int) -> None:
         found, expected = parameters(ours), parameters(plain)
         for name in expected:
             np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+def watched(rank: int, size: int) -> list[dict[str, Any]]:
+    """Reports of a guard that tightens at once, after each step."""
+    net, reports = large(size), []
+    guard = Guard(every=1, max_error=0.0, floor=0.15)
+    handle = fsdp.register(net, bounded(0.2), warmup_steps=2, guard=guard)
+    assert handle.guard is not None
+    for number in range(5):
+        step(net, rank, number)
+        descend(net)
+        reports.append(handle.guard.report())
+    return reports
 
 
 def overlapped(rank: int, size: int) -> None:
@@ -136,5 +149,7 @@ def replicated(rank: int, size: int) -> Arrays:
     """HSDP over 2 x 2 ranks: the second reduction needs the first at once."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     net = sharded(mesh)
+    with pytest.raises(BadConfig, match="with hybrid sharding"):
+        fsdp.register(net, bounded(0.1), guard=Guard())
     fsdp.register(net, exact())
     return train(net, rank)

@@ -48,6 +48,22 @@ def test_bounded_hooks_lose_only_where_they_may(
         assert np.array_equal(weights, ranks[1]["weights"][name])
 
 
+def test_a_guard_looks_at_what_is_scattered_and_tightens_on_all_ranks(tmp_path: Path) -> None:
+    file = tmp_path / "dlcpd.toml"
+    file.write_text(
+        '[daemon]\ncontrol_address = "127.0.0.1"\n'
+        '[network]\npaths = [{ address = "127.0.0.1" }]\n[inject]\nloss = 0.1\nseed = 1\n'
+    )
+    first, second = over(
+        "dlcp", fsdp_programs.watched, 2, tmp_path, environment={"DLCPD_CONFIG": str(file)}
+    )
+    assert first == second
+    assert first[1]["samples"] == 0
+    assert 0 < first[-1]["error"] < 0.5 and 0.8 < first[-1]["cosine"] <= 1.0
+    assert [report["bound"] for report in first][-1] == 0.0
+    assert first[-1]["excesses"] == 1 and first[-1]["samples"] <= 3
+
+
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     over("dlcp", fsdp_programs.refused, 2, tmp_path)
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from torch._C._distributed_c10d import HashStore
 
-from dlcp_client import exact
+from dlcp_client import connect, exact
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import default_config, local_address, start
+from dlcp_client.job.neighbours import machine
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
 from tests.client.real import connected, reduce_all
 
@@ -167,3 +169,19 @@ def test_a_rank_that_leaves_an_idle_one_behind_is_no_news(
     shown = capfd.readouterr().err
     assert "session_broken" not in shown
     assert "peer_gone" not in shown
+
+
+def test_a_ledger_is_asked_for_on_the_command_line_of_a_private_daemon(tmp_path: Path) -> None:
+    asked = {"DLCPD_LEDGER": str(tmp_path), "DLCPD_LEDGER_INPUTS": "1"}
+    options = Environment.read(asked).daemon_options()
+    assert options == ["--ledger", str(tmp_path), "--ledger-inputs"]
+    assert Environment.read({"DLCPD_LEDGER_INPUTS": "1"}).daemon_options() == []
+    assert machine(None) != machine(None, options)  # ranks that ask for another share no daemon
+
+
+def test_a_ledger_of_the_hosts_daemon_is_not_asked_for_by_its_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DLCPD_LEDGER", "/nowhere")
+    with pytest.raises(BadConfig, match=r"the host's: set \[ledger\] directory"):
+        connect(HashStore(), 0, 1, socket="/run/dlcpd/dlcpd.sock")

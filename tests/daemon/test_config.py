@@ -57,6 +57,11 @@ loss = 0.05
 corrupt = 0.125
 seed = 9
 relays = ["10.0.0.107", "fd00::107"]
+
+[ledger]
+directory = "/var/lib/dlcpd/ledger"
+inputs = true
+max_bytes = 2097152
 """
 
 
@@ -126,7 +131,8 @@ def test_resolving_keeps_what_was_given() -> None:
 
 BAD = {
     "[deamon]\n": ("unknown table [deamon]", "did you mean daemon?"),
-    "[zzz]\n": ("unknown table [zzz]", "known: daemon, network, security, checks, inject"),
+    "[zzz]\n": ("unknown table [zzz]", "known: daemon, network, security, checks, inject, ledger"),
+    '[ledger]\ndirectory = "ledgers"': ("[ledger] directory: 'ledgers' is no absolute path",),
     "[network]\nsegment_sise = 1": (
         "unknown key segment_sise in [network]",
         "did you mean segment_size?",

@@ -1,8 +1,11 @@
 """Everything that reads bytes of others: one row each."""
 
+import struct
 import time
 from typing import Any, Final
+from zlib import crc32
 
+import msgpack
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from dlcp_client.job import ballot
@@ -10,6 +13,7 @@ from dlcp_client.job.neighbours import Neighbours
 from dlcp_client.job.rendezvous import Meeting, Member, roster
 from dlcpd.contract.errors import (
     BadConfig,
+    BadLedger,
     BadMessage,
     DlcpError,
     MalformedDatagram,
@@ -30,10 +34,16 @@ from dlcpd.daemon.peers.peer_messages import (
 )
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.ipc.seqpacket import decode_untrusted, encode
+from dlcpd.ledger.frames import records_untrusted
+from dlcpd.ledger.masks import unpack_paths_untrusted
+from dlcpd.ledger.masks import unpack_untrusted as unpack_mask
+from dlcpd.ledger.records import to_values
 from switchcfg.errors import BadIntent
 from switchcfg.intent.intent import parse as parse_intent
 from tests.fuzz import handshake, machines, seeds
 from tests.fuzz.target import Target, apart, joined
+from tests.ledger.examples import ENDED, RECORDS
+from tests.ledger.examples import FILE as LEDGER
 from tests.switchcfg.intents import EXAMPLES, WHOLE
 
 _SOON: Final = 60.0  # seconds; nothing waits: what is asked for is there
@@ -55,6 +65,18 @@ def _bits(data: bytes) -> object:
 def _pieces(data: bytes) -> object:
     book = Reassembly()
     return [book.add(each) for each in apart(data)]
+
+
+def _ledger_record(data: bytes) -> object:
+    """The body of a record behind a head that proves it."""
+    counts = struct.pack("<II", len(data), crc32(data))
+    framed = counts + struct.pack("<I", crc32(counts)) + data
+    return list(records_untrusted(framed, may_be_torn=False))
+
+
+def _mask(data: bytes) -> object:
+    """Behind the number of its segments."""
+    return unpack_mask(data[2:], int.from_bytes(data[:2], "little"))
 
 
 def _peer_address(data: bytes) -> object:
@@ -176,6 +198,24 @@ TARGETS: Final = {
         Target(
             "config", lambda data: parse_config(_text(data), "x"), BadConfig,
             (seeds.CONFIG.encode(), b""),
+        ),
+        Target(
+            "ledger", lambda data: list(records_untrusted(data, may_be_torn=False)), BadLedger,
+            (LEDGER,), ("dlcpd.ledger.frames:records_untrusted",),
+        ),
+        Target(
+            "ledger_record", _ledger_record, BadLedger,
+            tuple(msgpack.packb(to_values(record)) for record in RECORDS),
+            ("dlcpd.ledger.records:from_values_untrusted",),
+        ),
+        Target(
+            "mask", _mask, BadLedger,
+            (b"\x40\x00" + ENDED.lost[0].mask, b"\x08\x00\x01\x0f"),
+            ("dlcpd.ledger.masks:unpack_untrusted",),
+        ),
+        Target(
+            "mask_paths", unpack_paths_untrusted, BadLedger, (b"", b"\x00\x02\x00\x03\x01\x00"),
+            ("dlcpd.ledger.masks:unpack_paths_untrusted",),
         ),
         Target(
             "traffic_classes", lambda data: parse_traffic_classes(_text(data)), BadConfig,

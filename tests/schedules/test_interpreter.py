@@ -81,3 +81,15 @@ def test_bytes_that_nobody_wrote_are_random() -> None:
         for s in range(2)
     ]
     assert got[0][0].tobytes() != got[1][0].tobytes()
+
+
+def test_what_is_lost_of_a_transfer_counts_as_zero() -> None:
+    programs = [direct(rank, 2, 128, 64) for rank in range(2)]
+    inputs = [raw(*range(32)), raw(*[100] * 32)]
+    lost = {(1, 0, 0): [slice(0, 8), slice(60, 64)]}
+    first, second = interpret(
+        programs, inputs, outputs=[128, 128], dtype="float32", op="sum", lost=lost
+    )
+    assert numbers(first) == numbers(second)
+    assert numbers(first)[:4] == [0, 1, 102, 103]
+    assert numbers(first)[14:18] == [114, 15, 116, 117]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -88,11 +89,12 @@ class Embedded:
 
 
 def start(
-    config: Path | None, master: str, door: Door | None = None, ranks: int = 1
-) -> tuple[Embedded, ControlConnection]:
+    config: Path | None, master: str, door: Door | None = None, ranks: int = 1,
+    options: Sequence[str] = (),
+) -> tuple[Embedded, ControlConnection]:  # fmt: skip
     """Start a daemon for `ranks` ranks of this machine: this one, and those that come through
     `door`. Without `config`, peers reach it where this host reaches `master`, and it has an
-    engine for every rank, as far as there are CPUs.
+    engine for every rank, as far as there are CPUs. `options`: more of its command line.
 
     Raises: DaemonUnavailable.
     """
@@ -104,7 +106,7 @@ def start(
     if door is not None:  # also for one rank: another may come later, and its own next session
         inherited.append(door.socket.fileno())
         command += ["--listen-fd", str(door.socket.fileno())]
-    command += ["--config", str(config or f"/proc/self/fd/{text}")]
+    command += ["--config", str(config or f"/proc/self/fd/{text}"), *options]
     try:
         process = subprocess.Popen(
             command,

@@ -69,6 +69,12 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     member = _member(store, rank, world_size, group, job_secret(environment))
     if environment.end_with_launcher:
         end_with_launcher()
+    path = socket or environment.socket
+    if path and environment.daemon_options():
+        raise BadConfig(
+            f"DLCPD_LEDGER is of private daemons, and {path} is the host's: set [ledger] directory "
+            f"in its configuration, or unset one of the two"
+        )
     origin = Origin(
         member.store, job or "job", Path(config) if config else environment.config,
         socket or environment.socket,
@@ -136,8 +142,9 @@ class Access:
         if self.origin.socket:
             return None, self._at_socket(deadline)
         if self.neighbours.first:
-            master = Environment.read().master
-            return start(self.origin.config, master, door, len(self.neighbours.ranks))
+            environment, ranks = Environment.read(), len(self.neighbours.ranks)
+            options = environment.daemon_options()
+            return start(self.origin.config, environment.master, door, ranks, options)
         return None, self.neighbours.connect(_left(deadline))
 
     def _at_socket(self, deadline: float) -> ControlConnection:
@@ -156,7 +163,9 @@ def _access(
     """All ranks meet, though those with the host's daemon have nothing to share."""
     private = not origin.socket
     running = private and bool(origin.door) and answers(origin.door)
-    here = machine(origin.config) if private and Environment.read().share else ""
+    environment = Environment.read()
+    options = environment.daemon_options()
+    here = machine(origin.config, options) if private and environment.share else ""
     name = origin.door if running else door.name
     neighbours = Neighbours.meet(member, origin.subject, here, name, deadline, running)
     return Access(origin, neighbours, again=previous is not None)

@@ -26,11 +26,11 @@ _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _NETWORK: Final = Path("/proc/self/ns/net")
 
 
-def machine(config: Path | None) -> str:
+def machine(config: Path | None, options: Sequence[str] = ()) -> str:
     """Equal for processes that can share a daemon: one kernel, network namespace and user, and
-    one configuration. Empty where that cannot be known."""
+    one configuration, `options` of its command line among it. Empty where that cannot be known."""
     with suppress(OSError):
-        text = config.read_bytes() if config else b""
+        text = (config.read_bytes() if config else b"") + repr(list(options)).encode()
         parts = (_BOOT.read_text().strip(), _NETWORK.stat().st_ino, os.getuid())
         return "/".join(map(str, (*parts, hashlib.sha256(text).hexdigest()[:16])))
     return ""

@@ -64,6 +64,7 @@ class Rules:
         self.exact = replace(policy, mode="exact", max_loss=0.0, per_class={})
         self.warmup_steps = max(warmup_steps, MIN_WARMUP)
         self.step = 0
+        self._ended = False  # nothing is given up any more
         self._prefix = f"ddp{next(_models)}"
         self._names = {id(p): name for name, p in model.named_parameters()}
         self._critical = critical_parameters(model)
@@ -86,8 +87,18 @@ class Rules:
 
     def policy_now(self, size: int) -> LossPolicy:
         """The policy for `size` bytes in this step."""
-        exact = self.step <= self.warmup_steps or size < EXACT_BELOW
-        return self.exact if exact else self.policy
+        return self.policy if self._may_be_bounded(size) else self.exact
+
+    def _may_be_bounded(self, size: int) -> bool:
+        return self.step > self.warmup_steps and size >= EXACT_BELOW
+
+    def limit(self, max_loss: float) -> None:
+        """Lower the bound, on all ranks in the same step, for the operations that follow. 0:
+        nothing is given up any more, and what was comes back."""
+        self._ended = not max_loss
+        per_class = {name: min(b, max_loss) for name, b in self.policy.per_class.items()}
+        lower = replace(self.policy, max_loss=max_loss, per_class=per_class) if max_loss else None
+        self.policy = lower or self.exact
 
     def class_of(self, parameter: nn.Parameter) -> str:
         """The policy's own class if it chose one, else that of the parameter's first use."""
@@ -105,7 +116,8 @@ class Rules:
         policy = self.policy_now(size)
         scale = self._scaler.get_scale() if self._scaler else 1.0
         layers = [(one.start - start, self.class_of(one.parameter)) for one in placed]
-        if policy.mode == "exact":
+        bring_home = bring_home or (self._ended and self._may_be_bounded(size))
+        if policy.mode == "exact" and not bring_home:
             return Terms(policy, "", [], layers, scale)
         names = [self._names[id(one.parameter)] for one in placed]
         counts = [one.parameter.numel() for one in placed]

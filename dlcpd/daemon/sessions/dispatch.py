@@ -28,6 +28,7 @@ from dlcpd.io.commands import (
     AbortedOperation,
     Event,
     FailedOperation,
+    LedgerEnded,
     OperationsFailed,
     PathChanged,
     PathMtuChanged,
@@ -122,6 +123,8 @@ class Dispatch:
                     tell = log.info if state in GOOD_NEWS else log.warning
                     whose = self._whose(session, engine, rank, path)
                     tell(state, **whose, loss=round(loss, 5))
+            case LedgerEnded(number, text):
+                log.error("ledger_ended", session=number, engine=engine, text=text)
             case PathMtuChanged():
                 self._mtu_changed(engine, event)
             case _:

@@ -15,6 +15,7 @@ from dlcpd.io.clients.claims import Claims, ranges_of
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.clients.submission import Plans, Submissions
 from dlcpd.io.config import EngineConfig
+from dlcpd.ledger.recorder import Recorder
 from dlcpd.schedules.divide import WHOLE, Share
 
 AT_ONCE: Final = 4 << 20  # bytes of an operation that are prepared before others get their turn
@@ -39,6 +40,7 @@ class Client:
     config: EngineConfig
     scratch: ScratchPool  # of the engine
     share: Share = WHOLE  # of what is divided among the engines of this host
+    recorder: Recorder | None = None  # where the session has a ledger
     groups: dict[int, Submissions] = field(default_factory=dict)
     plans: Plans = field(default_factory=Plans)  # of all groups
     submitted: int = 0  # tickets count up
@@ -53,7 +55,9 @@ class Client:
         self._add_group(Group(0, everybody, self.session.rank))
 
     def _add_group(self, group: Group) -> None:
-        made = Submissions(self.config, self.scratch, self.session, group, self.share, self.plans)
+        made = Submissions(
+            self.config, self.scratch, self.session, group, self.share, self.plans, self.recorder
+        )
         self.groups[group.number] = made
 
     def handle(self, message: Any, now: float) -> DlcpError | None:
@@ -78,11 +82,19 @@ class Client:
         if former.share == self.share:
             self.inherits = former.session.number
             self.lane.accounts.residuals.take_over(former.lane.accounts.residuals)
+            if self.recorder is not None:
+                self.recorder.inherited()
 
     def give_back(self, former: "Client") -> None:
         """This session ends while the earlier one is still there: not all ranks joined. There they
         wait for another attempt."""
         former.lane.accounts.residuals.take_over(self.lane.accounts.residuals)
+
+    def close(self) -> None:
+        """The session is over."""
+        self.lane.close()
+        if self.recorder is not None:
+            self.recorder.close()
 
     def _submit(self, ask: Submit, now: float) -> DlcpError | None:
         gap = ask.operation - self.submitted - 1

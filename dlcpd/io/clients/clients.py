@@ -261,7 +261,7 @@ class Clients:
             if former := self._clients.get(client.inherits):
                 client.give_back(former)
             self._poll.forget(client.lane)
-            client.lane.close()
+            client.close()
 
     def _fail(self, session: Session, client: Client, error: DlcpError) -> None:
         try:

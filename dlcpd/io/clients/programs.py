@@ -22,9 +22,10 @@ NOTHING = Program((), frozenset())  # of a message, while its sender is not know
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A choice; `receiving` gives the program of a message once its sender is known."""
+    """A choice for a task; `receiving` gives the program of a message once its sender is known."""
 
     choice: Choice
+    task: Task
     receiving: Callable[[int], Program] | None = None
 
 
@@ -48,8 +49,8 @@ def chosen(ask: Submit, group: Group, place: Place, share: Share = WHOLE) -> Cho
     except UnknownSchedule as exc:
         raise BadMessage(f"operation {ask.operation}: {exc}") from exc
     if ask.collective == "receive" and ask.peer < 0:
-        return Chosen(replace(choice, program=NOTHING), receiving)
-    return Chosen(choice)
+        return Chosen(replace(choice, program=NOTHING), task, receiving)
+    return Chosen(choice, task)
 
 
 def _hosts(group: Group, session: Session) -> tuple[tuple[int, ...], ...]:

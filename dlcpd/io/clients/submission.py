@@ -21,6 +21,8 @@ from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import MAX_TRANSFERS
 from dlcpd.io.clients.programs import Chosen, chosen, place
 from dlcpd.io.config import EngineConfig
+from dlcpd.ledger import records
+from dlcpd.ledger.recorder import Recorder
 from dlcpd.numerics.elements import INTEGERS, STORAGE
 from dlcpd.numerics.reduce import supports
 from dlcpd.schedules.catalog import Place
@@ -48,6 +50,7 @@ class Plan:
     fingerprint: int
     layers: Layers
     loss: Loss
+    recorded: records.Plan | None = None  # where a ledger is kept
 
 
 class Plans:
@@ -88,6 +91,7 @@ class Submissions:
     group: Group
     share: Share = WHOLE  # of what is divided among the engines of this host
     plans: Plans = field(default_factory=Plans)
+    recorder: Recorder | None = None  # of the session's ledger
     _place: Place = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,9 +110,12 @@ class Submissions:
             ask.reduce, plan.layers, loss, ask.tag, ask.in_place, ask.collective == "send",
             self.config.digest_every, seed=self.session.number,
         )  # fmt: skip
-        chosen = plan.chosen
+        chosen, program = plan.chosen, plan.chosen.choice.program
+        recording = None
+        if self.recorder is not None and plan.recorded is not None:
+            recording = self.recorder.recording(order, plan.recorded, program)
         return Execution(
-            order, chosen.choice.program, memory, self.scratch, accounts, chosen.receiving
+            order, program, memory, self.scratch, accounts, chosen.receiving, recording
         )
 
     def _plan(self, ask: Submit) -> Plan:
@@ -138,7 +145,22 @@ class Submissions:
         choice = found.choice
         return Plan(
             found, _terms(ask, self.group, choice, share), _fingerprint(ask, self.group, choice),
-            self._layers(ask), self._loss(ask),
+            self._layers(ask), self._loss(ask), self._recorded(ask, found, share),
+        )  # fmt: skip
+
+    def _recorded(self, ask: Submit, found: Chosen, share: Share) -> records.Plan | None:
+        """What a ledger keeps of operations like this: of reductions that may lose something, or
+        bring it back."""
+        if self.recorder is None or not ask.name or ask.collective not in LOSSY:
+            return None
+        task, choice, place = found.task, found.choice, self._place
+        host = {rank: number for number, ranks in enumerate(place.hosts) for rank in ranks}
+        members = [records.HostRow(m, host[at]) for at, m in enumerate(self.group.members)]
+        return records.Plan(
+            self.recorder.next_plan(), ask.name, ask.collective, choice.name,
+            f"{choice.fingerprint:016x}", task.size, list(task.sizes), int(task.lossy), ask.dtype,
+            ask.reduce, ask.max_loss, self.group.number, members, place.chunk_bytes,
+            share.number, share.of,
         )  # fmt: skip
 
     def _loss(self, ask: Submit) -> Loss:

@@ -1,7 +1,8 @@
 """The reference: what a schedule must give, computed in numpy, one step at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,8 @@ from dlcpd.schedules.errors import Stuck
 from dlcpd.schedules.model import NOT_REPLICATED, Buffer, Program, Receive, Reduce, Send, Span
 
 Bytes = NDArray[np.uint8]
+Transfer = tuple[int, int, int]  # source, destination, index
+NOTHING: Final[Mapping[Transfer, Sequence[slice]]] = {}
 
 
 def interpret(  # noqa: PLR0913  # all but two by name
@@ -23,6 +26,7 @@ def interpret(  # noqa: PLR0913  # all but two by name
     op: str,
     input_at: Sequence[int] | None = None,
     seed: int = 0,
+    lost: Mapping[Transfer, Sequence[slice]] = NOTHING,
 ) -> list[Bytes]:
     """The bytes of every rank's OUTPUT after all `programs` have run.
 
@@ -30,6 +34,7 @@ def interpret(  # noqa: PLR0913  # all but two by name
     their OUTPUT, in bytes. `input_at` is as in `check`. Among the steps that may run, chance
     by `seed` takes the next one, and memory that nobody wrote holds random bytes: a
     well-formed schedule gives the same for every seed. "avg" divides by the number of ranks.
+    `lost`: bytes of transfers that never arrive, and count as zero.
 
     Raises: Stuck.
     """
@@ -39,7 +44,7 @@ def interpret(  # noqa: PLR0913  # all but two by name
         at = None if input_at is None else input_at[rank]
         buffers = _buffers(program, inputs[rank], outputs[rank], at, rng)
         ranks.append(_Rank(program, buffers))
-    run = _Run(ranks, dtype, op)
+    run = _Run(ranks, dtype, op, lost)
     while run.ready:
         run.step(int(rng.integers(len(run.ready))))
     for rank, state in enumerate(ranks):
@@ -74,8 +79,9 @@ class _Run:
     ranks: list[_Rank]
     dtype: str
     op: str
+    lost: Mapping[Transfer, Sequence[slice]]
     ready: list[tuple[int, int]] = field(default_factory=list)  # rank, position
-    _begun: set[tuple[int, int, int]] = field(default_factory=set)  # source, destination, index
+    _begun: set[Transfer] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for rank, state in enumerate(self.ranks):
@@ -102,7 +108,10 @@ class _Run:
             sent = source.program.sends[rank, step.index]
             send = source.program.steps[sent]
             assert isinstance(send, Send)  # noqa: S101  # `sends` holds nothing else
-            state.bytes(step.span)[:] = source.bytes(send.span)
+            target = state.bytes(step.span)
+            target[:] = source.bytes(send.span)
+            for hole in self.lost.get((step.peer, rank, step.index), ()):
+                target[hole] = 0
             self._done(step.peer, sent)
         self._done(rank, position)
 

@@ -1,0 +1,66 @@
+"""What a training asks of bounded loss: how far results may be off, and what follows if they are.
+
+ddp.register(model, bounded(0.01), guard=Guard(every=100, max_error=0.05))
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.policy import MAX_LOSS_LIMIT, LossPolicy, checked
+
+OnExcess = Literal["tighten", "exact", "stop", "warn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A sampled step averages its bounded gradients exactly as well, and compares.
+
+    `every`: bounded steps from one sample to the next; the first one is sampled. `max_error`: the
+    largest relative error, ||bounded - exact|| / ||exact|| over all bounded gradients of a step.
+    `on_excess`, on all ranks in the same step: "tighten" halves the bound, and below `floor`
+    (a fraction of segments) goes on exactly; "exact" does that at once; "stop" raises
+    GuardStopped out of backward(); "warn" says so.
+
+    Raises: BadConfig naming the field.
+    """
+
+    every: int = 100  # a sample costs an all-reduce of its own: 1 % of them
+    max_error: float = 0.05
+    on_excess: OnExcess = "tighten"
+    floor: float = 0.001  # a segment in a thousand: 1.4 MB of gradients that wait, per GB
+
+    def __post_init__(self) -> None:
+        if type(self.every) is not int or self.every < 1:
+            raise BadConfig(f"guard every={self.every!r}: a whole number of steps, from 1 on")
+        if not _is_within(self.max_error, math.inf):
+            raise BadConfig(f"guard max_error={self.max_error!r}: a fraction, not negative")
+        if self.on_excess not in get_args(OnExcess):
+            known = ", ".join(get_args(OnExcess))
+            raise BadConfig(f"guard on_excess={self.on_excess!r}: one of {known}")
+        if not _is_within(self.floor, MAX_LOSS_LIMIT):
+            raise BadConfig(f"guard floor={self.floor!r}: a fraction 0..{MAX_LOSS_LIMIT}")
+
+
+def _is_within(value: Any, high: float) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= high
+
+
+def checked_guard(guard: Any, policy: LossPolicy, transport: str = "dlcp") -> Guard | None:
+    """`guard`, if it fits what it is to watch.
+
+    Raises: BadConfig, BadPolicy.
+    """
+    if guard is None:
+        return None
+    if not isinstance(guard, Guard):
+        raise BadConfig(f"guard {guard!r}: write Guard(every=100, max_error=0.05), of dlcp_client")
+    if checked(policy).mode != "bounded":
+        raise BadConfig("guard: an exact policy has nothing to watch; leave it out")
+    if transport != "dlcp":
+        raise BadConfig(
+            f'guard: watches what goes through dlcpd, and transport="{transport}" may not; leave '
+            f"one of the two out"
+        )
+    return guard

@@ -1,0 +1,62 @@
+"""`dlcpctl replay`: bounded operations computed again from ledgers, and compared bit for bit."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dlcpd.ctl.output import Output
+from dlcpd.ledger.inputs import imported, made_by, recorded
+from dlcpd.ledger.reader import Ledger, find, runs
+from dlcpd.ledger.replay import Replayed, Verdict, replay
+
+SHOWN = 8  # operations that a line names
+
+
+def replay_ledgers(options: argparse.Namespace, output: Output) -> int:
+    """Exit code 1 where something differs, or nothing could be computed.
+
+    Raises: BadLedger, BadConfig.
+    """
+    inputs = made_by(imported(options.inputs)) if options.inputs else recorded
+    found = [(run, replay(run, inputs)) for run in runs(find(map(Path, options.ledgers)))]
+    for run, replayed in found:
+        output.line(f"{_title(run)}: {_said(replayed)}")
+    output.document([_document(run, replayed) for run, replayed in found])
+    good = all(one.of(Verdict.REPRODUCED) and not one.different for _, one in found)
+    return 0 if good else 1
+
+
+def _title(run: Mapping[int, Ledger]) -> str:
+    opening = next(iter(run.values())).opening
+    engine = f", engine {opening.engine} of {opening.engines}" if opening.engines > 1 else ""
+    return f"job {opening.job}, session {opening.session:x}, {len(run)} ranks{engine}"
+
+
+def _said(found: Replayed) -> str:
+    count = len(found.of(Verdict.REPRODUCED))
+    if found.different:
+        return f"{found.different}. {count} operations before it were reproduced"
+    rest = len(found.verdicts) - count
+    what = f"all {count}" if not rest else f"{count} of {len(found.verdicts)}"
+    lines = [
+        f"{what} operations reproduced bit for bit, with {found.given_up} segments given up",
+        _listed(found, Verdict.PARTIAL, "not in the ledgers of all of their ranks, or failed"),
+        _listed(found, Verdict.UNKNOWN, "bring back what the ledgers no longer have"),
+    ]
+    return "\n  ".join(line for line in lines if line)
+
+
+def _listed(found: Replayed, verdict: Verdict, why: str) -> str:
+    keys = found.of(verdict)
+    more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+    return f"{', '.join(map(str, keys[:SHOWN]))}{more}: {why}" if keys else ""
+
+
+def _document(run: Mapping[int, Ledger], found: Replayed) -> dict[str, Any]:
+    opening = next(iter(run.values())).opening
+    return {
+        "job": opening.job, "session": opening.session, "engine": opening.engine,
+        "ranks": list(run), "given_up": found.given_up, "different": found.different,
+        **{verdict.name.lower(): len(found.of(verdict)) for verdict in Verdict},
+    }  # fmt: skip

@@ -1,0 +1,62 @@
+"""The bytes of a tensor that a program reads and writes, chunk by chunk, and their digests."""
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from dlcpd.contract.errors import BadLedger
+from dlcpd.core.wire.datagram import Bytes
+from dlcpd.schedules.model import Buffer, Program, Reduce, Span
+
+_U32: Final = np.dtype("<u4")
+
+
+class Chunk(NamedTuple):
+    """Bytes [start, stop) of what a rank contributes, or of what it gets."""
+
+    start: int
+    stop: int
+
+
+class Chunks(NamedTuple):
+    """Of one program: ascending, each once."""
+
+    read: tuple[Chunk, ...]  # of INPUT
+    written: tuple[Chunk, ...]  # of OUTPUT
+
+
+@lru_cache(maxsize=256)
+def chunks(program: Program) -> Chunks:
+    """What a program reads of INPUT and writes of OUTPUT, as it sends, receives or adds it."""
+    spans = set[Span]()
+    for step in program.steps:
+        spans.update((step.target, *step.operands) if isinstance(step, Reduce) else (step.span,))
+    return Chunks(_of(Buffer.INPUT, spans), _of(Buffer.OUTPUT, spans))
+
+
+def _of(buffer: Buffer, spans: set[Span]) -> tuple[Chunk, ...]:
+    here = sorted((s.start, s.start + s.size) for s in spans if s.buffer == buffer and s.size)
+    return tuple(Chunk(*pair) for pair in here)
+
+
+def digests(data: Bytes, parts: tuple[Chunk, ...]) -> bytes:
+    """CRC-32 of each part, four bytes each.
+
+    It never misses a change of up to 32 bits in a row, and any other with a chance of 2**-32. A
+    cryptographic hash would take two to four times as long (docs/ledger.md), and nobody forges
+    what he could as well write himself.
+    """
+    return np.array([crc32(data[p.start : p.stop].data) for p in parts], _U32).tobytes()
+
+
+def first_difference(one: bytes, two: bytes) -> int | None:
+    """Number of the first part whose digests differ; None if all are equal.
+
+    Raises: BadLedger where they are of different parts.
+    """
+    if len(one) != len(two) or len(one) % 4:
+        raise BadLedger(f"{len(one) // 4} digests where {len(two) // 4} are expected")
+    apart = np.flatnonzero(np.frombuffer(one, _U32) != np.frombuffer(two, _U32))
+    return int(apart[0]) if len(apart) else None

@@ -1,0 +1,78 @@
+"""Records as bytes of a file: each behind a head that says its length and proves itself.
+
+    length u32, CRC-32 of the body u32, CRC-32 of these eight bytes u32, body
+
+A process that is killed leaves a record of which the end is missing; so does a machine that
+stops, or zeros where it was to be. Only that is forgiven, and only at the end of the last file:
+a length that does not prove itself, or a body that does not, is damage.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+from zlib import crc32
+
+import msgpack
+
+from dlcpd.contract.errors import BadLedger
+from dlcpd.ledger.records import Record, from_values_untrusted, to_values
+
+HEAD: Final = struct.Struct("<III")
+# Bytes of a record. The largest is of an operation all of whose transfers went without something:
+# 16,384 of them with bitmaps of 512 B, which is 64 GiB of gradients.
+MAX_RECORD: Final = 16 << 20
+
+
+def frame(record: Record) -> bytes:
+    """One record as it is written. Raises: BadLedger for one that is too long."""
+    body: bytes = msgpack.packb(to_values(record))
+    if len(body) > MAX_RECORD:
+        raise BadLedger(f"a record of {len(body)} B, at most {MAX_RECORD}")
+    counts = struct.pack("<II", len(body), crc32(body))
+    return counts + struct.pack("<I", crc32(counts)) + body
+
+
+def records_untrusted(data: bytes, *, may_be_torn: bool) -> Iterator[Record]:
+    """The records of a file, in order; the end of one that is torn is left out if it may be.
+
+    Raises: BadLedger with the offset of what is damaged.
+    """
+    at = 0
+    while at < len(data):
+        try:
+            record, end = _record(data, at, may_be_torn=may_be_torn)
+        except BadLedger as exc:
+            raise BadLedger(f"damaged at byte {at}: {exc}") from exc
+        if record is None:
+            return
+        yield record
+        at = end
+
+
+def _record(data: bytes, at: int, *, may_be_torn: bool) -> tuple[Record | None, int]:
+    """The record at `at`, and where the next one begins; None where its end is missing."""
+    head = data[at : at + HEAD.size]
+    if may_be_torn and (len(head) < HEAD.size or not any(data[at:])):
+        return None, at
+    if len(head) < HEAD.size:
+        raise BadLedger("the end of a record is missing")
+    length, proof, proof_of_head = HEAD.unpack(head)
+    if crc32(head[:8]) != proof_of_head or length > MAX_RECORD:
+        raise BadLedger("this is no beginning of a record")
+    start = at + HEAD.size
+    body = data[start : start + length]
+    if len(body) < length and may_be_torn:
+        return None, at
+    if len(body) < length:
+        raise BadLedger("the end of a record is missing")
+    if crc32(body) != proof:
+        raise BadLedger("its check sum is wrong")
+    return from_values_untrusted(_unpacked(body)), start + length
+
+
+def _unpacked(body: bytes) -> object:
+    try:
+        return msgpack.unpackb(body)  # whose limits follow from its length
+    # What msgpack raises for bytes that are none, or too deep, are all ValueErrors.
+    except (ValueError, RecursionError) as exc:
+        raise BadLedger(f"is no msgpack: {type(exc).__name__}") from exc

@@ -1,0 +1,228 @@
+"""Keeps the ledger of one session on one engine: what every named reduction gave up and gave.
+
+Nothing of it may harm a training: what cannot be written ends the ledger, and is told once.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from dlcpd import __version__
+from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.order import Order
+from dlcpd.collectives.recording import Losses, Missing
+from dlcpd.contract.errors import BadLedger
+from dlcpd.contract.messages import MAX_OPERATION
+from dlcpd.core.wire.datagram import Bytes
+from dlcpd.ledger import records
+from dlcpd.ledger.chunks import chunks, digests
+from dlcpd.ledger.frames import frame
+from dlcpd.ledger.generations import Generations
+from dlcpd.ledger.masks import pack, pack_paths
+from dlcpd.numerics.elements import view
+from dlcpd.numerics.residual import Hole
+from dlcpd.schedules.model import Program
+
+MAX_TURNS: Final = 1 << 16  # names that are counted, ~10 MB; the one unused for longest starts anew
+MAX_JOB: Final = 64  # characters of a folder's name
+_KEY: Final = b"dlcpd ledger"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The session that a ledger is of."""
+
+    job: str
+    session: int
+    rank: int
+    engine: int
+    engines: int
+    ranks: list[records.Rank]
+
+    @property
+    def folder(self) -> str:
+        """Name of the ledger's folder: no job can make it lie elsewhere."""
+        job = re.sub(r"[^A-Za-z0-9_.-]", "_", self.job)[:MAX_JOB].lstrip(".") or "job"
+        return f"{job}-rank{self.rank}-engine{self.engine}-{self.session:x}"
+
+
+def mark(token: int) -> str:
+    """What shows that two ledgers have a session's token in common, and not the token."""
+    return blake2b(token.to_bytes(8, "little"), digest_size=6, key=_KEY).hexdigest()
+
+
+class Recorder:
+    """`told(text)`: hears once why the ledger ended before its session did."""
+
+    def __init__(
+        self, about: About, folder: Path, *, most: int, inputs: bool, accounts: Accounts,
+        told: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.inputs, self._about, self._accounts, self._told = inputs, about, accounts, told
+        self._open: dict[int, Sequence[Hole]] = {}  # by ticket: brought back, and without an end
+        self._turns: OrderedDict[tuple[int, str], int] = OrderedDict()
+        self._plans = 0
+        self._known: set[int] = set()  # plans that the present generation has
+        self._files: Generations | None = None
+        try:
+            self._files = Generations(folder / about.folder, most)
+            self._begin_generation(self._files)
+        except (OSError, BadLedger) as exc:
+            self._give_up(exc)
+
+    def next_plan(self) -> int:
+        """A number for a plan that is about to be made."""
+        self._plans = (self._plans + 1) % records.MAX_PLANS
+        return self._plans
+
+    def recording(self, order: Order, plan: records.Plan, program: Program) -> "OperationRecording":
+        """Of an operation that is about to begin."""
+        return OperationRecording(self, order, plan, program, self._turn(order))
+
+    def close(self) -> None:
+        """The session is over."""
+        if self._files is not None:
+            self._files.close()
+        self._files = None
+
+    def inherited(self) -> None:
+        """Residuals of an earlier session are here, whose tickets mean nothing in this one: those
+        of each name get one that no operation has."""
+        residuals = self._accounts.residuals
+        for number, key in enumerate(list(residuals)):
+            source = MAX_OPERATION - number
+            residuals.put(key, [replace(hole, source=source) for hole in residuals.take(key)])
+        if self._files is None:
+            return
+        try:
+            for hole in residuals.holes():
+                self._files.append(frame(_kept(hole)))
+        except (OSError, BadLedger) as exc:
+            self._give_up(exc)
+
+    # --- from recordings ------------------------------------------------------------------
+
+    def store(self, ticket: int, tensor: Bytes, order: Order, program: Program) -> None:
+        """Keep the part of a contribution that a program reads."""
+        parts = chunks(program).read
+        if self._files is None or not parts:
+            return
+        values = view(tensor[parts[0].start : max(part.stop for part in parts)], order.dtype)
+        try:
+            self._files.store(ticket, values)
+        except OSError as exc:
+            self._give_up(exc)
+
+    def began(self, ticket: int, returned: Sequence[Hole]) -> None:
+        """An operation has brought these back: nobody else has them until it ends."""
+        self._open[ticket] = returned
+
+    def forget(self, ticket: int) -> None:
+        """An operation never began: no peer knows of it."""
+        self._open.pop(ticket, None)
+
+    def ended(self, plan: records.Plan, ended: records.Ended) -> None:
+        """Write what became of an operation."""
+        self._open.pop(ended.ticket, None)
+        files = self._files
+        if files is None:
+            return
+        try:
+            if plan.plan not in self._known:
+                self._known.add(plan.plan)
+                files.append(frame(plan))
+            files.append(frame(ended))
+            if files.full:
+                self._begin_generation(files)
+        except (OSError, BadLedger) as exc:
+            self._give_up(exc)
+
+    # --- generations -------------------------------------------------------------------------
+
+    def _begin_generation(self, files: Generations) -> None:
+        files.begin()
+        self._known.clear()
+        waiting = [*(hole for holes in self._open.values() for hole in holes)]
+        waiting += self._accounts.residuals.holes()
+        whole = sum(len(hole.values) for hole in waiting) <= files.share // 2
+        about = self._about
+        opening = records.Opening(
+            records.VERSION, __version__, about.job, about.session, about.rank, about.engine,
+            about.engines, files.number, int(whole), about.ranks,
+        )  # fmt: skip
+        files.append(frame(opening))
+        for hole in waiting if whole else ():
+            files.append(frame(_kept(hole)))
+
+    def _turn(self, order: Order) -> int:
+        key = order.group.number, order.loss.name
+        turn = self._turns.pop(key, -1) + 1
+        self._turns[key] = turn
+        if len(self._turns) > MAX_TURNS:
+            self._turns.popitem(last=False)
+        return turn
+
+    def _give_up(self, why: OSError | BadLedger) -> None:
+        self.close()
+        self._told(f"the ledger {self._about.folder} ends here: {why}")
+
+
+@dataclass(slots=True)
+class OperationRecording:
+    """Implements collectives.recording.Recording."""
+
+    recorder: Recorder
+    order: Order
+    plan: records.Plan
+    program: Program
+    turn: int
+    _contributed: bytes = b""
+    _returned: list[int] = field(default_factory=list)
+
+    def begin(self, tensor: Bytes) -> None:
+        if self.recorder.inputs:
+            self.recorder.store(self.order.ticket, tensor, self.order, self.program)
+
+    def contribute(self, tensor: Bytes, returned: Sequence[Hole]) -> None:
+        self.recorder.began(self.order.ticket, returned)
+        self._returned = list(dict.fromkeys(hole.source for hole in returned))
+        self._contributed = digests(tensor, chunks(self.program).read)
+
+    def end(self, number: int, output: Bytes, losses: Losses) -> None:
+        result = digests(output, chunks(self.program).written)
+        self._end(number, result, losses, done=True)
+
+    def fail(self, number: int) -> None:
+        if number:
+            self._end(number, b"", Losses(), done=False)
+        else:
+            self.recorder.forget(self.order.ticket)
+
+    def _end(self, number: int, result: bytes, losses: Losses, *, done: bool) -> None:
+        ended = records.Ended(
+            self.plan.plan, self.order.ticket, number, self.turn, int(done), self.order.loss.scale,
+            self._returned, _rows(losses.given_up), _rows(losses.lost), self._contributed, result,
+        )  # fmt: skip
+        self.recorder.ended(self.plan, ended)
+
+
+def _rows(found: Iterable[Missing]) -> list[records.MissingRow]:
+    return [
+        records.MissingRow(
+            one.peer, one.transfer, one.out_of, one.segment_size,
+            pack(one.segments, one.out_of), pack_paths(one.paths),
+        )
+        for one in found
+    ]  # fmt: skip
+
+
+def _kept(hole: Hole) -> records.Kept:
+    out_of = int(hole.segments[-1]) + 1  # as many as the mask needs
+    return records.Kept(
+        hole.source, hole.start, hole.segment_size, out_of, hole.scale,
+        pack(hole.segments, out_of), hole.values.tobytes(),
+    )  # fmt: skip

@@ -1,0 +1,148 @@
+"""A ledger on disk: bounded, private, and never a reason for a training to fail."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.order import Group, Loss, Order
+from dlcpd.collectives.recording import Losses, Missing
+from dlcpd.core.transfer.layers import Layers
+from dlcpd.ledger import generations
+from dlcpd.ledger.reader import read
+from dlcpd.ledger.recorder import About, Recorder, mark
+from dlcpd.ledger.records import HostRow, Plan, Rank
+from dlcpd.numerics.residual import Hole
+from dlcpd.schedules.builders.all_reduce import direct
+
+SIZE = 64 << 10  # bytes of a tensor
+ABOUT = About("a/../job", 0xABC, 0, 0, 1, [Rank(1, "other", mark(1), mark(2))])
+PROGRAM = direct(0, 2, SIZE, SIZE)
+PLAN = Plan(
+    1, "n", "all_reduce", "direct", "0" * 16, SIZE, [], 1, "float32", "sum", 0.1, 0,
+    [HostRow(0, 0), HostRow(1, 1)], SIZE, 0, 1,
+)  # fmt: skip
+
+
+def recorder(folder: Path, told: list[str], accounts: Accounts, most: int = 1 << 20) -> Recorder:
+    return Recorder(ABOUT, folder, most=most, inputs=True, accounts=accounts, told=told.append)
+
+
+def order(ticket: int) -> Order:
+    layers = Layers.new([], 4, 0.1)
+    return Order(ticket, Group(0, (0, 1), 0), "", 0, 9.0, "float32", "sum", layers, Loss(0.1, "n"))
+
+
+def hole(ticket: int) -> Hole:
+    return Hole(0, np.array([2]), 1024, np.full(1024, ticket, np.uint8), 1.0, ticket)
+
+
+def operate(made: Recorder, ticket: int, returned: list[Hole], *, fail: bool = False) -> None:
+    tensor = np.full(SIZE, ticket, np.uint8)
+    recording: Any = made.recording(order(ticket), PLAN, PROGRAM)
+    recording.begin(tensor)
+    recording.contribute(tensor, returned)
+    if fail:
+        recording.fail(ticket)
+    else:
+        lost = Missing(1, 0, SIZE // 2048, 1024, np.array([2]), {0: 1})
+        recording.end(ticket, tensor, Losses([lost], [lost]))
+
+
+def size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def test_it_stays_within_its_bytes_and_can_be_read_from_any_generation(tmp_path: Path) -> None:
+    told: list[str] = []
+    accounts = Accounts()
+    made = recorder(tmp_path, told, accounts)
+    for ticket in range(1, 101):
+        returned = [hole(ticket - 1)] if ticket > 1 else []
+        accounts.residuals.take(("n", "float32", 1))
+        accounts.residuals.put(("n", "float32", 1), [hole(ticket)])
+        operate(made, ticket, returned)
+        assert size(tmp_path) <= (1 << 20) + 2 * SIZE
+    made.close()
+    ledger = read(next(tmp_path.iterdir()))
+    assert not told
+    tickets = [entry.ended.ticket for entry in ledger.entries]
+    assert 5 < len(tickets) < 20 and tickets[-1] == 100  # 1 MiB holds sixteen inputs
+    assert [kept.source for kept in ledger.kept] == [tickets[0] - 1]
+    assert ledger.entries[-1].ended.turn == 99
+    for entry in ledger.entries:
+        assert generations.input_of(ledger.folder, entry.ended) is not None
+
+
+def test_what_an_operation_in_flight_has_brought_back_is_kept_as_well(tmp_path: Path) -> None:
+    made = recorder(tmp_path, [], Accounts(), most=generations.COUNT + 1)  # all are full at once
+    slow: Any = made.recording(order(50), PLAN, PROGRAM)
+    slow.contribute(np.zeros(SIZE, np.uint8), [])
+    made.began(51, [hole(7)])
+    for ticket in range(1, 20):
+        operate(made, ticket, [])
+    made.close()
+    assert read(next(tmp_path.iterdir())).opening.whole == 0  # more than half of a generation
+    made = recorder(tmp_path / "other", [], Accounts(), most=100 << 10)
+    made.began(51, [hole(7)])
+    for ticket in range(1, 20):
+        operate(made, ticket, [])
+    assert [k.source for k in read(next((tmp_path / "other").iterdir())).kept] == [7]
+
+
+def test_what_an_earlier_session_gave_up_gets_tickets_that_no_operation_has(tmp_path: Path) -> None:
+    accounts = Accounts()
+    made = recorder(tmp_path, [], accounts)
+    for name in ("m", "n"):
+        accounts.residuals.put((name, "float32", 1), [hole(7), hole(8)])
+    made.inherited()
+    returned = accounts.residuals.take(("n", "float32", 1))
+    operate(made, 7, returned)
+    ledger = read(next(tmp_path.iterdir()))
+    kept = [one.source for one in ledger.kept]
+    assert len(kept) == 4 and len(set(kept)) == 2 and min(kept) > 1 << 31
+    assert ledger.entries[0].ended.returned == [returned[0].source] == [kept[2]]
+
+
+def test_a_failed_operation_is_known_to_have_failed(tmp_path: Path) -> None:
+    made = recorder(tmp_path, [], Accounts())
+    operate(made, 1, [hole(9)], fail=True)
+    [entry] = read(next(tmp_path.iterdir())).entries
+    assert (entry.ended.done, entry.ended.returned, entry.ended.result) == (0, [9], b"")
+
+
+def test_nobody_else_reads_it_and_no_job_chooses_where_it_lies(tmp_path: Path) -> None:
+    operate(recorder(tmp_path / "new", [], Accounts()), 1, [])
+    [folder] = (tmp_path / "new").iterdir()
+    assert folder.name == "a_.._job-rank0-engine0-abc"
+    assert all(f.stat().st_mode & 0o077 == 0 for f in [folder, *folder.rglob("*")])
+
+
+def test_a_full_disk_ends_the_ledger_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    made = recorder(tmp_path, told, Accounts())
+    operate(made, 1, [])
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    operate(made, 2, [])
+    operate(made, 3, [])
+    [text] = told
+    assert "ends here" in text and "No space left" in text
+    monkeypatch.undo()
+    assert [e.ended.ticket for e in read(next(tmp_path.iterdir())).entries] == [1]
+
+
+def test_a_folder_that_cannot_be_made_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told: list[str] = []
+    operate(recorder(tmp_path / "file", told, Accounts()), 1, [])
+    assert len(told) == 1
