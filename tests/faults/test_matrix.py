@@ -40,6 +40,7 @@ SOME: Final[list[Key]] = [
     (Fault.CUT_HOST, Phase.AGREEING, Mode.BOUNDED),
     (Fault.PARTITION, Phase.GATHERING, Mode.EXACT),
     (Fault.ONE_WAY, Phase.BEFORE_READY, Mode.BOUNDED),
+    (Fault.CORRUPT, Phase.REDUCING, Mode.EXACT),
     (Fault.DUPLICATE, Phase.REDUCING, Mode.BOUNDED),
     (Fault.REORDER, Phase.GATHERING, Mode.EXACT),
     (Fault.CLOCK_JUMP, Phase.REDUCING, Mode.EXACT),

@@ -44,6 +44,7 @@ SAME: Final[dict[Fault, Expected]] = {  # in every phase of an operation
     Fault.PARTITION: Expected(PEER_LOST, GIVEN_UP),
     # Neither side hears what shows that the other lives, and each gives the other up.
     Fault.ONE_WAY: Expected(GIVEN_UP, GIVEN_UP),
+    Fault.CORRUPT: FINE,
     Fault.DUPLICATE: FINE,
     Fault.REORDER: FINE,
     Fault.CLOCK_JUMP: FINE,

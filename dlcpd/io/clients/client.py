@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from dlcpd.collectives.execution import Execution
@@ -50,7 +51,8 @@ class Client:
     claims: Claims = field(init=False)
 
     def __post_init__(self) -> None:
-        self.claims = Claims(self._is_open)
+        # no method of this object: a cycle would keep the arena until some garbage collection
+        self.claims = Claims(partial(_is_open, self.session))
         everybody = tuple(range(self.session.world_size))
         self._add_group(Group(0, everybody, self.session.rank))
 
@@ -152,14 +154,6 @@ class Client:
         else:
             session.submit(made, group.number, now)
 
-    def _is_open(self, operation: Execution) -> bool:
-        """Whether an operation uses its memory: it has neither a result nor failed."""
-        if operation.done:
-            return False
-        if self.session.operations.get(operation.id) is operation:
-            return True
-        return any(wanted.receiver is operation for wanted in self.session.mailbox.receivers)
-
     def _open_group(self, ask: OpenGroup) -> None:
         members = tuple(ask.ranks)
         known = set(range(self.session.world_size))
@@ -177,3 +171,12 @@ class Client:
             raise BadMessage(f"group {ask.group} is not open")
         name = f"group {ask.group} was closed with operations open"
         self.session.fail_group(ask.group, SessionClosed(name))
+
+
+def _is_open(session: Session, operation: Execution) -> bool:
+    """Whether an operation uses its memory: it has neither a result nor failed."""
+    if operation.done:
+        return False
+    if session.operations.get(operation.id) is operation:
+        return True
+    return any(wanted.receiver is operation for wanted in session.mailbox.receivers)
