@@ -60,8 +60,9 @@ ANSWER: Final = pack_answer(TOKEN, 1, 5, 100)
 PEER_MESSAGES: Final[tuple[PeerMessage, ...]] = (
     PeerHello(
         job="job", from_rank=0, to_rank=1, session=5, echo=0, answer=True, serving=True, host="h",
-        proof="p", token=6, endpoints=[UdpAddress("10.0.0.1", 40000), UdpAddress("fd00::1", 40001)],
-        engines=2, world_size=2, chunk_bytes=64000, digest_every=16,
+        proof="p", token=6, secret="5e" * 16, seed=7,
+        endpoints=[UdpAddress("10.0.0.1", 40000), UdpAddress("fd00::1", 40001)],
+        engines=2, world_size=2, chunk_bytes=64000, digest_every=16, checksum=1,
     ),
     Goodbye("job", 0, 1, 5, 6, "peer_lost", "why"),
     Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why"), AbortedRow(0, 1, "")]),

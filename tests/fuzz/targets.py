@@ -23,6 +23,7 @@ from dlcpd.contract.messages import Join
 from dlcpd.contract.traffic import parse_traffic_classes
 from dlcpd.core.paths.pieces import Reassembly, cut
 from dlcpd.core.wire import control, probes
+from dlcpd.core.wire.control import DigestRow
 from dlcpd.core.wire.header import Header
 from dlcpd.daemon.config import parse as parse_config
 from dlcpd.daemon.peers.frames import BrokenStream
@@ -124,6 +125,11 @@ TARGETS: Final = {
             "credit", control.unpack_credit_untrusted, MalformedDatagram,
             (control.pack_credit(1 << 20, seeds.CREDIT_ROWS), control.pack_credit(0, [])),
             ("dlcpd.core.wire.control:unpack_credit_untrusted",),
+        ),
+        Target(
+            "digests", control.unpack_digests_untrusted, MalformedDatagram,
+            (control.pack_digests([DigestRow(1, True, 2), DigestRow(3, False, 0)]),),
+            ("dlcpd.core.wire.control:unpack_digests_untrusted",),
         ),
         Target(
             "complete", control.unpack_transfers_untrusted, MalformedDatagram,

@@ -31,7 +31,7 @@ CREDIT: Final = {"rows": (0, 1), "window": (4, 4)} | {
     for row in range(2)
     for name, (offset, size) in ROW.items()
 }
-PIECE: Final = {"number": (34, 4), "total": (38, 2), "offset": (40, 2)}  # after a frame's length
+PIECE: Final = {"number": (42, 4), "total": (46, 2), "offset": (48, 2)}  # after a frame's length
 GREETING: Final = {"signature": (0, 1), "version": (10, 1), "mechanism": (12, 1), "flags": (64, 1)}
 # After it HELLO, of 200 B, and INITIATE; or WELCOME, of 168 B, and READY.
 CALLED: Final = GREETING | {
@@ -45,8 +45,9 @@ CALLING: Final = GREETING | {
 }  # fmt: skip
 LAYOUTS: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "header": HEADER, "ready": READY, "credit": CREDIT, "complete": {"first": (0, 2)},
-    "bitmap": {"segments": (0, 2), "bits": (2, 2)}, "probe": HEADER | {"number": (32, 4)},
-    "probe_answer": HEADER | {"number": (32, 4), "received": (36, 2)}, "pieces": PIECE,
+    "digests": {"operation": (0, 4), "known": (4, 1), "digest": (8, 8)},
+    "bitmap": {"segments": (0, 2), "bits": (2, 2)}, "probe": HEADER | {"number": (40, 4)},
+    "probe_answer": HEADER | {"number": (40, 4), "received": (44, 2)}, "pieces": PIECE,
     "called": CALLED, "calling": CALLING,
     "cipher": {"name": (0, 1), "counter": (8, 8), "box": (16, 1)},
 }  # fmt: skip
@@ -69,7 +70,8 @@ def cases(name: str, seed: bytes) -> Iterator[Case]:
 # An intent takes milliseconds to read, and the first seed has every key.
 MOST_SEEDS: Final = {"intent": 1}
 STEPS: Final = {"intent": 5}
-PARSERS: Final = sorted({*LAYOUTS, *TREES, "peer_address", "body"})
+WHOLE: Final = {"peer_address", "body", "ledger", "ledger_record", "mask", "mask_paths"}
+PARSERS: Final = sorted({*LAYOUTS, *TREES, *WHOLE})
 STATEFUL: Final = {"datapath", "endpoint", "discovery", "lane"}
 
 

@@ -69,7 +69,8 @@ class PeerHello:
     host: str = string(255)
     proof: str = string(MAX_PROOF, hidden=True)  # of the job's secret; "" = it has none
     token: int = integer(1, (1 << 64) - 1)  # to be put into data for the sender
-    secret: str = string(64)  # which keys the checksums of data for the sender; hexadecimal
+    # keys the checksums of data for the sender; hexadecimal
+    secret: str = string(64, hidden=True)
     seed: int = integer(0, (1 << 64) - 1)  # the sender's, the same to all; rank 0's keys digests
     # by engine, one per path; all engines of a host have as many
     endpoints: list[UdpAddress] = rows(MAX_ENGINES * MAX_PATHS, UdpAddress)  # noqa: RUF009
