@@ -2,12 +2,12 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from torch.distributed import TCPStore
 
 from tests.daemon.kit import ROOT, Daemon, configuration
 
@@ -58,13 +58,16 @@ def test_a_training_goes_on_from_its_checkpoint_with_the_daemon_of_its_host(tmp_
 
 @pytest.mark.timeout(300)
 def test_of_two_nodes_one_dies_and_the_other_goes_on(tmp_path: Path) -> None:
-    """`--nnodes 1:2`, private daemons: the agent of one node is killed together with its worker."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    """`--nnodes 1:2`, private daemons: the agent of one node is killed together with its worker.
+
+    The store of the rendezvous is here, so that it does not die with either of them.
+    """
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     argv = [
         sys.executable, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", "1",
-        "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "job",
-        "--rdzv-conf", "last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=2",
+        "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{store.port}",
+        "--rdzv-id", "job", "--rdzv-conf",
+        "is_host=false,last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=2",
         "--local-addr", "localhost", "--max-restarts", "3", str(TRAINING), str(tmp_path),
     ]  # fmt: skip
     nodes: list[subprocess.Popen[bytes]] = []

@@ -288,7 +288,7 @@ def test_a_deadline_names_the_rank_that_did_not_come(job: Jobs) -> None:
 def test_a_deadline_ends_the_preparation_of_a_large_operation(
     job: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.io.engines.ARENA", 64 << 20)
+    monkeypatch.setattr("tests.io.engines.ARENA", 65 << 20)
     started = job()
     first, second = started.ranks
     whole = {"count": 16 << 20, "max_loss": 0.01, "name": "x"}
@@ -296,8 +296,9 @@ def test_a_deadline_ends_the_preparation_of_a_large_operation(
     assert failure(first.outcome(1))[1] == "deadline_exceeded"
     second.submit(1, **whole)
     for number in (2, 3):  # on the lane while it is prepared: begun in the order of submission
-        second.submit(number, count=1000)
-        first.submit(number, count=1000)
+        apart = (64 << 20) + 4096 * number
+        second.submit(number, count=1000, input=apart, output=apart)
+        first.submit(number, count=1000, input=apart, output=apart)
     assert {type(rank.outcome(3)) for rank in started.ranks} == {Completed}
 
 
