@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch.distributed import TCPStore
+from torch._C._distributed_c10d import TCPStore
 
 from tests.daemon.kit import ROOT, Daemon, configuration
 
