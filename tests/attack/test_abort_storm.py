@@ -50,14 +50,14 @@ def failures(ranks: list[Rank], patience: float) -> tuple[list[list[Failed]], fl
 
 
 @pytest.mark.xfail(
-    reason="engines with 4,032 flows answer late: a job beside the storm is lost", strict=False
+    reason="after the storm, peers of another job look silent for a second", strict=False
 )
 @pytest.mark.check(3, LATE)
 @pytest.mark.timeout(300)
 def test_a_late_rank(tmp_path: Path, measured: Callable[[str], None]) -> None:
     with ExitStack() as stack:
         daemons = [stack.enter_context(start(tmp_path, number)) for number in (1, 2)]
-        *punctual, late = storm_of(daemons, stack)
+        *punctual, _ = storm_of(daemons, stack)
         began = time.monotonic()
         for rank in punctual:
             for number in range(1, OPERATIONS + 1):
@@ -70,7 +70,6 @@ def test_a_late_rank(tmp_path: Path, measured: Callable[[str], None]) -> None:
         assert {len(rows) for rows in heard} == {OPERATIONS}
         assert all("63" in rows[0].text for rows in heard), "who was late"
         measured(f"the last one {ended - began - DEADLINE:.1f} s after the deadline")
-        close([*punctual, late])  # 4,032 flows cost each wake-up: beside them peers look silent
         others = ranks_of(daemons, "another job")
         all_reduce(others)
         close(others)
