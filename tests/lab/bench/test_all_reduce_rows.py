@@ -120,8 +120,8 @@ def report(address: str, *segment_sizes: int) -> dict[str, Any]:
 
 
 def test_headers_have_their_share() -> None:
-    assert datagram_sizes(report("10.0.0.1", 8896, 1408)) == {"segment_size": 1408, "headers": 60}
-    assert datagram_sizes(report("fd00::1", 8832)) == {"segment_size": 8832, "headers": 80}
+    assert datagram_sizes(report("10.0.0.1", 8896, 1408)) == {"segment_size": 1408, "headers": 68}
+    assert datagram_sizes(report("fd00::1", 8832)) == {"segment_size": 8832, "headers": 88}
     assert datagram_sizes(report("10.0.0.1"))["segment_size"] == 0
     ours = series([1.0], segment_size=1408, headers=60)
     rows = [*rows_of(SIZE, ranks(ours, series([1.0])), options())]
