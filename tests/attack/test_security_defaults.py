@@ -172,6 +172,17 @@ def test_keys_that_others_can_take_stop_the_start(hosts: list[Host], what: str) 
 
 
 @contextmanager
+def clients_of_two(folder: Path) -> Iterator[list[Client]]:
+    """One client of each of two daemons."""
+    other = configuration(folder, "host-2", "127.0.0.2")
+    with (
+        Daemon(configuration(folder)) as a, Daemon(other) as b,
+        a.client() as first, b.client() as second,
+    ):  # fmt: skip
+        yield [first, second]
+
+
+@contextmanager
 def relayed(clients: list[Client]) -> Iterator[tuple[Relay, list[Welcome]]]:
     """Somebody between rank 1 and rank 0's control."""
     own = [client.greet() for client in clients]
@@ -184,19 +195,13 @@ def test_nothing_of_a_session_is_in_clear_between_controls(
     tmp_path: Path, measured: Measured
 ) -> None:
     proof = secrets.token_hex(32)
-    other = configuration(tmp_path, "host-2", "127.0.0.2")
-    with (
-        Daemon(configuration(tmp_path)) as a, Daemon(other) as b,
-        a.client() as first, b.client() as second,
-    ):  # fmt: skip
-        clients = [first, second]
-        with relayed(clients) as (relay, welcomes):
-            for client, request in zip(clients, joins(JOB, welcomes), strict=True):
-                client.send(replace(request, proof=proof))
-            for client in clients:
-                client.expect(Joined)
-            opened = [client.command("OpenSession")["peers"][0] for client in clients]
-            heard = relay.everything
+    with clients_of_two(tmp_path) as clients, relayed(clients) as (relay, welcomes):
+        for client, request in zip(clients, joins(JOB, welcomes), strict=True):
+            client.send(replace(request, proof=proof))
+        for client in clients:
+            client.expect(Joined)
+        opened = [client.command("OpenSession")["peers"][0] for client in clients]
+        heard = relay.everything
     tokens = {peer[which] for peer in opened for which in ("token_in", "token_out")}
     assert len(tokens) == 2
     for token in tokens:
@@ -212,12 +217,8 @@ def test_nothing_of_a_session_is_in_clear_between_controls(
 
 @pytest.mark.check(SECTION, "a replayed handshake, with all that followed it, opens nothing")
 def test_a_replayed_handshake_opens_nothing(tmp_path: Path, measured: Measured) -> None:
-    other = configuration(tmp_path, "host-2", "127.0.0.2")
-    with (
-        Daemon(configuration(tmp_path)) as a, Daemon(other) as b,
-        a.client() as first, b.client() as second,
-    ):  # fmt: skip
-        clients = [first, second]
+    with clients_of_two(tmp_path) as clients:
+        first = clients[0]
         with relayed(clients) as (relay, welcomes):
             ask_to_join(clients, welcomes)
             for client in clients:
