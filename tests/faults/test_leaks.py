@@ -64,7 +64,10 @@ def test_shared_memory_counts_a_memfd_once_and_what_it_occupies() -> None:
 
 def test_a_stray_process_is_found_by_its_mark() -> None:
     mark = f"stray-of-{os.getpid()}"
-    with subprocess.Popen([sys.executable, "-c", "input()", mark], stdin=subprocess.PIPE) as child:
+    waits = [sys.executable, "-c", "print(flush=True); input()", mark]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()  # until here its command may still be empty
         assert [line for line in strays([mark], ()) if f"process {child.pid}:" in line]
         assert not strays([mark], {child.pid})
     assert not strays([mark], ())
