@@ -4,16 +4,19 @@ Drive it with `receive`, `handle_timeout` and `submit`; after each, drain `trans
 `controls` and the sessions' events, and wake up again by `next_timeout`.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dlcpd.contract.errors import MalformedDatagram
+from dlcpd.core.inbox import Inbox
 from dlcpd.core.paths.health import ALARM_LOSS
 from dlcpd.core.paths.incast import ArrivalRate
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.paths.paths import Paths
+from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.digests import Digester, HashRows
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
@@ -36,6 +39,7 @@ TURN_GAIN: Final = 0.25  # weight of the last turn
 PACED_BURST: Final = 22  # datagrams worth a wake-up when the pacer limits: 0.25 ms of 1 Gb/s
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
 ASLEEP: Final = 0.25  # seconds; a timer this late means that this process stalled, not its peers
+MOST_CONTROL: Final = 256  # control datagrams handled per wake-up; some milliseconds
 _READY: Final = bytes([Kind.READY])  # second byte of a datagram
 
 
@@ -70,10 +74,14 @@ class Endpoint:
     timers: TimerTable = field(default_factory=TimerTable)
     sessions: dict[int, Session] = field(default_factory=dict)
     flows: dict[int, Flow] = field(default_factory=dict)  # by index
+    inbox: Inbox = field(default_factory=Inbox)  # what came beyond MOST_CONTROL
+    _handled: int = 0  # control datagrams, since `handle_timeout` was called
     _arriving: ArrivalRate = field(default_factory=ArrivalRate)
     _by_token: dict[int, Flow] = field(default_factory=dict)
-    _touched: set[Flow] = field(default_factory=set)
-    _local: list[Flow] = field(default_factory=list)  # whose peer is in this process too
+    _agenda: Agenda = field(default_factory=Agenda)
+    _here: dict[int, Flow] = field(default_factory=dict)  # touched, and their peers are in this
+    # process too
+    _there: dict[int, Flow] = field(default_factory=dict)  # touched, of other peers
     _faults: list[tuple[int, Exception]] = field(default_factory=list)
     more: bool = False  # the last `transmit` stopped for its turn, not for want of room or data
     more_here: bool = False  # the last `exchange` stopped for its turn
@@ -81,7 +89,8 @@ class Endpoint:
     _served: dict[int, int] = field(default_factory=dict)  # by session: bytes sent, see `transmit`
     _least: int = 0  # of those that want to send
     _next_index: int = 0
-    _turns: int = 0
+    _turns: int = 0  # of `transmit`
+    _turns_here: int = 0  # of `exchange`
 
     # --- bugs ---------------------------------------------------------------------
 
@@ -121,7 +130,6 @@ class Endpoint:
             twin = self._by_token.get(peer.token_out)
             if twin is not None:  # both ranks are here: what they exchange stays in memory
                 flow.twin, twin.twin = twin, flow
-                self._local += (flow, twin)
         self.sessions[number] = session
         self._share_grant()
         return session
@@ -131,7 +139,7 @@ class Endpoint:
         return Flow(
             index=self._next_index, session=session, rank=peer.rank, host=peer.host,
             token_in=peer.token_in, token_out=peer.token_out, segment_size=self.segment_size,
-            window=0, grant=0, placement=self.placement,
+            window=0, grant=0, placement=self.placement, agenda=self._agenda,
             paths=Paths.new(
                 peer.paths, congestion_control=self.congestion_control, alarm_loss=self.alarm_loss
             ),
@@ -148,14 +156,15 @@ class Endpoint:
         for flow in session.flows.values():
             flow.arrivals.close()
             self.keys.remove(flow.token_in)
+            self._agenda.forget(flow.index)
+            self._here.pop(flow.index, None)
+            self._there.pop(flow.index, None)
         gone = {id(flow) for flow in session.flows.values()}
         self._by_token = {t: f for t, f in self._by_token.items() if id(f) not in gone}
         self.flows = {i: f for i, f in self.flows.items() if id(f) not in gone}
-        self._touched -= set(session.flows.values())
         for flow in self.flows.values():
             if flow.twin is not None and id(flow.twin) in gone:
                 flow.twin = None
-        self._local = [flow for flow in self.flows.values() if flow.twin is not None]
         self.timers.discard(lambda key: key[0] is session or id(key[0]) in gone)
         self._share_grant()
 
@@ -179,7 +188,8 @@ class Endpoint:
         """Take in all datagrams of one receive call.
 
         READY comes first, since data may have travelled with it; whatever else is control
-        speaks about data that left before it, and comes last.
+        speaks about data that left before it, and comes last. Where there is more of it than
+        MOST_CONTROL, it waits in `inbox` for `handle_timeout`, which is due then.
         """
         groups = self._groups(batch)
         later = [data for data in batch.strays if data[1:2] != _READY]
@@ -207,7 +217,7 @@ class Endpoint:
         self.effort["data_in"] += count
         if group.marked:
             self.counters["ce"] += group.marked
-        self._touched.add(flow)
+        flow.touch()
         try:
             useful = flow.arrivals.on_data(group, now)
         except Exception as exc:  # see `fault`
@@ -223,8 +233,13 @@ class Endpoint:
             self.check(header, data)
             if header.kind is Kind.DATA:
                 self._stray_data(header, data, arrived_at, now)
-                return
-            self._on_control(header, data, arrived_at, now)
+            elif header.kind is Kind.PING or (not self.inbox and self._handled < MOST_CONTROL):
+                self._on_control(header, data, arrived_at, now)
+                self._handled += 1
+            elif header.token not in self._by_token:
+                raise MalformedDatagram("token")
+            else:
+                self.inbox.put(header, data, arrived_at)
         except MalformedDatagram as exc:
             self.counters[exc.reason] += 1
 
@@ -238,7 +253,7 @@ class Endpoint:
         flow = self._by_token.get(header.token)
         if flow is None:
             raise MalformedDatagram("token")
-        self._touched.add(flow)
+        flow.touch()
         self._control_of(flow, header, control.body_untrusted(data), arrived_at, now)
 
     def _control_of(
@@ -246,8 +261,7 @@ class Endpoint:
     ) -> None:
         """Raises: MalformedDatagram."""
         flow.outgoing.held = False
-        session = flow.session
-        assert isinstance(session, Session)  # noqa: S101  # open_session made it so
+        session = _session_of(flow)
         try:
             if header.kind is Kind.READY:
                 session.on_ready(flow, header, body, now)
@@ -268,14 +282,26 @@ class Endpoint:
             raise MalformedDatagram("length", f"data of {len(data)} bytes")
         self._group(alone(header, data, arrived_at), now)
 
+    def _work_off(self, now: float) -> None:
+        """Handle of `inbox` what there is time for."""
+        self._handled = 0
+        while self.inbox and self._handled < MOST_CONTROL:
+            self._handled += 1
+            header, data, arrived_at = self.inbox.take()
+            try:
+                self._on_control(header, data, arrived_at, now)
+            except MalformedDatagram as exc:
+                self.counters[exc.reason] += 1
+
     # --- time ------------------------------------------------------------------------
 
     def next_timeout(self) -> float | None:
         """When `handle_timeout` is due, absolute."""
-        return self.timers.next_timeout()
+        return -math.inf if self.inbox else self.timers.next_timeout()
 
     def handle_timeout(self, now: float) -> None:
-        """Run what is due."""
+        """Run what is due, and handle what waits."""
+        self._work_off(now)
         due = self.timers.next_timeout()
         if due is None or due > now:
             return
@@ -289,7 +315,7 @@ class Endpoint:
         owner, timer, subject = key
         flow = owner if isinstance(owner, Flow) else None
         if flow:
-            self._touched.add(flow)
+            flow.touch()
             flow.outgoing.held = False
         try:
             owner.handle_timer(timer, subject, now)
@@ -306,11 +332,11 @@ class Endpoint:
 
         Call it before `transmit`: it may set free what goes to other hosts.
         """
-        left, moved = HERE_TURN, bool(self._local)
-        self._local = self._local[1:] + self._local[:1]
+        left, moved = HERE_TURN, True
+        self._turns_here += 1
         while moved and left > 0:
             moved = False
-            for flow in self._local:
+            for flow in self._take_here():
                 try:
                     size = self._exchange(flow, now, left)
                     moved, left = moved or size > 0, left - size
@@ -318,6 +344,21 @@ class Endpoint:
                     self.fault(flow, exc)
                     self.fault(flow.twin, exc)
         self.more_here = left <= 0
+
+    def _take_here(self) -> list[Flow]:
+        """Touched flows to ranks of this process, another one first with every wake-up."""
+        self._sort_out()
+        flows = [self._here[index] for index in sorted(self._here)]
+        self._here.clear()
+        first = self._turns_here % max(len(flows), 1)
+        return flows[first:] + flows[:first]
+
+    def _sort_out(self) -> None:
+        """Touched flows by where their peers are."""
+        for index in self._agenda.touched:
+            if (flow := self.flows.get(index)) is not None:
+                (self._there if flow.twin is None else self._here)[index] = flow
+        self._agenda.touched.clear()
 
     def _exchange(self, flow: Flow, now: float, most: int) -> int:
         """Bytes that have moved, and control datagrams."""
@@ -350,7 +391,9 @@ class Endpoint:
         while ready and left > 0:
             number = min(ready, key=self._served.__getitem__)
             self._least = self._served[number]
-            batch = self._next(ready[number], now, left)
+            flow, batch = self._next(ready[number], now, left)
+            if batch is None and not flow.outgoing.held:
+                break  # what is left is less than a datagram
             if not ready[number]:
                 del ready[number]
             if batch is not None:
@@ -359,30 +402,29 @@ class Endpoint:
                 self.pacer.spend(batch.size)
                 yield batch
         self.more = bool(ready) and turn == self.turn
-        if turn < self.turn and any(
-            flow.outgoing.next_class is not None for flow in self.flows.values()
-        ):
+        if turn < self.turn and self._agenda.sending:
             self._wake_when_paced(now)
 
     def _ready(self) -> dict[int, dict[Flow, int]]:
         """By session: flows that may send, the one whose turn it is first, and their classes."""
         self._turns += 1
+        by_session: dict[int, list[tuple[Flow, int]]] = {}
+        for flow in [self.flows[index] for index in self._agenda.sending]:
+            traffic_class = flow.outgoing.next_class
+            if traffic_class is not None and not flow.outgoing.held:
+                by_session.setdefault(_session_of(flow).number, []).append((flow, traffic_class))
         ready: dict[int, dict[Flow, int]] = {}
-        for number, session in self.sessions.items():
-            flows = [
-                (flow, c)
-                for flow in session.flows.values()
-                if (c := flow.outgoing.next_class) is not None and not flow.outgoing.held
-            ]
-            if flows:
-                first = self._turns % len(flows)
-                ready[number] = dict(flows[first:] + flows[:first])
-                # who had nothing to send has no claim to what others have had meanwhile
-                self._served[number] = max(self._served.get(number, 0), self._least)
+        for number, flows in by_session.items():
+            first = self._turns % len(flows)
+            ready[number] = dict(flows[first:] + flows[:first])
+            # who had nothing to send has no claim to what others have had meanwhile
+            self._served[number] = max(self._served.get(number, 0), self._least)
         return ready
 
-    def _next(self, flows: dict[Flow, int], now: float, allowance: int) -> Transmit | None:
-        """A batch of one session; the flow that sent it goes to the end of `flows`, or leaves."""
+    def _next(
+        self, flows: dict[Flow, int], now: float, allowance: int
+    ) -> tuple[Flow, Transmit | None]:
+        """A batch of one session, and whose; that flow goes to the end of `flows`, or leaves."""
         urgent = min(flows.values())
         flow = next(flow for flow, traffic_class in flows.items() if traffic_class == urgent)
         del flows[flow]
@@ -390,7 +432,7 @@ class Endpoint:
         following = flow.outgoing.next_class
         if batch is not None and following is not None:
             flows[flow] = following
-        return batch
+        return flow, batch
 
     def _batch(self, flow: Flow, now: float, allowance: int) -> Transmit | None:
         try:
@@ -425,15 +467,12 @@ class Endpoint:
     def controls(self, now: float) -> list[Control]:
         """Control datagrams to send now."""
         out: list[Control] = []
-        senders: int | None = None
-        for flow in self.flows.values():
-            if flow.outbox.waiting or flow in self._touched:
-                if flow.outbox.answers(now):
-                    if senders is None:
-                        senders = sum([each.arrivals.expected for each in self.flows.values()])
-                    self._update_grant(flow, senders)
-                out += self._flush(flow, now)
-        self._touched.clear()
+        self._sort_out()
+        for flow in self._there.values():
+            if flow.outbox.answers(now):
+                self._update_grant(flow, len(self._agenda.expecting))
+            out += self._flush(flow, now)
+        self._there.clear()
         return out
 
     def _flush(self, flow: Flow, now: float) -> list[Control]:
@@ -442,3 +481,9 @@ class Endpoint:
         except Exception as exc:  # see `fault`
             self.fault(flow, exc)
             return []
+
+
+def _session_of(flow: Flow) -> Session:
+    session = flow.session
+    assert isinstance(session, Session)  # noqa: S101  # open_session made it so
+    return session

@@ -62,7 +62,8 @@ from dlcpd.ledger.records import Rank
 from dlcpd.schedules.divide import Share
 
 CARRIED: Final = 2  # descriptors beside an OpenSession: arena and lane
-BATCHES_PER_WAKE: Final = 4  # receive calls per socket before others get their turn
+BATCHES_PER_WAKE: Final = 4  # receive calls with data, per socket, before others get their turn
+READS_PER_WAKE: Final = 64  # receive calls per socket, those that bring only control included
 COMMAND_TURN: Final = 0.02  # seconds that commands may take at a time: each abort of a command
 # may fail an operation, and peers take an engine that is silent for one second for dead
 DRAIN_LOOK: Final = 0.05  # seconds between two looks whether the last operation is over
@@ -197,14 +198,17 @@ class Engine:
             if mask & WRITE and path.send_backlog():
                 self._full.discard(path)
                 self._poll.watch_writing(path, wanted=False)
-            for _ in range(BATCHES_PER_WAKE):
+            left = BATCHES_PER_WAKE
+            for _ in range(READS_PER_WAKE):
                 batches = path.receive()
                 if not batches:
                     return
                 for batch in batches:
                     batch.strays = self.mtu.take(path, batch.strays, now)
                     self.endpoint.receive(batch, now)
-                if path.drained and any(batch.count for batch in batches):
+                with_data = any(batch.count for batch in batches)
+                left -= with_data
+                if left <= 0 or (path.drained and with_data):
                     return  # else it was control, and what follows it is here by now
 
         return handle

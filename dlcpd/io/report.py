@@ -49,8 +49,12 @@ def report(
 
 
 def _counters(endpoint: Endpoint, paths: list[UdpPath]) -> dict[str, int]:
-    dropped = sum(path.kernel_dropped for path in paths)
-    return dict(endpoint.counters) | ({"kernel_dropped": dropped} if dropped else {})
+    elsewhere = {
+        "kernel_dropped": sum(path.kernel_dropped for path in paths),
+        "repeated": endpoint.inbox.repeated,
+        "inbox_full": endpoint.inbox.lost,
+    }
+    return dict(endpoint.counters) | {what: count for what, count in elsewhere.items() if count}
 
 
 def bounded_report(

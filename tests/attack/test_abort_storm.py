@@ -49,9 +49,6 @@ def failures(ranks: list[Rank], patience: float) -> tuple[list[list[Failed]], fl
     return heard, time.monotonic()
 
 
-@pytest.mark.xfail(
-    reason="after the storm, peers of another job look silent for a second", strict=False
-)
 @pytest.mark.check(3, LATE)
 @pytest.mark.timeout(300)
 def test_a_late_rank(tmp_path: Path, measured: Callable[[str], None]) -> None:

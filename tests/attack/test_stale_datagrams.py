@@ -23,7 +23,7 @@ ELEMENTS: Final = {1: 3000, 2: 40, 3: 700, 4: 3000, 5: 40, 6: 700}  # by operati
 LINK: Final = Link(delay=50e-6, rate=400_000.0, queue=500)
 # What is answered, because its sender may not have heard. So are flags of DATA.
 ANSWERED: Final = {Kind.READY, Kind.END, Kind.PING}
-NOTES: Final = {"counters", "effort", "_touched", "timers", "_heap", "_tiebreak"}
+NOTES: Final = {"counters", "effort", "touched", "timers", "_heap", "_tiebreak"}
 Choice = Callable[[Header], bool]
 Datagrams = list[tuple[int, bytes]]  # who gets it
 

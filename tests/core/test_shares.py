@@ -4,6 +4,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import cast
 
+import numpy as np
 import pytest
 
 from dlcpd.core.endpoint import Endpoint, PeerSpec
@@ -11,6 +12,7 @@ from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.wire.datagram import Transmit
+from tests.sim.network import SimNetwork
 
 MOST = 100_000  # bytes of a batch
 LAST, URGENT = 4, 1  # traffic classes
@@ -39,6 +41,8 @@ def opened(endpoint: Endpoint, number: int, peers: int, traffic_class: int | Non
 def wants(session: Session, traffic_class: int | None) -> None:
     for flow in session.flows.values():
         flow.outgoing.next_class = traffic_class
+        if traffic_class is not None:
+            flow.agenda.sending[flow.index] = None
 
 
 def sent(endpoint: Endpoint, turns: int, key: str = "session") -> Counter[int]:
@@ -83,3 +87,36 @@ def test_who_was_away_does_not_come_back_with_a_claim(endpoint: Endpoint) -> Non
     assert abs(by_session[1] - by_session[2]) <= MOST
     endpoint.close_session(2)
     assert set(sent(endpoint, 10)) == {1}
+
+
+def test_what_is_left_of_a_turn_and_too_little_for_anybody_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Thousands of flows are not asked whether a few bytes are of use to them."""
+    asked = Counter[int]()
+
+    def transmit(flow: Flow, _now: float, allowance: int) -> Transmit | None:
+        asked[flow.index] += 1
+        if allowance < MOST:
+            return None
+        return cast(Transmit, SimpleNamespace(size=MOST, flow=flow.index))
+
+    monkeypatch.setattr(Flow, "transmit", transmit)
+    endpoint = Endpoint(1152, 1 << 20, Pacer(0.0))
+    endpoint.turn = MOST + 1
+    opened(endpoint, 1, 100, LAST)
+    assert len(list(endpoint.transmit(0.0))) == 1
+    assert asked.total() == 2
+    assert endpoint.more
+    assert len(sent(endpoint, 100, "flow")) == 100, "each has its turn"
+
+
+def test_only_flows_that_have_something_are_looked_at() -> None:
+    net = SimNetwork(4)
+    net.submit_all(1, [np.ones(10, np.float32) for _ in range(4)])
+    net.run()
+    for endpoint in net.endpoints:
+        agenda = next(iter(endpoint.flows.values())).agenda
+        assert not agenda.touched
+        assert not agenda.sending
+        assert not agenda.expecting

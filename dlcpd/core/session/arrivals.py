@@ -6,6 +6,7 @@ from typing import Any, Final
 from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.paths.rtt import MIN_RTO
+from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.outbox import Outbox
 from dlcpd.core.timers import Timer
 from dlcpd.core.transfer.early import EarlyData
@@ -25,12 +26,14 @@ class Arrivals:
     """The receiving half of the flow `owner`, which gets the timers and calls `on_quiet`."""
 
     owner: Any
+    index: int  # of the flow
     token_in: int  # the peer's datagrams carry it
     rank: int  # of the peer
     session: FlowOwner
     paths: Paths
     outbox: Outbox
     placement: Placement
+    agenda: Agenda
     pass_time: PassTime = field(default_factory=PassTime)
     early: EarlyData = field(default_factory=EarlyData)
     _incoming: dict[Key, Incoming] = field(default_factory=dict)
@@ -50,10 +53,13 @@ class Arrivals:
         """An operation has begun here in which the peer sends us `size` bytes."""
         if size:
             self._expected[stream, operation] = size
+            self.agenda.expecting.add(self.index)
 
     def expect_nothing(self, stream: int, operation: int) -> None:
         """The operation is over."""
         self._expected.pop((stream, operation), None)
+        if not self._expected:
+            self.agenda.expecting.discard(self.index)
 
     def on_data(self, group: Group, now: float) -> bool:
         """Datagrams of one transfer and round. Returns whether they were of use.
@@ -153,9 +159,11 @@ class Arrivals:
         self.session.cancel_timer((self.owner, Timer.VERDICT, incoming.key))
         self.outbox.complete.append(incoming.key)
         stream, operation, _ = incoming.key
-        left = self._expected.pop((stream, operation), 0) - len(incoming.buffer)
+        left = self._expected.get((stream, operation), 0) - len(incoming.buffer)
         if left > 0:
             self._expected[stream, operation] = left
+        else:
+            self.expect_nothing(stream, operation)
         self.session.on_received(incoming, now)
 
     def on_end(self, header: Header, now: float) -> None:

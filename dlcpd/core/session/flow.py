@@ -12,6 +12,7 @@ from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.paths.newest import Newest, microseconds
 from dlcpd.core.paths.paths import CONTROL, Paths
+from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.arrivals import Arrivals
 from dlcpd.core.session.outbox import Outbox
 from dlcpd.core.session.outgoing import Outgoing
@@ -38,6 +39,7 @@ class Flow:
     grant: int  # bytes we let the peer have in flight; told with every CREDIT
     paths: Paths
     placement: Placement = field(default_factory=NoPlacement)
+    agenda: Agenda = field(default_factory=Agenda)
     address: str = ""  # UDP address and port of the peer's first path, for errors
     opening: int = 0  # bytes granted in READY: the peer's share, should all peers begin at once
     outbox: Outbox = field(init=False)
@@ -53,13 +55,19 @@ class Flow:
     _window_of: Newest = field(default_factory=Newest)  # when the peer said `window`
 
     def __post_init__(self) -> None:
-        self.outbox = Outbox(self.index, self.token_out, self.paths)
+        self.outbox = Outbox(self.index, self.token_out, self.paths, self.agenda)
         self.outgoing = Outgoing(
-            self, self.index, self.token_out, self.rank, self.session, self.paths, self.outbox
-        )
+            self, self.index, self.token_out, self.rank, self.session, self.paths, self.outbox,
+            self.agenda,
+        )  # fmt: skip
         self.arrivals = Arrivals(
-            self, self.token_in, self.rank, self.session, self.paths, self.outbox, self.placement
-        )
+            self, self.index, self.token_in, self.rank, self.session, self.paths, self.outbox,
+            self.placement, self.agenda,
+        )  # fmt: skip
+
+    def touch(self) -> None:
+        """Have this flow looked at: it may have something to tell."""
+        self.agenda.touched.add(self.index)
 
     # --- transfers ----------------------------------------------------------------
 
@@ -68,6 +76,7 @@ class Flow:
         self.outgoing.add(sender)
         if self.twin is not None:
             self._local.append(sender)
+            self.touch()
         else:
             self.outgoing.queue(sender)
 
@@ -92,8 +101,8 @@ class Flow:
     def deliver(self, now: float, most: int) -> int:
         """Copy what waits for the twin straight to its place, until `most` bytes have moved.
 
-        What the twin cannot take yet waits on: it will when its READY comes. Returns the bytes,
-        at least 1 for each transfer.
+        What the twin cannot take yet waits on, for the next time. Returns the bytes, at least 1
+        for each transfer.
         """
         waiting, self._local, moved = deque(self._local), [], 0
         while waiting and moved < most:
@@ -103,6 +112,8 @@ class Flow:
             else:
                 self._local.append(sender)
         self._local += waiting
+        if self._local:
+            self.touch()
         return moved
 
     def _deliver(self, sender: TransferSender, now: float) -> bool:

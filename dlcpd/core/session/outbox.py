@@ -10,6 +10,7 @@ from typing import Final
 
 from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.paths import Paths
+from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.wire import control
 from dlcpd.core.wire.datagram import Control
 from dlcpd.core.wire.header import Header, Key, Kind
@@ -25,6 +26,7 @@ class Outbox:
     flow: int  # index of the flow, as io knows it
     token_out: int
     paths: Paths
+    agenda: Agenda = field(default_factory=Agenda)
     complete: list[Key] = field(default_factory=list)  # transfers to tell of, soon
     heard_ready: set[tuple[int, int]] = field(default_factory=set)  # stream, operation; likewise
     pinged: bool = False  # the peer has asked by itself, and may hear us on some routes only
@@ -62,6 +64,7 @@ class Outbox:
     def _put(self, header: Header, body: bytes, path: int) -> None:
         if header.path != path:
             header = header._replace(path=path)
+        self.agenda.touched.add(self.flow)
         self.waiting.append(Control(self.flow, path, control.datagram(header, body), header.tag))
 
     def imply_complete(self, stream: int, operation: int) -> None:

@@ -11,6 +11,7 @@ from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.paths.space import SpaceSender
+from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.outbox import Outbox
 from dlcpd.core.timers import Timer
 from dlcpd.core.transfer.incoming import FlowOwner
@@ -38,20 +39,22 @@ class Outgoing:
     session: FlowOwner
     paths: Paths
     outbox: Outbox
+    agenda: Agenda
     next_class: int | None = None  # traffic class of what goes out next; None: there is nothing
     held: bool = False  # it may not, until the peer says something, a timer ends, or more comes
     _queues: dict[int, deque[TransferSender]] = field(default_factory=dict)  # by class; none empty
-    _senders: dict[Key, TransferSender] = field(default_factory=dict)
+    # by stream and operation, and by key; none empty
+    _senders: dict[tuple[int, int], dict[Key, TransferSender]] = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        """Transfers that the peer has not acknowledged."""
-        return len(self._senders)
+    def __bool__(self) -> bool:
+        """Whether there are transfers that the peer has not acknowledged."""
+        return bool(self._senders)
 
     # --- queues -------------------------------------------------------------------
 
     def add(self, sender: TransferSender) -> None:
         """A transfer that waits for its acknowledgement from now on, queued or not."""
-        self._senders[sender.key] = sender
+        self._senders.setdefault(sender.key[:2], {})[sender.key] = sender
 
     def queue(self, sender: TransferSender, *, first: bool = False) -> None:
         """Send a transfer when its turn comes: after, or before, the others of its class."""
@@ -61,6 +64,7 @@ class Outgoing:
         queue.insert(0 if first else len(queue), sender)
         self.next_class = min(self._queues)
         self.held = False
+        self.agenda.sending[self.index] = None
 
     def _unqueue(self, sender: TransferSender) -> None:
         """It has nothing to send, or not in that class."""
@@ -70,6 +74,8 @@ class Outgoing:
             if not queue:
                 del self._queues[sender.queued]
                 self.next_class = min(self._queues, default=None)
+                if not self._queues:
+                    self.agenda.sending.pop(self.index, None)
             sender.queued = None
 
     def restart(self, sender: TransferSender) -> None:
@@ -145,7 +151,7 @@ class Outgoing:
 
     def on_nack(self, key: Key, body: bytes, round_: int) -> None:
         """The peer lacks segments. Raises MalformedDatagram."""
-        sender = self._senders.get(key)
+        sender = self._sender(key)
         if sender is None:
             return
         missing = control.unpack_bits_untrusted(body, sender.segments)
@@ -157,7 +163,7 @@ class Outgoing:
 
         Raises: MalformedDatagram.
         """
-        sender = self._senders.get(key)
+        sender = self._sender(key)
         if sender is None:
             return
         missing = indices(control.unpack_bits_untrusted(body, sender.segments))
@@ -175,7 +181,7 @@ class Outgoing:
 
     def acknowledge(self, key: Key, now: float) -> None:
         """The peer has this transfer, as a COMPLETE or its consequences show."""
-        sender = self._senders.pop(key, None)
+        sender = self._take(key)
         if sender is not None and sender.on_done():
             self._unqueue(sender)
             self.session.cancel_timer((self.owner, Timer.END, key))
@@ -183,25 +189,32 @@ class Outgoing:
 
     def acknowledge_all(self, stream: int, operation: int, now: float) -> None:
         """The peer has all it wants of this operation: it is done, or has left."""
-        for key in self._of(stream, operation):
+        for key in list(self._senders.get((stream, operation), ())):
             self.acknowledge(key, now)
 
     def forget(self, stream: int, operation: int) -> None:
         """The operation failed: drop everything of it."""
-        for key in self._of(stream, operation):
-            sender = self._senders.pop(key)
+        for key, sender in self._senders.pop((stream, operation), {}).items():
             sender.on_done()
             self._unqueue(sender)
             self.session.cancel_timer((self.owner, Timer.END, key))
 
-    def _of(self, stream: int, operation: int) -> list[Key]:
-        return [key for key in self._senders if key[:2] == (stream, operation)]
+    def _sender(self, key: Key) -> TransferSender | None:
+        return self._senders.get(key[:2], {}).get(key)
+
+    def _take(self, key: Key) -> TransferSender | None:
+        """Forget a transfer, and return it."""
+        senders = self._senders.get(key[:2], {})
+        sender = senders.pop(key, None)
+        if sender is not None and not senders:
+            del self._senders[key[:2]]
+        return sender
 
     # --- time ---------------------------------------------------------------------
 
     def on_quiet(self, key: Key, now: float) -> None:
         """No verdict on a transfer yet: ask. While the path still delivers, its turn will come."""
-        sender = self._senders.get(key)
+        sender = self._sender(key)
         if sender is None or sender.state is not State.AWAITING:
             return
         path, number, acked = sender.tail
@@ -215,7 +228,7 @@ class Outgoing:
     def on_path_down(self, now: float) -> None:
         """A path died, and with it data or questions: ask anew about all that wait, rather than
         when timers that have doubled expire."""
-        for sender in self._senders.values():
+        for sender in [each for senders in self._senders.values() for each in senders.values()]:
             if sender.state is State.AWAITING:
                 sender.probes = 1  # not where its data went, but the best way that there is
                 self._put_end(sender, sender.tail[0], now)

@@ -1,0 +1,67 @@
+"""Control datagrams that have come, and wait until there is time for them.
+
+Peers repeat what is not answered in time. Where more comes than can be handled, the repetitions
+are the larger part of it, and here each takes the place of what it repeats.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from dlcpd.core.paths.newest import WRAP
+from dlcpd.core.wire.header import Header, Kind
+
+MOST_WAITING: Final = 1 << 16  # datagrams, some 300 bytes each with their key; what comes while as
+# many wait is lost, and told again
+# Each says all that an earlier one of the same key has said. The others add to what came before.
+REPEATED: Final = frozenset({Kind.READY, Kind.READY_ACK, Kind.END})
+
+
+class Waiting(NamedTuple):
+    """A datagram whose checksum is right."""
+
+    header: Header
+    data: bytes
+    arrived_at: float
+
+
+@dataclass(slots=True)
+class Inbox:
+    """First come, first served."""
+
+    repeated: int = 0  # datagrams that another one made superfluous
+    lost: int = 0  # for want of room
+    # ordered, for a plain dict that has lost its first n keys takes n steps to find the next
+    _waiting: OrderedDict[Hashable, Waiting] = field(default_factory=OrderedDict)
+    _number: int = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, header: Header, data: bytes, arrived_at: float) -> None:
+        """Keep one; of those that say the same, the one that was sent last."""
+        key = self._key(header)
+        former = self._waiting.get(key)
+        if former is not None:
+            self.repeated += 1
+            if not _is_newer(header.sent_at, former.header.sent_at):
+                return
+        elif len(self._waiting) >= MOST_WAITING:
+            self.lost += 1
+            return
+        self._waiting[key] = Waiting(header, data, arrived_at)  # in the place of the former
+
+    def take(self) -> Waiting:
+        """The one that has waited longest. Raises: KeyError where none waits."""
+        return self._waiting.popitem(last=False)[1]
+
+    def _key(self, header: Header) -> Hashable:
+        if header.kind in REPEATED:
+            return header.kind, header.token, header.path, header.tag, *header.key
+        self._number += 1
+        return self._number
+
+
+def _is_newer(stamp: int, other: int) -> bool:
+    return 0 < (stamp - other) % WRAP < WRAP // 2

@@ -1,0 +1,23 @@
+"""Which flows have something to do, so that nobody has to look at those that have not.
+
+A host of a large job has thousands of flows, and a wake-up is about a few of them.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Agenda:
+    """Indices of flows; all flows of an endpoint share one."""
+
+    touched: set[int] = field(default_factory=set)  # may have something to tell, or to pass on
+    # to a rank of this process, since they were looked at last
+    sending: dict[int, None] = field(default_factory=dict)  # have data to send, in the order in
+    # which they began
+    expecting: set[int] = field(default_factory=set)  # whose peers have data to send to us
+
+    def forget(self, flow: int) -> None:
+        """A flow has ended."""
+        self.touched.discard(flow)
+        self.sending.pop(flow, None)
+        self.expecting.discard(flow)
