@@ -1,7 +1,7 @@
 """Ranks find each other through a store; whoever is missing is named."""
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from torch._C._distributed_c10d import HashStore, Store
@@ -187,3 +187,33 @@ def test_a_rank_that_never_did_it_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         together(Member(HashStore(), 0, 2), "x", soon()),
     ):
         pass
+
+
+class _Impatient:
+    """A store whose wait ends in vain, though all that was waited for is there by then."""
+
+    def __init__(self, *, gone: bool) -> None:
+        self._store, self._gone = HashStore(), gone
+
+    def wait(self, *_: Any) -> None:
+        raise RuntimeError("wait timeout")
+
+    def check(self, keys: list[str]) -> bool:
+        if self._gone:
+            raise RuntimeError("connection reset")
+        return bool(self._store.check(keys))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_who_came_at_the_last_moment_is_not_missed() -> None:
+    ranks = meetings(2, store=cast(Store, _Impatient(gone=False)))
+    for meeting in ranks:
+        meeting.publish({})
+    assert ranks[0].gather(soon()) == [{}] * 2
+
+
+def test_a_store_that_is_gone_is_named() -> None:
+    with pytest.raises(PeerLost, match="in vain for the store, which does not answer"):
+        meetings(2, store=cast(Store, _Impatient(gone=True)))[0].gather(soon())

@@ -14,7 +14,15 @@ from dlcp_client.job.data_path import prove
 from dlcp_client.job.launcher import end_with_launcher
 from dlcp_client.job.neighbours import Neighbours, answers, machine
 from dlcp_client.job.origin import Origin
-from dlcp_client.job.rendezvous import Meeting, Member, introduction, refusal, roster, together
+from dlcp_client.job.rendezvous import (
+    LATE,
+    Meeting,
+    Member,
+    introduction,
+    refusal,
+    roster,
+    together,
+)
 from dlcp_client.job.secret import JobSecret, job_secret
 from dlcp_client.session import JoinedJob, Session
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
@@ -179,7 +187,7 @@ def _join(  # noqa: PLR0913, PLR0917  # a step of connect, with its variables
     embedded, control = daemon
     with ExitStack() as undo:
         with together(member, "joined", deadline):
-            name, peers = roster(meeting.gather(deadline))
+            name, peers = roster(meeting.gather(deadline + LATE))
             proof = member.secret.tag("join", member.launch, name) if member.secret else ""
             wish = Join(
                 name, member.rank, member.world_size, arena_bytes, _left(deadline), peers, proof,

@@ -110,11 +110,13 @@ class Meeting:
             self._member.store.wait(keys, left)
         except RuntimeError as exc:  # the store's own error is one
             missing = self._missing(keys)
-            raise PeerLost(
-                f"{self.subject}: rank {self._member.rank} waited {time.monotonic() - started:.1f} "
-                f"s in vain for {_named(missing)} of {len(keys)} ranks; look at what those ranks "
-                f"do instead, or allow more with timeout="
-            ) from exc
+            if missing != []:
+                raise PeerLost(
+                    f"{self.subject}: rank {self._member.rank} waited "
+                    f"{time.monotonic() - started:.1f} s in vain for {_named(missing)} of "
+                    f"{len(keys)} ranks; look at what those ranks do instead, or allow more with "
+                    f"timeout="
+                ) from exc
         return [self._said(rank, self._member.store.get(key)) for rank, key in enumerate(keys)]
 
     def _said(self, rank: int, data: bytes) -> dict[str, Any]:
@@ -148,11 +150,12 @@ class Meeting:
     def _key(self, rank: int) -> str:
         return f"{self._prefix}/{rank}"
 
-    def _missing(self, keys: Sequence[str]) -> list[int]:
+    def _missing(self, keys: Sequence[str]) -> list[int] | None:
+        """Who has published nothing yet; None where the store does not say."""
         try:
             return [rank for rank, key in enumerate(keys) if not self._member.store.check([key])]
-        except RuntimeError:  # the store itself is gone
-            return []
+        except RuntimeError:  # it is gone
+            return None
 
 
 @contextmanager
@@ -220,8 +223,8 @@ def _parse(rank: int, text: bytes) -> dict[str, Any]:
     return value
 
 
-def _named(ranks: Sequence[int]) -> str:
-    if not ranks:
+def _named(ranks: Sequence[int] | None) -> str:
+    if ranks is None:
         return "the store, which does not answer, and some"
     more = f" and {len(ranks) - MAX_NAMED} more" if len(ranks) > MAX_NAMED else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:MAX_NAMED]))}{more}"
