@@ -6,7 +6,7 @@ So they are collected, told once, and told together.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,7 +28,7 @@ class Aborts:
     """Of one session: what its engines have yet to hear, and what they know."""
 
     pending: dict[_Key, AbortedOperation] = field(default_factory=dict)
-    _known: dict[_Key, None] = field(default_factory=dict)  # in order of age
+    _known: OrderedDict[_Key, None] = field(default_factory=OrderedDict)  # in order of age
 
     def add(self, engine: int, aborted: AbortedOperation) -> str:
         """A peer gave an operation up. Returns why it need not be told, or an empty string."""
@@ -61,7 +61,7 @@ class Aborts:
     def _remember(self, key: _Key) -> None:
         self._known[key] = None
         if len(self._known) > MAX_KNOWN:
-            del self._known[next(iter(self._known))]
+            self._known.popitem(last=False)
 
 
 class AbortQueue:

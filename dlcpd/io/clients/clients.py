@@ -168,15 +168,18 @@ class Clients:
         client = self._clients.get(session)
         if client is None:
             return
-        events = [self._explained(event) for event in events]
+        events = self._explained(session, events)
         self._tell_control(session, events)
         for event in events:
             self._tell(client, event)
 
-    def _explained(self, event: Event) -> Event:
-        if not isinstance(event, OperationFailed | SessionBroken):
-            return event
-        return event._replace(text=event.text + self._trouble(event.session))
+    def _explained(self, session: int, events: Sequence[Event]) -> list[Event]:
+        """Events with what is known about the network in the texts of errors."""
+        errors = OperationFailed, SessionBroken
+        trouble = self._trouble(session) if any(isinstance(e, errors) for e in events) else ""
+        if not trouble:
+            return list(events)
+        return [e._replace(text=e.text + trouble) if isinstance(e, errors) else e for e in events]
 
     def _tell_control(self, session: int, events: Sequence[Event]) -> None:
         """Failures go together, as most fails together."""
@@ -266,7 +269,7 @@ class Clients:
     def _fail(self, session: Session, client: Client, error: DlcpError) -> None:
         try:
             session.fail_all(session.rank, error)
-            events = [self._explained(event) for event in session.outcomes.take()]
+            events = self._explained(session.number, session.outcomes.take())
             self._tell_control(session.number, [_as_lost(event, session) for event in events])
             for event in events:
                 self._tell(client, event)
