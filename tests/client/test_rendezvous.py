@@ -9,9 +9,11 @@ from torch._C._distributed_c10d import HashStore, Store
 from dlcp_client.job import ballot
 from dlcp_client.job.rendezvous import Meeting, Member, introduction, refusal, roster, together
 from dlcpd.contract.errors import (
+    ArenaFull,
     BadConfig,
     BadMessage,
     DaemonUnavailable,
+    DlcpError,
     NotPermitted,
     PeerLost,
 )
@@ -217,3 +219,29 @@ def test_who_came_at_the_last_moment_is_not_missed() -> None:
 def test_a_store_that_is_gone_is_named() -> None:
     with pytest.raises(PeerLost, match="in vain for the store, which does not answer"):
         meetings(2, store=cast(Store, _Impatient(gone=True)))[0].gather(soon())
+
+
+def entered(ranks: list[Member], rank: int, error: DlcpError | None) -> None:
+    """A rank's part in a block that all enter."""
+    with together(ranks[rank], "block", soon()):
+        if error is not None:
+            raise error
+
+
+def test_a_rank_that_fails_is_the_cause_of_what_others_see_of_it() -> None:
+    """It leaves, and to them it is lost; why it left is what they can do something about."""
+    store = HashStore()
+    ranks = [Member(store, rank, 3) for rank in range(3)]
+    with pytest.raises(ArenaFull, match="no room"):
+        entered(ranks, 1, ArenaFull("no room"))
+    for rank in (0, 2):
+        with pytest.raises(ArenaFull, match="rank 1 cannot take part: no room"):
+            entered(ranks, rank, PeerLost("rank 1: the client ended"))
+
+
+def test_a_rank_that_is_lost_without_a_word_is_lost() -> None:
+    store = HashStore()
+    ranks = [Member(store, rank, 3) for rank in range(3)]
+    for rank in (0, 2):
+        with pytest.raises(PeerLost, match="rank 1: the client ended"):
+            entered(ranks, rank, PeerLost("rank 1: the client ended"))

@@ -18,9 +18,12 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def commands(checkout: Path, target: str) -> str:
+    """What make would run. Run by make itself, these tests hand on what it says in its
+    environment: a make that knows of another one says more."""
     done = subprocess.run(
-        ["make", "--dry-run", target], capture_output=True, text=True, check=True, cwd=checkout
-    )
+        ["make", "--no-print-directory", "--dry-run", target],
+        capture_output=True, text=True, check=True, cwd=checkout,
+    )  # fmt: skip
     return done.stdout
 
 

@@ -119,6 +119,20 @@ class Meeting:
                 ) from exc
         return [self._said(rank, self._member.store.get(key)) for rank, key in enumerate(keys)]
 
+    def so_far(self) -> list[dict[str, Any]]:
+        """What ranks have published by now, by rank; nothing of those that have not.
+
+        Raises: BadMessage, NotAuthorised.
+        """
+        keys = [self._key(rank) for rank in range(self._member.world_size)]
+        missing = self._missing(keys)
+        if missing is None:
+            return []
+        return [
+            {} if rank in missing else self._said(rank, self._member.store.get(key))
+            for rank, key in enumerate(keys)
+        ]
+
     def _said(self, rank: int, data: bytes) -> dict[str, Any]:
         """Raises: BadMessage, NotAuthorised."""
         value, secret = _parse(rank, data), self._member.secret
@@ -165,12 +179,17 @@ def together(member: Member, subject: str, deadline: float) -> Iterator[None]:
     Every rank enters a block about the same `subject`. `deadline` is monotonic time; the others
     are waited for until LATE seconds after it.
 
-    Raises: what the block raised; else the error of the first rank where it raised one; PeerLost
-        naming the ranks that never finished it.
+    Raises: what the block raised, but the cause where that is the loss of a rank which has failed
+        itself; else the error of the first rank where it raised one; PeerLost naming the ranks that
+        never finished it.
     """
     meeting = Meeting(member, subject)
     try:
         yield
+    except PeerLost as exc:  # it left because it failed, and has said why before it left
+        meeting.publish(refusal(exc))
+        raise_refusal([{} if _is_loss(said) else said for said in meeting.so_far()])
+        raise
     except DlcpError as exc:
         meeting.publish(refusal(exc))
         raise
@@ -208,6 +227,10 @@ def roster(introductions: Sequence[dict[str, Any]]) -> tuple[str, list[PeerRow]]
         return str(introductions[0]["job"]), rows
     except (KeyError, TypeError) as exc:
         raise BadMessage("the store holds no introduction where one should be") from exc
+
+
+def _is_loss(said: dict[str, Any]) -> bool:
+    return said.get("code") == PeerLost.code
 
 
 def _parse(rank: int, text: bytes) -> dict[str, Any]:
