@@ -1,6 +1,7 @@
 """One client cannot keep the engine from serving the others."""
 
 import contextlib
+import mmap
 import os
 import threading
 import time
@@ -17,6 +18,8 @@ from tests.io import engines
 from tests.io.engines import Job, Rank
 
 LARGE = int(os.environ.get("DLCPD_LARGE_ARENA", "1073741824"))  # bytes, sparse
+LEFT = 1 << 30  # bytes that a client leaves behind
+WATCHED = 1.5  # seconds before and after
 JUNK = 190 << 10  # bytes of a frame: just what fits
 MOST_GROWTH = 64 << 20  # bytes of an engine, besides the arenas, which the clients' are
 
@@ -53,11 +56,15 @@ class Neighbours(threading.Thread):
         self.join(engines.PATIENCE)
         assert not self.wrong, self.wrong
         assert self.times
-        ordered = sorted(self.times)
-        return (
-            f"{len(ordered)} operations of 1 MB, p50 {1e3 * ordered[len(ordered) // 2]:.0f} ms, "
-            f"worst {1e3 * ordered[-1]:.0f} ms"
-        )
+        return _summary(self.times)
+
+
+def _summary(times: list[float]) -> str:
+    ordered = sorted(times)
+    return (
+        f"{len(ordered)} operations of 1 MB, p50 {1e3 * ordered[len(ordered) // 2]:.0f} ms, "
+        f"worst {1e3 * ordered[-1]:.0f} ms"
+    )
 
 
 @pytest.mark.check(10, "a client's junk, in frames as large as may be: it is cut off, others go on")
@@ -97,3 +104,21 @@ def test_a_large_operation(job: Job, monkeypatch: pytest.MonkeyPatch, measured: 
     growth = anonymous_memory(job.engines[0].process.pid) - memory
     assert growth < MOST_GROWTH
     measured(f"begun after {took:.1f} s; beside it {saw}; memory {growth / (1 << 20):+.1f} MB")
+
+
+@pytest.mark.check(10, f"a client dies and leaves {LEFT >> 20} MiB: others go on")
+def test_memory_that_is_left(job: Job, monkeypatch: pytest.MonkeyPatch, measured: Measured) -> None:
+    """The engine is the last one that has it, and to free it takes longer than many operations."""
+    monkeypatch.setattr(engines, "ARENA", LEFT)
+    dying: Rank = job.open(0, session=2)
+    dying.memory[:: mmap.PAGESIZE] = 1
+    neighbours = Neighbours(job)
+    neighbours.start()
+    time.sleep(WATCHED)
+    alone = len(neighbours.times)
+    job.die(dying)
+    time.sleep(WATCHED)
+    neighbours.stop()
+    assert list(job.engines[0].report()["sessions"]) == ["1"]
+    measured(f"before: {_summary(neighbours.times[:alone])}; then: "
+             f"{_summary(neighbours.times[alone:])}")  # fmt: skip

@@ -84,6 +84,10 @@ class Rank:
     memory: NDArray[np.uint8]
     _mapped: mmap.mmap = field(repr=False)
 
+    def unmap(self) -> None:
+        """Give the arena up; `memory` must be nobody's any more."""
+        self._mapped.close()
+
     def submit(self, number: int, **options: Any) -> None:
         self.send(ask(number, **options))
 
@@ -192,6 +196,13 @@ class Job:
         for rank in self.ranks:
             rank.submit(number, count=parts[0].size, **options)
         return [rank.outcome(number) for rank in self.ranks]
+
+    def die(self, rank: Rank) -> None:
+        """The client of a rank is gone, and so is all that it had."""
+        rank.memory = np.empty(0, np.uint8)
+        rank.unmap()
+        self._lanes.remove(rank.lane)
+        rank.lane.close()
 
     def close(self) -> None:
         for lane in self._lanes:

@@ -12,6 +12,8 @@ import numpy as np
 from dlcpd.collectives.accounts import Accounts
 from dlcpd.contract.messages import Message
 from dlcpd.core.wire.datagram import Bytes
+from dlcpd.io.clients.unmapping import give_back
+from dlcpd.io.udp.mmsg import address
 from dlcpd.ipc.seqpacket import decode_untrusted, encode, receive_now, send_now
 
 MAX_BACKLOG: Final = 8192  # frames a client may leave unread: two per operation it may have open
@@ -30,12 +32,12 @@ class Lane:
         self.released: list[int] = []  # operations the client has yet to hear of
         self.accounts = Accounts()
         try:
-            mapped = mmap.mmap(arena, arena_bytes)
+            self._mapped = mapped = mmap.mmap(arena, arena_bytes)
         except (OSError, ValueError):
             self.socket.close()
-            raise
-        finally:
             os.close(arena)
+            raise
+        self._arena = arena
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with suppress(OSError):  # a kernel without huge pages for shared memory: just slower
                 mapped.madvise(mmap.MADV_HUGEPAGE)
@@ -84,3 +86,5 @@ class Lane:
         while receive_now(self.socket):
             pass
         self.socket.close()
+        at, self.memory = address(self.memory), np.empty(0, np.uint8)
+        give_back(self._mapped, at, self._arena)

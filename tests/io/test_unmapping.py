@@ -1,0 +1,69 @@
+"""Memory of sessions that have ended is given back, by a thread, when nobody uses it any more."""
+
+import mmap
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlcpd.io.clients import unmapping
+from dlcpd.io.clients.memory import create_arena
+from dlcpd.io.udp.mmsg import address
+
+SIZE = 1 << 20
+
+
+def occupied(descriptor: int) -> int:
+    """Bytes of memory behind a memfd."""
+    return os.fstat(descriptor).st_blocks * 512
+
+
+def is_mapped(at: int) -> bool:
+    return f"{at:x}-" in Path("/proc/self/maps").read_text()
+
+
+def test_it_waits_for_the_last_user_and_frees_what_nobody_else_has() -> None:
+    arena = create_arena(SIZE)
+    memory = mmap.mmap(arena, SIZE)
+    array = np.frombuffer(memory, np.uint8)
+    array[:] = 7
+    at = address(array)
+    thread = unmapping.give_back(memory, at, arena)
+    time.sleep(3 * unmapping.LOOK)
+    assert thread.is_alive()
+    assert is_mapped(at)
+    assert (array == 7).all(), "who still uses it loses nothing"
+    del array
+    thread.join(10.0)
+    assert not thread.is_alive()
+    assert memory.closed
+    assert not is_mapped(at)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(arena)
+
+
+def test_what_a_client_still_has_stays_with_it() -> None:
+    arena = create_arena(SIZE)
+    memory, other = mmap.mmap(arena, SIZE), os.dup(arena)
+    try:
+        memory[:4] = b"kept"
+        at = address(np.frombuffer(memory, np.uint8))
+        unmapping.give_back(memory, at, arena).join(10.0)
+        assert memory.closed
+        assert os.pread(other, 4, 0) == b"kept"
+        assert occupied(other) > 0
+    finally:
+        os.close(other)
+
+
+def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unmapping, "PATIENCE", 0.0)
+    arena = create_arena(SIZE)
+    memory = mmap.mmap(arena, SIZE)
+    array = np.frombuffer(memory, np.uint8)
+    thread = unmapping.give_back(memory, address(array), arena)
+    thread.join(10.0)
+    assert not thread.is_alive()
+    assert not memory.closed
