@@ -62,9 +62,11 @@ class TimerTable:
         self._at.pop(key, None)
 
     def discard(self, unwanted: Callable[[Any], bool]) -> None:
-        """Forget all keys that `unwanted` accepts."""
+        """Forget all keys that `unwanted` accepts, and whatever was cancelled before: keys have
+        operations in them, and these hold the memory of sessions."""
         for key in [key for key in self._at if unwanted(key)]:
             del self._at[key]
+        self._sweep()
 
     def pending(self, key: Hashable) -> bool:
         """Whether `key` is set."""

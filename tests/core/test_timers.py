@@ -1,5 +1,7 @@
 """Many timers: the earliest is told, a replaced or cancelled one never fires, none pile up."""
 
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +75,27 @@ def test_discard_takes_all_that_match() -> None:
             timers.set((owner, number), 1.0)
     timers.discard(lambda key: key[0] == "a")
     assert timers.pop_due(1.0) == [("b", 0), ("b", 1), ("b", 2)]
+
+
+def test_what_is_discarded_is_not_held_any_more() -> None:
+    """Nor what was cancelled: operations hold tensors, and a deadline may be an hour away."""
+
+    class Operation:
+        pass
+
+    timers = TimerTable()
+    timers.set("earlier", 1.0)
+    held = []
+    for cancelled in (True, False):
+        operation = Operation()
+        held.append(weakref.ref(operation))
+        timers.set((1, operation), 3600.0)
+        if cancelled:
+            timers.cancel((1, operation))
+    del operation
+    timers.discard(lambda key: key[0] == 1)
+    assert [ref() for ref in held] == [None, None]
+    assert timers.next_timeout() == 1.0
 
 
 def test_cancelled_timers_do_not_pile_up() -> None:

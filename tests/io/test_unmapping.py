@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dlcpd.contract.messages import Completed
 from dlcpd.io.clients import unmapping
 from dlcpd.io.clients.memory import create_arena
+from dlcpd.io.config import EngineConfig
 from dlcpd.io.udp.mmsg import address
+from tests.io.engines import PATIENCE, Job
 
 SIZE = 1 << 20
 
@@ -67,3 +70,29 @@ def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     thread.join(10.0)
     assert not thread.is_alive()
     assert not memory.closed
+
+
+def arenas(pid: int) -> int:
+    """How many a process has mapped."""
+    return Path(f"/proc/{pid}/maps").read_text().count("dlcpd-arena")
+
+
+def test_the_arena_of_an_ended_session_goes_though_another_one_is_busy() -> None:
+    """What timers were set for, an hour from now, holds nothing back."""
+    job = Job(2, lambda rank: EngineConfig(host=f"host{rank}", peer_timeout=60.0))
+    try:
+        job.ranks[0].submit(1, deadline=60.0)  # and waits for the other rank
+        others = [job.open(rank, session=2) for rank in range(2)]
+        for rank in others:
+            rank.submit(1, deadline=3600.0)
+        assert all(isinstance(rank.outcome(1), Completed) for rank in others)
+        pid = job.engines[0].process.pid
+        assert arenas(pid) == 2
+        for rank in others:
+            job.die(rank)
+        until = time.monotonic() + PATIENCE
+        while arenas(pid) > 1 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert arenas(pid) == 1
+    finally:
+        job.close()
