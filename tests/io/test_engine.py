@@ -16,7 +16,7 @@ from dlcpd.core.wire.header import Header, Kind
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io import commands
 from dlcpd.io.config import EngineConfig
-from tests.io.engines import ARENA, Engine, Job, failure, token
+from tests.io.engines import ARENA, PATIENCE, Engine, Job, failure, token
 from tests.sim.reference import draw, rank_ordered
 
 Jobs = Callable[..., Job]
@@ -401,6 +401,9 @@ def test_a_closed_session_leaves_no_arena_mapped(job: Jobs) -> None:
         assert arenas(engine) == 1
         engine.send(commands.CloseSession(1, "session_closed", "told to"))
         while engine.report()["sessions"]:
+            time.sleep(0.01)
+        until = time.monotonic() + PATIENCE  # a thread gives it back
+        while arenas(engine) and time.monotonic() < until:
             time.sleep(0.01)
         assert arenas(engine) == 0
 

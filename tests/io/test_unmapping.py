@@ -1,5 +1,6 @@
 """Memory of sessions that have ended is given back, by a thread, when nobody uses it any more."""
 
+import gc
 import mmap
 import os
 import time
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dlcpd.contract.messages import Completed
 from dlcpd.io.clients import unmapping
@@ -59,6 +61,28 @@ def test_what_a_client_still_has_stays_with_it() -> None:
         assert occupied(other) > 0
     finally:
         os.close(other)
+
+
+def test_what_is_in_cycles_does_not_keep_it() -> None:
+    """Sessions are, and an engine without work never collects them."""
+
+    class Session:
+        def __init__(self, array: NDArray[np.uint8]) -> None:
+            self.array, self.itself = array, self
+
+    arena = create_arena(SIZE)
+    memory = mmap.mmap(arena, SIZE)
+    session = Session(np.frombuffer(memory, np.uint8))
+    at = address(session.array)
+    gc.disable()
+    try:
+        thread = unmapping.give_back(memory, at, arena)
+        del session
+        thread.join(10.0)
+        assert not thread.is_alive()
+        assert memory.closed
+    finally:
+        gc.enable()
 
 
 def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

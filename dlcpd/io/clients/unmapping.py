@@ -6,6 +6,7 @@ What takes time here is done by calls that let the engine's own thread go on mea
 """
 
 import ctypes
+import gc
 import mmap
 import os
 import threading
@@ -14,6 +15,8 @@ from typing import Final
 
 PATIENCE: Final = 60.0  # seconds for the last user of the memory to drop it
 LOOK: Final = 0.01  # seconds between two looks whether it has
+COLLECT_AFTER: Final = 0.2  # seconds; then what uses it is in cycles of a session that has ended,
+# which the collector frees, and that does not run in an engine without work
 # Python's own keeps all other threads waiting.
 _madvise: Final = ctypes.CDLL(None, use_errno=True).madvise
 _madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
@@ -32,8 +35,11 @@ def give_back(memory: mmap.mmap, at: int, descriptor: int) -> threading.Thread:
 def _give_back(memory: mmap.mmap, at: int, descriptor: int) -> None:
     # Only takes the pages out of this process, so that to unmap them is a matter of microseconds.
     _madvise(at, len(memory), mmap.MADV_DONTNEED)
-    until = time.monotonic() + PATIENCE
-    while not _unmapped(memory) and time.monotonic() < until:
+    began, collected = time.monotonic(), False
+    while not _unmapped(memory) and (waited := time.monotonic() - began) < PATIENCE:
+        if waited > COLLECT_AFTER and not collected:
+            gc.collect()
+            collected = True
         time.sleep(LOOK)
     os.close(descriptor)
 
