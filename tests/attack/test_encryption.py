@@ -11,8 +11,10 @@ from typing import Final, Self
 import numpy as np
 import pytest
 
-from dlcpd.contract.messages import Completed
+from dlcpd.contract.messages import Completed, Join, PeerRow
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
+from dlcpd.daemon.clients.join_request import links_of
+from dlcpd.daemon.peers.keys import KeyPair
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.udp.encryption import AES_256_GCM
 from tests.attack.conftest import Measured
@@ -168,9 +170,19 @@ def test_a_peer_that_does_not_encrypt_is_refused_at_both_ends(
     measured(texts[1][:100] + "...")
 
 
+@pytest.mark.check(SECTION, "data encrypted: a rank that joins again has other keys")
+def test_a_rank_that_joins_again_begins_with_other_secrets() -> None:
+    """Its counter begins at 1 again, so nothing that it sent may have been under the same key."""
+    row = PeerRow(1, "host-2", "tcp://127.0.0.2:1", KeyPair.new().text)
+    request = Join("job", 0, 2, 1 << 16, 1.0, [PeerRow(0, "host-1", "", ""), row])
+    secrets = [links_of(request, 1)[1].secret_in for _ in range(3)]
+    assert len(set(secrets)) == 3
+    assert all(len(bytes.fromhex(secret)) == 32 for secret in secrets)
+
+
 @pytest.mark.parametrize("checksum", ["on", "off"])
 def test_daemons_encrypt_and_say_so(tmp_path: Path, checksum: str) -> None:
-    lines = f'{ON}checksum = "{checksum}"\n'
+    lines = f'{ON}checksum = "{checksum}"\nengines = 2\n'
     with start(tmp_path, 1, more=lines % 1) as one, start(tmp_path, 2, more=lines % 2) as two:
         ranks = ranks_of([one, one, two], "encrypted")  # two meet in memory
         all_reduce(ranks)

@@ -177,6 +177,16 @@ def test_what_is_shorter_longer_or_in_clear_is_refused() -> None:
         assert opened_rows(Opener(KEY), [wrong])[0] == [None]
 
 
+@given(st.binary(min_size=LEAST, max_size=300), st.integers(0, 1 << 25))
+def test_any_bytes_are_refused(data: bytes, counter: int) -> None:
+    opener = Opener(KEY)
+    near = data[:SEALED] + counter.to_bytes(8, "little") + data[HEADER_SIZE:]
+    for each in (data, near):
+        with pytest.raises(MalformedDatagram):
+            opener.opened(each)
+        assert opened_rows(opener, [each])[0] == [None]
+
+
 def test_each_direction_session_and_secret_has_keys_of_its_own() -> None:
     good = Sealer(KEY).sealed(HEAD.pack())
     for other in (
