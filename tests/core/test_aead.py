@@ -20,6 +20,7 @@ from dlcpd.core.wire.aead import (
     LEAST,
     TAG,
     Datagrams,
+    Keys,
     KeySpent,
     Opener,
     Sealer,
@@ -230,6 +231,15 @@ def test_keys_change_within_a_batch() -> None:
     assert opened_rows(opener, sent[2:4]) == (before[2:4], 0)
     assert opened_rows(opener, [*sent[:2], *sent[4:]]) == ([*before[:2], *before[4:]], 0)
     assert before[0] != before[2]
+
+
+def test_three_keys_are_kept() -> None:
+    keys = Keys(KEY)
+    first = keys.of(0)
+    assert keys.of(0) is first
+    latest = [keys.of(epoch) for epoch in (1, 2, 3)]
+    assert [keys.of(epoch) for epoch in (1, 2, 3)] == latest
+    assert keys.of(0) is not first
 
 
 def test_a_datagram_far_ahead_is_none_of_its_sender() -> None:
