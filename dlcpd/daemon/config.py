@@ -14,6 +14,8 @@ from dlcpd.contract.schema import flag, integer, one_of, problem, real, string
 from dlcpd.core.wire.header import MAX_PATHS, MAX_SEGMENTS
 from dlcpd.core.wire.sizes import BASE, MAX_SEGMENT, UNIT
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.datapath.library import COMPILED, NUMPY
+from dlcpd.io.udp.encryption import CHOICES, NONE
 
 # an address: that of the default route, or loopback without one; a size: what paths carry
 AUTO: Final = "auto"
@@ -75,6 +77,8 @@ class NetworkTable:
     window: int = integer(1 << 16, 1 << 30, _ENGINE.window)  # bytes in flight to one peer
     # who sends, receives and places: C, where it was built, or numpy
     data_path: str = one_of("auto", "compiled", "numpy", default=_ENGINE.data_path)
+    # what datagrams carry is encrypted, by numpy, and needs `dlcpd[encryption]`; equal on all hosts
+    data_encryption: str = one_of(*CHOICES, default=_ENGINE.data_encryption)
     # "on": datagrams that were changed on their way, or forged, are refused; equal on all hosts
     checksum: str = one_of("on", "off", default="on")
     offload: bool = flag(_ENGINE.offload)  # GSO and GRO; without: one datagram per message
@@ -184,6 +188,7 @@ def _config(document: dict[str, Any]) -> Config:
     _check_entropy(network)
     _check_chunk(network)
     _check_engines(network)
+    _check_encryption(network)
     _check_relays(network, inject)
     return Config(
         daemon=DaemonTable(**_table(DaemonTable, document, "daemon")),
@@ -219,6 +224,14 @@ def _check_engines(network: NetworkTable) -> None:
         raise BadConfig(
             f"[network] engine_cpus: CPUs for {len(network.engine_cpus)} engines, and engines is "
             f"{network.engines}; give each engine its own, or none"
+        )
+
+
+def _check_encryption(network: NetworkTable) -> None:
+    if network.data_encryption != NONE and network.data_path == COMPILED:
+        raise BadConfig(
+            f"[network] data_path: {COMPILED!r} cannot encrypt, and data_encryption is "
+            f"{network.data_encryption!r}; leave data_path out, or make it {NUMPY!r}"
         )
 
 

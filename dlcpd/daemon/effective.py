@@ -97,6 +97,7 @@ def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:
         receive_buffer=network.receive_buffer,
         window=network.window,
         data_path=network.data_path,
+        data_encryption=network.data_encryption,
         offload=network.offload,
         rate_limit_bps=network.rate_limit_bps / engines,
         congestion_control=network.congestion_control,

@@ -30,6 +30,7 @@ from dlcpd.daemon.sessions.dispatch import Dispatch
 from dlcpd.daemon.sessions.sessions import Sessions, Terms
 from dlcpd.daemon.status import Facts, report
 from dlcpd.io.commands import EngineReady, Event
+from dlcpd.io.udp.encryption import CHOICES
 
 MAX_LEDGER: Final = 1000  # rows over all sessions: ~100 B each, so that a report fits one packet
 AUTHORISED_POLL: Final = 2.0  # seconds; a look at 1,000 files takes 2 ms
@@ -136,7 +137,8 @@ class Service:
             agreed={
                 "chunk_bytes": network.chunk_bytes,
                 "digest_every": self._config.checks.digest_every,
-                "checksum": int(self._config.network.checksum == "on"),
+                "checksum": int(network.checksum == "on"),
+                "data_encryption": CHOICES.index(network.data_encryption),
             },
             max_sessions=self._config.daemon.max_sessions,
             max_arena_bytes=self._config.daemon.max_arena_bytes,

@@ -34,7 +34,8 @@ class EnginePeer:
     token_in: int  # the peer sends with it
     token_out: int  # we send with it
     endpoints: list[UdpAddress]  # one per path
-    secret_in: bytes = b""  # keys the checksums of what the peer sends; empty: it has none
+    # keys checksums, or encryption, of what the peer sends; empty: it has no checksums
+    secret_in: bytes = b""
     secret_out: bytes = b""  # and of what we send
 
 

@@ -22,6 +22,7 @@ class EngineConfig:
     receive_buffer: int = 32 << 20  # bytes asked for per socket; the kernel may grant less
     window: int = 8 << 20  # bytes one peer may have in flight: 100 Gb/s times 600 us of round trip
     data_path: str = "auto"  # "compiled" or "numpy"; "auto": C where it was built
+    data_encryption: str = "none"  # or "aes-256-gcm": by numpy, at many times the cost of "none"
     offload: bool = True  # False: no GSO/GRO, one datagram per message (also the fallback)
     rate_limit_bps: float = 0.0  # bit/s for the whole engine; 0 = only congestion control limits
     congestion_control: bool = True  # False: only receive buffers and the rate limit hold it back

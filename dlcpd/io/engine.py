@@ -55,6 +55,7 @@ from dlcpd.io.discovery.mtu import MtuDiscovery, MtuNews
 from dlcpd.io.discovery.routes import Discovery
 from dlcpd.io.poll import ERROR, WRITE, Handler, Poll
 from dlcpd.io.report import bounded_report
+from dlcpd.io.udp.encryption import encryption
 from dlcpd.io.udp.udp_path import UdpPath
 from dlcpd.ipc.seqpacket import close_all
 from dlcpd.ledger.recorder import About, Recorder, mark
@@ -77,11 +78,13 @@ class Engine:
         """Raises AddressUnavailable, BadConfig."""
         self.config = config
         counters, effort, keys = Counter[str](), Counter[str](), Keyring()
-        self.compiled = compiled(config.data_path)
+        self.encryption = encryption(config.data_encryption)
+        self.compiled = None if self.encryption else compiled(config.data_path)
         self.paths = [
-            UdpPath(index, config, counters, effort, self.compiled, keys=keys)
+            self.encryption.path(index, config, counters, effort) if self.encryption
+            else UdpPath(index, config, counters, effort, self.compiled, keys=keys)
             for index in range(len(config.paths))
-        ]
+        ]  # fmt: skip
         self.endpoint = Endpoint(
             min(BASE, config.segment_size),
             sum(path.receive_buffer for path in self.paths),
@@ -98,7 +101,10 @@ class Engine:
         )
         self._scratch = ScratchPool(config.chunk_bytes)
         self.discovery = Discovery(self.endpoint, self.paths)
-        self.mtu = MtuDiscovery(self.endpoint, self.paths, config.segment_size, self._mtu_changed)
+        self.mtu = MtuDiscovery(
+            self.endpoint, self.paths, config.segment_size, self._mtu_changed,
+            trailer=self.encryption.trailer if self.encryption else 0,
+        )  # fmt: skip
         self.stop_at: float | None = None
         self._poll = Poll()
         self._full: set[UdpPath] = set()  # those that the kernel takes nothing more for now
@@ -183,7 +189,20 @@ class Engine:
                 self.clients.tell(session.number, events)
         for number, bug in self.endpoint.take_faults():
             self.clients.fault(number, bug)
+        if self.encryption and self.encryption.spent:
+            self._end_spent(self.encryption.spent)
         self.clients.close_ended()
+
+    def _end_spent(self, spent: set[int]) -> None:
+        """End the sessions of flows that have no counter left for another datagram."""
+        for flow in [self.endpoint.flows[index] for index in spent & self.endpoint.flows.keys()]:
+            assert isinstance(flow.session, Session)  # noqa: S101  # open_session made it so
+            error = TooMany(
+                f"rank {flow.rank} on {flow.host}: as many datagrams have gone to it as one "
+                f"session's keys are good for; join again"
+            )
+            self.clients.end(flow.session.number, error)
+        spent.clear()
 
     def _drained(self) -> bool:
         late = self.stop_at is not None and time.monotonic() >= self.stop_at
@@ -255,6 +274,8 @@ class Engine:
             self.mtu.forget(flow)
             for path in self.paths:
                 path.disconnect(flow.index)
+            if self.encryption:
+                self.encryption.remove(flow.index, flow.token_in)
 
     # --- control ----------------------------------------------------------------------------
 
@@ -333,10 +354,11 @@ class Engine:
         paths = len(self.paths)
         peers = [
             PeerSpec(
-                p.rank, p.host, p.token_in, p.token_out, min(paths, len(p.endpoints)), p.secret_in
+                p.rank, p.host, p.token_in, p.token_out, min(paths, len(p.endpoints)),
+                self._checked_with(p),
             )
             for p in ask.peers
-        ]
+        ]  # fmt: skip
         session = self.endpoint.open_session(
             ask.session, ask.rank, peers, peer_timeout=self.config.peer_timeout,
             digest_key=ask.digest_key,
@@ -350,12 +372,21 @@ class Engine:
             flow = session.flows[peer.rank]
             host, port = peer.endpoints[0]
             flow.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            if peer.secret_out:
-                checksum = Checksum(peer.secret_out)
-                for path in self.paths:
-                    path.seal(flow.index, checksum)
+            self._protect(flow, peer)
             self._aim(ask.session, flow, peer.endpoints)
         self.control.emit(commands.SessionOpened(ask.session))
+
+    def _checked_with(self, peer: commands.EnginePeer) -> bytes:
+        """What keys the checksums of a peer; nothing where only what was decrypted is passed on."""
+        return b"" if self.encryption else peer.secret_in
+
+    def _protect(self, flow: Flow, peer: commands.EnginePeer) -> None:
+        if self.encryption:
+            self.encryption.add(flow.index, peer.token_in, peer.secret_in, peer.secret_out)
+        elif peer.secret_out:
+            checksum = Checksum(peer.secret_out)
+            for path in self.paths:
+                path.seal(flow.index, checksum)
 
     def _aim(self, session: int, flow: Flow, endpoints: list[commands.UdpAddress]) -> None:
         """Find the way to a peer. Raises: AddressUnavailable."""
@@ -433,6 +464,7 @@ def main() -> int:
         return 1
     features = {
         "data_path": COMPILED if engine.compiled else NUMPY,
+        "data_encryption": config.data_encryption,
         "gso": all(path.gso for path in engine.paths),
         "gro": all(path.gro for path in engine.paths),
         "receive_buffer": min(path.receive_buffer for path in engine.paths),

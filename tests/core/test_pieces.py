@@ -46,6 +46,13 @@ def test_pieces_in_any_order_make_the_datagram(length: int, size: int) -> None:
     assert got == [None] * (len(pieces) - 1) + [whole]
 
 
+def test_nobody_speaks_for_another_flow_in_pieces() -> None:
+    """Each piece has proved whose it is; what they make together has to be of the same flow."""
+    foreign = HEAD._replace(token=HEAD.token + 1).pack() + bytes(8)
+    with pytest.raises(MalformedDatagram, match="token"):
+        Reassembly().add(piece(1, len(foreign), 0, foreign))
+
+
 def test_datagrams_do_not_mix() -> None:
     book, first, second = Reassembly(), datagram(1440, 1), datagram(1440, 2)
     pairs = zip(cut(first, 1, 1184), cut(second, 2, 1184), strict=True)

@@ -41,6 +41,7 @@ alarm_loss = 0.25
 offload = false
 checksum = "off"
 data_path = "numpy"
+data_encryption = "aes-256-gcm"
 rate_limit_bps = 1e9
 peer_timeout = 2.5
 
@@ -151,6 +152,11 @@ BAD = {
     "[network]\nengine_cpus = [3]": ("engine_cpus: 3 names no CPUs",),
     "[network]\nengine_cpus = ['0', '1']": ("CPUs for 2 engines, and engines is 1; give each",),
     "[network]\ndrop_rank = 'red'": ("[network] drop_rank: 'red' is none of both, dscp",),
+    "[network]\ndata_encryption = 'rot13'": ("'rot13' is none of none, aes-256-gcm",),
+    "[network]\ndata_encryption = 'aes-256-gcm'\ndata_path = 'compiled'": (
+        "[network] data_path: 'compiled' cannot encrypt",
+        "leave data_path out",
+    ),
     "daemon = 1": ("[daemon] is a table, not int",),
     "[daemon]\nhost = 1": ("[daemon] host: is int, need str",),
     "[daemon]\nmax_sessions = 0": ("[daemon] max_sessions: 0 is outside 1..1024",),

@@ -18,7 +18,8 @@ from dlcpd.daemon.peers.peer_messages import (
 )
 from dlcpd.io.commands import UdpAddress
 
-AGREED = {"world_size": 2, "chunk_bytes": 64000, "digest_every": 16, "checksum": 1}
+AGREED = {"world_size": 2, "chunk_bytes": 64000, "digest_every": 16, "checksum": 1,
+          "data_encryption": 0}  # fmt: skip
 MAX_STEPS = 10_000
 
 

@@ -25,7 +25,7 @@ HELLO = PeerHello(
     job="job", from_rank=1, to_rank=0, session=50, echo=0, answer=True, serving=True,
     host="host-x", proof="", token=9, secret=32 * "a", seed=7,
     endpoints=[UdpAddress("127.0.0.1", 5)], engines=1, world_size=2,
-    chunk_bytes=0, digest_every=0, checksum=1,
+    chunk_bytes=0, digest_every=0, checksum=1, data_encryption=0,
 )  # fmt: skip
 Message = TypeVar("Message", Abort, Goodbye)
 Stage = Callable[[Client, "Actor"], Coroutine[Any, Any, None]]
@@ -211,10 +211,13 @@ async def test_another_protocol_version_refuses_the_join_by_name(
 ) -> None:
     await actor.meet()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dlcpd.daemon.peers.peer_messages.PEER_VERSION", 7)
+        patch.setattr("dlcpd.daemon.peers.peer_messages.PEER_VERSION", PEER_VERSION + 1)
         actor.say(HELLO)
     text = await asyncio.to_thread(client.refused, "ranks_disagree")
-    assert f"speaks version {PEER_VERSION}" in text and "rank 1 on host-x speaks 7" in text
+    assert (
+        f"speaks version {PEER_VERSION}" in text
+        and f"rank 1 on host-x speaks {PEER_VERSION + 1}" in text
+    )
 
 
 @on_stage

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlcp_client import DlcpError
+from dlcpd.core.wire.aead import TAG
 from dlcpd.core.wire.sizes import MAX_SEGMENT, segment_within
 from tests.path_mtu.daemons import hosts, until
 from tests.path_mtu.network import Network, network
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.netns
 
 FAMILIES = pytest.mark.parametrize("v6", [False, True], ids=["ipv4", "ipv6"])
 SIZE = 3_000_000  # bytes: two chunks of each rank
+ENCRYPTED = 'data_encryption = "aes-256-gcm"'
 SLOW = "rate_limit_bps = 1e8"  # bit/s: 16 MB take seconds, time enough to change a link
 LARGE = 16_000_000  # bytes
 
@@ -48,6 +50,40 @@ def test_steps_complete_and_segments_fit_the_path(
             assert "in_pieces" not in counters
             assert "length" not in counters
             assert f"mtu={both.path(rank)['mtu']}" in both.log(rank)
+
+
+@pytest.mark.parametrize(("mtu", "v6"), [(1280, True), (1500, False), (1500, True), (9000, True)])
+def test_encrypted_segments_leave_room_for_their_tag(tmp_path: Path, mtu: int, v6: bool) -> None:
+    best = segment_within(mtu, headers(v6) + TAG)
+    with network(mtu, mtu, v6=v6) as net, hosts(net, tmp_path, ENCRYPTED) as both:
+        both.all_reduce(SIZE)
+        for rank in (0, 1):
+            until(lambda r=rank: both.path(r)["segment"] == best, f"rank {rank} finds {best}")  # type: ignore[misc]
+            assert mtu - 64 < both.path(rank)["mtu"] <= mtu
+        for size in (4, 40_000, SIZE):
+            both.all_reduce(size)
+        for rank in (0, 1):
+            counters = both.counters(rank)
+            assert not [name for name in counters if name.startswith("send_")], counters
+            assert not {"in_pieces", "checksum", "replayed"} & counters.keys()
+
+
+def test_an_encrypted_operation_whose_link_shrinks_goes_on_in_pieces(tmp_path: Path) -> None:
+    best = segment_within(1400, headers(v6=True) + TAG)
+    slow = f"{SLOW}\n{ENCRYPTED}"
+    with network(1500, 1500, v6=True) as net, hosts(net, tmp_path, slow) as both:
+        both.all_reduce(SIZE)
+        before = segment_within(1500, headers(v6=True) + TAG)
+        assert before < segment_within(1500, headers(v6=True))
+        for rank in (0, 1):
+            until(lambda r=rank: both.path(r)["segment"] == before, "it is found")  # type: ignore[misc]
+        finish = both.begin(LARGE)
+        net.set_mtu(b=1400)
+        finish()
+        for rank in (0, 1):
+            until(lambda r=rank: both.path(r)["segment"] == best, f"rank {rank} falls")  # type: ignore[misc]
+            assert both.counters(rank)["in_pieces"] > 0
+            assert not {"checksum", "replayed"} & both.counters(rank).keys()
 
 
 def test_a_setting_limits_what_is_tried_and_need_not_be_the_others(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ set, and a size counts only once a probe of it was answered. Pure: the owner sen
 `on_timer` returns, calls it again at `timer`, and hands in answers and what the kernel reports.
 
 Sizes are payload bytes of a data datagram, its segment, and multiples of 64. A segment's packet is
-larger by our header and by `headers`, those of IP and UDP.
+larger by our header and by `headers`, those of IP and UDP and what io adds.
 """
 
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class Probe(NamedTuple):
 class PathMtu:
     """One direction of one path. `timer` is when `on_timer` is due, absolute seconds."""
 
-    headers: int  # bytes of IP and UDP in front of every datagram: 28 or 48
+    headers: int  # bytes of IP and UDP around every datagram: 28 or 48, and of its tag, if any
     most: int  # largest segment worth a try: what the local interface carries, or a setting
     timer: float = 0.0
     confirmed: int = 0  # largest segment that a probe has shown to pass; 0 = none

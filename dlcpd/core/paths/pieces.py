@@ -17,6 +17,7 @@ from dlcpd.core.wire.sizes import MAX_SEGMENT
 
 _PLACE: Final = struct.Struct("<IHH")  # number, length of the whole, offset in it
 OVERHEAD: Final = HEADER_SIZE + _PLACE.size
+_TOKEN: Final = slice(8, 16)  # of a header
 LEAST_PIECE: Final = 512  # bytes of a piece where no path MTU is known: 512 + 28 fit 576 (RFC 791)
 LONGEST: Final = HEADER_SIZE + MAX_SEGMENT  # bytes of a whole
 MAX_PARTIAL: Final = 256  # of a flow: 2.3 MB at worst; what is evicted is repaired like a loss
@@ -61,7 +62,10 @@ class Reassembly:
         del self._partial[number, total]
         if not _in_a_row(parts):
             raise MalformedDatagram("body", "pieces that overlap")
-        return b"".join(parts[at] for at in sorted(parts))
+        whole = b"".join(parts[at] for at in sorted(parts))
+        if whole[_TOKEN] != data[_TOKEN]:  # the pieces proved who sent them, and nobody else
+            raise MalformedDatagram("token", "pieces of another flow's datagram")
+        return whole
 
 
 def _in_a_row(parts: dict[int, bytes]) -> bool:

@@ -14,7 +14,7 @@ MAX_SEGMENT: Final = 8896  # 8896 + 40 + 48 (IPv6 and UDP) fit a 9000-byte MTU
 def segment_within(mtu: int, headers: int) -> int:
     """The largest segment whose packet is at most `mtu` bytes; may be 0.
 
-    `headers` are those of IP and UDP: 28, or 48.
+    `headers` are those of IP and UDP: 28, or 48; and what io adds to a datagram.
     """
     return max((mtu - headers - HEADER_SIZE) // UNIT * UNIT, 0)
 

@@ -1,12 +1,15 @@
 """A client's Join, checked: who the peers are and where."""
 
 import secrets
+from typing import Final
 
 from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.messages import Join, PeerRow
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.io.udp.stranger_filter import PREFIX_BITS
+
+SECRET_BYTES: Final = 32  # as many as the keys that data are encrypted with
 
 
 def links_of(request: Join, prefix: int) -> dict[int, Link]:
@@ -28,7 +31,8 @@ def links_of(request: Join, prefix: int) -> dict[int, Link]:
 
 def _link(peer: PeerRow, token: int) -> Link:
     address = PeerAddress.parse_untrusted(peer.endpoint, peer.key)
-    return Link(peer.rank, peer.host, address.endpoint, address.key, token, secrets.token_hex(16))
+    secret = secrets.token_hex(SECRET_BYTES)
+    return Link(peer.rank, peer.host, address.endpoint, address.key, token, secret)
 
 
 def token_prefix() -> int:

@@ -32,6 +32,7 @@ AGREED: Final = {
     "world_size": "start every rank with the same world size",
     "chunk_bytes": "make [network] chunk_bytes equal on both hosts",
     "digest_every": "make [checks] digest_every equal on both hosts",
+    "data_encryption": "make [network] data_encryption equal on both hosts",
     "checksum": "make [network] checksum equal on both hosts",
 }
 
@@ -77,12 +78,12 @@ class Link:
     endpoint: str  # of its control
     key: str  # its control's CURVE key: only messages under this key speak for the rank
     token_in: int  # it sends data with this
-    secret_in: str = ""  # it keys its checksums with this; hexadecimal
+    secret_in: str = ""  # it keys its checksums, or its encryption, with this; hexadecimal
     known_as: str = ""  # the host that its key is authorised for; then its own word does not count
     state: LinkState = LinkState.SILENT
     session: int = 0  # its session; 0 = not known
     token_out: int = 0  # we send data with this
-    secret_out: str = ""  # and key our checksums with this
+    secret_out: str = ""  # and key ours with this
     seed: int = 0  # its random number, as it tells everybody
     endpoints: list[UdpAddress] = field(default_factory=list)  # of its engines, one per path each
     engines: int = 1  # that it has

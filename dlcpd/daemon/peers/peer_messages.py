@@ -29,7 +29,7 @@ from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.io.commands import MAX_ABORT_TEXT, UdpAddress
 from dlcpd.ipc.seqpacket import unpack_untrusted
 
-PEER_VERSION: Final = 6
+PEER_VERSION: Final = 7
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
@@ -69,7 +69,7 @@ class PeerHello:
     host: str = string(255)
     proof: str = string(MAX_PROOF, hidden=True)  # of the job's secret; "" = it has none
     token: int = integer(1, (1 << 64) - 1)  # to be put into data for the sender
-    # keys the checksums of data for the sender; hexadecimal
+    # keys the checksums of data for the sender, or their encryption; hexadecimal
     secret: str = string(64, hidden=True)
     seed: int = integer(0, (1 << 64) - 1)  # the sender's, the same to all; rank 0's keys digests
     # by engine, one per path; all engines of a host have as many
@@ -79,6 +79,7 @@ class PeerHello:
     chunk_bytes: int = integer(0, 1 << 30)
     digest_every: int = integer(0, 1 << 20)
     checksum: int = integer(0, 1)
+    data_encryption: int = integer(0, 1)  # 0: none; 1: AES-256-GCM
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,16 +120,14 @@ def close_descriptors(session: Session) -> None:
 def open_command(session: Session, engine: int) -> OpenSession:
     """What an engine is told once every link is up."""
     membership = session.membership
+    keyed = bool(membership.agreed["checksum"] or membership.agreed["data_encryption"])
     return OpenSession(
         session=session.number,
         job=membership.job,
         rank=membership.rank,
         world_size=membership.agreed["world_size"],
         arena_bytes=session.arena_bytes,
-        peers=[
-            _for_engine(link, engine, checksum=bool(membership.agreed["checksum"]))
-            for link in membership.links.values()
-        ],
+        peers=[_for_engine(link, engine, keyed=keyed) for link in membership.links.values()],
         engine=engine,
         engines=membership.engines_used,
         digest_key=membership.digest_key,
@@ -137,11 +135,11 @@ def open_command(session: Session, engine: int) -> OpenSession:
     )
 
 
-def _for_engine(link: Link, engine: int, *, checksum: bool) -> EnginePeer:
+def _for_engine(link: Link, engine: int, *, keyed: bool) -> EnginePeer:
     """Engines have keys of their own: what one was sent proves nothing to another."""
     ends = link.endpoints_of(engine)
     keys = [bytes.fromhex(secret) + bytes([engine]) for secret in (link.secret_in, link.secret_out)]
-    secret_in, secret_out = keys if checksum else (b"", b"")
+    secret_in, secret_out = keys if keyed else (b"", b"")
     return EnginePeer(
         link.rank, link.host, link.token_in, link.token_out, ends, secret_in, secret_out
     )

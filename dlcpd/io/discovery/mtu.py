@@ -86,13 +86,14 @@ class Towards:
 
 class MtuDiscovery:
     """Searches of all flows, driven by the endpoint's timers. `largest`: segment bytes never
-    exceeded; `tell` gets what changes."""
+    exceeded; `tell` gets what changes. `trailer`: bytes that paths add to every datagram."""
 
     def __init__(
         self, endpoint: Endpoint, paths: Sequence[Path], largest: int,
-        tell: Callable[[MtuNews], None],
+        tell: Callable[[MtuNews], None], *, trailer: int = 0,
     ) -> None:  # fmt: skip
         self._endpoint, self._paths, self._largest, self._tell = endpoint, paths, largest, tell
+        self._trailer = trailer
         self._towards: dict[int, Towards] = {}  # by flow
         self._by_token: dict[int, Towards] = {}  # by the token we send with
 
@@ -119,7 +120,7 @@ class MtuDiscovery:
             self._endpoint.timers.cancel((self, Timer.MTU_SEARCH, (flow.index, number)))
 
     def _search(self, path: Path, host: str) -> PathMtu:
-        headers = 48 if ":" in host else 28
+        headers = (48 if ":" in host else 28) + self._trailer
         return PathMtu(headers, self._most(path, host, headers))
 
     def _most(self, path: Path, host: str, headers: int) -> int:

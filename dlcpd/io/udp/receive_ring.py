@@ -39,6 +39,8 @@ class ReceiveRing:
     """Up to RECEIVE_BYTES per call. `width`: bytes of the datagrams that are expected at first;
     `gro`: whether the kernel joins them."""
 
+    longest = LONGEST
+
     def __init__(
         self, path: int, width: int, *, gro: bool, loss: Loss, corrupt: Corrupt = NO_CORRUPTION,
         keys: Keyring | None = None,
@@ -93,7 +95,7 @@ class ReceiveRing:
         if len(self._rasters) >= MAX_RASTERS and width not in self._rasters:
             self._rasters.clear()
         if width not in self._rasters:
-            self._rasters[width] = Raster(width, RECEIVE_BYTES, gro=self.gro, longest=LONGEST)
+            self._rasters[width] = Raster(width, RECEIVE_BYTES, gro=self.gro, longest=self.longest)
         self._raster = self._rasters[width]
 
     def _follow(self, batch: Received, others: list[Received]) -> None:
@@ -104,7 +106,7 @@ class ReceiveRing:
         for each in others:
             sizes[each.rows.shape[1]] = sizes.get(each.rows.shape[1], 0) + len(each.index)
         width = max(sizes, key=sizes.__getitem__)
-        if sizes[width] > len(batch.index) and LEAST_WIDTH <= width <= LONGEST:
+        if sizes[width] > len(batch.index) and LEAST_WIDTH <= width <= self.longest:
             self._use(width)
 
     def _singles(self, batch: Received, count: int) -> list[Received]:
@@ -122,9 +124,9 @@ class ReceiveRing:
         batch.lengths = lengths[batch.index]
         batch.strays = [
             bytes(raster.content(row, int(lengths[row])))
-            for row in np.flatnonzero(control | (lengths > LONGEST)).tolist()
+            for row in np.flatnonzero(control | (lengths > self.longest)).tolist()
         ]
-        too_wide = np.flatnonzero(long & ~control & (lengths <= LONGEST)).tolist()
+        too_wide = np.flatnonzero(long & ~control & (lengths <= self.longest)).tolist()
         return [self._apart(batch, row, int(lengths[row]), int(lengths[row])) for row in too_wide]
 
     @staticmethod
@@ -150,7 +152,7 @@ class ReceiveRing:
             first, stride = message * run, strides[message] if joined[message] else size
             is_data = size > 1 and flat[first * width + 1] == Kind.DATA
             if (joined[message] and stride != width) or size > run * width or stride > width:
-                if is_data and stride <= LONGEST:
+                if is_data and stride <= self.longest:
                     others.append(self._apart(batch, message, size, stride))
                 else:
                     batch.strays += _split(raster.content(message, size), stride)

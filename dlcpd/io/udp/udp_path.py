@@ -73,9 +73,7 @@ class UdpPath:
         self._pieces = 0  # datagrams that were cut
         self._limits: dict[int, int] = {}  # by peer: bytes of the largest datagram that passes
         by_tag = tos_of_tags(config.drop_rank)
-        self._sender: SendRing | CompiledSender = SendRing(self.family, by_tag)
-        if compiled is not None:
-            self._sender = CompiledSender(compiled.library, self.family, by_tag)
+        self._sender = self._make_sender(by_tag)
         self._tos = [_ancillary(self.family, tos) for tos in by_tag]
         self._receive_tos()
         seed = config.inject_seed, index, config.engine
@@ -102,6 +100,10 @@ class UdpPath:
         """A datagram as it goes out to a flow."""
         checksum = self._checksums.get(peer)
         return data if checksum is None else checksum.sealed(data)
+
+    def _whole(self, peer: int, data: bytes) -> bytes:
+        """A datagram as it is cut into pieces."""
+        return self.sealed(peer, data)
 
     def limit(self, peer: int, size: int) -> None:
         """Datagrams of more than `size` bytes do not pass towards a peer: those that still have
@@ -163,6 +165,11 @@ class UdpPath:
         self.socket.setsockopt(socket.IPPROTO_UDP, mmsg.UDP_GRO, int(wanted))
         self.gro = wanted
         self._ring = self._make_ring()
+
+    def _make_sender(self, by_tag: list[int]) -> SendRing | CompiledSender:
+        if self._compiled is None:
+            return SendRing(self.family, by_tag)
+        return CompiledSender(self._compiled.library, self.family, by_tag)
 
     def _make_ring(self) -> ReceiveRing | CompiledRing:
         if self._compiled is None:
@@ -240,7 +247,7 @@ class UdpPath:
         for row, segment in enumerate(batch.segments.tolist()):
             start = segment * size
             payload = batch.payload[start : start + size].tobytes()
-            data = self.sealed(batch.peer, headers[row].tobytes() + payload)
+            data = headers[row].tobytes() + payload
             if not self._send_cut(data, int(batch.tags[row]), batch.peer, to):
                 return row
             self.counters["in_pieces"] += 1
@@ -249,7 +256,7 @@ class UdpPath:
     def _send_cut(self, data: bytes, tag: int, peer: int, to: tuple[str, int]) -> bool:
         """Send a datagram in pieces that pass; False where the send buffer is full."""
         self._pieces = (self._pieces + 1) & 0xFFFFFFFF
-        for piece in cut(data, self._pieces, self._limits[peer]):
+        for piece in cut(self._whole(peer, data), self._pieces, self._limits[peer]):
             error = self._send_one(self.sealed(peer, piece), tag, to)
             if error == errno.EAGAIN:
                 return False
@@ -292,14 +299,14 @@ class UdpPath:
         peer = self._peers.get(control.peer)
         if peer is None:
             return
-        is_probe, data = control.data[1] == Kind.PROBE, self.sealed(control.peer, control.data)
+        is_probe, data = control.data[1] == Kind.PROBE, control.data
         limit = max(self._limits.get(control.peer, MAX_UDP), LEAST_PIECE)
-        if len(control.data) > limit and not is_probe:
+        if len(data) > limit and not is_probe:
             self._send_cut(data, control.tag, control.peer, peer[1])
-        elif error := self._send_one(data, control.tag, peer[1]):
+        elif error := self._send_one(self.sealed(control.peer, data), control.tag, peer[1]):
             self._count_error(error)
             if error == errno.EMSGSIZE:
-                self.too_big.append((control.peer, len(control.data)))
+                self.too_big.append((control.peer, len(data)))
 
     def _send_one(self, data: bytes, tag: int, to: tuple[str, int]) -> int:
         """Send one datagram; the error number where the kernel does not take it, or 0."""

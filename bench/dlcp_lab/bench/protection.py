@@ -1,0 +1,173 @@
+"""What it costs to protect data: CPU time per payload byte, of sending and receiving together.
+
+Two sockets on loopback, both ends in one thread; segments go from one array to another as they do
+between two engines, without what decides about them. `python -m dlcp_lab.bench.protection`
+"""
+
+import argparse
+import select
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import numpy as np
+
+from dlcp_lab.report.statistic import Spread
+from dlcpd.core.transfer.incoming import Incoming, NoPlacement, Placement
+from dlcpd.core.transfer.receiver import TransferReceiver
+from dlcpd.core.wire.checksum import Checksum, Keyring
+from dlcpd.core.wire.datagram import Transmit
+from dlcpd.core.wire.header import Header, Key, Kind
+from dlcpd.core.wire.sizes import MAX_SEGMENT
+from dlcpd.ctl import table
+from dlcpd.io.config import EngineConfig
+from dlcpd.io.datapath.compiled import compiled
+from dlcpd.io.datapath.library import COMPILED, NUMPY, installed
+from dlcpd.io.udp.encryption import AES_256_GCM, encryption
+from dlcpd.io.udp.udp_path import UdpPath
+
+PEER: Final = 1
+TOKEN: Final = 0x5EC0_0000_0000_0001
+SEGMENTS: Final = 1408, MAX_SEGMENT  # bytes: an Ethernet without jumbo frames, and with
+BATCH: Final = 180  # datagrams sent in a row; 1.6 MB at most, well within a receive buffer
+BATCHES: Final = 8  # of a transfer
+PATIENCE: Final = 5.0  # seconds without a datagram after which the kernel has dropped some
+REFERENCES: Final = "numpy, checksum", "C, checksum"  # what others are compared with
+
+
+@dataclass
+class Way:
+    """Two ends that protect what they exchange in one way."""
+
+    name: str
+    source: UdpPath
+    sink: UdpPath
+    placement: Placement = field(default_factory=NoPlacement)
+    counters: Counter[str] = field(default_factory=Counter)
+    operation: int = 0
+
+    @classmethod
+    def plain(cls, data_path: str, *, checksum: bool) -> Self:
+        """Datagrams in clear."""
+        both, keys = compiled(data_path), Keyring()
+        config = EngineConfig(receive_buffer=32 << 20)
+        source, sink = (
+            UdpPath(0, config, Counter(), Counter(), both, keys=keys) for _ in range(2)
+        )  # fmt: skip
+        source.connect(PEER, *sink.address)
+        if checksum:
+            source.seal(PEER, Checksum(b"secret"))
+            keys.add(TOKEN, Checksum(b"secret"))
+        name = f"{'C' if both else 'numpy'}, {'checksum' if checksum else 'none'}"
+        return cls(name, source, sink, both.table if both else NoPlacement())
+
+    @classmethod
+    def encrypted(cls) -> Self:
+        """Datagrams that nobody reads on their way. Raises: BadConfig."""
+        ends = []
+        config = EngineConfig(receive_buffer=32 << 20)
+        for secrets in ((b"in", b"out"), (b"out", b"in")):
+            keys = encryption(AES_256_GCM)
+            assert keys is not None  # noqa: S101  # as was asked for
+            keys.add(PEER, TOKEN, *secrets)
+            ends.append(keys.path(0, config, Counter(), Counter()))
+        source, sink = ends
+        source.connect(PEER, *sink.address)
+        return cls(f"numpy, {AES_256_GCM}", source, sink)
+
+    def transfer(self, payload: np.ndarray, target: np.ndarray, segment: int) -> float:
+        """Carry all of `payload`, which is of whole segments, to `target`; seconds of CPU."""
+        self.operation += 1
+        receiver = TransferReceiver(len(payload) // segment)
+        incoming = Incoming(Key(0, self.operation, 0), 1, receiver, target, segment)
+        began = time.thread_time()
+        self.placement.open(TOKEN, incoming)
+        for first in range(0, receiver.segments, BATCH):
+            segments = np.arange(first, min(first + BATCH, receiver.segments), dtype=np.intp)
+            self.source.send(self._batch(payload, segments, segment))
+            self._receive(incoming, receiver.segments - first - len(segments))
+        self.placement.close(incoming)
+        return time.thread_time() - began
+
+    def _batch(self, payload: np.ndarray, segments: np.ndarray, segment: int) -> Transmit:
+        first = Header(Kind.DATA, TOKEN, self.operation, packet_number=1 + int(segments[0]))
+        none = np.zeros(len(segments), np.uint8)
+        return Transmit(PEER, 0, first, none, payload, segments, segment, none)
+
+    def _receive(self, incoming: Incoming, left: int) -> None:
+        """Until no more than `left` segments are missing. Raises: RuntimeError."""
+        while incoming.receiver.missing > left:
+            if not select.select([self.sink], [], [], PATIENCE)[0]:
+                raise RuntimeError(f"{self.name}: the kernel dropped datagrams; is it busy?")
+            for batch in self.sink.receive():
+                for group in batch.groups(self.counters):
+                    group.place(incoming)
+
+    def close(self) -> None:
+        """Both sockets."""
+        self.source.socket.close()
+        self.sink.socket.close()
+
+
+def ways() -> Iterator[Way]:
+    """All that this machine has."""
+    for data_path in (COMPILED, NUMPY) if installed() else (NUMPY,):
+        for checksum in (False, True):
+            yield Way.plain(data_path, checksum=checksum)
+    yield Way.encrypted()
+
+
+def measured(segment: int, rounds: int) -> dict[str, list[float]]:
+    """By way: nanoseconds per payload byte of each round. Ways go by turns; a first round that is
+    not counted warms them."""
+    payload = np.random.default_rng(1).integers(0, 256, segment * BATCH * BATCHES, np.uint8)
+    target, each = np.zeros_like(payload), list(ways())
+    costs: dict[str, list[float]] = {way.name: [] for way in each}
+    try:
+        for number in range(rounds + 1):
+            for way in each:
+                seconds = way.transfer(payload, target, segment)
+                if not np.array_equal(payload, target):
+                    raise RuntimeError(f"{way.name}: other bytes came than were sent")
+                target[:] = 0
+                if number:
+                    costs[way.name].append(seconds / len(payload) * 1e9)
+    finally:
+        for way in each:
+            way.close()
+    return costs
+
+
+def main(arguments: list[str] | None = None, say: Callable[[str], None] = print) -> int:
+    """Print a table. Spreads are from the 10th to the 90th percentile."""
+    parser = argparse.ArgumentParser(prog="dlcp_lab.bench.protection", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=31, help="of each way (%(default)s)")
+    options = parser.parse_args(arguments)
+    rows = []
+    for segment in SEGMENTS:
+        costs = measured(segment, max(options.rounds, 1))
+        for name, values in costs.items():
+            ratios = [_ratio(values, costs.get(reference)) for reference in REFERENCES]
+            rows.append([name, segment, _spread(values), *ratios])
+    header = ("data path, protection", "segment(B)", "ns/B", *(f"times {r}" for r in REFERENCES))
+    say(table.render(header, rows, left=1))
+    return 0
+
+
+def _ratio(values: list[float], others: list[float] | None) -> str | None:
+    """Round by round; None where this machine has no such way."""
+    if others is None:
+        return None
+    return _spread([a / b for a, b in zip(values, others, strict=True)])
+
+
+def _spread(values: list[float]) -> str:
+    spread = Spread.of(values)
+    return f"{spread.p50:.2f} ({spread.p10:.2f}..{spread.p90:.2f})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
