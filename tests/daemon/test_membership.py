@@ -8,7 +8,15 @@ from itertools import product
 import pytest
 
 from dlcpd.contract.errors import NotAuthorised, RanksDisagree
-from dlcpd.daemon.peers.membership import LINKS, MAX_NAMED, Link, LinkInput, LinkState, Membership
+from dlcpd.daemon.peers.membership import (
+    LINKS,
+    MAX_NAMED,
+    SETTINGS,
+    Link,
+    LinkInput,
+    LinkState,
+    Membership,
+)
 from dlcpd.daemon.peers.peer_messages import (
     MAX_ABORTED,
     MAX_REASON,
@@ -146,10 +154,15 @@ def test_a_hello_of_an_earlier_session_is_ignored() -> None:
 @pytest.mark.parametrize("name", AGREED)
 def test_a_disagreement_names_both_ranks_and_values(name: str) -> None:
     a, b = member(0), member(1)
-    b.agreed[name] = 77
+    others = 1 - a.agreed[name] if name in SETTINGS else 77
+    b.agreed[name] = others
     with pytest.raises(RanksDisagree) as caught:
         deliver(b, a)
-    for part in (name, "rank 0 on host-0", "rank 1 on host-1", str(AGREED[name]), "77"):
+    shown = [
+        SETTINGS[name][value] if name in SETTINGS else str(value)
+        for value in (AGREED[name], others)
+    ]
+    for part in (name, "rank 0 on host-0", "rank 1 on host-1", *shown):
         assert part in str(caught.value)
 
 

@@ -35,6 +35,8 @@ AGREED: Final = {
     "data_encryption": "make [network] data_encryption equal on both hosts",
     "checksum": "make [network] checksum equal on both hosts",
 }
+SETTINGS: Final = {"data_encryption": ("none", "aes-256-gcm"), "checksum": ("off", "on")}  # as an
+# operator writes what a hello says by number
 
 
 class LinkState(Enum):
@@ -260,9 +262,13 @@ class Membership:
             ours, theirs = self.agreed[name], getattr(hello, name)
             if ours != theirs:
                 raise RanksDisagree(
-                    f"ranks disagree on {name}: rank {self.rank} on {self.host} has {ours}, "
-                    f"{link} has {theirs}; {remedy}"
+                    f"ranks disagree on {name}: rank {self.rank} on {self.host} has "
+                    f"{_setting(name, ours)}, {link} has {_setting(name, theirs)}; {remedy}"
                 )
+
+
+def _setting(name: str, value: int) -> str:
+    return SETTINGS[name][value] if name in SETTINGS else str(value)
 
 
 def _ready(link: Link) -> bool:
