@@ -3,15 +3,15 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
-import torch
-from torch.futures import Future
-
-from dlcp_client.arena.memory import Region
-from dlcp_client.arena.tensors import copy_bytes
+from dlcp_client.arena.blocks import A, Block
+from dlcp_client.arena.memory import Region, copy_bytes
 from dlcpd.contract.errors import DlcpError, error_for
 from dlcpd.contract.messages import Completed
+
+if TYPE_CHECKING:
+    from torch.futures import Future
 
 T = TypeVar("T")
 
@@ -35,23 +35,24 @@ class Progress(Protocol):
     def expire(self, now: float) -> None:
         """Give up what went unanswered for too long."""
 
-    def watch(self, work: "Work") -> None:
+    def watch(self, work: "Work[Any]") -> None:
         """Call `work.complete` on another thread once it ended, even if nobody waits."""
 
 
-class Work:
+class Work(Generic[A]):
     """One operation. `tensor` holds the result after `wait()`, or after `done()` said True."""
 
     def __init__(
         self,
         progress: Progress,
         *,
-        tensor: torch.Tensor,
+        block: Block[A],
         region: Region | None,
         expires: float,
         label: str,
     ) -> None:
-        self.tensor = tensor
+        self.tensor: A = block.array
+        self._address = block.address
         self.begun: Final = time.monotonic()  # when it was submitted
         self.expires: Final = expires  # monotonic; the engine has answered by then, or never will
         self.label: Final = label  # for errors
@@ -60,12 +61,12 @@ class Work:
         self._outcome: Completed | DlcpError | None = None
         self._copying = threading.Lock()
         self._base: Future[None] | None = None  # made when it is asked for: few ever are
-        self._future: Future[list[torch.Tensor]] | None = None
+        self._future: Future[list[A]] | None = None
 
     @classmethod
-    def over(cls, progress: Progress, tensor: torch.Tensor) -> Self:
+    def over(cls, progress: Progress, block: Block[A]) -> Self:
         """The work of an operation with nothing to do."""
-        work = cls(progress, tensor=tensor, region=None, expires=0.0, label="nothing")
+        work = cls(progress, block=block, region=None, expires=0.0, label="nothing")
         work.settle(_NOTHING)
         return work
 
@@ -101,6 +102,11 @@ class Work:
         self._raise_or_copy()
         return True
 
+    def result(self, timeout: float | None = None) -> A:
+        """What `wait` waits for. Raises: as `wait`."""
+        self.wait(timeout)
+        return self.tensor
+
     def done(self) -> bool:
         """Whether it ended, without waiting; `wait()` then returns or raises at once."""
         if not self.ended:
@@ -109,7 +115,7 @@ class Work:
             self.copy_out()
         return self.ended
 
-    def get_future(self) -> "Future[list[torch.Tensor]]":
+    def get_future(self) -> "Future[list[A]]":
         """A Future of `[tensor]`, like that of torch's own Work. Asking twice gives the same one.
 
         After a failure its value() and wait() raise a RuntimeError with the error's text.
@@ -118,8 +124,9 @@ class Work:
             self._future = self.then(lambda tensor: [tensor])
         return self._future
 
-    def then(self, callback: Callable[[torch.Tensor], T]) -> "Future[T]":
+    def then(self, callback: Callable[[A], T]) -> "Future[T]":
         """A Future of callback(tensor), which runs after the end on a thread of the session."""
+        from torch.futures import Future  # noqa: PLC0415  # who never asks for one needs no torch
 
         # Never set_exception: DDP's default path crashes on it with a SIGSEGV. A callback
         # that raises gives the same Future an error that DDP can report.
@@ -154,7 +161,7 @@ class Work:
         with self._copying:
             if self._region is None:
                 return False
-            copy_bytes(self.tensor.data_ptr(), self._region.address, len(self._region))
+            copy_bytes(self._address, self._region.address, len(self._region))
             self._region = None
             return True
 
