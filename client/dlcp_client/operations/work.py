@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
-from dlcp_client.arena.blocks import A, Block
+from dlcp_client.arena.blocks import A, Block, Library
 from dlcp_client.arena.memory import Region, copy_bytes
-from dlcpd.contract.errors import DlcpError, error_for
+from dlcpd.contract.errors import BadTensor, DlcpError, error_for
 from dlcpd.contract.messages import Completed
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ _NOTHING: Final = Completed(
 
 class Progress(Protocol):
     """How outcomes come in; a session provides it."""
+
+    @property
+    def library(self) -> Library[Any]:
+        """Whose arrays results are copied to."""
 
     def wait_until(self, done: Callable[[], bool], until: float) -> bool:
         """Take in frames until `done()`; False when the monotonic time `until` passed first."""
@@ -52,7 +56,6 @@ class Work(Generic[A]):
         label: str,
     ) -> None:
         self.tensor: A = block.array
-        self._address = block.address
         self.begun: Final = time.monotonic()  # when it was submitted
         self.expires: Final = expires  # monotonic; the engine has answered by then, or never will
         self.label: Final = label  # for errors
@@ -156,20 +159,34 @@ class Work(Generic[A]):
     def copy_out(self) -> bool:
         """Copy the result to `tensor`, once, and let go of its place in the arena.
 
-        False: there is nothing to copy, or not any more.
+        False: there is nothing to copy, or not any more. Where `tensor` has no room for it any
+        more, that is the outcome.
         """
         with self._copying:
-            if self._region is None:
+            region, self._region = self._region, None
+            if region is None:
                 return False
-            copy_bytes(self._address, self._region.address, len(self._region))
-            self._region = None
+            try:
+                self._copy(region)
+            except BadTensor as exc:
+                self._outcome = exc
             return True
 
+    def _copy(self, region: Region) -> None:
+        """Raises: BadTensor."""
+        target = self._progress.library.block(self.tensor)  # its memory may be another by now
+        if target.nbytes != len(region):
+            raise BadTensor(
+                f"{self.label}: of {len(region)} B when it was submitted, its target has "
+                f"{target.nbytes} B now; leave it alone until the operation is done"
+            )
+        copy_bytes(target.address, region.address, len(region))
+
     def _raise_or_copy(self) -> None:
-        outcome = self._outcome
-        if isinstance(outcome, Completed):
+        if self.stats is not None:
             self.copy_out()
-        elif outcome is not None:  # a fresh one: each raise grows its traceback
+        outcome = self._outcome
+        if isinstance(outcome, DlcpError):  # a fresh one: each raise grows its traceback
             raise error_for(outcome.code, str(outcome), outcome.peer)
-        else:
+        if outcome is None:
             raise DlcpError(f"{self.label}: waited for, and yet without an outcome")
