@@ -7,18 +7,24 @@ For DistributedDataParallel: `from dlcp_client import ddp; ddp.register(model)`;
 cross the step, `from dlcp_client import cross_step; cross_step.register(model, optimizer)`.
 
 For everything else of PyTorch: `dist.init_process_group("dlcp")`, a backend that the import of
-this package registers.
+this package registers, with torch or as soon as torch is imported.
+
+Without torch: `dlcp_client.numpy`.
 """
 
-from dlcp_client.job.joining import connect
+from typing import TYPE_CHECKING, Any
+
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import DaemonLost, DlcpError, PeerLost
 from dlcpd.contract.policy import EXACT, LossPolicy, bounded, exact
 
-from . import c10d
+from . import backend
 from .guard import Guard
 from .session import Session
+
+if TYPE_CHECKING:
+    from dlcp_client.torch.joining import connect
 
 __all__ = [
     "EXACT",
@@ -35,4 +41,14 @@ __all__ = [
     "exact",
 ]
 
-c10d.register()
+
+def __getattr__(name: str) -> Any:
+    """`connect` is of torch, which `import dlcp_client.numpy` does without."""
+    if name != "connect":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dlcp_client.torch.joining import connect  # noqa: PLC0415
+
+    return connect
+
+
+backend.register_with_torch()

@@ -21,7 +21,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from dlcp_client.arena.tensors import copy_bytes
+from dlcp_client.arena.memory import copy_bytes
 from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.torch.buckets import Placed, contents, cut

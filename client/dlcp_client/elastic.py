@@ -16,11 +16,12 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import torch
 from torch._C._distributed_c10d import PrefixStore
 
+from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.environment import Environment
 from dlcp_client.job.epochs import ROOT, Roll, Round, store_errors
 from dlcp_client.job.joining import DEFAULT_ARENA, check_timeout, enter
@@ -135,7 +136,7 @@ def join(
     subject = job or "job"
     lineage, epoch = _found(store, subject, timeout)
     origin = Origin(
-        store, subject, Path(config) if config else environment.config,
+        store, subject, Path(config) if config else environment.config, TENSORS,
         socket or environment.socket, lineage=lineage, epoch=epoch,
     )  # fmt: skip
     return _attempts(origin, None, None, arena_bytes, deadline)
@@ -174,7 +175,7 @@ def _enter(  # noqa: PLR0917  # a step of _attempts, with its variables
     place = f"{ROOT}/{origin.lineage}/{roll.epoch}"
     secret = job_secret(Environment.read())
     rank, size = roll.bids.index(number), len(roll.bids)
-    member = Member(PrefixStore(place, origin.store), rank, size, secret)
+    member = Member(PrefixStore(place, cast("Store", origin.store)), rank, size, secret)
     origin = replace(origin, epoch=roll.epoch, seats=roll.seats)
     deadline = min(deadline, time.monotonic() + ENTER_TIMEOUT)
     return enter(member, origin, origin.subject, arena_bytes, deadline, previous=session)

@@ -22,6 +22,9 @@ class Environment:
     run: str = ""  # TORCHELASTIC_RUN_ID: name of the torchrun job, for logs
     secret: str = field(default="", repr=False)  # DLCPD_JOB_SECRET: the same for all ranks
     secret_file: Path | None = None  # DLCPD_JOB_SECRET_FILE: a file with it
+    rank: str = ""  # RANK: as torchrun and others set it; read where it counts
+    world_size: str = ""  # WORLD_SIZE: likewise
+    store: Path | None = None  # DLCPD_STORE: folder in which ranks without torch find each other
     warn_after: float = WARN_AFTER  # DLCPD_WARN_AFTER: of waiting, at least; "0" = never
     ledger: Path | None = None  # DLCPD_LEDGER: folder for the ledger of an embedded daemon
     ledger_inputs: bool = False  # DLCPD_LEDGER_INPUTS: "1" keeps what ranks contribute as well
@@ -34,6 +37,7 @@ class Environment:
         config = variables.get("DLCPD_CONFIG", "")
         secret_file = variables.get("DLCPD_JOB_SECRET_FILE", "")
         ledger = variables.get("DLCPD_LEDGER", "")
+        store = variables.get("DLCPD_STORE", "")
         return cls(
             socket=variables.get("DLCPD_SOCKET", ""),
             config=Path(config) if config else None,
@@ -42,6 +46,9 @@ class Environment:
             ledger=Path(ledger).absolute() if ledger else None,
             ledger_inputs=variables.get("DLCPD_LEDGER_INPUTS", "") == "1",
             master=variables.get("MASTER_ADDR", ""),
+            rank=variables.get("RANK", ""),
+            world_size=variables.get("WORLD_SIZE", ""),
+            store=Path(store) if store else None,
             warn_after=_seconds(variables, "DLCPD_WARN_AFTER", WARN_AFTER),
             share=variables.get("DLCPD_SHARE", "") != "0",
             end_with_launcher=variables.get("DLCPD_END_WITH_LAUNCHER", "") == "1",

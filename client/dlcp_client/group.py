@@ -2,11 +2,10 @@
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic
 
-import torch
-
+from dlcp_client.arena.blocks import A, Block
 from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.requests import Range, Request, request
 from dlcp_client.operations.work import Work
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from .session import Session
 
 ANY = -1  # source of a message that may come from every rank
-NOWHERE = torch.empty(0)  # where a rank gives or gets nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Call:
     reads: bool = True  # whether what the input holds matters
 
 
-class Group:
+class Group(Generic[A]):
     """Some ranks of a session, in an order that is theirs. Each calls the same collectives in the
     same order; send and receive are between two of them. Every method returns before the end.
 
@@ -42,15 +40,16 @@ class Group:
     Roots, peers and sources are ranks in the group. All raise what `Session.all_reduce` does.
     """
 
-    def __init__(self, session: "Session", number: int, ranks: Sequence[int], name: str) -> None:
+    def __init__(self, session: "Session[A]", number: int, ranks: Sequence[int], name: str) -> None:
         self.session, self.number, self.ranks, self.name = session, number, tuple(ranks), name
         self.rank, self.size = self.ranks.index(session.rank), len(self.ranks)
+        self._nowhere = session.library.block(session.library.nothing)
         self._closed = False
         self._closing = threading.Lock()
 
     def all_reduce(  # noqa: PLR0913  # all but the first two by keyword
         self,
-        tensor: torch.Tensor,
+        tensor: A,
         op: Any = "sum",
         *,
         policy: LossPolicy = EXACT,
@@ -59,63 +58,69 @@ class Group:
         layers: Iterable[Layer] = (),
         schedule: str = "",
         scale: float = 1.0,
-        into: torch.Tensor | None = None,
+        into: A | None = None,
         result_only: bool = False,
-    ) -> Work:
+    ) -> Work[A]:
         """Reduce `tensor` over all ranks, in place. See `Session.all_reduce`.
 
         `into`: where the result goes instead. A `tensor` of `Session.empty` then keeps what this
         rank contributed, which in a bounded operation is more: what it had given up before.
         """
+        given = self._block(tensor)
         asked = request(
-            tensor, op, policy, name=name, critical=critical, layers=layers, scale=scale
-        )
+            given, self._operation(op), policy,
+            name=name, critical=critical, layers=layers, scale=scale,
+        )  # fmt: skip
         call = Call("all_reduce", schedule=schedule)
-        output = tensor if into is None else into
-        return self._run(call, output, tensor, asked, result_only=result_only)
+        output = self._block(into) if into is not None else self._result_of(given)
+        return self._run(call, output, given, asked, result_only=result_only)
 
     def reduce(
-        self, tensor: torch.Tensor, root: int, op: Any = "sum", *, policy: LossPolicy = EXACT
-    ) -> Work:
+        self, tensor: A, root: int, op: Any = "sum", *, policy: LossPolicy = EXACT
+    ) -> Work[A]:
         """Reduce `tensor` over all ranks into that of `root`; the others keep theirs."""
-        asked = _exactly(tensor, policy, op)
-        output = tensor if self.rank == root else NOWHERE.to(tensor.dtype)
-        return self._run(Call("reduce", root), output, tensor, asked)
+        given = self._block(tensor)
+        asked = _exactly(given, policy, self._operation(op))
+        output = self._result_of(given) if self.rank == root else self._none_of(given)
+        return self._run(Call("reduce", root), output, given, asked)
 
-    def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy = EXACT) -> Work:
+    def broadcast(self, tensor: A, root: int, *, policy: LossPolicy = EXACT) -> Work[A]:
         """Copy the `tensor` of `root` into that of every rank."""
-        call = Call("broadcast", root, reads=self.rank == root)
-        return self._run(call, tensor, tensor, _exactly(tensor, policy))
+        call, block = Call("broadcast", root, reads=self.rank == root), self._block(tensor)
+        return self._run(call, block, block, _exactly(block, policy))
 
     def all_gather(
-        self, output: torch.Tensor, input: torch.Tensor, sizes: Sequence[int] | None = None,
+        self, output: A, input: A, sizes: Sequence[int] | None = None,
         *, policy: LossPolicy = EXACT,
-    ) -> Work:  # fmt: skip
+    ) -> Work[A]:  # fmt: skip
         """Every rank's `input`, by rank, in `output`; `sizes` in elements, if they differ."""
-        rows = [Counts(input.numel(), size) for size in sizes or ()]
+        given = self._block(input)
+        rows = [Counts(given.count, size) for size in sizes or ()]
         call = Call("all_gather", sizes=rows)
-        return self._run(call, output, input, _exactly(input, policy))
+        return self._run(call, self._block(output), given, _exactly(given, policy))
 
     def gather(
-        self, output: torch.Tensor | None, input: torch.Tensor, root: int,
+        self, output: A | None, input: A, root: int,
         *, policy: LossPolicy = EXACT,
-    ) -> Work:  # fmt: skip
+    ) -> Work[A]:  # fmt: skip
         """Every rank's `input`, by rank, in the `output` of `root`; all of one size."""
-        asked = _exactly(input, policy)
-        return self._run(Call("gather", root), _or_nowhere(output, input), input, asked)
+        given = self._block(input)
+        target = self._none_of(given) if output is None else self._block(output)
+        return self._run(Call("gather", root), target, given, _exactly(given, policy))
 
     def scatter(
-        self, output: torch.Tensor, input: torch.Tensor | None, root: int,
+        self, output: A, input: A | None, root: int,
         *, policy: LossPolicy = EXACT,
-    ) -> Work:  # fmt: skip
+    ) -> Work[A]:  # fmt: skip
         """Part r of the `input` of `root` in the `output` of rank r; all of one size."""
-        asked = _exactly(output, policy)
-        return self._run(Call("scatter", root), output, _or_nowhere(input, output), asked)
+        target = self._block(output)
+        given = self._none_of(target) if input is None else self._block(input)
+        return self._run(Call("scatter", root), target, given, _exactly(target, policy))
 
     def reduce_scatter(  # noqa: PLR0913  # all but the first four by keyword
         self,
-        output: torch.Tensor,
-        input: torch.Tensor,
+        output: A,
+        input: A,
         op: Any = "sum",
         sizes: Sequence[int] | None = None,
         *,
@@ -124,49 +129,53 @@ class Group:
         critical: Iterable[Range] = (),
         layers: Iterable[Layer] = (),
         scale: float = 1.0,
-    ) -> Work:
+    ) -> Work[A]:
         """Part r of `input`, reduced over all ranks, in the `output` of rank r; `sizes` of the
         parts in elements, if they differ. A bounded one adds its residual to an `input` that
         comes from `Session.empty`."""
-        asked = request(input, op, policy, name=name, critical=critical, layers=layers, scale=scale)
-        rows = [Counts(size, output.numel()) for size in sizes or ()]
-        return self._run(Call("reduce_scatter", sizes=rows), output, input, asked)
+        given, target = self._block(input), self._block(output)
+        asked = request(
+            given, self._operation(op), policy,
+            name=name, critical=critical, layers=layers, scale=scale,
+        )  # fmt: skip
+        rows = [Counts(size, target.count) for size in sizes or ()]
+        return self._run(Call("reduce_scatter", sizes=rows), target, given, asked)
 
     def all_to_all(
-        self, output: torch.Tensor, input: torch.Tensor,
+        self, output: A, input: A,
         output_splits: Sequence[int] | None = None, input_splits: Sequence[int] | None = None,
         *, policy: LossPolicy = EXACT,
-    ) -> Work:  # fmt: skip
+    ) -> Work[A]:  # fmt: skip
         """Part r of `input` to rank r; its part for this rank to place r of `output`. Splits in
         elements, if parts differ."""
-        out_parts = output_splits or self._even(output)
-        in_parts = input_splits or self._even(input)
+        given, target = self._block(input), self._block(output)
+        out_parts = output_splits or self._even(target)
+        in_parts = input_splits or self._even(given)
         if len(out_parts) != len(in_parts):
             raise BadTensor(
                 f"all_to_all: {len(in_parts)} input splits, {len(out_parts)} output splits"
             )
         rows = [Counts(*pair) for pair in zip(in_parts, out_parts, strict=True)]
         call = Call("all_to_all", sizes=rows)
-        return self._run(call, output, input, _exactly(input, policy))
+        return self._run(call, target, given, _exactly(given, policy))
 
-    def barrier(self, *, policy: LossPolicy = EXACT) -> Work:
+    def barrier(self, *, policy: LossPolicy = EXACT) -> Work[A]:
         """Done when every rank of the group has called it."""
-        return self._run(Call("barrier"), NOWHERE, NOWHERE, _exactly(NOWHERE, policy))
+        nowhere = self._nowhere
+        return self._run(Call("barrier"), nowhere, nowhere, _exactly(nowhere, policy))
 
-    def send(
-        self, tensor: torch.Tensor, peer: int, tag: int = 0, *, policy: LossPolicy = EXACT
-    ) -> Work:
+    def send(self, tensor: A, peer: int, tag: int = 0, *, policy: LossPolicy = EXACT) -> Work[A]:
         """Send a message: done as soon as its bytes are copied, whether or not `peer` receives."""
-        call = Call("send", peer, tag)
-        return self._run(call, NOWHERE.to(tensor.dtype), tensor, _exactly(tensor, policy))
+        call, given = Call("send", peer, tag), self._block(tensor)
+        return self._run(call, self._none_of(given), given, _exactly(given, policy))
 
     def receive(
-        self, tensor: torch.Tensor, peer: int | None = None, tag: int = 0,
+        self, tensor: A, peer: int | None = None, tag: int = 0,
         *, policy: LossPolicy = EXACT,
-    ) -> Work:  # fmt: skip
+    ) -> Work[A]:  # fmt: skip
         """Receive the next message with `tag` of `peer`, or of any rank: see `Work.source`."""
-        call = Call("receive", ANY if peer is None else peer, tag)
-        return self._run(call, tensor, NOWHERE.to(tensor.dtype), _exactly(tensor, policy))
+        call, target = Call("receive", ANY if peer is None else peer, tag), self._block(tensor)
+        return self._run(call, target, self._none_of(target), _exactly(target, policy))
 
     def close(self) -> None:
         """No operation follows; open ones fail. Closing twice is fine."""
@@ -176,18 +185,35 @@ class Group:
             self._closed = True
         self.session.say(CloseGroup(self.number))
 
-    def _even(self, tensor: torch.Tensor) -> list[int]:
-        part, rest = divmod(tensor.numel(), self.size)
+    def _block(self, array: A) -> Block[A]:
+        return self.session.library.block(array)
+
+    def _none_of(self, like: Block[A]) -> Block[A]:
+        """Where a rank gives or gets nothing."""
+        return replace(self._nowhere, dtype=like.dtype, itemsize=like.itemsize)
+
+    def _result_of(self, given: Block[A]) -> Block[A]:
+        """Where the result goes of what works in place: a new array if `given` is read-only."""
+        if given.writable:
+            return given
+        array: Any = given.array
+        return self._block(self.session.empty(array.shape, array.dtype))
+
+    def _operation(self, op: Any) -> Any:
+        return self.session.library.operation(op)
+
+    def _even(self, block: Block[A]) -> list[int]:
+        part, rest = divmod(block.count, self.size)
         if rest:
             raise BadTensor(
-                f"{tensor.numel()} elements do not divide among {self.size} ranks: give splits"
+                f"{block.count} elements do not divide among {self.size} ranks: give splits"
             )
         return [part] * self.size
 
     def _run(
-        self, call: Call, output: torch.Tensor, input: torch.Tensor, asked: Request,
+        self, call: Call, output: Block[A], input: Block[A], asked: Request,
         *, result_only: bool = False,
-    ) -> Work:  # fmt: skip
+    ) -> Work[A]:  # fmt: skip
         if self._closed:
             raise SessionClosed(f"group {self.name or self.number} is closed")
         if not -1 <= call.peer < self.size:
@@ -195,12 +221,8 @@ class Group:
         return self.session.run(self.number, call, output, input, asked, result_only=result_only)
 
 
-def _exactly(tensor: torch.Tensor, policy: LossPolicy, op: Any = "sum") -> Request:
+def _exactly(block: Block[Any], policy: LossPolicy, op: Any = "sum") -> Request:
     """The request of a collective that may lose nothing. Raises: as `request`."""
     if getattr(policy, "mode", "exact") != "exact":  # what is no policy at all, request refuses
         raise BadPolicy("only all_reduce and reduce_scatter may lose anything: use exact()")
-    return request(tensor, op, policy)
-
-
-def _or_nowhere(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
-    return NOWHERE.to(other.dtype) if tensor is None else tensor
+    return request(block, op, policy)

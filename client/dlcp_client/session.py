@@ -1,4 +1,4 @@
-"""A rank's session with its daemon: submit all-reduces, make arena tensors, close."""
+"""A rank's session with its daemon: submit all-reduces, make arrays in the arena, close."""
 
 import gc
 import logging
@@ -6,21 +6,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
-import torch
-
-from dlcp_client.arena.memory import Region, SharedArena
-from dlcp_client.arena.tensors import check, copy_bytes, overlap
+from dlcp_client.arena.blocks import A, Block, Library
+from dlcp_client.arena.memory import Region, SharedArena, copy_bytes
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import Embedded
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.job.group_numbers import GroupNumbers
 from dlcp_client.job.origin import Origin
+from dlcp_client.job.store import Store
 from dlcp_client.operations.completion import Completion
 from dlcp_client.operations.engines import Engines
 from dlcp_client.operations.layers import Layer
@@ -43,9 +42,6 @@ from dlcpd.ipc.seqpacket import encode
 
 from . import lifetimes
 from .group import Call, Group
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
 
 T = TypeVar("T")
 
@@ -71,21 +67,22 @@ class JoinedJob:
     arena: int  # descriptor
     arena_bytes: int
     daemon: Embedded | None  # when it is ours
-    store: "Store | None" = None  # by which groups agree on their numbers
+    store: Store | None = None  # by which groups agree on their numbers
     origin: Origin | None = None  # what regrouping needs; None: it is not possible
+    library: Library[Any] = field(kw_only=True)  # whose arrays the session takes
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A tensor as the engine sees it."""
+    """An array as the engine sees it."""
 
     offset: int  # bytes, in the arena
-    memory: torch.Tensor | Region  # what holds it
+    memory: Any  # the array, or the Region, that holds it
     region: Region | None = None  # the copy that the engine works on
     direct: bool = False  # the engine works on the caller's own memory
 
 
-class Session:
+class Session(Generic[A]):
     """One rank of one job. Every rank submits the same operations in the same order.
 
     Safe to use from threads; the order across threads is then the caller's matter.
@@ -95,6 +92,7 @@ class Session:
     def __init__(self, joined: JoinedJob) -> None:
         self.job, self.rank, self.world_size = joined.job, joined.rank, joined.world_size
         self.origin: Final = joined.origin
+        self.library: Final[Library[A]] = joined.library
         self._daemon, self._control = joined.daemon, joined.control
         self._submitting = threading.Lock()  # numbers leave in the order they are given
         self._closing = threading.Lock()
@@ -117,7 +115,7 @@ class Session:
 
     def all_reduce(  # noqa: PLR0913  # all but the first two by keyword
         self,
-        tensor: torch.Tensor,
+        tensor: A,
         op: Any = "sum",
         *,
         policy: LossPolicy = EXACT,
@@ -127,7 +125,7 @@ class Session:
         schedule: str = "",
         scale: float = 1.0,
         result_only: bool = False,
-    ) -> Work:
+    ) -> Work[A]:
         """Reduce `tensor` over all ranks, in place. Returns before the end.
 
         Args:
@@ -158,7 +156,7 @@ class Session:
             schedule=schedule, scale=scale, result_only=result_only,
         )  # fmt: skip
 
-    def group(self, ranks: Sequence[int], name: str = "", *, timeout: float = 60.0) -> Group:
+    def group(self, ranks: Sequence[int], name: str = "", *, timeout: float = 60.0) -> Group[A]:
         """Some ranks of the session as a group of their own, in the order of `ranks`.
 
         All members call it, with the same ranks and name, in the same order as their other calls
@@ -179,20 +177,28 @@ class Session:
     def empty(
         self,
         shape: int | Sequence[int],
-        dtype: torch.dtype = torch.float32,
+        dtype: Any = None,
         *,
         wait: float = 0.0,
-    ) -> torch.Tensor:
+    ) -> A:
         """An uninitialised tensor in the arena, which `all_reduce` uses without a copy.
 
-        Its memory is free again when it, its views and the operations on it are gone.
+        `dtype`: of the library; float32 by default. Its memory is free again when it, its views
+        and the operations on it are gone.
         `wait`: seconds to wait for operations in flight when there is no room.
 
         Raises: ArenaFull, or what ended the session.
         """
         self._table.raise_if_over()
         sizes = (shape,) if isinstance(shape, int) else shape
-        return self._room(partial(self._arena.empty, sizes, dtype), time.monotonic() + wait)
+        allocate = partial(self.library.empty, self._arena, sizes, dtype)
+        return self._room(allocate, time.monotonic() + wait)
+
+    def zeros(self, shape: int | Sequence[int], dtype: Any = None, *, wait: float = 0.0) -> A:
+        """As `empty`, and all of it 0."""
+        made: Any = self.empty(shape, dtype, wait=wait)
+        made[...] = 0
+        return cast("A", made)
 
     @property
     def ledger(self) -> Ledger:
@@ -311,7 +317,7 @@ class Session:
         """Give up operations that the engine left unanswered for too long."""
         self._table.expire(now)
 
-    def watch(self, work: Work) -> None:
+    def watch(self, work: Work[Any]) -> None:
         """Complete a work's Future after its end, even if nobody waits."""
         self._completion.watch(work, self._table, self._lanes)
 
@@ -325,21 +331,21 @@ class Session:
             self._lanes.send(encode(message), until, range(self._engines.count))
 
     def run(  # what a group's methods have in common
-        self, group: int, call: Call, output: torch.Tensor, input: torch.Tensor, asked: Request,
+        self, group: int, call: Call, output: Block[A], input: Block[A], asked: Request,
         *, result_only: bool = False,
-    ) -> Work:  # fmt: skip
+    ) -> Work[A]:  # fmt: skip
         """Submit an operation of a group. `output` is `input` where it works in place."""
-        for tensor in (output, input):
-            check(tensor)
+        if not output.writable:
+            raise BadTensor(f"{call.collective} into a read-only array; give one of Session.empty")
         if output.dtype != input.dtype:
             raise BadTensor(f"{call.collective} of {input.dtype} into {output.dtype}: use one type")
         self._lanes.pump()  # outcomes of operations that nobody waits for must not pile up
         self._table.raise_if_over()
-        if call.collective == "all_reduce" and not input.numel():
+        if call.collective == "all_reduce" and not input.count:
             return Work.over(self, output)
         deadline = time.monotonic() + asked.policy.deadline
         apart = call.collective not in IN_PLACE
-        stage = call.collective == "send" or (apart and overlap(output, input))
+        stage = call.collective == "send" or (apart and output.overlaps(input))
         source = place = self._place(input, deadline, stage=stage, fill=call.reads)
         if apart or output is not input:
             place = self._place(output, deadline, stage=False, fill=False)
@@ -347,7 +353,7 @@ class Session:
             self._wait_for(lambda: self._table.held < MAX_HELD, deadline)
         work = Work(
             self,
-            tensor=output,
+            block=output,
             region=place.region,
             expires=time.monotonic() + asked.policy.deadline + MARGIN,
             label=f"{call.collective} of {asked.count} {asked.dtype} {asked.name}".rstrip(),
@@ -361,18 +367,18 @@ class Session:
             tag=call.tag,
             sizes=list(call.sizes),
             input=source.offset,
-            input_count=input.numel(),
+            input_count=input.count,
             output=place.offset,
-            output_count=output.numel(),
+            output_count=output.count,
             in_place=(source.direct or place.direct) and not result_only,
             **asked.fields(),
         )
-        self._submit(work, (source.memory, place.memory), message)
+        self._submit(work, (source.memory, place.memory), message, output.itemsize)
         return work
 
-    def _submit(self, work: Work, memory: Memory, message: Submit) -> None:
+    def _submit(self, work: Work[A], memory: Memory, message: Submit, item: int) -> None:
         with self._submitting:
-            engines = self._engines.of(message, work.tensor.itemsize)
+            engines = self._engines.of(message, item)
             number = self._table.begin(work, memory, engines)
             try:
                 message.operation, message.divided = number, len(engines) > 1
@@ -390,16 +396,16 @@ class Session:
                 )
                 raise
 
-    def _place(self, tensor: torch.Tensor, deadline: float, *, stage: bool, fill: bool) -> Placed:
-        """A tensor as the engine sees it: where it is in the arena, unless it is to be staged;
+    def _place(self, block: Block[A], deadline: float, *, stage: bool, fill: bool) -> Placed:
+        """An array as the engine sees it: where it is in the arena, unless it is to be staged;
         else a region for it, filled with its bytes where they matter."""
-        if not tensor.numel():
-            return Placed(0, tensor)
-        if self._arena.can_reduce(tensor) and not stage:
-            return Placed(self._arena.offset_of(tensor), tensor, direct=True)
-        region = self._room(partial(self._arena.region, tensor.nbytes), deadline)
+        if not block.count:
+            return Placed(0, block.array)
+        if self._arena.can_reduce(block.address) and not stage:
+            return Placed(self._arena.offset_of(block.address), block.array, direct=True)
+        region = self._room(partial(self._arena.region, block.nbytes), deadline)
         if fill:
-            copy_bytes(region.address, tensor.data_ptr(), tensor.nbytes)
+            copy_bytes(region.address, block.address, block.nbytes)
         return Placed(region.offset, region, region)
 
     def _room(self, allocate: Callable[[], T], deadline: float) -> T:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 
+from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.session import JoinedJob, Session
@@ -126,7 +127,9 @@ class StandIn:
     def _seat(self, rank: int, far: Far, arena_bytes: int) -> JoinedJob:
         control = ControlConnection(far.near_control, lambda: "the stand-in was told to end")
         lane, arena = far.near_lane.detach(), os.dup(far.arena)
-        return JoinedJob("test", rank, len(self.far), control, [lane], arena, arena_bytes, None)
+        return JoinedJob(
+            "test", rank, len(self.far), control, [lane], arena, arena_bytes, None, library=TENSORS
+        )
 
     def _serve(self, far: Far) -> None:
         ready = select.poll()

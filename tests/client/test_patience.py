@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 
+from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.operations.patience import BETWEEN, FACTOR, LEAST, MOST, Pace, Patience
 from dlcp_client.operations.work import Work
 from tests.client.real import connected, each_rank
@@ -70,7 +71,7 @@ class Clock:
 
     def stall(self, begun: float, ends: float) -> None:
         """An operation that waits, and is looked at every second."""
-        work = Work.over(None, torch.ones(1))  # type: ignore[arg-type]
+        work = Work.over(None, TENSORS.block(torch.ones(1)))  # type: ignore[arg-type]
         object.__setattr__(work, "begun", begun)
         for at in range(int(begun), int(ends)):
             self.now, before = float(at), len(self._caplog.messages)

@@ -8,6 +8,7 @@ from torch._C._distributed_c10d import HashStore, Store
 
 from dlcp_client.job import ballot
 from dlcp_client.job.rendezvous import Meeting, Member, introduction, refusal, roster, together
+from dlcp_client.torch.joining import member_of
 from dlcpd.contract.errors import (
     ArenaFull,
     BadConfig,
@@ -117,7 +118,7 @@ def test_a_place_is_in_a_world(rank: int, world: int) -> None:
 
 def test_without_a_process_group_the_error_says_what_to_do() -> None:
     with pytest.raises(BadConfig, match=r"init_process_group\(\) first"):
-        Member.of_group()
+        member_of()
 
 
 def vote(

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.operations.requests import merged, request
 from dlcpd.contract.errors import BadPolicy, BadTensor
 from dlcpd.contract.messages import (
@@ -26,7 +27,7 @@ GRADIENT = torch.zeros(100)
 
 def ask(op: Any = "sum", tensor: torch.Tensor = GRADIENT, **changes: Any) -> Submit:
     values: dict[str, Any] = {"policy": EXACT, "name": None, "critical": ()}
-    asked = request(tensor, op, **(values | changes))
+    asked = request(TENSORS.block(tensor), TENSORS.operation(op), **(values | changes))
     return Submit(
         operation=1, group=0, collective="all_reduce", schedule="", peer=-1, tag=0,
         input=4096, input_count=asked.count, output=4096, output_count=asked.count, sizes=[],

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dlcp_client.arena import tensors
-from dlcp_client.arena.tensors import check, copy, dtype_name, overlap
+from dlcp_client.arena.tensors import TENSORS, check, copy
 from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.messages import DTYPES
 
@@ -61,6 +61,9 @@ def test_too_many_elements_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tensors_overlap_where_they_share_bytes() -> None:
+    def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+        return TENSORS.block(one).overlaps(TENSORS.block(other))
+
     whole = torch.zeros(10)
     assert overlap(whole, whole)
     assert overlap(whole[3:], whole[:4])
@@ -74,8 +77,7 @@ def test_tensors_overlap_where_they_share_bytes() -> None:
 @pytest.mark.parametrize("name", DTYPES)
 def test_every_dtype_of_the_contract_is_taken_and_copied(name: str) -> None:
     source = torch.arange(24).to(getattr(torch, name)).reshape(2, 3, 4)
-    check(source)
-    assert dtype_name(source) == name
+    assert TENSORS.block(source).dtype == name
     target = torch.zeros_like(source)
     copy(target, source)
     assert torch.equal(target, source)

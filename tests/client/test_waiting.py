@@ -12,6 +12,7 @@ import torch
 
 import dlcp_client.session
 from dlcp_client import exact
+from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import (
     DaemonLost,
@@ -226,7 +227,7 @@ def test_a_session_that_ends_before_the_number_is_given_gives_none(world: StandI
     table, region = session._table, session.empty(1)  # noqa: SLF001
     table.fail(PeerLost("rank 1 on b is silent"))
     with pytest.raises(PeerLost):
-        table.begin(Work.over(session, region), (region,))
+        table.begin(Work.over(session, TENSORS.block(region)), (region,))
     assert (table.waiting, table.held) == (0, 0)
 
 

@@ -1,19 +1,45 @@
-"""Which tensors dlcpd can reduce, and the fastest way to copy their bytes."""
+"""torch's tensors: which of them dlcpd can reduce."""
 
-import ctypes
+from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
 import torch
+import torch.distributed as dist
 
+from dlcp_client.arena.blocks import Block
+from dlcp_client.arena.memory import SharedArena, copy_bytes
 from dlcpd.contract.errors import BadTensor
-from dlcpd.contract.messages import DTYPES, MAX_ELEMENTS
+from dlcpd.contract.messages import DTYPES, MAX_ELEMENTS, REDUCE_OPS
 
 _NAMES: Final = {getattr(torch, name): name for name in DTYPES}
+_OPS: Final[dict[Hashable, str]] = {getattr(dist.ReduceOp, op.upper()): op for op in REDUCE_OPS}
 
 
-def dtype_name(tensor: torch.Tensor) -> str:
-    """The contract's name of a checked tensor's dtype."""
-    return _NAMES[tensor.dtype]
+class Tensors:
+    """A Library: torch."""
+
+    nothing: Final = torch.empty(0)
+
+    def block(self, tensor: Any) -> Block[torch.Tensor]:
+        """Raises: BadTensor."""
+        check(tensor)
+        dtype = _NAMES[tensor.dtype]
+        return Block(tensor, tensor.data_ptr(), tensor.numel(), tensor.itemsize, dtype)
+
+    def empty(self, arena: SharedArena, shape: Sequence[int], dtype: Any) -> torch.Tensor:
+        """Raises: ArenaFull; nothing changed."""
+        kind: torch.dtype = dtype or torch.float32
+        size = torch.Size(shape).numel() * kind.itemsize
+        if size == 0:
+            return torch.empty(tuple(shape), dtype=kind)
+        return torch.frombuffer(arena.memory(size), dtype=kind).view(tuple(shape))
+
+    def operation(self, op: Any) -> Any:
+        """A ReduceOp object wraps the enum member that dist.ReduceOp.SUM is: both are instances."""
+        return _OPS.get(getattr(op, "op", op)) or op if isinstance(op, dist.ReduceOp) else op
+
+
+TENSORS: Final = Tensors()
 
 
 def check(tensor: Any) -> None:
@@ -53,21 +79,6 @@ def _layout_problem(tensor: torch.Tensor) -> str:
     return ""
 
 
-def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two contiguous tensors have bytes in common."""
-    first, second = sorted((one, other), key=torch.Tensor.data_ptr)
-    return bool(second.nbytes) and second.data_ptr() < first.data_ptr() + first.nbytes
-
-
 def copy(target: torch.Tensor, source: torch.Tensor) -> None:
     """Copy `source` to `target`: contiguous CPU tensors of equal size in bytes."""
     copy_bytes(target.data_ptr(), source.data_ptr(), target.nbytes)
-
-
-def copy_bytes(target: int, source: int, size: int) -> None:
-    """Copy `size` bytes from one address to another.
-
-    memmove, not Tensor.copy_: streaming stores and no OpenMP team. Two OpenMP threads that
-    share cores with the engine took 10 ms for 64 MB, this 3.5 ms.
-    """
-    ctypes.memmove(target, source, size)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-from dlcp_client.job.joining import connect
+from dlcp_client.torch.joining import connect
 
 from .errors import torch_errors
 from .process_group import NAME, ProcessGroup

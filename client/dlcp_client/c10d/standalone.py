@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 
 from torch._C._distributed_c10d import PrefixStore
 
-from dlcp_client.job.joining import connect
+from dlcp_client.torch.joining import connect
 
 from .errors import torch_errors
 from .process_group import NAME, ProcessGroup

@@ -1,9 +1,7 @@
 """Whether data reaches every rank: the control plane may, where a firewall drops UDP."""
 
 import time
-from typing import Final
-
-import torch
+from typing import Any, Final
 
 from dlcp_client.job.rendezvous import LATE, Meeting, Member, raise_refusal, refusal
 from dlcp_client.session import Session
@@ -15,7 +13,7 @@ TIMEOUT: Final = 30.0  # seconds; a peer that does not answer is named after abo
 MIN_LEFT: Final = 0.1  # seconds; the engine says best what is missing
 
 
-def prove(session: Session, member: Member, deadline: float) -> None:
+def prove(session: Session[Any], member: Member, deadline: float) -> None:
     """One small exact all-reduce through the engines. Every rank calls it; where one fails, all do.
 
     `deadline` is monotonic time. Raises: PeerLost naming the rank, and the address and port
@@ -30,10 +28,11 @@ def prove(session: Session, member: Member, deadline: float) -> None:
     raise_refusal(said)
 
 
-def _problem(session: Session, deadline: float) -> DlcpError | None:
+def _problem(session: Session[Any], deadline: float) -> DlcpError | None:
     left = min(max(deadline - time.monotonic(), MIN_LEFT), TIMEOUT)
     try:
-        session.all_reduce(torch.ones(ELEMENTS), "sum", policy=exact(deadline=left)).wait()
+        probe = session.zeros(ELEMENTS)
+        session.all_reduce(probe, "sum", policy=exact(deadline=left)).wait()
     except (PeerLost, DeadlineExceeded, OperationAborted) as exc:
         return PeerLost(
             f"all ranks joined, but data does not reach rank {session.rank} and back: {exc}. Let "

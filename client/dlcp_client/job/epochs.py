@@ -9,14 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from dlcp_client.job.roll import NEW, Bid, Rule, in_order
+from dlcp_client.job.store import Store
 from dlcpd.contract.errors import BadMessage, PeerLost
 from dlcpd.contract.messages import MAX_WORLD
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
 
 ROOT: Final = "dlcp/epochs"
 LOOK: Final = 0.05  # seconds between two looks at the store: 256 ranks are 15,000 requests a second
@@ -36,7 +34,7 @@ class Roll:
 class Round:
     """The agreement on one epoch of the job `lineage`, by members of epoch `base` and newcomers."""
 
-    store: "Store"
+    store: Store
     lineage: str
     epoch: int
     base: int

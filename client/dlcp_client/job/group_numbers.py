@@ -5,13 +5,11 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from dlcp_client.job.store import Store
 from dlcpd.contract.errors import BadConfig, PeerLost, TooMany
 from dlcpd.contract.messages import MAX_GROUPS
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
 
 ROOT: Final = "dlcp/group"
 
@@ -22,7 +20,7 @@ class GroupNumbers:
     The n-th group of the same ranks and name is the same one on all of its members.
     """
 
-    def __init__(self, store: "Store | None", job: str, rank: int) -> None:
+    def __init__(self, store: Store | None, job: str, rank: int) -> None:
         self._store, self._job, self._rank = store, job, rank
         self._made: Counter[str] = Counter()
         self._lock = threading.Lock()

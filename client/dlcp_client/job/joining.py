@@ -1,11 +1,12 @@
-"""connect(): from a torch.distributed rank to a session."""
+"""From a member of a job to a session."""
 
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from dlcp_client.arena.blocks import A, Library
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.embedded import Embedded, start
@@ -23,13 +24,9 @@ from dlcp_client.job.rendezvous import (
     roster,
     together,
 )
-from dlcp_client.job.secret import JobSecret, job_secret
 from dlcp_client.session import JoinedJob, Session
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
 from dlcpd.contract.messages import Join
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
 
 DEFAULT_ARENA: Final = 8 << 30  # bytes of address space; memory is taken only as it is used
 DEFAULT_TIMEOUT: Final = 60.0  # seconds; a slow disk alone can set starts this far apart
@@ -38,43 +35,19 @@ RESTART_LOOK: Final = 0.1  # seconds between looks whether a daemon has started 
 MIN_LEFT: Final = 0.1  # seconds; a late daemon gets a chance to say why
 
 
-def connect(  # noqa: PLR0913  # all but the first three by keyword
-    store: "Store | None" = None,
-    rank: int | None = None,
-    world_size: int | None = None,
+def join(  # noqa: PLR0913  # all but the first by keyword
+    member: Member,
     *,
-    group: Any = None,
+    library: Library[A],
     job: str | None = None,
     socket: str | None = None,
     arena_bytes: int = DEFAULT_ARENA,
     timeout: float = DEFAULT_TIMEOUT,
     config: str | Path | None = None,
-) -> Session:
-    """Join this process's job. Every rank calls it, in the same order as its other calls of it.
-
-    Args:
-        store, rank, world_size: where and who; by default those of `group`.
-        group: a torch.distributed group; by default the default one.
-        job: name for logs, the same on all ranks.
-        socket: session socket of the host's daemon; by default DLCPD_SOCKET, and without
-            that a private daemon is started, which ends with the ranks of this machine that
-            share it: those of the same user and configuration, unless DLCPD_SHARE=0.
-        arena_bytes: the most bytes of tensors in flight and in `Session.empty`.
-        timeout: seconds for all ranks to be there. What failed is raised at most 5 s later.
-        config: configuration file of a private daemon; by default DLCPD_CONFIG.
-
-    It ends with a small all-reduce, so a session that is returned can move data. Where one rank
-    fails, all do.
-
-    With a secret in DLCPD_JOB_SECRET, or in the file that DLCPD_JOB_SECRET_FILE names, only ranks
-    that have it can take part (docs/security.md).
-
-    Raises: BadConfig, DaemonUnavailable, NotAuthorised, NotPermitted, PeerLost, RanksDisagree: each
-        says which rank and what to do.
-    """
+) -> Session[A]:
+    """A session of `member` for arrays of `library`. See `connect` for the rest, which is its."""
     check_timeout(timeout)
     environment = Environment.read()
-    member = _member(store, rank, world_size, group, job_secret(environment))
     if environment.end_with_launcher:
         end_with_launcher()
     path = socket or environment.socket
@@ -84,7 +57,7 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
             f"in its configuration, or unset one of the two"
         )
     origin = Origin(
-        member.store, job or "job", Path(config) if config else environment.config,
+        member.store, job or "job", Path(config) if config else environment.config, library,
         socket or environment.socket,
     )  # fmt: skip
     return enter(member, origin, job or environment.run, arena_bytes, time.monotonic() + timeout)
@@ -92,8 +65,8 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
 
 def enter(
     member: Member, origin: Origin, name: str, arena_bytes: int, deadline: float,
-    *, previous: Session | None = None,
-) -> Session:  # fmt: skip
+    *, previous: Session[Any] | None = None,
+) -> Session[Any]:  # fmt: skip
     """Become a rank of a session that all members enter. `deadline` is monotonic time.
 
     `previous`: the session of an earlier epoch, still open. The new one is with the same daemon,
@@ -166,7 +139,7 @@ class Access:
 
 
 def _access(
-    member: Member, origin: Origin, door: Door, deadline: float, previous: Session | None
+    member: Member, origin: Origin, door: Door, deadline: float, previous: Session[Any] | None
 ) -> Access:
     """All ranks meet, though those with the host's daemon have nothing to share."""
     private = not origin.socket
@@ -183,7 +156,7 @@ def _join(  # noqa: PLR0913, PLR0917  # a step of connect, with its variables
     member: Member, meeting: Meeting, origin: Origin,
     daemon: tuple[Embedded | None, ControlConnection], arena_bytes: int, deadline: float,
     inherits: int,
-) -> Session:  # fmt: skip
+) -> Session[Any]:  # fmt: skip
     embedded, control = daemon
     with ExitStack() as undo:
         with together(member, "joined", deadline):
@@ -197,8 +170,9 @@ def _join(  # noqa: PLR0913, PLR0917  # a step of connect, with its variables
             joined = JoinedJob(
                 name, member.rank, member.world_size, control, lanes, arena, size, embedded,
                 member.store, replace(origin, lineage=origin.lineage or name),
+                library=origin.library,
             )  # fmt: skip
-            session = Session(joined)
+            session = Session[Any](joined)
             undo.callback(session.close)
         prove(session, member, deadline)
         undo.pop_all()
@@ -209,18 +183,6 @@ def check_timeout(timeout: Any) -> None:
     """Raises: BadConfig for what is no number of seconds that a daemon waits."""
     if not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
         raise BadConfig(f"timeout {timeout!r}: seconds, 0..{MAX_TIMEOUT:.0f}")
-
-
-def _member(
-    store: "Store | None", rank: int | None, world_size: int | None, group: Any,
-    secret: JobSecret | None,
-) -> Member:  # fmt: skip
-    given = (store, rank, world_size)
-    if store is None or rank is None or world_size is None:
-        if any(value is not None for value in given):
-            raise BadConfig("connect: store, rank and world_size go together; give all or none")
-        return Member.of_group(group, secret)
-    return Member(store, rank, world_size, secret)
 
 
 def _left(deadline: float) -> float:

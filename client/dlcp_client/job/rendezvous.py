@@ -1,4 +1,4 @@
-"""How the ranks of a job find each other: through the job's torch.distributed store."""
+"""How the ranks of a job find each other: through the job's store."""
 
 import json
 import secrets
@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
-
-import torch.distributed as dist
+from typing import Any, Final
 
 from dlcp_client.job.secret import JobSecret
+from dlcp_client.job.store import Store
 from dlcpd.contract.errors import (
     BadConfig,
     BadMessage,
@@ -21,9 +20,6 @@ from dlcpd.contract.errors import (
     error_for,
 )
 from dlcpd.contract.messages import MAX_WORLD, PeerRow, Welcome
-
-if TYPE_CHECKING:  # torch.distributed itself declares it only where it is built in
-    from torch._C._distributed_c10d import Store
 
 MAX_NAMED: Final = 16  # ranks named in an error
 MAX_JOB: Final = 96  # characters of a job's name; the rest of Join.job is the unique part
@@ -42,7 +38,7 @@ class Member:
     ranks of this launch of the job know to be its own: what was signed in an earlier one is no use.
     """
 
-    store: "Store"
+    store: Store
     rank: int
     world_size: int
     secret: JobSecret | None = None
@@ -55,25 +51,6 @@ class Member:
             )
         if not 0 <= self.rank < self.world_size:
             raise BadConfig(f"rank {self.rank} of a world of {self.world_size}")
-
-    @classmethod
-    def of_group(cls, group: Any = None, secret: JobSecret | None = None) -> "Member":
-        """This process as a member of a torch.distributed group; None = the default one.
-
-        Raises: BadConfig.
-        """
-        if not dist.is_available() or not dist.is_initialized():
-            raise BadConfig(
-                "torch.distributed has no process group: call init_process_group() first "
-                "(under torchrun), or pass store=, rank= and world_size="
-            )
-        c10d = dist.distributed_c10d
-        store = (
-            c10d._get_default_store()  # noqa: SLF001  # no public way to the job's store
-            if group is None
-            else c10d._get_process_group_store(group)  # noqa: SLF001
-        )
-        return cls(store, dist.get_rank(group), dist.get_world_size(group), secret)
 
 
 class Meeting:

@@ -6,7 +6,7 @@ All of it exists only once a Future was asked for, and sleeps while none is open
 import threading
 import time
 from queue import SimpleQueue
-from typing import Final
+from typing import Any, Final
 
 from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
@@ -22,11 +22,11 @@ class Callbacks:
     """Daemon threads, as few as needed. Not an executor: that one ends before atexit runs."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[Work | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Work[Any] | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
 
-    def run(self, work: Work) -> None:
+    def run(self, work: Work[Any]) -> None:
         """Call `work.complete` soon. Not from two threads at once."""
         self._jobs.put(work)
         if not self._idle.acquire(blocking=False) and len(self._threads) < MAX_THREADS:
@@ -54,18 +54,18 @@ class Completion:
     """Watches works with a Future, and completes them after their end."""
 
     def __init__(self) -> None:
-        self._watched: set[Work] = set()
+        self._watched: set[Work[Any]] = set()
         self._callbacks = Callbacks()
         self._reader: threading.Thread | None = None
         self._stopping = False
 
-    def ended_locked(self, work: Work) -> None:
+    def ended_locked(self, work: Work[Any]) -> None:
         """A work ended; complete it if it is watched. The table's condition is held."""
         if work in self._watched:
             self._watched.remove(work)
             self._callbacks.run(work)
 
-    def watch(self, work: Work, table: Operations, lanes: Lanes) -> None:
+    def watch(self, work: Work[Any], table: Operations, lanes: Lanes) -> None:
         """Complete `work` when it ended, even if nobody waits for it."""
         with table.changed:
             if work.ended or self._stopping:

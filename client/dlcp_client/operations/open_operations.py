@@ -9,11 +9,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import Any, Final
 
-import torch
-
-from dlcp_client.arena.memory import Region
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.parts import Parts
 from dlcp_client.operations.patience import Pace
@@ -28,7 +25,7 @@ from dlcpd.contract.errors import (
 )
 from dlcpd.contract.messages import MAX_OPERATION, Completed, Failed, Left, Message, Released
 
-Memory = tuple[torch.Tensor | Region, ...]  # that the engine may touch
+Memory = tuple[Any, ...]  # what keeps the memory that an engine may touch: arrays, Regions
 
 log = logging.getLogger("dlcp_client")
 
@@ -38,7 +35,9 @@ MARGIN: Final = 2.0  # seconds after its deadline in which the engine must have 
 class Operations:
     """The table. Methods whose name ends in `_locked` need `changed` held by the caller."""
 
-    def __init__(self, on_ended_locked: Callable[[Work], None], pace: Pace | None = None) -> None:
+    def __init__(
+        self, on_ended_locked: Callable[[Work[Any]], None], pace: Pace | None = None
+    ) -> None:
         self._on_ended_locked = on_ended_locked
         self.pace = pace or Pace()
         self.changed = threading.Condition()
@@ -47,10 +46,10 @@ class Operations:
         self.left: dict[int, int] = {}  # by engine that compared the last results: unconfirmed
         self.releases = 0  # grows with each region the engine gave back
         self._last = 0
-        self._waiting: dict[int, Work] = {}
+        self._waiting: dict[int, Work[Any]] = {}
         self._held: dict[int, Memory] = {}  # an engine may touch their memory
         self._parts: dict[int, Parts] = {}  # of those that several engines share
-        self._uncopied: weakref.WeakValueDictionary[int, Work] = weakref.WeakValueDictionary()
+        self._uncopied: weakref.WeakValueDictionary[int, Work[Any]] = weakref.WeakValueDictionary()
 
     @property
     def over(self) -> bool:
@@ -72,7 +71,7 @@ class Operations:
         """Whether every operation with an outcome is released, so that no peer needs it here."""
         return self._held.keys() <= self._waiting.keys()
 
-    def begin(self, work: Work, memory: Memory, engines: Collection[int] = (0,)) -> int:
+    def begin(self, work: Work[Any], memory: Memory, engines: Collection[int] = (0,)) -> int:
         """Enter an operation that is about to be submitted to `engines`; its number.
 
         Raises: what ended the session; TooMany when the numbers are used up.
@@ -152,7 +151,7 @@ class Operations:
             soonest = min((work.expires for work in self._waiting.values()), default=None)
         return time.monotonic() + idle if soonest is None else soonest
 
-    def oldest(self) -> tuple[int, Work] | None:
+    def oldest(self) -> tuple[int, Work[Any]] | None:
         """Number and work of the operation that waits for an outcome for longest."""
         with self.changed:
             return next(iter(self._waiting.items()), None)
@@ -207,7 +206,7 @@ def _error_in(failed: Failed) -> DlcpError:
     return error_for(failed.code, failed.text, peer)
 
 
-def _unanswered(number: int, work: Work) -> DeadlineExceeded:
+def _unanswered(number: int, work: Work[Any]) -> DeadlineExceeded:
     return DeadlineExceeded(
         f"operation {number} ({work.label}): no answer from this host's dlcpd {MARGIN:g} s after "
         f"its deadline (deadline= of its policy); its engine is stopped or starved of CPU: see its "

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from dlcp_client.operations.work import Work
 
@@ -62,7 +62,7 @@ class Patience:
         self._told_at: float | None = None  # monotonic time of the last warning
         self._telling = threading.Lock()
 
-    def look(self, oldest: tuple[int, Work] | None) -> None:
+    def look(self, oldest: tuple[int, Work[Any]] | None) -> None:
         """`oldest`: number and work of the operation that waits for longest. Any thread calls."""
         if oldest is None or not self._due(oldest[1].begun, time.monotonic()):
             return
@@ -78,7 +78,7 @@ class Patience:
         told = self._told_at
         return told is None or (begun > told and now - told >= BETWEEN)
 
-    def _tell(self, number: int, work: Work) -> None:
+    def _tell(self, number: int, work: Work[Any]) -> None:
         self._told_at = time.monotonic()
         what = self._waiting_for() or "what this host's dlcpd does not say: see its log"
         now = time.monotonic()

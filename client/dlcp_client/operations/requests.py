@@ -1,13 +1,10 @@
 """What a caller may ask for: operation, policy, ranges and layers, checked before any copy."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import torch
-import torch.distributed as dist
-
-from dlcp_client.arena.tensors import check, dtype_name
+from dlcp_client.arena.blocks import Block
 from dlcp_client.operations.layers import Layer, rows
 from dlcpd.contract.errors import BadPolicy, BadTensor
 from dlcpd.contract.messages import (
@@ -23,8 +20,8 @@ from dlcpd.contract.traffic import traffic_classes
 
 MAX_NAME: Final = 256  # characters, as Submit.name
 Range = tuple[int, int]  # [start, stop) in bytes
-
-_OPS: Final[dict[Hashable, str]] = {getattr(dist.ReduceOp, op.upper()): op for op in REDUCE_OPS}
+_REAL: Final = frozenset({"float32", "float64", "float16", "bfloat16"})
+_COMPLEX: Final = frozenset({"complex64", "complex128"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ class Request:
 
 
 def request(  # noqa: PLR0913  # all but the first three by keyword
-    tensor: torch.Tensor,
+    block: Block[Any],
     op: Any,
     policy: LossPolicy,
     *,
@@ -68,24 +65,23 @@ def request(  # noqa: PLR0913  # all but the first three by keyword
     layers: Iterable[Layer] = (),
     scale: float = 1.0,
 ) -> Request:
-    """Check what is to be done with `tensor`.
+    """Check what is to be done with an array.
 
     Raises: BadTensor or BadPolicy, saying what to do.
     """
-    check(tensor)
     reduce = _reduce(op)
-    if reduce == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
-        raise BadTensor(f"avg of {tensor.dtype} would round; use sum and divide, or a float dtype")
+    if reduce == "avg" and block.dtype not in _REAL | _COMPLEX:
+        raise BadTensor(f"avg of {block.dtype} would round; use sum and divide, or a float dtype")
     _check_policy(policy, reduce, name)
-    _check_scale(scale, tensor)
+    _check_scale(scale, block.dtype)
     return Request(
-        count=tensor.numel(),
-        dtype=dtype_name(tensor),
+        count=block.count,
+        dtype=block.dtype,
         reduce=reduce,
         policy=policy,
         name=name or "",
-        critical=[ByteRange(*r) for r in merged(_within(critical, tensor.nbytes), MAX_CRITICAL)],
-        layers=rows(layers, policy, tensor.nbytes),
+        critical=[ByteRange(*r) for r in merged(_within(critical, block.nbytes), MAX_CRITICAL)],
+        layers=rows(layers, policy, block.nbytes),
         scale=float(scale),
     )
 
@@ -117,11 +113,9 @@ def _coarser(ranges: list[Range], limit: int) -> list[Range]:
 
 
 def _reduce(op: Any) -> str:
-    # A ReduceOp object wraps the enum member that dist.ReduceOp.SUM is; both are instances.
-    name = _OPS.get(getattr(op, "op", op)) if isinstance(op, dist.ReduceOp) else op
-    if name not in REDUCE_OPS:
+    if not isinstance(op, str) or op not in REDUCE_OPS:
         raise BadPolicy(f"operation {op!r}: dlcpd reduces by {', '.join(REDUCE_OPS)}")
-    return name
+    return op
 
 
 def _check_policy(policy: Any, reduce: str, name: str | None) -> None:
@@ -139,11 +133,11 @@ def _check_policy(policy: Any, reduce: str, name: str | None) -> None:
         )
 
 
-def _check_scale(scale: Any, tensor: torch.Tensor) -> None:
+def _check_scale(scale: Any, dtype: str) -> None:
     if not isinstance(scale, int | float) or not MIN_SCALE <= scale <= MAX_SCALE:
         raise BadPolicy(f"scale {scale!r}: a loss scale is a normal float32 above 0")
-    if scale != 1 and not tensor.is_floating_point():
-        raise BadPolicy(f"scale {scale:g}: {tensor.dtype} carries no loss scale; leave it out")
+    if scale != 1 and dtype not in _REAL:
+        raise BadPolicy(f"scale {scale:g}: {dtype} carries no loss scale; leave it out")
 
 
 def _within(ranges: Iterable[Range], size: int) -> list[Range]:

@@ -3,15 +3,15 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
-import torch
-from torch.futures import Future
-
-from dlcp_client.arena.memory import Region
-from dlcp_client.arena.tensors import copy_bytes
-from dlcpd.contract.errors import DlcpError, error_for
+from dlcp_client.arena.blocks import A, Block, Library
+from dlcp_client.arena.memory import Region, copy_bytes
+from dlcpd.contract.errors import BadTensor, DlcpError, error_for
 from dlcpd.contract.messages import Completed
+
+if TYPE_CHECKING:
+    from torch.futures import Future
 
 T = TypeVar("T")
 
@@ -26,6 +26,10 @@ _NOTHING: Final = Completed(
 class Progress(Protocol):
     """How outcomes come in; a session provides it."""
 
+    @property
+    def library(self) -> Library[Any]:
+        """Whose arrays results are copied to."""
+
     def wait_until(self, done: Callable[[], bool], until: float) -> bool:
         """Take in frames until `done()`; False when the monotonic time `until` passed first."""
 
@@ -35,23 +39,23 @@ class Progress(Protocol):
     def expire(self, now: float) -> None:
         """Give up what went unanswered for too long."""
 
-    def watch(self, work: "Work") -> None:
+    def watch(self, work: "Work[Any]") -> None:
         """Call `work.complete` on another thread once it ended, even if nobody waits."""
 
 
-class Work:
+class Work(Generic[A]):
     """One operation. `tensor` holds the result after `wait()`, or after `done()` said True."""
 
     def __init__(
         self,
         progress: Progress,
         *,
-        tensor: torch.Tensor,
+        block: Block[A],
         region: Region | None,
         expires: float,
         label: str,
     ) -> None:
-        self.tensor = tensor
+        self.tensor: A = block.array
         self.begun: Final = time.monotonic()  # when it was submitted
         self.expires: Final = expires  # monotonic; the engine has answered by then, or never will
         self.label: Final = label  # for errors
@@ -60,12 +64,12 @@ class Work:
         self._outcome: Completed | DlcpError | None = None
         self._copying = threading.Lock()
         self._base: Future[None] | None = None  # made when it is asked for: few ever are
-        self._future: Future[list[torch.Tensor]] | None = None
+        self._future: Future[list[A]] | None = None
 
     @classmethod
-    def over(cls, progress: Progress, tensor: torch.Tensor) -> Self:
+    def over(cls, progress: Progress, block: Block[A]) -> Self:
         """The work of an operation with nothing to do."""
-        work = cls(progress, tensor=tensor, region=None, expires=0.0, label="nothing")
+        work = cls(progress, block=block, region=None, expires=0.0, label="nothing")
         work.settle(_NOTHING)
         return work
 
@@ -101,6 +105,11 @@ class Work:
         self._raise_or_copy()
         return True
 
+    def result(self, timeout: float | None = None) -> A:
+        """What `wait` waits for. Raises: as `wait`."""
+        self.wait(timeout)
+        return self.tensor
+
     def done(self) -> bool:
         """Whether it ended, without waiting; `wait()` then returns or raises at once."""
         if not self.ended:
@@ -109,7 +118,7 @@ class Work:
             self.copy_out()
         return self.ended
 
-    def get_future(self) -> "Future[list[torch.Tensor]]":
+    def get_future(self) -> "Future[list[A]]":
         """A Future of `[tensor]`, like that of torch's own Work. Asking twice gives the same one.
 
         After a failure its value() and wait() raise a RuntimeError with the error's text.
@@ -118,8 +127,9 @@ class Work:
             self._future = self.then(lambda tensor: [tensor])
         return self._future
 
-    def then(self, callback: Callable[[torch.Tensor], T]) -> "Future[T]":
+    def then(self, callback: Callable[[A], T]) -> "Future[T]":
         """A Future of callback(tensor), which runs after the end on a thread of the session."""
+        from torch.futures import Future  # noqa: PLC0415  # who never asks for one needs no torch
 
         # Never set_exception: DDP's default path crashes on it with a SIGSEGV. A callback
         # that raises gives the same Future an error that DDP can report.
@@ -149,20 +159,34 @@ class Work:
     def copy_out(self) -> bool:
         """Copy the result to `tensor`, once, and let go of its place in the arena.
 
-        False: there is nothing to copy, or not any more.
+        False: there is nothing to copy, or not any more. Where `tensor` has no room for it any
+        more, that is the outcome.
         """
         with self._copying:
-            if self._region is None:
+            region, self._region = self._region, None
+            if region is None:
                 return False
-            copy_bytes(self.tensor.data_ptr(), self._region.address, len(self._region))
-            self._region = None
+            try:
+                self._copy(region)
+            except BadTensor as exc:
+                self._outcome = exc
             return True
 
+    def _copy(self, region: Region) -> None:
+        """Raises: BadTensor."""
+        target = self._progress.library.block(self.tensor)  # its memory may be another by now
+        if target.nbytes != len(region):
+            raise BadTensor(
+                f"{self.label}: of {len(region)} B when it was submitted, its target has "
+                f"{target.nbytes} B now; leave it alone until the operation is done"
+            )
+        copy_bytes(target.address, region.address, len(region))
+
     def _raise_or_copy(self) -> None:
-        outcome = self._outcome
-        if isinstance(outcome, Completed):
+        if self.stats is not None:
             self.copy_out()
-        elif outcome is not None:  # a fresh one: each raise grows its traceback
+        outcome = self._outcome
+        if isinstance(outcome, DlcpError):  # a fresh one: each raise grows its traceback
             raise error_for(outcome.code, str(outcome), outcome.peer)
-        else:
+        if outcome is None:
             raise DlcpError(f"{self.label}: waited for, and yet without an outcome")

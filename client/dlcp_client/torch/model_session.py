@@ -14,10 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client.environment import Environment
 from dlcp_client.job import ballot
-from dlcp_client.job.joining import check_timeout, connect
-from dlcp_client.job.rendezvous import Member
+from dlcp_client.job.joining import check_timeout
 from dlcp_client.job.secret import job_secret
 from dlcp_client.session import Session
+from dlcp_client.torch.joining import connect, member_of
 from dlcpd.contract.errors import BadConfig, BadTensor, DlcpError
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def session_for(
         error = exc
     try:
         problem = ballot.hold(
-            Member.of_group(group, secret), error, fallback=fallback, deadline=deadline,
+            member_of(group, secret), error, fallback=fallback, deadline=deadline,
             transport=transport,
         )  # fmt: skip
     except BaseException:

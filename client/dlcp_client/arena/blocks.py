@@ -1,0 +1,59 @@
+"""What the client knows of an array, whichever library it is of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol
+
+from dlcp_client.arena.memory import SharedArena
+
+if TYPE_CHECKING:  # who has no torch gives the type
+    import torch
+    from typing_extensions import TypeVar
+
+    A = TypeVar("A", default=torch.Tensor)
+else:
+    from typing import TypeVar
+
+    A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class Block(Generic[A]):
+    """A dense array in the memory of this host, and what the engine is told of it."""
+
+    array: A  # keeps the memory
+    address: int
+    count: int  # of elements
+    itemsize: int  # bytes
+    dtype: str  # the contract's name
+    writable: bool = True
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.count * self.itemsize
+
+    def overlaps(self, other: "Block[A]") -> bool:
+        """Whether the two have bytes in common."""
+        first, second = (self, other) if self.address <= other.address else (other, self)
+        return bool(second.nbytes) and second.address < first.address + first.nbytes
+
+
+class Library(Protocol[A]):
+    """An array library, as far as a session needs one."""
+
+    @property
+    def nothing(self) -> A:
+        """An array without elements."""
+
+    def block(self, array: Any) -> Block[A]:
+        """Raises: BadTensor saying what was found and what to do about it."""
+
+    def empty(self, arena: SharedArena, shape: Sequence[int], dtype: Any) -> A:
+        """A new array in the arena, with whatever its memory held. `dtype` None is float32.
+
+        Raises: ArenaFull, BadTensor; nothing changed.
+        """
+
+    def operation(self, op: Any) -> Any:
+        """The contract's name of an operation, if the library has its own for it."""

@@ -1,0 +1,150 @@
+"""A store in a folder that all ranks of a job see: how they find each other without torch."""
+
+import fcntl
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from dlcpd.contract.errors import BadConfig, BadMessage
+
+MAX_VALUE: Final = 1 << 20  # bytes; ranks publish 64 KiB at most, escaped once more when signed
+LOCK_TIMEOUT: Final = 30.0  # seconds; who is not stopped holds it for milliseconds
+LOOKS: Final = (0.002, 0.05)  # seconds between looks at the folder: at first, and at most
+
+
+class FileStore:
+    """A Store: a file for each key. The folder is made if it is not there; every launch of a job
+    needs one of its own.
+
+    Only this user may write to it: whoever can is a rank of the job, but for a job's secret.
+    A value is there as a whole or not at all; counts are kept under a lock of the folder, which
+    NFS knows as well. Nothing is deleted, for nobody knows who has yet to read.
+
+    Raises: BadConfig where the folder, or what is in it, cannot be used.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder: Final = Path(folder)
+        self._claimed = set[int]()  # ranks, by connects with this object
+        with self._errors():
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self.folder.stat()
+        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
+            raise BadConfig(
+                f"store {self.folder}: others may write to it (user id {found.st_uid}, mode "
+                f"{stat.S_IMODE(found.st_mode):04o}): use a folder of yours, and chmod 700 it"
+            )
+
+    def claim(self, rank: int) -> None:
+        """Take the place of a rank, which nobody has had but through this object.
+
+        Raises: BadConfig.
+        """
+        if rank in self._claimed:
+            return
+        with self._errors():
+            try:
+                (self.folder / f"rank-{rank}").touch(0o600, exist_ok=False)
+            except FileExistsError:
+                raise BadConfig(
+                    f"store {self.folder}: rank {rank} has connected with it before, in this "
+                    f"launch of the job or in an earlier one: give each launch a new folder, and "
+                    f"pass one FileStore to all of its connects"
+                ) from None
+        self._claimed.add(rank)
+
+    def set(self, key: str, value: str) -> None:
+        """Write."""
+        with self._locked():
+            self._write(key, value)
+
+    def get(self, key: str) -> bytes:
+        """Read what is there. Raises: RuntimeError where nothing is; BadMessage."""
+        with self._errors():
+            try:
+                with self._file(key).open("rb") as file:
+                    value = file.read(MAX_VALUE + 1)
+            except FileNotFoundError:
+                raise RuntimeError(f"store {self.folder}: no {key}") from None
+        if len(value) > MAX_VALUE:
+            raise BadMessage(f"store {self.folder}: {key} has more than {MAX_VALUE} B")
+        return value
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to a count, which begins at 0; the new one. Raises: BadMessage."""
+        with self._locked():
+            text = self.get(key) if self.check([key]) else b"0"
+            try:
+                count = int(text) + amount
+            except ValueError as exc:
+                raise BadMessage(f"store {self.folder}: {key} is no count") from exc
+            self._write(key, str(count))
+            return count
+
+    def wait(self, keys: Sequence[str], timeout: timedelta) -> None:
+        """Until all `keys` are there. Raises: RuntimeError after `timeout`."""
+        over, (pause, longest) = time.monotonic() + timeout.total_seconds(), LOOKS
+        while not self.check(keys):
+            left = over - time.monotonic()
+            if left <= 0:
+                raise RuntimeError(f"store {self.folder}: waited {timeout.total_seconds():.1f} s")
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, longest)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all `keys` are there."""
+        with self._errors():
+            return all(self._file(key).exists() for key in keys)
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        """Write if the key holds `expected`, or does not exist; what it holds then."""
+        with self._locked():
+            if not self.check([key]) or self.get(key) == expected.encode():
+                self._write(key, desired)
+            return self.get(key)
+
+    def _file(self, key: str) -> Path:
+        """A digest: a key may be longer than the name of a file, and has slashes."""
+        return self.folder / hashlib.sha256(key.encode()).hexdigest()
+
+    def _write(self, key: str, value: str) -> None:
+        """The lock is held, so that nobody else writes the temporary file."""
+        file = self._file(key)
+        unfinished = file.with_suffix(".new")
+        with self._errors():
+            unfinished.write_bytes(value.encode())
+            unfinished.replace(file)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._errors():
+            descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._lock(descriptor)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _lock(self, descriptor: int) -> None:
+        over = time.monotonic() + LOCK_TIMEOUT
+        while True:
+            with self._errors(), suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            if time.monotonic() >= over:
+                raise BadConfig(f"store {self.folder}: locked for {LOCK_TIMEOUT:g} s by a process")
+            time.sleep(LOOKS[0])
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raises: BadConfig for what the folder does not let us do."""
+        try:
+            yield
+        except OSError as exc:
+            raise BadConfig(f"store {self.folder}: {exc.strerror or exc}") from exc
