@@ -129,15 +129,19 @@ class Engine:
     def run(self) -> None:
         """Until Stop, or the command socket ends."""
         while self.stop_at is None or not self._drained():
-            now = time.monotonic()
-            for handler, mask in self._poll.wait(self._timeout(now)):
-                handler(mask, now := time.monotonic())
+            self._wait()
             self.endpoint.effort["wakes"] += 1
             if self.clients.busy:
                 self.clients.work()
             now = time.monotonic()
             self.endpoint.handle_timeout(now)
             self._pump(now)
+
+    def _wait(self) -> None:
+        """Until something happens or is due. A method, so that the last handler is forgotten: it
+        may be of a client that is gone, and holds the arena."""
+        for handler, mask in self._poll.wait(self._timeout(time.monotonic())):
+            handler(mask, time.monotonic())
 
     def _timeout(self, now: float) -> float:
         """How long nothing needs to be done, seconds; below 0 for ever."""

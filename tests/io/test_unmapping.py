@@ -96,6 +96,22 @@ def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not memory.closed
 
 
+def test_the_arena_of_a_client_that_dies_goes_though_nothing_else_happens() -> None:
+    """The engine sleeps from then on, and what its last event was about is forgotten."""
+    job = Job(1, lambda rank: EngineConfig(host=f"host{rank}"))
+    try:
+        job.ranks[0].submit(1)
+        assert isinstance(job.ranks[0].outcome(1), Completed)
+        pid = job.engines[0].process.pid
+        job.die(job.ranks[0])
+        until = time.monotonic() + PATIENCE
+        while arenas(pid) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert arenas(pid) == 0
+    finally:
+        job.close()
+
+
 def arenas(pid: int) -> int:
     """How many a process has mapped."""
     return Path(f"/proc/{pid}/maps").read_text().count("dlcpd-arena")
