@@ -1,0 +1,13 @@
+"""Decentralised SGD: each step a rank averages its parameters with its neighbours only.
+
+    from dlcp_client import gossip
+    gossip.register(model, optimizer)
+
+of the plain model, without DistributedDataParallel. docs/gossip.md says when that pays.
+"""
+
+from .codecs import BF16, Codec, TopK
+from .graphs import Graph, exponential, ring
+from .registration import Registration, register
+
+__all__ = ["BF16", "Codec", "Graph", "Registration", "TopK", "exponential", "register", "ring"]

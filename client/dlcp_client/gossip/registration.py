@@ -1,0 +1,257 @@
+"""register(): from a model and its optimizer to steps that average with neighbours."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from dlcp_client.group import Group
+from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, check_timeout
+from dlcp_client.operations.ledger import Ledger
+from dlcp_client.session import Session
+from dlcp_client.torch.joining import connect
+from dlcpd.contract.errors import BadConfig, BadPolicy, DlcpError, RanksDisagree, SessionClosed
+from dlcpd.contract.policy import EXACT, LossPolicy, checked
+
+from .buckets import Buckets, digest, state
+from .codecs import Codec, checked_codec
+from .exchange import Compressed, Dense, Neighbours
+from .graphs import Graph, checked_graph, graph_of
+
+COLUMNS: Final = (
+    "a hash of graph, codec and broadcast", "the number of trainable parameters",
+    "the number of their elements", "a hash of the names, shapes and dtypes of the model's tensors",
+)  # fmt: skip
+
+
+class Registration:
+    """What `register` did."""
+
+    def __init__(
+        self, buckets: Buckets, group: Group, graph: Graph, policy: LossPolicy,
+        codec: Codec | None, *, owned: bool,
+    ) -> None:  # fmt: skip
+        self.session, self.graph = group.session, graph
+        self._buckets, self._group, self._policy, self._owned = buckets, group, policy, owned
+        self._neighbours = Neighbours(group, policy)
+        self._exchange = (
+            Compressed(buckets.all, self._neighbours, codec)
+            if codec
+            else Dense(buckets.all, self._neighbours)
+        )
+        self._hook: Any = None
+        self._step = 0
+        self._over = ""  # why no exchange can follow
+
+    @property
+    def step(self) -> int:
+        """Exchanges made."""
+        return self._step
+
+    @property
+    def sent_bytes(self) -> int:
+        """What this rank sent to neighbours, payload only, since `register`."""
+        return self._neighbours.sent_bytes
+
+    @property
+    def ledger(self) -> Ledger:
+        """Totals of the session: what was sent, repaired, given up, returned and lost."""
+        return self.session.ledger
+
+    def start(self, optimizer: Optimizer) -> None:
+        """Tell neighbours where this rank stands, and exchange after each step of `optimizer`."""
+        for bucket in self._buckets.all:
+            bucket.pack()
+        self._exchange.start(self.graph.sources(0))
+        self._hook = optimizer.register_step_post_hook(lambda *_: self.exchange())
+
+    def exchange(self) -> None:
+        """Average with the neighbours of this step, which call it as well.
+
+        `optimizer.step()` does; call it for a step that was left out, as by a GradScaler.
+
+        Raises: what ended the exchange, such as PeerLost or DeadlineExceeded: the parameters are
+        as they were before it, and no exchange can follow. BadConfig for parameters that are not
+        those that were registered.
+        """
+        self._check_open()
+        self._over = f"exchange {self._step + 1} failed or was interrupted: no other can follow"
+        for bucket in self._buckets.all:
+            bucket.pack()
+        self._exchange.step(self.graph.sources(self._step))
+        for bucket in self._buckets.all:
+            bucket.unpack()
+        self._step += 1
+        self._over = ""
+
+    @torch.no_grad()
+    def average(self) -> None:
+        """Give every rank the average of all: of parameters, and of floating-point buffers, which
+        no step exchanges. Every rank calls it, at the end, or before it evaluates or saves.
+
+        Raises: as `exchange`; parts of the model may be averaged then.
+        """
+        self._check_open()
+        self._over = "an average over all ranks failed or was interrupted: no exchange can follow"
+        for bucket in self._buckets.all:
+            bucket.flat.copy_(self._mean(bucket.pack(), bucket.computed_in))
+            bucket.unpack()
+        for buffer in self._buckets.model.buffers():
+            if buffer.is_floating_point() and buffer.numel():
+                wide = torch.float64 if buffer.dtype is torch.float64 else torch.float32
+                buffer.copy_(self._mean(buffer.detach(), wide))
+        self._exchange.restart()
+        self._over = ""
+
+    def consensus_distance(self) -> float:
+        """How far ranks are apart: the root of the mean, over ranks, of ||x_i - mean||^2, over all
+        exchanged parameters. The same on every rank; every rank calls it. It costs an all-reduce.
+
+        Raises: as `exchange`.
+        """
+        self._check_open()
+        total = torch.zeros(1, dtype=torch.float64)
+        for bucket in self._buckets.all:
+            mine = bucket.pack().to(bucket.computed_in)
+            total += (mine - self._mean(mine, bucket.computed_in)).square().sum(dtype=total.dtype)
+        self._group.all_reduce(total, "avg", policy=self._policy).wait()
+        return float(total.sqrt())
+
+    def close(self) -> None:
+        """Exchange no more, and close the session that was opened. The model stays as it is, and
+        can be trained or registered again. Closing twice is fine."""
+        self._over = "this model's parameters are not exchanged any more: it was closed"
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+        _leave(self._group)
+        if self._owned:
+            self.session.close()
+
+    def _check_open(self) -> None:
+        if self._over:
+            raise SessionClosed(self._over)
+        self._buckets.check()
+
+    def _mean(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        result = tensor.to(dtype, copy=True, memory_format=torch.contiguous_format)
+        self._group.all_reduce(result, "avg", policy=self._policy).wait()
+        return result
+
+
+def register(  # noqa: PLR0913  # all but the first three by keyword
+    model: nn.Module,
+    optimizer: Optimizer,
+    policy: LossPolicy = EXACT,
+    *,
+    graph: str = "ring",
+    codec: Codec | None = None,
+    broadcast: bool = True,
+    session: Session | None = None,
+    job: str | None = None,
+    socket: str | None = None,
+    arena_bytes: int = DEFAULT_ARENA,
+    timeout: float = DEFAULT_TIMEOUT,
+    config: str | Path | None = None,
+) -> Registration:
+    """Average parameters with neighbours after every `optimizer.step()`. Every rank calls it.
+
+    Args:
+        model: on CPU, and not a DistributedDataParallel: gradients stay each rank's own. Its
+            trainable parameters (float32, float64, float16, bfloat16) are averaged in float32, or
+            float64 those of that. Buffers are each rank's own.
+        optimizer: any of torch's. Its state, such as momentum, is each rank's own.
+        policy: exact(), for its deadline and traffic class: messages lose nothing.
+        graph: "ring": with the two ranks beside this one. "exponential": from one rank and to
+            another, 2^k away, another k in every step.
+        codec: of dlcp_client.gossip, in a ring: BF16() or TopK(0.1) send what changed since the
+            last message, compressed, and what they left out later. By default parameters are sent.
+        broadcast: begin with the parameters and buffers of rank 0; False: each rank has its own,
+            as when a training is resumed.
+        session: from `connect`; by default one is opened.
+        job, socket, arena_bytes, config: as in `connect`.
+        timeout: seconds until all ranks are connected, and again until they have agreed.
+
+    Raises: BadConfig, BadPolicy, BadTensor; RanksDisagree where models or arguments differ; what
+        `connect` raises. Nothing is left open then. An error during training comes out of
+        optimizer.step(), after its update: see `Registration.exchange`.
+    """
+    policy, codec, graph = _exact(policy), checked_codec(codec), checked_graph(graph)
+    if codec is not None and graph != "ring":
+        raise BadConfig(
+            f'codec {codec} with graph="{graph}": neighbours must know what was sent before, and '
+            f'that graph has others in every step; use graph="ring", or no codec'
+        )
+    check_timeout(timeout)
+    buckets = Buckets(model)
+    _check_optimizer(optimizer, model)
+    with ExitStack() as undo:
+        owned = session is None
+        if session is None:
+            session = connect(
+                job=job, socket=socket, arena_bytes=arena_bytes, timeout=timeout, config=config
+            )
+            undo.callback(session.close)
+        made = graph_of(graph, session.world_size)
+        first = replace(policy, deadline=timeout)
+        terms = digest(f"{graph} {codec} {bool(broadcast)}")
+        _agree(session, (terms, *buckets.fingerprint()), first)
+        group = session.group(range(session.world_size), "gossip", timeout=timeout)
+        undo.callback(_leave, group)
+        if broadcast:
+            _broadcast(model, group, first)
+        registration = Registration(buckets, group, made, policy, codec, owned=owned)
+        registration.start(optimizer)
+        undo.pop_all()
+    return registration
+
+
+def _exact(policy: Any) -> LossPolicy:
+    if checked(policy).mode != "exact":
+        raise BadPolicy(
+            "gossip sends parameters, or differences that are sent once: use exact(), which loses "
+            "nothing, and codec= for fewer bytes"
+        )
+    return checked(policy)
+
+
+def _check_optimizer(optimizer: Any, model: nn.Module) -> None:
+    if not isinstance(optimizer, Optimizer):
+        raise BadConfig(f"register takes a torch.optim.Optimizer, not {type(optimizer).__name__}")
+    updated = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if updated.isdisjoint(id(p) for p in model.parameters()):
+        raise BadConfig("the optimizer has no parameter of this model: make it after the model")
+
+
+def _agree(session: Session, mine: Sequence[int], policy: LossPolicy) -> None:
+    """Raises: RanksDisagree naming a rank whose model or arguments are not those of rank 0."""
+    row = torch.tensor(mine, dtype=torch.int64)
+    rows = torch.empty((session.world_size, len(mine)), dtype=torch.int64)
+    session.world.all_gather(rows, row, policy=policy).wait()
+    for rank, other in enumerate(rows.tolist()):
+        for what, here, first in zip(COLUMNS, other, rows[0].tolist(), strict=True):
+            if here != first:
+                raise RanksDisagree(
+                    f"gossip.register: {what} is {here} on rank {rank} and {first} on rank 0; "
+                    f"give all ranks the same model and arguments"
+                )
+
+
+@torch.no_grad()
+def _broadcast(model: nn.Module, group: Group, policy: LossPolicy) -> None:
+    for _, tensor in state(model):
+        if tensor.numel():
+            whole = tensor.detach().contiguous()
+            group.broadcast(whole, 0, policy=policy).wait()
+            tensor.copy_(whole)
+
+
+def _leave(group: Group) -> None:
+    """Close a group, if its session still takes that: where it is over, so is the group."""
+    with suppress(DlcpError):
+        group.close()
