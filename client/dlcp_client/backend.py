@@ -1,14 +1,20 @@
 """Registers the c10d backend with torch: now, or when somebody imports torch.
 
 To import torch here would make `import dlcp_client.numpy` import it, or fail where there is none.
+The backend itself is imported when a group is made: whoever imports torch may be a module of this
+package, which is not complete then.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any, Final
+
+NAME: Final = "dlcp"
 
 
 class _WithTorch(MetaPathFinder):
@@ -41,6 +47,26 @@ def register_with_torch() -> None:
 
 
 def _register() -> None:
-    from . import c10d  # noqa: PLC0415  # it imports torch
+    import torch.distributed as dist  # noqa: PLC0415
 
-    c10d.register()
+    if dist.is_available():
+        register(_create)
+
+
+def register(create: Callable[[Any, Any], Any]) -> None:
+    """Have torch.distributed call `create` for groups of this backend."""
+    import torch.distributed as dist  # noqa: PLC0415
+
+    # A list: PyTorch takes a string apart into letters, and None would claim CUDA as well.
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+
+
+def _create(asked: Any, options: Any) -> Any:
+    return _creator()(asked, options)
+
+
+@cache
+def _creator() -> Callable[[Any, Any], Any]:
+    from .c10d import creator  # noqa: PLC0415
+
+    return creator()

@@ -50,6 +50,17 @@ def test_torch_has_the_backend_whichever_is_imported_first(first: str) -> None:
     assert python(f"{first}; {known}") == "True"
 
 
+FIRST = ("import dlcp_client; dlcp_client.connect", "from dlcp_client import c10d",
+         "import dlcp_client.torch.joining", "import dlcp_client.c10d.process_group")  # fmt: skip
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_any_module_may_be_the_one_that_imports_torch(first: str) -> None:
+    """Not complete yet itself, when the end of that import registers the backend."""
+    known = "import torch; print('dlcp' in torch.distributed.Backend.backend_list)"
+    assert python(f"{first}; {known}") == "True"
+
+
 def test_what_needs_torch_says_so() -> None:
     """And the rest of the package is there."""
     program = (

@@ -1,15 +1,17 @@
 """The c10d backend: `import dlcp_client`, then `dist.init_process_group("dlcp")`."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
+from dlcp_client import backend
+from dlcp_client.backend import NAME
 from dlcp_client.torch.joining import connect
 
 from .errors import torch_errors
-from .process_group import NAME, ProcessGroup
+from .process_group import ProcessGroup
 from .sessions import Connect, Member, Sessions
 from .standalone import process_group
 from .transport import Transport
@@ -17,7 +19,7 @@ from .transport import Transport
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-__all__ = ["NAME", "ProcessGroup", "process_group", "register"]
+__all__ = ["NAME", "ProcessGroup", "creator", "process_group", "register"]
 
 
 def connect_session(store: "Store", rank: int, size: int, timeout: timedelta) -> Transport:
@@ -28,6 +30,11 @@ def connect_session(store: "Store", rank: int, size: int, timeout: timedelta) ->
 
 def register(connect: Connect = connect_session) -> None:
     """Make "dlcp" a backend of torch.distributed, over the transports that `connect` yields."""
+    backend.register(creator(connect))
+
+
+def creator(connect: Connect = connect_session) -> Callable[[Any, Any], ProcessGroup]:
+    """What makes a group of what torch.distributed says of it, and the backend's options."""
     sessions = Sessions(connect)
 
     def opened(member: Member) -> ProcessGroup:
@@ -54,5 +61,4 @@ def register(connect: Connect = connect_session) -> None:
                 )
             )
 
-    # A list: PyTorch takes a string apart into letters, and None would claim CUDA as well.
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+    return create

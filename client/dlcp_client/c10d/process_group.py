@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch.distributed as dist
 
+from dlcp_client.backend import NAME
 from dlcpd.contract.errors import BadOperation, SessionClosed
 from dlcpd.contract.policy import MAX_DEADLINE, LossPolicy, exact
 
@@ -20,7 +21,6 @@ from .work import Work, joined
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-NAME: Final = "dlcp"
 USER_TAGS: Final = transport.MAX_TAG  # tags from here on are the group's own
 
 Split = Callable[[str, list[int], timedelta], "ProcessGroup"]

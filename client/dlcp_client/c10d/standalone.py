@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, cast
 
 from torch._C._distributed_c10d import PrefixStore
 
+from dlcp_client.backend import NAME
 from dlcp_client.torch.joining import connect
 
 from .errors import torch_errors
-from .process_group import NAME, ProcessGroup
+from .process_group import ProcessGroup
 from .solo import Solo
 from .transport import Group, Transport
 
