@@ -12,6 +12,7 @@ this package registers, with torch or as soon as torch is imported.
 Without torch: `dlcp_client.numpy`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dlcp_client.operations.ledger import Ledger
@@ -24,6 +25,7 @@ from .guard import Guard
 from .session import Session
 
 if TYPE_CHECKING:
+    from dlcp_client import c10d as c10d
     from dlcp_client.torch.joining import connect
 
 __all__ = [
@@ -43,7 +45,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`connect` is of torch, which `import dlcp_client.numpy` does without."""
+    """`connect` and `c10d` are of torch, which `import dlcp_client.numpy` does without."""
+    if name == "c10d":
+        return import_module("dlcp_client.c10d")
     if name != "connect":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from dlcp_client.torch.joining import connect  # noqa: PLC0415

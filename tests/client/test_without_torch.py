@@ -50,8 +50,13 @@ def test_torch_has_the_backend_whichever_is_imported_first(first: str) -> None:
     assert python(f"{first}; {known}") == "True"
 
 
-FIRST = ("import dlcp_client; dlcp_client.connect", "from dlcp_client import c10d",
-         "import dlcp_client.torch.joining", "import dlcp_client.c10d.process_group")  # fmt: skip
+FIRST = (
+    "import dlcp_client; dlcp_client.connect",
+    "import dlcp_client; dlcp_client.c10d",
+    "from dlcp_client import c10d",
+    "import dlcp_client.torch.joining",
+    "import dlcp_client.c10d.process_group",
+)
 
 
 @pytest.mark.parametrize("first", FIRST)
