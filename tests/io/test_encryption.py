@@ -24,6 +24,7 @@ from dlcpd.io.datapath.library import COMPILED, NUMPY
 from dlcpd.io.udp.encrypted_path import EncryptedPath, Encryption
 from dlcpd.io.udp.encryption import AES_256_GCM, NONE, encryption
 from dlcpd.io.udp.udp_path import UdpPath
+from tests.io import test_udp
 from tests.io.batches import datagrams
 from tests.io.engines import ENGINE, Engine, Job, failure
 from tests.sim.reference import draw, rank_ordered
@@ -70,23 +71,16 @@ def batch(count: int, tail: int = 0, size: int = SIZE) -> Transmit:
 
 
 def expected(sent: Transmit) -> list[bytes]:
-    size = sent.segment_size
-    return [
-        head.tobytes()[:SEALED] + sent.payload[s * size : (s + 1) * size].tobytes()
-        for head, s in zip(sent.headers(), sent.segments.tolist(), strict=True)
-    ]
+    return [_uncounted(data) for data in test_udp.expected(sent)]
+
+
+def _uncounted(data: bytes) -> bytes:
+    return data[:SEALED] + data[HEADER_SIZE:]
 
 
 def receive(sink: UdpPath, count: int) -> list[bytes]:
     """The next `count` datagrams, without their counters."""
-    got: list[bytes] = []
-    poll = select.poll()
-    poll.register(sink, select.POLLIN)
-    while len(got) < count and poll.poll(PATIENCE * 1000):
-        while batches := sink.receive():
-            got += [d[:SEALED] + d[HEADER_SIZE:] for each in batches for d in datagrams(each)]
-    assert len(got) == count
-    return got
+    return [_uncounted(data) for data in test_udp.receive(sink, count)]
 
 
 @OFFLOADS

@@ -26,9 +26,7 @@ from dlcpd.core.wire.replay import Counters, ReplayWindow
 
 TAG: Final = 16  # bytes, the whole of it
 LEAST: Final = HEADER_SIZE + TAG  # bytes of a datagram without a body
-COUNTERS: Final = (
-    1 << 48
-)  # of one session and direction: ten years of 10 Gb/s in segments of 1,408 B
+COUNTERS: Final = 1 << 48  # of one session and direction: ten years of 10 Gb/s, 1,408 B each
 # Datagrams under one key. Of 8,896 B that is 2**33.2 blocks, so that an observer tells what was
 # encrypted from noise with a chance of at most (2**33.2)**2 / 2**129 = 2**-62; TLS 1.3 (RFC 8446
 # section 5.5) and QUIC (RFC 9001 appendix B) change keys at 2**-57.

@@ -24,6 +24,7 @@ from dlcpd.daemon.peers.peer_messages import (
     PeerHello,
 )
 from dlcpd.io.commands import UdpAddress
+from dlcpd.io.udp.encryption import CHOICES
 
 MAX_NAMED: Final = 8  # ranks listed in one error; the number of the rest follows
 
@@ -35,8 +36,8 @@ AGREED: Final = {
     "data_encryption": "make [network] data_encryption equal on both hosts",
     "checksum": "make [network] checksum equal on both hosts",
 }
-SETTINGS: Final = {"data_encryption": ("none", "aes-256-gcm"), "checksum": ("off", "on")}  # as an
-# operator writes what a hello says by number
+# As an operator writes what a hello says by number.
+SETTINGS: Final = {"data_encryption": CHOICES, "checksum": ("off", "on")}
 
 
 class LinkState(Enum):
