@@ -355,7 +355,7 @@ class Session(Generic[A]):
             self,
             block=output,
             region=place.region,
-            expires=time.monotonic() + asked.policy.deadline + MARGIN,
+            expires=(began := time.monotonic()) + asked.policy.deadline + MARGIN,
             label=f"{call.collective} of {asked.count} {asked.dtype} {asked.name}".rstrip(),
         )
         message = Submit(
@@ -371,6 +371,7 @@ class Session(Generic[A]):
             output=place.offset,
             output_count=output.count,
             in_place=(source.direct or place.direct) and not result_only,
+            submitted=began,
             **asked.fields(),
         )
         self._submit(work, (source.memory, place.memory), message, output.itemsize)

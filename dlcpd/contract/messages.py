@@ -31,7 +31,7 @@ from dlcpd.contract.schema import (
     with_rows,
 )
 
-VERSION: Final = 6
+VERSION: Final = 7
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
 MAX_PROOF: Final = 64  # characters: 256 bits in hexadecimal
@@ -211,13 +211,16 @@ class Submit:
     max_loss: float = real(0.0, 0.5)
     fill: str = one_of("residual", "zero")
     traffic_class: int = integer(0, 7)
-    deadline: float = real(0.0, 3600.0)  # seconds from now
+    deadline: float = real(0.0, 3600.0)  # seconds from `submitted`
     in_place: bool = flag()  # True: complete only when the memory may be written again
     name: str = string(256)
     critical: list[ByteRange] = rows(MAX_CRITICAL, ByteRange)
     layers: list[LayerRow] = rows(MAX_LAYERS, LayerRow)
     scale: float = real(MIN_SCALE, MAX_SCALE, default=1.0)
     divided: bool = flag(False)
+    # monotonic clock of this host, seconds, when the client sent this: it may lie in the lane of a
+    # busy engine for seconds. 0 = when the engine reads it
+    submitted: float = real(0.0, 1e12, default=0.0)
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ import gc
 import select
 import socket
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -89,6 +90,15 @@ def test_arena_tensors_are_used_where_they_are(world: StandIn) -> None:
     assert tensors[0].data_ptr() == before
     assert bool((tensors[0] == 1).all())
     assert world.far[0].tensor(1).sum() == tensors[0].sum()
+
+
+def test_the_engine_learns_when_it_was_submitted(world: StandIn) -> None:
+    begin = time.monotonic()
+    works = submit(world, [torch.ones(4), torch.ones(4)])
+    end = time.monotonic()
+    for work in works:
+        work.wait()
+    assert begin <= world.far[0].submits[1].submitted <= end
 
 
 def test_a_slice_of_an_arena_tensor_is_used_where_it_is(world: StandIn) -> None:

@@ -1,5 +1,6 @@
 """IPC frames: what goes out comes back; whatever else comes in is a BadMessage, nothing more."""
 
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -14,6 +15,7 @@ from dlcpd.contract.messages import (
     MAX_FRAME,
     MAX_TEXT,
     MAX_WORLD,
+    VERSION,
     Failed,
     Join,
     Message,
@@ -87,6 +89,11 @@ def test_values_that_are_no_list_are_refused(kind: type[Message], values: Any) -
 def test_a_frame_is_a_pair(frame: Any) -> None:
     with pytest.raises(BadMessage, match="a frame is"):
         from_frame_untrusted(frame)
+
+
+def test_the_documents_say_which_version_this_is() -> None:
+    text = (Path(__file__).parents[2] / "docs/ipc.md").read_text()
+    assert f"this is version {VERSION} of them" in text
 
 
 def nested(depth: int) -> list[Any]:

@@ -151,6 +151,20 @@ def test_a_name_counts_only_where_gradients_go() -> None:
     assert not make(collective="broadcast", peer=0, name="n").order.loss.name
 
 
+@pytest.mark.parametrize(
+    ("submitted", "deadline"),
+    [(0.0, 15.0), (7.5, 12.5), (10.0, 15.0), (10.1, 15.0), (-70.1, 15.0)],
+    ids=["unsaid", "waited", "now", "ahead", "ages ago"],
+)
+def test_time_in_the_lane_counts(submitted: float, deadline: float) -> None:
+    """An engine that is busy reads late. What no clock of this host shows is not believed."""
+    now = 10.0
+    made = submissions(session_of(2)).make(
+        submit(submitted=submitted, deadline=5.0), ARENA, Accounts(), now
+    )
+    assert made.deadline == deadline
+
+
 def test_what_is_asked_for_alike_is_worked_out_once() -> None:
     of_group = submissions(session_of(2))
 

@@ -35,6 +35,7 @@ from dlcpd.schedules.model import Program
 MAX_STEPS: Final = 1 << 18
 PLAN_STEPS: Final = 16  # what a plan without steps counts as: terms, layers
 ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
+MOST_QUEUED: Final = 60.0  # seconds that a request may have lain in the lane
 MAX_RANKS_TEXT: Final = 64  # characters: the words of a READY have 256
 REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 LOSSY: Final = frozenset({"all_reduce", "reduce_scatter"})  # those that gradients go by
@@ -106,7 +107,7 @@ class Submissions:
         plan = self._plan(ask)
         loss = plan.loss if plan.loss.scale == ask.scale else replace(plan.loss, scale=ask.scale)
         order = Order(
-            ask.operation, self.group, plan.terms, plan.fingerprint, now + ask.deadline, ask.dtype,
+            ask.operation, self.group, plan.terms, plan.fingerprint, _deadline(ask, now), ask.dtype,
             ask.reduce, plan.layers, loss, ask.tag, ask.in_place, ask.collective == "send",
             self.config.digest_every, seed=self.session.number,
         )  # fmt: skip
@@ -177,6 +178,13 @@ class Submissions:
         if not self.config.layer_priority:
             rows = [row._replace(traffic_class=last) for row in rows]
         return Layers.new(rows, traffic_class, ask.max_loss)
+
+
+def _deadline(ask: Submit, now: float) -> float:
+    """Absolute. A stamp that this host's clock cannot have shown is not believed: a container may
+    have a monotonic clock of its own."""
+    stamped = ask.submitted and 0 <= now - ask.submitted <= MOST_QUEUED
+    return (ask.submitted if stamped else now) + ask.deadline
 
 
 def _memory(ask: Submit, arena: Bytes, which: str) -> Bytes:
