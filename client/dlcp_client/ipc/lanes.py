@@ -63,7 +63,8 @@ class Lanes:
                 self._send(engine, packet, until)
             except DeadlineExceeded as exc:
                 if position:
-                    self._table.fail(exc)
+                    self._table.fail(DeadlineExceeded(str(exc)))  # one without a traceback, in
+                    # which the memory of what was to be sent would live on
                 raise
 
     def _send(self, engine: int, packet: bytes, until: float) -> None:

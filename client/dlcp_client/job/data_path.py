@@ -40,5 +40,5 @@ def _problem(session: Session[Any], deadline: float) -> DlcpError | None:
             f"the port of a host"
         )
     except DlcpError as exc:
-        return exc
+        return exc.with_traceback(None)  # in which `probe` would live on, and with it the arena
     return None

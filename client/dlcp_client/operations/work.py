@@ -169,7 +169,7 @@ class Work(Generic[A]):
             try:
                 self._copy(region)
             except BadTensor as exc:
-                self._outcome = exc
+                self._outcome = exc.with_traceback(None)  # in which `region` would live on
             return True
 
     def _copy(self, region: Region) -> None:
