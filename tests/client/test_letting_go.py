@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed import HashStore
+from torch._C._distributed_c10d import HashStore
 
 from dlcp_client.job.data_path import prove
 from dlcp_client.job.rendezvous import Member
