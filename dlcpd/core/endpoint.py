@@ -14,7 +14,6 @@ from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.core.inbox import Inbox
 from dlcpd.core.paths.health import ALARM_LOSS
 from dlcpd.core.paths.incast import ArrivalRate
-from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.digests import Digester, HashRows
@@ -22,6 +21,7 @@ from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.transfer.incoming import NoPlacement, Placement
+from dlcpd.core.turns import Turns
 from dlcpd.core.wire import control, nh
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Batch, Control, Group, Transmit
@@ -29,14 +29,8 @@ from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.rows import alone
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 
-MOST_TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
 HERE_TURN: Final = 8 << 20  # bytes copied within this process before others get their turn: some
 # milliseconds, with the reductions that follow
-LEAST_TURN: Final = 64 << 10  # likewise: a GSO burst
-TURN_TIME: Final = 1e-3  # seconds that it may take; through a device that takes every packet by
-# itself, 4 MB are 35 ms, in which a peer waits for its credit and the two send by turns
-TURN_GAIN: Final = 0.25  # weight of the last turn
-PACED_BURST: Final = 22  # datagrams worth a wake-up when the pacer limits: 0.25 ms of 1 Gb/s
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
 ASLEEP: Final = 0.25  # seconds; a timer this late means that this process stalled, not its peers
 MOST_CONTROL: Final = 256  # control datagrams handled per wake-up; some milliseconds
@@ -61,7 +55,7 @@ class Endpoint:
 
     segment_size: int
     grant: int  # bytes that all peers together may have in flight towards us
-    pacer: Pacer
+    turns: Turns
     host: str = "localhost"  # name of this one
     max_window: int = 1 << 30  # bytes one peer may have in flight towards us
     congestion_control: bool = True
@@ -83,13 +77,8 @@ class Endpoint:
     # process too
     _there: dict[int, Flow] = field(default_factory=dict)  # touched, of other peers
     _faults: list[tuple[int, Exception]] = field(default_factory=list)
-    more: bool = False  # the last `transmit` stopped for its turn, not for want of room or data
     more_here: bool = False  # the last `exchange` stopped for its turn
-    turn: int = MOST_TURN  # bytes that a `transmit` yields at most
-    _served: dict[int, int] = field(default_factory=dict)  # by session: bytes sent, see `transmit`
-    _least: int = 0  # of those that want to send
     _next_index: int = 0
-    _turns: int = 0  # of `transmit`
     _turns_here: int = 0  # of `exchange`
 
     # --- bugs ---------------------------------------------------------------------
@@ -152,7 +141,7 @@ class Endpoint:
     def close_session(self, number: int) -> None:
         """Forget a session; its datagrams are strangers' from now on."""
         session = self.sessions.pop(number)
-        self._served.pop(number, None)
+        self.turns.forget(number)
         for flow in session.flows.values():
             flow.arrivals.close()
             self.keys.remove(flow.token_in)
@@ -378,61 +367,13 @@ class Endpoint:
     # --- datagrams out -----------------------------------------------------------------
 
     def transmit(self, now: float) -> Iterator[Transmit]:
-        """Batches to send now, up to `turn` bytes.
-
-        Sessions get equal parts, however many flows they have and however urgent they are; within
-        one, the most urgent class comes first, and its flows by turns.
-        """
-        self.more = False
-        ready = self._ready()
-        if not ready:
-            return
-        turn = left = min(self.turn, self.pacer.allowance(now))
-        while ready and left > 0:
-            number = min(ready, key=self._served.__getitem__)
-            self._least = self._served[number]
-            flow, batch = self._next(ready[number], now, left)
-            if batch is None and not flow.outgoing.held:
-                break  # what is left is less than a datagram
-            if not ready[number]:
-                del ready[number]
-            if batch is not None:
-                self._served[number] += batch.size
-                left -= batch.size
-                self.pacer.spend(batch.size)
-                yield batch
-        self.more = bool(ready) and turn == self.turn
-        if turn < self.turn and self._agenda.sending:
-            self._wake_when_paced(now)
-
-    def _ready(self) -> dict[int, dict[Flow, int]]:
-        """By session: flows that may send, the one whose turn it is first, and their classes."""
-        self._turns += 1
-        by_session: dict[int, list[tuple[Flow, int]]] = {}
-        for flow in [self.flows[index] for index in self._agenda.sending]:
-            traffic_class = flow.outgoing.next_class
-            if traffic_class is not None and not flow.outgoing.held:
-                by_session.setdefault(_session_of(flow).number, []).append((flow, traffic_class))
-        ready: dict[int, dict[Flow, int]] = {}
-        for number, flows in by_session.items():
-            first = self._turns % len(flows)
-            ready[number] = dict(flows[first:] + flows[:first])
-            # who had nothing to send has no claim to what others have had meanwhile
-            self._served[number] = max(self._served.get(number, 0), self._least)
-        return ready
-
-    def _next(
-        self, flows: dict[Flow, int], now: float, allowance: int
-    ) -> tuple[Flow, Transmit | None]:
-        """A batch of one session, and whose; that flow goes to the end of `flows`, or leaves."""
-        urgent = min(flows.values())
-        flow = next(flow for flow, traffic_class in flows.items() if traffic_class == urgent)
-        del flows[flow]
-        batch = self._batch(flow, now, allowance)
-        following = flow.outgoing.next_class
-        if batch is not None and following is not None:
-            flows[flow] = following
-        return flow, batch
+        """Batches to send now, up to a turn."""
+        flows = [self.flows[index] for index in self._agenda.sending]
+        yield from self.turns.batches(flows, now, self._batch)
+        if self.turns.paced and self._agenda.sending:
+            at = self.turns.resumes_at(self.segment_size, now)
+            if at > now:
+                self.timers.set((self, Timer.PACE, None), at)
 
     def _batch(self, flow: Flow, now: float, allowance: int) -> Transmit | None:
         try:
@@ -440,18 +381,6 @@ class Endpoint:
         except Exception as exc:  # see `fault`
             self.fault(flow, exc)
             return None
-
-    def took(self, size: int, seconds: float) -> None:
-        """To hand over `size` bytes took so long: have a turn take about TURN_TIME."""
-        if size >= LEAST_TURN:  # else the calls were what took time
-            wanted = min(max(size * TURN_TIME / seconds, LEAST_TURN), MOST_TURN)
-            self.turn += int(TURN_GAIN * (wanted - self.turn))
-
-    def _wake_when_paced(self, now: float) -> None:
-        """When the pacer has saved a burst; if it has, it is not what the flows wait for."""
-        at = self.pacer.ready_at(PACED_BURST * self.segment_size, now)
-        if at > now:
-            self.timers.set((self, Timer.PACE, None), at)
 
     def handle_timer(self, timer: Timer, subject: Any, now: float) -> None:
         """The pacer lets datagrams out again: `transmit` follows every timer, and sends them."""

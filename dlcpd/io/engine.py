@@ -38,6 +38,7 @@ from dlcpd.core.session.events import PathNews
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.transfer.incoming import NoPlacement
+from dlcpd.core.turns import Turns
 from dlcpd.core.wire import nh
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Transmit
@@ -88,7 +89,7 @@ class Engine:
         self.endpoint = Endpoint(
             min(BASE, config.segment_size),
             sum(path.receive_buffer for path in self.paths),
-            Pacer(config.rate_limit_bps),
+            Turns(Pacer(config.rate_limit_bps)),
             host=config.host,
             max_window=config.window,
             congestion_control=config.congestion_control,
@@ -145,9 +146,10 @@ class Engine:
 
     def _timeout(self, now: float) -> float:
         """How long nothing needs to be done, seconds; below 0 for ever."""
-        if self.clients.busy or self.endpoint.more_here or (self.endpoint.more and not self._full):
+        endpoint = self.endpoint
+        if self.clients.busy or endpoint.more_here or (endpoint.turns.more and not self._full):
             return 0.0
-        due = self.endpoint.next_timeout()
+        due = endpoint.next_timeout()
         timeout = -1.0 if due is None else max(due - now, 0.0)
         if self.stop_at is not None:
             timeout = DRAIN_LOOK if timeout < 0 else min(timeout, DRAIN_LOOK)
@@ -177,7 +179,7 @@ class Engine:
                 self._full.add(path)
                 self._poll.watch_writing(path, wanted=True)
                 break
-        self.endpoint.took(size, time.monotonic() - began)
+        self.endpoint.turns.took(size, time.monotonic() - began)
 
     def _send_controls(self, now: float) -> None:
         for control in self.endpoint.controls(now):

@@ -37,6 +37,17 @@ def test_a_new_process_is_not_compared_with_an_old_one() -> None:
     assert not list(grown({}, {"a": QUIET}, SLACK))
 
 
+def test_a_process_that_has_ended_holds_nothing_though_nobody_waited_for_it() -> None:
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    try:
+        assert os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT) is not None
+        assert held([("zombie", child)]) == {}
+    finally:
+        os.waitpid(child, 0)
+
+
 def test_usage_of_this_process() -> None:
     before = usage(os.getpid())
     with socket.socket():

@@ -15,6 +15,7 @@ from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.session.session import Session
+from dlcpd.core.turns import Turns
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io.clients.submission import PLAN_STEPS, Plans, Submissions
@@ -27,7 +28,7 @@ LAST = len(traffic_classes()) - 1
 
 def session_of(world: int) -> Session:
     peers = [PeerSpec(p, f"host{p}", p, p + world, 1) for p in range(1, world)]
-    return Endpoint(1408, 1 << 20, Pacer(0.0)).open_session(1, 0, peers, peer_timeout=1.0)
+    return Endpoint(1408, 1 << 20, Turns(Pacer(0.0))).open_session(1, 0, peers, peer_timeout=1.0)
 
 
 def submit(**changes: Any) -> Submit:

@@ -22,6 +22,7 @@ from dlcpd.core.session.events import Event, OperationDone, OperationFailed, Ope
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream import EVERYBODY
 from dlcpd.core.transfer.layers import Layers
+from dlcpd.core.turns import Turns
 from dlcpd.core.wire.datagram import Bytes, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.rows import Received
@@ -101,7 +102,9 @@ class SimNetwork:
         self._rng = random.Random(self.seed)
         n = self.world_size
         self.hosts = self.hosts or tuple((rank,) for rank in range(n))
-        made = [Endpoint(self.segment_size, self.grant, Pacer(self.rate_bps)) for _ in self.hosts]
+        made = [
+            Endpoint(self.segment_size, self.grant, Turns(Pacer(self.rate_bps))) for _ in self.hosts
+        ]
         of = {rank: made[at] for at, ranks in enumerate(self.hosts) for rank in ranks}
         self.endpoints = [of[rank] for rank in range(n)]
         self.scratch = [ScratchPool(self.segment_size * self.chunk_segments) for _ in range(n)]

@@ -35,6 +35,8 @@ def usage(pid: int) -> Usage:
     status = Path(f"/proc/{pid}/status").read_text()
     rows = re.findall(r"^(\w+):\s+(\d+)", status, re.MULTILINE)
     numbers = {key: int(number) for key, number in rows}
+    if "RssAnon" not in numbers:
+        raise ProcessLookupError(f"process {pid} has ended, and nobody has waited for it yet")
     return Usage(
         pid, len(os.listdir(f"/proc/{pid}/fd")), numbers["Threads"], len(children(pid)),
         numbers["RssAnon"] * 1024, shared_memory([pid]),

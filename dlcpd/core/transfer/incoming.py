@@ -160,6 +160,8 @@ class NoPlacement:
 class FlowOwner(Protocol):
     """What a flow needs to know of the operations it carries: a session implements it."""
 
+    number: int  # of the session
+
     def open_incoming(self, rank: int, key: Key) -> Incoming | str:
         """Where a transfer goes, or the reason to discard ("duplicate", "stale", ...)."""
 

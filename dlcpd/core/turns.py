@@ -1,0 +1,99 @@
+"""Whose batch goes out next, and how much goes out before arrivals are looked at again."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.session.flow import Flow
+from dlcpd.core.wire.datagram import Transmit
+
+MOST_TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
+LEAST_TURN: Final = 64 << 10  # likewise: a GSO burst
+TURN_TIME: Final = 1e-3  # seconds that it may take; through a device that takes every packet by
+# itself, 4 MB are 35 ms, in which a peer waits for its credit and the two send by turns
+TURN_GAIN: Final = 0.25  # weight of the last turn
+PACED_BURST: Final = 22  # datagrams worth a wake-up when the pacer limits: 0.25 ms of 1 Gb/s
+
+Ask = Callable[[Flow, float, int], Transmit | None]  # flow, now, bytes: its next batch, if any
+
+
+@dataclass(slots=True, eq=False)
+class Turns:
+    """Sessions get equal parts, however many flows they have and however urgent they are; within
+    one, the most urgent class comes first, and its flows by turns."""
+
+    pacer: Pacer
+    size: int = MOST_TURN  # bytes of a turn at most
+    more: bool = False  # the last turn stopped for its size, not for want of room or data
+    paced: bool = False  # it stopped for the pacer
+    _sent: dict[int, int] = field(default_factory=dict)  # by session: bytes, since those began
+    _least: int = 0  # of those that want to send
+    _number: int = 0  # of the turn
+
+    def batches(self, flows: Iterable[Flow], now: float, ask: Ask) -> Iterator[Transmit]:
+        """A turn of `flows`, those that have data: batches to send now."""
+        self.more = self.paced = False
+        ready = self._ready(flows)
+        if not ready:
+            return
+        turn = left = min(self.size, self.pacer.allowance(now))
+        while ready and left > 0:
+            number = min(ready, key=self._sent.__getitem__)
+            self._least = self._sent[number]
+            flow, batch = _next(ready[number], now, left, ask)
+            if batch is None and not flow.outgoing.held:
+                break  # what is left is less than a datagram
+            if not ready[number]:
+                del ready[number]
+            if batch is not None:
+                self._sent[number] += batch.size
+                left -= batch.size
+                self.pacer.spend(batch.size)
+                yield batch
+        self.more = bool(ready) and turn == self.size
+        self.paced = turn < self.size
+
+    def took(self, size: int, seconds: float) -> None:
+        """To hand over `size` bytes took so long: have a turn take about TURN_TIME."""
+        if size >= LEAST_TURN:  # else the calls were what took time
+            wanted = min(max(size * TURN_TIME / seconds, LEAST_TURN), MOST_TURN)
+            self.size += int(TURN_GAIN * (wanted - self.size))
+
+    def resumes_at(self, segment_size: int, now: float) -> float:
+        """When the pacer has saved a burst; if it has, it is not what the flows wait for."""
+        return self.pacer.ready_at(PACED_BURST * segment_size, now)
+
+    def forget(self, number: int) -> None:
+        """A session has ended."""
+        self._sent.pop(number, None)
+
+    def _ready(self, flows: Iterable[Flow]) -> dict[int, dict[Flow, int]]:
+        """By session: flows that may send, the one whose turn it is first, and their classes."""
+        self._number += 1
+        by_session: dict[int, list[tuple[Flow, int]]] = {}
+        for flow in flows:
+            traffic_class = flow.outgoing.next_class
+            if traffic_class is not None and not flow.outgoing.held:
+                by_session.setdefault(flow.session.number, []).append((flow, traffic_class))
+        ready: dict[int, dict[Flow, int]] = {}
+        for number, waiting in by_session.items():
+            first = self._number % len(waiting)
+            ready[number] = dict(waiting[first:] + waiting[:first])
+            # who had nothing to send has no claim to what others have had meanwhile
+            self._sent[number] = max(self._sent.get(number, 0), self._least)
+        return ready
+
+
+def _next(
+    flows: dict[Flow, int], now: float, allowance: int, ask: Ask
+) -> tuple[Flow, Transmit | None]:
+    """A batch of one session, and whose; that flow goes to the end of `flows`, or leaves."""
+    urgent = min(flows.values())
+    flow = next(flow for flow, traffic_class in flows.items() if traffic_class == urgent)
+    del flows[flow]
+    batch = ask(flow, now, allowance)
+    following = flow.outgoing.next_class
+    if batch is not None and following is not None:
+        flows[flow] = following
+    return flow, batch
