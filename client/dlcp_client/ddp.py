@@ -88,7 +88,7 @@ class Registration:
         size = bucket.buffer().nbytes
         if calibration.way(size) == "dlcp":
             return calibration.timed(size, partial(self._by_dlcpd, self.session, bucket))
-        if size in calibration.leaving and self.rules.policy_now(size).mode == "bounded":
+        if size in calibration.leaving and not self.rules.policy_now(size).is_plain:
             # It went through dlcpd until now; what was given up there would wait there for ever.
             return self._by_dlcpd(self.session, bucket, bring_home=True)
         return calibration.timed(size, partial(allreduce_hook, self._process_group, bucket))
@@ -130,11 +130,12 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         model: on CPU, before its first backward pass, without a communication hook. Gradients
             are float32, float64, float16 or bfloat16.
         policy: exact() loses nothing. bounded(0.01) lets 1 % of the segments of large buckets be
-            late by a step; never norms, biases and embeddings, nor buckets under 1 MiB.
+            late by a step; never norms, biases and embeddings, nor buckets under 1 MiB. Either may
+            have a codec, for buckets of 1 MiB and more.
         session: from `connect`; by default one is opened, and closed with the process.
-        warmup_steps: exact steps before a bounded policy counts, at least 2.
-        scaler: the GradScaler of the training, if it has one. With a bounded policy, what was
-            given up under one scale then comes back in the present one.
+        warmup_steps: exact steps, without a codec, before the policy counts, at least 2.
+        scaler: the GradScaler of the training, if it has one. With a bounded policy, or a codec,
+            what was left over under one scale then comes back in the present one.
         guard: compares sampled steps with exact ones, and tightens the policy or stops. What it
             finds: `guard.report()` of what this returns. Every rank passes the same.
         transport: "dlcp": all gradients go through dlcpd. "auto": those of each bucket size go
@@ -184,7 +185,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
 
 def _calibration(model: DistributedDataParallel, rules: Rules) -> Calibration:
     """What is measured is what will be used: bounded operations, where the policy is bounded."""
-    exact_steps = MIN_WARMUP if rules.policy.mode == "exact" else rules.warmup_steps
+    exact_steps = MIN_WARMUP if rules.policy.is_plain else rules.warmup_steps
     return Calibration(slowest(model.process_group), first=exact_steps + 1)
 
 

@@ -83,8 +83,9 @@ def register(
     Args:
         model: the root, after `fully_shard` of it and of its blocks, with its weights on the CPU.
         policy: what may be lost. Norms, biases and embeddings never are, nor what is smaller
-            than 1 MiB, nor a step in which a parameter of the block has no gradient.
-        warmup_steps: exact steps before a bounded policy counts, at least 2.
+            than 1 MiB, nor a step in which a parameter of the block has no gradient. A codec
+            counts where blocks have 1 MiB or more; it rounds what ranks send, and no sum.
+        warmup_steps: exact steps, without a codec, before the policy counts, at least 2.
         scaler: the GradScaler of the training, if it has one: as of `ddp.register`.
         guard: as of `ddp.register`; not with hybrid sharding.
 

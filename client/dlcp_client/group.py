@@ -223,6 +223,8 @@ class Group(Generic[A]):
 
 def _exactly(block: Block[Any], policy: LossPolicy, op: Any = "sum") -> Request:
     """The request of a collective that may lose nothing. Raises: as `request`."""
-    if getattr(policy, "mode", "exact") != "exact":  # what is no policy at all, request refuses
-        raise BadPolicy("only all_reduce and reduce_scatter may lose anything: use exact()")
+    if not getattr(policy, "is_plain", True):  # what is no policy at all, request refuses
+        raise BadPolicy(
+            "only all_reduce and reduce_scatter may lose anything or have a codec: use exact()"
+        )
     return request(block, op, policy)

@@ -15,13 +15,14 @@ OnExcess = Literal["tighten", "exact", "stop", "warn"]
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A sampled step averages its bounded gradients exactly as well, and compares.
+    """A sampled step averages its bounded gradients, and those with a codec, exactly as well, and
+    compares.
 
     `every`: bounded steps from one sample to the next; the first one is sampled. `max_error`: the
     largest relative error, ||bounded - exact|| / ||exact|| over all bounded gradients of a step.
     `on_excess`, on all ranks in the same step: "tighten" halves the bound, and below `floor`
-    (a fraction of segments) goes on exactly; "exact" does that at once; "stop" raises
-    GuardStopped out of backward(); "warn" says so.
+    (a fraction of segments) goes on exactly, without the codec; "exact" does that at once; "stop"
+    raises GuardStopped out of backward(); "warn" says so.
 
     Raises: BadConfig naming the field.
     """
@@ -56,7 +57,7 @@ def checked_guard(guard: Any, policy: LossPolicy, transport: str = "dlcp") -> Gu
         return None
     if not isinstance(guard, Guard):
         raise BadConfig(f"guard {guard!r}: write Guard(every=100, max_error=0.05), of dlcp_client")
-    if checked(policy).mode != "bounded":
+    if checked(policy).is_plain:
         raise BadConfig("guard: an exact policy has nothing to watch; leave it out")
     if transport != "dlcp":
         raise BadConfig(

@@ -1,7 +1,8 @@
 """Bounded loss of one operation on one rank: who may miss what, and who keeps it instead.
 
 The sender marks which segments weigh least, agrees to what a receiver would go without, and
-keeps those as a residual for the next operation of the same name (P3, P4).
+keeps those as a residual for the next operation of the same name (P3, P4), together with what
+a codec left over.
 """
 
 import random
@@ -13,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.collectives.accounts import Accounts, LedgerRow
+from dlcpd.collectives.encoded import Encoded
 from dlcpd.collectives.order import Order
 from dlcpd.collectives.recording import Losses, Missing
+from dlcpd.collectives.stretch import Stretch
 from dlcpd.contract.traffic import PROTECTED
 from dlcpd.core.transfer.budget import Budget
 from dlcpd.core.transfer.incoming import Incoming
@@ -50,6 +53,7 @@ class Bounded:
     accounts: Accounts
     lost: int = 0  # segments that this rank went without
     vetoed: int = 0  # segments that were asked for and held too much of the energy
+    encoded: Encoded | None = field(init=False)  # where there is a codec
     _energy: OperationEnergy = field(init=False)
     _holes: dict[tuple[int, int], Hole] = field(default_factory=dict)  # by rank, transfer
     _returned: list[Hole] = field(init=False)
@@ -58,7 +62,7 @@ class Bounded:
 
     def __post_init__(self) -> None:
         loss = self.order.loss
-        self._returned = []
+        self.encoded, self._returned = Encoded.of(self.order), []
         if loss.feedback and loss.name:
             self._returned = self.accounts.residuals.take(self._key)
             add_back(self.tensor, self._returned, self.order.dtype, loss.scale)
@@ -76,7 +80,7 @@ class Bounded:
     @property
     def returned(self) -> int:
         """Segments of it."""
-        return sum(len(hole.segments) for hole in self._returned)
+        return sum(hole.given_up for hole in self._returned)
 
     @property
     def losses(self) -> Losses:
@@ -86,7 +90,7 @@ class Bounded:
     @property
     def given_up(self) -> int:
         """Segments of this rank's contribution that others went without."""
-        return sum(len(hole.segments) for hole in self._holes.values())
+        return sum(len(missing.segments) for missing in self._given_up.values())
 
     @property
     def energy(self) -> float:
@@ -110,27 +114,42 @@ class Bounded:
                 found = energies(piece, self.order.dtype, segment_size)
                 parts[position][first : first + rows] = found
                 yield len(piece)
-        self._energy = OperationEnergy(parts, float(self.order.layers.bounds.max()) / MILLION)
+        self._energy = OperationEnergy(parts, self._bound)
 
-    def budget(self, origin: int, size: int, segment_size: int) -> Budget | None:
-        """What may be missing of the transfer of `size` bytes at `origin` of the tensor."""
-        loss, layers = self.order.loss, self.order.layers
-        if layers.lossless or not loss.give_up:
+    def measure_wires(
+        self, encoded: Encoded, wires: dict[int, tuple[Bytes, int, int]]
+    ) -> Iterator[int]:
+        """As `measure`, of what a codec has made: (it, bytes of the tensor, segment size)."""
+        parts, heads = dict[int, Energies](), dict[int, int]()
+        for position, (wire, size, segment_size) in wires.items():
+            parts[position], heads[position] = encoded.energies(wire, size, segment_size)
+            yield len(wire)
+        self._energy = OperationEnergy(parts, self._bound, heads)
+
+    @property
+    def _bound(self) -> float:
+        """The largest of any layer."""
+        return float(self.order.layers.bounds.max()) / MILLION
+
+    def budget(self, stretch: Stretch, segment_size: int) -> Budget | None:
+        """What may be missing of a transfer."""
+        layers, critical, start, size = stretch
+        if layers.lossless or not self.order.loss.give_up:
             return None
-        rows = layers.of_segments(origin, size, segment_size)
+        rows = layers.of_segments(start, size, segment_size)
         keys = layers.classes[rows].astype(np.int64) << 32 | layers.bounds[rows]
-        critical = critical_segments(loss.critical, origin, size, segment_size)
-        return Budget.new(keys, critical)
+        return Budget.new(keys, critical_segments(critical, start, size, segment_size))
 
-    def marks(self, position: int, origin: int, size: int, segment_size: int) -> Marks:
+    def marks(self, position: int, stretch: Stretch, segment_size: int) -> Marks:
         """How to send the transfer at `position`."""
+        size = stretch.size
         seed = self.order.seed ^ self.order.ticket << 20 ^ position
         # P5: rotate who comes last
         turned = rotated_order(
             segment_count(size, segment_size), short_tail=bool(size % segment_size),
             rng=random.Random(seed),  # noqa: S311  # guards nothing
         )  # fmt: skip
-        budget = self.budget(origin, size, segment_size)
+        budget = self.budget(stretch, segment_size)
         ranks = self._drop_ranks(position, seed, budget)
         return Marks(turned, ranks, self._energy.of(position), budget)
 
@@ -162,7 +181,7 @@ class Bounded:
         if sender.budget is None or not sender.budget.covers(_bits(missing, sender.segments)):
             return missing  # no more than the bound, whatever a peer asks
         place = rank, sender.key.transfer
-        known = self._holes.get(place)
+        known = self._given_up.get(place)
         if not len(missing) or (known and np.array_equal(known.segments, missing)):
             return NOTHING  # our ACK was lost: agree again, book once
         assert sender.weight is not None  # noqa: S101  # what may lose anything was measured
@@ -171,10 +190,7 @@ class Bounded:
             self.vetoed += len(too_much)
             return too_much
         self._energy.spend(sender.weight[missing])
-        self._holes[place] = cut(
-            sender.payload, sender.origin, missing, sender.segment_size,
-            scale=self.order.loss.scale, source=self.order.ticket,
-        )  # fmt: skip
+        self._give_up(place, sender, missing)
         paths, counts = np.unique(sender.path_of[missing], return_counts=True)
         self._given_up[place] = found = Missing(
             rank, sender.key.transfer, sender.segments, sender.segment_size, missing,
@@ -182,6 +198,15 @@ class Bounded:
         )  # fmt: skip
         self._book(number, self._here, rank, found)
         return NOTHING
+
+    def _give_up(self, place: tuple[int, int], sender: TransferSender, missing: Segments) -> None:
+        if self.encoded is not None:
+            self.encoded.give_up(sender, missing)
+            return
+        self._holes[place] = cut(
+            sender.payload, sender.origin, missing, sender.segment_size,
+            scale=self.order.loss.scale, source=self.order.ticket,
+        )  # fmt: skip
 
     def book(self, number: int, incoming: Incoming) -> None:
         """The sender keeps what is missing: here it counts as zero."""
@@ -211,9 +236,10 @@ class Bounded:
     # --- ends ------------------------------------------------------------------------------
 
     def keep(self) -> None:
-        """The result stands: what was given up waits for the next operation of this name."""
+        """The result stands: what is left over waits for the next operation of this name."""
         if self.order.loss.feedback:
-            self.accounts.residuals.put(self._key, list(self._holes.values()))
+            holes = list(self._holes.values()) if self.encoded is None else self.encoded.holes()
+            self.accounts.residuals.put(self._key, holes)
 
     def put_back(self) -> None:
         """The operation failed: what it brought back is not lost."""

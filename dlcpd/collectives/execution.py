@@ -15,17 +15,18 @@ from numpy.typing import NDArray
 
 from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.bounded import Bounded, Marks
+from dlcpd.collectives.encoded import Encoded
 from dlcpd.collectives.order import Order
 from dlcpd.collectives.recording import Losses, Recording
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.collectives.segment_sum import SegmentSum, may_add
+from dlcpd.collectives.stretch import Stretch, on_the_wire
 from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
 from dlcpd.core.session.digests import Digest, Piece
 from dlcpd.core.session.events import Stats
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream import MESSAGES, OperationId
 from dlcpd.core.transfer.incoming import Incoming
-from dlcpd.core.transfer.layers import Layers
 from dlcpd.core.transfer.packetizer import all_of_tag, by_tag, natural_order, segment_count
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.transfer.sender import State, TransferSender
@@ -34,17 +35,22 @@ from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import MAX_SEGMENTS, Key
 from dlcpd.numerics.canonical import make_canonical
+from dlcpd.numerics.elements import STORAGE
 from dlcpd.numerics.reduce import reduce_in_order
 from dlcpd.schedules.model import (
     NOT_REPLICATED,
     Buffer,
+    Decode,
+    Encode,
     Part,
     Program,
     Receive,
     Reduce,
     Send,
     Span,
+    Transfer,
     holds,
+    replicated,
 )
 
 Tags = NDArray[np.uint8]  # by segment: traffic class and drop rank
@@ -143,13 +149,16 @@ class Execution:
         """
         self._sizes_out = self._segment_sizes(session)
         loss = self.order.loss
-        wanted = loss.bound or (loss.name and self.accounts.residuals)  # what is exact brings home
+        # what is exact brings home
+        wanted = loss.bound or self.order.codec or (loss.name and self.accounts.residuals)
         if self.recording is not None and not self._prepared:
             self.recording.begin(self.memory[Buffer.INPUT])
         if wanted and self._loss is None:
             self._loss = Bounded(self.order, self.memory[Buffer.INPUT], self.accounts)
         if self.recording is not None and not self._prepared:
             yield from self._record(self.recording)
+        if self._loss is not None and self._loss.encoded is not None and not self._prepared:
+            yield from self._encode(self._loss.encoded)
         if self._loss is not None and not self.order.layers.lossless:
             yield from self._measure(self._loss)
         self._prepared = True
@@ -159,6 +168,13 @@ class Execution:
         tensor = self.memory[Buffer.INPUT]
         recording.contribute(tensor, self._loss.brought_back if self._loss is not None else ())
         yield len(tensor)
+
+    def _encode(self, encoded: Encoded) -> Iterator[int]:
+        """What this rank contributes, which waits for nothing."""
+        for step in self.program.steps:
+            if isinstance(step, Encode) and not step.rounds:
+                part, wire = self._bytes(step.source), self._bytes(step.target)
+                yield from encoded.contribute(part, wire, step.source.start)
 
     def _segment_sizes(self, session: Session) -> dict[int, int]:
         return {rank: session.flows[rank].segment_size for rank in self.peers}
@@ -172,14 +188,13 @@ class Execution:
         self._finish_if_done()
 
     def _measure(self, loss: Bounded) -> Iterator[int]:
-        sends = [(at, s) for at, s in enumerate(self.program.steps) if isinstance(s, Send)]
-        return loss.measure(
-            {
-                at: (step.origin, step.span.size, self._sizes_out[self._rank(step)])
-                for at, step in sends
-                if step.lossy
-            }
-        )
+        steps = enumerate(self.program.steps)
+        sends = [(at, s) for at, s in steps if isinstance(s, Send) and s.lossy]
+        sizes = self._sizes_out
+        if (encoded := loss.encoded) is not None:
+            wires = {at: (self._bytes(s.span), s.encodes, sizes[self._rank(s)]) for at, s in sends}
+            return loss.measure_wires(encoded, wires)
+        return loss.measure({at: (s.origin, s.span.size, sizes[self._rank(s)]) for at, s in sends})
 
     def on_peer_ready(self, rank: int, ready: Ready, now: float, *, late: bool) -> None:
         """Send `rank` what it is owed; again if that came too early."""
@@ -210,6 +225,9 @@ class Execution:
             return False
         if isinstance(step, Receive):
             return self._unstage(position)
+        if isinstance(step, Encode | Decode):
+            self._change_form(step)
+            return True
         begun = self._sums.pop(position, None)
         if begun is not None:
             begun.finish()
@@ -246,6 +264,17 @@ class Execution:
 
     # --- steps -------------------------------------------------------------------------------
 
+    def _change_form(self, step: Encode | Decode) -> None:
+        """What was contributed is encoded already, before the operation began."""
+        assert self._loss is not None  # noqa: S101  # a codec has left-overs, and Bounded has those
+        encoded = self._loss.encoded
+        assert encoded is not None  # noqa: S101  # programs encode where the order has a codec
+        source, target = self._bytes(step.source), self._bytes(step.target)
+        if isinstance(step, Decode):
+            encoded.decode(source, target)
+        elif step.rounds:
+            encoded.round(source, target, step.source.start)
+
     def _send_when_ready(self, position: int, step: Send) -> None:
         """What is small goes out with READY: in step, as ranks of a job mostly are, the peer can
         take it. One that cannot keeps it, or says by a LATE READY that it did not."""
@@ -263,26 +292,34 @@ class Execution:
         self._session.flows[rank].send(sender)
 
     def _sender(self, position: int, step: Send, segment_size: int) -> TransferSender:
-        marks, options = self._marks(position, step, segment_size), dict[str, Any]()
+        stretch = self._stretch(step)
+        marks, options = self._marks(position, step, stretch, segment_size), dict[str, Any]()
         if marks is not None:
-            tags = self._classes(step, segment_size) * np.uint8(DROP_RANKS) + marks.drop_ranks
+            classes = stretch.layers.classes_of(stretch.start, stretch.size, segment_size)
+            tags = classes * np.uint8(DROP_RANKS) + marks.drop_ranks
             order = by_tag(marks.order, tags)
             options = {"weight": marks.weight, "budget": marks.budget}
         else:
-            tags, order = _protected(self.order.layers, step, segment_size)
+            tags, order = _protected(stretch, segment_size)
         urgent = self.order.exclusive and step.span.buffer == Buffer.OUTPUT
         return TransferSender(
             self._key(step), self._bytes(step.span), step.origin, segment_size, tags, order,
             urgent=urgent, **options,
         )  # fmt: skip
 
-    def _marks(self, position: int, step: Send, segment_size: int) -> Marks | None:
+    def _stretch(self, step: Transfer) -> Stretch:
+        order, size = self.order, step.encodes or step.span.size
+        plain = Stretch(order.layers, order.loss.critical, step.origin, size)
+        if order.codec is None:
+            return plain
+        return on_the_wire(plain, order.codec, STORAGE[order.dtype].itemsize)
+
+    def _marks(
+        self, position: int, step: Send, stretch: Stretch, segment_size: int
+    ) -> Marks | None:
         if not step.lossy or self._loss is None or self.order.layers.lossless:
             return None
-        return self._loss.marks(position, step.origin, step.span.size, segment_size)
-
-    def _classes(self, step: Send | Receive, segment_size: int) -> Any:
-        return self.order.layers.classes_of(step.origin, step.span.size, segment_size)
+        return self._loss.marks(position, stretch, segment_size)
 
     def _reduce(self, step: Reduce) -> None:
         reduce_in_order(
@@ -355,11 +392,11 @@ class Execution:
                 self._session.flows[rank].outgoing.acknowledge(sender.key, now)
 
     def _receiver(self, rank: int, step: Receive) -> TransferReceiver:
-        size, segment_size = step.span.size, self._sizes_in[rank]
-        last_class = self.order.layers.last_class(step.origin, size, segment_size)
-        budget = None
+        stretch, segment_size = self._stretch(step), self._sizes_in[rank]
+        layers, _, start, size = stretch
+        last_class, budget = layers.last_class(start, size, segment_size), None
         if step.lossy and self._loss is not None:
-            budget = self._loss.budget(step.origin, size, segment_size)
+            budget = self._loss.budget(stretch, segment_size)
         return TransferReceiver(segment_count(size, segment_size), last_class, budget)
 
     def on_received(self, incoming: Incoming, now: float) -> None:
@@ -462,7 +499,8 @@ class Execution:
             return True
         steps = [self.program.steps[position] for position in self._open]
         return any(
-            isinstance(step, Reduce) or (isinstance(step, Receive) and self._rank(step) == rank)
+            not isinstance(step, Send | Receive)
+            or (isinstance(step, Receive) and self._rank(step) == rank)
             for step in steps
         )
 
@@ -490,12 +528,12 @@ class Execution:
 
     # --- places ------------------------------------------------------------------------------
 
-    def _rank(self, step: Send | Receive) -> int:
+    def _rank(self, step: Send | Receive | Decode) -> int:
         return self.order.group.members[step.peer]
 
     def _rank_of(self, position: int) -> int:
         step = self.program.steps[position]
-        assert not isinstance(step, Reduce)  # noqa: S101  # callers know
+        assert isinstance(step, Transfer)  # noqa: S101  # callers know
         return self._rank(step)
 
     def _key(self, step: Send) -> Key:
@@ -518,23 +556,24 @@ class Execution:
         if not self._uses[number] and number in self._buffers:
             self.scratch.give(self._buffers.pop(number))
 
-    def _add_digest(self, step: Receive | Reduce) -> None:
+    def _add_digest(self, step: Receive | Reduce | Encode | Decode) -> None:
         every = self.order.digest_every
         if every and (step.piece + self.id[2]) % every == 0:
-            span = step.target if isinstance(step, Reduce) else step.span
-            source = self._session.rank if isinstance(step, Reduce) else self._rank(step)
+            span, here = replicated(step), self._session.rank
+            source = here if isinstance(step, Reduce | Encode) else self._rank(step)
             value = self._session.digester.piece(self._bytes(span), step.piece)
             piece = Piece(step.piece, span.start, span.start + span.size, source)
             self._digest = self._digest.plus(value, piece)
 
 
-def _protected(layers: Layers, step: Send, segment_size: int) -> tuple[Tags, Segments]:
+def _protected(stretch: Stretch, segment_size: int) -> tuple[Tags, Segments]:
     """Tags and order of a transfer of which nothing may go missing."""
-    count = segment_count(step.span.size, segment_size)
+    layers, _, start, size = stretch
+    count = segment_count(size, segment_size)
     order = natural_order(count)
     if layers.uniform:
         return all_of_tag(count, layers.most_urgent * DROP_RANKS + PROTECTED), order
-    classes = layers.classes_of(step.origin, step.span.size, segment_size)
+    classes = layers.classes_of(start, size, segment_size)
     tags = classes * np.uint8(DROP_RANKS) + np.uint8(PROTECTED)
     return tags, by_tag(order, tags)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dlcpd.core.transfer.layers import Layers
+from dlcpd.numerics.codecs.codec import Codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +57,4 @@ class Order(NamedTuple):
     buffered: bool = False  # a message that is sent: done whether or not its receiver has come
     digest_every: int = 0  # 1 of so many pieces enters the replica digest; 0 = none
     seed: int = 0  # of the send order
+    codec: Codec | None = None  # that of the program, where it encodes anything

@@ -15,6 +15,7 @@ Source: docs/ipc.md.
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from dlcpd.contract.codec import MAX_CODEC
 from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.schema import MAX_TEXT as MAX_TEXT  # noqa: PLC0414  # mypy: re-exported
 from dlcpd.contract.schema import (
@@ -31,7 +32,7 @@ from dlcpd.contract.schema import (
     with_rows,
 )
 
-VERSION: Final = 7
+VERSION: Final = 8
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
 MAX_PROOF: Final = 64  # characters: 256 bits in hexadecimal
@@ -192,7 +193,8 @@ class Submit:
     first at 0; without any, `traffic_class` and `max_loss` hold throughout. Only what is
     reduced may be lossy. `scale` is the loss scale
     that the values carry: a residual kept under another one comes back times `scale` / that.
-    `divided`: every engine of the session was sent this, and each runs its own part.
+    `divided`: every engine of the session was sent this, and each runs its own part. `codec`: a
+    name of contract.codec, or empty; what it rounds away goes the way of `fill`.
     """
 
     operation: int = integer(1, MAX_OPERATION)
@@ -221,6 +223,7 @@ class Submit:
     # monotonic clock of this host, seconds, when the client sent this: it may lie in the lane of a
     # busy engine for seconds. 0 = when the engine reads it
     submitted: float = real(0.0, 1e12, default=0.0)
+    codec: str = string(MAX_CODEC, default="")
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dlcpd.contract.codec import parsed
 from dlcpd.contract.errors import BadPolicy
 from dlcpd.contract.traffic import traffic_classes
 
@@ -28,6 +29,8 @@ class LossPolicy:
     each chunk. `fill` says what becomes of them: "residual" adds them to the
     sender's next operation of the same name (error feedback), "zero" forgets them
     (for ablations). `per_class` tightens the bound where a traffic class tolerates less.
+    `codec`, a name of `contract.codec`, says in which form values cross the network; what it
+    rounds away goes the way of `fill` too.
     """
 
     mode: Mode = "exact"
@@ -36,6 +39,7 @@ class LossPolicy:
     traffic_class: str = "bulk"
     deadline: float = DEFAULT_DEADLINE  # seconds from submission to a result or a named error
     per_class: Mapping[str, float] = field(default_factory=dict)  # class -> max_loss, not above it
+    codec: str = ""  # empty: values cross as they are
 
     def __post_init__(self) -> None:
         if self.mode not in ("exact", "bounded"):
@@ -57,6 +61,13 @@ class LossPolicy:
                     f"per_class {name!r}: {loss}: a traffic class and a fraction 0..max_loss "
                     f"({self.max_loss:g})"
                 )
+        if self.codec:
+            object.__setattr__(self, "codec", str(parsed(self.codec)))  # in its one spelling
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the result is the sum of what all ranks gave, and nothing is left for later."""
+        return self.mode == "exact" and not self.codec
 
     def max_loss_of(self, traffic_class: str) -> float:
         """The bound in one class."""
@@ -66,17 +77,28 @@ class LossPolicy:
 EXACT = LossPolicy()
 
 
-def exact(*, traffic_class: str = "bulk", deadline: float = DEFAULT_DEADLINE) -> LossPolicy:
-    """Every segment arrives: bit for bit the rank-ordered sum.
+def exact(
+    *,
+    traffic_class: str = "bulk",
+    deadline: float = DEFAULT_DEADLINE,
+    codec: str = "",
+    fill: Fill = "residual",
+) -> LossPolicy:
+    """Every segment arrives: bit for bit the rank-ordered sum, of what a codec makes of values
+    where there is one.
 
     Args:
         traffic_class: how switches serve it: "front", "middle", "back" or "bulk". In a model's
             policy "bulk" lets each layer have the class of its place in the forward pass.
         deadline: seconds from submission to a result or a named error, at most 3600.
+        codec: "bf16", "fp16", "int8", "fp8_e4m3", "fp8_e5m2" or "topk:0.01": in which form values
+            cross the network (docs/compression.md). Of sums and averages of real floats.
+        fill: of a codec: "residual": what it rounds away is added to the next operation of the same
+            name. "zero": it is forgotten.
 
     Raises: BadPolicy naming the field.
     """
-    return LossPolicy(traffic_class=traffic_class, deadline=deadline)
+    return LossPolicy(traffic_class=traffic_class, deadline=deadline, codec=codec, fill=fill)
 
 
 def bounded(
@@ -86,20 +108,22 @@ def bounded(
     traffic_class: str = "bulk",
     deadline: float = DEFAULT_DEADLINE,
     per_class: Mapping[str, float] | None = None,
+    codec: str = "",
 ) -> LossPolicy:
     """Up to `max_loss` of each sender's segments may be given up per chunk.
 
     Args:
         max_loss: fraction above 0, at most 0.5.
-        fill: "residual": what was given up is added to the sender's next operation of the same
-            name. "zero": it is forgotten, for ablations.
+        fill: "residual": what was given up, and what a codec rounded away, is added to the sender's
+            next operation of the same name. "zero": it is forgotten, for ablations.
         traffic_class: as in `exact`.
         deadline: as in `exact`.
         per_class: traffic class -> its own, tighter max_loss.
+        codec: as in `exact`; what may be lost is lost of the form that it gives to values.
 
     Raises: BadPolicy naming the field.
     """
-    return LossPolicy("bounded", max_loss, fill, traffic_class, deadline, per_class or {})
+    return LossPolicy("bounded", max_loss, fill, traffic_class, deadline, per_class or {}, codec)
 
 
 def checked(policy: object) -> LossPolicy:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dlcpd.contract.errors import BadLedger
 from dlcpd.core.wire.datagram import Bytes
-from dlcpd.schedules.model import Buffer, Program, Reduce, Span
+from dlcpd.schedules.model import Buffer, Program, Span, spans
 
 _U32: Final = np.dtype("<u4")
 
@@ -30,14 +30,12 @@ class Chunks(NamedTuple):
 @lru_cache(maxsize=256)
 def chunks(program: Program) -> Chunks:
     """What a program reads of INPUT and writes of OUTPUT, as it sends, receives or adds it."""
-    spans = set[Span]()
-    for step in program.steps:
-        spans.update((step.target, *step.operands) if isinstance(step, Reduce) else (step.span,))
-    return Chunks(_of(Buffer.INPUT, spans), _of(Buffer.OUTPUT, spans))
+    found = {span for step in program.steps for span in spans(step)}
+    return Chunks(_of(Buffer.INPUT, found), _of(Buffer.OUTPUT, found))
 
 
-def _of(buffer: Buffer, spans: set[Span]) -> tuple[Chunk, ...]:
-    here = sorted((s.start, s.start + s.size) for s in spans if s.buffer == buffer and s.size)
+def _of(buffer: Buffer, found: set[Span]) -> tuple[Chunk, ...]:
+    here = sorted((s.start, s.start + s.size) for s in found if s.buffer == buffer and s.size)
     return tuple(Chunk(*pair) for pair in here)
 
 

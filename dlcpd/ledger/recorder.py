@@ -100,7 +100,8 @@ class Recorder:
             return
         try:
             for hole in residuals.holes():
-                self._files.append(frame(_kept(hole)))
+                if hole.coded is None:
+                    self._files.append(frame(_kept(hole)))
         except (OSError, BadLedger) as exc:
             self._give_up(exc)
 
@@ -148,6 +149,7 @@ class Recorder:
         self._known.clear()
         waiting = [*(hole for holes in self._open.values() for hole in holes)]
         waiting += self._accounts.residuals.holes()
+        waiting = [hole for hole in waiting if hole.coded is None]
         whole = sum(len(hole.values) for hole in waiting) <= files.share // 2
         about = self._about
         opening = records.Opening(

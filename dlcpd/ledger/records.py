@@ -2,13 +2,14 @@
 
 A ledger belongs to one rank's session on one engine. It is a row of generations, each a file
 that says all that is needed to read it: an Opening, the residuals that wait when it begins
-(Kept), and from there on an Ended per operation, after the Plan that it follows. Version 1.
+(Kept), and from there on an Ended per operation, after the Plan that it follows. Version 2.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from dlcpd.contract.codec import MAX_CODEC
 from dlcpd.contract.errors import BadLedger
 from dlcpd.contract.messages import (
     COLLECTIVES,
@@ -38,7 +39,7 @@ from dlcpd.core.wire.header import MAX_SEGMENTS, MAX_TRANSFERS
 from dlcpd.core.wire.sizes import MAX_SEGMENT, UNIT
 from dlcpd.schedules.draft import LONGEST
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_SPANS: Final = MAX_WORLD * MAX_TRANSFERS  # of one operation: a digest for each
 MAX_BYTES: Final = MAX_ELEMENTS * 16  # of a tensor
 MAX_MASK: Final = 1 + MAX_SEGMENTS // 8
@@ -93,7 +94,8 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Values that an earlier operation gave up, and no later one has brought back."""
+    """Values that an earlier operation gave up, and no later one has brought back. What codecs left
+    over is not kept: it is as large as the gradients."""
 
     source: int = integer(0, MAX_OPERATION)  # ticket of that operation
     start: int = integer(0, MAX_BYTES)  # byte of the tensor at which the transfer begins
@@ -124,6 +126,7 @@ class Plan:
     chunk_bytes: int = integer(UNIT, MAX_SEGMENTS * MAX_SEGMENT)
     part: int = integer(0, MAX_ENGINES - 1)
     parts: int = integer(1, MAX_ENGINES)
+    codec: str = string(MAX_CODEC, default="")  # see dlcpd.contract.codec
 
 
 @dataclass(frozen=True, slots=True)

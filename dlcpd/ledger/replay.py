@@ -42,7 +42,8 @@ class Verdict(Enum):
 
     REPRODUCED = auto()
     PARTIAL = auto()  # some rank has no result of it in its ledger
-    UNKNOWN = auto()  # it brings back what the ledgers no longer have
+    UNKNOWN = auto()  # it brings back what the ledgers do not have
+    CODED = auto()  # it has a codec, whose left-overs are in no ledger
 
 
 class Differs(OutcomeError):
@@ -127,6 +128,8 @@ class _Operation:
         """
         members = ranks_of(self.plan)
         self._check_plans()
+        if self.plan.codec:
+            return Verdict.CODED
         programs = {rank: program_of(self.plan, place) for place, rank in enumerate(members)}
         made = dict[int, Bytes | None]()
         for rank, entry in self.entries.items():

@@ -3,6 +3,7 @@
 The measure is energy, the sum of squares: what is lost of it is what the update lacks.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,7 @@ Energies = NDArray[np.float32]
 # segments are light as the bound allows to go missing, as many more are medium, and neither is
 # more than a third of an operation.
 MOST: Final = 1 / 3
+NO_HEADS: Final[Mapping[int, int]] = {}
 LIGHT, MEDIUM = 2, 1  # drop ranks: the lightest are dropped first, the heavy ones protected
 
 
@@ -50,12 +52,17 @@ def energies(chunk: Bytes, dtype: str, segment_size: int) -> Energies:
 class OperationEnergy:
     """Energies of an operation's segments, by chunk, and where its drop ranks part.
 
-    `bound`: fraction of the segments that may be given up.
+    `bound`: fraction of the segments that may be given up. `heads`: by chunk, how many segments at
+    its beginning have no energy of their own, and weigh more than any.
     """
 
-    def __init__(self, by_chunk: dict[int, Energies], bound: float = 1.0) -> None:
+    def __init__(
+        self, by_chunk: dict[int, Energies], bound: float = 1.0,
+        heads: Mapping[int, int] = NO_HEADS,
+    ) -> None:  # fmt: skip
         self._by_chunk = by_chunk
-        self._all = np.concatenate([*by_chunk.values(), np.zeros(0, np.float32)])
+        counted = [energy[heads.get(chunk, 0) :] for chunk, energy in by_chunk.items()]
+        self._all = np.concatenate([*counted, np.zeros(0, np.float32)])
         self.total = float(self._all.sum(dtype=np.float64))  # infinite with NaN or Inf
         self.spent = 0.0  # of what was given up
         few = int(min(bound, MOST) * len(self._all))

@@ -1,6 +1,7 @@
 """Error feedback: what was given up comes back in the next operation of that name (P4).
 
-Sparse: only given-up segments are kept, as the bytes that were sent. A residual is
+Sparse: only given-up segments are kept, as the bytes that were sent; of an operation with a
+codec all that it left over of a part, since nearly every value was rounded. A residual is
 the sender's own gradient, so adding it to the next one at the same position conserves
 it: delivered + residual = produced (exactly for float32 and wider up to the rounding of
 that one addition; 16-bit floats round to 16 bits). A gradient may carry a loss scale that
@@ -33,6 +34,12 @@ class Hole:
     values: Bytes
     scale: float = 1.0  # loss scale that the values carry
     source: int = 0  # ticket of the operation that gave them up
+    coded: int | None = None  # of what a codec left over: segments on the wire that are in it
+
+    @property
+    def given_up(self) -> int:
+        """Segments."""
+        return len(self.segments) if self.coded is None else self.coded
 
     def spans(self, size: int) -> list[tuple[int, int, int]]:
         """(offset in tensor, offset in values, bytes) of each segment; the tail may be short."""
@@ -107,7 +114,20 @@ def add_back(tensor: Bytes, holes: list[Hole], dtype: str, scale: float = 1.0) -
             factor = scale / hole.scale
             for low, at, length in hole.spans(len(tensor)):
                 _add(tensor[low : low + length], hole.values[at : at + length], dtype, factor)
-    return sum(len(hole.segments) for hole in holes)
+    return sum(hole.given_up for hole in holes)
+
+
+def add_values(tensor: Bytes, values: Bytes, dtype: str) -> None:
+    """tensor += values."""
+    with np.errstate(all="ignore"):
+        _add(tensor, values, dtype, 1.0)
+
+
+def multiply_values(tensor: Bytes, dtype: str, factor: int) -> None:
+    """tensor *= factor."""
+    with np.errstate(all="ignore"):
+        numbers = widen(view(tensor, dtype), dtype)
+        view(tensor, dtype)[:] = narrow(numbers * np.float32(factor), dtype)
 
 
 def _add(tensor: Bytes, values: Bytes, dtype: str, factor: float) -> None:

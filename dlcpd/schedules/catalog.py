@@ -38,6 +38,8 @@ class Task:
     peer: int = 0  # this rank's own, of "send" and "receive"
     sends: tuple[int, ...] = ()  # this rank's own, of "all_to_all": bytes for each rank
     receives: tuple[int, ...] = ()  # this rank's own: bytes from each
+    codec: str = ""  # see numerics.codecs; empty: bytes cross as they are
+    item: int = 1  # bytes of an element, where there is a codec
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,10 @@ from hashlib import blake2b
 from typing import Final
 
 from dlcpd.contract.messages import BY_RANGE
+from dlcpd.numerics.codecs.codec import wire_size
+from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.schedules.catalog import CATALOG, Place, Task
+from dlcpd.schedules.coded import coded, coded_schedule
 from dlcpd.schedules.divide import WHOLE, Share, moved, part_of, selected
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program
@@ -41,7 +44,7 @@ def choose(task: Task, place: Place, schedule: str | None = None, share: Share =
     if by_range:
         start, size = part_of(task.size, share)
         task = replace(task, size=size)
-    name, why = (schedule, "asked for by name") if schedule else suits(task, place)
+    name, why = _name(task, place, schedule)
     recipe = recipes.get(name)
     if recipe is None:
         names = ", ".join(recipes)
@@ -51,8 +54,19 @@ def choose(task: Task, place: Place, schedule: str | None = None, share: Share =
         program = moved(program, start) if by_range else selected(program, share)
     common = (recipe.common or recipe.arguments)(task, place)
     text = repr((recipe.pair or task.collective, name, common, share.number, share.of))
+    if task.codec:
+        codec = codec_of(task.codec)
+        program = coded(program, lambda size: wire_size(codec, size // task.item))
+        text += codec.name
     mark = blake2b(text.encode(), digest_size=8).digest()
     return Choice(program, int.from_bytes(mark, "little"), name, why)
+
+
+def _name(task: Task, place: Place, wanted: str | None) -> tuple[str, str]:
+    """Of the schedule, and why. Raises: UnknownSchedule."""
+    if task.codec:
+        return coded_schedule(task.collective, wanted or ""), "the codec's own"
+    return (wanted, "asked for by name") if wanted else suits(task, place)
 
 
 def suits(task: Task, place: Place) -> tuple[str, str]:

@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dlcpd.schedules.layout import ALIGNMENT
-from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Send, Span, Step
+from dlcpd.schedules.model import (
+    Buffer,
+    Program,
+    Receive,
+    Reduce,
+    Send,
+    Span,
+    Step,
+    Transfer,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,7 @@ def _moved(step: Step, by: int) -> Step:
     if isinstance(step, Reduce):
         operands = tuple(_moved_span(span, by) for span in step.operands)
         return replace(step, target=_moved_span(step.target, by), operands=operands)
+    assert isinstance(step, Transfer)  # noqa: S101  # a program is divided before it is encoded
     return replace(step, span=_moved_span(step.span, by), origin=step.origin + by)
 
 
@@ -103,6 +113,7 @@ def _renumbered(step: Step, new: dict[int, int], parts: int) -> Step:
     after = tuple(new[at] for at in step.after)
     if isinstance(step, Reduce):
         return replace(step, after=after)
+    assert isinstance(step, Transfer)  # noqa: S101  # likewise
     index = step.index // parts
     if isinstance(step, Receive):
         implies = tuple(new[at] for at in step.implies)

@@ -1,6 +1,7 @@
 """What a schedule is: for every rank a program of steps, as plain values.
 
-A step sends a span of bytes to one rank, receives one, or reduces spans that are here.
+A step sends a span of bytes to one rank, receives one, reduces spans that are here, or changes
+their form: from elements to what a codec makes of them, and back.
 Builders (`direct`, `ring`, ...) produce programs, the executor in `dlcpd.collectives` runs
 them over the transport, and `interpreter` computes in numpy what they must give. No step
 knows which collective it belongs to.
@@ -39,8 +40,9 @@ class Send:
     index: int  # counts the transfers from this rank to that peer in this operation, from 0
     span: Span
     after: tuple[int, ...] = ()  # steps of this rank that must be done before it begins
-    lossy: bool = False  # a bounded part may stay missing; only where its span is in INPUT
+    lossy: bool = False  # a bounded part may stay missing; only of what is, or encodes, INPUT
     origin: int = 0  # where in the operation's tensor these bytes lie: its layers and bounds apply
+    encodes: int = 0  # bytes of the tensor that these stand for; 0: they are its bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Receive:
     origin: int = 0  # likewise
     implies: tuple[int, ...] = ()
     piece: int = NOT_REPLICATED  # number of this part of a result that is equal on all ranks
+    encodes: int = 0  # equals that of the peer's Send
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,33 @@ class Reduce:
     piece: int = NOT_REPLICATED
 
 
-Step = Send | Receive | Reduce
+@dataclass(frozen=True, slots=True)
+class Encode:
+    """target = what the operation's codec makes of source.
+
+    `rounds`: source, a result, becomes what target decodes to, as it does on the other ranks.
+    """
+
+    target: Span
+    source: Span
+    after: tuple[int, ...] = ()
+    rounds: bool = False
+    piece: int = NOT_REPLICATED  # of source
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """target = the elements that source, which `peer` has sent, encodes."""
+
+    target: Span
+    source: Span
+    peer: int
+    after: tuple[int, ...] = ()
+    piece: int = NOT_REPLICATED  # of target
+
+
+Step = Send | Receive | Reduce | Encode | Decode
+Transfer = Send | Receive
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +159,35 @@ class Program:
 
 
 def _is_result(step: Step) -> bool:
-    return isinstance(step, Receive) and step.span.buffer == Buffer.OUTPUT
+    """Of others."""
+    return not isinstance(step, Send | Reduce | Encode) and written(step).buffer == Buffer.OUTPUT
+
+
+def read(step: Step) -> tuple[Span, ...]:
+    """What a step reads."""
+    match step:
+        case Send():
+            return (step.span,)
+        case Receive():
+            return ()
+        case Reduce():
+            return step.operands
+    return (step.source,)
+
+
+def written(step: Receive | Reduce | Encode | Decode) -> Span:
+    """What a step writes; an Encode that `rounds` writes its source as well."""
+    return step.span if isinstance(step, Receive) else step.target
+
+
+def replicated(step: Receive | Reduce | Encode | Decode) -> Span:
+    """The part of a result that its `piece` numbers."""
+    return step.source if isinstance(step, Encode) else written(step)
+
+
+def spans(step: Step) -> tuple[Span, ...]:
+    """All that it touches."""
+    return read(step) if isinstance(step, Send) else (written(step), *read(step))
 
 
 class Part(NamedTuple):
@@ -147,10 +204,10 @@ def _parts(steps: tuple[Step, ...]) -> dict[int, Part]:
     for position, step in enumerate(steps):
         if isinstance(step, Reduce) and step.after:
             waited = [steps[earlier] for earlier in step.after]
-            spans = [s.span for s in waited if isinstance(s, Receive)]
-            if len(spans) == len(waited) and all(step.operands.count(s) == 1 for s in spans):
-                for earlier, span in zip(step.after, spans, strict=True):
-                    parts[earlier] = Part(position, step.operands.index(span), len(spans))
+            coming = [s.span for s in waited if isinstance(s, Receive)]
+            if len(coming) == len(waited) and all(step.operands.count(s) == 1 for s in coming):
+                for earlier, span in zip(step.after, coming, strict=True):
+                    parts[earlier] = Part(position, step.operands.index(span), len(coming))
     return parts
 
 
@@ -168,13 +225,15 @@ def holds(step: Step) -> bool:
 
 
 def _contributes(step: Step) -> bool:
-    return isinstance(step, Send) and (step.lossy or step.span.buffer != Buffer.OUTPUT)
+    if not isinstance(step, Send):
+        return False
+    return step.lossy or (step.span.buffer != Buffer.OUTPUT and not step.encodes)
 
 
 def _scratch_of(step: Step) -> tuple[int, ...]:
     """Scratch buffers that a step reads or writes, each once."""
-    spans = (step.target, *step.operands) if isinstance(step, Reduce) else (step.span,)
-    return tuple(sorted({s.buffer - Buffer.SCRATCH for s in spans if s.buffer >= Buffer.SCRATCH}))
+    buffers = {span.buffer for span in spans(step)}
+    return tuple(sorted(number - Buffer.SCRATCH for number in buffers if number >= Buffer.SCRATCH))
 
 
 def _transfers(steps: tuple[Step, ...], kind: type[Send | Receive]) -> dict[tuple[int, int], int]:
@@ -182,7 +241,7 @@ def _transfers(steps: tuple[Step, ...], kind: type[Send | Receive]) -> dict[tupl
 
 
 def _partners(steps: tuple[Step, ...]) -> set[int]:
-    return {step.peer for step in steps if not isinstance(step, Reduce)}
+    return {step.peer for step in steps if isinstance(step, Transfer)}
 
 
 def _totals(steps: tuple[Step, ...], kind: type[Send | Receive]) -> dict[int, int]:

@@ -105,6 +105,28 @@ def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:
         return {"asked": asked, "weights": weights(net).numpy(), "given_up": ledger.given_up}
 
 
+def coded_training(rank: int, store: str) -> dict[str, Any]:
+    """The same training with gloo, and with a codec: what was asked for, and how far apart."""
+    asked: list[tuple[int, str, str]] = []
+    with group(rank, store):
+        plain, ours = model(), model()
+        handle = ddp.register(ours, exact(codec="int8"), warmup_steps=3, timeout=TIMEOUT)
+        assert handle.session is not None
+        original = handle.session.all_reduce
+
+        def listening(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
+            asked.append((handle.step, more["policy"].codec, more.get("name", "")))
+            return original(tensor, *args, **more)
+
+        handle.session.all_reduce = listening  # type: ignore[method-assign]
+        for number in range(8):
+            step(plain, rank, number)
+            step(ours, rank, number)
+        handle.close()
+        apart = float((weights(plain) - weights(ours)).abs().max())
+        return {"asked": asked, "weights": weights(ours).numpy(), "apart": apart}
+
+
 def losing_a_daemon(rank: int, store: str) -> list[str]:
     """Rank 1's daemon is killed between two steps; what each rank's training raises."""
     said = []

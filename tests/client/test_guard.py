@@ -77,6 +77,7 @@ def test_a_guard_watches_bounded_policies_through_dlcpd_only() -> None:
     with pytest.raises(BadConfig, match="write Guard"):
         checked_guard(0.05, bounded())
     assert checked_guard(None, exact()) is None
+    assert checked_guard(Guard(), exact(codec="int8")) == Guard()
 
 
 @pytest.mark.parametrize("how", ["ddp", "cross_step"])

@@ -20,7 +20,7 @@ from dlcpd.contract.messages import (
     from_frame_untrusted,
     to_frame,
 )
-from dlcpd.contract.policy import EXACT, LossPolicy, bounded
+from dlcpd.contract.policy import EXACT, LossPolicy, bounded, exact
 
 GRADIENT = torch.zeros(100)
 
@@ -85,6 +85,20 @@ def test_bounded_extremes_are_refused(op: str) -> None:
 def test_bounded_needs_a_name(name: str | None) -> None:
     with pytest.raises(BadPolicy, match="needs name="):
         ask(policy=bounded(), name=name)
+
+
+def test_a_codec_needs_a_name_or_forgets() -> None:
+    with pytest.raises(BadPolicy, match=r"needs name=.*fill=\"zero\""):
+        ask(policy=exact(codec="int8"))
+    submit = ask(policy=exact(codec="topk:1e-2", fill="zero"))
+    assert from_frame_untrusted(to_frame(submit)) == submit
+    assert (submit.codec, submit.fill, submit.max_loss) == ("topk:0.01", "zero", 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.complex64, torch.bfloat16])
+def test_what_a_codec_cannot_take_is_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(BadPolicy, match=r"codec bf16: .*leave the codec out"):
+        ask(tensor=torch.ones(4, dtype=dtype), policy=bounded(codec="bf16"), name="n")
 
 
 def test_a_name_has_a_limit() -> None:

@@ -6,6 +6,7 @@ import pytest
 from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.bounded import Bounded
 from dlcpd.collectives.order import Group, Loss, Order
+from dlcpd.collectives.stretch import Stretch
 from dlcpd.core.transfer.layers import Layers
 
 SEGMENT = 256
@@ -26,6 +27,7 @@ def test_pieces_do_not_show(dtype: str, piece: int, monkeypatch: pytest.MonkeyPa
         pieces = list(loss.measure(SPANS))
         assert sum(pieces) == 9_064
         assert max(pieces) <= max(size, SEGMENT)
-        marks = [loss.marks(position, *SPANS[position]) for position in (1, 5)]
+        stretches = {at: Stretch(order.layers, (), *SPANS[at][:2]) for at in (1, 5)}
+        marks = [loss.marks(at, stretch, SEGMENT) for at, stretch in stretches.items()]
         found.append([(m.weight.tobytes(), np.asarray(m.drop_ranks).tobytes()) for m in marks])
     assert found[0] == found[1]

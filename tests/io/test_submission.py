@@ -83,7 +83,8 @@ def test_an_operation_says_what_was_asked() -> None:
     [
         {"name": "other"}, {"critical": [[0, 4]]}, {"layers": [[0, 1, 0]]}, {"traffic_class": 1},
         {"dtype": "int32"}, {"reduce": "max"}, {"count": 100_001}, {"schedule": "ring"}, BOUNDED,
-        {"collective": "reduce", "peer": 0},
+        {"collective": "reduce", "peer": 0}, {"codec": "int8", "fill": "zero"},
+        {"codec": "topk:0.01", "name": "n"},
     ],
     ids=str,
 )  # fmt: skip
@@ -101,6 +102,13 @@ def test_ranks_must_agree_on_it(change: dict[str, Any]) -> None:
         ({"max_loss": 0.01}, BadPolicy, "needs a name"),
         ({"dtype": "int32", "reduce": "avg"}, BadPolicy, "use sum and divide"),
         ({"collective": "broadcast", "peer": 0, **BOUNDED}, BadPolicy, "always exact"),
+        ({"codec": "int8"}, BadPolicy, "with a codec needs a name"),
+        ({"codec": "int4", "name": "n"}, BadPolicy, "codec 'int4': use one of"),
+        ({"codec": "int8", "name": "n", "dtype": "int32"}, BadPolicy, "none of the real floats"),
+        ({"codec": "bf16", "name": "n", "dtype": "float16"}, BadPolicy, "has 16 bits already"),
+        ({"codec": "int8", "name": "n", "reduce": "max"}, BadPolicy, "use sum or avg"),
+        ({"codec": "int8", "collective": "broadcast", "peer": 0}, BadPolicy, "has no codec"),
+        ({"codec": "int8", "name": "n", "schedule": "ring"}, BadMessage, "the schedule direct"),
         ({"peer": 2}, BadMessage, "names rank 2 of a group of 2"),
         ({"sizes": [[1, 1]]}, BadMessage, "1 rows of sizes for a group of 2"),
         ({"sizes": [[1, 1], [1, -1]]}, BadMessage, "not negative"),

@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dlcpd.numerics.elements import STORAGE
-from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Send, Span, Step
+from dlcpd.schedules.model import (
+    Buffer,
+    Program,
+    Receive,
+    Reduce,
+    Send,
+    Span,
+    Step,
+    Transfer,
+)
 from tests.numerics.plain import draw_exact
 
 KINDS = (("int32", "sum"), ("uint8", "sum"), ("float32", "sum"), ("bfloat16", "max"))
@@ -189,5 +198,5 @@ def _anywhere(rng: random.Random, state: _Rank, size: int, item: int) -> Span | 
 
 
 def _program(state: _Rank) -> Program:
-    peers = {step.peer for step in state.steps if not isinstance(step, Reduce)}
+    peers = {step.peer for step in state.steps if isinstance(step, Transfer)}
     return Program(tuple(state.steps), frozenset(peers), tuple(state.sizes[2:]))

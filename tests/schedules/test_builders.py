@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.numerics.reduce import OPERATIONS, supports
 from dlcpd.schedules.draft import LONGEST
-from dlcpd.schedules.model import NOT_REPLICATED, Buffer, Receive, Reduce, Send
+from dlcpd.schedules.model import NOT_REPLICATED, Buffer, Receive, Send, Transfer, replicated
 from dlcpd.schedules.proof.check import check
 from dlcpd.schedules.proof.interpreter import interpret
 from tests.numerics.plain import canonical, draw, draw_exact
@@ -92,7 +92,7 @@ def test_every_rank_has_every_piece_of_an_all_reduce(world: int) -> None:
     for case in all_reduces(world, 4 * 777).values():
         for program in case.programs:
             sizes = {
-                step.piece: (step.target if isinstance(step, Reduce) else step.span).size
+                step.piece: replicated(step).size
                 for step in program.steps
                 if not isinstance(step, Send) and step.piece != NOT_REPLICATED
             }
@@ -110,7 +110,7 @@ def test_transfers_of_an_all_reduce_know_where_in_the_tensor_they_belong(world: 
                     other = there.steps[there.receives[rank, step.index]]
                     assert isinstance(other, Receive)
                     assert step.origin == other.origin, name
-                if not isinstance(step, Reduce) and step.span.buffer < Buffer.SCRATCH:
+                if isinstance(step, Transfer) and step.span.buffer < Buffer.SCRATCH:
                     assert step.origin == step.span.start, name
 
 

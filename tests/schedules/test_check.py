@@ -7,7 +7,16 @@ import pytest
 
 from dlcpd.schedules.builders.all_reduce import direct
 from dlcpd.schedules.errors import BadSchedule, Stuck
-from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Send, Span, Step
+from dlcpd.schedules.model import (
+    Buffer,
+    Program,
+    Receive,
+    Reduce,
+    Send,
+    Span,
+    Step,
+    Transfer,
+)
 from dlcpd.schedules.proof.check import check
 
 SIZE = 512  # bytes of every rank's INPUT and OUTPUT
@@ -15,7 +24,7 @@ IN, OUT, SCRATCH = Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH
 
 
 def program(*steps: Step, scratch: tuple[int, ...] = (), peers: set[int] | None = None) -> Program:
-    met = {step.peer for step in steps if not isinstance(step, Reduce)}
+    met = {step.peer for step in steps if isinstance(step, Transfer)}
     return Program(steps, frozenset(met if peers is None else peers), scratch)
 
 

@@ -26,8 +26,11 @@ from dlcpd.core.turns import Turns
 from dlcpd.core.wire.datagram import Bytes, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.rows import Received
+from dlcpd.numerics.codecs.codec import wire_size
+from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules.builders.all_reduce import direct, one_shot
+from dlcpd.schedules.coded import coded
 from dlcpd.schedules.model import Buffer, Program, Send
 from tests.sim.port import Port
 
@@ -154,7 +157,7 @@ class SimNetwork:
         fingerprint: int = 0, digest_every: int = 1, traffic_class: int = 4,
         layers: Sequence[tuple[int, int, int]] = (), program: Program | None = None,
         output: NDArray[Any] | None = None, group: Group | None = None, tag: int = 0,
-        terms: str = "",
+        terms: str = "", scale: float = 1.0, codec: str = "",
     ) -> Execution:  # fmt: skip
         """`number` is the ticket, which equals the number where there is one group only."""
         group = group or Group(0, tuple(range(self.world_size)), rank)
@@ -163,14 +166,21 @@ class SimNetwork:
         written = memory if output is None else output.reshape(-1).view(np.uint8)
         loses = f"max_loss {max_loss:g}, fill {fill}"
         terms = terms or f"{op} of {dtype}[{data.size}], {loses}, class {traffic_class}"
-        loss = Loss(max_loss, name, fill == "residual", tuple((a, b) for a, b in critical or []))
+        loss = Loss(
+            max_loss, name, fill == "residual", tuple((a, b) for a, b in critical or []),
+            scale=scale,
+        )  # fmt: skip
+        coder = codec_of(codec) if codec else None
         order = Order(
             number, group, terms, fingerprint, self.now + deadline, dtype, op,
             Layers.new([LayerRow(*row) for row in layers], traffic_class, max_loss), loss, tag,
-            in_place, terms.startswith("buffered"), digest_every, self.seed,
+            in_place, terms.startswith("buffered"), digest_every, self.seed, coder,
         )  # fmt: skip
         if program is None:
             program = self.program(group, memory.size, max_loss)
+        if coder is not None:
+            item = data.itemsize
+            program = coded(program, lambda size: wire_size(coder, size // item))
         return Execution(order, program, (memory, written), self.scratch[rank], self.accounts[rank])
 
     def program(self, group: Group, size: int, max_loss: float) -> Program:
@@ -208,7 +218,8 @@ class SimNetwork:
         header = Header.unpack_untrusted(data)
         if header.kind is not Kind.DATA:
             return False
-        return self.sent(source, target, header).span.buffer == Buffer.OUTPUT
+        step = self.sent(source, target, header)
+        return step.span.buffer == Buffer.OUTPUT or (step.encodes > 0 and not step.lossy)
 
     def done(self, rank: int) -> dict[int, OperationDone]:
         return {e.ticket: e for e in self.events[rank] if isinstance(e, OperationDone)}

@@ -212,10 +212,10 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
 
 
 def _exact(policy: Any) -> LossPolicy:
-    if checked(policy).mode != "exact":
+    if not checked(policy).is_plain:
         raise BadPolicy(
             "gossip sends parameters, or differences that are sent once: use exact(), which loses "
-            "nothing, and codec= for fewer bytes"
+            "nothing and has no codec, and codec= of gossip.register for fewer bytes"
         )
     return checked(policy)
 

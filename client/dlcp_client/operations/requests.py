@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from dlcp_client.arena.blocks import Block
 from dlcp_client.operations.layers import Layer, rows
+from dlcpd.contract.codec import check_takes, parsed
 from dlcpd.contract.errors import BadPolicy, BadTensor
 from dlcpd.contract.messages import (
     MAX_CRITICAL,
@@ -46,6 +47,7 @@ class Request:
             "reduce": self.reduce,
             "max_loss": policy.max_loss if self.layers else own_bound,
             "fill": policy.fill,
+            "codec": policy.codec,
             "traffic_class": traffic_classes()[policy.traffic_class].rank,
             "deadline": policy.deadline,
             "name": self.name,
@@ -73,6 +75,8 @@ def request(  # noqa: PLR0913  # all but the first three by keyword
     if reduce == "avg" and block.dtype not in _REAL | _COMPLEX:
         raise BadTensor(f"avg of {block.dtype} would round; use sum and divide, or a float dtype")
     _check_policy(policy, reduce, name)
+    if policy.codec:
+        check_takes(parsed(policy.codec), block.dtype, reduce)
     _check_scale(scale, block.dtype)
     return Request(
         count=block.count,
@@ -122,6 +126,11 @@ def _check_policy(policy: Any, reduce: str, name: str | None) -> None:
     policy = checked(policy)
     if name is not None and len(name) > MAX_NAME:
         raise BadPolicy(f"a name of {len(name)} characters, at most {MAX_NAME}")
+    if policy.codec and policy.fill == "residual" and not name:
+        raise BadPolicy(
+            "a codec needs name=...: what it rounds away is added to the next operation of the "
+            'same name; give each gradient its own, or fill="zero" to forget it'
+        )
     if policy.mode == "exact":
         return
     if reduce not in ("sum", "avg"):

@@ -61,7 +61,7 @@ class Rules:
             raise BadConfig(f"scaler {scaler!r}: pass the torch.amp.GradScaler of the training")
         self._scaler = scaler
         self.policy = policy
-        self.exact = replace(policy, mode="exact", max_loss=0.0, per_class={})
+        self.exact = replace(policy, mode="exact", max_loss=0.0, per_class={}, codec="")
         self.warmup_steps = max(warmup_steps, MIN_WARMUP)
         self.step = 0
         self._ended = False  # nothing is given up any more
@@ -87,9 +87,9 @@ class Rules:
 
     def policy_now(self, size: int) -> LossPolicy:
         """The policy for `size` bytes in this step."""
-        return self.policy if self._may_be_bounded(size) else self.exact
+        return self.policy if self._may_be_inexact(size) else self.exact
 
-    def _may_be_bounded(self, size: int) -> bool:
+    def _may_be_inexact(self, size: int) -> bool:
         return self.step > self.warmup_steps and size >= EXACT_BELOW
 
     def limit(self, max_loss: float) -> None:
@@ -116,8 +116,8 @@ class Rules:
         policy = self.policy_now(size)
         scale = self._scaler.get_scale() if self._scaler else 1.0
         layers = [(one.start - start, self.class_of(one.parameter)) for one in placed]
-        bring_home = bring_home or (self._ended and self._may_be_bounded(size))
-        if policy.mode == "exact" and not bring_home:
+        bring_home = bring_home or (self._ended and self._may_be_inexact(size))
+        if policy.is_plain and not bring_home:
             return Terms(policy, "", [], layers, scale)
         names = [self._names[id(one.parameter)] for one in placed]
         counts = [one.parameter.numel() for one in placed]

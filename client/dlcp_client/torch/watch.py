@@ -60,7 +60,7 @@ class Watch:
     def samples(self, terms: Terms) -> bool:
         """Whether a reduction that is about to be submitted is to be sampled."""
         bounded_steps = self._rules.step - self._rules.warmup_steps - 1
-        return terms.policy.mode == "bounded" and bounded_steps % self._guard.every == 0
+        return not terms.policy.is_plain and bounded_steps % self._guard.every == 0
 
     def add(self, group: Group, sample: Sample) -> None:
         """In a backward pass: compare it at the end of the pass."""

@@ -84,6 +84,8 @@ def _task(ask: Submit, group: Group) -> Task:
         lossy=_may_lose(ask, given * item),
         sends=to_each,
         receives=from_each,
+        codec=ask.codec,
+        item=item,
     )
 
 

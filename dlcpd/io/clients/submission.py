@@ -11,6 +11,7 @@ from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.order import Group, Loss, Order
 from dlcpd.collectives.scratch import ScratchPool
+from dlcpd.contract.codec import check_takes, parsed
 from dlcpd.contract.errors import BadMessage, BadPolicy
 from dlcpd.contract.messages import LayerRow, Submit
 from dlcpd.contract.traffic import traffic_classes
@@ -23,10 +24,13 @@ from dlcpd.io.clients.programs import Chosen, chosen, place
 from dlcpd.io.config import EngineConfig
 from dlcpd.ledger import records
 from dlcpd.ledger.recorder import Recorder
+from dlcpd.numerics.codecs.codec import Codec
+from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.numerics.elements import INTEGERS, STORAGE
 from dlcpd.numerics.reduce import supports
 from dlcpd.schedules.catalog import Place
 from dlcpd.schedules.choose import Choice
+from dlcpd.schedules.coded import CODED
 from dlcpd.schedules.divide import WHOLE, Share
 from dlcpd.schedules.model import Program
 
@@ -51,6 +55,7 @@ class Plan:
     fingerprint: int
     layers: Layers
     loss: Loss
+    codec: Codec | None = None
     recorded: records.Plan | None = None  # where a ledger is kept
 
 
@@ -109,7 +114,7 @@ class Submissions:
         order = Order(
             ask.operation, self.group, plan.terms, plan.fingerprint, _deadline(ask, now), ask.dtype,
             ask.reduce, plan.layers, loss, ask.tag, ask.in_place, ask.collective == "send",
-            self.config.digest_every, seed=self.session.number,
+            self.config.digest_every, seed=self.session.number, codec=plan.codec,
         )  # fmt: skip
         chosen, program = plan.chosen, plan.chosen.choice.program
         recording = None
@@ -124,7 +129,8 @@ class Submissions:
         key = (
             ask.collective, ask.schedule, ask.peer, ask.input_count, ask.output_count, ask.dtype,
             ask.reduce, ask.max_loss, ask.fill, ask.traffic_class, ask.name, ask.scale == 1.0,
-            ask.divided, self.group.number, *ask.sizes, None, *ask.critical, None, *ask.layers,
+            ask.divided, ask.codec, self.group.number, *ask.sizes, None, *ask.critical, None,
+            *ask.layers,
         )  # fmt: skip
         plan = self.plans.get(key)
         if plan is None:
@@ -146,7 +152,8 @@ class Submissions:
         choice = found.choice
         return Plan(
             found, _terms(ask, self.group, choice, share), _fingerprint(ask, self.group, choice),
-            self._layers(ask), self._loss(ask), self._recorded(ask, found, share),
+            self._layers(ask), self._loss(ask), codec_of(ask.codec) if ask.codec else None,
+            self._recorded(ask, found, share),
         )  # fmt: skip
 
     def _recorded(self, ask: Submit, found: Chosen, share: Share) -> records.Plan | None:
@@ -161,7 +168,7 @@ class Submissions:
             self.recorder.next_plan(), ask.name, ask.collective, choice.name,
             f"{choice.fingerprint:016x}", task.size, list(task.sizes), int(task.lossy), ask.dtype,
             ask.reduce, ask.max_loss, self.group.number, members, place.chunk_bytes,
-            share.number, share.of,
+            share.number, share.of, ask.codec,
         )  # fmt: skip
 
     def _loss(self, ask: Submit) -> Loss:
@@ -206,6 +213,8 @@ def _terms(ask: Submit, group: Group, choice: Choice, share: Share) -> str:
     root = f" root {ask.peer}" if ask.peer >= 0 else ""
     count = f"[{ask.input_count}]" if ask.collective in ("all_reduce", "reduce") else ""
     loss = f"max_loss {ask.max_loss:g}, fill {ask.fill}" if ask.max_loss else "exact"
+    if ask.codec:
+        loss += f", codec {ask.codec}" + (", fill zero" if ask.fill == "zero" else "")
     words = (
         f"{ask.collective} {what}{ask.dtype}{count}{root}, {loss}, class {ask.traffic_class}, "
         f"schedule {choice.name}{_among(group)}"
@@ -251,11 +260,21 @@ def _check_policy(ask: Submit) -> None:
         raise BadPolicy(f"{ask.reduce} cannot lose anything: use an exact policy")
     if ask.max_loss and not ask.name:
         raise BadPolicy("a bounded operation needs a name, which keys its residual")
+    if ask.codec:
+        _check_codec(ask)
     if ask.scale != 1.0 and ask.dtype in INTEGERS:
         raise BadPolicy(f"scale {ask.scale:g}: {ask.dtype} carries no loss scale")
     if ask.collective in REDUCING and not supports(ask.dtype, ask.reduce):
         hint = ": use sum and divide" if ask.reduce == "avg" else ""
         raise BadPolicy(f"{ask.reduce} of {ask.dtype} is not defined{hint}")
+
+
+def _check_codec(ask: Submit) -> None:
+    if ask.collective not in CODED:
+        raise BadPolicy(f"{ask.collective} has no codec: only {' and '.join(CODED)} can have one")
+    check_takes(parsed(ask.codec), ask.dtype, ask.reduce)
+    if ask.fill == "residual" and not ask.name:
+        raise BadPolicy("an operation with a codec needs a name, which keys its residual")
 
 
 def _check_transfers(ask: Submit, program: Program) -> None:

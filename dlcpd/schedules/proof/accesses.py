@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Span
+from dlcpd.schedules.model import Buffer, Encode, Program, Reduce, Send, Span, read, written
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,14 +25,15 @@ def accesses(program: Program, input_at: int | None) -> list[Access]:
     """
     out: list[Access] = []
     for position, step in enumerate(program.steps):
-        if not isinstance(step, Reduce):
-            writes = isinstance(step, Receive)
-            out.append(place(step.span, input_at, position, writes=writes))
+        reads = [place(span, input_at, position) for span in read(step)]
+        if isinstance(step, Send):
+            out += reads
             continue
-        reads = [place(span, input_at, position) for span in step.operands]
-        target = place(step.target, input_at, position, writes=True)
-        if step.last or reads != [replace(target, writes=False)]:
+        target = place(written(step), input_at, position, writes=True)
+        if not isinstance(step, Reduce) or step.last or reads != [replace(target, writes=False)]:
             out += [*reads, target]
+        if isinstance(step, Encode) and step.rounds:
+            out.append(place(step.source, input_at, position, writes=True))
     return sorted(out)
 
 

@@ -1,5 +1,6 @@
 """The reference: what a schedule must give, computed in numpy, one step at a time."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -8,16 +9,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.numerics.canonical import make_canonical
+from dlcpd.numerics.codecs import coding
+from dlcpd.numerics.codecs.codec import Codec
 from dlcpd.numerics.reduce import reduce_in_order
 from dlcpd.schedules.errors import Stuck
-from dlcpd.schedules.model import NOT_REPLICATED, Buffer, Program, Receive, Reduce, Send, Span
+from dlcpd.schedules.model import (
+    NOT_REPLICATED,
+    Buffer,
+    Decode,
+    Encode,
+    Program,
+    Receive,
+    Reduce,
+    Send,
+    Span,
+    Transfer,
+)
 
 Bytes = NDArray[np.uint8]
-Transfer = tuple[int, int, int]  # source, destination, index
-NOTHING: Final[Mapping[Transfer, Sequence[slice]]] = {}
+Number = tuple[int, int, int]  # of a transfer: source, destination, index
+NOTHING: Final[Mapping[Number, Sequence[slice]]] = {}
 
 
-def interpret(  # noqa: PLR0913  # all but two by name
+def interpret(  # noqa: PLR0913  # all but the first two by name
     programs: Sequence[Program],
     inputs: Sequence[Bytes],
     *,
@@ -26,7 +40,8 @@ def interpret(  # noqa: PLR0913  # all but two by name
     op: str,
     input_at: Sequence[int] | None = None,
     seed: int = 0,
-    lost: Mapping[Transfer, Sequence[slice]] = NOTHING,
+    lost: Mapping[Number, Sequence[slice]] = NOTHING,
+    codec: Codec | None = None,
 ) -> list[Bytes]:
     """The bytes of every rank's OUTPUT after all `programs` have run.
 
@@ -34,7 +49,8 @@ def interpret(  # noqa: PLR0913  # all but two by name
     their OUTPUT, in bytes. `input_at` is as in `check`. Among the steps that may run, chance
     by `seed` takes the next one, and memory that nobody wrote holds random bytes: a
     well-formed schedule gives the same for every seed. "avg" divides by the number of ranks.
-    `lost`: bytes of transfers that never arrive, and count as zero.
+    `lost`: bytes of transfers that never arrive, and count as zero. `codec`: of programs that
+    encode anything.
 
     Raises: Stuck.
     """
@@ -44,7 +60,7 @@ def interpret(  # noqa: PLR0913  # all but two by name
         at = None if input_at is None else input_at[rank]
         buffers = _buffers(program, inputs[rank], outputs[rank], at, rng)
         ranks.append(_Rank(program, buffers))
-    run = _Run(ranks, dtype, op, lost)
+    run = _Run(ranks, dtype, op, lost, codec)
     while run.ready:
         run.step(int(rng.integers(len(run.ready))))
     for rank, state in enumerate(ranks):
@@ -79,9 +95,10 @@ class _Run:
     ranks: list[_Rank]
     dtype: str
     op: str
-    lost: Mapping[Transfer, Sequence[slice]]
+    lost: Mapping[Number, Sequence[slice]]
+    codec: Codec | None
     ready: list[tuple[int, int]] = field(default_factory=list)  # rank, position
-    _begun: set[Transfer] = field(default_factory=set)
+    _begun: set[Number] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for rank, state in enumerate(self.ranks):
@@ -95,25 +112,45 @@ class _Run:
         rank, position = self.ready.pop()
         state = self.ranks[rank]
         step = state.program.steps[position]
-        if isinstance(step, Reduce):
-            divide_by = len(self.ranks) if step.last and self.op == "avg" else 1
-            operands = [state.bytes(operand) for operand in step.operands]
-            reduce_in_order(
-                state.bytes(step.target), operands, self.dtype, self.op, divide_by=divide_by
-            )
-            if step.last and state.program.alone and step.piece != NOT_REPLICATED:
-                make_canonical(state.bytes(step.target), self.dtype)
-        elif isinstance(step, Receive):
-            source = self.ranks[step.peer]
-            sent = source.program.sends[rank, step.index]
-            send = source.program.steps[sent]
-            assert isinstance(send, Send)  # noqa: S101  # `sends` holds nothing else
-            target = state.bytes(step.span)
-            target[:] = source.bytes(send.span)
-            for hole in self.lost.get((step.peer, rank, step.index), ()):
-                target[hole] = 0
-            self._done(step.peer, sent)
+        match step:
+            case Reduce():
+                self._reduce(state, step)
+            case Receive():
+                self._receive(rank, step)
+            case Encode():
+                source, target = state.bytes(step.source), state.bytes(step.target)
+                work = coding.encode(self._coder, self.dtype, source, target, rounds=step.rounds)
+                deque(work, maxlen=0)
+            case Decode():
+                source, target = state.bytes(step.source), state.bytes(step.target)
+                coding.decode(self._coder, self.dtype, source, target)
         self._done(rank, position)
+
+    @property
+    def _coder(self) -> Codec:
+        if self.codec is None:
+            raise ValueError("these programs encode what they send: give their codec")
+        return self.codec
+
+    def _reduce(self, state: _Rank, step: Reduce) -> None:
+        divide_by = len(self.ranks) if step.last and self.op == "avg" else 1
+        operands = [state.bytes(operand) for operand in step.operands]
+        reduce_in_order(
+            state.bytes(step.target), operands, self.dtype, self.op, divide_by=divide_by
+        )
+        if step.last and state.program.alone and step.piece != NOT_REPLICATED:
+            make_canonical(state.bytes(step.target), self.dtype)
+
+    def _receive(self, rank: int, step: Receive) -> None:
+        source = self.ranks[step.peer]
+        sent = source.program.sends[rank, step.index]
+        send = source.program.steps[sent]
+        assert isinstance(send, Send)  # noqa: S101  # `sends` holds nothing else
+        target = self.ranks[rank].bytes(step.span)
+        target[:] = source.bytes(send.span)
+        for hole in self.lost.get((step.peer, rank, step.index), ()):
+            target[hole] = 0
+        self._done(step.peer, sent)
 
     def _done(self, rank: int, position: int) -> None:
         state = self.ranks[rank]
@@ -125,7 +162,7 @@ class _Run:
 
     def _may_run(self, rank: int, position: int) -> None:
         step = self.ranks[rank].program.steps[position]
-        if isinstance(step, Reduce):
+        if not isinstance(step, Transfer):
             self.ready.append((rank, position))
             return
         sends = isinstance(step, Send)

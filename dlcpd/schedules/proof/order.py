@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dlcpd.schedules.model import Program, Receive, Send
+from dlcpd.schedules.model import Program, Receive, Send, Transfer
 
 Node = tuple[int, int]  # rank, position
 
@@ -46,7 +46,7 @@ class Order:
         """The Receive of a Send, or the Send of a Receive."""
         rank, position = node
         step = self.programs[rank].steps[position]
-        assert isinstance(step, Send | Receive)  # noqa: S101  # a reduction has no other end
+        assert isinstance(step, Transfer)  # noqa: S101  # no other step has another end
         there = self.programs[step.peer]
         ends = there.receives if isinstance(step, Send) else there.sends
         return step.peer, ends[rank, step.index]

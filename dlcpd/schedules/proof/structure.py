@@ -3,7 +3,21 @@
 from collections.abc import Sequence
 
 from dlcpd.schedules.errors import BadSchedule
-from dlcpd.schedules.model import NOT_REPLICATED, Buffer, Program, Receive, Reduce, Send, Span, Step
+from dlcpd.schedules.model import (
+    NOT_REPLICATED,
+    Buffer,
+    Decode,
+    Encode,
+    Program,
+    Receive,
+    Reduce,
+    Send,
+    Step,
+    Transfer,
+    replicated,
+    spans,
+    written,
+)
 
 
 def check_structure(
@@ -14,26 +28,29 @@ def check_structure(
         sizes = (input_sizes[rank], output_sizes[rank], *program.scratch)
         _check_indices(rank, program)
         for position, step in enumerate(program.steps):
-            why = _wrong_step(position, step, sizes) or (
-                _wrong_reduce(step)
-                if isinstance(step, Reduce)
-                else _wrong_transfer(rank, step, programs)
-            )
+            why = _wrong_step(position, step, sizes) or _wrong_of_kind(rank, step, programs)
             if why:
                 raise BadSchedule(rank, position, step, why)
     _check_pieces(programs)
 
 
+def _wrong_of_kind(rank: int, step: Step, programs: Sequence[Program]) -> str:
+    if isinstance(step, Reduce):
+        return _wrong_reduce(step)
+    if isinstance(step, Encode | Decode):
+        return _wrong_coding(step)
+    return _wrong_transfer(rank, step, programs)
+
+
 def _wrong_step(position: int, step: Step, sizes: Sequence[int]) -> str:
     if not all(0 <= earlier < position for earlier in step.after):
         return "waits for a step that does not come before it"
-    for span in _spans(step):
+    for span in spans(step):
         if not 0 <= span.buffer < len(sizes):
             return f"there is no buffer {span.buffer}"
         if span.start < 0 or span.size <= 0 or span.start + span.size > sizes[span.buffer]:
             return f"{span} is empty or not in its buffer of {sizes[span.buffer]} B"
-    written = step.target if isinstance(step, Reduce) else step.span
-    if not isinstance(step, Send) and written.buffer == Buffer.INPUT:
+    if not isinstance(step, Send) and written(step).buffer == Buffer.INPUT:
         return "INPUT is the caller's, and read only"
     return ""
 
@@ -46,7 +63,16 @@ def _wrong_reduce(step: Reduce) -> str:
     return ""
 
 
-def _wrong_transfer(rank: int, step: Send | Receive, programs: Sequence[Program]) -> str:
+def _wrong_coding(step: Encode | Decode) -> str:
+    wire = step.target if isinstance(step, Encode) else step.source
+    if wire.buffer < Buffer.SCRATCH:
+        return "what a codec makes lies in scratch memory"
+    if isinstance(step, Encode) and step.rounds != (step.source.buffer == Buffer.OUTPUT):
+        return "a result, and nothing else, becomes what the other ranks get of it"
+    return ""
+
+
+def _wrong_transfer(rank: int, step: Transfer, programs: Sequence[Program]) -> str:
     if step.peer == rank or not 0 <= step.peer < len(programs):
         return f"rank {step.peer} cannot be a peer of rank {rank}"
     if step.peer not in programs[rank].peers:
@@ -57,17 +83,22 @@ def _wrong_transfer(rank: int, step: Send | Receive, programs: Sequence[Program]
     if at is None:
         return "its peer has no other end for it"
     other = there.steps[at]
-    assert not isinstance(other, Reduce)  # noqa: S101  # `ends` holds none
-    if other.span.size != step.span.size or other.lossy != step.lossy:
+    assert isinstance(other, Transfer)  # noqa: S101  # `ends` holds no others
+    if _kind(other) != _kind(step):
         return f"its other end is {other}"
     if step.lossy and other.origin != step.origin:
         return f"its bounds are those of byte {step.origin}, and of {other.origin} at its other end"
     if isinstance(step, Send):
-        inside = step.span.buffer == Buffer.INPUT
+        inside = step.span.buffer == Buffer.INPUT or step.encodes
         return "only what lies in INPUT may be lossy" if step.lossy and not inside else ""
     if not all(_is_send_to(programs[rank], implied, step.peer) for implied in step.implies):
         return "implies a step that is no Send to the same peer"
     return ""
+
+
+def _kind(step: Transfer) -> tuple[int, bool, int]:
+    """What both ends of a transfer have in common."""
+    return step.span.size, step.lossy, step.encodes
 
 
 def _is_send_to(program: Program, position: int, peer: int) -> bool:
@@ -101,12 +132,8 @@ def _check_pieces(programs: Sequence[Program]) -> None:
                 continue
             if step.piece in sizes:
                 raise BadSchedule(rank, position, step, "the piece has two steps")
-            sizes[step.piece] = (step.target if isinstance(step, Reduce) else step.span).size
+            sizes[step.piece] = replicated(step).size
         if not rank:
             first = sizes
         elif sizes != first:
             raise BadSchedule(rank, -1, "its pieces", f"are {sizes}, those of rank 0 {first}")
-
-
-def _spans(step: Step) -> tuple[Span, ...]:
-    return (step.target, *step.operands) if isinstance(step, Reduce) else (step.span,)

@@ -1,0 +1,83 @@
+"""The bytes of one transfer, and which layers and critical ranges they belong to."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcpd.core.transfer.layers import Layers
+from dlcpd.numerics.codecs.codec import Codec, body_at
+
+Ranges = tuple[tuple[int, int], ...]  # [start, stop) in bytes
+
+
+class Stretch(NamedTuple):
+    """`size` bytes from byte `start` of what `layers` and `critical` speak of."""
+
+    layers: Layers
+    critical: Ranges
+    start: int
+    size: int
+
+
+@lru_cache(maxsize=1024)
+def on_the_wire(plain: Stretch, codec: Codec, item: int) -> Stretch:
+    """What `codec` makes of the bytes of a tensor with elements of `item` bytes.
+
+    The head comes first and misses nothing. A part of the body that holds values of several
+    layers belongs to the last of them, and is critical.
+    """
+    layers, critical, start, size = plain
+    count = size // item
+    head = body_at(codec, count)
+    places = _Places(codec, item, head, head + codec.body(count))
+    first = int(np.searchsorted(layers.starts, start, side="right")) - 1
+    rows = slice(first, int(np.searchsorted(layers.starts, start + size)))
+    begins = np.maximum(layers.starts[rows] - start, 0)
+    starts, inside = places.of(begins), places.in_the_midst_of_a_part(begins)
+    shared = tuple((at, at + codec.grain.size) for at in starts[inside].tolist())
+    kept = np.append(np.diff(starts) > 0, True)  # numpy's way to add an element
+    classes, bounds = layers.classes[rows], layers.bounds[rows]
+    found = starts[kept], classes[kept], bounds[kept]
+    if head:
+        beginning = [0], [classes.min()], [0]
+        found = tuple(np.append(a, b) for a, b in zip(beginning, found, strict=True))  # type: ignore[assignment]
+    return Stretch(_layers(*found), shared + places.ranges(critical, start, size), 0, places.stop)
+
+
+class _Places(NamedTuple):
+    """Where the values of a transfer's tensor lie on the wire."""
+
+    codec: Codec
+    item: int
+    head: int
+    stop: int
+
+    def of(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the parts begin that hold the elements at these bytes of the transfer's tensor."""
+        values, size = self.codec.grain
+        return self.head + offsets // self.item // values * size
+
+    def in_the_midst_of_a_part(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether such a part begins earlier."""
+        found: NDArray[np.bool_] = offsets // self.item % self.codec.grain.values > 0
+        return found
+
+    def ranges(self, critical: Ranges, start: int, size: int) -> Ranges:
+        """Whole parts that hold anything of `critical`."""
+        values, part = self.codec.grain
+        found = []
+        for low, high in critical:
+            a, b = max(low - start, 0), min(high - start, size)
+            if a < b:
+                parts = a // self.item // values, -(-b // (self.item * values))
+                last = min(self.head + parts[1] * part, self.stop)
+                found.append((self.head + parts[0] * part, last))
+        return tuple(found)
+
+
+def _layers(
+    starts: NDArray[np.int64], classes: NDArray[np.uint8], bounds: NDArray[np.int64]
+) -> Layers:
+    return Layers(starts.astype(np.int64), classes.astype(np.uint8), bounds.astype(np.int64))

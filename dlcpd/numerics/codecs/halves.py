@@ -1,0 +1,44 @@
+"""Values rounded to 16 bits: bfloat16 has the range of float32, float16 more of its digits."""
+
+from typing import Final
+
+import numpy as np
+
+from dlcpd.core.wire.datagram import Bytes
+from dlcpd.numerics.codecs.codec import Grain, Numbers
+from dlcpd.numerics.elements import narrow, view, widen
+
+_LARGEST: Final = {"float16": 65504.0, "bfloat16": float.fromhex("0x1.fep127")}
+
+
+class Half:
+    """Rounds to nearest, ties to even; what would round to infinity becomes the largest value."""
+
+    block, item, grain = 1, 2, Grain(1, 2)
+
+    def __init__(self, name: str, dtype: str) -> None:
+        self.name, self._dtype, self._largest = name, dtype, np.float32(_LARGEST[dtype])
+
+    def head(self, count: int) -> int:  # there is none
+        return 0
+
+    def body(self, count: int) -> int:
+        return 2 * count
+
+    def encode(self, numbers: Numbers, head: Bytes, body: Bytes) -> None:
+        view(body, self._dtype)[:] = narrow(self._within(numbers), self._dtype)
+
+    def decode(self, head: Bytes, body: Bytes, numbers: Numbers) -> None:
+        numbers[:] = widen(view(body, self._dtype), self._dtype)
+
+    def items(self, head: Bytes, body: Bytes, count: int) -> Numbers:
+        found: Numbers = widen(view(body, self._dtype), self._dtype)
+        return found
+
+    def _within(self, numbers: Numbers) -> Numbers:
+        magnitude = np.abs(numbers)
+        beyond = magnitude > self._largest
+        if not np.count_nonzero(beyond):
+            return numbers
+        finite = beyond & np.isfinite(magnitude)
+        return np.where(finite, np.copysign(self._largest, numbers), numbers)

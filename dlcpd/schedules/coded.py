@@ -1,0 +1,114 @@
+"""A program whose transfers carry what a codec makes of their bytes.
+
+What a rank contributes is encoded as soon as it begins; the owner of a sum decodes the parts of
+the others, adds them to its own, which was never encoded, and encodes the sum. That is sent, and
+what it decodes to is the result on every rank, the owner among them. Source of the two stages,
+each with a residual of its own: Tang et al., DoubleSqueeze, ICML 2019.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from dlcpd.schedules.errors import UnknownSchedule
+from dlcpd.schedules.model import (
+    NOT_REPLICATED,
+    Buffer,
+    Decode,
+    Encode,
+    Program,
+    Receive,
+    Reduce,
+    Send,
+    Span,
+    Step,
+)
+
+# Where a part goes straight to its owner, and its sum straight to all: others would round again at
+# every step in between.
+CODED: Final = {"all_reduce": "direct", "reduce_scatter": "direct"}
+
+WireSize = Callable[[int], int]  # of so many bytes of the tensor
+
+
+def coded_schedule(collective: str, wanted: str) -> str:
+    """The schedule that a codec goes with. Raises: UnknownSchedule."""
+    name = CODED.get(collective)
+    if name is None:
+        names = " and ".join(CODED)
+        raise UnknownSchedule(f"{collective} has no codec, which only {names} can have")
+    if wanted not in ("", name):
+        raise UnknownSchedule(f"{collective} with a codec has the schedule {name}, not {wanted!r}")
+    return name
+
+
+def coded(program: Program, wire_size: WireSize) -> Program:
+    """As `program`, one of CODED, but for the form of what is sent."""
+    writer = _Writer(program, wire_size)
+    for position, step in enumerate(program.steps):
+        writer.write(position, step)
+    return Program(tuple(writer.steps), program.peers, tuple(writer.scratch))
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes it step by step."""
+
+    program: Program
+    wire_size: WireSize
+    steps: list[Step] = field(default_factory=list)
+    scratch: list[int] = field(default_factory=list)
+    _results: dict[Span, tuple[int, Span]] = field(default_factory=dict)  # its Encode, and wire
+    _new: dict[int, int] = field(default_factory=dict)  # by old position: what stands for its end
+
+    def __post_init__(self) -> None:
+        self.scratch = list(self.program.scratch)
+
+    def write(self, position: int, step: Step) -> None:
+        match step:
+            case Send(span=Span(buffer=Buffer.OUTPUT)):
+                at, wire = self._results[step.span]
+                self._send(position, replace(step, span=wire, after=(at,)), step.span.size)
+            case Send():
+                wire = self._wire(step.span.size)
+                at = self._add(Encode(wire, step.span, self._after(step)))
+                self._send(position, replace(step, span=wire, after=(at,)), step.span.size)
+            case Receive():
+                self._receive(position, step)
+            case Reduce():
+                self._reduce(position, step)
+
+    def _send(self, position: int, step: Send, encodes: int) -> None:
+        self._new[position] = self._add(replace(step, encodes=encodes))
+
+    def _receive(self, position: int, step: Receive) -> None:
+        wire = self._wire(step.span.size)
+        arriving = replace(
+            step, span=wire, after=(), piece=NOT_REPLICATED, encodes=step.span.size,
+            implies=tuple(self._new[at] for at in step.implies),
+        )  # fmt: skip
+        after = (self._add(arriving), *self._after(step))
+        decode = Decode(step.span, wire, step.peer, after, step.piece)
+        self._new[position] = self._add(decode)
+
+    def _reduce(self, position: int, step: Reduce) -> None:
+        sent = any(isinstance(s, Send) and s.span == step.target for s in self.program.steps)
+        piece = NOT_REPLICATED if sent else step.piece
+        at = self._new[position] = self._add(replace(step, after=self._after(step), piece=piece))
+        if sent:
+            wire = self._wire(step.target.size)
+            encode = Encode(wire, step.target, (at,), rounds=True, piece=step.piece)
+            self._new[position] = self._add(encode)
+            self._results[step.target] = self._new[position], wire
+
+    def _after(self, step: Step) -> tuple[int, ...]:
+        return tuple(self._new[at] for at in step.after)
+
+    def _wire(self, size: int) -> Span:
+        """A new scratch buffer for so many bytes of the tensor."""
+        self.scratch.append(self.wire_size(size))
+        return Span(Buffer.SCRATCH + len(self.scratch) - 1, 0, self.scratch[-1])
+
+    def _add(self, step: Step) -> int:
+        self.steps.append(step)
+        return len(self.steps) - 1
