@@ -22,6 +22,7 @@ from dlcpd.contract.policy import EXACT, LossPolicy, bounded, exact
 
 from . import backend
 from .guard import Guard
+from .low_rank import PowerSGD
 from .session import Session
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ __all__ = [
     "Ledger",
     "LossPolicy",
     "PeerLost",
+    "PowerSGD",
     "Session",
     "Work",
     "bounded",

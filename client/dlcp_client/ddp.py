@@ -21,6 +21,7 @@ from dlcp_client.operations.ledger import Ledger
 from dlcp_client.torch.buckets import contents
 from dlcp_client.torch.calibration import Calibration, slowest
 from dlcp_client.torch.choice import Transport, Transports, checked_transport
+from dlcp_client.torch.low_rank import LowRank
 from dlcp_client.torch.model_session import add_hook, check_model, session_for
 from dlcp_client.torch.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
 from dlcp_client.torch.watch import Watch, averaged
@@ -28,13 +29,14 @@ from dlcpd.contract.errors import SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 from .guard import Guard, checked_guard
+from .low_rank import PowerSGD, checked_low_rank
 from .session import Session
 
 
 class Registration:
     """What `register` did. `session` is None where the framework's all-reduce is in use."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all but the first three by keyword
         self,
         session: Session | None,
         rules: Rules,
@@ -43,11 +45,13 @@ class Registration:
         owned: bool,
         calibration: Calibration | None = None,
         guard: Guard | None = None,
+        low_rank: PowerSGD | None = None,
     ) -> None:
         """`calibration`: chooses between dlcpd and `process_group`; None = all by dlcpd."""
         self.guard = Watch(guard, rules) if guard else None
         self.session, self.rules, self._owned = session, rules, owned
         self._calibration, self._process_group = calibration, process_group
+        self._low_rank = LowRank(low_rank, rules) if low_rank else None
         self._open = session is not None
 
     @property
@@ -80,6 +84,8 @@ class Registration:
         if self.session is None or not self._open:
             raise SessionClosed("this model's gradients do not go through dlcpd any more")
         self.rules.begin(bucket, self.session)
+        if self._low_rank is not None and self._low_rank.counts:
+            return self._low_rank.average(self.session, bucket)
         calibration = self._calibration
         if calibration is None:
             return self._by_dlcpd(self.session, bucket)
@@ -116,6 +122,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
     warmup_steps: int = DEFAULT_WARMUP,
     scaler: GradScaler | None = None,
     guard: Guard | None = None,
+    low_rank: PowerSGD | None = None,
     transport: Transport = "dlcp",
     fallback: bool = False,
     job: str | None = None,
@@ -138,6 +145,9 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
             what was left over under one scale then comes back in the present one.
         guard: compares sampled steps with exact ones, and tightens the policy or stops. What it
             finds: `guard.report()` of what this returns. Every rank passes the same.
+        low_rank: PowerSGD(rank=4) sends the gradients of matrices as products of two narrow ones,
+            after the warm-up; with exact(), and without a codec. It keeps a copy of those
+            gradients in the trainer: what the products missed.
         transport: "dlcp": all gradients go through dlcpd. "auto": those of each bucket size go
             through dlcpd or the framework's own all-reduce, whichever is faster in this job, as
             `Calibration` measures now and then; the logger "dlcp_client" and `transports` of what
@@ -159,6 +169,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
     check_model(model)
     transport = checked_transport(transport)
     guard = checked_guard(guard, policy, transport)
+    low_rank = checked_low_rank(low_rank, policy, guard=guard, transport=transport)
     rules = Rules(model.module, policy, warmup_steps, scaler)
     with ExitStack() as undo:
         undo.callback(rules.close)
@@ -175,7 +186,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         registration = Registration(
             session, rules, model.process_group, owned=opened is not None,
             calibration=_calibration(model, rules) if transport == "auto" and session else None,
-            guard=guard,
+            guard=guard, low_rank=low_rank,
         )  # fmt: skip
         if session is not None:
             add_hook(model, registration, _hook)

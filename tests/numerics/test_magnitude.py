@@ -106,3 +106,12 @@ def test_what_is_not_finite_is_never_given_up() -> None:
 def test_nothing_can_be_lost_of_nothing() -> None:
     assert refused(operation(0.0, 0.0), [0, 1], 0.01) == []
     assert operation(0.0).spent_share == 0
+
+
+def test_heads_weigh_more_than_any_and_count_for_nothing() -> None:
+    energies_ = {3: np.array([np.inf, np.inf, 1, 2, 3, 4, 5, 6], np.float32)}
+    energy = OperationEnergy(energies_, 0.2, {3: 2})
+    assert energy.total == 21
+    assert energy.drop_ranks(3).tolist() == [PROTECTED] * 2 + [LIGHT, MEDIUM] + [PROTECTED] * 4
+    assert len(energy.beyond(np.array([2]), energies_[3], 0.04)) == 1  # 1 of 21 is more
+    assert not len(energy.beyond(np.array([2]), energies_[3], 0.05))

@@ -8,8 +8,8 @@ from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import choose
 from dlcpd.schedules.divide import Share
-from dlcpd.schedules.errors import UnknownSchedule
-from dlcpd.schedules.model import Buffer, Encode, Receive, Send
+from dlcpd.schedules.errors import BadSchedule, UnknownSchedule
+from dlcpd.schedules.model import Buffer, Decode, Encode, Program, Receive, Send, Span
 from dlcpd.schedules.proof.check import check
 from dlcpd.schedules.proof.interpreter import interpret
 
@@ -87,3 +87,18 @@ def test_the_interpreter_asks_for_the_codec() -> None:
     given = np.zeros(4 * COUNT, np.uint8)
     with pytest.raises(ValueError, match="give their codec"):
         interpret(programs, [given, given], outputs=[len(given)] * 2, dtype="float32", op="sum")
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (Encode(Span(Buffer.OUTPUT, 0, 64), Span(Buffer.INPUT, 0, 64)), "lies in scratch memory"),
+        (Decode(Span(Buffer.OUTPUT, 0, 64), Span(Buffer.INPUT, 0, 64), 0), "in scratch memory"),
+        (Encode(Span(2, 0, 64), Span(Buffer.OUTPUT, 0, 64)), "what the other ranks get of it"),
+        (Encode(Span(2, 0, 64), Span(Buffer.INPUT, 0, 64), rounds=True), "the other ranks get"),
+        (Decode(Span(Buffer.INPUT, 0, 64), Span(2, 0, 64), 0), "INPUT is the caller's"),
+    ],
+)
+def test_steps_that_are_wrong_are_found(step: Encode | Decode, why: str) -> None:
+    with pytest.raises(BadSchedule, match=why):
+        check([Program((step,), frozenset(), (64,))], [64], [64])

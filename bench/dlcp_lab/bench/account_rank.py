@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 import dlcp_client
-from dlcp_lab.bench.all_reduce_rank import OURS, THEIRS
+from dlcp_lab.bench.all_reduce_rank import OURS, THEIRS, policy_of
 from dlcp_lab.bench.meter import Meter
 from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.tensors import TORCH, join_gloo
@@ -41,9 +41,7 @@ def _operations(session: Any, arguments: dict[str, Any], size: int) -> Operation
     count = max(1, size // dtype.itemsize)
     private = torch.zeros(count, dtype=dtype)
     tensor = session.empty(count, dtype).zero_() if arguments["arena"] else private
-    policy = dlcp_client.EXACT
-    if arguments["mode"] == "bounded":
-        policy = dlcp_client.bounded(arguments["max_loss"])
+    policy = policy_of(arguments)
 
     def ours() -> None:
         session.all_reduce(tensor, op, policy=policy, name="account").wait()

@@ -11,7 +11,8 @@ from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, network_table, running
 from dlcp_lab.report.amounts import show_fraction, show_size
 from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, bus_bandwidth, ratios, slowest
-from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.codec import check_takes, parsed
+from dlcpd.contract.errors import BadConfig, BadPolicy
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
 
@@ -88,11 +89,20 @@ def check(options: argparse.Namespace) -> None:
         raise BadConfig(f"--op {options.op} cannot be bounded; use sum or avg, or --mode exact")
     if options.op == "avg" and options.dtype in ("int32", "int64"):
         raise BadConfig(f"--op avg of {options.dtype} rounds; use --op sum, or a float --dtype")
+    if options.codec:
+        _check_codec(options)
     check_places(options)
 
 
+def _check_codec(options: argparse.Namespace) -> None:
+    try:
+        check_takes(parsed(options.codec), options.dtype, options.op)
+    except BadPolicy as exc:
+        raise BadConfig(f"--codec: {exc}") from exc
+
+
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
-    names = ("sizes", "dtype", "op", "mode", "max_loss", "arena", "result_only", "against",
+    names = ("sizes", "dtype", "op", "mode", "max_loss", "codec", "arena", "result_only", "against",
              "back_to_back", "repeat", "warmup", "seed")  # fmt: skip
     return {name: getattr(options, name) for name in names}
 
@@ -143,6 +153,8 @@ def heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> str:
     mode = options.mode
     if mode == "bounded":
         mode += f" ({show_fraction(options.max_loss)})"
+    if options.codec:
+        mode += f", codec {options.codec}"
     memory = "arena tensors" if options.arena else "ordinary tensors, copied in and out"
     return (
         f"all-reduce, {where(options, plans, gloo=options.against == THEIRS)}; {mode}, {memory}; "

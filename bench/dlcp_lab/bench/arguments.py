@@ -5,6 +5,7 @@ from typing import Final
 
 from dlcp_lab.bench.account import add_account
 from dlcp_lab.bench.all_reduce import bench
+from dlcp_lab.bench.codecs import codecs
 from dlcp_lab.bench.collectives import COLLECTIVES, collectives
 from dlcp_lab.bench.places import add_places
 from dlcp_lab.bench.training import training
@@ -36,6 +37,7 @@ def add(commands: Commands) -> None:
     made.add_argument("--dtype", choices=DTYPES, default="float32")  # those of the reference
     made.add_argument("--op", choices=OPERATIONS, default="sum")
     add_policy(made)
+    made.add_argument("--codec", default="", metavar="NAME", help="e.g. bf16, int8 or topk:0.01")
     made.add_argument("--arena", action="store_true", help="use tensors from session.empty()")
     made.add_argument(
         "--result-only",
@@ -95,6 +97,11 @@ def _add_trainings(operations: Commands) -> None:
         action="store_true",
         help="per port: no class goes before another, nor before other traffic",
     )
+    _add_repetition(made)
+    text = "Codecs: bytes, CPU time, and what two trainings learn with each. On loopback."
+    made = command(operations, "codecs", codecs, text, needs=(TORCH, SCIKIT_LEARN))
+    made.add_argument("--share", type=scale, default=1.0, metavar="F",
+                      help="of the demo's steps (%(default)s)")  # fmt: skip
     _add_repetition(made)
 
 

@@ -126,13 +126,14 @@ RULE: Final = (
 def judge(task: Trained) -> Iterator[Check]:
     """Replicas, bound and quality of one task."""
     name = task[GLOO][0][0]["task"]
-    yield _equal(name, task)
+    yield equal(name, task)
     for transport in (BOUNDED, CROSSED):
         yield _bound(name, transport, task[transport])
         yield _quality(name, transport, task)
 
 
-def _equal(name: str, task: Trained) -> Check:
+def equal(name: str, task: Trained) -> Check:
+    """Whether all ranks hold the same model at the end of each training."""
     offenders = [
         f"{transport}, seed {number + 1}: {len(digests)} sets of parameters"
         for transport, runs in task.items()

@@ -14,6 +14,7 @@ import dlcp_client
 from dlcp_client import cross_step, ddp
 from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.training import rank_order
+from dlcp_lab.training.compressed import CODECS, POWER_SGD, POWER_SGD_RANK
 from dlcp_lab.training.tasks import Task
 from dlcp_lab.training.traffic_seen import seen
 from dlcpd.ctl.status import query
@@ -31,6 +32,14 @@ class Register(Protocol):
     def __call__(self, model: DistributedDataParallel, optimizer: Optimizer) -> Registration: ...
 
 
+LOW_RANK: Final = dlcp_client.PowerSGD(POWER_SGD_RANK)
+
+
+def _with(codec: str) -> Register:
+    policy = dlcp_client.bounded(codec=codec)
+    return lambda model, optimizer: ddp.register(model, policy)
+
+
 REGISTER: Final[dict[str, Register]] = {
     "gloo": lambda model, optimizer: None,
     "reference": lambda model, optimizer: rank_order.register(model),
@@ -39,6 +48,8 @@ REGISTER: Final[dict[str, Register]] = {
     "bounded, cross-step": lambda model, optimizer: cross_step.register(
         model, optimizer, dlcp_client.bounded()
     ),
+    POWER_SGD: lambda model, optimizer: ddp.register(model, low_rank=LOW_RANK),
+    **{codec: _with(codec) for codec in CODECS},
 }
 
 

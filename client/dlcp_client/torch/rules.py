@@ -131,6 +131,14 @@ class Rules:
             return Terms(self.exact, name, [], layers, scale)
         return Terms(policy, name, critical, layers, scale)
 
+    def is_critical(self, parameter: nn.Parameter) -> bool:
+        """Whether nothing of its gradient is ever given up."""
+        return id(parameter) in self._critical
+
+    def name_of(self, parameter: nn.Parameter) -> str:
+        """In the model."""
+        return self._names[id(parameter)]
+
     def close(self) -> None:
         """Leave the model's forward passes alone."""
         self._order.stop()

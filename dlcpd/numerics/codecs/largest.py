@@ -81,9 +81,7 @@ def _runs(numbers: Numbers) -> list[Numbers]:
 
 def _places_of_largest(rows: Numbers, kept: int) -> NDArray[np.intp]:
     """By row the places of the `kept` values of largest magnitude, ascending."""
-    magnitude = np.abs(rows)
-    np.nan_to_num(magnitude, copy=False, nan=np.inf)
     least = rows.shape[1] - kept
-    chosen = np.argpartition(magnitude, least, axis=1)[:, least:]
+    chosen = np.argpartition(np.abs(rows), least, axis=1)[:, least:]  # NaN comes after all others
     chosen.sort(axis=1)
     return chosen

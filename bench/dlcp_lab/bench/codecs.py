@@ -1,0 +1,138 @@
+"""`dlcpctl bench codecs`: bytes, CPU time and what the demo's trainings learn with each codec."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any, Final
+
+from dlcp_lab.bench.codecs_cost import Cost, cost
+from dlcp_lab.bench.training_rows import BOUNDED, EXACT, HIGHER_IS_BETTER, Runs, equal
+from dlcp_lab.ranks import launch
+from dlcp_lab.ranks.hosts import HostPlan, NetworkTable, on_loopback, running
+from dlcp_lab.report.amounts import show_fraction
+from dlcp_lab.report.checks import Check, broken, report
+from dlcp_lab.training.compressed import CODECS, POWER_SGD, POWER_SGD_RANK
+from dlcp_lab.training.traffic_seen import together
+from dlcpd import __version__
+from dlcpd.contract.policy import DEFAULT_MAX_LOSS
+from dlcpd.ctl import table
+from dlcpd.ctl.output import Output
+
+TRANSPORTS: Final = (EXACT, BOUNDED, *CODECS, POWER_SGD)
+HOSTS: Final = 2
+LOSS: Final = 0.01  # injected: something to give up
+SEGMENT: Final = 1408  # bytes: loopback stands for Ethernet
+PEER_TIMEOUT: Final = 5.0  # seconds; the hosts share these cores, and starved is not dead
+QUICK: Final = 0.05  # of the steps, with --quick: all of them in the warm-up
+TIMEOUT: Final = 3600.0  # seconds for one seed, which takes about five minutes on two cores
+HEADER: Final = (
+    "task", "codec", "", "score", "by seed", "worse than exact", "noise", "datagrams/exact",
+)  # fmt: skip
+NOISE: Final = (
+    "worse: of the means over the seeds; noise: exact's largest score less its smallest; codecs "
+    f"with a bound of {DEFAULT_MAX_LOSS:.0%}; warm-up steps and small buckets have no codec"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One codec on one task. A list has a value per seed."""
+
+    task: str
+    codec: str
+    score_name: str
+    score: list[float]
+    worse: float  # than exact, of the means; negative: better
+    noise: float
+    datagrams: float  # of data, over those of exact
+
+
+def codecs(options: argparse.Namespace, output: Output) -> int:
+    """Measure, train, print. Exit code 1 where ranks do not hold the same model."""
+    seeds, part = (1, QUICK) if options.quick else (options.seeds, options.share)
+    output.progress("CPU time")
+    costs = [cost(name) for name in CODECS]
+    tasks: dict[str, dict[str, Runs]] = {}
+    for seed in range(1, seeds + 1):
+        output.progress(f"seed {seed} of {seeds}")
+        _train(seed, part, tasks, output)
+    rows = [row(transport, task) for task in tasks.values() for transport in TRANSPORTS]
+    checks = [equal(name, task) for name, task in tasks.items()]
+    _print(costs, rows, seeds, part, output)
+    for line in report(checks):
+        output.line(line)
+    output.document(_document(costs, rows, checks, seeds, part))
+    return 1 if broken(checks) else 0
+
+
+def _plans(seed: int) -> Sequence[HostPlan]:
+    network = NetworkTable(peer_timeout=PEER_TIMEOUT, segment_size=SEGMENT)
+    return on_loopback(HOSTS, network=network, loss=LOSS, seed=seed * HOSTS)
+
+
+def _train(seed: int, part: float, tasks: dict[str, dict[str, Runs]], output: Output) -> None:
+    """All trainings of one seed, into `tasks`."""
+    arguments = {"seed": seed, "share": part, "transports": TRANSPORTS}
+    work = launch.Work("dlcp_lab.bench.training_rank", arguments, TIMEOUT)
+    with running(_plans(seed)) as hosts:
+        ranks = launch.run(hosts, work, progress=output.progress)
+    for run in zip(*ranks, strict=True):
+        runs = tasks.setdefault(run[0]["task"], {name: [] for name in TRANSPORTS})
+        runs[run[0]["transport"]].append(list(run))
+
+
+def row(transport: str, task: dict[str, Runs]) -> Row:
+    """What the trainings over one transport showed beside those of exact."""
+    runs, exact = task[transport], task[EXACT]
+    name = runs[0][0]["score_name"]
+    ours, theirs = ([run[0]["score"] for run in of] for of in (runs, exact))
+    sign = 1 if name in HIGHER_IS_BETTER else -1
+    return Row(
+        runs[0][0]["task"], transport, name, ours,
+        sign * (fmean(theirs) - fmean(ours)), max(theirs) - min(theirs),
+        _datagrams(runs) / _datagrams(exact),
+    )  # fmt: skip
+
+
+def _datagrams(runs: Runs) -> int:
+    ranks = [rank["books"]["network"] for run in runs for rank in run]
+    return sum(counts["sent"] for counts in together(ranks)["classes"].values())
+
+
+def _print(
+    costs: Sequence[Cost], rows: Sequence[Row], seeds: int, part: float, output: Output
+) -> None:
+    output.line("CPU seconds per GB of float32, one process, the fastest of some rounds:")
+    output.line(table.render(
+        ("codec", "bytes", "encode (s/GB)", "decode (s/GB)"),
+        [(c.codec, f"{c.ratio:.3f}", f"{c.encode:.2f}", f"{c.decode:.2f}") for c in costs], left=1,
+    ))  # fmt: skip
+    output.line()
+    output.line(
+        f"{HOSTS} hosts on loopback, {show_fraction(LOSS)} of what arrives thrown away (INJECTED), "
+        f"{len(os.sched_getaffinity(0))} cores; seeds 1..{seeds}, {show_fraction(part)} of the "
+        f"demo's steps; PowerSGD of rank {POWER_SGD_RANK}"
+    )
+    output.line(table.render(HEADER, [_cells(one) for one in rows], left=3))
+    output.line(NOISE)
+
+
+def _cells(one: Row) -> list[object]:
+    return [
+        one.task, one.codec, one.score_name, f"{fmean(one.score):.4f}",
+        f"{min(one.score):.4f}..{max(one.score):.4f}", f"{one.worse:+.4f}", f"{one.noise:.4f}",
+        f"{one.datagrams:.2f}",
+    ]  # fmt: skip
+
+
+def _document(
+    costs: Sequence[Cost], rows: Sequence[Row], checks: Sequence[Check], seeds: int, part: float
+) -> dict[str, Any]:
+    return {
+        "command": "bench codecs", "version": __version__, "hosts": HOSTS, "injected_loss": LOSS,
+        "seeds": seeds, "share_of_steps": part, "costs": [asdict(one) for one in costs],
+        "rows": [asdict(one) for one in rows], "checks": [asdict(one) for one in checks],
+        "broken": broken(checks),
+    }  # fmt: skip

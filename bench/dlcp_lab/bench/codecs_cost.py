@@ -1,0 +1,55 @@
+"""What a codec costs: bytes on the wire and CPU time, in this process. No network."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dlcpd.numerics.codecs import coding
+from dlcpd.numerics.codecs.codec import wire_size
+from dlcpd.numerics.codecs.names import codec_of
+
+VALUES: Final = 1 << 20  # of a transfer: 4 MiB of float32
+ROUNDS: Final = 5  # the fastest counts: what others take of this CPU is no cost of the codec
+SEED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one codec, on float32. CPU seconds per 10**9 bytes."""
+
+    codec: str
+    ratio: float  # bytes on the wire over those of the tensor
+    encode: float  # what is left over included
+    decode: float
+
+
+def cost(name: str) -> Cost:
+    """Of values as of gradients: many small, few large."""
+    codec = codec_of(name)
+    rng = np.random.default_rng(SEED)
+    numbers = rng.normal(size=VALUES) * np.exp(rng.normal(size=VALUES))
+    values = numbers.astype(np.float32).view(np.uint8)
+    wire, left = np.zeros(wire_size(codec, VALUES), np.uint8), np.empty_like(values)
+    encoding = _seconds(lambda: _all(coding.encode(codec, "float32", values, wire, left)))
+    decoding = _seconds(lambda: coding.decode(codec, "float32", wire, left))
+    gigabytes = len(values) / 1e9
+    return Cost(name, len(wire) / len(values), encoding / gigabytes, decoding / gigabytes)
+
+
+def _all(work: Iterator[int]) -> None:
+    for _ in work:
+        pass
+
+
+def _seconds(call: Callable[[], None]) -> float:
+    """CPU time of the fastest of some calls; tables are made in the first."""
+    call()
+    times = []
+    for _ in range(ROUNDS):
+        begin = time.process_time()
+        call()
+        times.append(time.process_time() - begin)
+    return min(times)

@@ -1,0 +1,225 @@
+"""PowerSGD over dlcpd: the gradients of a backward pass as products of two narrow matrices.
+
+Of each matrix M, a gradient and what earlier steps missed, P = M Q is averaged; its orthonormal
+columns are what all ranks project on; Q = M^T P is averaged, and P Q^T is the result. Every rank
+keeps what its own projection missed, so nothing is lost for ever.
+
+One rank orthogonalises and tells the others, and products are added up column by column: linear
+algebra libraries round differently from machine to machine, and replicas must not (P2).
+Source: Vogels, Karimireddy, Jaggi: PowerSGD, NeurIPS 2019.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+import torch
+from torch._C._distributed_c10d import GradBucket
+from torch.futures import Future
+
+from dlcp_client.low_rank import PowerSGD
+from dlcp_client.operations.work import Work
+from dlcp_client.session import Session
+from dlcp_client.torch.buckets import Placed, contents
+from dlcp_client.torch.rules import Rules
+
+ROOT: Final = 0  # the rank that orthogonalises
+FLOATS: Final = (torch.float32, torch.float64)  # narrower ones are sent as they are
+
+
+@dataclass(slots=True, eq=False)
+class Memory:
+    """What stays of one matrix from step to step."""
+
+    right: torch.Tensor  # m x rank: the last Q, where the next step begins; equal on all ranks
+    missed: torch.Tensor  # n x m, this rank's, without a loss scale
+
+
+@dataclass(slots=True, eq=False)
+class Matrix:
+    """One gradient in one step."""
+
+    placed: Placed
+    memory: Memory
+    values: torch.Tensor  # n x m: gradient, and what was missed
+
+
+class Packed:
+    """Tensors one after the other in the arena, to be sent as one."""
+
+    def __init__(
+        self, session: Session, shapes: Sequence[torch.Size], like: torch.Tensor, wait: float
+    ) -> None:
+        sizes = [shape.numel() for shape in shapes]
+        self.all = session.empty(sum(sizes), like.dtype, wait=wait)
+        parts = torch.split(self.all, sizes)
+        self.each = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    """One bucket in one step, and its first operations."""
+
+    bucket: torch.Tensor
+    scale: float  # of the loss
+    plain: Sequence[Placed]  # sent as they are
+    rest: Packed  # their averages
+    matrices: Sequence[Matrix]
+    left: Packed  # P
+    works: Sequence[Work]
+    done: Future[torch.Tensor]
+
+
+class LowRank:
+    """Of one model. Every rank calls `average` for the same buckets in the same order."""
+
+    def __init__(self, asked: PowerSGD, rules: Rules) -> None:
+        self._asked, self._rules = asked, rules
+        self._memories: dict[int, Memory] = {}  # by id of the parameter, which the model keeps
+        self._open: list[Share] = []  # of the backward pass that is under way
+
+    @property
+    def counts(self) -> bool:
+        """Whether the warm-up is over."""
+        return self._rules.step > self._rules.warmup_steps
+
+    def average(self, session: Session, bucket: GradBucket) -> Future[torch.Tensor]:
+        """The first sums leave at once. The last bucket of a pass waits for all of them and does
+        the rest, bucket by bucket: sums end in another order on each rank, and all ranks must
+        submit in the same.
+
+        Raises: what ends an operation.
+        """
+        if not bucket.index():
+            self._open.clear()  # of a pass that failed
+        share = self._begin(session, bucket)
+        self._open.append(share)
+        if bucket.is_last():
+            shares, self._open = self._open, []
+            self._finish(session, shares)
+        return share.done
+
+    def _begin(self, session: Session, bucket: GradBucket) -> Share:
+        buffer, placed = bucket.buffer(), contents(bucket)
+        scale = self._rules.terms(placed, 0, buffer.nbytes).scale
+        ranks = {id(one): self._rank_of(one) for one in placed}
+        plain = [one for one in placed if not ranks[id(one)]]
+        rest = self._packed(session, [one.gradient.shape for one in plain], buffer)
+        for one, place in zip(plain, rest.each, strict=True):
+            place.copy_(one.gradient)
+        matrices = [self._matrix(one, rank, scale) for one in placed if (rank := ranks[id(one)])]
+        left = self._packed(session, [_left(one) for one in matrices], buffer)
+        for matrix, place in zip(matrices, left.each, strict=True):
+            torch.matmul(matrix.values, matrix.memory.right, out=place)
+        world, policy = session.world, self._rules.exact
+        works = [world.all_reduce(rest.all, "avg", policy=policy)]
+        if matrices:
+            works.append(world.reduce(left.all, ROOT, "avg", policy=policy))
+        return Share(buffer, scale, plain, rest, matrices, left, works, Future())
+
+    def _rank_of(self, one: Placed) -> int:
+        """0: not compressed."""
+        parameter = one.parameter
+        if self._rules.is_critical(parameter) or one.gradient.dtype not in FLOATS:
+            return 0
+        rows = parameter.shape[0]
+        return self._asked.rank_of(rows, parameter.numel() // rows)
+
+    def _matrix(self, one: Placed, rank: int, scale: float) -> Matrix:
+        gradient = _as_matrix(one.gradient)
+        memory = self._memories.get(id(one.parameter))
+        if memory is None:
+            right = _beginning(self._rules.name_of(one.parameter), gradient.shape[1], rank)
+            memory = Memory(right.to(gradient.dtype), torch.zeros_like(gradient))
+            self._memories[id(one.parameter)] = memory
+        return Matrix(one, memory, gradient + memory.missed * scale)
+
+    def _finish(self, session: Session, shares: Sequence[Share]) -> None:
+        told = [self._tell(session, share) for share in shares]
+        rights = [
+            self._project(session, share, work) for share, work in zip(shares, told, strict=True)
+        ]
+        for share, (right, own, work) in zip(shares, rights, strict=True):
+            work.wait()
+            _settle(share, right, own)
+
+    def _tell(self, session: Session, share: Share) -> Work:
+        """The orthonormal columns of P."""
+        for work in share.works:
+            work.wait()
+        if session.rank == ROOT:
+            for place in share.left.each:
+                place.copy_(_orthonormal(place))
+        return session.world.broadcast(share.left.all, ROOT, policy=self._rules.exact)
+
+    def _project(
+        self, session: Session, share: Share, told: Work
+    ) -> tuple[Packed, list[torch.Tensor], Work]:
+        """Q, of this rank by itself and, when the operation is done, of all on average."""
+        told.wait()
+        shapes = [matrix.memory.right.shape for matrix in share.matrices]
+        right = self._packed(session, shapes, share.bucket)
+        for matrix, left, place in zip(share.matrices, share.left.each, right.each, strict=True):
+            torch.matmul(matrix.values.T, left, out=place)
+        own = [place.clone() for place in right.each]
+        return right, own, session.world.all_reduce(right.all, "avg", policy=self._rules.exact)
+
+    def _packed(self, session: Session, shapes: Sequence[torch.Size], like: torch.Tensor) -> Packed:
+        return Packed(session, shapes, like, self._rules.policy.deadline)
+
+
+def _settle(share: Share, right: Packed, own: Sequence[torch.Tensor]) -> None:
+    """Write the averages into a tensor like the bucket, and keep what was missed.
+
+    A result that is no number is left to the loss scaler: nothing of such a step is kept.
+    """
+    result = torch.empty_like(share.bucket)
+    for one, average in zip(share.plain, share.rest.each, strict=True):
+        _place(result, share.bucket, one).copy_(average)
+    for matrix, left, q, q_own in zip(
+        share.matrices, share.left.each, right.each, own, strict=True
+    ):
+        into = _place(result, share.bucket, matrix.placed)
+        into.copy_(_product(left, q).view(into.shape))
+        if bool(torch.isfinite(q).all()):
+            missed = torch.addmm(matrix.values, left, q_own.T, alpha=-1)
+            matrix.memory.right, matrix.memory.missed = q.clone(), missed.div_(share.scale)
+    share.done.set_result(result)
+
+
+def _place(result: torch.Tensor, bucket: torch.Tensor, one: Placed) -> torch.Tensor:
+    """Where a gradient of the bucket lies in `result`."""
+    gradient = one.gradient
+    offset = gradient.storage_offset() - bucket.storage_offset()
+    return result.as_strided(gradient.shape, gradient.stride(), offset)
+
+
+def _as_matrix(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.reshape(gradient.shape[0], -1)
+
+
+def _left(matrix: Matrix) -> torch.Size:
+    return torch.Size((matrix.values.shape[0], matrix.memory.right.shape[1]))
+
+
+def _beginning(name: str, columns: int, rank: int) -> torch.Tensor:
+    """Q of the first step: by chance, and the same on all ranks."""
+    generator = torch.Generator().manual_seed(crc32(name.encode()))
+    return torch.randn(columns, rank, generator=generator)
+
+
+def _orthonormal(left: torch.Tensor) -> torch.Tensor:
+    """Columns that span what those of `left` do; NaN where one of its values is no number."""
+    if not bool(torch.isfinite(left).all()):
+        return torch.full_like(left, torch.nan)
+    columns: torch.Tensor = torch.linalg.qr(left).Q
+    return columns
+
+
+def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """left right^T, the same bits on every machine: one product and one sum of two at a time."""
+    total = torch.outer(left[:, 0], right[:, 0])
+    for column in range(1, left.shape[1]):
+        total += torch.outer(left[:, column], right[:, column])
+    return total
