@@ -9,7 +9,7 @@ import torch
 
 from dlcp_client import Session, bounded, exact
 from dlcp_client.torch.rules import Rules
-from dlcpd.contract.errors import BadPolicy, RanksDisagree
+from dlcpd.contract.errors import BadPolicy, OperationAborted, RanksDisagree
 from dlcpd.ledger.reader import find, runs
 from dlcpd.ledger.replay import Verdict, replay
 from tests.client import ddp_ranks
@@ -52,9 +52,9 @@ def _alone(session: Session) -> str:
 
 
 def _disagree(session: Session) -> str:
-    """Rank 0 has another codec than the others."""
+    """Rank 0 has another codec than the others. A rank may hear first that a peer gave up."""
     policy = exact(codec="bf16" if session.rank else "fp16", fill="zero")
-    with pytest.raises(RanksDisagree) as caught:
+    with pytest.raises((RanksDisagree, OperationAborted)) as caught:
         session.all_reduce(torch.ones(COUNT), policy=policy).wait()
     return str(caught.value)
 
@@ -69,7 +69,8 @@ def test_all_ranks_have_the_same_and_all_comes_back(tmp_path: Path) -> None:
     for rank in ranks:
         assert torch.equal(rank["overflow"].isfinite(), torch.arange(COUNT) >= WORLD)
         assert "only all_reduce and reduce_scatter may" in rank["alone"]
-        assert {"codec bf16", "codec fp16"} <= set(rank["disagree"].split(", "))
+    disagree = [set(rank["disagree"].split(", ")) for rank in ranks]
+    assert any({"codec bf16", "codec fp16"} <= said for said in disagree)
     ledgers = [rank["ledger"] for rank in ranks]
     assert sum(ledger.given_up for ledger in ledgers) > 0
     assert sum(ledger.given_up for ledger in ledgers) == sum(one.returned for one in ledgers)
