@@ -35,12 +35,12 @@ def give_back(memory: mmap.mmap, at: int, descriptor: int) -> threading.Thread:
 def _give_back(memory: mmap.mmap, at: int, descriptor: int) -> None:
     # Only takes the pages out of this process, so that to unmap them is a matter of microseconds.
     _madvise(at, len(memory), mmap.MADV_DONTNEED)
-    began, collected = time.monotonic(), False
+    began, collected, pause = time.monotonic(), False, threading.Event()
     while not _unmapped(memory) and (waited := time.monotonic() - began) < PATIENCE:
         if waited > COLLECT_AFTER and not collected:
             gc.collect()
             collected = True
-        time.sleep(LOOK)
+        pause.wait(LOOK)  # time.sleep raises under libfaketime, by which the faults have clocks jump
     os.close(descriptor)
 
 
