@@ -40,7 +40,7 @@ def _give_back(memory: mmap.mmap, at: int, descriptor: int) -> None:
         if waited > COLLECT_AFTER and not collected:
             gc.collect()
             collected = True
-        pause.wait(LOOK)  # time.sleep raises under libfaketime, by which the faults have clocks jump
+        pause.wait(LOOK)  # time.sleep raises under libfaketime, which has the clocks of tests jump
     os.close(descriptor)
 
 
