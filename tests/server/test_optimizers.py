@@ -10,10 +10,11 @@ import torch
 from dlcp_client.ps import specs
 from dlcp_client.ps.layout import Layout, Tensor
 from dlcp_client.ps.specs import Spec
+from dlcp_client.server import optimizers
 from dlcp_client.server.optimizers import Optimizer
 from dlcpd.contract.errors import BadConfig
 
-SIZES = [(70_000,), (3, 5), (1,)]  # the first is more than a block
+SIZES = [(300,), (3, 5), (1,)]
 STEPS = 100
 MAKERS: list[tuple[Spec, Callable[[Any], torch.optim.Optimizer]]] = [
     (specs.sgd(0.1), lambda p: torch.optim.SGD(p, 0.1)),
@@ -38,6 +39,12 @@ MAKERS: list[tuple[Spec, Callable[[Any], torch.optim.Optimizer]]] = [
         lambda p: torch.optim.AdamW(p, 1e-2, (0.7, 0.9), 1e-5, 0.2),
     ),
 ]
+
+
+@pytest.fixture(autouse=True)
+def blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several to a tensor."""
+    monkeypatch.setattr(optimizers, "BLOCK", 128)
 
 
 def layout() -> Layout:

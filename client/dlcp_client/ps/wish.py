@@ -111,9 +111,11 @@ class Wish:
 def policy_values(policy: LossPolicy) -> dict[str, Any]:
     """What both ends of a push must know alike."""
     return {
-        "max_loss": policy.max_loss, "fill": policy.fill, "traffic_class": policy.traffic_class,
+        "max_loss": policy.max_loss_of(policy.traffic_class),
+        "fill": policy.fill,
+        "traffic_class": policy.traffic_class,
         "deadline": policy.deadline,
-    }  # fmt: skip
+    }
 
 
 def exactly(policy: LossPolicy) -> LossPolicy:

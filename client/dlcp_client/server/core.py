@@ -105,7 +105,7 @@ class Core:
         """The first worker brings the layout and the parameters, which are kept. Others who bring
         some later change nothing. Durable on return.
 
-        Raises: BadMessage; DlcpError of the journal.
+        Raises: BadMessage; NotDurable.
         """
         if self.parameters is not None:
             return
@@ -160,7 +160,7 @@ class Core:
         """Make the versions that are due, durable, and apply them. Workers that were waited for in
         vain are returned.
 
-        Raises: DlcpError of the journal: the versions before are made, this one is not, and no
+        Raises: NotDurable: the versions before are made, this one is not, and no
         other can be.
         """
         gone = self.book.expire(now)
@@ -245,7 +245,7 @@ class Core:
         self.book.started = True
 
     def _snapshot(self) -> None:
-        """Raises: DlcpError of the journal."""
+        """Raises: NotDurable."""
         assert self.terms and self.layout and self._optimizer  # noqa: PT018, S101
         book = self.book
         head = {

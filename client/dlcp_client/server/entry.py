@@ -6,6 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcpd.contract.errors import DlcpError
+
+
+class NotDurable(DlcpError):
+    """What was to be made durable is not: the disk is full, or broken."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

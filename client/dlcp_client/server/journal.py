@@ -16,20 +16,24 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Final
 
 import numpy as np
 
-from dlcp_client.server.entry import Entry
-from dlcpd.contract.errors import BadConfig, BadSnapshot, DlcpError
+from dlcp_client.server.entry import Entry, NotDurable
+from dlcpd.contract.errors import BadConfig, BadSnapshot
 
 KEPT: Final = 2  # snapshots
 MAX_HEAD: Final = 4 << 20  # bytes of JSON before the arrays; 65,536 tensors of 24 B are 1.5 MB
 _FRAME: Final = struct.Struct("<8sIIQ")  # magic, CRC of the rest, bytes of head, bytes of arrays
 _SNAPSHOT: Final = b"dlcpPS1\n"
 _RECORD: Final = b"dlcpPSr\n"
+
+
+class Taken(BadConfig):
+    """Another process has the shard."""
 
 
 class Journal:
@@ -44,19 +48,15 @@ class Journal:
     def __init__(self, folder: Path, sync: Callable[[int], None] = os.fsync) -> None:
         self.folder, self._sync = folder, sync
         self._log: IO[bytes] | None = None
-        try:
+        with self._errors():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as exc:
-            raise BadConfig(f"snapshots {folder}: {exc.strerror}") from exc
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
+            with self._errors():
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BadConfig:
             os.close(self._lock)
-            raise BadConfig(
-                f"snapshots {folder}: another server process has this shard; stop it, use another "
-                f"folder, or start this one with --standby, which takes over when that one ends"
-            ) from exc
+            raise
         for unfinished in folder.glob("*.new"):
             unfinished.unlink()
 
@@ -85,21 +85,21 @@ class Journal:
             raise self._gap(version, max(found))
 
     def append(self, entry: Entry) -> None:
-        """Make a version durable. Raises: DlcpError naming what the disk said; nothing counts
+        """Make a version durable. Raises: NotDurable naming what the disk said; nothing counts
         then, and nothing more can be appended before a snapshot."""
         if self._log is None:
-            raise DlcpError(f"{self.folder}: its log cannot be written to, see the first error")
+            raise NotDurable(f"{self.folder}: its log cannot be written to, see the first error")
         try:
             self._write(self._log, _RECORD, entry)
         except OSError as exc:
             self._log.close()
             self._log = None
-            raise DlcpError(f"{self.folder}: the log cannot be written: {exc.strerror}") from exc
+            raise NotDurable(f"{self.folder}: the log cannot be written: {exc.strerror}") from exc
 
     def snapshot(self, entry: Entry) -> None:
         """Write the state down, and begin a new log.
 
-        Raises: DlcpError; what was durable still is.
+        Raises: NotDurable; what was durable still is.
         """
         place = self._path("snapshot", entry.version)
         unfinished = place.with_suffix(".new")
@@ -111,7 +111,7 @@ class Journal:
                 unfinished.replace(place)
                 self._sync_folder()
             except OSError as exc:
-                raise DlcpError(f"{place} cannot be written: {exc.strerror}") from exc
+                raise NotDurable(f"{place} cannot be written: {exc.strerror}") from exc
             undo.pop_all()
         if self._log is not None:
             self._log.close()
@@ -169,6 +169,20 @@ class Journal:
         file.write(data)
         file.flush()
         self._sync(file.fileno())
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raises: Taken, BadConfig for what the folder does not let us do."""
+        try:
+            yield
+        except BlockingIOError as exc:
+            raise Taken(
+                f"snapshots {self.folder}: another server process has this shard; stop it, use "
+                f"another folder, or start this one with --standby, which takes over when that one "
+                f"ends"
+            ) from exc
+        except OSError as exc:
+            raise BadConfig(f"snapshots {self.folder}: {exc.strerror}") from exc
 
     def _sync_folder(self) -> None:
         descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
