@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlcp_client import bounded, ps
+from dlcp_client import bounded, exact, ps
 from dlcp_client.ps.home import Home
 from dlcp_client.server.core import Core
 from dlcp_client.server.entry import Entry, NotDurable
@@ -202,3 +202,19 @@ def test_a_client_uses_time_well_when_its_server_comes_late(tmp_path: Path, home
     client.close()
     over.set()
     thread.join()
+
+
+def test_what_a_codec_rounds_away_comes_back(tmp_path: Path, home: Home) -> None:
+    size, value = 4096, 1.0 + 2.0**-12  # bfloat16 has 1
+    with served(tmp_path, home) as found:
+        worker = ps.connect(
+            [ps.Named("w", (size,))], RATE, rank=0, world_size=1, policy=exact(codec="bf16"),
+            **found,
+        )  # fmt: skip
+        into = [np.zeros(size, np.float32)]
+        worker.initialise(into)
+        for step in range(1, 5):
+            worker.lossy = step < 4  # the last brings home what is missing
+            worker.push_pull([np.full(size, value, np.float32)], into, RATE.groups)
+            assert (into[0] == -step * (value if step == 4 else 1.0)).all()
+        worker.close()

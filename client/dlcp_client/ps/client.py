@@ -222,7 +222,7 @@ def connect(  # noqa: PLR0913  # all but the first two by keyword
             links.append(link)
         undo.pop_all()
     client = Client(links, places, home)
-    client.lossy = policy.mode == "bounded"
+    client.lossy = not policy.is_plain
     return client
 
 

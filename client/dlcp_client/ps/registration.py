@@ -27,10 +27,10 @@ class Registration:
 
     def __init__(
         self, tensors: Tensors, client: Client, optimizer: Optimizer | Spec, warmup_steps: int,
-        *, bounded: bool,
+        *, plain: bool,
     ) -> None:  # fmt: skip
         self._tensors, self._client, self._optimizer = tensors, client, optimizer
-        self._warmup_steps, self._bounded = warmup_steps, bounded
+        self._warmup_steps, self._plain = warmup_steps, plain
         self._places = tensors.places()
         self.steps = self.skipped = 0  # steps made; those of them that changed nothing
         self._local_step: Any = None
@@ -52,7 +52,7 @@ class Registration:
         Raises: as Client.push_pull. What was not acknowledged does not count.
         """
         client, tensors = self._client, self._tensors
-        client.lossy = self._bounded and self.steps >= self._warmup_steps
+        client.lossy = not self._plain and self.steps >= self._warmup_steps
         settings = tensors.spec().groups
         changed = client.push_pull(tensors.gradients(), self._places, settings)
         tensors.store(self._places)
@@ -113,14 +113,14 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         optimizer: of torch: SGD, Adam or AdamW, whose step() then is the server's, with the
             settings of its groups at each step. Or sgd, adam, adamw or lamb of dlcp_client.ps: then
             call step() of what is returned.
-        policy: of pushes: exact(), or bounded(0.01). Pulls lose nothing.
+        policy: of pushes: exact(), or bounded(0.01), either with a codec. Pulls lose nothing.
         server: name of the server, as its configuration gives it.
         store: folder in which workers and server meet, as that names it; by default DLCPD_STORE.
         staleness: None: every version is of all workers. A number: each push makes a version, and
             nobody is more than so many pushes ahead of the slowest.
         refuse_stale: nobody waits for the slowest; a push that was computed more than `staleness`
             versions ago is refused (StaleWorker).
-        warmup_steps: so many steps are exact under a bounded policy.
+        warmup_steps: so many steps are plainly exact under another policy.
         rank, world_size: which worker this is, of how many that start together; by default RANK
             and WORLD_SIZE. A worker that comes later has a rank that no other has.
         job: name of the training; by default that of the launch by torchrun.
@@ -153,5 +153,4 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     except BaseException:
         client.close()
         raise
-    bounded = policy.mode == "bounded"
-    return Registration(tensors, client, optimizer, warmup_steps, bounded=bounded)
+    return Registration(tensors, client, optimizer, warmup_steps, plain=policy.is_plain)

@@ -115,6 +115,7 @@ def policy_values(policy: LossPolicy) -> dict[str, Any]:
         "fill": policy.fill,
         "traffic_class": policy.traffic_class,
         "deadline": policy.deadline,
+        "codec": policy.codec,
     }
 
 
@@ -126,9 +127,7 @@ def exactly(policy: LossPolicy) -> LossPolicy:
 def policy_of(values: dict[str, Any]) -> LossPolicy:
     """Raises: BadMessage."""
     try:
-        named = {name: values[name] for name in ("traffic_class", "deadline")}
-        if not values["max_loss"]:
-            return exact(**named)
-        return bounded(values["max_loss"], fill=values["fill"], **named)
+        named = {name: values[name] for name in ("traffic_class", "deadline", "fill", "codec")}
+        return bounded(values["max_loss"], **named) if values["max_loss"] else exact(**named)
     except (DlcpError, KeyError, TypeError) as exc:
         raise BadMessage(f"a worker's policy is none: {exc}") from exc
