@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dlcp_client.job.secret import JobSecret
 from dlcp_client.numpy.file_store import FileStore
 from dlcp_client.ps.directory import Directory
 from dlcp_client.ps.home import Home
@@ -39,13 +40,15 @@ def _toml(value: Any) -> str:
 
 
 @contextmanager
-def served(folder: Path, home: Home, **more: Any) -> Iterator[dict[str, Any]]:
+def served(
+    folder: Path, home: Home, secret: JobSecret | None = None, **more: Any
+) -> Iterator[dict[str, Any]]:
     """A server on a thread of this process; the arguments by which workers find it.
 
     Raises at the end: what ended a shard.
     """
     config, stop, failures = parse(text_of(folder, **more), "test"), threading.Event(), []
-    directory = Directory(FileStore(config.store), config.name)
+    directory = Directory(FileStore(config.store), config.name, secret)
 
     def run() -> None:
         try:

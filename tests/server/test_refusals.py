@@ -1,5 +1,7 @@
 """Bad input has one clear error, at whoever made it, and nobody else is the worse for it."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,9 @@ import torch
 from torch import nn
 
 from dlcp_client import ps
+from dlcp_client.job.secret import JobSecret
+from dlcp_client.numpy.file_store import FileStore
+from dlcp_client.ps.directory import Directory
 from dlcp_client.ps.home import Home
 from dlcp_client.server.config import parse
 from dlcp_client.server.main import main
@@ -18,6 +23,7 @@ from dlcpd.contract.errors import (
     BadSnapshot,
     BadTensor,
     DlcpError,
+    NotAuthorised,
     NotInitialised,
     RanksDisagree,
     ServerLost,
@@ -149,3 +155,31 @@ def test_a_snapshots_folder_that_is_damaged_is_refused(
     file.write_text(text_of(tmp_path, socket=home.socket))
     assert main(["--config", str(file)]) == 1
     assert "none can be read" in capsys.readouterr().err
+
+
+def test_processes_that_disagree_on_the_shards_are_told(tmp_path: Path, home: Home) -> None:
+    with served(tmp_path, home, shards=2) as found:
+        directory = Directory(FileStore(found["store"]), "demo")
+    with pytest.raises(BadConfig, match="has 2 shards in this store"):
+        directory.announce(2, 3)
+
+
+def test_who_has_not_the_secret_of_the_job_is_not_let_in(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "0123456789abcdef" * 2
+    with served(tmp_path, home, JobSecret(text.encode(), "test")) as found:
+        with pytest.raises(NotAuthorised):
+            ps.connect(ONE, RATE, rank=0, world_size=1, **found)
+        monkeypatch.setenv("DLCPD_JOB_SECRET", text)
+        worker = ps.connect(ONE, RATE, rank=0, world_size=1, **found)
+        worker.initialise([array(1)])
+        into = [array(0)]
+        worker.pull(into)
+        assert into[0].tolist() == [1.0] * 4
+        worker.close()
+
+
+def test_neither_server_nor_numpy_workers_need_torch() -> None:
+    code = "import sys, dlcp_client.ps, dlcp_client.server.main; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)

@@ -204,6 +204,34 @@ def test_a_client_uses_time_well_when_its_server_comes_late(tmp_path: Path, home
     thread.join()
 
 
+def test_parameters_that_were_not_yet_durable_are_brought_again(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot, failed = Journal.snapshot, threading.Event()
+
+    def full(journal: Journal, entry: Entry) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise NotDurable("the disk is full")
+        snapshot(journal, entry)
+
+    def work() -> None:
+        client = ps.connect(TENSORS, RATE, rank=0, world_size=1, **found)
+        client.initialise([np.full(one.shape, 3.0, np.float32) for one in TENSORS])
+        client.pull(into)
+        client.close()
+
+    into = zeros()
+    monkeypatch.setattr(Journal, "snapshot", full)
+    with pytest.raises(NotDurable, match="full"), served(tmp_path, home) as found:  # noqa: PT012
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert failed.wait(60)
+    with served(tmp_path, home):
+        thread.join(100)
+    assert all((one == 3.0).all() for one in into)
+
+
 def test_what_a_codec_rounds_away_comes_back(tmp_path: Path, home: Home) -> None:
     size, value = 4096, 1.0 + 2.0**-12  # bfloat16 has 1
     with served(tmp_path, home) as found:

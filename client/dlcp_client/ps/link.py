@@ -55,6 +55,7 @@ class Exchange:
     gradients: Sequence[Array | None] = ()
     settings: tuple[Settings, ...] = ()
     patience: float = 0.0  # seconds, of WAIT
+    changed: bool = True  # what became of its push, where that is acknowledged
 
 
 class Link:
@@ -70,6 +71,8 @@ class Link:
         self._lossy = policy_of(wish.push)
         self._exact = exactly(self._lossy)
         self._session: Session[Array] | None = None
+        self._gradient: Array  # both in the arena of the session
+        self._parameters: Array
         self._acknowledged = 0  # number of the last push that was
         self._generations = [0] * len(layout.pieces)
         self._before: list[Work[Any]] = []  # the request, and what goes ahead of a push
@@ -164,11 +167,16 @@ class Link:
             raise reply.error
         if Ask.PUSH in self._exchange.ask:
             self._acknowledged += 1
-            self._exchange = Exchange(self._exchange.ask & ~(Ask.PUSH | Ask.FINITE | Ask.LOSSY))
+            self._push_is_over(reply.changed)
         if Ask.PULL in self._exchange.ask:
             group = self._open().world
             wait_all(move_parameters(group, self.layout, self._parameters, SERVER, self._exact))
-        return reply
+        return Reply(reply.version, self._exchange.changed)
+
+    def _push_is_over(self, changed: bool) -> None:
+        """If the request is made again, it is without its push."""
+        rest = self._exchange.ask & ~(Ask.PUSH | Ask.FINITE | Ask.LOSSY)
+        self._exchange = Exchange(rest, changed=changed)
 
     # --- another process --------------------------------------------------------------------
 
@@ -186,7 +194,7 @@ class Link:
             return
         if last > self._acknowledged:  # it counted
             self._acknowledged = last
-            self._exchange = Exchange(exchange.ask & ~(Ask.PUSH | Ask.FINITE | Ask.LOSSY))
+            self._push_is_over(changed=True)
             # Where the engine did not learn that, it would bring back what has counted.
             self._renew([not done for done in finished])
             return
@@ -226,7 +234,10 @@ class Link:
             previous.close()
         self._session = session
         self._gradient = session.zeros(self.layout.size)
-        self._parameters = session.empty(self.layout.size)
+        parameters = session.zeros(self.layout.size)
+        if previous is not None:  # what INITIALISE brings, it brings again
+            parameters[:] = self._parameters
+        self._parameters = parameters
         rows = self.layout.rows()
         session.world.broadcast(rows, WORKER, policy=control(self._exact)).wait()
 
