@@ -19,6 +19,7 @@ class Environment:
     socket: str = ""  # DLCPD_SOCKET: session socket of the host's daemon; "" = embedded
     config: Path | None = None  # DLCPD_CONFIG: configuration of an embedded daemon
     master: str = ""  # MASTER_ADDR: host of the job's store, as torchrun sets it
+    launch: str = ""  # of the above and MASTER_PORT: what another launch by torchrun has not
     run: str = ""  # TORCHELASTIC_RUN_ID: name of the torchrun job, for logs
     secret: str = field(default="", repr=False)  # DLCPD_JOB_SECRET: the same for all ranks
     secret_file: Path | None = None  # DLCPD_JOB_SECRET_FILE: a file with it
@@ -53,6 +54,7 @@ class Environment:
             share=variables.get("DLCPD_SHARE", "") != "0",
             end_with_launcher=variables.get("DLCPD_END_WITH_LAUNCHER", "") == "1",
             run=variables.get("TORCHELASTIC_RUN_ID", ""),
+            launch=_launch(variables),
         )
 
     def daemon_options(self) -> list[str]:
@@ -61,6 +63,11 @@ class Environment:
             return []
         inputs = ["--ledger-inputs"] if self.ledger_inputs else []
         return ["--ledger", str(self.ledger), *inputs]
+
+
+def _launch(variables: Mapping[str, str]) -> str:
+    names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+    return ":".join(variables[name] for name in names if variables.get(name))
 
 
 def of_daemon(variables: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -69,6 +69,18 @@ class BadLedger(LocalError):
     code = "bad_ledger"
 
 
+class BadSnapshot(LocalError):
+    """A parameter server's snapshot is damaged, or of another model, job or optimizer."""
+
+    code = "bad_snapshot"
+
+
+class NotInitialised(LocalError):
+    """A parameter server has no parameters yet: nobody has pushed a model."""
+
+    code = "not_initialised"
+
+
 class NotPermitted(LocalError):
     """The calling user may not use this daemon."""
 
@@ -192,6 +204,18 @@ class OperationAborted(OutcomeError):
     """Another rank gave this operation up; the text names the rank and why."""
 
     code = "operation_aborted"
+
+
+class StaleWorker(OutcomeError):
+    """A worker's push was computed with parameters that are older than is allowed."""
+
+    code = "stale_worker"
+
+
+class ServerLost(OutcomeError):
+    """A parameter server ended, and no other took over from it."""
+
+    code = "server_lost"
 
 
 class GuardStopped(OutcomeError):

@@ -14,7 +14,7 @@ from typing import Final
 
 from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig, DlcpError
-from dlcpd.daemon import log
+from dlcpd.daemon import commands, log
 from dlcpd.daemon.config import Config, DaemonTable, load
 from dlcpd.daemon.effective import resolved, to_toml
 from dlcpd.daemon.engine_process import ENGINE
@@ -39,8 +39,14 @@ def main(arguments: Sequence[str] | None = None, engine_command: Sequence[str] =
 
     `engine_command` starts another engine that speaks dlcpd.io.commands.
     """
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        if (command := commands.found(given)) is not None:
+            return command(given[1:])
+    except BadConfig as exc:
+        return _complain(exc, USAGE)
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given)
     if options.embedded != (options.session_fd is not None):
         parser.error("--embedded and --session-fd go together")
     if options.ledger_inputs and options.ledger is None:
@@ -131,8 +137,9 @@ def _complain(error: DlcpError, code: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="dlcpd", description="Per-host gradient transport daemon.", allow_abbrev=False
-    )
+        prog="dlcpd", description="Per-host gradient transport daemon.", allow_abbrev=False,
+        epilog="`dlcpd server --help`: shards of a parameter server.",
+    )  # fmt: skip
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--config", type=Path, metavar="FILE", help="configuration (TOML)")
     what.add_argument(

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dlcp_client.server.config import ServerConfig
+from dlcp_client.server.config import parse as parse_server
 from dlcpd.ctl.arguments import parser as dlcpctl
 from dlcpd.ctl.extensions import installed
 from dlcpd.daemon.config import Config, parse
@@ -69,7 +71,10 @@ def test_a_line_of_switchcfg_is_understood(line: str) -> None:
 
 @pytest.mark.parametrize(("page", "text"), blocks("toml"))
 def test_a_configuration_is_accepted(page: str, text: str) -> None:
-    assert isinstance(parse(text, page), Config)
+    if text.startswith("[server]"):
+        assert isinstance(parse_server(text, page), ServerConfig)
+    else:
+        assert isinstance(parse(text, page), Config)
 
 
 @pytest.mark.parametrize(("page", "text"), blocks("python"))

@@ -20,6 +20,7 @@ from dlcp_lab.scenarios.fairness import fairness
 from dlcp_lab.scenarios.incast import incast
 from dlcp_lab.scenarios.loss import loss
 from dlcp_lab.scenarios.priority import priority
+from dlcp_lab.scenarios.ps import ps
 from dlcp_lab.scenarios.spray import spray
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
 from dlcpd.ctl.grammar import Commands, command, whole
@@ -123,6 +124,11 @@ SCENARIOS: Final = (
 
 
 def _add_scenarios(operations: Commands) -> None:
+    text = (
+        "A step with a parameter server, beside Gloo and all-reduce. On a fabric of its own (root)."
+    )
+    made = command(operations, "ps", ps, text, needs=(TORCH,))
+    _add_repetition(made)
     for name, run, text in SCENARIOS:
         made = command(
             operations, name, run, f"{text} On an emulated fabric (root).", needs=(TORCH,)

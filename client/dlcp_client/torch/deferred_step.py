@@ -1,7 +1,6 @@
 """An optimizer whose step() only notes that a step is due, and updates each parameter later."""
 
 from collections.abc import Callable
-from types import MethodType
 from typing import Any
 
 import torch
@@ -9,6 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from dlcp_client.torch.lazy_parameters import Awaited, awaited, forget, land
+from dlcp_client.torch.stand_in import stand_in
 from dlcp_client.torch.suitability import check_step
 
 
@@ -55,8 +55,8 @@ class DeferredStep:
             optimizer.register_state_dict_pre_hook(lambda _: self.finish()),
             optimizer.register_load_state_dict_pre_hook(lambda *_: self.finish()),
         ]
-        self._stand_in("step", self._note)
-        self._stand_in("zero_grad", self._forget)
+        stand_in(optimizer, "step", self._note)
+        stand_in(optimizer, "zero_grad", self._forget)
 
     def finish(self) -> None:
         """Do the updates that are due, waiting for their gradients.
@@ -71,8 +71,8 @@ class DeferredStep:
         """Give the optimizer its methods back."""
         for hook in self._hooks:
             hook.remove()
-        self._stand_in("step", self._step)
-        self._stand_in("zero_grad", self._zero_grad)
+        stand_in(self._optimizer, "step", self._step)
+        stand_in(self._optimizer, "zero_grad", self._zero_grad)
 
     def _note(self, closure: Any = None) -> Any:
         """step(): due for what is still on its way, done at once for the rest."""
@@ -104,22 +104,6 @@ class DeferredStep:
     def _entries(self) -> list[Awaited]:
         parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
         return [entry for p in parameters if (entry := awaited(p)) is not None]
-
-    def _stand_in(self, name: str, call: Callable[..., Any]) -> None:
-        """Make `call` the optimizer's method.
-
-        A bound one, which a learning-rate scheduler that comes later can wrap; with the marks of
-        one that came before, or it warns that its step() is gone.
-        """
-        marks = getattr(getattr(self._optimizer, name), "__dict__", {})
-
-        def method(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            if name == "step":
-                optimizer._opt_called = True  # type: ignore[attr-defined]  # noqa: SLF001
-            return call(*args, **kwargs)
-
-        method.__dict__.update(marks)
-        setattr(self._optimizer, name, MethodType(method, self._optimizer))
 
 
 def _kept(value: Any) -> Any:

@@ -1,0 +1,81 @@
+"""`dlcpctl bench ps`: a step with a parameter server on a congested fabric, and without one."""
+
+import argparse
+from typing import Any, Final
+
+from dlcp_lab.emulation.traffic.background import Udp
+from dlcp_lab.ranks import launch
+from dlcp_lab.report.machine import tcp_congestion_control
+from dlcp_lab.report.statistic import slowest
+from dlcp_lab.scenarios.claims import Findings
+from dlcp_lab.scenarios.job import TIMEOUT, on_fabric
+from dlcpd.ctl.output import Output
+
+# As in `bench ablation`: two leaves, four spines that carry half of what a leaf's hosts send,
+# random loss at each switch, bursts of others. Host 0 has the server: its port is where all meet.
+PLAN: Final = {
+    "leaves": 2, "spines": 4, "host_rate": "100mbit", "spine_rate": "25mbit",
+    "classes": True, "ecn_bytes": 60_000, "loss": 0.003,
+}  # fmt: skip
+NETWORK: Final = {"entropy": 16, "peer_timeout": 10.0}
+WORKERS: Final = (4, 8)
+SIZE: Final = 1 << 19  # bytes of parameters: 8 workers keep the server's port busy for 0.35 s
+BOUNDS: Final = (0.01, 0.05)
+ROUNDS: Final = 30
+QUICK_ROUNDS: Final = 3
+OTHERS_RATE: Final = "15mbit"
+
+GLOO: Final = "Gloo reduce and broadcast"
+GLOO_ALL: Final = "Gloo all-reduce"
+ALL: Final = "dlcpd all-reduce, exact"
+EXACT: Final = "server, exact"
+
+
+def ps(options: argparse.Namespace, output: Output) -> int:
+    """Measure and print."""
+    found = Findings()
+    rounds = QUICK_ROUNDS if options.quick else ROUNDS
+    seeds = 1 if options.quick else options.seeds
+    for workers in WORKERS[: 1 if options.quick else None]:
+        times: dict[str, list[float]] = {}
+        for seed in range(1, seeds + 1):
+            for system, samples in _measure(workers, seed, rounds, output).items():
+                times.setdefault(system, []).extend(samples)
+        spreads = {
+            name: found.times(f"{workers} workers: {name}", of, _ratios(times, name))
+            for name, of in times.items()
+        }
+        tails = {name: spread.p99 / spreads[GLOO].p99 for name, spread in spreads.items()}
+        name = _bounded(BOUNDS[0])
+        found.claim(f"{workers} workers: p99 of {name} over that of {GLOO}", tails[name], 1.0)
+    text = (
+        f"a step of {SIZE >> 10} KiB of parameters on hosts at 100 Mb/s, 4 spines at 25, 0.3 % "
+        f"loss per switch, UDP bursts of others; the server, and the root of Gloo, on a host of "
+        f"its own, its log synced; {rounds} steps per seed, seeds 1..{seeds}, slowest worker "
+        f"counts; Gloo over TCP {tcp_congestion_control()}"
+    )
+    return found.report("ps", text, "p50, p99 of Gloo's reduce and broadcast / this").tell(output)
+
+
+def _measure(workers: int, seed: int, rounds: int, output: Output) -> dict[str, list[float]]:
+    """System -> seconds of each step."""
+    plan = {**PLAN, "hosts": workers + 1, "seed": seed}
+    arguments: dict[str, Any] = {
+        "size": SIZE, "bounds": BOUNDS, "rounds": rounds, "warmup": 2, "seed": seed,
+        "systems": [GLOO, GLOO_ALL, ALL, EXACT, *map(_bounded, BOUNDS)],
+    }  # fmt: skip
+    others = Udp(0, 3, OTHERS_RATE, seconds=TIMEOUT, on=0.2, off=0.3)
+    with on_fabric(plan, NETWORK) as (net, hosts), net.background(others):
+        work = launch.Work("dlcp_lab.scenarios.ps_rank", arguments, TIMEOUT)
+        ranks: list[dict[str, Any]] = launch.run(hosts, work, progress=output.progress)
+    return {name: slowest([rank[name] for rank in ranks[1:]]) for name in arguments["systems"]}
+
+
+def _bounded(bound: float) -> str:
+    return f"server, bounded {bound:.0%}"
+
+
+def _ratios(times: dict[str, list[float]], name: str) -> str:
+    theirs, ours = sorted(times[GLOO]), sorted(times[name])
+    at = [int(part * (len(ours) - 1)) for part in (0.5, 0.99)]
+    return ", ".join(f"{theirs[place] / ours[place]:.2f}" for place in at)

@@ -1,0 +1,150 @@
+"""One host of `bench ps`: rank 0 has the server and is the root of Gloo, the others are workers."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
+
+import dlcp_client
+from dlcp_client import ps
+from dlcp_client.numpy import file_store
+from dlcp_client.ps.directory import Directory
+from dlcp_client.ps.home import Home
+from dlcp_client.server.config import ServerConfig
+from dlcp_client.server.hosting import Hosting
+from dlcp_lab.ranks.rank import Conductor
+from dlcp_lab.ranks.tensors import join_gloo
+
+RATE: Final = ps.sgd(0.1)
+END: Final = 30.0  # seconds for the server's thread to end
+
+Step = Callable[[], object]
+
+
+def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, list[float]]:
+    """System -> seconds of each step; what rank 0 takes is nobody's step."""
+    torch.set_num_threads(1)
+    join_gloo(conductor)
+    with ExitStack() as stack:
+        steps = _Steps(conductor, arguments, stack).by_name()
+        times: dict[str, list[float]] = {name: [] for name in arguments["systems"]}
+        order = random.Random(arguments["seed"])  # equal on all ranks
+        for number in range(arguments["warmup"] + arguments["rounds"]):
+            conductor.progress(f"{conductor.world_size - 1} workers: step {number}")
+            turns = list(arguments["systems"])
+            order.shuffle(turns)
+            for name in turns:
+                conductor.barrier("step")
+                begin = time.perf_counter()
+                steps[name]()
+                if number >= arguments["warmup"]:
+                    times[name].append(time.perf_counter() - begin)
+        conductor.barrier("end")
+    dist.destroy_process_group()
+    return times
+
+
+class _Steps:
+    """What a step is in each system. All but Gloo's take place among the workers."""
+
+    def __init__(self, conductor: Conductor, arguments: dict[str, Any], stack: ExitStack) -> None:
+        self._conductor, self._stack, self._bounds = conductor, stack, arguments["bounds"]
+        self._names, self._is_worker = arguments["systems"], conductor.rank > 0
+        self._workers = conductor.world_size - 1
+        self._size = arguments["size"] // 4
+        generator = torch.Generator().manual_seed(1000 * arguments["seed"] + conductor.rank)
+        self._gradient = torch.randn(self._size, generator=generator)
+        self._parameters = torch.zeros(self._size)
+
+    def by_name(self) -> dict[str, Step]:
+        """In the order of the systems that `bench ps` names."""
+        ours = self._all_reduce()
+        servers = [self._server(number, bound) for number, bound in enumerate(self._bounds)]
+        lossy = [self._pushes(client, lossy=True) for client in servers]
+        exact = self._pushes(servers[0], lossy=False)
+        group = dist.new_group(list(range(1, self._workers + 1)))
+        steps = [self._gloo, lambda: self._gloo_all(group), ours, exact, *lossy]
+        return dict(zip(self._names, steps, strict=True))
+
+    def _gloo(self) -> None:
+        total = self._gradient.clone() if self._is_worker else torch.zeros(self._size)
+        dist.reduce(total, 0)
+        if not self._is_worker:
+            self._parameters.add_(total, alpha=-0.1 / self._workers)
+        dist.broadcast(self._parameters, 0)
+
+    def _gloo_all(self, group: Any) -> None:
+        if self._is_worker:
+            total = self._gradient.clone()
+            dist.all_reduce(total, group=group)
+            self._parameters.add_(total, alpha=-0.1 / self._workers)
+
+    def _all_reduce(self) -> Step:
+        if not self._is_worker:
+            return lambda: None
+        store = FileStore(f"{self._conductor.store}.all", self._workers)
+        session = dlcp_client.connect(store, self._conductor.rank - 1, self._workers)
+        self._stack.callback(session.close)
+
+        def step() -> None:
+            total = self._gradient.clone()
+            session.all_reduce(total, "avg").wait()
+            self._parameters.add_(total, alpha=-0.1)
+
+        return step
+
+    def _server(self, number: int, bound: float) -> ps.Client | None:
+        """The server of a policy is on rank 0; a client of it, on the others."""
+        folder = Path(f"{self._conductor.store}.server{number}")
+        if not self._is_worker:
+            self._stack.enter_context(_served(folder))
+            return None
+        client = ps.connect(
+            [ps.Named("w", (self._size,))], RATE, policy=dlcp_client.bounded(bound), store=folder,
+            rank=self._conductor.rank - 1, world_size=self._workers, job="bench",
+        )  # fmt: skip
+        self._stack.callback(client.close)
+        parameters = [np.zeros(self._size, np.float32)]
+        client.initialise(parameters)
+        client.pull(parameters, wait=60.0)
+        return client
+
+    def _pushes(self, client: ps.Client | None, *, lossy: bool) -> Step:
+        if client is None:
+            return lambda: None
+        gradient, parameters = self._gradient.numpy(), np.empty(self._size, np.float32)
+
+        def step() -> None:
+            client.lossy = lossy
+            client.push_pull([gradient], [parameters], RATE.groups)
+
+        return step
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[None]:
+    """A server on a thread of this process, with the host's daemon."""
+    config = ServerConfig("server", 1, str(folder), str(folder / "snapshots"))
+    home, stop = Home(), threading.Event()
+
+    def serve() -> None:
+        directory = Directory(file_store.FileStore(folder), config.name)
+        with Hosting(config, directory, home) as hosting:
+            hosting.run(stop, standby=False)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(END)
+        home.close()

@@ -1,0 +1,38 @@
+"""Training with a parameter server: workers push gradients and pull parameters.
+
+    from dlcp_client import ps
+    ps.register(model, optimizer)
+
+of the plain model; `optimizer.step()` then takes place on the servers (`dlcpd server`).
+docs/parameter-server.md. Without torch: `connect`, for numpy arrays.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .client import Client, Named, connect
+from .specs import Spec, adam, adamw, lamb, sgd
+
+if TYPE_CHECKING:
+    from .registration import Registration, register
+
+__all__ = [
+    "Client",
+    "Named",
+    "Registration",
+    "Spec",
+    "adam",
+    "adamw",
+    "connect",
+    "lamb",
+    "register",
+    "sgd",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """`register` is of torch, which the rest does without."""
+    if name not in ("Registration", "register"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import registration  # noqa: PLC0415
+
+    return getattr(registration, name)

@@ -1,0 +1,255 @@
+"""A worker of a parameter server: push gradients, pull parameters, of numpy arrays.
+
+Needs no torch. `dlcp_client.ps.register` does it all for a torch model.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+
+from dlcp_client.environment import Environment
+from dlcp_client.job.secret import job_secret
+from dlcp_client.job.store import Store
+from dlcp_client.numpy.arrays import Array
+from dlcp_client.numpy.file_store import FileStore
+from dlcp_client.ps.directory import Directory
+from dlcp_client.ps.home import Home
+from dlcp_client.ps.layout import Layout, Tensor, shard_of
+from dlcp_client.ps.link import Exchange, Link
+from dlcp_client.ps.protocol import Ask, Reply
+from dlcp_client.ps.specs import Settings, Spec
+from dlcp_client.ps.wish import Terms, Wish, policy_values
+from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
+from dlcpd.contract.policy import EXACT, LossPolicy, checked
+
+DEFAULT_TIMEOUT: Final = 60.0  # seconds
+DEFAULT_TAKEOVER: Final = 60.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A tensor as the servers know it. `group`: of the settings, in Spec.groups."""
+
+    name: str
+    shape: tuple[int, ...]
+    group: int = 0
+    critical: bool = False  # never loses a segment of its gradient
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Who takes part. `launch`: workers that start together; later ones may come beside them."""
+
+    rank: int
+    launch: int
+    job: str
+
+    @classmethod
+    def read(cls, rank: int | None, launch: int | None, job: str | None) -> Self:
+        """What is not given is that of the environment: RANK, WORLD_SIZE, and a name that another
+        launch by torchrun does not have. Raises: BadConfig."""
+        environment = Environment.read()
+        try:
+            number = int(environment.rank) if rank is None else int(rank)
+            size = int(environment.world_size) if launch is None else int(launch)
+        except ValueError:
+            raise BadConfig(
+                f"rank={rank!r}, world_size={launch!r}, RANK={environment.rank!r}, WORLD_SIZE="
+                f"{environment.world_size!r}: pass numbers, or let torchrun set them"
+            ) from None
+        if size < 1 or number < 0:
+            raise BadConfig(f"rank {number} of {size} workers: from 0, of 1 or more")
+        return cls(number, size, job or environment.launch or "job")
+
+
+class Client:
+    """This worker's place at all shards. `version`: of the parameters that were pulled last.
+
+    Every worker of a synchronous job makes the same number of pushes. One thread at a time.
+    """
+
+    def __init__(self, links: Sequence[Link], places: Sequence[Sequence[int]], home: Home) -> None:
+        self._links, self._places, self._home = links, places, home
+        self.version = 0
+        self.lossy = False  # whether pushes are under the policy, where that is bounded
+        self._closed = False
+
+    def initialise(self, parameters: Sequence[Array]) -> None:
+        """Bring the parameters, unless the server has some already."""
+        self._check()
+        for link, place in zip(self._links, self._places, strict=True):
+            for (start, stop), at in zip(link.layout.ranges, place, strict=True):
+                link.parameters[start:stop] = parameters[at].reshape(-1)
+        self._exchange(Ask.INITIALISE)
+
+    def push(self, gradients: Sequence[Array | None], settings: tuple[Settings, ...]) -> bool:
+        """Push; returns when it is acknowledged, and so survives the server.
+
+        gradients: in the order of the tensors, float32; None: zeros. settings: of each group.
+        False: the version changed nothing, because a gradient of it was not finite.
+
+        Raises: StaleWorker, RanksDisagree, BadConfig, NotInitialised: it does not count;
+        DeadlineExceeded; ServerLost.
+        """
+        return self._exchange(self._packed(gradients), gradients, settings)
+
+    def pull(self, into: Sequence[Array], *, wait: float = 0.0) -> None:
+        """Copy the newest parameters, complete, to `into`. `wait`: seconds for all workers of the
+        launch to be here, and parameters.
+
+        Raises: NotInitialised; DeadlineExceeded; ServerLost.
+        """
+        self._check()
+        self._exchange(Ask.PULL | (Ask.WAIT if wait else Ask(0)), patience=wait)
+        self._unpack(into)
+
+    def push_pull(
+        self, gradients: Sequence[Array | None], into: Sequence[Array],
+        settings: tuple[Settings, ...],
+    ) -> bool:  # fmt: skip
+        """Both in one round trip. See `push` and `pull`."""
+        changed = self._exchange(self._packed(gradients) | Ask.PULL, gradients, settings)
+        self._unpack(into)
+        return changed
+
+    def close(self) -> None:
+        """Leave: nobody waits for this worker any more. Closing twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        for link in self._links:
+            link.leave()
+        self._home.close()
+
+    def _packed(self, gradients: Sequence[Array | None]) -> Ask:
+        """Gradients are in place, and this is how they are pushed."""
+        self._check()
+        for link, place in zip(self._links, self._places, strict=True):
+            link.pack([gradients[at] for at in place])
+        if not all(finite(link.gradient) for link in self._links):
+            return Ask.PUSH  # on no shard does it change anything
+        return Ask.PUSH | Ask.FINITE | (Ask.LOSSY if self.lossy else Ask(0))
+
+    def _exchange(
+        self, ask: Ask, gradients: Sequence[Array | None] = (),
+        settings: tuple[Settings, ...] = (), *, patience: float = 0.0,
+    ) -> bool:  # fmt: skip
+        """The same with all shards at once; whether all of them changed.
+
+        Raises: the first error, after all have answered.
+        """
+        for link, place in zip(self._links, self._places, strict=True):
+            own = [gradients[at] for at in place] if gradients else []
+            link.start(Exchange(ask, own, settings, patience))
+        replies: list[Reply] = []
+        failure: DlcpError | None = None
+        for link in self._links:
+            try:
+                replies.append(link.finish())
+            except DlcpError as exc:
+                failure = failure or exc
+        if failure is not None:
+            raise failure
+        self.version = min(reply.version for reply in replies)
+        return all(reply.changed for reply in replies)
+
+    def _unpack(self, into: Sequence[Array]) -> None:
+        for link, place in zip(self._links, self._places, strict=True):
+            for (start, stop), at in zip(link.layout.ranges, place, strict=True):
+                into[at].reshape(-1)[:] = link.parameters[start:stop]
+
+    def _check(self) -> None:
+        if self._closed:
+            raise SessionClosed("this worker has left the server: it was closed")
+
+
+def connect(  # noqa: PLR0913  # all but the first two by keyword
+    tensors: Sequence[Named],
+    optimizer: Spec,
+    *,
+    server: str = "server",
+    store: Store | str | Path | None = None,
+    policy: LossPolicy = EXACT,
+    staleness: int | None = None,
+    refuse_stale: bool = False,
+    rank: int | None = None,
+    world_size: int | None = None,
+    job: str | None = None,
+    resume: bool = False,
+    socket: str | None = None,
+    config: str | Path | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    takeover: float = DEFAULT_TAKEOVER,
+) -> Client:
+    """Take part as a worker. See `dlcp_client.ps.register` for what the arguments mean.
+
+    Raises: BadConfig, BadSnapshot, RanksDisagree, ServerLost, and what connecting raises.
+    """
+    worker = Worker.read(rank, world_size, job)
+    environment = Environment.read()
+    if staleness is not None and staleness < 0:
+        raise BadConfig(f"staleness {staleness}: None for synchronous, or pushes from 0 on")
+    directory = Directory(_store(store, environment), server, job_secret(environment))
+    deadline = time.monotonic() + timeout
+    shards = directory.shards(deadline)
+    chosen = shard_of([one.size for one in tensors], shards)
+    places = [[at for at, shard in enumerate(chosen) if shard == s] for s in range(shards)]
+    with ExitStack() as undo:
+        home = Home(socket, config)
+        undo.callback(home.close)
+        links = []
+        for shard, place in enumerate(places):
+            layout = Layout(tuple(_tensor(tensors[at]) for at in place))
+            terms = Terms(
+                worker.job, fingerprint(tensors), optimizer.kind, layout.size, len(place),
+                len(optimizer.groups), -1 if staleness is None else staleness, refuse_stale,
+            )  # fmt: skip
+            wish = Wish(terms, worker.rank, worker.launch, policy_values(checked(policy)), resume)
+            link = Link(directory, home, shard, layout, wish, takeover=takeover)
+            undo.callback(link.leave)
+            link.open(deadline)
+            links.append(link)
+        undo.pop_all()
+    client = Client(links, places, home)
+    client.lossy = not policy.is_plain
+    return client
+
+
+def fingerprint(tensors: Sequence[Named]) -> str:
+    """Of a model: equal for the same names and shapes in the same order."""
+    text = repr([(one.name, one.shape, one.group) for one in tensors])
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def finite(array: Array) -> bool:
+    """Whether there is neither NaN nor Inf. One pass, of BLAS, in nearly every case."""
+    with np.errstate(all="ignore"):
+        if np.isfinite(np.dot(array, array)):
+            return True
+        return bool(np.isfinite(array).all())  # squares may overflow where values do not
+
+
+def _tensor(named: Named) -> Tensor:
+    return Tensor(named.size, named.group, named.critical)
+
+
+def _store(store: Store | str | Path | None, environment: Environment) -> Store:
+    """Raises: BadConfig."""
+    given = store if store is not None else environment.store
+    if given is None:
+        raise BadConfig(
+            "by what do workers and server find each other? Pass store=, or set DLCPD_STORE: the "
+            "folder that the server's configuration names"
+        )
+    return FileStore(given) if isinstance(given, str | Path) else given

@@ -1,0 +1,247 @@
+"""A worker's end of its session with one shard. When the shard's process ends it finds the next.
+
+How far a push was when it failed decides what is pushed again, so that it counts once, and so that
+what a bounded push gave up is neither lost nor counted twice:
+
+* the next process knows the push: it counted. Nothing is pushed again.
+* the engine has finished a piece: its contribution, this gradient and what came back with it, is in
+  `gradient` still, and all of it is pushed again, under a new name, to which nothing comes back.
+* it has not: the engine has put back what it brought along, and the plain gradient is pushed again.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from dlcp_client.numpy.arrays import Array
+from dlcp_client.operations.work import Work
+from dlcp_client.ps.directory import SERVER, WORKER, Directory
+from dlcp_client.ps.home import Home
+from dlcp_client.ps.layout import COLUMNS, Layout
+from dlcp_client.ps.protocol import (
+    ANSWER,
+    REPLY,
+    REQUEST,
+    TEXT,
+    Ask,
+    Reply,
+    Request,
+    control,
+    move_gradient,
+    move_parameters,
+    wait_all,
+)
+from dlcp_client.ps.specs import Settings
+from dlcp_client.ps.wish import Wish, exactly, policy_of
+from dlcp_client.session import Session
+from dlcpd.contract.errors import DlcpError, PeerLost, ServerLost, SessionClosed
+
+ROOM: Final = 16 << 20  # bytes of an arena beside the arrays: requests, replies, rounding up
+ARRAYS: Final = 2  # in the arena, of the size of the shard: what is pushed, what is pulled
+
+_log: Final = logging.getLogger("dlcp_client")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request to a shard. `gradients`: of its tensors; left alone until it is finished; None:
+    of a parameter without one."""
+
+    ask: Ask
+    gradients: Sequence[Array | None] = ()
+    settings: tuple[Settings, ...] = ()
+    patience: float = 0.0  # seconds, of WAIT
+    changed: bool = True  # what became of its push, where that is acknowledged
+
+
+class Link:
+    """`takeover`: seconds for another process to take over from one that ended."""
+
+    def __init__(
+        self, directory: Directory, home: Home, shard: int, layout: Layout, wish: Wish,
+        *, takeover: float,
+    ) -> None:  # fmt: skip
+        self.shard, self.layout = shard, layout
+        self._directory, self._home, self._wish = directory, home, wish
+        self._takeover = takeover
+        self._lossy = policy_of(wish.push)
+        self._exact = exactly(self._lossy)
+        self._session: Session[Array] | None = None
+        self._gradient: Array  # both in the arena of the session
+        self._parameters: Array
+        self._acknowledged = 0  # number of the last push that was
+        self._generations = [0] * len(layout.pieces)
+        self._before: list[Work[Any]] = []  # the request, and what goes ahead of a push
+        self._works: list[Work[Any]] = []  # of the push that is on its way, by piece
+        self._answer: Work[Any] | None = None
+        self._exchange = Exchange(Ask(0))
+        self._failure: DlcpError | None = None
+
+    def open(self, deadline: float) -> None:
+        """Find the shard and take part. Raises: what it refused with, ServerLost."""
+        self._acknowledged = self._attach(deadline)
+
+    @property
+    def gradient(self) -> Array:
+        """What is pushed: filled by `pack`."""
+        return self._gradient
+
+    @property
+    def parameters(self) -> Array:
+        """What was pulled, and what INITIALISE brings."""
+        return self._parameters
+
+    def pack(self, gradients: Sequence[Array | None]) -> None:
+        """Copy the gradients of the shard's tensors to where they are pushed from."""
+        for (start, stop), gradient in zip(self.layout.ranges, gradients, strict=True):
+            self._gradient[start:stop] = 0 if gradient is None else gradient.reshape(-1)
+
+    def start(self, exchange: Exchange) -> None:
+        """Submit a request, and what goes with it; `finish` waits."""
+        self._exchange, self._failure = exchange, None
+        try:
+            self._submit()
+        except (PeerLost, SessionClosed) as exc:
+            self._failure = exc
+
+    def finish(self) -> Reply:
+        """Wait for the end, with the next process of the shard if this one ends.
+
+        Raises: what the shard refused with; ServerLost where nobody took over; what else ended the
+        session.
+        """
+        while True:
+            try:
+                return self._finish()
+            except (PeerLost, ServerLost, SessionClosed) as exc:
+                self._recover(exc)
+                self.start(self._exchange)
+
+    def leave(self) -> None:
+        """Tell the shard, and close the session. A shard that is gone need not be told."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        try:
+            if session.error is None:
+                words = Request(Ask.LEAVE).words(self._wish.terms, len(self.layout.pieces))
+                session.world.send(words, SERVER, REQUEST, policy=control(self._exact)).wait()
+        except DlcpError as exc:
+            _log.warning("shard %d was not told that this worker leaves: %s", self.shard, exc)
+        session.close()
+
+    # --- requests ---------------------------------------------------------------------------
+
+    def _submit(self) -> None:
+        """Raises: what ended the session."""
+        exchange, group = self._exchange, self._open().world
+        self._works = []
+        request = Request(
+            exchange.ask, self._acknowledged + 1, exchange.settings, tuple(self._generations),
+            exchange.patience,
+        )  # fmt: skip
+        words = request.words(self._wish.terms, len(self.layout.pieces))
+        before = [group.send(words, SERVER, REQUEST, policy=control(self._exact))]
+        if Ask.INITIALISE in exchange.ask:
+            before += move_parameters(group, self.layout, self._parameters, WORKER, self._exact)
+        if Ask.FINITE in exchange.ask:
+            policy = self._lossy if Ask.LOSSY in exchange.ask else self._exact
+            self._works = move_gradient(
+                group, self.layout, self._gradient, None, policy, self._generations
+            )
+        self._before = before
+        answer = np.empty(ANSWER + TEXT // 8, np.int64)
+        self._answer = group.receive(answer, SERVER, REPLY, policy=control(self._exact))
+
+    def _finish(self) -> Reply:
+        if self._failure is not None:
+            raise self._failure
+        assert self._answer is not None  # noqa: S101  # `start` came first
+        wait_all([*self._before, *self._works])
+        reply = Reply.of(self._answer.result())
+        if reply.error is not None:
+            raise reply.error
+        if Ask.PUSH in self._exchange.ask:
+            self._acknowledged += 1
+            self._push_is_over(reply.changed)
+        if Ask.PULL in self._exchange.ask:
+            group = self._open().world
+            wait_all(move_parameters(group, self.layout, self._parameters, SERVER, self._exact))
+        return Reply(reply.version, self._exchange.changed)
+
+    def _push_is_over(self, changed: bool) -> None:
+        """If the request is made again, it is without its push."""
+        rest = self._exchange.ask & ~(Ask.PUSH | Ask.FINITE | Ask.LOSSY)
+        self._exchange = Exchange(rest, changed=changed)
+
+    # --- another process --------------------------------------------------------------------
+
+    def _recover(self, why: DlcpError) -> None:
+        """Raises: ServerLost, and what the next process refused with."""
+        _log.warning(
+            "shard %d of server %s ended (%s); waiting up to %g s for another process to take over",
+            self.shard, self._directory.name, why, self._takeover,
+        )  # fmt: skip
+        finished = [work.stats is not None for work in self._works]
+        contribution = self._gradient
+        last = self._attach(time.monotonic() + self._takeover)
+        exchange = self._exchange
+        if Ask.PUSH not in exchange.ask:
+            return
+        if last > self._acknowledged:  # it counted
+            self._acknowledged = last
+            self._push_is_over(changed=True)
+            # Where the engine did not learn that, it would bring back what has counted.
+            self._renew([not done for done in finished])
+            return
+        self.pack(exchange.gradients)
+        for (start, stop), done in zip(self.layout.pieces, finished, strict=False):
+            if done:
+                self._gradient[start:stop] = contribution[start:stop]
+        self._renew(finished)
+
+    def _renew(self, pieces: Sequence[bool]) -> None:
+        """Leave behind what the engine keeps of them."""
+        for index, renewed in enumerate(pieces):
+            self._generations[index] += renewed
+
+    def _attach(self, deadline: float) -> int:
+        """A session with whoever has the shard; the number of the last acknowledged push.
+
+        Raises: ServerLost; what it refused with.
+        """
+        while True:
+            call, last = self._directory.call(self.shard, self._wish.values(), deadline)
+            try:
+                self._enter(call.member(WORKER), deadline)
+            except (PeerLost, SessionClosed) as exc:  # it ended meanwhile
+                _log.warning("shard %d ended while this worker came: %s", self.shard, exc)
+                if time.monotonic() >= deadline:
+                    raise
+            else:
+                return last
+
+    def _enter(self, member: Any, deadline: float) -> None:
+        previous, terms = self._session, self._wish.terms
+        room = ARRAYS * 4 * self.layout.size + 8 * COLUMNS * terms.tensors + ROOM
+        name = f"{terms.job} and its server"
+        session = self._home.enter(member, name, room, deadline, previous)
+        if previous is not None:
+            previous.close()
+        self._session = session
+        self._gradient = session.zeros(self.layout.size)
+        parameters = session.zeros(self.layout.size)
+        if previous is not None:  # what INITIALISE brings, it brings again
+            parameters[:] = self._parameters
+        self._parameters = parameters
+        rows = self.layout.rows()
+        session.world.broadcast(rows, WORKER, policy=control(self._exact)).wait()
+
+    def _open(self) -> Session[Array]:
+        if self._session is None:
+            raise SessionClosed("this worker has left the server")
+        return self._session

@@ -1,0 +1,168 @@
+"""What a worker and a shard say to each other in their session, and in which order.
+
+A worker asks, a shard answers; between the two, parameters and gradients travel in pieces:
+
+    worker                                     shard
+    request                          ->
+    layout, parameters (INITIALISE)  ->        broadcast of the worker
+    gradient (PUSH)                  ->        reduce-scatter in which only the shard has a part
+                                     <-        reply, once the push is acknowledged
+                                     <-        parameters (PULL), broadcast of the shard
+
+In the reduce-scatter a gradient may be bounded, as any; everything else is exact.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcp_client.group import Group
+from dlcp_client.numpy.arrays import Array
+from dlcp_client.operations.work import Work
+from dlcp_client.ps.layout import Layout
+from dlcp_client.ps.specs import FIELDS, Settings
+from dlcp_client.ps.wish import Terms
+from dlcpd.contract.errors import BadMessage, DlcpError, error_for
+from dlcpd.contract.policy import MAX_DEADLINE, LossPolicy, exact
+
+REQUEST, REPLY = 1, 2  # tags
+HEAD: Final = 3  # words of a request: flags, number of the push, milliseconds of patience
+ANSWER: Final = 3  # words of a reply: failed, version, changed
+TEXT: Final = 1024  # bytes of an error in a reply
+
+Words = NDArray[np.int64]
+
+
+class Ask(IntFlag):
+    """What a request asks for."""
+
+    INITIALISE = 1  # the layout and the parameters follow
+    PUSH = 2
+    FINITE = 4  # the gradient follows; without it there was NaN or Inf in it, anywhere
+    LOSSY = 8  # the gradient is pushed under the worker's policy, else exactly
+    PULL = 16
+    WAIT = 32  # until there are parameters, and all workers of the launch are here
+    LEAVE = 64  # nothing follows
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`generations`: by piece, part of the name under which the engine keeps what was given up."""
+
+    ask: Ask
+    number: int = 0
+    settings: tuple[Settings, ...] = ()
+    generations: tuple[int, ...] = ()
+    patience: float = 0.0  # seconds, of WAIT
+
+    def words(self, terms: Terms, pieces: int) -> Words:
+        """As it travels."""
+        words = np.zeros(request_words(terms, pieces), np.int64)
+        words[:HEAD] = self.ask, self.number, int(1e3 * self.patience)
+        fields = terms.groups * len(FIELDS[terms.optimizer])
+        if self.settings:
+            numbers = np.array(self.settings, np.float64).ravel()
+            words[HEAD : HEAD + fields] = numbers.view(np.int64)
+        if self.generations:
+            words[HEAD + fields :] = self.generations
+        return words
+
+    @classmethod
+    def of(cls, words: Words, terms: Terms) -> Self:
+        """Raises: BadMessage."""
+        try:
+            ask = Ask(int(words[0]))
+        except ValueError as exc:
+            raise BadMessage("a worker's request is none of this version") from exc
+        each = len(FIELDS[terms.optimizer])
+        end = HEAD + terms.groups * each
+        numbers = words[HEAD:end].view(np.float64).reshape(terms.groups, each)
+        settings = tuple(tuple(map(float, row)) for row in numbers.tolist())
+        patience = min(max(int(words[2]) / 1e3, 0.0), MAX_DEADLINE)
+        return cls(ask, int(words[1]), settings, tuple(words[end:].tolist()), patience)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """`changed`: whether the version of the push changed the parameters; False: it was skipped."""
+
+    version: int
+    changed: bool = True
+    error: DlcpError | None = None
+
+    def words(self) -> Words:
+        """As it travels."""
+        words = np.zeros(ANSWER + TEXT // 8, np.int64)
+        words[:3] = self.error is not None, self.version, self.changed
+        if self.error is not None:
+            text = f"{self.error.code}\n{self.error}".encode()[:TEXT]
+            words[ANSWER:].view(np.uint8)[: len(text)] = np.frombuffer(text, np.uint8)
+        return words
+
+    @classmethod
+    def of(cls, words: Words) -> Self:
+        """From what came."""
+        error = None
+        if words[0]:
+            text = words[ANSWER:].tobytes().rstrip(b"\0").decode(errors="replace")
+            code, _, why = text.partition("\n")
+            error = error_for(code, why)
+        return cls(int(words[1]), bool(words[2]), error)
+
+
+def request_words(terms: Terms, pieces: int) -> int:
+    """Length of a request."""
+    return HEAD + terms.groups * len(FIELDS[terms.optimizer]) + pieces
+
+
+def control(policy: LossPolicy) -> LossPolicy:
+    """That of requests and replies: in front of data, which waits for them."""
+    return exact(traffic_class="front", deadline=policy.deadline)
+
+
+def move_gradient(  # noqa: PLR0917  # who, where, what and how
+    group: Group[Any], layout: Layout, gradient: Array, output: Array | None,
+    policy: LossPolicy, generations: Sequence[int],
+) -> list[Work[Any]]:  # fmt: skip
+    """Both call it. `gradient`: of the worker what it pushes, of the shard zeros, to which it is
+    added; `output`: of the shard. A name, also of an exact push, brings back what earlier ones of
+    the same name gave up."""
+    works = []
+    for index, (start, stop) in enumerate(layout.pieces):
+        critical = layout.critical((start, stop)) if policy.mode == "bounded" else ()
+        works.append(
+            group.reduce_scatter(
+                output[start:stop] if output is not None else gradient[:0],
+                gradient[start:stop],
+                sizes=[stop - start, 0],  # all of it is the shard's part
+                policy=policy,
+                name=f"push/{index}/{generations[index]}",
+                critical=critical,
+            )
+        )
+    return works
+
+
+def move_parameters(
+    group: Group[Any], layout: Layout, array: Array, root: int, policy: LossPolicy
+) -> list[Work[Any]]:
+    """Both call it: `array` of `root` becomes that of the other."""
+    return [
+        group.broadcast(array[start:stop], root, policy=policy) for start, stop in layout.pieces
+    ]
+
+
+def wait_all(works: Sequence[Work[Any]]) -> None:
+    """Raises: what ended the first that failed, after all have ended."""
+    failure: DlcpError | None = None
+    for work in works:
+        try:
+            work.wait()
+        except DlcpError as exc:
+            failure = failure or exc
+    if failure is not None:
+        raise failure

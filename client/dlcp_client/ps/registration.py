@@ -1,0 +1,156 @@
+"""register(): from a torch model and its optimizer to steps that servers take."""
+
+import logging
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from dlcp_client.job.store import Store
+from dlcp_client.torch.stand_in import stand_in
+from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.policy import EXACT, LossPolicy
+
+from .client import DEFAULT_TAKEOVER, DEFAULT_TIMEOUT, Client, Worker, connect
+from .specs import Spec
+from .tensors import Tensors
+
+DEFAULT_WARMUP: Final = 10  # steps that are exact; early gradients are large and change direction
+
+_log: Final = logging.getLogger("dlcp_client")
+
+
+class Registration:
+    """What `register` did."""
+
+    def __init__(
+        self, tensors: Tensors, client: Client, optimizer: Optimizer | Spec, warmup_steps: int,
+        *, plain: bool,
+    ) -> None:  # fmt: skip
+        self._tensors, self._client, self._optimizer = tensors, client, optimizer
+        self._warmup_steps, self._plain = warmup_steps, plain
+        self._places = tensors.places()
+        self.steps = self.skipped = 0  # steps made; those of them that changed nothing
+        self._local_step: Any = None
+        if isinstance(optimizer, Optimizer):
+            self._local_step = optimizer.step
+            stand_in(optimizer, "step", self._step_of_optimizer)
+
+    @property
+    def version(self) -> int:
+        """Of the parameters that this worker has."""
+        return self._client.version
+
+    def step(self) -> bool:
+        """Push the gradients and pull the parameters of the version that came of them, or of a
+        newer one. `optimizer.step()` does so where a torch optimizer was registered.
+
+        False: a gradient of the version was not finite, and it changed nothing.
+
+        Raises: as Client.push_pull. What was not acknowledged does not count.
+        """
+        client, tensors = self._client, self._tensors
+        client.lossy = not self._plain and self.steps >= self._warmup_steps
+        settings = tensors.spec().groups
+        changed = client.push_pull(tensors.gradients(), self._places, settings)
+        tensors.store(self._places)
+        self.steps += 1
+        if not changed:
+            self.skipped += 1
+            _log.warning("step %d had gradients that are not finite: it is skipped", self.steps)
+        return changed
+
+    def pull(self) -> None:
+        """Only pull: the newest parameters, complete."""
+        self._client.pull(self._places)
+        self._tensors.store(self._places)
+
+    def close(self) -> None:
+        """Leave: nobody waits for this worker any more. The optimizer steps here again, with a
+        state of its own. Closing twice is fine."""
+        self._client.close()
+        if self._local_step is not None:
+            assert isinstance(self._optimizer, Optimizer)  # noqa: S101  # see above
+            stand_in(self._optimizer, "step", self._local_step)
+            self._local_step = None
+
+    def _step_of_optimizer(self, closure: Any = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.step()
+        return loss
+
+
+def register(  # noqa: PLR0913  # all but the first three by keyword
+    model: nn.Module,
+    optimizer: Optimizer | Spec,
+    policy: LossPolicy = EXACT,
+    *,
+    server: str = "server",
+    store: Store | str | Path | None = None,
+    staleness: int | None = None,
+    refuse_stale: bool = False,
+    warmup_steps: int = DEFAULT_WARMUP,
+    rank: int | None = None,
+    world_size: int | None = None,
+    job: str | None = None,
+    resume: bool = False,
+    socket: str | None = None,
+    config: str | Path | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    takeover: float = DEFAULT_TAKEOVER,
+) -> Registration:
+    """Let the servers take the steps of `optimizer`. Every worker calls it, in any order.
+
+    Args:
+        model: on CPU, and not a DistributedDataParallel. Its trainable parameters (float32,
+            float16, bfloat16) become those of worker 0, or those that the server has already.
+            Buffers are each worker's own.
+        optimizer: of torch: SGD, Adam or AdamW, whose step() then is the server's, with the
+            settings of its groups at each step. Or sgd, adam, adamw or lamb of dlcp_client.ps: then
+            call step() of what is returned.
+        policy: of pushes: exact(), or bounded(0.01), either with a codec. Pulls lose nothing.
+        server: name of the server, as its configuration gives it.
+        store: folder in which workers and server meet, as that names it; by default DLCPD_STORE.
+        staleness: None: every version is of all workers. A number: each push makes a version, and
+            nobody is more than so many pushes ahead of the slowest.
+        refuse_stale: nobody waits for the slowest; a push that was computed more than `staleness`
+            versions ago is refused (StaleWorker).
+        warmup_steps: so many steps are plainly exact under another policy.
+        rank, world_size: which worker this is, of how many that start together; by default RANK
+            and WORLD_SIZE. A worker that comes later has a rank that no other has.
+        job: name of the training; by default that of the launch by torchrun.
+        resume: go on with the parameters that an earlier job has left on the server.
+        socket: session socket of the host's daemon; by default DLCPD_SOCKET, and without that a
+            private daemon is started.
+        config: configuration of a private daemon; by default DLCPD_CONFIG.
+        timeout: seconds for server and workers to be there.
+        takeover: seconds to wait for another process when one of the server's ends.
+
+    Raises: BadConfig, BadPolicy, BadTensor; BadSnapshot where the server has another model;
+        RanksDisagree; ServerLost; DeadlineExceeded. Nothing is left open then.
+    """
+    tensors = Tensors(model, optimizer)
+    if warmup_steps < 0:
+        raise BadConfig(f"warmup_steps={warmup_steps}: 0 or more")
+    worker = Worker.read(rank, world_size, job)
+    client = connect(
+        tensors.named, tensors.spec(), server=server, store=store, policy=policy,
+        staleness=staleness, refuse_stale=refuse_stale, rank=worker.rank,
+        world_size=worker.launch, job=worker.job, resume=resume, socket=socket, config=config,
+        timeout=timeout, takeover=takeover,
+    )  # fmt: skip
+    try:
+        if worker.rank == 0:
+            client.initialise(tensors.values())
+        places = tensors.places()
+        client.pull(places, wait=timeout)
+        tensors.store(places)
+    except BaseException:
+        client.close()
+        raise
+    return Registration(tensors, client, optimizer, warmup_steps, plain=policy.is_plain)

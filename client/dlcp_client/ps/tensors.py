@@ -1,0 +1,140 @@
+"""A torch model as its servers know it, and its parameters and gradients as numpy arrays."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from dlcp_client.numpy.arrays import Array
+from dlcp_client.torch.critical import critical_parameters
+from dlcpd.contract.errors import BadConfig, BadTensor
+
+from .client import Named
+from .specs import Settings, Spec
+
+FLOATS: Final = (torch.float32, torch.float16, torch.bfloat16)
+_KINDS: Final = {SGD: "sgd", Adam: "adam", AdamW: "adamw"}
+_COMPILED: Final = "_orig_mod."  # part of names in what torch.compile(module) returns
+
+
+class Tensors:
+    """The parameters that are trained, in the order of the model.
+
+    Values travel as float32, and are rounded once to the dtype of the parameter.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer | Spec) -> None:
+        """Raises: BadConfig, BadTensor naming what no server can train."""
+        self._optimizer = optimizer
+        groups = _groups(model, optimizer)
+        critical = critical_parameters(model)
+        chosen = [
+            (n, p) for n, p in model.named_parameters() if p.requires_grad and id(p) in groups
+        ]
+        for name, parameter in chosen:
+            _check(name, parameter)
+        if not any(p.numel() for _, p in chosen):
+            raise BadConfig("the model has no trainable parameter that the optimizer knows")
+        self.parameters = [p for _, p in chosen]
+        self.named = [
+            Named(
+                n.replace(_COMPILED, ""), tuple(p.shape), groups[id(p)], critical=id(p) in critical
+            )
+            for n, p in chosen
+        ]
+
+    def spec(self) -> Spec:
+        """What the servers run, with the settings of now. Raises: BadConfig."""
+        optimizer = self._optimizer
+        if isinstance(optimizer, Spec):
+            return optimizer
+        kind = _KINDS[type(optimizer)]
+        return Spec(kind, tuple(_settings(kind, group) for group in optimizer.param_groups))
+
+    def gradients(self) -> list[Array | None]:
+        """Of now. A parameter without one has None. Raises: BadTensor."""
+        return [None if p.grad is None else _array(p.grad) for p in self.parameters]
+
+    def values(self) -> list[Array]:
+        """The parameters of now."""
+        return [_array(p) for p in self.parameters]
+
+    @torch.no_grad()
+    def store(self, arrays: Sequence[Array]) -> None:
+        """The parameters become these."""
+        for parameter, array in zip(self.parameters, arrays, strict=True):
+            if not _shared(parameter):
+                parameter.copy_(torch.from_numpy(array).view(parameter.shape))
+
+    def places(self) -> list[Array]:
+        """Arrays for `store`: of the parameters themselves where that is possible."""
+        return [
+            _array(p) if _shared(p) else np.empty(p.numel(), np.float32) for p in self.parameters
+        ]
+
+
+def _shared(tensor: torch.Tensor) -> bool:
+    return tensor.dtype is torch.float32 and tensor.is_contiguous()
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    """Raises: BadTensor."""
+    if tensor.layout is not torch.strided:
+        raise BadTensor(f"a gradient is sparse ({tensor.layout}): use a dense one")
+    array: Array = tensor.detach().to(torch.float32).contiguous().numpy()
+    return array
+
+
+def _groups(model: Any, optimizer: Any) -> dict[int, int]:
+    """Parameter group by id() of the parameter. Raises: BadConfig."""
+    if not isinstance(model, nn.Module):
+        raise BadConfig(f"register takes a torch.nn.Module, not {type(model).__name__}")
+    for module in model.modules():
+        if isinstance(module, DistributedDataParallel | FSDPModule):
+            raise BadConfig(
+                f"{type(module).__name__} averages gradients by itself: register the plain module"
+            )
+    if isinstance(optimizer, Spec):
+        return {id(p): 0 for p in model.parameters()}
+    if type(optimizer) not in _KINDS:
+        known = ", ".join(f"torch.optim.{kind.__name__}" for kind in _KINDS)
+        raise BadConfig(
+            f"optimizer {type(optimizer).__name__}: the servers have {known}, and sgd, adam, "
+            f"adamw and lamb of dlcp_client.ps"
+        )
+    return {
+        id(p): number
+        for number, group in enumerate(optimizer.param_groups)
+        for p in group["params"]
+    }
+
+
+def _settings(kind: str, group: dict[str, Any]) -> Settings:
+    """Raises: BadConfig for what the servers do not do."""
+    for name in ("maximize", "amsgrad"):
+        if group.get(name):
+            raise BadConfig(f"{kind} with {name}=True: the servers do not have it")
+    if kind == "sgd":
+        names = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
+        return tuple(float(group[name]) for name in names)
+    decays_apart = group.get("decoupled_weight_decay", False)
+    if decays_apart != (kind == "adamw"):
+        raise BadConfig(f"{kind} with decoupled_weight_decay={decays_apart}: use the other class")
+    numbers = (group["lr"], *group["betas"], group["eps"], group["weight_decay"])
+    return tuple(float(number) for number in numbers)
+
+
+def _check(name: str, parameter: nn.Parameter) -> None:
+    """Raises: BadTensor."""
+    if parameter.device.type != "cpu":
+        raise BadTensor(f"parameter {name!r} is on {parameter.device}: use a model on the CPU")
+    if parameter.layout is not torch.strided:
+        raise BadTensor(f"parameter {name!r} is sparse ({parameter.layout}): use a dense one")
+    if parameter.dtype not in FLOATS:
+        known = ", ".join(str(one).removeprefix("torch.") for one in FLOATS)
+        raise BadTensor(f"parameter {name!r} is {parameter.dtype}: servers train {known}")

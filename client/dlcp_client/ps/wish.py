@@ -1,0 +1,133 @@
+"""What a worker asks a shard for before it has a session with it, and what the shard answers."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Self
+
+from dlcp_client.ps.layout import MAX_ELEMENTS, MAX_TENSORS
+from dlcp_client.ps.specs import FIELDS
+from dlcpd.contract.errors import BadMessage, BadSnapshot, DlcpError, RanksDisagree
+from dlcpd.contract.policy import LossPolicy, bounded, exact
+from dlcpd.contract.schema import MAX_TEXT
+
+MAX_GROUPS: Final = 1024  # parameter groups: 40 KB of settings with each push
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What all workers of a shard have in common; what a snapshot is of."""
+
+    job: str
+    model: str  # fingerprint of names, shapes and dtypes
+    optimizer: str  # a kind of FIELDS
+    elements: int
+    tensors: int
+    groups: int
+    staleness: int = -1  # -1: synchronous
+    refuse: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises: BadMessage."""
+        for name, kind in _TYPES.items():
+            if type(getattr(self, name)) is not kind:
+                raise BadMessage(f"a worker's {name} is no {kind.__name__}")
+        sane = (
+            self.optimizer in FIELDS
+            and len(self.job) <= MAX_TEXT
+            and len(self.model) <= MAX_TEXT
+            and 0 < self.elements <= MAX_ELEMENTS
+            and 0 < self.tensors <= MAX_TENSORS
+            and 0 < self.groups <= MAX_GROUPS
+            and self.staleness >= -1
+        )
+        if not sane:
+            raise BadMessage(f"a worker asks for what no shard can do: {self}")
+
+    def check(self, other: Self, *, version: int, worker: int) -> None:
+        """Raises: RanksDisagree or, for another model, BadSnapshot where `other`, which `worker`
+        asks for, is not what this shard has at `version`."""
+        for name in _TYPES:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine == theirs or name == "job":
+                continue
+            text = (
+                f"worker {worker} has {name} {theirs!r}, this server {mine!r} at version {version}"
+            )
+            if name in ("model", "elements", "tensors"):
+                raise BadSnapshot(
+                    f"{text}: it is another model; give all workers the same one, or start the "
+                    f"server with an empty snapshots folder"
+                )
+            raise RanksDisagree(f"{text}: give all workers the same arguments")
+
+    def values(self) -> dict[str, Any]:
+        """As JSON takes them."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, values: Any) -> Self:
+        """Raises: BadMessage."""
+        if not isinstance(values, dict) or set(values) - set(_TYPES):
+            raise BadMessage("a worker's terms are none of this version")
+        try:
+            return cls(**values)
+        except TypeError as exc:
+            raise BadMessage("a worker's terms are not complete") from exc
+
+
+_TYPES: Final[dict[str, type]] = {
+    one.name: {"str": str, "int": int, "bool": bool}[str(getattr(one.type, "__name__", one.type))]
+    for one in fields(Terms)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One worker that wants to take part."""
+
+    terms: Terms
+    worker: int  # its rank
+    launch: int  # workers that start together
+    push: dict[str, Any]  # of the policy of pushes, see `policy_values`
+    resume: bool = False  # go on with the parameters of another job
+
+    def values(self) -> dict[str, Any]:
+        """As JSON takes them."""
+        return {
+            "terms": self.terms.values(), "worker": self.worker, "launch": self.launch,
+            "push": self.push, "resume": self.resume,
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Self:
+        """Raises: BadMessage."""
+        worker, launch, push = (values.get(name) for name in ("worker", "launch", "push"))
+        if type(worker) is not int or type(launch) is not int or not isinstance(push, dict):
+            raise BadMessage("a worker's wish is none of this version")
+        terms = Terms.of(values.get("terms"))
+        policy_of(push)
+        return cls(terms, worker, launch, push, values.get("resume") is True)
+
+
+def policy_values(policy: LossPolicy) -> dict[str, Any]:
+    """What both ends of a push must know alike."""
+    return {
+        "max_loss": policy.max_loss_of(policy.traffic_class),
+        "fill": policy.fill,
+        "traffic_class": policy.traffic_class,
+        "deadline": policy.deadline,
+        "codec": policy.codec,
+    }
+
+
+def exactly(policy: LossPolicy) -> LossPolicy:
+    """The same, and nothing may be lost."""
+    return exact(traffic_class=policy.traffic_class, deadline=policy.deadline)
+
+
+def policy_of(values: dict[str, Any]) -> LossPolicy:
+    """Raises: BadMessage."""
+    try:
+        named = {name: values[name] for name in ("traffic_class", "deadline", "fill", "codec")}
+        return bounded(values["max_loss"], **named) if values["max_loss"] else exact(**named)
+    except (DlcpError, KeyError, TypeError) as exc:
+        raise BadMessage(f"a worker's policy is none: {exc}") from exc

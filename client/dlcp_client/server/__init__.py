@@ -1,0 +1,1 @@
+"""`dlcpd server`: the parameter server. docs/parameter-server.md."""

@@ -1,0 +1,119 @@
+"""The configuration of `dlcpd server`, a TOML file with one table, [server]."""
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from dlcp_client.ps.directory import MAX_SHARDS
+from dlcp_client.server.core import DEFAULT_EVERY
+from dlcpd.contract.errors import BadConfig
+
+MAX_EVERY: Final = 1 << 20  # versions
+MAX_NAME: Final = 256  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """One line per key. Relative folders are below the file's own."""
+
+    name: str  # of the server, as workers name it
+    shards: int  # of the whole server: parameters are divided among them by size
+    store: str  # folder in which workers and all processes of the server find each other
+    snapshots: str  # folder for what is durable; who takes over a shard must see the same
+    serve: tuple[int, ...] = ()  # the shards of this process; empty: all
+    snapshot_every: int = DEFAULT_EVERY  # versions
+    fsync: bool = True  # False: acknowledged pushes survive this process, but not its machine
+    socket: str = ""  # session socket of the host's dlcpd; empty: a private one
+    daemon_config: str = ""  # configuration of a private one
+
+    @property
+    def own(self) -> tuple[int, ...]:
+        """The shards of this process."""
+        return self.serve or tuple(range(self.shards))
+
+
+def load(path: Path) -> ServerConfig:
+    """Raises: BadConfig naming file and key."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise BadConfig(f"{path}: cannot be read: {exc}") from exc
+    return parse(text, str(path), path.parent)
+
+
+def parse(text: str, source: str, folder: Path = Path()) -> ServerConfig:
+    """Raises: BadConfig naming `source` and key."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise BadConfig(f"{source}: {exc}") from exc
+    if set(tables) != {"server"} or not isinstance(tables["server"], dict):
+        raise BadConfig(f"{source}: has one table, [server]; not {', '.join(tables) or 'nothing'}")
+    values, known = tables["server"], {one.name for one in fields(ServerConfig)}
+    if unknown := sorted(set(values) - known):
+        raise BadConfig(
+            f"{source}: [server] {unknown[0]}: no such key; there are {', '.join(sorted(known))}"
+        )
+    for name in ("name", "shards", "store", "snapshots"):
+        if name not in values:
+            raise BadConfig(f"{source}: [server] {name} is missing: {_WHAT[name]}")
+    for name, value in values.items():
+        if not _CHECKS[name](value):
+            raise BadConfig(f"{source}: [server] {name} = {value!r}: {_WHAT[name]}")
+    return _placed(values, source, folder)
+
+
+def _placed(values: dict[str, Any], source: str, folder: Path) -> ServerConfig:
+    """Raises: BadConfig."""
+    serve = tuple(values.get("serve", ()))
+    if any(shard >= values["shards"] for shard in serve) or len(set(serve)) != len(serve):
+        raise BadConfig(
+            f"{source}: [server] serve = {list(serve)}: different ones of 0..{values['shards'] - 1}"
+        )
+    if values.get("socket") and values.get("daemon_config"):
+        raise BadConfig(f"{source}: [server] daemon_config is of a private dlcpd; unset socket")
+    paths = {
+        name: str(folder / values[name])
+        for name in ("store", "snapshots", "daemon_config")
+        if values.get(name)
+    }
+    return ServerConfig(**{**values, **paths, "serve": serve})
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_NAME
+
+
+def _number(least: int, most: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def _shards(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_number(0, MAX_SHARDS - 1), value))
+
+
+_TEXT: Final = f"a text of 1..{MAX_NAME} characters"
+_WHAT: Final = {
+    "name": f"{_TEXT}, by which workers name the server",
+    "shards": f"a number of 1..{MAX_SHARDS}: how many the server has, in all its processes",
+    "store": "a folder that workers and all processes of the server see",
+    "snapshots": "a folder for what is durable",
+    "serve": "a list of at least one number of a shard, from 0; left out: all shards",
+    "snapshot_every": f"a number of versions, 1..{MAX_EVERY}",
+    "fsync": "true or false",
+    "socket": "the session socket of the host's dlcpd",
+    "daemon_config": "the configuration file of a private dlcpd",
+}
+_CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
+    "name": _text,
+    "shards": _number(1, MAX_SHARDS),
+    "store": _text,
+    "snapshots": _text,
+    "serve": _shards,
+    "snapshot_every": _number(1, MAX_EVERY),
+    "fsync": lambda value: isinstance(value, bool),
+    "socket": _text,
+    "daemon_config": _text,
+}

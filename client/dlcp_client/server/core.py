@@ -1,0 +1,280 @@
+"""A shard without threads, clock and network: parameters, optimizer, book and journal.
+
+Order is all: a version is made durable, then applied, then acknowledged. docs/parameter-server.md
+proves from that order that nothing acknowledged is lost, and that nothing counts twice.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcp_client.ps.layout import COLUMNS, Layout
+from dlcp_client.ps.specs import Settings, check_settings
+from dlcp_client.ps.wish import Terms, Wish
+from dlcp_client.server.book import Book, Push, same_settings
+from dlcp_client.server.entry import Entry
+from dlcp_client.server.optimizers import Optimizer
+from dlcpd.contract.errors import BadConfig, BadMessage, BadSnapshot, DlcpError, NotInitialised
+
+Array = NDArray[np.float32]
+
+DEFAULT_EVERY: Final = 100  # versions between two snapshots: what a recovery applies again at most
+
+
+class Durable(Protocol):
+    """Where versions are kept: a Journal."""
+
+    def append(self, entry: Entry) -> None:
+        """Make a version durable."""
+
+    def snapshot(self, entry: Entry) -> None:
+        """Make the whole state durable; logs before it are needed no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a worker pushed. `gradient`: left alone until the version is made; None: it was not
+    finite, and stayed where it was."""
+
+    settings: tuple[Settings, ...]
+    gradient: Array | None
+
+
+class Core:
+    """One shard. `terms`, `layout` and the rest are None before a worker has said what it is of."""
+
+    def __init__(self, durable: Durable, *, every: int = DEFAULT_EVERY) -> None:
+        self._durable, self._every = durable, every
+        self.terms: Terms | None = None
+        self.book = Book()
+        self.layout: Layout | None = None
+        self.parameters: Array | None = None
+        self._unchanged = set[int]()  # workers whose last acknowledged push changed nothing
+        self._optimizer: Optimizer | None = None
+        self._contributions: dict[int, Contribution] = {}
+        self._snapshot_at = 0
+        self._last: Sequence[Push] = ()  # pushes of the present version
+
+    # --- who takes part ---------------------------------------------------------------------
+
+    def attach(self, wish: Wish) -> int:
+        """A worker wants to take part; the number of its last acknowledged push.
+
+        Raises: BadConfig, RanksDisagree, BadSnapshot saying what does not fit.
+        """
+        busy = len(self.book.here) + len(self.book.expected)
+        if self.terms is None or (self.parameters is None and not busy):
+            self._begin(wish.terms)
+        terms = self._known_terms()
+        terms.check(wish.terms, version=self.book.version, worker=wish.worker)
+        if wish.terms.job != terms.job:
+            self._change_job(wish, terms, busy)
+        last = self.book.attach(wish.worker, wish.launch)
+        self._contributions.pop(wish.worker, None)
+        return last
+
+    def _change_job(self, wish: Wish, terms: Terms, busy: int) -> None:
+        """Raises: BadConfig."""
+        if busy or not wish.resume:
+            raise BadConfig(
+                f"this server serves job {terms.job!r} ({busy} workers, version "
+                f"{self.book.version}), and worker {wish.worker} is of job {wish.terms.job!r}: "
+                f"give each job a server name and a snapshots folder of its own; to go on where "
+                f"that job ended, when it has ended, register(..., resume=True)"
+            )
+        version = self.book.version
+        self._begin(wish.terms)
+        self.book.version, self._last = version, ()
+        self._snapshot()  # its numbers of pushes begin anew, also for who takes over from here
+
+    def leave(self, rank: int) -> None:
+        """A worker is done."""
+        self.book.leave(rank)
+        self._contributions.pop(rank, None)
+
+    def lost(self, rank: int, until: float) -> None:
+        """Its connection broke; until then the others wait for it."""
+        self.book.lost(rank, until)
+
+    # --- parameters -------------------------------------------------------------------------
+
+    def initialise(self, rows: NDArray[np.int64], parameters: Array) -> None:
+        """The first worker brings the layout and the parameters, which are kept. Others who bring
+        some later change nothing. Durable on return.
+
+        Raises: BadMessage; NotDurable.
+        """
+        if self.parameters is not None:
+            return
+        terms = self._known_terms()
+        self.layout = Layout.of(rows, size=terms.elements, groups=terms.groups)
+        self._optimizer = Optimizer(terms.optimizer, self.layout)
+        self.parameters = parameters.astype(np.float32, copy=True)
+        self._snapshot()
+
+    def changed(self, rank: int) -> bool:
+        """Whether a worker's last acknowledged push changed the parameters; not so where it, or
+        another of its version, was not finite."""
+        return rank not in self._unchanged
+
+    def waiting(self) -> str:
+        """What a version waits for, in words."""
+        book = self.book
+        pending = sorted({*book.here, *book.expected} - book.pending.keys())
+        if self.parameters is None:
+            return "no worker has brought parameters"
+        if not book.started:
+            return f"workers {sorted(book.here)} are here, and others of the launch are not"
+        return f"version {book.version + 1} waits for worker(s) {pending}"
+
+    def read(self) -> Array:
+        """The parameters of the present version. Raises: NotInitialised."""
+        if self.parameters is None:
+            raise NotInitialised(
+                "this server has no parameters yet: pull after a worker has registered a model, or "
+                "pushed one with initialise()"
+            )
+        return self.parameters
+
+    # --- versions ---------------------------------------------------------------------------
+
+    def push(self, rank: int, number: int, contribution: Contribution) -> None:
+        """A worker's push is here as a whole. See `advance` for what becomes of it.
+
+        Raises: BadOperation, StaleWorker, RanksDisagree, BadConfig: it does not count.
+        """
+        self.read()
+        terms = self._known_terms()
+        for settings in contribution.settings:
+            check_settings(terms.optimizer, settings)
+        if terms.staleness < 0:
+            others = {r: c.settings for r, c in self._contributions.items() if r != rank}
+            same_settings(rank, contribution.settings, others)
+        if self.book.push(rank, number):
+            self._contributions[rank] = contribution
+
+    def advance(self, now: float) -> Sequence[int]:
+        """Make the versions that are due, durable, and apply them. Workers that were waited for in
+        vain are returned.
+
+        Raises: NotDurable: the versions before are made, this one is not, and no
+        other can be.
+        """
+        gone = self.book.expire(now)
+        while pushes := self.book.due():
+            self._make(pushes)
+        return gone
+
+    def _make(self, pushes: Sequence[Push]) -> None:
+        taken = [self._contributions[rank] for rank, _ in pushes]
+        mean, settings = average([one.gradient for one in taken]), taken[0].settings
+        head = {"version": self.book.version + 1, "pushes": pushes, "settings": settings}
+        gradient = mean if mean is not None else np.empty(0, np.float32)
+        self._durable.append(Entry(head, gradient))
+        self._apply(pushes, settings, gradient)
+        for rank, _ in pushes:
+            del self._contributions[rank]
+        if self.book.version - self._snapshot_at >= self._every:
+            self._snapshot()
+
+    def _apply(
+        self, pushes: Sequence[Push], settings: tuple[Settings, ...], gradient: Array
+    ) -> None:
+        assert self._optimizer is not None and self.parameters is not None  # noqa: PT018, S101
+        if len(gradient):
+            self._optimizer.step(self.parameters, gradient, settings)
+        ranks = {rank for rank, _ in pushes}
+        self._unchanged = self._unchanged - ranks if len(gradient) else self._unchanged | ranks
+        self.book.committed(pushes)
+        self._last = pushes
+
+    # --- what is durable --------------------------------------------------------------------
+
+    def recover(self, entries: Iterable[Entry], until: float) -> None:
+        """Take over from what a journal holds, of this shard. The workers of its last version have
+        until then to come back, and the next version waits for them.
+
+        Raises: BadSnapshot.
+        """
+        for entry in entries:
+            try:
+                if self.terms is None:
+                    self._restore(entry)
+                else:
+                    self._replay(entry)
+            except (KeyError, TypeError, ValueError, IndexError, DlcpError) as exc:
+                if isinstance(exc, BadSnapshot):
+                    raise
+                raise BadSnapshot(f"version {entry.version} is not of this version: {exc}") from exc
+        if self.terms is not None:
+            here = {rank for rank, _ in self._last}
+            self.book.expect(here, until)
+            self._snapshot()
+
+    def _begin(self, terms: Terms) -> None:
+        self.terms = terms
+        asynchronous = terms.staleness >= 0
+        self.book = Book(terms.staleness if asynchronous else None, refuse=terms.refuse)
+
+    def _restore(self, entry: Entry) -> None:
+        head, arrays = entry.head, entry.arrays
+        terms = Terms.of(head["terms"])
+        self._begin(terms)
+        rows = np.array(head["layout"], np.int64).reshape(terms.tensors, COLUMNS)
+        self.layout = Layout.of(rows, size=terms.elements, groups=terms.groups)
+        self._optimizer = optimizer = Optimizer(terms.optimizer, self.layout)
+        parts = arrays.reshape(1 + len(optimizer.slots), terms.elements)
+        self.parameters = parts[0].copy()
+        for slot, part in zip(optimizer.slots, parts[1:], strict=True):
+            slot[:] = part
+        optimizer.steps = int(head["steps"])
+        self.book.version = entry.version
+        self.book.started = head["started"] is True
+        self.book.acknowledged = {int(rank): int(number) for rank, number in head["acknowledged"]}
+        self._last = [(int(rank), int(number)) for rank, number in head["last"]]
+
+    def _replay(self, entry: Entry) -> None:
+        pushes = [(int(rank), int(number)) for rank, number in entry.head["pushes"]]
+        settings = tuple(tuple(map(float, group)) for group in entry.head["settings"])
+        if len(entry.arrays) not in (0, self.read().size):
+            raise BadSnapshot(f"version {entry.version} is of {len(entry.arrays)} elements")
+        self._apply(pushes, settings, entry.arrays.copy())
+        self.book.started = True
+
+    def _snapshot(self) -> None:
+        """Raises: NotDurable."""
+        assert self.terms and self.layout and self._optimizer  # noqa: PT018, S101
+        book = self.book
+        head = {
+            "version": book.version, "terms": self.terms.values(),
+            "layout": self.layout.rows().ravel().tolist(), "steps": self._optimizer.steps,
+            "started": book.started, "acknowledged": list(book.acknowledged.items()),
+            "last": list(self._last),
+        }  # fmt: skip
+        arrays = np.concatenate([self.read(), *self._optimizer.slots])
+        self._durable.snapshot(Entry(head, arrays))
+        self._snapshot_at = book.version
+
+    def _known_terms(self) -> Terms:
+        if self.terms is None:
+            raise BadMessage("no worker has said what this shard is of")
+        return self.terms
+
+
+def average(gradients: Sequence[Array | None]) -> Array | None:
+    """Their mean, added in this order; None where one of them is missing, or it is not finite."""
+    total: Array | None = None
+    with np.errstate(all="ignore"):
+        for gradient in gradients:
+            if gradient is None:
+                return None
+            if total is None:
+                total = gradient.copy()
+            else:
+                total += gradient
+        assert total is not None  # noqa: S101  # a version has a push
+        total /= np.float32(len(gradients))
+    return total if np.isfinite(total).all() else None

@@ -1,0 +1,122 @@
+"""The shards of one process: taking them over, and letting workers in."""
+
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from dlcp_client.ps.directory import LOOK, Directory
+from dlcp_client.ps.home import Home
+from dlcp_client.server.config import ServerConfig
+from dlcp_client.server.core import Core
+from dlcp_client.server.journal import Journal, Taken
+from dlcp_client.server.serving import answer
+from dlcp_client.server.shard import Shard
+from dlcpd.contract.errors import ServerLost
+
+REJOIN: Final = 30.0  # seconds for the workers of a shard to find who has taken it over
+TRY_AGAIN: Final = 0.2  # seconds between two looks whether a shard's process has ended
+
+_log: Final = logging.getLogger("dlcpd.server")
+
+
+class Hosted:
+    """A shard that this process has: its journal, and the calls of workers."""
+
+    def __init__(self, number: int, journal: Journal, config: ServerConfig) -> None:
+        """Raises: BadSnapshot."""
+        self._journal = journal
+        core = Core(journal, every=config.snapshot_every)
+        core.recover(journal.recover(), time.monotonic() + REJOIN)
+        self.shard = Shard(core, number)
+        self._incarnation = self._calls = 0
+
+    def announce(self, directory: Directory, shards: int) -> None:
+        """From now on workers call here. Raises: BadConfig."""
+        self._incarnation = directory.announce(self.shard.number, shards)
+        _log.info(
+            "shard %d of %s is here, at version %d",
+            self.shard.number, directory.name, self.shard.version,
+        )  # fmt: skip
+
+    def let_in(self, directory: Directory, home: Home) -> None:
+        """Serve whoever has called since the last time."""
+        shard = self.shard
+        while call := directory.called(shard.number, self._incarnation, self._calls + 1):
+            self._calls += 1
+            name = f"dlcp-shard-{shard.number}-{self._calls}"
+            threading.Thread(
+                target=answer, args=(call, shard, home), name=name, daemon=True
+            ).start()
+        shard.tick()
+
+    def close(self) -> None:
+        """End it here."""
+        self.shard.end(ServerLost("its process was told to end"))
+        self._journal.close()
+
+
+class Hosting:
+    """All shards of this process."""
+
+    def __init__(self, config: ServerConfig, directory: Directory, home: Home) -> None:
+        self._config, self._directory, self._home = config, directory, home
+        self._hosted: dict[int, Hosted] = {}
+
+    def run(self, stop: threading.Event, *, standby: bool) -> None:
+        """Until `stop`. Raises: BadConfig where another process has a shard, unless this is a
+        `standby`; BadSnapshot; what ended a shard."""
+        tried = 0.0
+        while not stop.wait(LOOK):
+            if len(self._hosted) < len(self._config.own) and time.monotonic() >= tried + TRY_AGAIN:
+                self._take(standby=standby)
+                tried = time.monotonic()
+            for hosted in self._hosted.values():
+                hosted.let_in(self._directory, self._home)
+            self._check()
+        self._check()
+
+    def _check(self) -> None:
+        """Raises: what ended a shard."""
+        for hosted in self._hosted.values():
+            if hosted.shard.over is not None:
+                raise hosted.shard.over
+
+    def _take(self, *, standby: bool) -> None:
+        """Shards that nobody has."""
+        for number in self._config.own:
+            if number in self._hosted:
+                continue
+            sync = os.fsync if self._config.fsync else _leave_to_kernel
+            try:
+                journal = Journal(Path(self._config.snapshots) / str(number), sync)
+            except Taken:
+                if not standby:
+                    raise
+                continue
+            try:
+                hosted = Hosted(number, journal, self._config)
+                hosted.announce(self._directory, self._config.shards)
+            except BaseException:
+                journal.close()
+                raise
+            self._hosted[number] = hosted
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for hosted in self._hosted.values():
+            hosted.close()
+
+
+def _leave_to_kernel(_: int) -> None:
+    """What is written survives the process, as the kernel has it."""

@@ -1,0 +1,259 @@
+"""What a shard keeps on disk: snapshots, and after each the log of the versions that followed.
+
+A folder of one shard has `snapshot-N`, the state at version N, and `log-N`, a record for each
+version after it. A snapshot is written beside its place, synced and renamed, so it is there as a
+whole or not at all. A record is durable before the shard acknowledges what is in it. The last two
+snapshots are kept with their logs: if the newest is damaged, the one before and its log, which ends
+where the newest begins, give the same state.
+
+Everything is little-endian and carries a CRC-32, which finds what disks and full file systems do;
+who may write to the folder may do anything.
+"""
+
+import fcntl
+import json
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+import numpy as np
+
+from dlcp_client.server.entry import Entry, NotDurable
+from dlcpd.contract.errors import BadConfig, BadSnapshot
+
+KEPT: Final = 2  # snapshots
+MAX_HEAD: Final = 4 << 20  # bytes of JSON before the arrays; 65,536 tensors of 24 B are 1.5 MB
+_FRAME: Final = struct.Struct("<8sIIQ")  # magic, CRC of the rest, bytes of head, bytes of arrays
+_SNAPSHOT: Final = b"dlcpPS1\n"
+_RECORD: Final = b"dlcpPSr\n"
+
+
+class Taken(BadConfig):
+    """Another process has the shard."""
+
+
+class Journal:
+    """The folder of one shard, which this process alone has for as long as it is open.
+
+    `sync` makes the bytes of a descriptor durable; without it what the kernel holds survives the
+    end of the process, but not that of the machine.
+
+    Raises: BadConfig where the folder cannot be used, or another server has it.
+    """
+
+    def __init__(self, folder: Path, sync: Callable[[int], None] = os.fsync) -> None:
+        self.folder, self._sync = folder, sync
+        self._log: IO[bytes] | None = None
+        with self._errors():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            with self._errors():
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BadConfig:
+            os.close(self._lock)
+            raise
+        for unfinished in folder.glob("*.new"):
+            unfinished.unlink()
+
+    def recover(self) -> Iterator[Entry]:
+        """The newest snapshot that is whole, then each version after it. Nothing: an empty folder.
+
+        Raises: BadSnapshot where versions that were acknowledged cannot be restored.
+        """
+        found = self._numbers("snapshot")
+        if not found:
+            if self._numbers("log"):
+                raise BadSnapshot(f"snapshots {self.folder}: a log without its snapshot")
+            return
+        start, snapshot = self._newest_whole(found)
+        version = snapshot.version
+        yield snapshot
+        for number in sorted(n for n in self._numbers("log") if n >= start):
+            if number > version:
+                raise self._gap(version, number)
+            for entry in self._records(number, newest=number >= max(found)):
+                if entry.version != version + 1:
+                    raise self._gap(version, entry.version)
+                version = entry.version
+                yield entry
+        if version < max(found):
+            raise self._gap(version, max(found))
+
+    def append(self, entry: Entry) -> None:
+        """Make a version durable. Raises: NotDurable naming what the disk said; nothing counts
+        then, and nothing more can be appended before a snapshot."""
+        if self._log is None:
+            raise NotDurable(f"{self.folder}: its log cannot be written to, see the first error")
+        try:
+            self._write(self._log, _RECORD, entry)
+        except OSError as exc:
+            self._log.close()
+            self._log = None
+            raise NotDurable(f"{self.folder}: the log cannot be written: {exc.strerror}") from exc
+
+    def snapshot(self, entry: Entry) -> None:
+        """Write the state down, and begin a new log.
+
+        Raises: NotDurable; what was durable still is.
+        """
+        place = self._path("snapshot", entry.version)
+        unfinished = place.with_suffix(".new")
+        with ExitStack() as undo:
+            try:
+                with unfinished.open("wb") as file:
+                    self._write(file, _SNAPSHOT, entry)
+                log = undo.enter_context(self._path("log", entry.version).open("wb"))
+                unfinished.replace(place)
+                self._sync_folder()
+            except OSError as exc:
+                raise NotDurable(f"{place} cannot be written: {exc.strerror}") from exc
+            undo.pop_all()
+        if self._log is not None:
+            self._log.close()
+        self._log = log
+        self._forget_old()
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _newest_whole(self, numbers: Sequence[int]) -> tuple[int, Entry]:
+        """Raises: BadSnapshot."""
+        problems = []
+        for number in sorted(numbers, reverse=True):
+            path = self._path("snapshot", number)
+            try:
+                with path.open("rb") as file:
+                    entry = _read(file, _SNAPSHOT)
+                if entry is None or entry.version != number:
+                    raise BadSnapshot("it is damaged or incomplete")
+                return number, entry
+            except (OSError, BadSnapshot) as exc:
+                problems.append(f"{path.name}: {exc}")
+        raise BadSnapshot(
+            f"snapshots {self.folder}: none can be read ({'; '.join(problems)}); restore the "
+            f"folder from a copy, or name an empty one to begin anew"
+        )
+
+    def _records(self, number: int, *, newest: bool) -> Iterator[Entry]:
+        """Of a log, as far as they are whole. What an older one lacks shows in what follows it.
+
+        Raises: BadSnapshot where the end of the newest one is no record that was being written.
+        """
+        with self._path("log", number).open("rb") as file:
+            start = 0
+            while (entry := _whole(file)) is not None:
+                start = file.tell()
+                yield entry
+            if newest and not _torn(file, start):
+                raise BadSnapshot(
+                    f"{file.name}: damaged from byte {start} on; restore the folder from a copy"
+                )
+
+    def _write(self, file: IO[bytes], magic: bytes, entry: Entry) -> None:
+        head = json.dumps(entry.head).encode()
+        data = np.ascontiguousarray(entry.arrays).view(np.uint8).data
+        mark = zlib.crc32(data, zlib.crc32(head))
+        file.write(_FRAME.pack(magic, mark, len(head), len(data)))
+        file.write(head)
+        file.write(data)
+        file.flush()
+        self._sync(file.fileno())
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raises: Taken, BadConfig for what the folder does not let us do."""
+        try:
+            yield
+        except BlockingIOError as exc:
+            raise Taken(
+                f"snapshots {self.folder}: another server process has this shard; stop it, use "
+                f"another folder, or start this one with --standby, which takes over when that one "
+                f"ends"
+            ) from exc
+        except OSError as exc:
+            raise BadConfig(f"snapshots {self.folder}: {exc.strerror}") from exc
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _forget_old(self) -> None:
+        kept = sorted(self._numbers("snapshot"))[-KEPT:]
+        for kind in ("snapshot", "log"):
+            for number in self._numbers(kind):
+                if number < kept[0]:
+                    self._path(kind, number).unlink()
+
+    def _numbers(self, kind: str) -> list[int]:
+        names = [path.name.removeprefix(f"{kind}-") for path in self.folder.glob(f"{kind}-*")]
+        return [int(name) for name in names if name.isdecimal()]
+
+    def _path(self, kind: str, number: int) -> Path:
+        return self.folder / f"{kind}-{number}"
+
+    def _gap(self, version: int, following: int) -> BadSnapshot:
+        return BadSnapshot(
+            f"snapshots {self.folder}: version {following} follows {version}, so some are missing; "
+            f"restore the folder from a copy"
+        )
+
+
+def _read(file: IO[bytes], magic: bytes) -> Entry | None:
+    """The next entry; None at the end of the file, or within one that the file's end cuts off.
+
+    Raises: BadSnapshot.
+    """
+    frame = file.read(_FRAME.size)
+    if len(frame) < _FRAME.size:
+        return None
+    found, mark, head_size, size = _FRAME.unpack(frame)
+    if found != magic or head_size > MAX_HEAD or size % 4:
+        raise BadSnapshot("it is not what it should be")
+    left = os.fstat(file.fileno()).st_size - file.tell()
+    if head_size + size > left:
+        return None
+    head, data = file.read(head_size), file.read(size)
+    if zlib.crc32(data, zlib.crc32(head)) != mark:
+        raise BadSnapshot("its checksum is wrong")
+    try:
+        values = json.loads(head)
+        return Entry(values, np.frombuffer(data, np.float32)) if values["version"] >= 0 else None
+    except (ValueError, TypeError, KeyError) as exc:
+        raise BadSnapshot("its head is none") from exc
+
+
+def _whole(file: IO[bytes]) -> Entry | None:
+    """The next record; None where there is none."""
+    try:
+        return _read(file, _RECORD)
+    except BadSnapshot:
+        return None
+
+
+def _torn(file: IO[bytes], start: int) -> bool:
+    """Whether what begins at `start` can be the record that was being written when a process ended:
+    the file ends within it or with it, or holds the zeros of blocks that were never written."""
+    file.seek(0, os.SEEK_END)
+    end = file.tell()
+    file.seek(start)
+    frame = file.read(_FRAME.size)
+    if len(frame) < _FRAME.size:
+        return True
+    magic, _, head_size, size = _FRAME.unpack(frame)
+    if not any(magic):
+        return True
+    return bool(magic == _RECORD and start + _FRAME.size + head_size + size >= end)

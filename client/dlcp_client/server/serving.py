@@ -1,0 +1,172 @@
+"""One worker of a shard: from its call to its end, on a thread of its own."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dlcp_client.numpy.arrays import Array
+from dlcp_client.ps.directory import SERVER, WORKER, Call
+from dlcp_client.ps.home import Home
+from dlcp_client.ps.layout import COLUMNS, Layout, Tensor
+from dlcp_client.ps.protocol import (
+    REPLY,
+    REQUEST,
+    Ask,
+    Reply,
+    Request,
+    control,
+    move_gradient,
+    move_parameters,
+    request_words,
+    wait_all,
+)
+from dlcp_client.ps.wish import Terms, Wish, exactly, policy_of
+from dlcp_client.server.core import Contribution
+from dlcp_client.server.shard import Shard
+from dlcp_client.session import Session
+from dlcpd.contract.errors import DlcpError
+from dlcpd.contract.policy import MAX_DEADLINE, LossPolicy, exact
+
+JOIN_TIMEOUT: Final = 30.0  # seconds for a worker that was answered to be there
+ROOM: Final = 16 << 20  # bytes of an arena beside the arrays: requests, replies, rounding up
+ARRAYS: Final = 3  # in the arena, of the size of the shard: zeros, what is pushed, what is pulled
+
+_log: Final = logging.getLogger("dlcpd.server")
+
+
+def answer(call: Call, shard: Shard, home: Home) -> None:
+    """Serve whoever called, to the end. What is wrong with it, it is told."""
+    meeting = call.meeting(SERVER)
+    try:
+        wish = Wish.of(meeting.so_far()[WORKER])
+        last, terms = shard.attach(wish)
+    except DlcpError as exc:
+        _log.warning("shard %d refuses a worker: %s", shard.number, exc)
+        meeting.publish({"code": exc.code, "text": str(exc)})
+        return
+    worker = wish.worker
+    try:
+        meeting.publish({"last": last})
+        with _session(call, home, terms) as session:
+            _log.info("shard %d: worker %d is here", shard.number, worker)
+            Serving(session, shard, terms, wish).run()
+    except DlcpError as exc:
+        shard.lost(worker, str(exc))
+    except BaseException as exc:
+        shard.lost(worker, repr(exc))
+        raise
+    else:
+        shard.leave(worker)
+
+
+def _session(call: Call, home: Home, terms: Terms) -> Session[Array]:
+    room = ARRAYS * 4 * terms.elements + 8 * COLUMNS * terms.tensors + ROOM
+    name = f"{terms.job} and its server"
+    return home.enter(call.member(SERVER), name, room, time.monotonic() + JOIN_TIMEOUT)
+
+
+@dataclass(slots=True)
+class _Place:
+    """Arrays in the arena of a worker's session, kept for all its requests."""
+
+    zeros: Array  # what a shard contributes to the sum that a push is
+    pushed: Array
+    pulled: Array
+
+    @classmethod
+    def of(cls, session: Session[Array], elements: int) -> "_Place":
+        return cls(session.zeros(elements), session.empty(elements), session.empty(elements))
+
+
+class Serving:
+    """The shard's end of a session with a worker."""
+
+    def __init__(self, session: Session[Array], shard: Shard, terms: Terms, wish: Wish) -> None:
+        self._session, self._group, self._shard = session, session.world, shard
+        self._terms, self._worker = terms, wish.worker
+        self._layout = Layout((Tensor(terms.elements, 0),))  # where its pieces begin and end
+        self._lossy: LossPolicy = policy_of(wish.push)
+        self._exact = exactly(self._lossy)
+        self._place = _Place.of(session, terms.elements)
+        self._request = session.empty(request_words(terms, len(self._layout.pieces)), np.int64)
+
+    def run(self) -> None:
+        """Answer until the worker leaves. Raises: what ended the session."""
+        idle = exact(traffic_class="front", deadline=MAX_DEADLINE)
+        self._learn_critical()
+        while True:
+            self._group.receive(self._request, WORKER, REQUEST, policy=idle).wait()
+            request = Request.of(self._request, self._terms)
+            if Ask.LEAVE in request.ask:
+                return
+            reply = self._answer(request)
+            words = reply.words()
+            self._group.send(words, WORKER, REPLY, policy=control(self._exact)).wait()
+            if Ask.PULL in request.ask and reply.error is None:
+                self._move(self._place.pulled, SERVER)
+
+    def _learn_critical(self) -> None:
+        """The worker's layout: both ends of a bounded push name what must not be lost."""
+        rows = self._session.empty((self._terms.tensors, COLUMNS), np.int64)
+        self._group.broadcast(rows, WORKER, policy=control(self._exact)).wait()
+        self._layout = Layout.of(rows, size=self._terms.elements, groups=self._terms.groups)
+
+    def _answer(self, request: Request) -> Reply:
+        """What was asked for takes place, or its error is in the reply; not so what ended the
+        session, or the shard."""
+        until, alive = time.monotonic() + self._exact.deadline, self._alive
+        self._take_in(request)
+        changed = True
+        try:
+            if Ask.INITIALISE in request.ask:
+                self._shard.initialise(self._layout.rows(), self._place.pulled)
+            if Ask.PUSH in request.ask:
+                changed = self._push(request, until, alive)
+            if Ask.WAIT in request.ask:
+                self._shard.wait_ready(time.monotonic() + request.patience, alive)
+            version = self._shard.version
+            if Ask.PULL in request.ask:
+                version = self._shard.pull(self._worker, self._place.pulled, until, alive)
+        except _Gone as exc:
+            raise exc.why from None
+        except DlcpError as exc:
+            return Reply(self._shard.version, changed, exc)
+        return Reply(version, changed)
+
+    def _take_in(self, request: Request) -> None:
+        """What comes with a request. Raises: what ended the session."""
+        place = self._place
+        if Ask.INITIALISE in request.ask:
+            self._move(place.pulled, WORKER)
+        if Ask.FINITE in request.ask:
+            policy = self._lossy if Ask.LOSSY in request.ask else self._exact
+            generations = request.generations
+            works = move_gradient(
+                self._group, self._layout, place.zeros, place.pushed, policy, generations
+            )
+            wait_all(works)
+
+    def _push(self, request: Request, until: float, alive: Callable[[], None]) -> bool:
+        gradient = self._place.pushed if Ask.FINITE in request.ask else None
+        contribution = Contribution(request.settings, gradient)
+        return self._shard.push(self._worker, request.number, contribution, until, alive)
+
+    def _move(self, array: Array, root: int) -> None:
+        wait_all(move_parameters(self._group, self._layout, array, root, self._exact))
+
+    def _alive(self) -> None:
+        """Raises: _Gone where the worker is."""
+        if (error := self._session.error) is not None:
+            raise _Gone(error)
+
+
+class _Gone(Exception):
+    """The session is over: there is nobody to tell of anything."""
+
+    def __init__(self, why: DlcpError) -> None:
+        super().__init__(str(why))
+        self.why = why

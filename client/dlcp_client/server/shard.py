@@ -1,0 +1,154 @@
+"""A shard that several threads use, one for each worker: they wait here for each other."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlcp_client.ps.wish import Terms, Wish
+from dlcp_client.server.core import Array, Contribution, Core
+from dlcp_client.server.entry import NotDurable
+from dlcpd.contract.errors import DeadlineExceeded, DlcpError, ServerLost
+
+LOOK: Final = 0.1  # seconds between two looks whether who waits is still there
+GRACE: Final = 3.0  # seconds in which a worker whose connection broke may come back: it needs one
+
+_log: Final = logging.getLogger("dlcpd.server")
+
+
+class Shard:
+    """Core behind a lock. An error of its journal ends it: everybody is told, and nobody waits."""
+
+    def __init__(self, core: Core, number: int) -> None:
+        self._core, self.number = core, number
+        self._changed = threading.Condition()
+        self._over: DlcpError | None = None
+
+    @property
+    def over(self) -> DlcpError | None:
+        """Why it serves no more."""
+        return self._over
+
+    @property
+    def version(self) -> int:
+        """Of the parameters."""
+        return self._core.book.version
+
+    @property
+    def workers(self) -> int:
+        """That are connected."""
+        return len(self._core.book.here)
+
+    def attach(self, wish: Wish) -> tuple[int, Terms]:
+        """See Core.attach; with the terms of the shard."""
+        with self._changed:
+            self._check()
+            book, until = self._core.book, time.monotonic() + GRACE
+            while wish.worker in book.here and time.monotonic() < until:
+                self._changed.wait(LOOK)  # its former connection, whose end is noticed soon
+            with self._durably():
+                last = self._core.attach(wish)
+            self._changed.notify_all()
+            assert self._core.terms is not None  # noqa: S101  # attach has set them
+            return last, self._core.terms
+
+    def leave(self, rank: int) -> None:
+        """A worker is done."""
+        with self._changed:
+            self._core.leave(rank)
+            self._advance()
+
+    def lost(self, rank: int, why: str) -> None:
+        """Its connection broke."""
+        with self._changed:
+            _log.warning("shard %d: worker %d is lost: %s", self.number, rank, why)
+            self._core.lost(rank, time.monotonic() + GRACE)
+            self._advance()
+
+    def initialise(self, rows: NDArray[np.int64], parameters: Array) -> None:
+        """See Core.initialise."""
+        with self._changed:
+            self._check()
+            with self._durably():
+                self._core.initialise(rows, parameters)
+            self._changed.notify_all()
+
+    def push(
+        self, rank: int, number: int, contribution: Contribution, until: float,
+        alive: Callable[[], None],
+    ) -> bool:  # fmt: skip
+        """Push, and wait until that is acknowledged; whether its version changed the parameters.
+
+        Raises: what Core.push does; DeadlineExceeded; what `alive` does, which is called now and
+        then.
+        """
+        with self._changed:
+            self._check()
+            core = self._core
+            core.push(rank, number, contribution)
+            self._advance()
+            acknowledged = core.book.acknowledged
+            self._wait(lambda: acknowledged.get(rank, 0) >= number, until, alive)
+            return core.changed(rank)
+
+    def wait_ready(self, until: float, alive: Callable[[], None]) -> None:
+        """Until there are parameters, and all workers of the launch are here. Raises: as `push`."""
+        core = self._core
+        with self._changed:
+            self._wait(lambda: core.parameters is not None and core.book.started, until, alive)
+
+    def pull(self, rank: int, into: Array, until: float, alive: Callable[[], None]) -> int:
+        """Copy the parameters as soon as the staleness allows it; their version. Raises: as `push`;
+        NotInitialised."""
+        core = self._core
+        with self._changed:
+            self._wait(lambda: core.book.may_go_on(rank), until, alive)
+            into[:] = core.read()
+            core.book.pulled(rank)
+            return core.book.version
+
+    def tick(self) -> None:
+        """Called now and then: who was lost for too long is not waited for."""
+        with self._changed:
+            if self._core.book.expected:
+                self._advance()
+
+    def end(self, why: DlcpError) -> None:
+        """Serve nobody any more."""
+        with self._changed:
+            self._over = self._over or why
+            self._changed.notify_all()
+
+    def _advance(self) -> None:
+        """Where that fails, whoever waits is told."""
+        with suppress(ServerLost), self._durably():
+            for rank in self._core.advance(time.monotonic()):
+                _log.warning("shard %d goes on without worker %d", self.number, rank)
+        self._changed.notify_all()
+
+    @contextmanager
+    def _durably(self) -> Iterator[None]:
+        """Raises: ServerLost where the journal failed: that ends the shard."""
+        try:
+            yield
+        except NotDurable as exc:
+            self.end(exc)
+            self._check()
+
+    def _wait(self, done: Callable[[], bool], until: float, alive: Callable[[], None]) -> None:
+        while not done():
+            self._check()
+            if time.monotonic() >= until:
+                raise DeadlineExceeded(self._core.waiting())
+            self._changed.wait(LOOK)
+            alive()
+        self._check()
+
+    def _check(self) -> None:
+        if self._over is not None:
+            raise ServerLost(f"shard {self.number} has ended: {self._over}")
