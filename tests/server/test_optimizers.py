@@ -60,7 +60,7 @@ def flat(tensors: list[torch.Tensor]) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.concatenate([t.detach().numpy().ravel() for t in tensors])
 
 
-@pytest.mark.parametrize(("spec", "make"), MAKERS, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(("spec", "make"), MAKERS, ids=[str(spec)[:60] for spec, _ in MAKERS])
 def test_a_hundred_steps_are_those_of_torch(spec: Spec, make: Callable[[Any], Any]) -> None:
     parameters = [torch.nn.Parameter(t) for t in gradients(1)]
     theirs, ours = make(parameters), Optimizer(spec.kind, layout())
