@@ -1,9 +1,6 @@
 """The example under torchrun, beside averaged gradients; and the lines of the README."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,48 +8,26 @@ import pytest
 import torch
 
 from dlcp_client.ps.home import Home
-from dlcp_lab.training.tasks import Digits
+from tests import examples
 from tests.server.kit import Process, served
 
 ROOT = Path(__file__).parents[2]
 WORKERS, STEPS = 2, 25
 
 
-def accuracy_of_all_reduce() -> float:
-    """Gradients averaged over the same batches from the same start, in this process."""
-    torch.manual_seed(0)
-    task = Digits()
-    model = task.model()
-    optimizer = task.optimizer(model)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        for rank in range(WORKERS):
-            (task.loss(model, step, rank) / WORKERS).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-    model.eval()
-    with torch.no_grad():
-        return task.score(model)
-
-
 @pytest.mark.timeout(240)  # seconds; it takes 15 s of CPU, on cores that others use as well
 def test_the_example_learns_as_well_as_all_reduce(tmp_path: Path) -> None:
     server = Process(tmp_path, name="server", shards=2).ready()
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    example = str(ROOT / "examples" / "train_ps.py")
+    store = {"DLCPD_STORE": str(tmp_path / "store")}
     try:
-        done = subprocess.run(
-            [*torchrun, "--nproc-per-node", str(WORKERS), example, "--steps", str(STEPS)],
-            capture_output=True, text=True, timeout=200, check=False,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "DLCPD_STORE": str(tmp_path / "store")},
-        )  # fmt: skip
+        out = examples.output("train_ps.py", WORKERS, "--steps", str(STEPS), environ=store)
     finally:
         assert server.stop() == 0
-    assert done.returncode == 0, done.stderr
-    accuracies = [float(found) for found in re.findall(r"accuracy (\S+),", done.stdout)]
-    assert len(accuracies) == WORKERS, done.stdout
-    assert done.stdout.count(f"version {STEPS}\n") == WORKERS
+    accuracies = [float(found) for found in re.findall(r"accuracy (\S+),", out)]
+    assert len(accuracies) == WORKERS, out
+    assert out.count(f"version {STEPS}\n") == WORKERS
     # running statistics of its batches are each worker's own
-    assert min(accuracies) > accuracy_of_all_reduce() - 0.05, done.stdout
+    assert min(accuracies) > examples.accuracy_of_all_reduce(WORKERS, STEPS) - 0.05, out
 
 
 def test_the_lines_of_the_readme_train(
