@@ -1,6 +1,7 @@
 """torch's tensors: which of them dlcpd can reduce."""
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -8,6 +9,7 @@ import torch.distributed as dist
 
 from dlcp_client.arena.blocks import Block
 from dlcp_client.arena.memory import SharedArena, copy_bytes
+from dlcp_client.device.registry import device_of
 from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.messages import DTYPES, MAX_ELEMENTS, REDUCE_OPS
 
@@ -23,8 +25,15 @@ class Tensors:
     def block(self, tensor: Any) -> Block[torch.Tensor]:
         """Raises: BadTensor."""
         check(tensor)
-        dtype = _NAMES[tensor.dtype]
-        return Block(tensor, tensor.data_ptr(), tensor.numel(), tensor.itemsize, dtype)
+        where, dtype = device_of(tensor), _NAMES[tensor.dtype]
+        return Block(
+            tensor, tensor.data_ptr(), tensor.numel(), tensor.itemsize, dtype, device=where
+        )
+
+    def part(self, block: Block[torch.Tensor], start: int, stop: int) -> Block[torch.Tensor]:
+        part: torch.Tensor = block.array.detach().view(-1)[start:stop]
+        address = block.address + start * block.itemsize
+        return replace(block, array=part, address=address, count=stop - start)
 
     def empty(self, arena: SharedArena, shape: Sequence[int], dtype: Any) -> torch.Tensor:
         """Raises: ArenaFull; nothing changed."""
@@ -54,11 +63,6 @@ def _kind_problem(tensor: Any) -> str:
         return f"{type(tensor).__name__} is no torch.Tensor"
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return f"{type(tensor).__name__} is a tensor subclass; pass the plain tensor it wraps"
-    if tensor.device.type != "cpu":
-        return (
-            f"the tensor is on {tensor.device}; dlcpd reduces CPU tensors only for now: "
-            f"copy it with .cpu() and copy the result back"
-        )
     if tensor.dtype not in _NAMES:
         return f"dtype {tensor.dtype} cannot be reduced; convert to one of {', '.join(DTYPES)}"
     return ""
