@@ -10,6 +10,7 @@ import torch.distributed as dist
 from dlcp_client.arena.blocks import Block
 from dlcp_client.arena.memory import SharedArena, copy_bytes
 from dlcp_client.device.registry import device_of
+from dlcp_client.device.seam import Device
 from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.messages import DTYPES, MAX_ELEMENTS, REDUCE_OPS
 
@@ -24,8 +25,7 @@ class Tensors:
 
     def block(self, tensor: Any) -> Block[torch.Tensor]:
         """Raises: BadTensor."""
-        check(tensor)
-        where, dtype = device_of(tensor), _NAMES[tensor.dtype]
+        where, dtype = check(tensor), _NAMES[tensor.dtype]
         return Block(
             tensor, tensor.data_ptr(), tensor.numel(), tensor.itemsize, dtype, device=where
         )
@@ -51,11 +51,15 @@ class Tensors:
 TENSORS: Final = Tensors()
 
 
-def check(tensor: Any) -> None:
-    """Raises: BadTensor saying what was found and what to do about it."""
+def check(tensor: Any) -> Device | None:
+    """Where it is; None: in the memory of this host.
+
+    Raises: BadTensor saying what was found and what to do about it.
+    """
     problem = _kind_problem(tensor) or _layout_problem(tensor)
     if problem:
         raise BadTensor(problem)
+    return device_of(tensor)
 
 
 def _kind_problem(tensor: Any) -> str:

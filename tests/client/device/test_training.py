@@ -1,0 +1,58 @@
+"""DDP and cross_step with a model on a device, over real daemons: as on the CPU, bit for bit."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from dlcp_client import Guard, bounded, cross_step, ddp
+from dlcp_client.device.fake import FakeDevice
+from dlcpd.contract.errors import BadConfig
+from tests.client.device import training_ranks
+from tests.client.test_ddp import on_each_rank
+
+
+@pytest.mark.parametrize(
+    ("crossing", "view"),
+    [(False, False), (False, True), (True, False)],
+    ids=["ddp", "ddp-views", "cross_step"],
+)
+def test_exact_training_equals_that_on_the_cpu(tmp_path: Path, crossing: bool, view: bool) -> None:
+    for rank in on_each_rank(training_ranks.trained, tmp_path, crossing, view):
+        assert np.array_equal(rank["there"], rank["here"])
+        # Once each way; and 5 kB that connecting and agreeing on the order of the layers reduce.
+        for copied in rank["copied"].values():
+            assert rank["bytes"] <= copied <= rank["bytes"] + 5000
+
+
+def test_losing_a_daemon_raises_in_training_on_every_rank(tmp_path: Path) -> None:
+    first, second = on_each_rank(training_ranks.losing_a_daemon, tmp_path)
+    assert "PeerLost: rank 1" in first
+    assert "DaemonLost" in second
+
+
+@pytest.mark.usefixtures("group_of_one")
+@pytest.mark.parametrize(
+    "options",
+    [{"guard": Guard(), "policy": bounded(0.01)}, {"transport": "auto"}],
+    ids=["guard", "auto"],
+)
+def test_what_a_device_cannot_have_is_refused(options: dict[str, Any]) -> None:
+    net = DistributedDataParallel(nn.Linear(2, 2))
+    with (
+        FakeDevice(seed=1).holding_all(),
+        pytest.raises(BadConfig, match="does not work with a model on a device yet"),
+    ):
+        ddp.register(net, **options)
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_a_guard_is_refused_across_steps_too() -> None:
+    net = DistributedDataParallel(nn.Linear(2, 2))
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    with FakeDevice(seed=1).holding_all(), pytest.raises(BadConfig, match="guard does not work"):
+        cross_step.register(net, sgd, bounded(0.01), guard=Guard())

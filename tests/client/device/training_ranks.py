@@ -1,0 +1,73 @@
+"""What one rank does in a test of training on a device: in a process of its own, plain values."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dlcp_client import cross_step, ddp
+from dlcp_client.device.fake import IN, OUT, FakeDevice
+from tests.client.ddp_ranks import group, model, step, weights
+from tests.client.device.engines import watched
+from tests.client.real import TIMEOUT, kill
+
+STEPS = 4
+
+
+def trained(rank: int, store: str, crossing: bool, view: bool) -> dict[str, Any]:
+    """The same exact steps on the CPU and on a device: weights, and bytes copied each way."""
+    with group(rank, store):
+        here, _ = _steps(rank, store, None, crossing, view)
+        device = FakeDevice(seed=rank, name=f"fake:{rank}")  # with delays of this rank's own
+        with device.holding_all():
+            there, size = _steps(rank, store, device, crossing, view)
+        copied = {"out": device.copied[OUT], "in": device.copied[IN]}
+        return {"here": here, "there": there, "copied": copied, "bytes": STEPS * size}
+
+
+def _steps(
+    rank: int, store: str, device: FakeDevice | None, crossing: bool, view: bool
+) -> tuple[Any, int]:
+    """Weights after STEPS, and the bytes of the gradients of one."""
+    patient = Path(f"{store}.{rank}.toml")
+    patient.write_text("[network]\npeer_timeout = 10.0\n")
+    net = model(gradient_as_bucket_view=view)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    options: dict[str, Any] = {"timeout": TIMEOUT, "config": patient}
+    if crossing:
+        handle: Any = cross_step.register(net, optimizer, **options)
+    else:
+        handle = ddp.register(net, **options)
+    if device:
+        watched(handle.session, device)
+    for number in range(STEPS):
+        torch.manual_seed(100 * number + rank)
+        words, targets = torch.randint(0, 32, (16, 4)), torch.randn(16, 4, 4)
+        optimizer.zero_grad()
+        (net(words) - targets).square().mean().backward()
+        optimizer.step()
+    handle.close()
+    return weights(net).numpy(), sum(p.nbytes for p in net.parameters())
+
+
+def losing_a_daemon(rank: int, store: str) -> str:
+    """Rank 1's daemon is killed between two steps; what each rank's training raises."""
+    with group(rank, store), FakeDevice(seed=rank).holding_all():
+        net = model()
+        handle = ddp.register(net, timeout=TIMEOUT)
+        step(net, rank, 0)
+        assert handle.session is not None
+        if rank == 1:
+            kill(handle.session.daemon_pid)
+        said = _raised(lambda: step(net, rank, 1))
+        handle.close()
+    return said
+
+
+def _raised(call: Callable[[], None]) -> str:
+    try:
+        call()
+    except Exception as exc:
+        return f"{type(exc).__name__}: {exc}"
+    return "nothing"
