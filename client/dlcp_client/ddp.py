@@ -22,6 +22,7 @@ from dlcp_client.operations.ledger import Ledger
 from dlcp_client.torch.buckets import contents
 from dlcp_client.torch.calibration import Calibration, slowest
 from dlcp_client.torch.choice import Transport, Transports, checked_transport
+from dlcp_client.torch.local_groups import LocalGroup, local_group
 from dlcp_client.torch.low_rank import LowRank
 from dlcp_client.torch.model_session import add_hook, check_model, check_options, session_for
 from dlcp_client.torch.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
@@ -47,12 +48,15 @@ class Registration:
         calibration: Calibration | None = None,
         guard: Guard | None = None,
         low_rank: PowerSGD | None = None,
+        local: LocalGroup | None = None,
     ) -> None:
-        """`calibration`: chooses between dlcpd and `process_group`; None = all by dlcpd."""
+        """`calibration`: chooses between dlcpd and `process_group`; None = all by dlcpd. `local`:
+        what the ranks of this host do among themselves."""
         self.guard = Watch(guard, rules) if guard else None
         self.session, self.rules, self._owned = session, rules, owned
         self._calibration, self._process_group = calibration, process_group
         self._low_rank = LowRank(low_rank, rules) if low_rank else None
+        self._local = local
         self._open = session is not None
 
     @property
@@ -77,6 +81,8 @@ class Registration:
         """Close the session, if `register` opened it. The model cannot train on after that."""
         self._open = False
         self.rules.close()
+        if self._local:
+            self._local.close()
         if self.session and self._owned:
             self.session.close()
 
@@ -87,6 +93,8 @@ class Registration:
         self.rules.begin(bucket, self.session)
         if self._low_rank is not None and self._low_rank.counts:
             return self._low_rank.average(self.session, bucket)
+        if self._local:
+            return self._local.average(bucket, self.rules)
         calibration = self._calibration
         if calibration is None:
             return self._by_dlcpd(self.session, bucket)
@@ -124,6 +132,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
     policy: LossPolicy = EXACT,
     *,
     session: Session | None = None,
+    local: dist.ProcessGroup | None = None,
     warmup_steps: int = DEFAULT_WARMUP,
     scaler: GradScaler | None = None,
     guard: Guard | None = None,
@@ -145,6 +154,10 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
             late by a step; never norms, biases and embeddings, nor buckets under 1 MiB. Either may
             have a codec, for buckets of 1 MiB and more.
         session: from `connect`; by default one is opened, and closed with the process.
+        local: the group of the ranks of this host, of which each host has as many, and which
+            nothing else uses in a backward pass. They add up among themselves, and each sends a
+            part of the sum (docs/cuda.md). Without guard, low_rank
+            and transport="auto".
         warmup_steps: exact steps, without a codec, before the policy counts, at least 2.
         scaler: the GradScaler of the training, if it has one. With a bounded policy, or a codec,
             what was left over under one scale then comes back in the present one.
@@ -175,13 +188,11 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
     transport = checked_transport(transport)
     guard = checked_guard(guard, policy, transport)
     low_rank = checked_low_rank(low_rank, policy, guard=guard, transport=transport)
+    options = {"guard": guard, "low_rank": low_rank, 'transport="auto"': transport == "auto"}
     if staged:
-        options = {
-            "guard": guard,
-            "low_rank": low_rank,
-            'transport="auto"': transport == "auto",
-        }
         check_options(options, "a model on a device")
+    if local is not None:
+        check_options(options, "local groups")
     rules = Rules(model.module, policy, warmup_steps, scaler)
     with ExitStack() as undo:
         undo.callback(rules.close)
@@ -195,8 +206,11 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
             )  # fmt: skip
             if opened is not None:
                 undo.callback(opened.close)
+        parts = local_group(local, session) if session and local else None
+        if parts is not None:
+            undo.callback(parts.close)
         registration = Registration(
-            session, rules, model.process_group, owned=opened is not None,
+            session, rules, model.process_group, owned=opened is not None, local=parts,
             calibration=_calibration(model, rules) if transport == "auto" and session else None,
             guard=guard, low_rank=low_rank,
         )  # fmt: skip

@@ -41,7 +41,7 @@ class Cuda:
 
     def __init__(self, index: int) -> None:
         self._device = torch.device("cuda", index)
-        self._out, self._in = (_cuda.Stream(self._device) for _ in range(2))
+        self._out, self._in, self._aside = (_cuda.Stream(self._device) for _ in range(3))
 
     @property
     def name(self) -> str:
@@ -68,6 +68,13 @@ class Cuda:
             for here, there in spans(host, array, cuts):
                 there.copy_(here, non_blocking=True)
             return Event(self._in)
+
+    @contextmanager
+    def aside(self, after: Event | None) -> Iterator[None]:
+        if after is not None:
+            self._aside.wait_event(after.event)
+        with torch.cuda.stream(self._aside):
+            yield
 
     def future(self) -> "Future[None]":
         return Future(devices=[self._device])

@@ -11,7 +11,7 @@ event that nobody waits for means wrong numbers on some days; here it is UseBefo
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from queue import SimpleQueue
 from typing import Final
 
@@ -205,6 +205,10 @@ class FakeDevice:
         pairs = [(there, here) for here, there in spans(host, array, cuts)]
         what = f"a copy of {len(host)} B to the device"
         return self._copy(IN, pairs, after, what)
+
+    def aside(self, after: Event | None) -> AbstractContextManager[None]:
+        """There is one current stream only: what is aside on CUDA is less in parallel here."""
+        return nullcontext()
 
     def future(self) -> "Future[None]":
         return Future()

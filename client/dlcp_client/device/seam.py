@@ -6,6 +6,7 @@ stream of a thread is where a training puts its kernels; copies have two streams
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 
@@ -49,6 +50,10 @@ class Device(Protocol):
 
     def deliver(self, array: Any, host: memoryview, after: Any, cuts: Sequence[int]) -> Event:
         """The reverse of `fetch`, on the stream in."""
+
+    def aside(self, after: Any) -> AbstractContextManager[None]:
+        """Inside, this thread's current stream is one that no kernel of a training is on; it goes
+        on after `after`, None: at once."""
 
     def future(self) -> Any:
         """A torch Future whose value may be on this device: who waits for it waits on the current

@@ -56,3 +56,21 @@ def test_a_guard_is_refused_across_steps_too() -> None:
     sgd = torch.optim.SGD(net.parameters(), lr=0.1)
     with FakeDevice(seed=1).holding_all(), pytest.raises(BadConfig, match="guard does not work"):
         cross_step.register(net, sgd, bounded(0.01), guard=Guard())
+
+
+@pytest.mark.parametrize("device", [True, False], ids=["device", "cpu"])
+def test_hosts_add_up_among_themselves_first(tmp_path: Path, device: bool) -> None:
+    ranks = on_each_rank(training_ranks.hierarchical, tmp_path, 4, 2, device, world=4)
+    for rank in ranks:
+        assert rank["apart"] < 1e-5
+        assert np.array_equal(rank["weights"], ranks[0]["weights"])
+
+
+def test_a_host_of_one_rank_is_exact(tmp_path: Path) -> None:
+    ranks = on_each_rank(training_ranks.hierarchical, tmp_path, 2, 1, True)
+    assert all(rank["apart"] == 0 for rank in ranks)  # of two numbers there is one sum
+
+
+def test_hosts_of_different_sizes_are_refused(tmp_path: Path) -> None:
+    for said in on_each_rank(training_ranks.odd_hosts, tmp_path, world=3):
+        assert said.startswith("BadConfig: local groups of 1, 2 ranks in a world of 3")

@@ -1,10 +1,12 @@
 """What one rank does in a test of training on a device: in a process of its own, plain values."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from dlcp_client import cross_step, ddp
 from dlcp_client.device.fake import IN, OUT, FakeDevice
@@ -65,9 +67,34 @@ def losing_a_daemon(rank: int, store: str) -> str:
     return said
 
 
-def _raised(call: Callable[[], None]) -> str:
+def _raised(call: Callable[[], object]) -> str:
     try:
         call()
     except Exception as exc:
         return f"{type(exc).__name__}: {exc}"
     return "nothing"
+
+
+def hierarchical(rank: int, store: str, world: int, each: int, device: bool) -> dict[str, Any]:
+    """Hosts of `each` ranks, in name only: apart from what one group of all ranks yields."""
+    with group(rank, store, world):
+        local, _ = dist.new_subgroups(each)  # type: ignore[no-untyped-call]
+        plain, ours = model(), model()
+        with FakeDevice(seed=rank).holding_all() if device else nullcontext():
+            handle = ddp.register(ours, local=local, timeout=TIMEOUT)
+            for number in range(STEPS):
+                step(ours, rank, number)
+            sent = handle.ledger.operations
+            handle.close()
+        for number in range(STEPS):
+            step(plain, rank, number)
+        apart = float((weights(plain) - weights(ours)).abs().max())
+        return {"apart": apart, "weights": weights(ours).numpy(), "sent": sent}
+
+
+def odd_hosts(rank: int, store: str) -> str:
+    """One host of two ranks, one of one."""
+    with group(rank, store, 3):
+        groups = [dist.new_group([0, 1]), dist.new_group([2])]
+        local = groups[rank // 2]
+        return _raised(lambda: ddp.register(model(), local=local, timeout=TIMEOUT))
