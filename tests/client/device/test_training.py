@@ -1,5 +1,9 @@
 """DDP and cross_step with a model on a device, over real daemons: as on the CPU, bit for bit."""
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +78,31 @@ def test_a_host_of_one_rank_is_exact(tmp_path: Path) -> None:
 def test_hosts_of_different_sizes_are_refused(tmp_path: Path) -> None:
     for said in on_each_rank(training_ranks.odd_hosts, tmp_path, world=3):
         assert said.startswith("BadConfig: local groups of 1, 2 ranks in a world of 3")
+
+
+def test_the_two_lines_of_the_readme_work(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    [block] = [
+        text
+        for text in re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+        if "model.to(device)" in text
+    ]
+    counts = on_each_rank(training_ranks.from_the_readme, tmp_path, block)
+    assert min(counts) > 1  # one proves the data path
+
+
+def test_the_example_runs_under_torchrun() -> None:
+    example = Path(__file__).parents[3] / "examples" / "train_cuda.py"
+    assert len(example.read_text().splitlines()) <= 90
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*torchrun, "--nproc-per-node", "2", str(example)],
+        capture_output=True, text=True, timeout=110, check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, *rest = done.stdout.splitlines()
+    assert torch.cuda.is_available() or first == "on a fake device: this torch finds no GPU"
+    losses = [float(line.split()[-1]) for line in rest if "loss" in line]
+    assert losses[-1] < 0.5 * losses[0]
+    assert "Ledger(operations=" in rest[-1]

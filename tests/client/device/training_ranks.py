@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client import cross_step, ddp
 from dlcp_client.device.fake import IN, OUT, FakeDevice
@@ -98,3 +100,16 @@ def odd_hosts(rank: int, store: str) -> str:
         groups = [dist.new_group([0, 1]), dist.new_group([2])]
         local = groups[rank // 2]
         return _raised(lambda: ddp.register(model(), local=local, timeout=TIMEOUT))
+
+
+def from_the_readme(rank: int, store: str, text: str) -> int:
+    """Run the README's example, train a step, and count what went through dlcpd."""
+    with group(rank, store), FakeDevice(seed=rank).holding_all():
+        names: dict[str, Any] = {
+            "DistributedDataParallel": DistributedDataParallel,
+            "model": nn.Linear(600, 600), "device": torch.device("cpu"),
+        }  # fmt: skip
+        exec(text.replace("ddp.register(", "handle = ddp.register("), names)  # noqa: S102
+        names["model"](torch.ones(1, 600)).sum().backward()
+        names["handle"].close()
+        return int(names["handle"].ledger.operations)
