@@ -411,18 +411,18 @@ class Session(Generic[A]):
             text = f"{plan.work.label}: {type(exc).__name__}: {exc}"
             self._table.refuse(plan.work, DeviceFailed(text))
         self._unplaced.discard(id(plan))
-        plan.await_copy()
 
     def _carry_out(self, plan: Plan[A]) -> None:
         """Submit an operation. Blocks until there is room, and its input is in the arena."""
         if not plan.placed:
             self._places.find(plan, plan.until)
-        if self._table.held >= MAX_HELD:
-            self._places.wait_for(lambda: self._table.held < MAX_HELD, plan.until)
         source, target = cast("Placed", plan.source), cast("Placed", plan.target)
+        # First: whatever follows may fail, and the memory is then given to others.
         if source.ready is not None:
             with device_errors(plan.ask.input.device):
                 source.ready.wait()
+        if self._table.held >= MAX_HELD:
+            self._places.wait_for(lambda: self._table.held < MAX_HELD, plan.until)
         plan.work.lands_in(target.region)
         message = plan.ask.message(source.offset, target.offset)
         message.submitted = plan.work.begun

@@ -3,7 +3,6 @@
 import gc
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
@@ -49,12 +48,6 @@ class Plan(Generic[A]):
     def placed(self) -> bool:
         """Whether it has all the room that it needs."""
         return self.source is not None and self.target is not None
-
-    def await_copy(self) -> None:
-        """However an operation ended: no copy may write to memory that is given to others."""
-        if self.source is not None and self.source.ready is not None:
-            with suppress(Exception):  # of the device; it was told before
-                self.source.ready.wait()
 
 
 class Places:

@@ -133,6 +133,47 @@ def test_more_than_the_arena_holds_goes_through_it(world: StandIn, device: FakeD
     assert all(seen(device, t)[-1] == 2 for pair in tensors for t in pair)
 
 
+def small_world(device: FakeDevice) -> StandIn:
+    """Of an arena that holds one operation of 7 MiB, which is not cut."""
+    made = StandIn(arena_bytes=12 << 20)
+    for session in made.sessions:
+        watched(session, device)
+    return made
+
+
+def mebibytes(device: FakeDevice, size: float) -> list[torch.Tensor]:
+    return [device.tensor(torch.ones(int(size * (1 << 18)))) for _ in range(2)]
+
+
+def test_who_waits_for_room_is_not_overtaken_by_who_finds_some(device: FakeDevice) -> None:
+    """It leaves later, and until then would hold what the first one waits for."""
+    world = small_world(device)
+    world.answering = False
+    works = reduce_all(world, mebibytes(device, 5))
+    world.wait_for(1)
+    works += reduce_all(world, mebibytes(device, 7.5))
+    works += reduce_all(world, mebibytes(device, 4.75))
+    world.answering = True
+    world.answer(1)
+    for work in works:
+        work.wait()
+    world.close()
+
+
+def test_room_that_a_copy_to_the_device_needs_is_waited_for(device: FakeDevice) -> None:
+    world = small_world(device)
+    blocked = threading.Event()
+    device._streams[IN].put(blocked.wait, device.mark())  # noqa: SLF001
+    works = reduce_all(world, mebibytes(device, 7))
+    while device.copied[IN] < 2 * 7 << 20:
+        world.sessions[0].pump()
+    works += reduce_all(world, mebibytes(device, 7))
+    threading.Timer(0.1, blocked.set).start()
+    for work in works:
+        work.wait()
+    world.close()
+
+
 def workers() -> int:
     """Threads, but those for callbacks, of which there may be 16 for a session."""
     return sum(thread.name != "dlcp-callbacks" for thread in threading.enumerate())
