@@ -196,6 +196,7 @@ class FakeDevice:
         self, host: memoryview, array: torch.Tensor, after: Event, cuts: Sequence[int]
     ) -> Event:
         pairs = [(here, there) for here, there in spans(host, array, cuts)]
+        self._check_uncrossed(here for here, _ in pairs)
         what = f"a copy of {len(host)} B to the arena"
         return self._copy(OUT, pairs, after, what)
 
@@ -203,6 +204,7 @@ class FakeDevice:
         self, array: torch.Tensor, host: memoryview, after: Event, cuts: Sequence[int]
     ) -> Event:
         pairs = [(there, here) for here, there in spans(host, array, cuts)]
+        self._check_uncrossed(here for _, here in pairs)
         what = f"a copy of {len(host)} B to the device"
         return self._copy(IN, pairs, after, what)
 
@@ -254,6 +256,13 @@ class FakeDevice:
             event = self._event(stream)
             self._streams[stream].put(work, event)
         return event
+
+    def _check_uncrossed(self, hosts: Iterable[torch.Tensor]) -> None:
+        """Raises: ValueError, as CUDA may, for a transfer that is locked in several pieces."""
+        ends = {end for start, size in self._locked.items() for end in (start, start + size)}
+        for start, stop in map(_place, hosts):
+            if any(start < end < stop for end in ends):
+                raise ValueError("invalid argument: a transfer crosses an end of locked memory")
 
     def _event(self, stream: str) -> Event:
         return Event(self._history.now(stream), self.returned)

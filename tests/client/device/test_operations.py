@@ -23,11 +23,13 @@ def test_the_result_is_that_of_the_cpu_bit_for_bit(
 ) -> None:
     given = [torch.randn(elements, generator=torch.Generator().manual_seed(r)) for r in range(2)]
     there = [device.tensor(one) for one in given]
+    versions = [one._version for one in there]  # noqa: SLF001  # no public name
     for work in [*reduce_all(world, there, op="avg"), *reduce_all(world, given, op="avg")]:
         work.wait()
     for rank in range(2):
         assert torch.equal(seen(device, there[rank]), given[rank])
     assert device.copied == {OUT: 2 * given[0].nbytes, IN: 2 * given[0].nbytes}  # once each way
+    assert [one._version for one in there] == versions  # noqa: SLF001  # autograd sees no change
 
 
 def test_a_large_tensor_goes_in_pieces_of_a_chunk_at_least(
