@@ -40,6 +40,7 @@ from dlcpd.contract.errors import (
     DlcpError,
     ReplicaDivergence,
     SessionClosed,
+    error_for,
 )
 from dlcpd.contract.messages import CloseGroup, Leave, OpenGroup, Submit
 from dlcpd.contract.policy import EXACT, LossPolicy
@@ -369,7 +370,8 @@ class Session(Generic[A]):
                 self._submit_later(plan)
                 self.watch(plan.work)  # the result goes to the device even if nobody waits
         except BaseException as exc:  # Ctrl-C: some of the pieces are on their way
-            self._table.fail(exc if isinstance(exc, DlcpError) else _interrupted(ask.label))
+            known = isinstance(exc, DlcpError)
+            self._table.fail(_copy_of(exc) if known else _interrupted(ask.label))
             raise
         return whole
 
@@ -406,7 +408,7 @@ class Session(Generic[A]):
         try:
             self._carry_out(plan)
         except DlcpError as exc:
-            self._table.refuse(plan.work, exc)
+            self._table.refuse(plan.work, _copy_of(exc))
         except BaseException as exc:
             text = f"{plan.work.label}: {type(exc).__name__}: {exc}"
             self._table.refuse(plan.work, DeviceFailed(text))
@@ -465,3 +467,8 @@ def _interrupted(what: str) -> SessionClosed:
         f"{what} was interrupted while it was submitted: the ranks may not agree on its number any "
         f"more; connect again"
     )
+
+
+def _copy_of(error: Any) -> DlcpError:
+    """Without its traceback, in which the memory of what was to be submitted would live on."""
+    return error_for(error.code, str(error), error.peer)

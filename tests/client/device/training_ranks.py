@@ -19,6 +19,13 @@ from tests.client.real import TIMEOUT, kill
 STEPS = 4
 
 
+def patient(rank: int, store: str, seconds: float) -> Path:
+    """The configuration of a daemon for which a host without a core for a while is no dead one."""
+    file = Path(f"{store}.{rank}.toml")
+    file.write_text(f"[network]\npeer_timeout = {seconds:.1f}\n")
+    return file
+
+
 def trained(rank: int, store: str, crossing: bool, view: bool) -> dict[str, Any]:
     """The same exact steps on the CPU and on a device: weights, and bytes copied each way."""
     with group(rank, store):
@@ -34,11 +41,9 @@ def _steps(
     rank: int, store: str, device: FakeDevice | None, crossing: bool, view: bool
 ) -> tuple[Any, int]:
     """Weights after STEPS, and the bytes of the gradients of one."""
-    patient = Path(f"{store}.{rank}.toml")
-    patient.write_text("[network]\npeer_timeout = 10.0\n")
     net = model(gradient_as_bucket_view=view)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-    options: dict[str, Any] = {"timeout": TIMEOUT, "config": patient}
+    options: dict[str, Any] = {"timeout": TIMEOUT, "config": patient(rank, store, 10)}
     if crossing:
         handle: Any = cross_step.register(net, optimizer, **options)
     else:
@@ -59,8 +64,9 @@ def losing_a_daemon(rank: int, store: str) -> str:
     """Rank 1's daemon is killed between two steps; what each rank's training raises."""
     with group(rank, store), FakeDevice(seed=rank).holding_all():
         net = model()
-        handle = ddp.register(net, timeout=TIMEOUT)
+        handle = ddp.register(net, timeout=TIMEOUT, config=patient(rank, store, 3))
         step(net, rank, 0)
+        dist.barrier()  # a rank may need the other's daemon for the end of its step
         assert handle.session is not None
         if rank == 1:
             kill(handle.session.daemon_pid)
@@ -83,7 +89,8 @@ def hierarchical(rank: int, store: str, world: int, each: int, device: bool) -> 
         local, _ = dist.new_subgroups(each)  # type: ignore[no-untyped-call]
         plain, ours = model(), model()
         with FakeDevice(seed=rank).holding_all() if device else nullcontext():
-            handle = ddp.register(ours, local=local, timeout=TIMEOUT)
+            config = patient(rank, store, 10)
+            handle = ddp.register(ours, local=local, timeout=TIMEOUT, config=config)
             for number in range(STEPS):
                 step(ours, rank, number)
             sent = handle.ledger.operations
