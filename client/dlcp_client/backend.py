@@ -57,8 +57,8 @@ def register(create: Callable[[Any, Any], Any]) -> None:
     """Have torch.distributed call `create` for groups of this backend."""
     import torch.distributed as dist  # noqa: PLC0415
 
-    # A list: PyTorch takes a string apart into letters, and None would claim CUDA as well.
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+    # A list: PyTorch takes a string apart into letters.
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def _create(asked: Any, options: Any) -> Any:

@@ -21,7 +21,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from dlcp_client.arena.memory import copy_bytes
+from dlcp_client.arena.tensors import copy
+from dlcp_client.device.registry import device_of
 from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.torch.buckets import Placed, contents, cut
@@ -35,7 +36,7 @@ from dlcp_client.torch.lazy_parameters import (
     forget,
     land_parameter,
 )
-from dlcp_client.torch.model_session import add_hook, check_model, session_for
+from dlcp_client.torch.model_session import add_hook, check_model, check_options, session_for
 from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules
 from dlcp_client.torch.suitability import check_backward, check_suitable
 from dlcp_client.torch.watch import Watch, averaged
@@ -128,14 +129,22 @@ class Registration:
 
     def _submit(self, session: Session, buffer: torch.Tensor, run: Sequence[Placed]) -> None:
         start, size, unit = run[0].start, run[-1].stop - run[0].start, buffer.itemsize
-        result = session.empty(size // unit, buffer.dtype, wait=self.rules.policy.deadline)
-        copy_bytes(result.data_ptr(), buffer.data_ptr() + start, size)
+        given = buffer.view(-1)[start // unit : (start + size) // unit]
+        result = self._apart(session, given)
         terms = self.rules.terms(run, start, size)
         piece = Piece(averaged(session, result, terms, self.guard))
         for one in run:
             shape, strides = one.gradient.shape, one.gradient.stride()
             offset = result.storage_offset() + (one.start - start) // unit
             attach(piece, one.parameter, result.as_strided(shape, strides, offset))
+
+    def _apart(self, session: Session, given: torch.Tensor) -> torch.Tensor:
+        """A copy of a part of a bucket, which DDP goes on to use: where the average will be."""
+        if device_of(given) is not None:
+            return given.clone()
+        result = session.empty(given.shape, given.dtype, wait=self.rules.policy.deadline)
+        copy(result, given)
+        return result
 
     def _forget(self, set_to_none: bool = True) -> None:
         """model.zero_grad(): what is due still gets the gradient that is on its way."""
@@ -183,24 +192,26 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     GradScaler work, but as they look at every gradient, they wait for every gradient.
 
     Args:
-        model: on CPU, before its first backward pass; without find_unused_parameters,
-            static_graph, mixed_precision or sparse gradients. It may be compiled, in part or as
-            a whole, before or after: the module that torch.compile(module) returns waits for all
-            of its parameters at once; module.compile() and compiled functions are left at each
-            module that has to wait.
+        model: on the CPU or CUDA devices, before its first backward pass; without
+            find_unused_parameters, static_graph, mixed_precision or sparse gradients. It may be
+            compiled, in part or as a whole, before or after: the module that torch.compile(module)
+            returns waits for all of its parameters at once; module.compile() and compiled functions
+            are left at each module that has to wait.
         optimizer: SGD, Adam or another of torch.optim that updates each parameter by itself;
             step() without closure or hooks.
         policy, session, warmup_steps, scaler, fallback: as in `ddp.register`.
-        guard: likewise; backward() waits for the gradients of a sampled step.
+        guard: likewise, on the CPU; backward() waits for the gradients of a sampled step.
         job, socket, arena_bytes, timeout, config: as in `ddp.register`.
 
     Raises: BadConfig, BadPolicy, BadTensor, or what `connect` raises; nothing is left open then.
         An error during training is the DlcpError itself, raised where the gradient is waited for,
         in the training's thread.
     """
-    check_model(model)
+    staged = check_model(model)
     check_suitable(model, optimizer)
     guard = checked_guard(guard, policy)
+    if staged:
+        check_options({"guard": guard}, "a model on a device")
     rules = Rules(model.module, policy, warmup_steps, scaler)
     with ExitStack() as undo:
         undo.callback(rules.close)

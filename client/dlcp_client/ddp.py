@@ -16,13 +16,15 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client.arena.tensors import copy
+from dlcp_client.device.registry import device_of
 from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.torch.buckets import contents
 from dlcp_client.torch.calibration import Calibration, slowest
 from dlcp_client.torch.choice import Transport, Transports, checked_transport
+from dlcp_client.torch.local_groups import LocalGroup, local_group
 from dlcp_client.torch.low_rank import LowRank
-from dlcp_client.torch.model_session import add_hook, check_model, session_for
+from dlcp_client.torch.model_session import add_hook, check_model, check_options, session_for
 from dlcp_client.torch.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
 from dlcp_client.torch.watch import Watch, averaged
 from dlcpd.contract.errors import SessionClosed
@@ -46,12 +48,15 @@ class Registration:
         calibration: Calibration | None = None,
         guard: Guard | None = None,
         low_rank: PowerSGD | None = None,
+        local: LocalGroup | None = None,
     ) -> None:
-        """`calibration`: chooses between dlcpd and `process_group`; None = all by dlcpd."""
+        """`calibration`: chooses between dlcpd and `process_group`; None = all by dlcpd. `local`:
+        what the ranks of this host do among themselves."""
         self.guard = Watch(guard, rules) if guard else None
         self.session, self.rules, self._owned = session, rules, owned
         self._calibration, self._process_group = calibration, process_group
         self._low_rank = LowRank(low_rank, rules) if low_rank else None
+        self._local = local
         self._open = session is not None
 
     @property
@@ -76,6 +81,8 @@ class Registration:
         """Close the session, if `register` opened it. The model cannot train on after that."""
         self._open = False
         self.rules.close()
+        if self._local:
+            self._local.close()
         if self.session and self._owned:
             self.session.close()
 
@@ -86,6 +93,8 @@ class Registration:
         self.rules.begin(bucket, self.session)
         if self._low_rank is not None and self._low_rank.counts:
             return self._low_rank.average(self.session, bucket)
+        if self._local:
+            return self._local.average(bucket, self.rules)
         calibration = self._calibration
         if calibration is None:
             return self._by_dlcpd(self.session, bucket)
@@ -102,15 +111,19 @@ class Registration:
     def _by_dlcpd(
         self, session: Session, bucket: GradBucket, *, bring_home: bool = False
     ) -> Future[torch.Tensor]:
-        """The result is a new tensor, in the arena.
+        """On the CPU the result is a new tensor, in the arena.
 
-        DDP copies a hook's result to the gradients in any case, so it copies from there.
+        DDP copies a hook's result to the gradients in any case, so it copies from there. On a
+        device it is the bucket itself, or gradients would come one by one from the host.
         """
         rules, buffer = self.rules, bucket.buffer()
-        result = session.empty(buffer.shape, buffer.dtype, wait=rules.policy.deadline)
-        copy(result, buffer)
         terms = rules.terms(contents(bucket), 0, buffer.nbytes, bring_home=bring_home)
-        work = averaged(session, result, terms, self.guard)
+        if device_of(buffer) is not None:
+            work = session.all_reduce(buffer, "avg", **terms.keywords())
+        else:
+            result = session.empty(buffer.shape, buffer.dtype, wait=rules.policy.deadline)
+            copy(result, buffer)
+            work = averaged(session, result, terms, self.guard)
         return work.then(lambda tensor: tensor)  # DDP wants one tensor, not a list
 
 
@@ -119,6 +132,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
     policy: LossPolicy = EXACT,
     *,
     session: Session | None = None,
+    local: dist.ProcessGroup | None = None,
     warmup_steps: int = DEFAULT_WARMUP,
     scaler: GradScaler | None = None,
     guard: Guard | None = None,
@@ -134,25 +148,29 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
     """Average the gradients of `model` through dlcpd from now on. Every rank calls it.
 
     Args:
-        model: on CPU, before its first backward pass, without a communication hook. Gradients
-            are float32, float64, float16 or bfloat16.
+        model: on the CPU or CUDA devices (docs/cuda.md), before its first backward pass, without a
+            communication hook. Gradients are float32, float64, float16 or bfloat16.
         policy: exact() loses nothing. bounded(0.01) lets 1 % of the segments of large buckets be
             late by a step; never norms, biases and embeddings, nor buckets under 1 MiB. Either may
             have a codec, for buckets of 1 MiB and more.
         session: from `connect`; by default one is opened, and closed with the process.
+        local: the group of the ranks of this host, of which each host has as many, and which
+            nothing else uses in a backward pass. They add up among themselves, and each sends a
+            part of the sum (docs/cuda.md). Without guard, low_rank
+            and transport="auto".
         warmup_steps: exact steps, without a codec, before the policy counts, at least 2.
         scaler: the GradScaler of the training, if it has one. With a bounded policy, or a codec,
             what was left over under one scale then comes back in the present one.
         guard: compares sampled steps with exact ones, and tightens the policy or stops. What it
-            finds: `guard.report()` of what this returns. Every rank passes the same.
+            finds: `guard.report()` of what this returns. Every rank passes the same. On the CPU.
         low_rank: PowerSGD(rank=4) sends the gradients of matrices as products of two narrow ones,
             after the warm-up; with exact(), and without a codec. It keeps a copy of those
-            gradients in the trainer: what the products missed.
+            gradients in the trainer: what the products missed. On the CPU.
         transport: "dlcp": all gradients go through dlcpd. "auto": those of each bucket size go
             through dlcpd or the framework's own all-reduce, whichever is faster in this job, as
             `Calibration` measures now and then; the logger "dlcp_client" and `transports` of what
-            this returns say which. "backend": the framework's own, and no session is opened.
-            Every rank asks for the same, whatever the policy.
+            this returns say which; on the CPU. "backend": the framework's own, and no session is
+            opened. Every rank asks for the same, whatever the policy.
         fallback: if any rank cannot connect, or no data gets through, all warn and use the
             framework's own all-reduce. Later failures raise in any case.
         job: as in `connect`, which opens the session.
@@ -166,10 +184,15 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         cannot be submitted, a RuntimeError with its text when an operation fails later. The
         session is over then.
     """
-    check_model(model)
+    staged = check_model(model)
     transport = checked_transport(transport)
     guard = checked_guard(guard, policy, transport)
     low_rank = checked_low_rank(low_rank, policy, guard=guard, transport=transport)
+    options = {"guard": guard, "low_rank": low_rank, 'transport="auto"': transport == "auto"}
+    if staged:
+        check_options(options, "a model on a device")
+    if local is not None:
+        check_options(options, "local groups")
     rules = Rules(model.module, policy, warmup_steps, scaler)
     with ExitStack() as undo:
         undo.callback(rules.close)
@@ -183,8 +206,11 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
             )  # fmt: skip
             if opened is not None:
                 undo.callback(opened.close)
+        parts = local_group(local, session) if session and local else None
+        if parts is not None:
+            undo.callback(parts.close)
         registration = Registration(
-            session, rules, model.process_group, owned=opened is not None,
+            session, rules, model.process_group, owned=opened is not None, local=parts,
             calibration=_calibration(model, rules) if transport == "auto" and session else None,
             guard=guard, low_rank=low_rank,
         )  # fmt: skip

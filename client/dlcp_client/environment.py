@@ -4,12 +4,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal, Self, get_args
 
 from dlcpd.contract.errors import BadConfig
 
 SECRETS: Final = "DLCPD_JOB_SECRET"  # how the names begin of variables that hold secrets
 WARN_AFTER: Final = 5.0  # seconds
+Pinning = Literal["prefer", "require", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Environment:
     rank: str = ""  # RANK: as torchrun and others set it; read where it counts
     world_size: str = ""  # WORLD_SIZE: likewise
     store: Path | None = None  # DLCPD_STORE: folder in which ranks without torch find each other
+    pinned: Pinning = "prefer"  # DLCPD_PINNED: lock the arena for devices: prefer, require or never
     warn_after: float = WARN_AFTER  # DLCPD_WARN_AFTER: of waiting, at least; "0" = never
     ledger: Path | None = None  # DLCPD_LEDGER: folder for the ledger of an embedded daemon
     ledger_inputs: bool = False  # DLCPD_LEDGER_INPUTS: "1" keeps what ranks contribute as well
@@ -50,6 +52,7 @@ class Environment:
             rank=variables.get("RANK", ""),
             world_size=variables.get("WORLD_SIZE", ""),
             store=Path(store) if store else None,
+            pinned=_pinning(variables.get("DLCPD_PINNED", "") or "prefer"),
             warn_after=_seconds(variables, "DLCPD_WARN_AFTER", WARN_AFTER),
             share=variables.get("DLCPD_SHARE", "") != "0",
             end_with_launcher=variables.get("DLCPD_END_WITH_LAUNCHER", "") == "1",
@@ -73,6 +76,14 @@ def _launch(variables: Mapping[str, str]) -> str:
 def of_daemon(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """What a private daemon inherits: all but the job's secret, which it has no use for."""
     return {name: value for name, value in variables.items() if not name.startswith(SECRETS)}
+
+
+def _pinning(text: str) -> Pinning:
+    """Raises: BadConfig."""
+    for known in get_args(Pinning):
+        if text == known:
+            return known  # type: ignore[no-any-return]
+    raise BadConfig(f"DLCPD_PINNED={text}: use one of {', '.join(get_args(Pinning))}")
 
 
 def _seconds(variables: Mapping[str, str], name: str, default: float) -> float:

@@ -13,9 +13,11 @@ from torch.amp import GradScaler
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
+from dlcp_client.device.registry import device_of
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.work import Work
 from dlcp_client.torch.buckets import Placed
+from dlcp_client.torch.model_session import check_options
 from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules, Terms
 from dlcp_client.torch.watch import Sample, Watch
 from dlcpd.contract.errors import BadConfig
@@ -81,13 +83,13 @@ def register(
     """Reduce the gradients of `model` by `policy` from now on. Every rank calls it.
 
     Args:
-        model: the root, after `fully_shard` of it and of its blocks, with its weights on the CPU.
+        model: the root, after `fully_shard` of it and of its blocks, on the CPU or CUDA devices.
         policy: what may be lost. Norms, biases and embeddings never are, nor what is smaller
             than 1 MiB, nor a step in which a parameter of the block has no gradient. A codec
             counts where blocks have 1 MiB or more; it rounds what ranks send, and no sum.
         warmup_steps: exact steps, without a codec, before the policy counts, at least 2.
         scaler: the GradScaler of the training, if it has one: as of `ddp.register`.
-        guard: as of `ddp.register`; not with hybrid sharding.
+        guard: as of `ddp.register`, on the CPU; not with hybrid sharding.
 
     backward() returns when all gradients are there. Until then the reductions of several blocks
     are under way together, and with the computation.
@@ -105,6 +107,8 @@ def register(
             "guard: with hybrid sharding the groups of shards would decide each for itself; leave "
             "it out, or shard over all ranks"
         )
+    if any([device_of(parameter) is not None for parameter in model.parameters()]):
+        check_options({"guard": guard}, "a model on a device")
     rules = Rules(model, policy, warmup_steps, scaler)
     registration = Registration(group, rules, guard)
     for block in blocks:
@@ -115,13 +119,16 @@ def register(
 
 
 class InArena:
-    """Buffers for a collective, in memory that the daemon shares: what lies there is not copied."""
+    """Buffers for a collective, in memory that the daemon shares: what lies there is not copied.
+    Those of a device are on it."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """FSDP asks for them. Raises: ArenaFull."""
+        if device_of(torch.empty(0, device=device)) is not None:
+            return torch.empty(tuple(size), dtype=dtype, device=device)
         return self.group.session.empty(tuple(size), dtype, wait=EXACT.deadline)
 
 

@@ -2,10 +2,11 @@
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from dlcp_client.arena.blocks import A, Block
+from dlcp_client.operations.ask import ANY, Call
 from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.requests import Range, Request, request
 from dlcp_client.operations.work import Work
@@ -16,27 +17,14 @@ from dlcpd.contract.policy import EXACT, LossPolicy
 if TYPE_CHECKING:
     from .session import Session
 
-ANY = -1  # source of a message that may come from every rank
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One collective, beside what is reduced and how: who, and in which parts."""
-
-    collective: str
-    peer: int = ANY  # rank in the group: root, receiver or sender
-    tag: int = 0
-    sizes: Sequence[Counts] = ()  # by rank, where they differ
-    schedule: str = ""  # empty: the daemon chooses
-    reads: bool = True  # whether what the input holds matters
-
 
 class Group(Generic[A]):
     """Some ranks of a session, in an order that is theirs. Each calls the same collectives in the
     same order; send and receive are between two of them. Every method returns before the end.
 
-    Tensors are contiguous, on the CPU, of one dtype, and are left alone until the work is done.
-    One from `Session.empty` is used where it is; any other is copied to the arena and back.
+    Tensors are contiguous, of one dtype, on the CPU or on one CUDA device (on all ranks alike), and
+    are left alone until the work is done. One from `Session.empty` is used where it is; any other
+    is copied to the arena and back.
     Roots, peers and sources are ranks in the group. All raise what `Session.all_reduce` does.
     """
 

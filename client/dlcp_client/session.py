@@ -1,6 +1,5 @@
 """A rank's session with its daemon: submit all-reduces, make arrays in the arena, close."""
 
-import gc
 import logging
 import socket
 import threading
@@ -12,7 +11,9 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, cast
 
 from dlcp_client.arena.blocks import A, Block, Library
-from dlcp_client.arena.memory import Region, SharedArena, copy_bytes
+from dlcp_client.arena.memory import Region, SharedArena
+from dlcp_client.device.seam import Device, Event
+from dlcp_client.device.staging import Staging, device_errors
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import Embedded
 from dlcp_client.ipc.handshake import ControlConnection
@@ -20,28 +21,33 @@ from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.job.group_numbers import GroupNumbers
 from dlcp_client.job.origin import Origin
 from dlcp_client.job.store import Store
+from dlcp_client.operations.ask import Ask, Call
 from dlcp_client.operations.completion import Completion
 from dlcp_client.operations.engines import Engines
+from dlcp_client.operations.joined import Joined, Piece
 from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.open_operations import MARGIN, Memory, Operations
 from dlcp_client.operations.patience import Pace
+from dlcp_client.operations.places import Placed, Places, Plan
 from dlcp_client.operations.requests import Range, Request
 from dlcp_client.operations.work import LATE, Work
 from dlcpd.contract.errors import (
     ArenaFull,
     BadConfig,
     BadTensor,
+    DeviceFailed,
     DlcpError,
     ReplicaDivergence,
     SessionClosed,
+    error_for,
 )
 from dlcpd.contract.messages import CloseGroup, Leave, OpenGroup, Submit
 from dlcpd.contract.policy import EXACT, LossPolicy
 from dlcpd.ipc.seqpacket import encode
 
 from . import lifetimes
-from .group import Call, Group
+from .group import Group
 
 T = TypeVar("T")
 
@@ -49,7 +55,6 @@ log = logging.getLogger("dlcp_client")
 
 MAX_HELD: Final = 512  # operations whose memory is held; half of what the engine takes
 SAY_TIMEOUT: Final = 10.0  # seconds in which the engine takes a message about a group
-IN_PLACE: Final = frozenset({"all_reduce", "reduce", "broadcast"})  # the others need memory apart
 # seconds; peers are done when we are, but for their last repairs
 COMPARE_TIMEOUT: Final = 1.0
 DRAIN_TIMEOUT: Final = 5.0  # seconds in which peers fetch what close() would take away
@@ -72,16 +77,6 @@ class JoinedJob:
     library: Library[Any] = field(kw_only=True)  # whose arrays the session takes
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """An array as the engine sees it."""
-
-    offset: int  # bytes, in the arena
-    memory: Any  # the array, or the Region, that holds it
-    region: Region | None = None  # the copy that the engine works on
-    direct: bool = False  # the engine works on the caller's own memory
-
-
 class Session(Generic[A]):
     """One rank of one job. Every rank submits the same operations in the same order.
 
@@ -97,7 +92,8 @@ class Session(Generic[A]):
         self._submitting = threading.Lock()  # numbers leave in the order they are given
         self._closing = threading.Lock()
         self._completion = Completion()
-        pace = Pace(Environment.read().warn_after)
+        environment = Environment.read()
+        pace = Pace(environment.warn_after)
         self._table = Operations(self._completion.ended_locked, pace)
         lanes = [socket.socket(fileno=lane) for lane in joined.lanes]
         try:
@@ -108,6 +104,10 @@ class Session(Generic[A]):
             raise
         self._lanes = Lanes(lanes, joined.control, self._table)
         self._engines = Engines(len(lanes))
+        self._staging = Staging(self._arena, environment.pinned)
+        self._places = Places(self._arena, self._staging, self._table, self._lanes)
+        # By id: operations that get room, and leave, when it is their turn. Threads add and remove.
+        self._unplaced: set[int] = set()
         self._numbers = GroupNumbers(joined.store, joined.job, joined.rank)
         self.world = Group(self, 0, range(joined.world_size), "")
         self._open = True
@@ -129,11 +129,11 @@ class Session(Generic[A]):
         """Reduce `tensor` over all ranks, in place. Returns before the end.
 
         Args:
-            tensor: a contiguous CPU tensor of float32, float64, float16, bfloat16, int8, int16,
-                int32, int64, uint8, bool, complex64 or complex128. One from `empty`, or a view
-                of it, is used where it is; any other is copied to the arena and back. Leave it
-                alone until the work is done. An empty tensor is done at once, and must be
-                empty on all ranks.
+            tensor: a contiguous tensor of float32, float64, float16, bfloat16, int8, int16,
+                int32, int64, uint8, bool, complex64 or complex128, on the CPU or a CUDA device.
+                One from `empty`, or a view of it, is used where it is; any other is copied to the
+                arena and back. Leave it alone until the work is done. An empty tensor is done
+                at once, and must be empty on all ranks. Of a device: see docs/cuda.md.
             op: "sum", "avg" (not of integers or bool), "product", "min", "max" (not of complex
                 numbers), "band", "bor", "bxor" (of integers and bool), or the dist.ReduceOp.
             policy: what may be lost, and when the operation fails for good.
@@ -192,7 +192,7 @@ class Session(Generic[A]):
         self._table.raise_if_over()
         sizes = (shape,) if isinstance(shape, int) else shape
         allocate = partial(self.library.empty, self._arena, sizes, dtype)
-        return self._room(allocate, time.monotonic() + wait)
+        return self._places.room(allocate, time.monotonic() + wait)
 
     def zeros(self, shape: int | Sequence[int], dtype: Any = None, *, wait: float = 0.0) -> A:
         """As `empty`, and all of it 0."""
@@ -259,6 +259,7 @@ class Session(Generic[A]):
             self._lanes.close()
             self._completion.close(table)
             table.let_go()
+            self._staging.close()
             self._arena.close()
             if self._daemon:
                 self._daemon.close()
@@ -287,6 +288,7 @@ class Session(Generic[A]):
         self._submitting, self._closing = threading.Lock(), threading.Lock()
         self._table.abandon(SessionClosed("this session is the parent process's; connect anew"))
         self._completion.abandon()
+        self._staging.abandon()
         self._lanes.abandon()
         self._arena.abandon()
         if self._daemon:
@@ -321,6 +323,10 @@ class Session(Generic[A]):
         """Complete a work's Future after its end, even if nobody waits."""
         self._completion.watch(work, self._table, self._lanes)
 
+    def deliver(self, target: Block[Any], region: Region, after: Event) -> Event:
+        """Begin to copy a result to its device. Raises: DeviceFailed."""
+        return self._staging.deliver(target, region, after)
+
     # --- submitting -------------------------------------------------------------------
 
     def say(self, message: OpenGroup | CloseGroup) -> None:
@@ -339,43 +345,91 @@ class Session(Generic[A]):
             raise BadTensor(f"{call.collective} into a read-only array; give one of Session.empty")
         if output.dtype != input.dtype:
             raise BadTensor(f"{call.collective} of {input.dtype} into {output.dtype}: use one type")
+        device = _device_of(call, output, input)
         self._lanes.pump()  # outcomes of operations that nobody waits for must not pile up
         self._table.raise_if_over()
         if call.collective == "all_reduce" and not input.count:
             return Work.over(self, output)
-        deadline = time.monotonic() + asked.policy.deadline
-        apart = call.collective not in IN_PLACE
-        stage = call.collective == "send" or (apart and output.overlaps(input))
-        source = place = self._place(input, deadline, stage=stage, fill=call.reads)
-        if apart or output is not input:
-            place = self._place(output, deadline, stage=False, fill=False)
+        if device is not None:
+            return self._run_staged(device, Ask(group, call, output, input, asked, result_only))
+        plan = self._plan(Work, Ask(group, call, output, input, asked, result_only))
+        if self._staging.idle:
+            self._carry_out(plan)
+        else:  # what was asked for before it waits for a device
+            self._submit_later(plan)
+        return plan.work
+
+    def _run_staged(self, device: Device, ask: Ask[A]) -> Work[A]:
+        """Begin to copy to the arena; each piece is submitted when it is there."""
+        with device_errors(device):
+            after = device.mark()
+        plans = [self._plan(Piece, part, after) for part in ask.cut(self.library)]
+        whole = Joined(self, ask.output, [cast("Piece[A]", plan.work) for plan in plans])
+        try:
+            for plan in plans:
+                self._submit_later(plan)
+                self.watch(plan.work)  # the result goes to the device even if nobody waits
+        except BaseException as exc:  # Ctrl-C: some of the pieces are on their way
+            known = isinstance(exc, DlcpError)
+            self._table.fail(_copy_of(exc) if known else _interrupted(ask.label))
+            raise
+        return whole
+
+    def _plan(self, kind: type[Work[A]], ask: Ask[A], after: Event | None = None) -> Plan[A]:
+        deadline = time.monotonic() + ask.terms.policy.deadline
+        work = kind(self, block=ask.output, expires=deadline + MARGIN, label=ask.label, after=after)
+        return Plan(ask, work, deadline, after)
+
+    def _submit_later(self, plan: Plan[A]) -> None:
+        """After all that was asked for before, and once its input is in the arena.
+
+        Raises: what ended the session; DeviceFailed.
+        """
+        self._table.announce(plan.work)
+        if not (plan.after and self._finds_place_now(plan)):
+            self._unplaced.add(id(plan))
+        self._staging.put(partial(self._carry_out_or_end, plan))
+
+    def _finds_place_now(self, plan: Plan[A]) -> bool:
+        """Let the copy from the device begin, where nobody has to wait for that.
+
+        Not where an earlier one waits for room: it may be this one's, which leaves after it.
+        """
+        if self._unplaced:
+            return False
+        try:
+            self._places.find(plan, None)
+        except ArenaFull:  # or the memory is not locked: the thread that may wait tries again
+            plan.source = plan.target = None
+        return plan.placed
+
+    def _carry_out_or_end(self, plan: Plan[A]) -> None:
+        """On the thread of the staging. Whatever goes wrong is told to who waits."""
+        try:
+            self._carry_out(plan)
+        except DlcpError as exc:
+            self._table.refuse(plan.work, _copy_of(exc))
+        except BaseException as exc:
+            text = f"{plan.work.label}: {type(exc).__name__}: {exc}"
+            self._table.refuse(plan.work, DeviceFailed(text))
+        self._unplaced.discard(id(plan))
+
+    def _carry_out(self, plan: Plan[A]) -> None:
+        """Submit an operation. Blocks until there is room, and its input is in the arena."""
+        if not plan.placed:
+            self._places.find(plan, plan.until)
+        source, target = cast("Placed", plan.source), cast("Placed", plan.target)
+        # First: whatever follows may fail, and the memory is then given to others.
+        if source.ready is not None:
+            with device_errors(plan.ask.input.device):
+                source.ready.wait()
         if self._table.held >= MAX_HELD:
-            self._wait_for(lambda: self._table.held < MAX_HELD, deadline)
-        work = Work(
-            self,
-            block=output,
-            region=place.region,
-            expires=(began := time.monotonic()) + asked.policy.deadline + MARGIN,
-            label=f"{call.collective} of {asked.count} {asked.dtype} {asked.name}".rstrip(),
-        )
-        message = Submit(
-            operation=0,
-            group=group,
-            collective=call.collective,
-            schedule=call.schedule,
-            peer=call.peer,
-            tag=call.tag,
-            sizes=list(call.sizes),
-            input=source.offset,
-            input_count=input.count,
-            output=place.offset,
-            output_count=output.count,
-            in_place=(source.direct or place.direct) and not result_only,
-            submitted=began,
-            **asked.fields(),
-        )
-        self._submit(work, (source.memory, place.memory), message, output.itemsize)
-        return work
+            self._places.wait_for(lambda: self._table.held < MAX_HELD, plan.until)
+        plan.work.lands_in(target.region)
+        message = plan.ask.message(source.offset, target.offset)
+        message.submitted = plan.work.begun
+        message.in_place = (source.direct or target.direct) and not plan.ask.result_only
+        self._submit(plan.work, (source.memory, target.memory), message, plan.ask.output.itemsize)
 
     def _submit(self, work: Work[A], memory: Memory, message: Submit, item: int) -> None:
         with self._submitting:
@@ -389,53 +443,32 @@ class Session(Generic[A]):
                 self._table.forget(number)  # nothing was sent
                 raise
             except BaseException:  # Ctrl-C: sent or not, who knows
-                self._table.fail(
-                    SessionClosed(
-                        f"operation {number} was interrupted while it was submitted: the ranks "
-                        f"may not agree on its number any more; connect again"
-                    )
-                )
+                self._table.fail(_interrupted(f"operation {number}"))
                 raise
 
-    def _place(self, block: Block[A], deadline: float, *, stage: bool, fill: bool) -> Placed:
-        """An array as the engine sees it: where it is in the arena, unless it is to be staged;
-        else a region for it, filled with its bytes where they matter."""
-        if not block.count:
-            return Placed(0, block.array)
-        if self._arena.can_reduce(block.address) and not stage:
-            return Placed(self._arena.offset_of(block.address), block.array, direct=True)
-        region = self._room(partial(self._arena.region, block.nbytes), deadline)
-        if fill:
-            copy_bytes(region.address, block.address, block.nbytes)
-        return Placed(region.offset, region, region)
 
-    def _room(self, allocate: Callable[[], T], deadline: float) -> T:
-        """What `allocate` yields; waits for operations in flight when there is no room.
+def _device_of(call: Call, output: Block[Any], input: Block[Any]) -> Device | None:
+    """Where the arrays of an operation are, those that have elements. Raises: BadTensor."""
+    devices = {id(one.device): one.device for one in (output, input) if one.count}
+    if len(devices) > 1:
+        raise BadTensor(
+            f"{call.collective} between {' and '.join(map(_name, devices.values()))}: give tensors "
+            f"of one device"
+        )
+    return next(iter(devices.values()), None)
 
-        Raises: ArenaFull; what ended the session.
-        """
-        while True:
-            seen = self._table.releases
-            try:
-                return allocate()
-            except ArenaFull:
-                self._lanes.pump()
-                if self._released_since(seen) or self._table.copy_out():
-                    continue  # memory came free: of a release, or of results nobody fetched yet
-                if not self._table.held or time.monotonic() >= deadline:
-                    break
-            self._wait_for(partial(self._released_since, seen), deadline)
-        gc.collect()  # tensors in reference cycles; last, for it takes a trainer 0.1 s and more
-        return allocate()
 
-    def _released_since(self, seen: int) -> bool:
-        return self._table.releases != seen
+def _name(device: Device | None) -> str:
+    return device.name if device else "the CPU"
 
-    def _wait_for(self, done: Callable[[], bool], deadline: float) -> None:
-        """Wait until `done()` or `deadline`, whichever is first.
 
-        Raises: what ended the session.
-        """
-        table = self._table
-        self._lanes.wait_until(lambda: table.error is not None or done(), deadline)
-        table.raise_if_over()
+def _interrupted(what: str) -> SessionClosed:
+    return SessionClosed(
+        f"{what} was interrupted while it was submitted: the ranks may not agree on its number any "
+        f"more; connect again"
+    )
+
+
+def _copy_of(error: Any) -> DlcpError:
+    """Without its traceback, in which the memory of what was to be submitted would live on."""
+    return error_for(error.code, str(error), error.peer)

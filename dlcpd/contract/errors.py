@@ -93,6 +93,12 @@ class ArenaFull(LocalError):
     code = "arena_full"
 
 
+class DeviceFailed(LocalError):
+    """A tensor of an accelerator could not be copied to the arena, or from it."""
+
+    code = "device_failed"
+
+
 class AddressUnavailable(LocalError):
     """An address or port that the configuration names cannot be bound."""
 

@@ -133,7 +133,7 @@ class StandInWork:
     """What a table needs of a work."""
 
     begun, expires = 0.0, float("inf")
-    label = "all_reduce"
+    label, ended = "all_reduce", False
 
     def __init__(self) -> None:
         self.outcome: Completed | DlcpError | None = None

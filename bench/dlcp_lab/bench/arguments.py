@@ -7,6 +7,7 @@ from dlcp_lab.bench.account import add_account
 from dlcp_lab.bench.all_reduce import bench
 from dlcp_lab.bench.codecs import codecs
 from dlcp_lab.bench.collectives import COLLECTIVES, collectives
+from dlcp_lab.bench.cuda import cuda
 from dlcp_lab.bench.places import add_places
 from dlcp_lab.bench.training import training
 from dlcp_lab.ranks.reference import DTYPES, OPERATIONS
@@ -89,6 +90,16 @@ def _add_trainings(operations: Commands) -> None:
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                       help="a line of [network] of the hosts' configuration")  # fmt: skip
     _add_repetition(made)
+    text = "Step times of replayed networks on this host's GPUs: dlcpd, NCCL and Gloo by turns."
+    made = command(operations, "cuda", cuda, text, needs=(TORCH,))
+    made.add_argument("--models", type=some_of(NETWORKS), default="resnet50,gpt2-small",
+                      metavar="NAMES", help="(%(default)s)")  # fmt: skip
+    made.add_argument("--ranks", type=whole(0, 64), default=0, metavar="N",
+                      help="0: one for each GPU (%(default)s)")  # fmt: skip
+    made.add_argument("--samples", type=whole(1, 4096), default=32, metavar="N",
+                      help="images; texts are a hundredth of it (%(default)s)")  # fmt: skip
+    made.add_argument("--steps", type=whole(1, 10_000), default=20, metavar="N",
+                      help="to measure, each way (%(default)s)")  # fmt: skip
     text = "Two trainings end to end on four hosts of a congested fabric, over Gloo and dlcpd."
     made = command(operations, "training", training, text, needs=(TORCH, SCIKIT_LEARN))
     made.add_argument("--share", type=scale, default=1.0, metavar="F",

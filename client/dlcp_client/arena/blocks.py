@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from dlcp_client.arena.memory import SharedArena
+from dlcp_client.device.seam import Device
 
 if TYPE_CHECKING:  # who has no torch gives the type
     import torch
@@ -19,7 +20,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Block(Generic[A]):
-    """A dense array in the memory of this host, and what the engine is told of it."""
+    """A dense array, and what the engine is told of it."""
 
     array: A  # keeps the memory
     address: int
@@ -27,6 +28,7 @@ class Block(Generic[A]):
     itemsize: int  # bytes
     dtype: str  # the contract's name
     writable: bool = True
+    device: Device | None = None  # where its memory is; None: this host
 
     @property
     def nbytes(self) -> int:
@@ -48,6 +50,9 @@ class Library(Protocol[A]):
 
     def block(self, array: Any) -> Block[A]:
         """Raises: BadTensor saying what was found and what to do about it."""
+
+    def part(self, block: Block[A], start: int, stop: int) -> Block[A]:
+        """Elements [start, stop) of it, in the same memory."""
 
     def empty(self, arena: SharedArena, shape: Sequence[int], dtype: Any) -> A:
         """A new array in the arena, with whatever its memory held. `dtype` None is float32.

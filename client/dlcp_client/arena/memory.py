@@ -24,14 +24,14 @@ _POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14; Python 3.11 has 
 class Region:
     """Bytes of the arena: free again when this object is gone."""
 
-    __slots__ = ("_dead", "_memory", "address", "offset")
+    __slots__ = ("_dead", "address", "memory", "offset")
 
     def __init__(self, memory: memoryview, address: int, offset: int, dead: deque[int]) -> None:
         self.address, self.offset = address, offset
-        self._memory, self._dead = memory, dead  # the memory stays mapped for as long
+        self.memory, self._dead = memory, dead  # the memory stays mapped for as long
 
     def __len__(self) -> int:
-        return len(self._memory)
+        return len(self.memory)
 
     def __del__(self) -> None:
         self._dead.append(self.offset)
@@ -88,6 +88,17 @@ class SharedArena:
         """
         offset = self._allocate(size)
         return Region(self._view[offset : offset + size], self._base + offset, offset, self._dead)
+
+    def committed(self, start: int, size: int) -> int:
+        """The address of the bytes from `start` on, `size` of which are backed with memory now.
+
+        Raises: ArenaFull.
+        """
+        with self._lock:
+            if self._map is None:
+                raise ArenaFull("the session is closed")
+            self._commit(self._map, start + size)
+        return self._base + start
 
     def _allocate(self, size: int) -> int:
         with self._lock:

@@ -1,6 +1,7 @@
 """torch's tensors: which of them dlcpd can reduce."""
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -8,6 +9,8 @@ import torch.distributed as dist
 
 from dlcp_client.arena.blocks import Block
 from dlcp_client.arena.memory import SharedArena, copy_bytes
+from dlcp_client.device.registry import device_of
+from dlcp_client.device.seam import Device
 from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.messages import DTYPES, MAX_ELEMENTS, REDUCE_OPS
 
@@ -22,9 +25,15 @@ class Tensors:
 
     def block(self, tensor: Any) -> Block[torch.Tensor]:
         """Raises: BadTensor."""
-        check(tensor)
-        dtype = _NAMES[tensor.dtype]
-        return Block(tensor, tensor.data_ptr(), tensor.numel(), tensor.itemsize, dtype)
+        where, dtype = check(tensor), _NAMES[tensor.dtype]
+        return Block(
+            tensor, tensor.data_ptr(), tensor.numel(), tensor.itemsize, dtype, device=where
+        )
+
+    def part(self, block: Block[torch.Tensor], start: int, stop: int) -> Block[torch.Tensor]:
+        part: torch.Tensor = block.array.detach().view(-1)[start:stop]
+        address = block.address + start * block.itemsize
+        return replace(block, array=part, address=address, count=stop - start)
 
     def empty(self, arena: SharedArena, shape: Sequence[int], dtype: Any) -> torch.Tensor:
         """Raises: ArenaFull; nothing changed."""
@@ -42,11 +51,15 @@ class Tensors:
 TENSORS: Final = Tensors()
 
 
-def check(tensor: Any) -> None:
-    """Raises: BadTensor saying what was found and what to do about it."""
+def check(tensor: Any) -> Device | None:
+    """Where it is; None: in the memory of this host.
+
+    Raises: BadTensor saying what was found and what to do about it.
+    """
     problem = _kind_problem(tensor) or _layout_problem(tensor)
     if problem:
         raise BadTensor(problem)
+    return device_of(tensor)
 
 
 def _kind_problem(tensor: Any) -> str:
@@ -54,11 +67,6 @@ def _kind_problem(tensor: Any) -> str:
         return f"{type(tensor).__name__} is no torch.Tensor"
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return f"{type(tensor).__name__} is a tensor subclass; pass the plain tensor it wraps"
-    if tensor.device.type != "cpu":
-        return (
-            f"the tensor is on {tensor.device}; dlcpd reduces CPU tensors only for now: "
-            f"copy it with .cpu() and copy the result back"
-        )
     if tensor.dtype not in _NAMES:
         return f"dtype {tensor.dtype} cannot be reduced; convert to one of {', '.join(DTYPES)}"
     return ""

@@ -45,7 +45,7 @@ def room_by_rank(
 ) -> tuple[torch.Tensor, Callable[[], None]]:
     """Bytes for every rank's part of all tensors, in that order, and what copies them there."""
     sizes = [whole.nbytes // ranks for whole in wholes]
-    rows = torch.empty(ranks, sum(sizes), dtype=BYTES)
+    rows = torch.empty(ranks, sum(sizes), dtype=BYTES, device=wholes[0].device)
 
     def copy_back() -> None:
         with torch.no_grad():

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import torch
 
+from dlcp_client.device.registry import device_of
 from dlcpd.contract.errors import BadTensor
 
 BYTES: Final = torch.uint8  # carries what is moved, not reduced; no reduction is carried in it
@@ -71,19 +72,18 @@ def room(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
     if len(given) == 1:
         return lent(given, carried)
     sizes = tuple(_size(tensor, carried) for tensor in given)
-    return Buffer(torch.empty(sum(sizes), dtype=carried), given, sizes)
+    flat = torch.empty(sum(sizes), dtype=carried, device=given[0].device)
+    return Buffer(flat, given, sizes)
 
 
 def _checked(tensors: Sequence[Any]) -> tuple[torch.Tensor, ...]:
     """The tensors without their autograd history."""
     if not tensors:
         raise BadTensor("an empty list, where a list of tensors is needed")
+    device_of(tensors[0])
     for tensor in tensors:
-        if tensor.device.type != "cpu":
-            raise BadTensor(
-                f"a tensor on {tensor.device}: dlcp moves CPU tensors; copy it with .cpu() and "
-                f"copy the result back"
-            )
+        if tensor.device != tensors[0].device:
+            raise BadTensor(f"{tensor.device} beside {tensors[0].device}: use one device per call")
         if tensor.layout is not torch.strided:
             raise BadTensor(f"layout {tensor.layout} is not dense; use .to_dense()")
         if tensor.dtype != tensors[0].dtype:

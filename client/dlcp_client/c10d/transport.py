@@ -2,8 +2,9 @@
 
 Rules that hold for every operation:
 
-- Tensors are 1-D, contiguous and on the CPU. Operations that reduce get one of REDUCED dtypes;
-  all others get uint8, whatever the caller's dtype, so that elements are bytes there.
+- Tensors are 1-D, contiguous and on one device, the CPU or another. Operations that reduce get one
+  of REDUCED dtypes; all others get uint8, whatever the caller's dtype, so that elements are bytes
+  there.
 - An operation returns before its end. Its tensors are left alone until the work is done.
 - Operations are exact: the policy says until when, and only gradient hooks pass a bounded one.
 - Collectives of one group are called in the same order on all its ranks; `send` and `receive`
@@ -41,7 +42,8 @@ class Work(Protocol):
         """Rank in the group that a finished receive got its bytes from; -1 for other operations."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until the end, without the GIL; True.
+        """Block until the end, without the GIL; True. A result on a device is there for what this
+        thread then puts on its current stream.
 
         Raises: the DlcpError that ended it; TimeoutError after `timeout` seconds: the
         operation then goes on and can be waited for again.

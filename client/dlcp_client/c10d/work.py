@@ -10,6 +10,7 @@ import torch
 from torch._C import _distributed_c10d as c10d
 from torch.futures import Future
 
+from dlcp_client.device.registry import device_of
 from dlcpd.contract.errors import DlcpError
 
 from . import transport
@@ -85,7 +86,9 @@ class Work(c10d.Work):
         """
         with self._lock:
             if self._future is None:
-                self._future = _all_of(self.parts).then(self._value)
+                base = _future_of(_flat(self._outputs))
+                self._future = base.then(self._value)
+                _complete_after(self.parts, base)
             return self._future
 
     def source_rank(self) -> int:
@@ -95,7 +98,8 @@ class Work(c10d.Work):
     _source_rank = source_rank  # recv(src=None) asks for it by this name
 
     def block_current_stream(self) -> None:
-        """For accelerators; results on the CPU are there after `wait`."""
+        """The current stream goes on after `wait` only, for this process has to wait, too."""
+        self.wait()
 
     def _value(self, _: "Future[Any]") -> Any:
         self.wait()
@@ -119,14 +123,27 @@ def joined(works: Sequence[Work]) -> Work:
     return Work(parts, [t for work in works for t in work.result()], finish)
 
 
-def _all_of(parts: Sequence[transport.Work]) -> "Future[Any]":
-    if len(parts) == 1:
-        return parts[0].get_future()
-    if parts:
-        return torch.futures.collect_all([part.get_future() for part in parts])
-    nothing: Future[None] = Future()
-    nothing.set_result(None)
-    return nothing
+def _future_of(outputs: list[torch.Tensor]) -> "Future[None]":
+    """One whose chain may hold `outputs`: those of a device have to be announced."""
+    device = device_of(outputs[0]) if outputs else None
+    return Future() if device is None else device.future()
+
+
+def _complete_after(parts: Sequence[transport.Work], base: "Future[None]") -> None:
+    """Complete `base` when all of `parts` ended, on a thread whose callbacks may wait."""
+    lock, left = threading.Lock(), len(parts) + 1
+
+    def ended(_: object = None) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            over = not left
+        if over:
+            base.set_result(None)
+
+    for part in parts:
+        part.get_future().add_done_callback(ended)
+    ended()
 
 
 def _flat(outputs: Any) -> list[torch.Tensor]:

@@ -39,6 +39,9 @@ class Arrays:
         writable = own and found.flags.writeable
         return Block(found, address, found.size, found.itemsize, dtype, writable)
 
+    def part(self, block: Block[Array], start: int, stop: int) -> Block[Array]:
+        return self.block(block.array.reshape(-1)[start:stop])
+
     def empty(self, arena: SharedArena, shape: Sequence[int], dtype: Any) -> Array:
         """Raises: ArenaFull, BadTensor; nothing changed."""
         kind = _dtype(np.float32 if dtype is None else dtype)

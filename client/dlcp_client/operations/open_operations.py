@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection
+from itertools import chain
 from typing import Any, Final
 
 from dlcp_client.operations.ledger import Ledger
@@ -46,6 +47,7 @@ class Operations:
         self.left: dict[int, int] = {}  # by engine that compared the last results: unconfirmed
         self.releases = 0  # grows with each region the engine gave back
         self._last = 0
+        self._announced: dict[int, Work[Any]] = {}  # by id; to be submitted, in this order
         self._waiting: dict[int, Work[Any]] = {}
         self._held: dict[int, Memory] = {}  # an engine may touch their memory
         self._parts: dict[int, Parts] = {}  # of those that several engines share
@@ -71,6 +73,24 @@ class Operations:
         """Whether every operation with an outcome is released, so that no peer needs it here."""
         return self._held.keys() <= self._waiting.keys()
 
+    def announce(self, work: Work[Any]) -> None:
+        """Enter an operation that is asked for now and submitted later: by `begin`.
+
+        Raises: what ended the session.
+        """
+        with self.changed:
+            self.raise_if_over()
+            self._announced[id(work)] = work
+
+    def refuse(self, work: Work[Any], error: DlcpError) -> None:
+        """One that was announced cannot be submitted, and the others of this session with it: its
+        peers count it, and would take the next one for it."""
+        with self.changed:
+            self._announced.pop(id(work), None)
+            if not work.ended:
+                self._end_locked(work, error)
+        self.fail(error)
+
     def begin(self, work: Work[Any], memory: Memory, engines: Collection[int] = (0,)) -> int:
         """Enter an operation that is about to be submitted to `engines`; its number.
 
@@ -80,6 +100,9 @@ class Operations:
             self.raise_if_over()
             if self._last == MAX_OPERATION:
                 raise TooMany(f"{MAX_OPERATION} operations, the most of a session; connect again")
+            if work.ended:  # announced, and too late by now
+                raise _not_submitted(work)
+            self._announced.pop(id(work), None)
             self._last += 1
             self._waiting[self._last] = self._uncopied[self._last] = work
             self._held[self._last] = memory
@@ -106,6 +129,8 @@ class Operations:
             self.error = self.error or error
             for number in list(self._waiting):
                 self._settle_locked(number, self.error)
+            for work in self._taken_announced(lambda work: True):
+                self._end_locked(work, self.error)
             self.changed.notify_all()
 
     def handle_locked(self, message: Message, engine: int = 0) -> None:
@@ -143,12 +168,15 @@ class Operations:
             for number, work in list(self._waiting.items()):
                 if work.expires <= now:
                     self._settle_locked(number, _unanswered(number, work))
+            for work in self._taken_announced(lambda work: work.expires <= now):
+                self._end_locked(work, _not_submitted(work))
             self.changed.notify_all()
 
     def next_expiry(self, idle: float = 3600.0) -> float:
         """When `expire` has something to do; `idle` seconds from now when nothing waits."""
         with self.changed:
-            soonest = min((work.expires for work in self._waiting.values()), default=None)
+            open_ = chain(self._waiting.values(), self._announced.values())
+            soonest = min((work.expires for work in open_), default=None)
         return time.monotonic() + idle if soonest is None else soonest
 
     def oldest(self) -> tuple[int, Work[Any]] | None:
@@ -177,20 +205,30 @@ class Operations:
         """In a forked child: end everything; whoever held the lock does not exist here."""
         self.changed = threading.Condition()
         self.error = error
-        for work in self._waiting.values():
+        for work in (*self._waiting.values(), *self._announced.values()):
             work.settle(error)
         self._waiting.clear()
+        self._announced.clear()
 
     def _settle_locked(self, number: int, outcome: Completed | DlcpError) -> None:
         work = self._waiting.get(number)
         if work is None:
             return
-        work.settle(outcome)
-        self._on_ended_locked(work)
+        self._end_locked(work, outcome)
         del self._waiting[number]
         if isinstance(outcome, Completed):
             self.ledger = self.ledger.plus(outcome)
             self.pace.took(time.monotonic() - work.begun)
+
+    def _end_locked(self, work: Work[Any], outcome: Completed | DlcpError) -> None:
+        work.settle(outcome)
+        self._on_ended_locked(work)
+
+    def _taken_announced(self, which: Callable[[Work[Any]], bool]) -> list[Work[Any]]:
+        taken = [work for work in self._announced.values() if which(work)]
+        for work in taken:
+            del self._announced[id(work)]
+        return taken
 
     def _release_locked(self, number: int, engine: int) -> None:
         parts = self._parts.get(number)
@@ -211,4 +249,12 @@ def _unanswered(number: int, work: Work[Any]) -> DeadlineExceeded:
         f"operation {number} ({work.label}): no answer from this host's dlcpd {MARGIN:g} s after "
         f"its deadline (deadline= of its policy); its engine is stopped or starved of CPU: see its "
         f"log, then restart the job"
+    )
+
+
+def _not_submitted(work: Work[Any]) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"{work.label}: not submitted by its deadline (deadline= of its policy), for its tensor, "
+        f"or one before it, did not come from the device: a kernel does not end, or the arena has "
+        f"no room; restart the job"
     )

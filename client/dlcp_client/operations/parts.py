@@ -23,7 +23,7 @@ class Parts:
         """Take in a part's outcome; that of the whole once every engine has answered."""
         if engine in self.unanswered:
             self.unanswered.remove(engine)
-            self._whole = part if self._whole is None else _sum(self._whole, part)
+            self._whole = part if self._whole is None else total(self._whole, part)
         return None if self.unanswered else self._whole
 
     def release(self, engine: int) -> bool:
@@ -32,7 +32,7 @@ class Parts:
         return not self.unreleased
 
 
-def _sum(one: Completed, other: Completed) -> Completed:
+def total(one: Completed, other: Completed) -> Completed:
     """Counts are added. The fraction of energy is at most the larger of the two."""
     return replace(
         one,

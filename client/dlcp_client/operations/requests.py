@@ -1,8 +1,9 @@
 """What a caller may ask for: operation, policy, ranges and layers, checked before any copy."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, Final, Self
 
 from dlcp_client.arena.blocks import Block
 from dlcp_client.operations.layers import Layer, rows
@@ -38,6 +39,24 @@ class Request:
     layers: list[LayerRow]
     scale: float = 1.0
 
+    def part(self, start: int, stop: int, itemsize: int, number: int) -> Self:
+        """The same for elements [start, stop): one of several operations, by number.
+
+        What is given up comes back by name, so each has its own.
+        """
+        low, high = start * itemsize, stop * itemsize
+        inside = [(max(r.start, low) - low, min(r.stop, high) - low) for r in self.critical]
+        # The row that is open where the part begins is the last one at or before it.
+        first = max((i for i, row in enumerate(self.layers) if row.start <= low), default=0)
+        layers = [
+            row._replace(start=max(row.start - low, 0))
+            for row in self.layers[first:]
+            if row.start < high
+        ]
+        name = _numbered(self.name, number) if self.name else ""
+        critical = [ByteRange(*r) for r in inside if r[0] < r[1]]
+        return replace(self, count=stop - start, name=name, critical=critical, layers=layers)
+
     def fields(self) -> dict[str, Any]:
         """Those of Submit."""
         policy = self.policy
@@ -55,6 +74,14 @@ class Request:
             "layers": self.layers,
             "scale": self.scale,
         }
+
+
+def _numbered(name: str, number: int) -> str:
+    """The name of a part: no other name of the caller, and no longer than names may be."""
+    numbered = f"{name}#{number}"
+    if len(numbered) <= MAX_NAME:
+        return numbered
+    return f"{blake2b(name.encode(), digest_size=16).hexdigest()}#{number}"
 
 
 def request(  # noqa: PLR0913  # all but the first three by keyword

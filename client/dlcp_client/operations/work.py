@@ -3,11 +3,12 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar, cast
 
 from dlcp_client.arena.blocks import A, Block, Library
 from dlcp_client.arena.memory import Region, copy_bytes
-from dlcpd.contract.errors import BadTensor, DlcpError, error_for
+from dlcp_client.device.seam import Event
+from dlcpd.contract.errors import BadTensor, DeviceFailed, DlcpError, error_for
 from dlcpd.contract.messages import Completed
 
 if TYPE_CHECKING:
@@ -42,25 +43,34 @@ class Progress(Protocol):
     def watch(self, work: "Work[Any]") -> None:
         """Call `work.complete` on another thread once it ended, even if nobody waits."""
 
+    def deliver(self, target: Block[Any], region: Region, after: Event) -> Event:
+        """Begin to copy a result to its device. Raises: DeviceFailed."""
+
 
 class Work(Generic[A]):
-    """One operation. `tensor` holds the result after `wait()`, or after `done()` said True."""
+    """One operation. `tensor` holds the result after `wait()`, or after `done()` said True.
+
+    On a device it does for what the thread that asked then puts on its current stream.
+    """
 
     def __init__(
         self,
         progress: Progress,
         *,
         block: Block[A],
-        region: Region | None,
         expires: float,
         label: str,
+        after: Event | None = None,
     ) -> None:
+        """`after`: when the caller's stream is through with a block of a device."""
         self.tensor: A = block.array
         self.begun: Final = time.monotonic()  # when it was submitted
         self.expires: Final = expires  # monotonic; the engine has answered by then, or never will
         self.label: Final = label  # for errors
         self._progress = progress
-        self._region = region  # where the result will stand; None: in `tensor` itself
+        self._region: Region | None = None  # where the result will stand; None: in `tensor`
+        self._device, self._after = block.device, after
+        self._landed: Event | None = None  # when a copy to the device ends that has begun
         self._outcome: Completed | DlcpError | None = None
         self._copying = threading.Lock()
         self._base: Future[None] | None = None  # made when it is asked for: few ever are
@@ -69,7 +79,7 @@ class Work(Generic[A]):
     @classmethod
     def over(cls, progress: Progress, block: Block[A]) -> Self:
         """The work of an operation with nothing to do."""
-        work = cls(progress, block=block, region=None, expires=0.0, label="nothing")
+        work = cls(progress, block=block, expires=0.0, label="nothing")
         work.settle(_NOTHING)
         return work
 
@@ -116,6 +126,7 @@ class Work(Generic[A]):
             self._progress.pump()
         if self.stats is not None:
             self.copy_out()
+            self._follow()
         return self.ended
 
     def get_future(self) -> "Future[list[A]]":
@@ -129,7 +140,6 @@ class Work(Generic[A]):
 
     def then(self, callback: Callable[[A], T]) -> "Future[T]":
         """A Future of callback(tensor), which runs after the end on a thread of the session."""
-        from torch.futures import Future  # noqa: PLC0415  # who never asks for one needs no torch
 
         # Never set_exception: DDP's default path crashes on it with a SIGSEGV. A callback
         # that raises gives the same Future an error that DDP can report.
@@ -139,11 +149,15 @@ class Work(Generic[A]):
 
         with self._copying:
             first = self._base is None
-            base = self._base = self._base or Future()
+            base = self._base = self._base or self._new_future()
         chained = base.then(run)
         if first:
             self._progress.watch(self)
         return chained
+
+    def lands_in(self, region: Region | None) -> None:
+        """Where its result will stand, before it is submitted; None: in `tensor` itself."""
+        self._region = region
 
     def settle(self, outcome: Completed | DlcpError) -> None:
         """Set the outcome. Called once."""
@@ -168,19 +182,40 @@ class Work(Generic[A]):
                 return False
             try:
                 self._copy(region)
-            except BadTensor as exc:
+            except (BadTensor, DeviceFailed) as exc:
                 self._outcome = exc.with_traceback(None)  # in which `region` would live on
             return True
 
+    def arrive(self) -> None:
+        """On this thread: after the end, the result is in `tensor`.
+
+        Raises: what ended the operation.
+        """
+        self._raise_or_copy()
+
     def _copy(self, region: Region) -> None:
-        """Raises: BadTensor."""
+        """Raises: BadTensor, DeviceFailed."""
         target = self._progress.library.block(self.tensor)  # its memory may be another by now
         if target.nbytes != len(region):
             raise BadTensor(
                 f"{self.label}: of {len(region)} B when it was submitted, its target has "
                 f"{target.nbytes} B now; leave it alone until the operation is done"
             )
-        copy_bytes(target.address, region.address, len(region))
+        if target.device is None or self._after is None:
+            copy_bytes(target.address, region.address, len(region))
+        else:
+            self._landed = self._progress.deliver(target, region, self._after)
+
+    def _follow(self) -> None:
+        if self._device is not None and self._landed is not None:
+            self._device.follow(self._landed)
+
+    def _new_future(self) -> "Future[None]":
+        if self._device is not None:
+            return cast("Future[None]", self._device.future())
+        from torch.futures import Future  # noqa: PLC0415  # who never asks for one needs no torch
+
+        return Future()
 
     def _raise_or_copy(self) -> None:
         if self.stats is not None:
@@ -190,3 +225,4 @@ class Work(Generic[A]):
             raise error_for(outcome.code, str(outcome), outcome.peer)
         if outcome is None:
             raise DlcpError(f"{self.label}: waited for, and yet without an outcome")
+        self._follow()

@@ -1,6 +1,7 @@
 """An optimizer whose step() only notes that a step is due, and updates each parameter later."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -39,7 +40,9 @@ class Step:
         ]
         try:
             # A forward pass may run under autocast; an update does not.
-            with torch.autocast("cpu", enabled=False):
+            with ExitStack() as plain:
+                for kind in {parameter.device.type for parameter in parameters}:
+                    plain.enter_context(torch.autocast(kind, enabled=False))
                 self._step()
         finally:
             optimizer.param_groups = whole

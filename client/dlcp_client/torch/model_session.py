@@ -12,13 +12,14 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from dlcp_client.device.registry import device_of
 from dlcp_client.environment import Environment
 from dlcp_client.job import ballot
 from dlcp_client.job.joining import check_timeout
 from dlcp_client.job.secret import job_secret
 from dlcp_client.session import Session
 from dlcp_client.torch.joining import connect, member_of
-from dlcpd.contract.errors import BadConfig, BadTensor, DlcpError
+from dlcpd.contract.errors import BadConfig, DlcpError
 
 T = TypeVar("T")
 Hook = Callable[[T, GradBucket], Future[torch.Tensor]]
@@ -32,8 +33,11 @@ ONE_HOOK: Final = (
 )
 
 
-def check_model(model: Any) -> None:
-    """Raises: BadConfig or BadTensor for a model whose gradients dlcpd cannot average."""
+def check_model(model: Any) -> bool:
+    """Whether its gradients are on devices that are staged.
+
+    Raises: BadConfig or BadTensor for a model whose gradients dlcpd cannot average.
+    """
     if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
         raise BadConfig(
             "register takes the DistributedDataParallel model itself, before torch.compile: "
@@ -46,11 +50,14 @@ def check_model(model: Any) -> None:
         )
     if model._comm_hooks:  # noqa: SLF001  # no public name
         raise BadConfig(ONE_HOOK)
-    devices = {str(p.device) for p in model.parameters() if p.device.type != "cpu"}
-    if devices:
-        raise BadTensor(
-            f"the model is on {', '.join(sorted(devices))}; dlcpd reduces CPU tensors only for now"
-        )
+    return any([device_of(parameter) is not None for parameter in model.parameters()])
+
+
+def check_options(options: dict[str, Any], staged: str) -> None:
+    """Raises: BadConfig for an option that is set and cannot be combined with `staged`."""
+    for name, value in options.items():
+        if value:
+            raise BadConfig(f"{name} does not work with {staged} yet: leave one of the two out")
 
 
 def add_hook(model: DistributedDataParallel, state: T, hook: Hook[T]) -> None:

@@ -59,7 +59,7 @@ class Rules:
         policy = checked(policy)
         if scaler is not None and not isinstance(scaler, GradScaler):
             raise BadConfig(f"scaler {scaler!r}: pass the torch.amp.GradScaler of the training")
-        self._scaler = scaler
+        self._scaler, self._scale = scaler, 1.0  # the scale of this step's loss
         self.policy = policy
         self.exact = replace(policy, mode="exact", max_loss=0.0, per_class={}, codec="")
         self.warmup_steps = max(warmup_steps, MIN_WARMUP)
@@ -82,6 +82,8 @@ class Rules:
         branches may run in another order on each. Raises: what ended that operation.
         """
         self.step += 1
+        if self._scaler:  # once, for on a device it waits for all that is queued there
+            self._scale = self._scaler.get_scale()
         if self.step == 1 and self.policy.traffic_class == UNCLASSED:
             self._order.agree(group, self.exact)
 
@@ -114,7 +116,7 @@ class Rules:
         `bring_home`: nothing may be given up, and what was given up before comes back.
         """
         policy = self.policy_now(size)
-        scale = self._scaler.get_scale() if self._scaler else 1.0
+        scale = self._scale
         layers = [(one.start - start, self.class_of(one.parameter)) for one in placed]
         bring_home = bring_home or (self._ended and self._may_be_inexact(size))
         if policy.is_plain and not bring_home:

@@ -1,0 +1,63 @@
+"""`dlcpctl bench cuda`: step time and overlap of networks on the GPUs of this host."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from dlcpd import __version__
+from dlcpd.contract.errors import BadConfig, DlcpError
+from dlcpd.ctl import table
+from dlcpd.ctl.output import Output
+
+TIMEOUT: Final = 1800.0  # seconds for all of it
+RANK: Final = "dlcp_lab.bench.cuda_rank"
+
+
+def cuda(options: argparse.Namespace, output: Output) -> int:
+    """Measure and print. Raises: BadConfig where there is no GPU."""
+    gpus = _gpus()
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "rows.json"
+        words = [
+            sys.executable, "-m", "torch.distributed.run", "--standalone",
+            "--nproc-per-node", str(options.ranks or gpus), "-m", RANK,
+            "--models", ",".join(options.models), "--samples", str(options.samples),
+            "--steps", str(options.steps), "--write", str(file),
+        ]  # fmt: skip
+        ended = subprocess.run(words, timeout=TIMEOUT, check=False)
+        if ended.returncode:
+            raise DlcpError(f"a rank ended with {ended.returncode}; what it said stands above")
+        rows: list[dict[str, Any]] = json.loads(file.read_text())
+    output.line(f"{options.ranks or gpus} ranks, {gpus} GPUs; medians of {options.steps} steps")
+    output.line(table.render(*shown(rows)))
+    output.document({"command": "bench cuda", "version": __version__, "rows": rows})
+    return 0
+
+
+def shown(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Head and lines of the table."""
+    head = ["model", "transport", "step ms", "p99 ms", "compute ms", "alone ms", "hidden"]
+    lines = [
+        [
+            row["model"], row["transport"], f"{row['step'] * 1e3:.2f}", f"{row['p99'] * 1e3:.2f}",
+            f"{row['compute'] * 1e3:.2f}", f"{row['alone'] * 1e3:.2f}", f"{row['hidden']:.0%}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return head, lines
+
+
+def _gpus() -> int:
+    """Raises: BadConfig."""
+    import torch  # noqa: PLC0415  # the rest of dlcpctl does without
+
+    if not torch.cuda.is_available():
+        raise BadConfig(
+            f"bench cuda needs a GPU, and torch {torch.__version__} finds none here: install a "
+            f"torch with CUDA on a host with a GPU, or use bench step, which emulates computation"
+        )
+    return torch.cuda.device_count()

@@ -1,0 +1,278 @@
+"""A device for machines that have none: ordinary memory, asynchronous streams, and an error for who
+uses memory before its event.
+
+    with FakeDevice(seed=1).holding_all():
+        ddp.register(DistributedDataParallel(model))
+
+Streams are threads that do what they are given in order, each after a delay drawn by the seed. An
+event that nobody waits for means wrong numbers on some days; here it is UseBeforeEvent at once.
+"""
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from queue import SimpleQueue
+from typing import Final
+
+import torch
+from torch.futures import Future
+
+from dlcp_client.device.happens import HOST, Clock, History, Range, UseBeforeEvent
+from dlcp_client.device.registry import extended
+from dlcp_client.device.seam import CannotPin
+from dlcp_client.device.spans import spans
+
+OUT: Final = "stream out"
+IN: Final = "stream in"
+CURRENT: Final = "current stream"
+PATIENCE: Final = 60.0  # seconds; what takes longer hangs
+
+
+class Event:
+    """A point in a fake stream."""
+
+    def __init__(self, seen: Clock, learn: Callable[[Clock], None]) -> None:
+        self.seen, self._learn = seen, learn
+        self.reached = threading.Event()
+        self.error: BaseException | None = None  # of the work before it
+
+    def wait(self) -> None:
+        """Raises: what the work before it raised."""
+        self.await_reached()
+        self._learn(self.seen)
+
+    def done(self) -> bool:
+        """Whether it is reached. Who asks knows it then, as who waits."""
+        over = self.reached.is_set()
+        if over:
+            self._learn(self.seen)
+        return over
+
+    def await_reached(self) -> None:
+        """As a stream does: the process learns nothing of it. Raises: as `wait`."""
+        if not self.reached.wait(PATIENCE):
+            raise TimeoutError(f"an event of the fake device was not reached in {PATIENCE:g} s")
+        if self.error is not None:
+            raise self.error
+
+
+class Stream:
+    """Work in order, on a thread of its own."""
+
+    def __init__(self, name: str, delays: Iterator[float]) -> None:
+        self._delays = delays
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._hurry = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name=f"fake {name}", daemon=True)
+        self._thread.start()
+
+    def put(self, work: Callable[[], object], event: Event) -> None:
+        """Do `work` after what is before it, and then reach `event`, with its error if it fails."""
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as exc:
+                event.error = exc
+            event.reached.set()
+
+        self._work.put(run)
+
+    def close(self) -> None:
+        """Do what is there, without delays, and end."""
+        self._hurry.set()
+        self._work.put(None)
+        self._thread.join(PATIENCE)
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            self._hurry.wait(next(self._delays))
+            work()
+            del work  # an idle thread holds no tensors
+
+
+class FakeDevice:
+    """One device; `seed` draws its delays, of which the longest takes `slowest` seconds."""
+
+    def __init__(self, seed: int = 0, *, name: str = "fake:0", slowest: float = 0.002) -> None:
+        self.name: Final = name
+        self.lockable = 1 << 62  # bytes that `pin` has to give
+        self.copied = {OUT: 0, IN: 0}  # bytes, by stream
+        self._lock = threading.Lock()  # of what follows
+        self._history = History()
+        self._storages: set[int] = set()  # addresses of what `tensor` made
+        self._locked: dict[int, int] = {}  # bytes, by address
+        self._host_is_current = False
+        self._streams = {
+            stream: Stream(stream, _delays(f"{seed} {name} {stream}", slowest))
+            for stream in (OUT, IN, CURRENT)
+        }
+
+    @property
+    def pinned(self) -> int:
+        """Bytes that are locked now."""
+        return sum(self._locked.values())
+
+    @property
+    def open(self) -> int:
+        """Uses of memory of which the process does not know that they are over."""
+        return len(self._history)
+
+    # --- for tests and examples -------------------------------------------------------
+
+    @contextmanager
+    def holding(self) -> Iterator["FakeDevice"]:
+        """Meanwhile what `tensor` makes is on this device. Only `launch` may look at it."""
+        with self._open_for(lambda tensor: tensor.untyped_storage().data_ptr() in self._storages):
+            yield self
+
+    @contextmanager
+    def holding_all(self) -> Iterator["FakeDevice"]:
+        """Meanwhile every tensor of this process is on this device, and the process itself is its
+        current stream: torch computes there with nobody between. So following an event blocks."""
+        self._host_is_current = True
+        with self._open_for(lambda tensor: tensor.device.type == "cpu"):
+            yield self
+
+    def tensor(self, values: torch.Tensor) -> torch.Tensor:
+        """A tensor of this device with a copy of `values`."""
+        made = values.clone()
+        self._storages.add(made.untyped_storage().data_ptr())
+        return made
+
+    def launch(
+        self, kernel: Callable[[], object], *,
+        reads: Sequence[torch.Tensor] = (), writes: Sequence[torch.Tensor] = (),
+    ) -> Event:  # fmt: skip
+        """Put `kernel` on the current stream; which tensors it touches. Raises: UseBeforeEvent."""
+        touched = [_place(t) for t in reads], [_place(t) for t in writes]
+        with self._lock:
+            self._history.use(CURRENT, *touched, "a kernel")
+            event = self._event(CURRENT)
+            self._streams[CURRENT].put(kernel, event)
+        return event
+
+    def lend(self, stream: str, where: Range, what: str) -> Clock:
+        """Another part of the machine reads and writes memory from now on; what `returned` takes.
+
+        Raises: UseBeforeEvent.
+        """
+        with self._lock:
+            self._history.use(stream, [where], [where], what)
+            return self._history.now(stream)
+
+    def returned(self, seen: Clock) -> None:
+        """The process knows that it is done."""
+        with self._lock:
+            self._history.learn(HOST, seen)
+
+    def close(self) -> None:
+        """Do all that was asked for, and end the threads."""
+        for stream in self._streams.values():
+            stream.close()
+
+    # --- the seam ---------------------------------------------------------------------
+
+    def mark(self) -> Event:
+        with self._lock:
+            if self._host_is_current:
+                event = self._event(HOST)
+                event.reached.set()
+                return event
+            event = self._event(CURRENT)
+            self._streams[CURRENT].put(lambda: None, event)
+        return event
+
+    def follow(self, event: Event) -> None:
+        if self._host_is_current:
+            event.wait()
+            return
+        with self._lock:
+            self._history.learn(CURRENT, event.seen)
+            self._streams[CURRENT].put(event.await_reached, self._event(CURRENT))
+
+    def fetch(
+        self, host: memoryview, array: torch.Tensor, after: Event, cuts: Sequence[int]
+    ) -> Event:
+        pairs = [(here, there) for here, there in spans(host, array, cuts)]
+        self._check_uncrossed(here for here, _ in pairs)
+        what = f"a copy of {len(host)} B to the arena"
+        return self._copy(OUT, pairs, after, what)
+
+    def deliver(
+        self, array: torch.Tensor, host: memoryview, after: Event, cuts: Sequence[int]
+    ) -> Event:
+        pairs = [(there, here) for here, there in spans(host, array, cuts)]
+        self._check_uncrossed(here for _, here in pairs)
+        what = f"a copy of {len(host)} B to the device"
+        return self._copy(IN, pairs, after, what)
+
+    def aside(self, after: Event | None) -> AbstractContextManager[None]:
+        """There is one current stream only: what is aside on CUDA is less in parallel here."""
+        return nullcontext()
+
+    def future(self) -> "Future[None]":
+        return Future()
+
+    def pin(self, address: int, size: int) -> None:
+        if self.pinned + size > self.lockable:
+            raise CannotPin(f"{self.lockable - self.pinned} B of lockable memory are left")
+        self._locked[address] = size
+
+    def unpin(self, address: int) -> None:
+        """Raises: UseBeforeEvent where a copy may be under way."""
+        size = self._locked.pop(address)
+        with self._lock:
+            for what in self._history.users((address, address + size), (OUT, IN)):
+                raise UseBeforeEvent(f"unlocking memory (host) does not wait for: {what}")
+
+    # --- inside -----------------------------------------------------------------------
+
+    @contextmanager
+    def _open_for(self, claims: Callable[[torch.Tensor], bool]) -> Iterator[None]:
+        try:
+            with extended(lambda tensor: self if claims(tensor) else None):
+                yield
+        finally:
+            self.close()
+
+    def _copy(
+        self, stream: str, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], after: Event,
+        what: str,
+    ) -> Event:  # fmt: skip
+        """Copy the second of each pair to the first."""
+        targets, sources = ([_place(t) for t in side] for side in zip(*pairs, strict=True))
+
+        def work() -> None:
+            after.await_reached()
+            for target, source in pairs:
+                target.copy_(source)
+
+        with self._lock:
+            self._history.learn(stream, after.seen)
+            self._history.use(stream, sources, targets, what)
+            self.copied[stream] += sum(stop - start for start, stop in targets)
+            event = self._event(stream)
+            self._streams[stream].put(work, event)
+        return event
+
+    def _check_uncrossed(self, hosts: Iterable[torch.Tensor]) -> None:
+        """Raises: ValueError, as CUDA may, for a transfer that is locked in several pieces."""
+        ends = {end for start, size in self._locked.items() for end in (start, start + size)}
+        for start, stop in map(_place, hosts):
+            if any(start < end < stop for end in ends):
+                raise ValueError("invalid argument: a transfer crosses an end of locked memory")
+
+    def _event(self, stream: str) -> Event:
+        return Event(self._history.now(stream), self.returned)
+
+
+def _place(tensor: torch.Tensor) -> Range:
+    return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+
+
+def _delays(seed: str, slowest: float) -> Iterator[float]:
+    draw = random.Random(seed)  # noqa: S311  # it guards nothing
+    while True:
+        yield draw.uniform(0.0, slowest)

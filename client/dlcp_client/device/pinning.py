@@ -1,0 +1,80 @@
+"""Which part of an arena is locked in place, so that a device copies by itself."""
+
+import logging
+import threading
+from typing import Final
+
+from dlcp_client.arena.memory import Region, SharedArena
+from dlcp_client.device.seam import CannotPin, Device
+from dlcp_client.environment import Pinning
+from dlcpd.contract.errors import ArenaFull
+
+# Locked at once: 20 ms of work for the kernel, and rare. An arena of 8 GiB has 128 at most.
+SLAB: Final = 64 << 20  # bytes
+HELP: Final = "raise the locked memory of the job (ulimit -l), or lower arena_bytes"
+
+log = logging.getLogger("dlcp_client")
+
+
+class Pinned:
+    """The first bytes of an arena, slab by slab as they are first used: an arena of 8 GiB costs no
+    more locked memory than is in flight, and no byte is locked twice. Safe to use from threads."""
+
+    def __init__(self, arena: SharedArena, wanted: Pinning) -> None:
+        self._arena, self._wanted = arena, wanted
+        self._lock = threading.Lock()
+        self._slabs: list[tuple[Device, int]] = []  # who locked it, and its address
+        self._until = 0  # bytes of the arena that are locked
+        self._refused = "it is not wanted" if wanted == "never" else ""  # why no more is locked
+
+    def covers(self, region: Region, device: Device) -> bool:
+        """Whether all of it is locked; locks what is missing, if that can be had.
+
+        Raises: ArenaFull where memory has to be locked and cannot.
+        """
+        end = region.offset + len(region)
+        with self._lock:
+            while self._until < end and not self._refused:
+                self._extend(device)
+            if end > self._until and self._wanted == "require":
+                raise ArenaFull(f"{self._refused}; DLCPD_PINNED=require asks for it: {HELP}")
+            return end <= self._until
+
+    def cuts(self, region: Region) -> list[int]:
+        """Bytes of the region at which another slab begins."""
+        first = -region.offset % SLAB or SLAB
+        return list(range(first, len(region), SLAB))
+
+    def close(self) -> None:
+        """Unlock all of it. No copy is under way."""
+        with self._lock:
+            self._refused = "the session is closed"
+            for device, address in self._slabs:
+                device.unpin(address)
+            self._slabs.clear()
+            self._until = 0
+
+    def abandon(self) -> None:
+        """In a forked child: memory is locked for the parent."""
+        self._lock, self._refused, self._until = threading.Lock(), "forked", 0
+        self._slabs.clear()
+
+    def _extend(self, device: Device) -> None:
+        start = self._until
+        size = min(SLAB, self._arena.size - start)
+        try:
+            address = self._arena.committed(start, size)
+            device.pin(address, size)
+        except (ArenaFull, CannotPin) as exc:
+            self._refuse(device, size, exc)
+            return
+        self._slabs.append((device, address))
+        self._until = start + size
+
+    def _refuse(self, device: Device, size: int, reason: Exception) -> None:
+        self._refused = f"{size} B more of the arena cannot be locked for {device.name} ({reason})"
+        if self._wanted == "prefer":
+            log.warning(
+                "%s: what lies beyond the first %d B is copied by way of pageable memory, which is "
+                "slower; %s, or set DLCPD_PINNED=never", self._refused, self._until, HELP,
+            )  # fmt: skip

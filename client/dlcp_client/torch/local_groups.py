@@ -1,0 +1,158 @@
+"""Hosts with several ranks: they add up among themselves first, and each sends a part of the sum.
+
+A bucket is reduced and scattered in the host by a group of torch.distributed (NCCL, say); the
+part that a rank gets is averaged over the hosts by dlcpd, with its peers of the same number; and
+the parts are gathered in the host. So each byte leaves a host once, whatever its ranks.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
+from torch.futures import Future
+
+from dlcp_client.device.registry import device_of
+from dlcp_client.device.seam import Device
+from dlcp_client.device.submitter import Submitter
+from dlcp_client.group import Group
+from dlcp_client.operations.work import Work
+from dlcp_client.session import Session
+from dlcp_client.torch.buckets import Placed, contents
+from dlcp_client.torch.rules import Rules
+from dlcpd.contract.errors import BadConfig, DeviceFailed, DlcpError
+from dlcpd.contract.policy import EXACT
+
+
+@dataclass(slots=True)
+class Shared:
+    """A bucket of which this rank averages its part over the hosts."""
+
+    whole: torch.Tensor  # of the host; the average at the end
+    part: torch.Tensor
+    work: Work
+    device: Device | None
+    done: "Future[None]"
+    error: BaseException | None = None
+
+
+class LocalGroup:
+    """The ranks of this host. Nobody else uses `local` in a backward pass.
+
+    All its ranks call its collectives in one order: those that scatter come from the backward
+    pass, by bucket; those that gather, from a thread, by bucket too, and not before the last
+    bucket of the step is scattered. When parts arrive decides nothing.
+    """
+
+    def __init__(self, local: dist.ProcessGroup, across: Group) -> None:
+        self._local, self.across = local, across
+        self.rank, self.size = dist.get_rank(local), dist.get_world_size(local)
+        self._open: list[Shared] = []  # of this step
+        self._gathering = Submitter()
+
+    def average(self, bucket: GradBucket, rules: Rules) -> Future[torch.Tensor]:
+        """As a hook of DDP. Raises: what keeps an operation from being submitted."""
+        if not bucket.index():
+            self._open = []  # of a backward pass that failed
+        buffer, count = bucket.buffer(), bucket.buffer().numel()
+        device = device_of(buffer)
+        with _aside(device, after=True):
+            whole, part = self._scattered(buffer)
+            low = self.rank * part.nbytes
+            mine = _within(contents(bucket), low, low + part.nbytes)
+            terms = rules.terms(mine, low, part.nbytes)
+            work = self.across.all_reduce(part, "avg", **terms.keywords())
+        done: Future[None] = Future() if device is None else device.future()
+        shared = Shared(whole, part, work, device, done)
+        self._open.append(shared)
+        average = done.then(lambda _: _result(shared, count))
+        if bucket.is_last():
+            open_, self._open = self._open, []
+            self._gathering.put(lambda: self._gather(open_))
+        return average
+
+    def close(self) -> None:
+        """No bucket follows."""
+        self._gathering.close()
+        self.across.close()
+
+    def _scattered(self, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Room for a whole bucket of the host, padded, and this rank's part of it, reduced.
+
+        Divided before it is added, as DDP does, so that float16 does not overflow.
+        """
+        each = -(-buffer.numel() // self.size)
+        whole = buffer.new_zeros(each * self.size)
+        torch.div(buffer, self.size, out=whole[: buffer.numel()])
+        part = buffer.new_empty(each)
+        dist.reduce_scatter_single(part, whole, group=self._local)
+        return whole, part
+
+    def _gather(self, step: Sequence[Shared]) -> None:
+        """On the thread. What failed fails all that follows: its ranks gather nothing any more."""
+        error: BaseException | None = None
+        for shared in step:
+            with _aside(shared.device, after=False):
+                try:
+                    if error is None:
+                        shared.work.wait()
+                        dist.all_gather_single(shared.whole, shared.part, group=self._local)
+                except BaseException as exc:
+                    error = exc
+                shared.error = error
+                shared.done.set_result(None)  # of the stream aside, if there is one
+
+
+def local_group(local: dist.ProcessGroup, session: Session) -> LocalGroup | None:
+    """Of this host; None where it has one rank, as all others. Every rank of the session calls it.
+
+    Raises: BadConfig; what ended the session.
+    """
+    rank, size = dist.get_rank(local), dist.get_world_size(local)
+    peers = _peers(session, rank, size)
+    return LocalGroup(local, session.group(peers, "local-parts")) if size > 1 else None
+
+
+def _result(shared: Shared, count: int) -> torch.Tensor:
+    """Raises: what ended the bucket, by name. Not by `set_exception`, of which DDP dies."""
+    error = shared.error
+    if error is None:
+        return shared.whole[:count]
+    if isinstance(error, DlcpError):
+        raise error
+    raise DeviceFailed(f"gathering in the host failed: {type(error).__name__}: {error}")
+
+
+def _aside(device: Device | None, *, after: bool) -> AbstractContextManager[Any]:
+    if device is None:
+        return nullcontext()
+    return device.aside(device.mark() if after else None)
+
+
+def _within(placed: Sequence[Placed], low: int, high: int) -> list[Placed]:
+    """What of a bucket lies in its bytes [low, high)."""
+    return [
+        replace(one, start=max(one.start, low), stop=min(one.stop, high))
+        for one in placed
+        if one.start < high and low < one.stop
+    ]
+
+
+def _peers(session: Session, rank: int, size: int) -> list[int]:
+    """The ranks of the session with the same number in their hosts. Raises: BadConfig."""
+    mine = torch.tensor([rank, size], dtype=torch.int32)
+    table = torch.empty(2 * session.world_size, dtype=torch.int32)
+    session.world.all_gather(table, mine, policy=EXACT).wait()
+    rows = cast("list[list[int]]", table.view(-1, 2).tolist())
+    peers = [number for number, (of, _) in enumerate(rows) if of == rank]
+    if {row[1] for row in rows} != {size} or len(peers) * size != session.world_size:
+        sizes = sorted({row[1] for row in rows})
+        raise BadConfig(
+            f"local groups of {', '.join(map(str, sizes))} ranks in a world of "
+            f"{session.world_size}: all hosts need as many, and each rank is in one of them; "
+            f"leave local= out otherwise"
+        )
+    return peers

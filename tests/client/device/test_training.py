@@ -1,0 +1,108 @@
+"""DDP and cross_step with a model on a device, over real daemons: as on the CPU, bit for bit."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from dlcp_client import Guard, bounded, cross_step, ddp
+from dlcp_client.device.fake import FakeDevice
+from dlcpd.contract.errors import BadConfig
+from tests.client.device import training_ranks
+from tests.client.test_ddp import on_each_rank
+
+
+@pytest.mark.parametrize(
+    ("crossing", "view"),
+    [(False, False), (False, True), (True, False)],
+    ids=["ddp", "ddp-views", "cross_step"],
+)
+def test_exact_training_equals_that_on_the_cpu(tmp_path: Path, crossing: bool, view: bool) -> None:
+    for rank in on_each_rank(training_ranks.trained, tmp_path, crossing, view):
+        assert np.array_equal(rank["there"], rank["here"])
+        # Once each way; and 5 kB that connecting and agreeing on the order of the layers reduce.
+        for copied in rank["copied"].values():
+            assert rank["bytes"] <= copied <= rank["bytes"] + 5000
+
+
+def test_losing_a_daemon_raises_in_training_on_every_rank(tmp_path: Path) -> None:
+    first, second = on_each_rank(training_ranks.losing_a_daemon, tmp_path)
+    assert "PeerLost: rank 1" in first
+    assert "DaemonLost" in second
+
+
+@pytest.mark.usefixtures("group_of_one")
+@pytest.mark.parametrize(
+    "options",
+    [{"guard": Guard(), "policy": bounded(0.01)}, {"transport": "auto"}],
+    ids=["guard", "auto"],
+)
+def test_what_a_device_cannot_have_is_refused(options: dict[str, Any]) -> None:
+    net = DistributedDataParallel(nn.Linear(2, 2))
+    with (
+        FakeDevice(seed=1).holding_all(),
+        pytest.raises(BadConfig, match="does not work with a model on a device yet"),
+    ):
+        ddp.register(net, **options)
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_a_guard_is_refused_across_steps_too() -> None:
+    net = DistributedDataParallel(nn.Linear(2, 2))
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    with FakeDevice(seed=1).holding_all(), pytest.raises(BadConfig, match="guard does not work"):
+        cross_step.register(net, sgd, bounded(0.01), guard=Guard())
+
+
+@pytest.mark.parametrize("device", [True, False], ids=["device", "cpu"])
+def test_hosts_add_up_among_themselves_first(tmp_path: Path, device: bool) -> None:
+    ranks = on_each_rank(training_ranks.hierarchical, tmp_path, 4, 2, device, world=4)
+    for rank in ranks:
+        assert rank["apart"] < 1e-5
+        assert np.array_equal(rank["weights"], ranks[0]["weights"])
+
+
+def test_a_host_of_one_rank_is_exact(tmp_path: Path) -> None:
+    ranks = on_each_rank(training_ranks.hierarchical, tmp_path, 2, 1, True)
+    assert all(rank["apart"] == 0 for rank in ranks)  # of two numbers there is one sum
+
+
+def test_hosts_of_different_sizes_are_refused(tmp_path: Path) -> None:
+    for said in on_each_rank(training_ranks.odd_hosts, tmp_path, world=3):
+        assert said.startswith("BadConfig: local groups of 1, 2 ranks in a world of 3")
+
+
+def test_the_two_lines_of_the_readme_work(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    [block] = [
+        text
+        for text in re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+        if "model.to(device)" in text
+    ]
+    counts = on_each_rank(training_ranks.from_the_readme, tmp_path, block)
+    assert min(counts) > 1  # one proves the data path
+
+
+def test_the_example_runs_under_torchrun() -> None:
+    example = Path(__file__).parents[3] / "examples" / "train_cuda.py"
+    assert len(example.read_text().splitlines()) <= 90
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*torchrun, "--nproc-per-node", "2", str(example)],
+        capture_output=True, text=True, timeout=110, check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, *rest = done.stdout.splitlines()
+    assert torch.cuda.is_available() or first == "on a fake device: this torch finds no GPU"
+    losses = [float(line.split()[-1]) for line in rest if "loss" in line]
+    assert losses[-1] < 0.5 * losses[0]
+    assert "Ledger(operations=" in rest[-1]
