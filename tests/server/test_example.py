@@ -15,7 +15,7 @@ from dlcp_lab.training.tasks import Digits
 from tests.server.kit import Process, served
 
 ROOT = Path(__file__).parents[2]
-WORKERS, STEPS = 2, 25
+WORKERS, STEPS = 2, 15
 
 
 def accuracy_of_all_reduce() -> float:
