@@ -122,7 +122,7 @@ class Simulation:
     def _act(self, server: Core, worker: Worker) -> None:
         if not worker.attached:
             policy = policy_values(EXACT)
-            last = server.attach(Wish(self.terms, worker.rank, WORKERS, policy))
+            last = server.attach(Wish(self.terms, worker.rank, WORKERS, policy, policy))
             worker.attached, worker.pushed = True, False
             server.initialise(
                 Layout((Tensor(WORKERS * PUSHES, 0),)).rows(),

@@ -28,7 +28,7 @@ RATE = sgd(1.0).groups * 2
 
 
 def wish(worker: int, terms: Terms = TERMS, *, launch: int = 2, resume: bool = False) -> Wish:
-    return Wish(terms, worker, launch, policy_values(EXACT), resume)
+    return Wish(terms, worker, launch, policy_values(EXACT), policy_values(EXACT), resume)
 
 
 def ones(value: float) -> Array:

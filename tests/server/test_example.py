@@ -12,7 +12,7 @@ from tests import examples
 from tests.server.kit import Process, served
 
 ROOT = Path(__file__).parents[2]
-WORKERS, STEPS = 2, 25
+WORKERS, STEPS = 2, 15
 
 
 @pytest.mark.timeout(240)  # seconds; it takes 15 s of CPU, on cores that others use as well

@@ -204,6 +204,29 @@ def test_a_client_uses_time_well_when_its_server_comes_late(tmp_path: Path, home
     thread.join()
 
 
+def test_what_a_pull_lost_is_old_and_comes_later_where_that_is_asked_for(
+    tmp_path: Path, lossy: list[Home]
+) -> None:
+    tensors, stale = [ps.Named("w", (SIZE,))], []
+    with served(tmp_path, lossy[0]) as found:
+        found["socket"] = lossy[1].socket
+        worker = ps.connect(tensors, RATE, rank=0, world_size=1, pulls=bounded(0.2), **found)
+        into = [np.zeros(SIZE, np.float32)]
+        worker.initialise(into)
+        for step in range(1, STEPS):
+            worker.push_pull([np.ones(SIZE, np.float32)], into, RATE.groups)
+            values = set(np.unique(into[0]).tolist())
+            assert values <= {float(-old) for old in range(step + 1)}, "neither new nor old"
+            stale.append(int((into[0] != -step).sum()))
+        assert stale[0] == 0 and max(stale) > 0, "the first is complete, and others are not"
+        worker.pull(into)
+        assert (into[0] == 1 - STEPS).all()
+        for _ in range(3):
+            worker.push_pull([np.ones(SIZE, np.float32)], into, RATE.groups)
+        assert into[0].min() >= -STEPS - 2, "what the complete pull brought came again"
+        worker.close()
+
+
 def test_parameters_that_were_not_yet_durable_are_brought_again(
     tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,7 +82,8 @@ class Client:
     def __init__(self, links: Sequence[Link], places: Sequence[Sequence[int]], home: Home) -> None:
         self._links, self._places, self._home = links, places, home
         self.version = 0
-        self.lossy = False  # whether pushes are under the policy, where that is bounded
+        self.lossy = False  # whether pushes are under their policy, and not exact
+        self.stale = False  # whether `push_pull` pulls under the policy of pulls
         self._closed = False
 
     def initialise(self, parameters: Sequence[Array]) -> None:
@@ -119,7 +120,8 @@ class Client:
         settings: tuple[Settings, ...],
     ) -> bool:  # fmt: skip
         """Both in one round trip. See `push` and `pull`."""
-        changed = self._exchange(self._packed(gradients) | Ask.PULL, gradients, settings)
+        ask = self._packed(gradients) | Ask.PULL | (Ask.STALE if self.stale else Ask(0))
+        changed = self._exchange(ask, gradients, settings)
         self._unpack(into)
         return changed
 
@@ -181,6 +183,7 @@ def connect(  # noqa: PLR0913  # all but the first two by keyword
     server: str = "server",
     store: Store | str | Path | None = None,
     policy: LossPolicy = EXACT,
+    pulls: LossPolicy = EXACT,
     staleness: int | None = None,
     refuse_stale: bool = False,
     rank: int | None = None,
@@ -215,14 +218,17 @@ def connect(  # noqa: PLR0913  # all but the first two by keyword
                 worker.job, fingerprint(tensors), optimizer.kind, layout.size, len(place),
                 len(optimizer.groups), -1 if staleness is None else staleness, refuse_stale,
             )  # fmt: skip
-            wish = Wish(terms, worker.rank, worker.launch, policy_values(checked(policy)), resume)
+            wish = Wish(
+                terms, worker.rank, worker.launch, policy_values(checked(policy)),
+                policy_values(checked(pulls)), resume,
+            )  # fmt: skip
             link = Link(directory, home, shard, layout, wish, takeover=takeover)
             undo.callback(link.leave)
             link.open(deadline)
             links.append(link)
         undo.pop_all()
     client = Client(links, places, home)
-    client.lossy = not policy.is_plain
+    client.lossy, client.stale = not policy.is_plain, not pulls.is_plain
     return client
 
 

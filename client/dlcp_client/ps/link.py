@@ -12,7 +12,7 @@ what a bounded push gave up is neither lost nor counted twice:
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -31,8 +31,10 @@ from dlcp_client.ps.protocol import (
     Reply,
     Request,
     control,
-    move_gradient,
+    move_lossy,
     move_parameters,
+    names_of_pull,
+    names_of_push,
     wait_all,
 )
 from dlcp_client.ps.specs import Settings
@@ -41,7 +43,7 @@ from dlcp_client.session import Session
 from dlcpd.contract.errors import DlcpError, PeerLost, ServerLost, SessionClosed
 
 ROOM: Final = 16 << 20  # bytes of an arena beside the arrays: requests, replies, rounding up
-ARRAYS: Final = 2  # in the arena, of the size of the shard: what is pushed, what is pulled
+ARRAYS: Final = 4  # in the arena, of the size of the shard: pushed, pulled; zeros and a change
 
 _log: Final = logging.getLogger("dlcp_client")
 
@@ -69,7 +71,10 @@ class Link:
         self._directory, self._home, self._wish = directory, home, wish
         self._takeover = takeover
         self._lossy = policy_of(wish.push)
+        self._stale = policy_of(wish.pull)
         self._exact = exactly(self._lossy)
+        self._complete = 0  # pulls of this session that were
+        self._change: tuple[Array, Array] | None = None  # zeros, and what changed
         self._session: Session[Array] | None = None
         self._gradient: Array  # both in the arena of the session
         self._parameters: Array
@@ -138,6 +143,8 @@ class Link:
 
     def _submit(self) -> None:
         """Raises: what ended the session."""
+        if not self._complete:  # there is nothing yet that could have changed
+            self._exchange = replace(self._exchange, ask=self._exchange.ask & ~Ask.STALE)
         exchange, group = self._exchange, self._open().world
         self._works = []
         request = Request(
@@ -150,8 +157,9 @@ class Link:
             before += move_parameters(group, self.layout, self._parameters, WORKER, self._exact)
         if Ask.FINITE in exchange.ask:
             policy = self._lossy if Ask.LOSSY in exchange.ask else self._exact
-            self._works = move_gradient(
-                group, self.layout, self._gradient, None, policy, self._generations
+            names = names_of_push(self._generations)
+            self._works = move_lossy(
+                group, self.layout, SERVER, self._gradient, None, policy, names
             )
         self._before = before
         answer = np.empty(ANSWER + TEXT // 8, np.int64)
@@ -168,10 +176,22 @@ class Link:
         if Ask.PUSH in self._exchange.ask:
             self._acknowledged += 1
             self._push_is_over(reply.changed)
-        if Ask.PULL in self._exchange.ask:
+        if Ask.STALE in self._exchange.ask:
+            self._pull_change(self._open())
+        elif Ask.PULL in self._exchange.ask:
             group = self._open().world
             wait_all(move_parameters(group, self.layout, self._parameters, SERVER, self._exact))
+            self._complete += 1
         return Reply(reply.version, self._exchange.changed)
+
+    def _pull_change(self, session: Session[Array]) -> None:
+        """What is lost on the way keeps its old value, and comes with a later change."""
+        if self._change is None:
+            self._change = session.zeros(self.layout.size), session.empty(self.layout.size)
+        zeros, change = self._change
+        names = names_of_pull(self.layout, self._complete)
+        wait_all(move_lossy(session.world, self.layout, WORKER, zeros, change, self._stale, names))
+        self._parameters += change
 
     def _push_is_over(self, changed: bool) -> None:
         """If the request is made again, it is without its push."""
@@ -232,7 +252,7 @@ class Link:
         session = self._home.enter(member, name, room, deadline, previous)
         if previous is not None:
             previous.close()
-        self._session = session
+        self._session, self._complete, self._change = session, 0, None
         self._gradient = session.zeros(self.layout.size)
         parameters = session.zeros(self.layout.size)
         if previous is not None:  # what INITIALISE brings, it brings again

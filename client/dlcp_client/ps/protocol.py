@@ -7,9 +7,11 @@ A worker asks, a shard answers; between the two, parameters and gradients travel
     layout, parameters (INITIALISE)  ->        broadcast of the worker
     gradient (PUSH)                  ->        reduce-scatter in which only the shard has a part
                                      <-        reply, once the push is acknowledged
-                                     <-        parameters (PULL), broadcast of the shard
+                                     <-        parameters (PULL), broadcast of the shard;
+                                               or (STALE) what changed in them, reduce-scatter in
+                                               which only the worker has a part
 
-In the reduce-scatter a gradient may be bounded, as any; everything else is exact.
+In a reduce-scatter something may be lost, and comes later; everything else is exact.
 """
 
 from collections.abc import Sequence
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 from dlcp_client.group import Group
 from dlcp_client.numpy.arrays import Array
 from dlcp_client.operations.work import Work
+from dlcp_client.ps.directory import SERVER
 from dlcp_client.ps.layout import Layout
 from dlcp_client.ps.specs import FIELDS, Settings
 from dlcp_client.ps.wish import Terms
@@ -47,6 +50,7 @@ class Ask(IntFlag):
     PULL = 16
     WAIT = 32  # until there are parameters, and all workers of the launch are here
     LEAVE = 64  # nothing follows
+    STALE = 128  # with PULL: what changed since the last one comes, under the policy of pulls
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,27 +128,38 @@ def control(policy: LossPolicy) -> LossPolicy:
     return exact(traffic_class="front", deadline=policy.deadline)
 
 
-def move_gradient(  # noqa: PLR0917  # who, where, what and how
-    group: Group[Any], layout: Layout, gradient: Array, output: Array | None,
-    policy: LossPolicy, generations: Sequence[int],
+def move_lossy(  # noqa: PLR0913, PLR0917  # who, where, what and how
+    group: Group[Any], layout: Layout, to: int, array: Array, output: Array | None,
+    policy: LossPolicy, names: Sequence[str],
 ) -> list[Work[Any]]:  # fmt: skip
-    """Both call it. `gradient`: of the worker what it pushes, of the shard zeros, to which it is
-    added; `output`: of the shard. A name, also of an exact push, brings back what earlier ones of
-    the same name gave up."""
+    """Both call it: what the other has in `array` comes to `to`, whose `array` is zeros, to which
+    it is added, in its `output`. `names`: of the pieces; also in an exact one, what earlier ones of
+    the same name gave up comes along."""
     works = []
-    for index, (start, stop) in enumerate(layout.pieces):
+    for (start, stop), name in zip(layout.pieces, names, strict=True):
         critical = layout.critical((start, stop)) if policy.mode == "bounded" else ()
+        size = stop - start
         works.append(
             group.reduce_scatter(
-                output[start:stop] if output is not None else gradient[:0],
-                gradient[start:stop],
-                sizes=[stop - start, 0],  # all of it is the shard's part
+                output[start:stop] if output is not None else array[:0],
+                array[start:stop],
+                sizes=[size, 0] if to == SERVER else [0, size],
                 policy=policy,
-                name=f"push/{index}/{generations[index]}",
+                name=name,
                 critical=critical,
             )
         )
     return works
+
+
+def names_of_push(generations: Sequence[int]) -> list[str]:
+    """By piece."""
+    return [f"push/{index}/{each}" for index, each in enumerate(generations)]
+
+
+def names_of_pull(layout: Layout, complete: int) -> list[str]:
+    """By piece, after so many complete pulls: with one, nothing is missing any more."""
+    return [f"pull/{index}/{complete}" for index in range(len(layout.pieces))]
 
 
 def move_parameters(

@@ -27,7 +27,7 @@ class Registration:
 
     def __init__(
         self, tensors: Tensors, client: Client, optimizer: Optimizer | Spec, warmup_steps: int,
-        *, plain: bool,
+        *, plain: tuple[bool, bool],
     ) -> None:  # fmt: skip
         self._tensors, self._client, self._optimizer = tensors, client, optimizer
         self._warmup_steps, self._plain = warmup_steps, plain
@@ -52,7 +52,8 @@ class Registration:
         Raises: as Client.push_pull. What was not acknowledged does not count.
         """
         client, tensors = self._client, self._tensors
-        client.lossy = not self._plain and self.steps >= self._warmup_steps
+        warm = self.steps >= self._warmup_steps
+        client.lossy, client.stale = (warm and not plain for plain in self._plain)
         settings = tensors.spec().groups
         changed = client.push_pull(tensors.gradients(), self._places, settings)
         tensors.store(self._places)
@@ -90,6 +91,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     optimizer: Optimizer | Spec,
     policy: LossPolicy = EXACT,
     *,
+    pulls: LossPolicy = EXACT,
     server: str = "server",
     store: Store | str | Path | None = None,
     staleness: int | None = None,
@@ -113,7 +115,10 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         optimizer: of torch: SGD, Adam or AdamW, whose step() then is the server's, with the
             settings of its groups at each step. Or sgd, adam, adamw or lamb of dlcp_client.ps: then
             call step() of what is returned.
-        policy: of pushes: exact(), or bounded(0.01), either with a codec. Pulls lose nothing.
+        policy: of pushes: exact(), or bounded(0.01), either with a codec.
+        pulls: policy of the pulls of steps. Under bounded(0.01) a parameter whose change is lost on
+            the way keeps its old value for a step (stale fill), on that worker alone. `pull()` is
+            complete in any case; call it before ranks evaluate or save.
         server: name of the server, as its configuration gives it.
         store: folder in which workers and server meet, as that names it; by default DLCPD_STORE.
         staleness: None: every version is of all workers. A number: each push makes a version, and
@@ -139,7 +144,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         raise BadConfig(f"warmup_steps={warmup_steps}: 0 or more")
     worker = Worker.read(rank, world_size, job)
     client = connect(
-        tensors.named, tensors.spec(), server=server, store=store, policy=policy,
+        tensors.named, tensors.spec(), server=server, store=store, policy=policy, pulls=pulls,
         staleness=staleness, refuse_stale=refuse_stale, rank=worker.rank,
         world_size=worker.launch, job=worker.job, resume=resume, socket=socket, config=config,
         timeout=timeout, takeover=takeover,
@@ -153,4 +158,5 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     except BaseException:
         client.close()
         raise
-    return Registration(tensors, client, optimizer, warmup_steps, plain=policy.is_plain)
+    plain = policy.is_plain, pulls.is_plain
+    return Registration(tensors, client, optimizer, warmup_steps, plain=plain)

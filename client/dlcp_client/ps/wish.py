@@ -88,24 +88,28 @@ class Wish:
     worker: int  # its rank
     launch: int  # workers that start together
     push: dict[str, Any]  # of the policy of pushes, see `policy_values`
+    pull: dict[str, Any]  # likewise
     resume: bool = False  # go on with the parameters of another job
 
     def values(self) -> dict[str, Any]:
         """As JSON takes them."""
         return {
             "terms": self.terms.values(), "worker": self.worker, "launch": self.launch,
-            "push": self.push, "resume": self.resume,
+            "push": self.push, "pull": self.pull, "resume": self.resume,
         }  # fmt: skip
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
         """Raises: BadMessage."""
-        worker, launch, push = (values.get(name) for name in ("worker", "launch", "push"))
-        if type(worker) is not int or type(launch) is not int or not isinstance(push, dict):
+        worker, launch = values.get("worker"), values.get("launch")
+        push, pull = values.get("push"), values.get("pull")
+        if type(worker) is not int or type(launch) is not int:
             raise BadMessage("a worker's wish is none of this version")
+        if not isinstance(push, dict) or not isinstance(pull, dict):
+            raise BadMessage("a worker's policies are none of this version")
+        policy_of(push), policy_of(pull)
         terms = Terms.of(values.get("terms"))
-        policy_of(push)
-        return cls(terms, worker, launch, push, values.get("resume") is True)
+        return cls(terms, worker, launch, push, pull, values.get("resume") is True)
 
 
 def policy_values(policy: LossPolicy) -> dict[str, Any]:

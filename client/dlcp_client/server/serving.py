@@ -19,8 +19,10 @@ from dlcp_client.ps.protocol import (
     Reply,
     Request,
     control,
-    move_gradient,
+    move_lossy,
     move_parameters,
+    names_of_pull,
+    names_of_push,
     request_words,
     wait_all,
 )
@@ -33,7 +35,7 @@ from dlcpd.contract.policy import MAX_DEADLINE, LossPolicy, exact
 
 JOIN_TIMEOUT: Final = 30.0  # seconds for a worker that was answered to be there
 ROOM: Final = 16 << 20  # bytes of an arena beside the arrays: requests, replies, rounding up
-ARRAYS: Final = 3  # in the arena, of the size of the shard: zeros, what is pushed, what is pulled
+ARRAYS: Final = 4  # in the arena, of the size of the shard: zeros, pushed, pulled, a change
 
 _log: Final = logging.getLogger("dlcpd.server")
 
@@ -90,7 +92,11 @@ class Serving:
         self._terms, self._worker = terms, wish.worker
         self._layout = Layout((Tensor(terms.elements, 0),))  # where its pieces begin and end
         self._lossy: LossPolicy = policy_of(wish.push)
+        self._stale = policy_of(wish.pull)
         self._exact = exactly(self._lossy)
+        self._known: Array | None = None
+        self._change: Array | None = None
+        self._complete = 0  # pulls that were
         self._place = _Place.of(session, terms.elements)
         self._request = session.empty(request_words(terms, len(self._layout.pieces)), np.int64)
 
@@ -106,8 +112,29 @@ class Serving:
             reply = self._answer(request)
             words = reply.words()
             self._group.send(words, WORKER, REPLY, policy=control(self._exact)).wait()
-            if Ask.PULL in request.ask and reply.error is None:
-                self._move(self._place.pulled, SERVER)
+            if reply.error is None:
+                self._bring(request.ask)
+
+    def _bring(self, ask: Ask) -> None:
+        """What was pulled. `_known` is what the worker has, but for what is still on its way."""
+        pulled = self._place.pulled
+        if Ask.STALE in ask and self._known is not None:
+            if self._change is None:
+                self._change = self._session.empty(self._terms.elements)
+            np.subtract(pulled, self._known, out=self._change)
+            names = names_of_pull(self._layout, self._complete)
+            wait_all(
+                move_lossy(
+                    self._group, self._layout, WORKER, self._change, None, self._stale, names
+                )
+            )
+        elif Ask.PULL in ask:
+            self._move(pulled, SERVER)
+            self._complete += 1
+        else:
+            return
+        if not self._stale.is_plain:
+            self._known = pulled.copy()
 
     def _learn_critical(self) -> None:
         """The worker's layout: both ends of a bounded push name what must not be lost."""
@@ -144,11 +171,12 @@ class Serving:
             self._move(place.pulled, WORKER)
         if Ask.FINITE in request.ask:
             policy = self._lossy if Ask.LOSSY in request.ask else self._exact
-            generations = request.generations
-            works = move_gradient(
-                self._group, self._layout, place.zeros, place.pushed, policy, generations
+            names = names_of_push(request.generations)
+            wait_all(
+                move_lossy(
+                    self._group, self._layout, SERVER, place.zeros, place.pushed, policy, names
+                )
             )
-            wait_all(works)
 
     def _push(self, request: Request, until: float, alive: Callable[[], None]) -> bool:
         gradient = self._place.pushed if Ask.FINITE in request.ask else None
