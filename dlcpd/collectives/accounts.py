@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.numerics.residual import ResidualStore
 
 MAX_LEDGER: Final = 4096  # rows kept for reports
+MAX_LEFT_OVER: Final = 4 << 20  # bytes of one part of a tensor: the longest transfer's
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Accounts:
     """Of one session."""
 
     residuals: ResidualStore = field(default_factory=ResidualStore)
+    # memory of residuals that codecs left over, from one operation to the next
+    spare: ScratchPool = field(default_factory=lambda: ScratchPool(MAX_LEFT_OVER))
     ledger: list[LedgerRow] = field(default_factory=list)
 
     def record(self, row: LedgerRow) -> None:

@@ -62,7 +62,7 @@ class Bounded:
 
     def __post_init__(self) -> None:
         loss = self.order.loss
-        self.encoded, self._returned = Encoded.of(self.order), []
+        self.encoded, self._returned = Encoded.of(self.order, self.accounts.spare), []
         if loss.feedback and loss.name:
             self._returned = self.accounts.residuals.take(self._key)
             add_back(self.tensor, self._returned, self.order.dtype, loss.scale)
@@ -236,7 +236,11 @@ class Bounded:
     # --- ends ------------------------------------------------------------------------------
 
     def keep(self) -> None:
-        """The result stands: what is left over waits for the next operation of this name."""
+        """The result stands: what is left over waits for the next operation of this name, and
+        what was brought back is needed no more."""
+        for hole in self._returned:
+            if hole.coded is not None:
+                self.accounts.spare.give(hole.values)
         if self.order.loss.feedback:
             holes = list(self._holes.values()) if self.encoded is None else self.encoded.holes()
             self.accounts.residuals.put(self._key, holes)

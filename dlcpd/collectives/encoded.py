@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 
 from dlcpd.collectives.order import Order
+from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.core.transfer.sender import TransferSender
 from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.datagram import Bytes
@@ -28,13 +29,14 @@ class Encoded:
 
     order: Order
     codec: Codec
+    spare: ScratchPool
     _left: dict[int, Bytes] = field(default_factory=dict)  # by part
     _given_up: dict[int, int] = field(default_factory=dict)  # by part: segments
 
     @classmethod
-    def of(cls, order: Order) -> Self | None:
+    def of(cls, order: Order, spare: ScratchPool) -> Self | None:
         """None where values cross as they are."""
-        return None if order.codec is None else cls(order, order.codec)
+        return None if order.codec is None else cls(order, order.codec, spare)
 
     def contribute(self, part: Bytes, wire: Bytes, start: int) -> Iterator[int]:
         """Encode what this rank contributes; yields the bytes of each piece of the work."""
@@ -82,5 +84,5 @@ class Encoded:
         """For what is left over of a part, where it is kept."""
         if not self.order.loss.feedback:
             return None
-        left = self._left[start] = np.empty(size, np.uint8)
+        left = self._left[start] = self.spare.take(size)
         return left

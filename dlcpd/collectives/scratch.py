@@ -1,5 +1,6 @@
-"""Memory for what arrives and is not yet reduced."""
+"""Memory for what arrives and is not yet reduced, and for what codecs make and leave over."""
 
+from collections import OrderedDict
 from typing import Any, Final
 
 import numpy as np
@@ -8,25 +9,54 @@ from dlcpd.core.wire.datagram import Bytes
 
 SMALL: Final = 64 << 10  # bytes; what the allocator keeps warm itself: 4 MiB for 4 KB would be
 # pages of the system's for each of a thousand small operations in flight
-MAX_KEPT: Final = 16  # buffers kept warm, 32 MB; a burst beyond it is returned to the system
+MAX_KEPT: Final = (
+    16  # times `size` is kept warm, 32 MB; a burst beyond it is returned to the system
+)
+DIGITS: Final = 4  # binary digits of a buffer's size: at most an eighth of it is not used
 
 
 class ScratchPool:
-    """Buffers of one size, used again while they are warm in the cache."""
+    """Buffers up to one size, used again while they are warm in the cache. Of two sizes that have
+    the same leading binary digits one stands for the other."""
 
     def __init__(self, size: int) -> None:
         self.size = size  # bytes
-        self._free: list[Bytes] = []
+        self._free: OrderedDict[int, list[Bytes]] = OrderedDict()  # the size unused longest first
+        self._kept = 0  # bytes
 
     def take(self, size: int) -> Bytes:
         """`size` bytes with whatever they held."""
         if size > self.size or size <= SMALL:
             return np.empty(size, np.uint8)
-        whole = self._free.pop() if self._free else np.empty(self.size, np.uint8)
-        return whole[:size]
+        room = self._room(size)
+        free = self._free.get(room)
+        if not free:
+            return np.empty(room, np.uint8)[:size]
+        self._free.move_to_end(room)
+        self._kept -= room
+        return free.pop()[:size]
 
     def give(self, buffer: Bytes) -> None:
         """Return what `take` gave."""
         whole: Any = buffer if buffer.base is None else buffer.base
-        if isinstance(whole, np.ndarray) and len(whole) == self.size and len(self._free) < MAX_KEPT:
-            self._free.append(whole)
+        if not isinstance(whole, np.ndarray) or not SMALL < len(whole) <= self.size:
+            return
+        if len(whole) == self._room(len(whole)):
+            self._free.setdefault(len(whole), []).append(whole)
+            self._free.move_to_end(len(whole))
+            self._kept += len(whole)
+            self._forget()
+
+    def _forget(self) -> None:
+        """What was not used for the longest time, as far as it is too much."""
+        while self._kept > MAX_KEPT * self.size:
+            room, free = next(iter(self._free.items()))
+            if free:
+                self._kept -= len(free.pop())
+            else:
+                del self._free[room]
+
+    def _room(self, size: int) -> int:
+        """Bytes of the buffer for so many."""
+        unit = 1 << max(size.bit_length() - DIGITS, 0)
+        return min(-(-size // unit) * unit, self.size)

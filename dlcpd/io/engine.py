@@ -54,6 +54,7 @@ from dlcpd.io.datapath.compiled import compiled
 from dlcpd.io.datapath.library import COMPILED, NUMPY
 from dlcpd.io.discovery.mtu import MtuDiscovery, MtuNews
 from dlcpd.io.discovery.routes import Discovery
+from dlcpd.io.heap import keep_warm
 from dlcpd.io.poll import ERROR, WRITE, Handler, Poll
 from dlcpd.io.report import bounded_report
 from dlcpd.io.udp.encryption import encryption
@@ -478,6 +479,7 @@ def main() -> int:
     control.send(commands.pack(commands.EngineReady(engine.endpoints, features)))
     if os.environ.get(COUNT_CALLS):
         engine.count_calls()
+    keep_warm()
     gc.freeze()  # what lives now lives to the end: keep it out of collections
     gc.set_threshold(20_000, 20, 20)  # the data path makes no cycles
     try:
