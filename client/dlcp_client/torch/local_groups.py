@@ -6,7 +6,7 @@ the parts are gathered in the host. So each byte leaves a host once, whatever it
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -22,8 +22,8 @@ from dlcp_client.group import Group
 from dlcp_client.operations.work import Work
 from dlcp_client.session import Session
 from dlcp_client.torch.buckets import Placed, contents
-from dlcp_client.torch.rules import Rules
-from dlcpd.contract.errors import BadConfig, DeviceFailed, DlcpError
+from dlcp_client.torch.rules import Rules, Terms
+from dlcpd.contract.errors import BadConfig, DeviceFailed, DlcpError, PeerLost
 from dlcpd.contract.policy import EXACT
 
 
@@ -33,7 +33,7 @@ class Shared:
 
     whole: torch.Tensor  # of the host; the average at the end
     part: torch.Tensor
-    work: Work
+    work: Work | None  # None: it could not be submitted
     device: Device | None
     done: "Future[None]"
     error: BaseException | None = None
@@ -44,7 +44,9 @@ class LocalGroup:
 
     All its ranks call its collectives in one order: those that scatter come from the backward
     pass, by bucket; those that gather, from a thread, by bucket too, and not before the last
-    bucket of the step is scattered. When parts arrive decides nothing.
+    bucket of the step is scattered. When parts arrive decides nothing, and neither does a part that
+    fails: a rank that stayed away would leave the others waiting. So all take part in everything,
+    and then tell each other whether a part is missing.
     """
 
     def __init__(self, local: dist.ProcessGroup, across: Group) -> None:
@@ -54,7 +56,7 @@ class LocalGroup:
         self._gathering = Submitter()
 
     def average(self, bucket: GradBucket, rules: Rules) -> Future[torch.Tensor]:
-        """As a hook of DDP. Raises: what keeps an operation from being submitted."""
+        """As a hook of DDP. What keeps an operation from being submitted is told by the Future."""
         if not bucket.index():
             self._open = []  # of a backward pass that failed
         buffer, count = bucket.buffer(), bucket.buffer().numel()
@@ -64,9 +66,9 @@ class LocalGroup:
             low = self.rank * part.nbytes
             mine = _within(contents(bucket), low, low + part.nbytes)
             terms = rules.terms(mine, low, part.nbytes)
-            work = self.across.all_reduce(part, "avg", **terms.keywords())
+            work, error = self._submitted(part, terms)
         done: Future[None] = Future() if device is None else device.future()
-        shared = Shared(whole, part, work, device, done)
+        shared = Shared(whole, part, work, device, done, error)
         self._open.append(shared)
         average = done.then(lambda _: _result(shared, count))
         if bucket.is_last():
@@ -77,7 +79,8 @@ class LocalGroup:
     def close(self) -> None:
         """No bucket follows."""
         self._gathering.close()
-        self.across.close()
+        with suppress(DlcpError):  # of a session that is over already
+            self.across.close()
 
     def _scattered(self, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Room for a whole bucket of the host, padded, and this rank's part of it, reduced.
@@ -91,19 +94,45 @@ class LocalGroup:
         dist.reduce_scatter_single(part, whole, group=self._local)
         return whole, part
 
+    def _submitted(
+        self, part: torch.Tensor, terms: Terms
+    ) -> tuple[Work | None, BaseException | None]:
+        try:
+            return self.across.all_reduce(part, "avg", **terms.keywords()), None
+        except DlcpError as exc:
+            return None, exc
+
     def _gather(self, step: Sequence[Shared]) -> None:
-        """On the thread. What failed fails all that follows: its ranks gather nothing any more."""
-        error: BaseException | None = None
+        """On the thread. A part that is missing fails the whole step, on all ranks of the host."""
+        try:
+            errors = [self._gathered(shared) for shared in step]
+            error = self._agreed(next(filter(None, errors), None), step[0])
+        except BaseException as exc:  # of a collective in the host
+            error = exc
         for shared in step:
+            shared.error = error
             with _aside(shared.device, after=False):
-                try:
-                    if error is None:
-                        shared.work.wait()
-                        dist.all_gather_single(shared.whole, shared.part, group=self._local)
-                except BaseException as exc:
-                    error = exc
-                shared.error = error
                 shared.done.set_result(None)  # of the stream aside, if there is one
+
+    def _gathered(self, shared: Shared) -> BaseException | None:
+        """Why this rank's part is missing."""
+        with _aside(shared.device, after=False):
+            try:
+                if shared.work is not None:
+                    shared.work.wait()
+            except DlcpError as exc:
+                shared.error = exc
+            dist.all_gather_single(shared.whole, shared.part, group=self._local)
+        return shared.error
+
+    def _agreed(self, error: BaseException | None, like: Shared) -> BaseException | None:
+        """What the step fails with, where any rank of the host has an error."""
+        with _aside(like.device, after=False):
+            failed = like.part.new_full((1,), float(error is not None))
+            dist.all_reduce(failed, dist.ReduceOp.MAX, group=self._local)
+            if error is None and bool(failed.item()):
+                return PeerLost("another rank of this host has no average of its part; it says why")
+        return error
 
 
 def local_group(local: dist.ProcessGroup, session: Session) -> LocalGroup | None:

@@ -75,6 +75,12 @@ def test_a_host_of_one_rank_is_exact(tmp_path: Path) -> None:
     assert all(rank["apart"] == 0 for rank in ranks)  # of two numbers there is one sum
 
 
+def test_a_host_that_loses_its_daemon_is_named_on_all(tmp_path: Path) -> None:
+    said = on_each_rank(training_ranks.losing_a_daemon_among_hosts, tmp_path, world=4)
+    assert all("PeerLost: rank" in text for text in said[:2])
+    assert all("DaemonLost" in text for text in said[2:])
+
+
 def test_hosts_of_different_sizes_are_refused(tmp_path: Path) -> None:
     for said in on_each_rank(training_ranks.odd_hosts, tmp_path, world=3):
         assert said.startswith("BadConfig: local groups of 1, 2 ranks in a world of 3")

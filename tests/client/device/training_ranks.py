@@ -1,5 +1,6 @@
 """What one rank does in a test of training on a device: in a process of its own, plain values."""
 
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -120,3 +121,21 @@ def from_the_readme(rank: int, store: str, text: str) -> int:
         names["model"](torch.ones(1, 600)).sum().backward()
         names["handle"].close()
         return int(names["handle"].ledger.operations)
+
+
+def losing_a_daemon_among_hosts(rank: int, store: str) -> str:
+    """Two hosts of two ranks; that of the last two loses its daemon between two steps."""
+    with group(rank, store, 4):
+        local, _ = dist.new_subgroups(2)  # type: ignore[no-untyped-call]
+        os.environ["DLCPD_SHARE"] = "0"
+        net, config = model(), patient(rank, store, 3)
+        handle = ddp.register(net, local=local, timeout=TIMEOUT, config=config)
+        step(net, rank, 0)
+        dist.barrier()
+        assert handle.session is not None
+        if rank > 1:
+            kill(handle.session.daemon_pid)
+        said = _raised(lambda: step(net, rank, 1))
+        handle.close()
+        dist.barrier()
+    return said
