@@ -20,7 +20,7 @@ class Environment:
     socket: str = ""  # DLCPD_SOCKET: session socket of the host's daemon; "" = embedded
     config: Path | None = None  # DLCPD_CONFIG: configuration of an embedded daemon
     master: str = ""  # MASTER_ADDR: host of the job's store, as torchrun sets it
-    launch: str = ""  # of the above and MASTER_PORT: what another launch by torchrun has not
+    launch: str = ""  # of MASTER_ADDR, MASTER_PORT and `run`: another launch has other ones
     run: str = ""  # TORCHELASTIC_RUN_ID: name of the torchrun job, for logs
     secret: str = field(default="", repr=False)  # DLCPD_JOB_SECRET: the same for all ranks
     secret_file: Path | None = None  # DLCPD_JOB_SECRET_FILE: a file with it

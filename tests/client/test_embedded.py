@@ -71,8 +71,9 @@ def test_the_environment_is_read_once_for_all() -> None:
         "DLCPD_SHARE": "0", "DLCPD_END_WITH_LAUNCHER": "1", "DLCPD_WARN_AFTER": "2.5",
     }  # fmt: skip
     assert Environment.read(full) == Environment(
-        "/s", Path("/c"), "m", "r", warn_after=2.5, share=False, end_with_launcher=True
-    )
+        "/s", Path("/c"), "m", launch="r:m", run="r", warn_after=2.5, share=False,
+        end_with_launcher=True,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
