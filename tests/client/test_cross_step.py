@@ -1,13 +1,11 @@
 """Steps whose updates happen in the next forward pass, over real daemons."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests import examples
 from tests.client import cross_step_ranks
 from tests.client.test_ddp import on_each_rank
 
@@ -65,15 +63,9 @@ def test_without_a_daemon_all_fall_back_and_say_so(tmp_path: Path) -> None:
 
 
 def test_the_example_runs_under_torchrun() -> None:
-    example = Path(__file__).parents[2] / "examples" / "train_cross_step.py"
+    example = examples.EXAMPLES / "train_cross_step.py"
     assert len(example.read_text().splitlines()) <= 80
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*torchrun, "--nproc-per-node", "2", str(example)],
-        capture_output=True, text=True, timeout=110, check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    losses = [float(line.split()[-1]) for line in done.stdout.splitlines() if "loss" in line]
+    out = examples.output("train_cross_step.py", 2, timeout=110)
+    losses = [float(line.split()[-1]) for line in out.splitlines() if "loss" in line]
     assert losses[-1] < 0.5 * losses[0]
-    assert "Ledger(operations=" in done.stdout
+    assert "Ledger(operations=" in out

@@ -1,8 +1,6 @@
 """DistributedDataParallel over real daemons, a process for each rank."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -15,6 +13,7 @@ from torch import nn
 
 from dlcp_client import ddp
 from dlcpd.contract.errors import BadConfig
+from tests import examples
 from tests.client import ddp_ranks
 from tests.client.ddp_ranks import WORLD
 from tests.forking import CONTEXT
@@ -100,15 +99,9 @@ def test_only_a_ddp_model_can_be_registered() -> None:
 
 
 def test_the_example_runs_under_torchrun() -> None:
-    example = Path(__file__).parents[2] / "examples" / "train_ddp.py"
+    example = examples.EXAMPLES / "train_ddp.py"
     assert len(example.read_text().splitlines()) <= 80
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*torchrun, "--nproc-per-node", "2", str(example)],
-        capture_output=True, text=True, timeout=110, check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    losses = [float(line.split()[-1]) for line in done.stdout.splitlines() if "loss" in line]
+    out = examples.output("train_ddp.py", 2, timeout=110)
+    losses = [float(line.split()[-1]) for line in out.splitlines() if "loss" in line]
     assert losses[-1] < 0.5 * losses[0]
-    assert "Ledger(operations=" in done.stdout
+    assert "Ledger(operations=" in out

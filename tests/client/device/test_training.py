@@ -1,9 +1,6 @@
 """DDP and cross_step with a model on a device, over real daemons: as on the CPU, bit for bit."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dlcp_client import Guard, bounded, cross_step, ddp
 from dlcp_client.device.fake import FakeDevice
 from dlcpd.contract.errors import BadConfig
+from tests import examples
 from tests.client.device import training_ranks
 from tests.client.test_ddp import on_each_rank
 
@@ -98,16 +96,10 @@ def test_the_two_lines_of_the_readme_work(tmp_path: Path) -> None:
 
 
 def test_the_example_runs_under_torchrun() -> None:
-    example = Path(__file__).parents[3] / "examples" / "train_cuda.py"
+    example = examples.EXAMPLES / "train_cuda.py"
     assert len(example.read_text().splitlines()) <= 90
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*torchrun, "--nproc-per-node", "2", str(example)],
-        capture_output=True, text=True, timeout=110, check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    first, *rest = done.stdout.splitlines()
+    out = examples.output("train_cuda.py", 2, timeout=110)
+    first, *rest = out.splitlines()
     assert torch.cuda.is_available() or first == "on a fake device: this torch finds no GPU"
     losses = [float(line.split()[-1]) for line in rest if "loss" in line]
     assert losses[-1] < 0.5 * losses[0]
