@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import examples
+
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "jax_numpy.py"
 IMPORTS = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -91,11 +93,6 @@ def test_the_example_runs_without_torch(tmp_path: Path) -> None:
 
 
 def test_the_example_runs_under_torchrun(tmp_path: Path) -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*torchrun, "--nproc-per-node", "2", str(EXAMPLE)],
-        capture_output=True, text=True, timeout=110, check=False,
-        env=os.environ | {"DLCPD_STORE": str(tmp_path / "store"), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "2 ranks, gradients by" in done.stdout
+    store = {"DLCPD_STORE": str(tmp_path / "store")}
+    out = examples.output(EXAMPLE.name, 2, environ=store, timeout=110)
+    assert "2 ranks, gradients by" in out
