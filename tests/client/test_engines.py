@@ -28,6 +28,7 @@ from dlcpd.contract.messages import (
     StatusRequest,
     Submit,
 )
+from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.ipc.seqpacket import encode, send_now
 from tests.client import group_ranks
 from tests.client.real import WORLD, connected, each_rank, kill
@@ -273,9 +274,9 @@ def test_large_parts_are_divided_and_whole_again(tmp_path: Path, collective: str
 
         assert each_rank(run) == [True] * WORLD
         totals = [sum(path["sent"] for path in paths_of(session)) for session in sessions]
-        assert max(totals) > 0
         busiest = paths_of(sessions[totals.index(max(totals))])
-        assert min(path["sent"] for path in busiest) > max(totals) / 4
+        least = PART * 4 // MAX_SEGMENT // 4  # a quarter of them; repairs may come on top of either
+        assert min(path["sent"] for path in busiest) >= least
 
 
 def test_a_bounded_operation_brings_home_what_each_engine_kept(tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ def test_a_rank_that_is_no_member_is_named_whoever_comes_first(first: int) -> No
     assert "rank 2 on host2 takes part in it, which rank 1 here does not expect" in (
         net.failed(1)[1].text
     )
+    assert set(net.failed(1)[1].ranks) == {0, 2}, "the one that it does not expect hears, too"
 
 
 def exchange(net: SimNetwork, rank: int, sends: list[int], awaits: list[int]) -> None:

@@ -193,13 +193,16 @@ def test_peers_hear_of_an_operation_that_could_not_begin(job: Jobs) -> None:
     [b"\xc1", b"garbage", msgpack.packb([99, {}]), msgpack.packb(to_frame(Hello(1, "me")))],
     ids=["no msgpack", "other msgpack", "no such kind", "not for a lane"],
 )
-def test_a_bad_frame_is_told_and_counted(job: Jobs, frame: bytes) -> None:
+def test_a_bad_frame_ends_its_session_and_is_counted(job: Jobs, frame: bytes) -> None:
     started = job()
     started.ranks[0].lane.send(frame)
     number, code, _ = failure(started.ranks[0].receive())
     assert (number, code) == (0, "bad_message")
-    assert started.engines[0].counters()["bad_message"] == 1
-    exact(started, 1, 1000)
+    ended = started.engines[0].receive()
+    assert isinstance(ended, commands.SessionEnded)
+    assert (ended.session, ended.code) == (1, "bad_message")
+    report = started.engines[0].report()
+    assert (report["counters"]["bad_message"], report["sessions"]) == (1, {})
 
 
 # --- ends ------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """How the operations of a session, and the session itself, end: what its owner is told."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dlcpd.contract.errors import NOBODY, DlcpError, Peer, error_for
@@ -49,10 +50,10 @@ class Outcomes:
         """Nobody needs the memory of a done operation."""
         self.events.append(OperationReleased(self.session, operation.ticket))
 
-    def failed(self, operation: Operation, error: DlcpError) -> None:
-        """An operation that had begun ended without a result: its peers must hear of it."""
+    def failed(self, operation: Operation, error: DlcpError, ranks: Iterable[int]) -> None:
+        """An operation that had begun ended without a result: `ranks` must hear of it."""
         wire, _, number = operation.id
-        self.refused(operation.ticket, error, wire, number, tuple(operation.peers))
+        self.refused(operation.ticket, error, wire, number, tuple(ranks))
 
     def refused(
         self,

@@ -396,7 +396,10 @@ class Session:
         operation.on_failed()
         self._close(operation)
         self.streams[wire, peer].fail(number)
-        self.outcomes.failed(operation, error)
+        # Ranks may disagree on who is in the group: then all of the session hear of it, since those
+        # whom this rank does not expect may wait for it.
+        apart = isinstance(error, RanksDisagree) and not wire & MESSAGES
+        self.outcomes.failed(operation, error, self.flows if apart else operation.peers)
         self._tell_departure()
 
     def fail_group(self, group: int, error: DlcpError) -> None:

@@ -46,7 +46,6 @@ class Client:
     plans: Plans = field(default_factory=Plans)  # of all groups
     submitted: int = 0  # tickets count up
     pending: Pending | None = None  # submitted last, and not begun: the lane is not read meanwhile
-    malformed: int = 0  # frames that broke a rule
     inherits: int = 0  # session whose residuals it took over
     claims: Claims = field(init=False)
 

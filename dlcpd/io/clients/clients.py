@@ -46,7 +46,6 @@ from dlcpd.io.poll import WRITE, Handler, Poll
 
 FRAMES_PER_WAKE: Final = 64  # submissions per lane and wake-up, before others get their turn
 LANE_TURN: Final = 2e-3  # seconds that they may take: a frame of the largest size takes as long
-MAX_MALFORMED: Final = 256  # frames of one client; to parse the largest takes milliseconds each
 LANE_DELAY: Final = (
     2e-3  # seconds a Released may wait for company; a client short of memory waits too
 )
@@ -112,20 +111,13 @@ class Clients:
                 return False
             self._on_message(client, message, now)
         except BadMessage as exc:
-            self._malformed(client, exc)
+            self._endpoint.counters["bad_message"] += 1
+            self.end(number, exc)  # to parse the largest takes a millisecond: no second one
         except EOFError:
             self.end(number, SessionClosed("the client ended"))
         except Exception as exc:  # a bug: this session ends, the others go on
             self.fault(number, exc)
         return True
-
-    def _malformed(self, client: Client, error: BadMessage) -> None:
-        self._endpoint.counters["bad_message"] += 1
-        self._send(client, Failed(0, error.code, str(error)))
-        client.malformed += 1
-        if client.malformed >= MAX_MALFORMED:
-            text = f"{MAX_MALFORMED} frames on the lane broke a rule, the last one: {error}"
-            self.end(client.session.number, BadMessage(text))
 
     def _on_message(self, client: Client, message: Message, now: float) -> None:
         if isinstance(message, Submit) and self.draining:

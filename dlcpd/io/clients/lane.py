@@ -82,7 +82,9 @@ class Lane:
 
     def close(self) -> None:
         """End it. What the client sent and nobody read is read first: unread, it would reset
-        the connection, and the client would not hear why it ends."""
+        the connection, and the client would not hear why it ends. It can send no more."""
+        with suppress(OSError):  # it is gone already
+            self.socket.shutdown(socket.SHUT_RD)
         while receive_now(self.socket):
             pass
         self.socket.close()
