@@ -1,10 +1,12 @@
-"""One host of `bench ps`: rank 0 has the server and is the root of Gloo, the others are workers."""
+"""One host of `bench ps`: rank 0 has the server and is the root of Gloo, the others are workers,
+and have a shard each of another server."""
 
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,11 +69,13 @@ class _Steps:
     def by_name(self) -> dict[str, Step]:
         """In the order of the systems that `bench ps` names."""
         ours = self._all_reduce()
-        servers = [self._server(number, bound) for number, bound in enumerate(self._bounds)]
+        servers = [self._server(f"one{number}", b) for number, b in enumerate(self._bounds)]
         lossy = [self._pushes(client, lossy=True) for client in servers]
         exact = self._pushes(servers[0], lossy=False)
+        spread = self._server("each", self._bounds[0], shards=self._workers)
+        each = [self._pushes(spread, lossy=lossy, parts=self._workers) for lossy in (False, True)]
         group = dist.new_group(list(range(1, self._workers + 1)))
-        steps = [self._gloo, lambda: self._gloo_all(group), ours, exact, *lossy]
+        steps = [self._gloo, lambda: self._gloo_all(group), ours, exact, *lossy, *each]
         return dict(zip(self._names, steps, strict=True))
 
     def _gloo(self) -> None:
@@ -101,42 +105,46 @@ class _Steps:
 
         return step
 
-    def _server(self, number: int, bound: float) -> ps.Client | None:
-        """The server of a policy is on rank 0; a client of it, on the others."""
-        folder = Path(f"{self._conductor.store}.server{number}")
+    def _server(self, name: str, bound: float, shards: int = 1) -> ps.Client | None:
+        """The server of a policy, of one shard on rank 0 or of one on every worker; a client of
+        it, on workers."""
+        folder, own = Path(f"{self._conductor.store}.{name}"), self._conductor.rank
+        if (own > 0) == (shards > 1):
+            config = ServerConfig("server", shards, str(folder), str(folder / "snapshots"))
+            self._stack.enter_context(_served(replace(config, serve=(max(own - 1, 0),))))
         if not self._is_worker:
-            self._stack.enter_context(_served(folder))
             return None
         client = ps.connect(
-            [ps.Named("w", (self._size,))], RATE, policy=dlcp_client.bounded(bound), store=folder,
-            rank=self._conductor.rank - 1, world_size=self._workers, job="bench",
+            [ps.Named(f"w{part}", (self._size // shards,)) for part in range(shards)], RATE,
+            policy=dlcp_client.bounded(bound), store=folder, rank=own - 1,
+            world_size=self._workers, job="bench",
         )  # fmt: skip
         self._stack.callback(client.close)
-        parameters = [np.zeros(self._size, np.float32)]
+        parameters = [np.zeros(self._size // shards, np.float32) for _ in range(shards)]
         client.initialise(parameters)
         client.pull(parameters, wait=60.0)
         return client
 
-    def _pushes(self, client: ps.Client | None, *, lossy: bool) -> Step:
+    def _pushes(self, client: ps.Client | None, *, lossy: bool, parts: int = 1) -> Step:
         if client is None:
             return lambda: None
-        gradient, parameters = self._gradient.numpy(), np.empty(self._size, np.float32)
+        gradients = np.split(self._gradient.numpy(), parts)
+        parameters = np.split(np.empty(self._size, np.float32), parts)
 
         def step() -> None:
             client.lossy = lossy
-            client.push_pull([gradient], [parameters], RATE.groups)
+            client.push_pull(gradients, parameters, RATE.groups)
 
         return step
 
 
 @contextmanager
-def _served(folder: Path) -> Iterator[None]:
-    """A server on a thread of this process, with the host's daemon."""
-    config = ServerConfig("server", 1, str(folder), str(folder / "snapshots"))
+def _served(config: ServerConfig) -> Iterator[None]:
+    """A server's process, here a thread of this one, with the host's daemon."""
     home, stop = Home(), threading.Event()
 
     def serve() -> None:
-        directory = Directory(file_store.FileStore(folder), config.name)
+        directory = Directory(file_store.FileStore(Path(config.store)), config.name)
         with Hosting(config, directory, home) as hosting:
             hosting.run(stop, standby=False)
 

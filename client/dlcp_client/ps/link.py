@@ -12,11 +12,13 @@ what a bounded push gave up is neither lost nor counted twice:
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
+from dlcp_client.group import Group
 from dlcp_client.numpy.arrays import Array
 from dlcp_client.operations.work import Work
 from dlcp_client.ps.directory import SERVER, WORKER, Directory
@@ -83,6 +85,7 @@ class Link:
         self._before: list[Work[Any]] = []  # the request, and what goes ahead of a push
         self._works: list[Work[Any]] = []  # of the push that is on its way, by piece
         self._answer: Work[Any] | None = None
+        self._pulled: list[Work[Any]] = []  # parameters that come whatever the answer is
         self._exchange = Exchange(Ask(0))
         self._failure: DlcpError | None = None
 
@@ -164,6 +167,10 @@ class Link:
         self._before = before
         answer = np.empty(ANSWER + TEXT // 8, np.int64)
         self._answer = group.receive(answer, SERVER, REPLY, policy=control(self._exact))
+        self._pulled = self._pull(group) if exchange.ask.ahead else []
+
+    def _pull(self, group: Group[Any]) -> list[Work[Any]]:
+        return move_parameters(group, self.layout, self._parameters, SERVER, self._exact)
 
     def _finish(self) -> Reply:
         if self._failure is not None:
@@ -172,6 +179,8 @@ class Link:
         wait_all([*self._before, *self._works])
         reply = Reply.of(self._answer.result())
         if reply.error is not None:
+            with suppress(DlcpError):  # the reply says what is wrong, and they are of no use
+                wait_all(self._pulled)
             raise reply.error
         if Ask.PUSH in self._exchange.ask:
             self._acknowledged += 1
@@ -179,8 +188,7 @@ class Link:
         if Ask.STALE in self._exchange.ask:
             self._pull_change(self._open())
         elif Ask.PULL in self._exchange.ask:
-            group = self._open().world
-            wait_all(move_parameters(group, self.layout, self._parameters, SERVER, self._exact))
+            wait_all(self._pulled or self._pull(self._open().world))
             self._complete += 1
         return Reply(reply.version, self._exchange.changed)
 

@@ -11,7 +11,9 @@ A worker asks, a shard answers; between the two, parameters and gradients travel
                                                or (STALE) what changed in them, reduce-scatter in
                                                which only the worker has a part
 
-In a reduce-scatter something may be lost, and comes later; everything else is exact.
+In a reduce-scatter something may be lost, and comes later; everything else is exact. A worker is
+ready for the parameters as soon as it asks (`Ask.ahead`), and does not wait for the reply first:
+the shard sends them whatever it replies.
 """
 
 from collections.abc import Sequence
@@ -51,6 +53,11 @@ class Ask(IntFlag):
     WAIT = 32  # until there are parameters, and all workers of the launch are here
     LEAVE = 64  # nothing follows
     STALE = 128  # with PULL: what changed since the last one comes, under the policy of pulls
+
+    @property
+    def ahead(self) -> bool:
+        """Whether parameters come whatever the reply is. INITIALISE sends from where they go."""
+        return Ask.PULL in self and not self & (Ask.STALE | Ask.INITIALISE)
 
 
 @dataclass(frozen=True, slots=True)

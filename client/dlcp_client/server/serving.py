@@ -112,7 +112,7 @@ class Serving:
             reply = self._answer(request)
             words = reply.words()
             self._group.send(words, WORKER, REPLY, policy=control(self._exact)).wait()
-            if reply.error is None:
+            if reply.error is None or request.ask.ahead:
                 self._bring(request.ask)
 
     def _bring(self, ask: Ask) -> None:
