@@ -132,6 +132,19 @@ def bounded_hooks(rank: int, size: int) -> dict[str, Any]:
     return {"asked": asked, "given_up": handle.ledger.given_up, "weights": parameters(net)}
 
 
+def coded_hooks(rank: int, size: int) -> dict[str, Any]:
+    """With a codec after the first step: how far from FSDP2's own, and every rank's weights."""
+    plain, ours = large(size), large(size)
+    fsdp.register(ours, exact(codec="int8"), warmup_steps=1)
+    for number in range(5):
+        for net in (plain, ours):
+            step(net, rank, number)
+            descend(net)
+    found, expected = parameters(ours), parameters(plain)
+    apart = max(float(np.abs(found[name] - expected[name]).max()) for name in expected)
+    return {"apart": apart, "weights": found}
+
+
 def refused(rank: int, size: int) -> None:
     mesh = init_device_mesh("cpu", (size,))
     with pytest.raises(BadPolicy):

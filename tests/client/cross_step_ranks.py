@@ -242,6 +242,19 @@ def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:
         return {"asked": asked, "weights": weights(net).numpy(), "given_up": ledger.given_up}
 
 
+def coded_training(rank: int, store: str) -> dict[str, Any]:
+    """With a codec after the first step: how far from the framework's own, and the weights."""
+    with group(rank, store):
+        plain, ours = (made(torch.optim.SGD, {"lr": 0.1}) for _ in range(2))
+        handle = cross_step.register(*ours, exact(codec="int8"), warmup_steps=1, timeout=TIMEOUT)
+        for net, optimizer in (plain, ours):
+            ordinary(net, optimizer, rank)
+        handle.synchronize()
+        handle.close()
+        apart = (weights(ours[0]) - weights(plain[0])).abs().max().item()
+        return {"apart": apart, "weights": weights(ours[0]).numpy()}
+
+
 def losing_a_daemon(rank: int, store: str) -> list[str]:
     """Rank 1's daemon is killed between two steps; what each rank's training raises."""
     said = []

@@ -45,6 +45,12 @@ def test_bounded_training_loses_only_where_it_may(tmp_path: Path) -> None:
     assert all(critical >= 600 * 4 for *_, critical, _ in lossy)
 
 
+def test_a_codec_rounds_on_all_ranks_alike(tmp_path: Path) -> None:
+    first, second = on_each_rank(cross_step_ranks.coded_training, tmp_path)
+    assert 0 < first["apart"] < 1e-3  # int8 rounds, and what it left comes with the next step
+    assert np.array_equal(first["weights"], second["weights"])
+
+
 def test_losing_a_daemon_raises_in_training_on_every_rank(tmp_path: Path) -> None:
     first, second = on_each_rank(cross_step_ranks.losing_a_daemon, tmp_path)
     assert len(first) >= 3 and len(second) >= 3
