@@ -4,10 +4,12 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 
 import pytest
 
+from dlcp_lab.emulation.scratch import temporary_folders_apart
 from dlcp_lab.faults.leaks import Usage, folders, grown, held, shared_memory, strays, usage
 
 QUIET = Usage(pid=1, descriptors=10, threads=2, children=1, private=30_000_000, shared=0)
@@ -84,5 +86,10 @@ def test_a_stray_process_is_found_by_its_mark() -> None:
     assert not strays([mark], ())
 
 
-def test_folders_are_those_of_this_project() -> None:
-    assert all(name.startswith("dlcp") for name in folders())
+def test_folders_are_those_of_this_project_that_are_made_here() -> None:
+    before = tempfile.gettempdir()
+    with tempfile.TemporaryDirectory(prefix="dlcpd-of-somebody-"), temporary_folders_apart():
+        assert folders() == set()
+        with tempfile.TemporaryDirectory(prefix="dlcpd-"), tempfile.TemporaryDirectory():
+            assert len(folders()) == 1
+    assert tempfile.gettempdir() == before

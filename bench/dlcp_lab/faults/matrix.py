@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from dlcp_lab.emulation.scratch import temporary_folders_apart
 from dlcp_lab.faults import clock
 from dlcp_lab.faults.cell import PATHS, VICTIM, WORLD, Cell, Seen
 from dlcp_lab.faults.cluster import Cluster, Job
@@ -34,7 +35,7 @@ class Clusters:
 
     def __init__(self, peer_timeout: float) -> None:
         self._peer_timeout = peer_timeout
-        self._stack = ExitStack()
+        self._stack, self._apart = ExitStack(), ExitStack()
         self._made = dict[str, tuple[Cluster, Job]]()
 
     def of(self, fault: Fault, mode: Mode) -> tuple[Cluster, Job]:
@@ -65,10 +66,12 @@ class Clusters:
         return cluster, job
 
     def __enter__(self) -> "Clusters":
+        self._apart.enter_context(temporary_folders_apart())
         return self
 
     def __exit__(self, *_: object) -> None:
         self.forget()
+        self._apart.close()
 
 
 def run(clusters: Clusters, key: Key) -> Seen:
@@ -154,12 +157,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = {Fault(name) for name in options.faults.split(",")} if options.faults else set(Fault)
     expected = cells()
     times: dict[Key, list[float]] = defaultdict(list)
-    bad = 0
+    bad: list[str] = []
     with Clusters(peer_timeout=1.0) as clusters:
         for key, one in expected.items():
             if key[0] in wanted:
-                bad += _run(clusters, key, one, times, options.repeat)
-    print(f"{bad} cells ended otherwise than they must" if bad else "every cell ended as it must")
+                good = _run(clusters, key, one, times, options.repeat)
+                bad += [] if good else [", ".join(key)]
+    print(f"{len(bad)} otherwise: {'; '.join(bad)}" if bad else "every cell ended as it must")
     if options.write:
         write(options.write, times, expected)
     return 1 if bad else 0
@@ -168,11 +172,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(
     clusters: Clusters, key: Key, expected: Expected, times: dict[Key, list[float]], repeat: int
 ) -> bool:
-    """Whether the cell is bad."""
+    """Whether the cell ended as it must."""
     name = ", ".join(key)
     if not possible(key):
         print(f"{name}: SKIPPED, libfaketime is not installed")
-        return False
+        return True
     wrong = list[str]()
     for _ in range(repeat):
         try:
@@ -187,7 +191,7 @@ def _run(
     took = f" {statistics.median(times[key]):.2f} s" if times[key] else ""
     print(f"{name}: {expected.survivors}{took}{'; BAD: ' if wrong else ''}{'; '.join(wrong)}")
     sys.stdout.flush()
-    return bool(wrong)
+    return not wrong
 
 
 if __name__ == "__main__":

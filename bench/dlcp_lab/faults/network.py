@@ -14,7 +14,7 @@ CONTROL_PORT: Final = 7472
 MAX_HOSTS: Final = 90  # a host's relay is that host + 100
 MAX_PATHS: Final = 8  # third octets of a network
 _RELAY: Final = 100
-_networks: Final = itertools.count(os.getpid())  # processes beside this one have others
+_networks: Final = itertools.count(37 * os.getpid())  # processes that began beside this one: others
 
 
 @dataclass(frozen=True, slots=True)
