@@ -15,7 +15,7 @@ PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedule
 # Processes that mostly wait for each other: several at once. What emulates networks has the machine
 # for itself.
 PROCESS_TESTS := tests/c10d tests/client tests/conformance tests/ctl tests/daemon tests/datapath \
-	tests/fuzz tests/io tests/ipc tests/ledger tests/server
+	tests/faults tests/fuzz tests/io tests/ipc tests/ledger tests/server
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
