@@ -59,7 +59,7 @@ class UdpPath:
         self.socket = _bound(self.family, host, port)
         self._fd = self.socket.fileno()
         self.address = (host, self.socket.getsockname()[1])
-        self.receive_buffer = _size_buffers(self.socket, config.receive_buffer)
+        self.receive_buffer = size_buffers(self.socket, config.receive_buffer)
         mmsg.never_fragment(self.socket)
         self.gso = config.offload and self._offload(mmsg.UDP_SEGMENT, 0)
         self.gro = config.offload and self._offload(mmsg.UDP_GRO, 1)
@@ -395,7 +395,7 @@ def _bound(family: int, host: str, port: int) -> socket.socket:
     return sock
 
 
-def _size_buffers(sock: socket.socket, wanted: int) -> int:
+def size_buffers(sock: socket.socket, wanted: int) -> int:
     """Ask for buffers, past the sysctl limit where we may; returns the receive bytes granted."""
     for force, plain in (
         (mmsg.SO_RCVBUFFORCE, socket.SO_RCVBUF),

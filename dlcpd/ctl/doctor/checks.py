@@ -1,0 +1,76 @@
+"""All checks of this host, in the order in which their rows are shown."""
+
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from dlcpd.ctl.doctor import daemon, host, interfaces, kernel
+from dlcpd.ctl.doctor.rows import Row, warn
+from dlcpd.daemon.config import AUTO, Config, cpu_numbers
+from dlcpd.daemon.effective import resolved
+
+Check = tuple[str, Callable[[], Iterable[Row]]]
+
+
+def local_rows(config: Config, file: Path | None, socket: str) -> Iterator[Row]:
+    """Rows of this host. `config` as it was written, `socket` where clients connect."""
+    for name, check in _checks(config, file, socket):
+        try:
+            yield from check()
+        except OSError as exc:  # a kernel, or a container, that does not let us look
+            yield warn(
+                name,
+                f"cannot be looked at: {exc}",
+                "try again outside of the container, or as root",
+            )
+
+
+def _checks(written: Config, file: Path | None, socket: str) -> list[Check]:
+    config = resolved(written)
+    network = config.network
+    return [
+        ("version", lambda: [daemon.judge_version()]),
+        ("configuration", lambda: [daemon.judge_configuration(config, file)]),
+        ("data path",
+         lambda: [daemon.judge_data_path(network.data_path, network.data_encryption)]),
+        ("daemon and ports", lambda: _daemon(config, socket)),
+        ("interfaces", lambda: _interfaces(written, config)),
+        ("UDP GSO and GRO", lambda: [_segmentation(offload=network.offload)]),
+        ("receive buffer",
+         lambda: [kernel.judge_buffer(kernel.look_at_buffer(network.receive_buffer))]),
+        ("shared memory", lambda: [kernel.judge_sealing(kernel.look_at_sealing())]),
+        ("huge pages", lambda: [kernel.judge_huge_pages(kernel.look_at_huge_pages())]),
+        ("CPUs", lambda: [_cpus(config)]),
+        ("memory", lambda: [host.judge_memory(host.look_at_memory())]),
+        ("open files", lambda: [host.judge_descriptors(host.look_at_descriptors())]),
+        ("clock", lambda: [host.judge_clock(host.look_at_clock())]),
+    ]  # fmt: skip
+
+
+def _daemon(config: Config, socket: str) -> list[Row]:
+    running = daemon.look_at_daemon(socket)
+    wanted = daemon.ports(config)
+    taken = daemon.look_at_ports(wanted)
+    answers = running.report is not None
+    return [
+        daemon.judge_daemon(running),
+        daemon.judge_ports(wanted, taken, config.network.paths, running=answers),
+    ]
+
+
+def _interfaces(written: Config, config: Config) -> Iterator[Row]:
+    chosen = all(path.address != AUTO for path in written.network.paths)
+    used = [path.address for path in config.network.paths]
+    return interfaces.judge_interfaces(interfaces.look_at_interfaces(), used, chosen=chosen)
+
+
+def _segmentation(*, offload: bool) -> Row:
+    found = kernel.look_at_segmentation()
+    return kernel.judge_segmentation(found, offload=offload, release=platform.release())
+
+
+def _cpus(config: Config) -> Row:
+    network = config.network
+    assert isinstance(network.engines, int)  # noqa: S101  # resolved
+    pinned = tuple(map(cpu_numbers, network.engine_cpus))
+    return host.judge_cpus(host.look_at_cpus(network.engines, pinned))

@@ -1,0 +1,169 @@
+"""The daemon itself: version and data path, its configuration, its ports, and a running one."""
+
+import errno
+import importlib.util
+import os
+import platform
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dlcpd import __version__
+from dlcpd.contract.errors import BadConfig, DlcpError, NotPermitted
+from dlcpd.ctl.doctor.rows import Row, fail, good, warn
+from dlcpd.ctl.status import query
+from dlcpd.daemon.clients.access import Access
+from dlcpd.daemon.config import Config, LocalPath
+from dlcpd.daemon.effective import engine_configs
+from dlcpd.io.datapath.library import NUMPY, choose, installed
+from dlcpd.io.udp.encryption import NONE
+
+PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+Port = tuple[str, str, int]  # "TCP" or "UDP", address, number
+
+
+def judge_version() -> Row:
+    """A row to compare hosts by."""
+    return good(
+        "version",
+        f"dlcpd {__version__}, Python {platform.python_version()}, Linux {platform.release()}",
+    )
+
+
+def judge_data_path(setting: str, encryption: str) -> Row:
+    """Which of the two would run: looked at as an engine does."""
+    check = "data path"
+    if encryption != NONE:
+        if importlib.util.find_spec("cryptography") is None:
+            return fail(check, f"data_encryption is {encryption!r}, and `cryptography` is missing",
+                        "pip install 'dlcpd[encryption]'")  # fmt: skip
+        return good(check, f"numpy, because data_encryption is {encryption!r}")
+    try:
+        library = choose(setting)
+    except BadConfig as exc:
+        return fail(check, str(exc), "build it: apt install gcc, then pip install dlcpd again; or "
+                    '[network] data_path = "numpy"')  # fmt: skip
+    if library is not None:
+        return good(check, "compiled")
+    if setting == NUMPY or installed() is not None:
+        return good(check, "numpy, as the configuration or DLCPD_DATA_PATH says")
+    return warn(check, "numpy: there was no C compiler when dlcpd was installed; it takes a third "
+                "more CPU time",
+                "apt install gcc, then pip install --force-reinstall dlcpd")  # fmt: skip
+
+
+def judge_configuration(config: Config, file: Path | None) -> Row:
+    """That it is valid is known: what it says that a user may not mean."""
+    check, daemon = "configuration", config.daemon
+    try:
+        Access.configured(daemon.allowed_users, daemon.socket_group)
+    except BadConfig as exc:
+        return fail(check, str(exc), "name users and a group that this host has, or give ids")
+    injected = config.inject
+    if injected.loss or injected.corrupt or injected.relays:
+        return warn(check, "[inject] spoils the network on purpose", "take the table [inject] out")
+    return good(check, str(file) if file else "the defaults; --config FILE looks at another")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A daemon behind the client socket, or why there is none."""
+
+    socket: str
+    report: dict[str, Any] | None = None
+    exists: bool = False  # the file
+    refused: bool = False  # this user may not connect
+    problem: str = ""
+
+
+def look_at_daemon(path: str) -> Running:
+    """Ask it for its status; it has five seconds."""
+    exists = os.path.exists(path)  # a path that may not be looked at is none
+    try:
+        return Running(path, query(path, 0), exists=exists)
+    except NotPermitted as exc:
+        return Running(path, exists=True, refused=True, problem=str(exc))
+    except DlcpError as exc:
+        return Running(path, exists=exists, problem=str(exc))
+
+
+def judge_daemon(found: Running, version: str = __version__) -> Row:
+    """Whether this user's ranks could use it."""
+    check = "daemon"
+    if found.refused:
+        return fail(
+            check, found.problem,
+            "add this user to [daemon] allowed_users, or to the group socket_group, and start "
+            "the daemon again",
+        )  # fmt: skip
+    if found.report is None:
+        if not found.exists:
+            return good(check, f"none at {found.socket}: ranks start a private one")
+        return fail(check, found.problem, "systemctl restart dlcpd, or remove the file and unset "
+                    "DLCPD_SOCKET: then ranks start a private one")  # fmt: skip
+    theirs = found.report["version"]
+    if theirs != version:
+        return fail(check, f"the one at {found.socket} is {theirs}, this is {version}",
+                    "start the daemon again after an upgrade, on all hosts")  # fmt: skip
+    if "error" in found.report["engine"]:
+        return fail(check, found.report["engine"]["error"], "see its log, and start it again")
+    return good(check, f"{theirs} at {found.socket}, with {len(found.report['sessions'])} sessions")
+
+
+def ports(config: Config) -> list[Port]:
+    """Those that a daemon with this resolved configuration binds, engine by engine; 0 = any."""
+    control = ("TCP", config.daemon.control_address, config.daemon.control_port)
+    data = [("UDP", *path) for engine in engine_configs(config) for path in engine.paths]
+    return [control, *data]
+
+
+def look_at_ports(wanted: Iterable[Port]) -> list[Port]:
+    """Those of them that somebody holds."""
+    return [port for port in wanted if port[2] and _taken(port)]
+
+
+def _taken(port: Port) -> bool:
+    kind = socket.SOCK_STREAM if port[0] == "TCP" else socket.SOCK_DGRAM
+    family = socket.AF_INET6 if ":" in port[1] else socket.AF_INET
+    with socket.socket(family, kind) as sock:
+        if port[0] == "TCP":  # as the daemon does: what lingers in TIME_WAIT is free
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(port[1:])
+        except OSError as exc:
+            return exc.errno == errno.EADDRINUSE  # an address that is not ours has its own row
+        return False
+
+
+def judge_ports(
+    wanted: Sequence[Port], taken: Sequence[Port], paths: Sequence[LocalPath], *, running: bool
+) -> Row:
+    """`running`: a daemon of this host answers, so what is taken is its own."""
+    check = "ports"
+    if taken and not running:
+        return fail(
+            check, f"{', '.join(map(_named, taken))}: another process has it",
+            f"see which: ss -lntup sport = :{taken[0][2]}; or choose other ports in [daemon] "
+            f"control_port and [network] paths",
+        )  # fmt: skip
+    if all(port for _, _, port in wanted):
+        named = ", ".join(map(_named, wanted[:8]))
+        return good(check, f"a firewall has to let in {named}{' ...' if wanted[8:] else ''}")
+    return good(
+        check,
+        f"any: a firewall has to let in TCP and UDP {_port_range()}; [daemon] control_port and "
+        f"{'port in each of ' if len(paths) > 1 else 'port in '}[network] paths fix them",
+    )
+
+
+def _named(port: Port) -> str:
+    return f"{port[0]} {port[1]} port {port[2]}"
+
+
+def _port_range() -> str:
+    try:
+        return "-".join(PORT_RANGE.read_text().split())
+    except OSError:
+        return "of the ephemeral range"
