@@ -8,7 +8,7 @@ from typing import Final
 
 from dlcpd import __version__
 from dlcpd.ctl import keys
-from dlcpd.ctl.doctor.command import doctor
+from dlcpd.ctl.doctor import command as doctor
 from dlcpd.ctl.extensions import extend
 from dlcpd.ctl.grammar import Commands, command, whole
 from dlcpd.ctl.replay import replay_ledgers
@@ -30,7 +30,7 @@ def parser(
     top.add_argument("--version", action="version", version=f"dlcpctl {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_inspection(commands, environ)
-    _add_doctor(commands, environ)
+    doctor.add(commands, environ)
     _add_keys(commands)
     _add_replay(commands)
     extend(commands, extensions)
@@ -52,16 +52,6 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
                 "--ledger", type=whole(0, MAX_LEDGER), default=0, metavar="N",
                 help="newest rows of the loss ledger to show",
             )  # fmt: skip
-
-
-def _add_doctor(commands: Commands, environ: Mapping[str, str]) -> None:
-    text = "Look at this host before the first training: what would disturb it, and the fix."
-    made = command(commands, "doctor", doctor, text)
-    made.add_argument("--config", type=Path, metavar="FILE", help="of the daemon (the defaults)")
-    made.add_argument(
-        "--socket", default=environ.get("DLCPD_SOCKET"), metavar="S",
-        help="session socket (of the configuration)",
-    )  # fmt: skip
 
 
 def _add_keys(commands: Commands) -> None:

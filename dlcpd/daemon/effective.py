@@ -16,6 +16,7 @@ from dlcpd.daemon.config import (
     cpu_numbers,
 )
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.udp.encryption import CHOICES
 
 CPUS_PER_ENGINE: Final = 8  # a trainer and its data loaders want the others
 MOST_BY_ITSELF: Final = 4  # engines: about 40 Gb/s
@@ -115,6 +116,17 @@ def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:
         inject_seed=config.inject.seed,
         relays=tuple(address for address in config.inject.relays for _ in range(network.entropy)),
     )
+
+
+def agreed(config: Config) -> dict[str, int]:
+    """Settings that are equal on all hosts of a job, as their hellos compare them."""
+    network = config.network
+    return {
+        "chunk_bytes": network.chunk_bytes,
+        "digest_every": config.checks.digest_every,
+        "checksum": int(network.checksum == "on"),
+        "data_encryption": CHOICES.index(network.data_encryption),
+    }
 
 
 def to_toml(config: Config) -> str:

@@ -18,7 +18,7 @@ from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception
 from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server, listen
 from dlcpd.daemon.config import Config
-from dlcpd.daemon.effective import engine_configs
+from dlcpd.daemon.effective import agreed, engine_configs
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.notify import notify
@@ -30,7 +30,6 @@ from dlcpd.daemon.sessions.dispatch import Dispatch
 from dlcpd.daemon.sessions.sessions import Sessions, Terms
 from dlcpd.daemon.status import Facts, report
 from dlcpd.io.commands import EngineReady, Event
-from dlcpd.io.udp.encryption import CHOICES
 
 MAX_LEDGER: Final = 1000  # rows over all sessions: ~100 B each, so that a report fits one packet
 AUTHORISED_POLL: Final = 2.0  # seconds; a look at 1,000 files takes 2 ms
@@ -130,16 +129,10 @@ class Service:
         self._server = Server(loop, reception, users=users, max_connections=most)
 
     def _terms(self, ready: list[EngineReady]) -> Terms:
-        network = self._config.network
         return Terms(
             host=self._config.daemon.host,
             endpoints=[engine.endpoints for engine in ready],
-            agreed={
-                "chunk_bytes": network.chunk_bytes,
-                "digest_every": self._config.checks.digest_every,
-                "checksum": int(network.checksum == "on"),
-                "data_encryption": CHOICES.index(network.data_encryption),
-            },
+            agreed=agreed(self._config),
             max_sessions=self._config.daemon.max_sessions,
             max_arena_bytes=self._config.daemon.max_arena_bytes,
             refuse_unproved=self._config.security.unproved == "refuse",

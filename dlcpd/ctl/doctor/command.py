@@ -1,22 +1,62 @@
 """The command `dlcpctl doctor`."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from dlcpd.ctl.doctor.checks import local_rows
+from dlcpd.ctl.doctor.greeting import PORT
+from dlcpd.ctl.doctor.listener import Listener
+from dlcpd.ctl.doctor.peer import peer_rows
 from dlcpd.ctl.doctor.rows import Row, Verdict, summary, text
+from dlcpd.ctl.grammar import Commands, command, whole
 from dlcpd.ctl.output import Output
 from dlcpd.daemon.config import Config, load
+from dlcpd.daemon.effective import resolved
+
+SECONDS: Final = 600  # that a listener stays; longer than anybody needs to walk to the other host
+DAY: Final = 86_400
+
+
+def add(commands: Commands, environ: Mapping[str, str]) -> None:
+    """The command and its arguments."""
+    about = "Look at this host, and at the way to others, before the first training."
+    made = command(commands, "doctor", doctor, about)
+    made.add_argument("--config", type=Path, metavar="FILE", help="of the daemon (the defaults)")
+    made.add_argument(
+        "--socket", default=environ.get("DLCPD_SOCKET"), metavar="S",
+        help="session socket (of the configuration)",
+    )  # fmt: skip
+    what = made.add_mutually_exclusive_group()
+    what.add_argument(
+        "--peer", nargs="+", default=[], metavar="HOST",
+        help="look at the ways there as well, where `dlcpctl doctor --listen` runs",
+    )  # fmt: skip
+    what.add_argument("--listen", action="store_true", help="answer another host's --peer")
+    made.add_argument(
+        "--port", type=whole(1, 65535), default=PORT, metavar="P",
+        help="TCP port of --listen (%(default)s)",
+    )  # fmt: skip
+    made.add_argument(
+        "--seconds", type=whole(1, DAY), default=SECONDS, metavar="N",
+        help="how long to --listen (%(default)s)",
+    )  # fmt: skip
 
 
 def doctor(options: argparse.Namespace, output: Output) -> int:
-    """Look at this host. Exit code 1 where a row says fail.
+    """Look, and say what was found. Exit code 1 where a row says fail.
 
-    Raises: BadConfig.
+    Raises: BadConfig, AddressUnavailable.
     """
     file: Path | None = options.config
     config = load(file) if file else Config()
+    if options.listen:
+        return _listen(resolved(config), options, output)
     rows = list(local_rows(config, file, options.socket or config.daemon.socket))
+    for host in options.peer:
+        output.progress(f"looking at {host}")
+        rows += peer_rows(resolved(config), host, options.port)
     return _shown(rows, output)
 
 
@@ -25,3 +65,19 @@ def _shown(rows: list[Row], output: Output) -> int:
     output.line(summary(rows))
     output.document([row.document() for row in rows])
     return 1 if any(row.verdict is Verdict.FAIL for row in rows) else 0
+
+
+def _listen(config: Config, options: argparse.Namespace, output: Output) -> int:
+    listener = Listener(config, options.port)
+    try:
+        address, port = listener.address
+        output.line(f"answers for {options.seconds} s at TCP {address} port {port}")
+        for end in listener.ends:
+            what = "control, TCP" if end.path < 0 else f"path {end.path}, UDP"
+            held = " (a daemon has the configured one)" if end.held else ""
+            output.line(f"  {what} {end.address} port {end.port}{held}")
+        listener.serve(options.seconds)
+    finally:
+        listener.close()
+    output.document({"seconds": options.seconds})
+    return 0

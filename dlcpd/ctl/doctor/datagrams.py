@@ -1,0 +1,71 @@
+"""Datagrams between `dlcpctl doctor --peer` and `--listen`: a probe, and what arrived of it.
+
+They are no part of the daemon's protocol. An answer is never longer than its probe, and a
+listener answers only to a token that it gave over TCP: nobody can aim it at others.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+_MAGIC: Final = b"DLDR"
+_PROBE, _ANSWER = 1, 2
+_PROBE_FORM: Final = struct.Struct("!4sBBH16sI16x")  # tos, reply size, token, serial
+_ANSWER_FORM: Final = struct.Struct("!4sBBH16sIIQ")  # tos, size, token, serial, arrival, wall
+LEAST: Final = _PROBE_FORM.size  # bytes of a probe
+MOST: Final = 9000 - 28  # bytes of UDP payload that fit jumbo frames
+TOKEN: Final = 16  # bytes
+
+assert _ANSWER_FORM.size <= LEAST  # noqa: S101  # see above
+
+
+class Probe(NamedTuple):
+    """`size` bytes of UDP payload, sent with `tos`; the answer has `reply_size`, if not less."""
+
+    token: bytes
+    serial: int
+    tos: int = 0
+    size: int = LEAST
+    reply_size: int = 0
+
+    def pack(self) -> bytes:
+        head = _PROBE_FORM.pack(
+            _MAGIC, _PROBE, self.tos, self.reply_size, self.token, self.serial & 0xFFFFFFFF
+        )
+        return head.ljust(self.size, b"\0")
+
+
+class Answer(NamedTuple):
+    """What arrived of a probe: its TOS byte, and as the how-manieth of this sender it came."""
+
+    token: bytes
+    serial: int
+    tos: int
+    size: int
+    arrival: int
+    wall: int  # microseconds since the epoch, by the peer's clock
+
+    def pack(self, size: int) -> bytes:
+        head = _ANSWER_FORM.pack(
+            _MAGIC, _ANSWER, self.tos, self.size, self.token, self.serial, self.arrival, self.wall
+        )
+        return head.ljust(size, b"\0")
+
+
+def probe_untrusted(data: bytes) -> Probe | None:
+    """None: it is none."""
+    if len(data) < LEAST:
+        return None
+    magic, kind, tos, reply, token, serial = _PROBE_FORM.unpack_from(data)
+    if (magic, kind) != (_MAGIC, _PROBE):
+        return None
+    return Probe(token, serial, tos, len(data), min(reply, len(data)))
+
+
+def answer_untrusted(data: bytes) -> Answer | None:
+    """None: it is none."""
+    if len(data) < _ANSWER_FORM.size:
+        return None
+    magic, kind, tos, size, token, serial, arrival, wall = _ANSWER_FORM.unpack_from(data)
+    if (magic, kind) != (_MAGIC, _ANSWER):
+        return None
+    return Answer(token, serial, tos, size, arrival, wall)

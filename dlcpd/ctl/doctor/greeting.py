@@ -1,0 +1,72 @@
+"""What `doctor --listen` says over TCP to who connects: who it is, and where to send probes."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+from dlcpd.contract.errors import BadMessage
+from dlcpd.ctl.doctor.datagrams import TOKEN
+
+PORT: Final = 7417  # TCP; --port says another
+MOST: Final = 32768  # bytes of a greeting; 128 sockets take 10 KiB
+MOST_SOCKETS: Final = 128  # 8 engines of 16 paths
+MOST_TEXT: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A socket that answers. `held`: a daemon has the configured port, this is another one."""
+
+    path: int  # number in [network] paths; -1: control
+    address: str
+    port: int
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """One line of JSON."""
+
+    version: str
+    host: str
+    token: bytes
+    agreed: dict[str, int]  # settings that must be equal on all hosts of a job
+    control: End
+    data: tuple[End, ...]
+
+    def pack(self) -> bytes:
+        values = asdict(self) | {"token": self.token.hex()}
+        return json.dumps(values).encode() + b"\n"
+
+    @classmethod
+    def unpack_untrusted(cls, line: bytes) -> Self:
+        """Raises: BadMessage."""
+        try:
+            values = json.loads(line)
+            ends = [_end(row) for row in values["data"][:MOST_SOCKETS]]
+            found = cls(
+                version=_text(values["version"]),
+                host=_text(values["host"]),
+                token=bytes.fromhex(values["token"]),
+                agreed={_text(key): int(value) for key, value in values["agreed"].items()},
+                control=_end(values["control"]),
+                data=tuple(ends),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as exc:
+            raise BadMessage(f"it is no `dlcpctl doctor --listen`: {exc}") from exc
+        if len(found.token) != TOKEN:
+            raise BadMessage(f"a token of {len(found.token)} bytes, need {TOKEN}")
+        return found
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > MOST_TEXT:
+        raise ValueError(f"{str(value)[:32]!r} is no text of at most {MOST_TEXT} characters")
+    return value
+
+
+def _end(row: dict[str, Any]) -> End:
+    port = int(row["port"])
+    if not 0 < port < 1 << 16:
+        raise ValueError(f"{port} is no port")
+    return End(int(row["path"]), _text(row["address"]), port, bool(row["held"]))

@@ -1,0 +1,156 @@
+"""Judges what probes found of one path to a peer."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.contract.traffic import Ecn
+from dlcpd.core.wire.sizes import LEAST_MTU
+from dlcpd.ctl.doctor import tos
+from dlcpd.ctl.doctor.datagrams import MOST
+from dlcpd.ctl.doctor.questions import Losses, Mark, Mtu, ways
+from dlcpd.ctl.doctor.rows import Row, fail, good, warn
+
+LARGEST: Final = MOST + 28  # bytes of a packet that is tried, with the headers of IPv4 and UDP
+HEAVY_LOSS: Final = 0.15  # fraction that slows down whatever the bound is (docs/network.md)
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """From one of this host's addresses to one of the peer's data ports."""
+
+    peer: str
+    path: int
+    local: str
+    remote: Address
+    interface_mtu: int  # 0: not known
+    entropy: int
+    alarm_loss: float  # fraction
+    rtt: float  # seconds
+    routes: Sequence[tuple[str, ...]]  # of some source ports
+    marks: Sequence[Mark]
+    losses: Sequence[Losses] = field(default=())
+    mtu: Mtu = field(default=Mtu(0, back=False))
+
+
+def judge(way: Way) -> Iterator[Row]:
+    """Four rows; whether the peer answers at all was judged before."""
+    name = f"{way.peer}, path {way.path}"
+    yield judge_mtu(f"{name}: MTU", way)
+    yield judge_marks(f"{name}: DSCP, ECN", way.marks)
+    yield judge_losses(f"{name}: losses", way)
+    yield judge_routes(f"{name}: routes", way)
+
+
+def judge_mtu(check: str, way: Way) -> Row:
+    """By what passes with DF set."""
+    there, mine = way.mtu.there, min(way.interface_mtu, LARGEST)
+    if not there:
+        return fail(
+            check, f"not even {LEAST_MTU} B pass to {way.remote[0]} though small datagrams do: "
+            f"everything would go in pieces",
+            "raise the MTU of the link or tunnel between, or let IP fragments and ICMP through",
+        )  # fmt: skip
+    if not way.mtu.back:
+        return warn(
+            check, f"{there} B pass to {way.remote[0]}, and no answer of that size comes back",
+            f"run doctor on {way.peer} for the other direction; give both hosts and all links "
+            f"one MTU",
+        )  # fmt: skip
+    if mine and there < mine:
+        return warn(
+            check, f"{there} B pass, and this host's interface has {mine}: a link or a tunnel "
+            f"between has a smaller MTU (dlcpd finds that by itself, others may not)",
+            f"the MTU {there} for both hosts' interfaces, or {mine} for every link between",
+        )  # fmt: skip
+    return good(check, f"{there} B pass there and back")
+
+
+def judge_marks(check: str, marks: Sequence[Mark]) -> Row:
+    """Unmarked, datagrams arrive and are served without regard to class."""
+    silent = [mark.sent for mark in marks if mark.there is None]
+    if silent:
+        return fail(
+            check, f"no answer to datagrams with DSCP {_points(silent)}: something drops them",
+            "let those DSCP through (rules of firewalls, policers of switches), or [network] "
+            'drop_rank = "none"',
+        )  # fmt: skip
+    problems = [
+        *_changed("DSCP", [(tos.dscp(m.sent), tos.dscp(m.there or 0)) for m in marks], "there"),
+        *_changed("DSCP", [(tos.dscp(m.sent), tos.dscp(m.back or 0)) for m in marks], "back"),
+        *_changed("ECN", [(tos.ecn(m.sent), _unmarked(m.sent, m.there)) for m in marks], "there"),
+        *_changed("ECN", [(tos.ecn(m.sent), _unmarked(m.sent, m.back)) for m in marks], "back"),
+    ]
+    if not problems:
+        return good(check, f"{len(marks)} values arrive as they were sent, there and back")
+    return warn(
+        check, f"{'; '.join(problems)}: switches behind cannot tell urgent from light",
+        "trust DSCP and leave ECN alone at every port between (switchcfg render), and look for "
+        "rules that set them (nft list ruleset, tc filter); without that only the benefit is lost",
+    )  # fmt: skip
+
+
+def _unmarked(sent: int, arrived: int | None) -> int:
+    """ECN of an arrival; CE stands for the ECT that it was: a switch may mark."""
+    value = tos.ecn(arrived or 0)
+    return tos.ecn(sent) if value == Ecn.CE and tos.ecn(sent) != Ecn.NOT_ECT else value
+
+
+def _changed(what: str, pairs: Sequence[tuple[int, int]], way: str) -> list[str]:
+    changed = sorted({(sent, got) for sent, got in pairs if sent != got})
+    if not changed:
+        return []
+    if {got for _, got in changed} == {0}:
+        points = sorted({sent for sent, _ in changed})
+        whole = len(points) == len({sent for sent, _ in pairs if sent})
+        which = "" if whole else " " + ",".join(map(str, points))
+        return [f"{what}{which} is cleared on the way {way}"]
+    said = ", ".join(f"{sent} to {got}" for sent, got in changed)
+    return [f"{what} is changed on the way {way}: {said}"]
+
+
+def _points(values: Sequence[int]) -> str:
+    return ", ".join(sorted({str(tos.dscp(value)) for value in values}))
+
+
+def judge_losses(check: str, way: Way) -> Row:
+    """Few datagrams say little: less than the alarm's fraction is no finding."""
+    sent = sum(port.sent for port in way.losses)
+    lost = sum(port.lost for port in way.losses)
+    late = sum(port.reordered for port in way.losses)
+    said = (
+        f"{lost} of {sent} datagrams lost there or back, {late} overtaken; round trip "
+        f"{way.rtt * 1e6:.0f} us"
+    )
+    fraction = lost / sent if sent else 0.0
+    if fraction <= way.alarm_loss:
+        return good(check, said)
+    bad = [number for number, port in enumerate(way.losses) if port.lost]
+    where = (
+        f", all of them from {len(bad)} of {len(way.losses)} source ports: one link of several"
+        if len(bad) < len(way.losses) else ""
+    )  # fmt: skip
+    verdict = fail if fraction > HEAVY_LOSS else warn
+    return verdict(
+        check, said + where,
+        "look for errors and drops on the way: ethtool -S and ip -s link here and on the peer, "
+        "counters of the switch ports; ask again while nothing else is sent",
+    )  # fmt: skip
+
+
+def judge_routes(check: str, way: Way) -> Row:
+    """How many real ways there are, as far as routers say."""
+    reached = [route for route in way.routes if route]
+    if not reached:
+        direct = "no router between, or none that answers"
+        return good(check, f"{direct}: every source port counts as a way")
+    found, ports = ways(reached), len(way.routes)
+    via = "; ".join(" ".join(route) for route in found)
+    if len(found) > 1 and way.entropy == 1:
+        return warn(
+            check, f"{ports} source ports take {len(found)} ways ({via}), and data would use one",
+            f"[network] entropy = {max(2 * len(found), ports)}, on all hosts",
+        )  # fmt: skip
+    count = f"{len(found)} ways" if len(found) > 1 else "one way"
+    return good(check, f"{ports} source ports take {count} ({via})")
