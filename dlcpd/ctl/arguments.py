@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd import __version__
-from dlcpd.ctl import keys
+from dlcpd.ctl import configuration, keys
 from dlcpd.ctl.doctor import command as doctor
+from dlcpd.ctl.drain import drain
 from dlcpd.ctl.extensions import extend
 from dlcpd.ctl.grammar import Commands, command, whole
 from dlcpd.ctl.replay import replay_ledgers
+from dlcpd.ctl.sessions import paths, sessions
 from dlcpd.ctl.status import peers, status
+from dlcpd.ctl.top import top
 from dlcpd.daemon.config import IDENTITY, KEYS, DaemonTable
 
 MAX_LEDGER: Final = 1000  # rows; what a daemon gives out at once
@@ -31,6 +34,7 @@ def parser(
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_inspection(commands, environ)
     doctor.add(commands, environ)
+    configuration.add(commands)
     _add_keys(commands)
     _add_replay(commands)
     extend(commands, extensions)
@@ -39,19 +43,31 @@ def parser(
 
 def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
     default = environ.get("DLCPD_SOCKET") or DaemonTable().socket
+    made = {}
     for name, run, text in (
         ("status", status, "Show a daemon's sessions, paths and counters."),
+        ("top", top, "Show rates, losses and who is late, again and again."),
+        ("sessions", sessions, "Show a daemon's sessions, a row each."),
         ("peers", peers, "Show the peers of a daemon's sessions, path by path."),
+        ("paths", paths, "Show each class of datagrams on each path to each peer."),
+        ("drain", drain, "End a daemon as SIGTERM does, and say what it waits for."),
     ):
-        made = command(commands, name, run, text)
-        made.add_argument(
+        made[name] = command(commands, name, run, text)
+        made[name].add_argument(
             "--socket", default=default, metavar="S", help="session socket (%(default)s)"
         )
-        if name == "status":
-            made.add_argument(
-                "--ledger", type=whole(0, MAX_LEDGER), default=0, metavar="N",
-                help="newest rows of the loss ledger to show",
-            )  # fmt: skip
+    made["status"].add_argument(
+        "--ledger", type=whole(0, MAX_LEDGER), default=0, metavar="N",
+        help="newest rows of the loss ledger to show",
+    )  # fmt: skip
+    made["top"].add_argument("--once", action="store_true", help="one picture, and end")
+    made["top"].add_argument(
+        "--interval", type=whole(1, 3600), default=2, metavar="N", help="seconds (%(default)s)"
+    )
+    made["drain"].add_argument(
+        "--wait", type=whole(1, 86_400), default=60, metavar="N",
+        help="seconds until it should have ended (%(default)s)",
+    )  # fmt: skip
 
 
 def _add_keys(commands: Commands) -> None:

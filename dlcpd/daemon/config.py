@@ -51,14 +51,15 @@ class DaemonTable:
     max_sessions: int = integer(1, 1024, 64)  # ranks served at once; 8 GPUs x 8 jobs
     max_arena_bytes: int = integer(1 << 16, MAX_ARENA, MAX_ARENA)  # per session, sparse
     drain_timeout: float = real(0.0, 3600.0, 10.0)  # seconds operations may go on after SIGTERM
-    log_level: str = one_of("debug", "info", "warning", "error", default="info")
-    log_format: str = one_of("logfmt", "json", default="logfmt")
+    log_level: str = one_of("debug", "info", "warning", "error", default="info")  # and above
+    log_format: str = one_of("logfmt", "json", default="logfmt")  # of the lines on stderr
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkTable:
     """[network]: the data plane. EngineConfig says why each default is what it is."""
 
+    # one {address, port} per rail: "auto" = that of the default route; UDP port, 0 = any
     paths: tuple[LocalPath, ...] = field(default=(LocalPath(),), metadata={"type": tuple})
     # source ports per path: ECMP hashes each to a route of its own, if chance will; equal on
     # all hosts of a job; one keeps bursts long where there is one route

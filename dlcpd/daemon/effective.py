@@ -133,16 +133,17 @@ def to_toml(config: Config) -> str:
     """The text of a configuration file that says the same."""
     tables = []
     for name, table in asdict(config).items():
-        lines = [f"{key} = {_value(value)}" for key, value in table.items()]
+        lines = [f"{key} = {value_text(value)}" for key, value in table.items()]
         tables.append("\n".join([f"[{name}]", *lines]))
     return "\n\n".join(tables) + "\n"
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """As TOML writes it."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_value(v)}" for key, v in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {value_text(v)}" for key, v in value.items()) + " }"
     if isinstance(value, (tuple, list)):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(value_text, value)) + "]"
     if isinstance(value, float):
         return repr(value)
     return json.dumps(value)  # TOML writes booleans, integers and basic strings like JSON

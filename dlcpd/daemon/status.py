@@ -1,5 +1,6 @@
 """What StatusRequest is answered with. Keys: docs/ipc.md, "Status"."""
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,7 @@ def report(
     return {
         "host": facts.host,
         "version": __version__,
+        "pid": os.getpid(),
         "uptime": now - facts.started_at,
         "draining": sessions.draining,
         "endpoints": {"control": facts.control, "data": facts.data},

@@ -1,0 +1,78 @@
+"""`dlcpctl config`: whether a file is valid, what it comes to on this host, and what keys mean."""
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from dlcpd.ctl.explain import matching, settings
+from dlcpd.ctl.grammar import Commands, command
+from dlcpd.ctl.output import Output
+from dlcpd.daemon.clients.access import Access
+from dlcpd.daemon.config import Config, load
+from dlcpd.daemon.effective import resolved, to_toml, value_text
+
+
+def add(commands: Commands) -> None:
+    """The commands and their arguments."""
+    text = "Check, show and explain the daemon's configuration."
+    actions = commands.add_parser("config", help=text, description=text).add_subparsers(
+        dest="action", required=True, metavar="ACTION"
+    )
+    made = command(actions, "check", check, "Say whether files are valid, and change nothing.")
+    made.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    made = command(actions, "show", show, "Print what a file comes to on this host, as TOML.")
+    made.add_argument("file", nargs="?", type=Path, metavar="FILE", help="(the defaults)")
+    made.add_argument("--changed", action="store_true", help="only what is not the default")
+    made = command(actions, "explain", explain, "Say what a setting means.")
+    made.add_argument(
+        "key", nargs="?", metavar="KEY", help="like network.entropy, entropy or network (all)"
+    )
+
+
+def check(options: argparse.Namespace, output: Output) -> int:
+    """One line per file. Exit code 2 at the first that is not valid.
+
+    Raises: BadConfig.
+    """
+    for file in options.files:
+        config = load(file)
+        Access.configured(config.daemon.allowed_users, config.daemon.socket_group)
+        changed = sum(map(len, differences(config, Config()).values()))
+        output.line(f"{file}: valid; {changed} settings are not the default")
+    output.document([str(file) for file in options.files])
+    return 0
+
+
+def show(options: argparse.Namespace, output: Output) -> int:
+    """What "auto" means on this host is filled in. Raises: BadConfig."""
+    written = load(options.file) if options.file else Config()
+    config = resolved(written)
+    if options.changed:
+        for table, keys in differences(written, Config()).items():
+            output.line(f"[{table}]")
+            for key, value in keys.items():
+                output.line(f"{key} = {value_text(value)}")
+        output.document(differences(written, Config()))
+    else:
+        output.line(to_toml(config).rstrip("\n"))
+        output.document(dataclasses.asdict(config))
+    return 0
+
+
+def differences(config: Config, from_: Config) -> dict[str, dict[str, Any]]:
+    """Keys of `config` by table that `from_` has otherwise."""
+    one, other = dataclasses.asdict(config), dataclasses.asdict(from_)
+    found = {
+        table: {key: value for key, value in keys.items() if value != other[table][key]}
+        for table, keys in one.items()
+    }
+    return {table: keys for table, keys in found.items() if keys}
+
+
+def explain(options: argparse.Namespace, output: Output) -> int:
+    """Raises: BadConfig for a key that there is not."""
+    found = matching(options.key) if options.key else list(settings())
+    output.line("\n\n".join(setting.text() for setting in found))
+    output.document([dataclasses.asdict(setting) for setting in found])
+    return 0

@@ -1,0 +1,97 @@
+"""`dlcpctl drain`: ends a daemon as SIGTERM does, and says what it waits for."""
+
+import argparse
+import os
+import select
+import signal
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted
+from dlcpd.ctl.output import Output
+from dlcpd.ctl.status import query
+
+LOOK: Final = 0.5  # seconds between looks at what is still open
+
+
+def drain(options: argparse.Namespace, output: Output) -> int:
+    """Exit code 1 where the daemon has not ended within `--wait` seconds.
+
+    Raises: DaemonUnavailable, NotPermitted.
+    """
+    report = query(options.socket, 0)
+    pid = _checked(report)
+    process = _opened(pid)
+    try:
+        output.line(f"{report['host']}: dlcpd is asked to end; open: {open_work(report)}")
+        _signal(process, pid)
+        ended = _watch(process, options, output)
+    finally:
+        os.close(process)
+    said = "has ended" if ended else f"has not ended within {options.wait} s"
+    output.line(f"{report['host']}: dlcpd {said}")
+    output.document({"pid": pid, "ended": ended})
+    return 0 if ended else 1
+
+
+def _checked(report: dict[str, Any]) -> int:
+    """The daemon's process id, if here it is one of a dlcpd: in another container it is not."""
+    pid: int | None = report.get("pid")
+    if pid is None:
+        raise DaemonUnavailable("this daemon is of a version that does not tell its process id; "
+                                "send it SIGTERM, or systemctl stop dlcpd")  # fmt: skip
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        words = ""
+    if "dlcpd" not in words:
+        raise DaemonUnavailable(
+            f"process {pid} is no dlcpd here: the daemon runs in another container; drain it there"
+        )
+    return pid
+
+
+def _opened(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except OSError as exc:
+        raise DaemonUnavailable(f"process {pid}: {exc.strerror}") from exc
+
+
+def _signal(process: int, pid: int) -> None:
+    try:
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+    except PermissionError as exc:
+        raise NotPermitted(
+            f"process {pid}: user id {os.getuid()} may not end it; its own user and root may"
+        ) from exc
+    except ProcessLookupError:
+        pass  # it has ended meanwhile
+
+
+def _watch(process: int, options: argparse.Namespace, output: Output) -> bool:
+    """Say what changes, until the process ends or the time is over."""
+    until, said = time.monotonic() + options.wait, ""
+    while (left := until - time.monotonic()) > 0:
+        if select.select([process], [], [], min(LOOK, left))[0]:
+            return True
+        try:
+            waits = open_work(query(options.socket, 0))
+        except DlcpError:
+            continue  # it is about to end, and closes its socket first
+        if waits != said:
+            said = waits
+            output.line(f"  still open: {said}")
+    return False
+
+
+def open_work(report: dict[str, Any]) -> str:
+    """Sessions with operations that are not done; sessions alone are waited for by nobody."""
+    known = report["engine"].get("sessions", {})
+    rows = [
+        f"{session['job']} rank {session['rank']} ({engine['open']} open)"
+        for session in report["sessions"]
+        if (engine := known.get(str(session["session"]), {})).get("open")
+    ]
+    return ", ".join(rows) or f"no operation of {len(report['sessions'])} sessions"

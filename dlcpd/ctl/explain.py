@@ -1,0 +1,108 @@
+"""What a setting means: read from the dataclasses that define the configuration."""
+
+import ast
+import dataclasses
+import difflib
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dlcpd.contract.errors import BadConfig
+from dlcpd.daemon.config import Config
+from dlcpd.daemon.effective import value_text
+from dlcpd.io.config import EngineConfig
+
+_NAMES: Final = {int: "integer", float: "number", str: "text", bool: "true or false", tuple: "list"}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of one table."""
+
+    table: str
+    key: str
+    default: str  # as TOML writes it
+    allowed: str
+    meaning: str  # its comment
+    reason: str  # why the default, where the engine's own configuration says so
+
+    def text(self) -> str:
+        """For people: what it is, then what it means."""
+        lines = [f"[{self.table}] {self.key} = {self.default}", f"  allowed: {self.allowed}"]
+        lines += [f"  {text}" for text in (self.meaning, self.reason) if text]
+        return "\n".join(lines)
+
+
+def settings() -> Iterator[Setting]:
+    """All of them, table by table."""
+    engine = comments(EngineConfig)
+    for table in dataclasses.fields(Config):
+        example: Any = getattr(Config(), table.name)
+        meanings = comments(type(example))
+        for field in dataclasses.fields(example):
+            meaning = meanings.get(field.name, "")
+            reason = engine.get(field.name, "")
+            yield Setting(
+                table.name, field.name, value_text(_plain(field.default)), _allowed(field),
+                meaning, reason if reason != meaning else "",
+            )  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    """Rows of a list of tables as tables."""
+    if isinstance(value, tuple):
+        return [dataclasses.asdict(row) if dataclasses.is_dataclass(row) else row  # type: ignore[arg-type]
+                for row in value]  # fmt: skip
+    return value
+
+
+def _allowed(field: "dataclasses.Field[Any]") -> str:
+    rule = field.metadata
+    kind = rule["type"]
+    if "choices" in rule:
+        return ", ".join(f'"{choice}"' for choice in rule["choices"])
+    if "low" in rule:
+        return f"{_NAMES[kind]} {rule['low']}..{rule['high']}"
+    if kind is str and "high" in rule:
+        return f"text of at most {rule['high']} characters"
+    return _NAMES.get(kind, "text or integer")
+
+
+def comments(kind: type) -> dict[str, str]:
+    """What the comments beside and above each field of a dataclass say, in one line."""
+    source = inspect.cleandoc(inspect.getsource(kind))
+    lines = source.splitlines()
+    [made] = ast.parse(source).body
+    assert isinstance(made, ast.ClassDef)  # noqa: S101  # of a class
+    return {
+        node.target.id: _comment(lines, node.lineno - 1, node.end_lineno or node.lineno)
+        for node in made.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+
+
+def _comment(lines: list[str], first: int, after: int) -> str:
+    """Of the field that takes lines first..after: those above it, and what follows on them."""
+    above = list[str]()
+    while first and lines[first - 1].lstrip().startswith("#"):
+        first -= 1
+        above.insert(0, lines[first].strip().lstrip("# "))
+    beside = [line.partition("  # ")[2].strip() for line in lines[first + len(above) : after]]
+    return " ".join(text for text in (*above, *beside) if text and text != "fmt: skip")
+
+
+def matching(key: str) -> list[Setting]:
+    """Those that `key` names: "network.entropy", "entropy", or a whole table, "network".
+
+    Raises: BadConfig with the nearest names.
+    """
+    known = list(settings())
+    wanted = key.strip("[]").replace("] ", ".")
+    found = [s for s in known if wanted in (s.table, s.key, f"{s.table}.{s.key}")]
+    if not found:
+        names = [name for s in known for name in (s.key, f"{s.table}.{s.key}", s.table)]
+        near = difflib.get_close_matches(wanted, names, 3)
+        guess = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise BadConfig(f"there is no setting {key!r}{guess}")
+    return found

@@ -1,0 +1,93 @@
+"""`dlcpctl sessions` and `dlcpctl paths`: a daemon's report as rows, for people and programs."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from dlcpd.ctl import table
+from dlcpd.ctl.output import Output
+from dlcpd.ctl.status import query
+
+SESSION_HEADER: Final = (
+    "job", "rank", "world", "state", "age(s)", "operations", "open", "given up", "of bound(%)",
+    "residual(B)", "waits for", "broken",
+)  # fmt: skip
+PATH_HEADER: Final = (
+    "job", "rank", "host", "path", "class", "sent", "lost", "loss(%)", "marked", "rtt(us)",
+    "queue(us)", "window", "is",
+)  # fmt: skip
+
+
+def sessions(options: argparse.Namespace, output: Output) -> int:
+    """Print a daemon's sessions. Exit code 1 where one is broken."""
+    rows = list(session_rows(query(options.socket, 0)))
+    _show(SESSION_HEADER, rows, output, left=1)
+    broken = SESSION_HEADER.index("broken")
+    return 1 if any(row[broken] for row in rows) else 0
+
+
+def paths(options: argparse.Namespace, output: Output) -> int:
+    """Print what became of each class of datagrams on each path to each peer."""
+    _show(PATH_HEADER, list(path_rows(query(options.socket, 0))), output, left=3)
+    return 0
+
+
+def _show(
+    header: Sequence[str], rows: Sequence[Sequence[Any]], output: Output, *, left: int
+) -> None:
+    output.line(table.render(header, rows, left=left) if rows else "no sessions")
+    output.document([dict(zip(header, row, strict=True)) for row in rows])
+
+
+def session_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
+    """A row per session; None where the engine does not know it yet, or does not answer."""
+    known = report["engine"].get("sessions", {})
+    for session in report["sessions"]:
+        engine = known.get(str(session["session"]), {})
+        late = ",".join(f"{row['rank']}:{row['host']}" for row in engine.get("late", []))
+        yield [
+            session["job"], session["rank"], session["world_size"], session["state"],
+            round(session["age"]), engine.get("submitted"), engine.get("open"),
+            engine.get("totals", {}).get("given_up"), bound_used(engine),
+            engine.get("residual_bytes"), late or None, session["broken"] or None,
+        ]  # fmt: skip
+
+
+def bound_used(engine: dict[str, Any]) -> float | None:
+    """Percent of what bounded operations may give up that the latest did, smoothed."""
+    totals = engine.get("totals", {})
+    return 100.0 * totals["used"] if totals.get("allowed") else None
+
+
+def path_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
+    """A row per peer, path and class that has sent anything; one where none has."""
+    known = report["engine"].get("sessions", {})
+    for session in report["sessions"]:
+        for peer in known.get(str(session["session"]), {}).get("peers", []):
+            for number, path in enumerate(peer["paths"]):
+                begin = [session["job"], peer["rank"], peer["host"], number]
+                for name, space in path["classes"].items() or [(None, path)]:
+                    yield [*begin, name, *_numbers(space), condition(path)]
+
+
+def _numbers(space: dict[str, Any]) -> list[Any]:
+    window = space.get("window", space.get("congestion_window"))
+    return [
+        space["sent"], space["lost"], loss(space["sent"], space["lost"]), space.get("marked"),
+        microseconds(space["rtt"]), microseconds(space["queue_delay"]), window,
+    ]  # fmt: skip
+
+
+def loss(sent: int, lost: int) -> float | None:
+    """Percent."""
+    return 100.0 * lost / sent if sent else None
+
+
+def microseconds(seconds: float | None) -> int | None:
+    """None stays None, and what was never measured is none."""
+    return round(seconds * 1e6) if seconds else None
+
+
+def condition(path: dict[str, Any]) -> str:
+    """Of a path that the engine reports, in a word."""
+    return "down" if not path["up"] else "gray" if path.get("gray") else "up"
