@@ -21,7 +21,7 @@ PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov e2e-switch attack faults fuzz soak conformance demo lint format types contracts check system-deps clean
+.PHONY: venv test cov e2e-switch attack faults fuzz soak conformance demo pages lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -78,6 +78,20 @@ conformance: $(STAMP)
 
 demo: $(DEMO_STAMP)
 	$(BIN)/dlcpctl demo
+
+# Manual pages and completions of shells, generated from the grammars, as packages install them.
+SHARE := build/share
+MANPAGE := $(BIN)/argparse-manpage --project-name dlcpd
+pages: $(STAMP)
+	mkdir -p $(addprefix $(SHARE)/,man/man1 man/man8 bash-completion/completions zsh/site-functions)
+	$(MANPAGE) --module dlcpd.ctl.arguments --function documented --format single-commands-section \
+		--manual-title "dlcpd manual" --description "inspect, measure and verify dlcpd" \
+		--output $(SHARE)/man/man1/dlcpctl.1
+	$(MANPAGE) --module dlcpd.daemon.main --function _parser --manual-section 8 \
+		--manual-title "dlcpd manual" --description "gradient transport daemon of a host" \
+		--output $(SHARE)/man/man8/dlcpd.8
+	$(BIN)/dlcpctl completion bash > $(SHARE)/bash-completion/completions/dlcpctl
+	$(BIN)/dlcpctl completion zsh > $(SHARE)/zsh/site-functions/_dlcpctl
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd import __version__
-from dlcpd.ctl import configuration, keys
+from dlcpd.ctl import completion, configuration, keys
 from dlcpd.ctl.doctor import command as doctor
 from dlcpd.ctl.drain import drain
-from dlcpd.ctl.extensions import extend
+from dlcpd.ctl.extensions import extend, installed
 from dlcpd.ctl.grammar import Commands, command, whole
 from dlcpd.ctl.replay import replay_ledgers
 from dlcpd.ctl.sessions import paths, sessions
@@ -18,6 +18,10 @@ from dlcpd.ctl.status import peers, status
 from dlcpd.ctl.top import top
 from dlcpd.daemon.config import IDENTITY, KEYS, DaemonTable
 
+EXIT_CODES: Final = (
+    "Exit codes: 0 done, and nothing is wrong; 1 it failed, or something does not hold; "
+    "2 the command line, the configuration or a file is wrong; 130 interrupted."
+)
 MAX_LEDGER: Final = 1000  # rows; what a daemon gives out at once
 
 
@@ -28,6 +32,7 @@ def parser(
     top = argparse.ArgumentParser(
         prog="dlcpctl",
         description="Inspect, measure and verify dlcpd.",
+        epilog=EXIT_CODES,
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"dlcpctl {__version__}")
@@ -37,8 +42,14 @@ def parser(
     configuration.add(commands)
     _add_keys(commands)
     _add_replay(commands)
+    completion.add(commands, top)
     extend(commands, extensions)
     return top
+
+
+def documented() -> argparse.ArgumentParser:
+    """The grammar as manual pages show it: all that is installed, and nobody's environment."""
+    return parser({}, installed())
 
 
 def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
