@@ -52,10 +52,13 @@ def _daemon(config: Config, socket: str) -> list[Row]:
     wanted = daemon.ports(config)
     taken = daemon.look_at_ports(wanted)
     answers = running.report is not None
-    return [
+    rows = [
         daemon.judge_daemon(running),
         daemon.judge_ports(wanted, taken, config.network.paths, running=answers),
     ]
+    if running.report is not None:
+        rows.append(daemon.judge_granted(running.report, config.network.receive_buffer))
+    return rows
 
 
 def _interfaces(written: Config, config: Config) -> Iterator[Row]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig, DlcpError, NotPermitted
 from dlcpd.ctl.doctor.rows import Row, fail, good, warn
+from dlcpd.ctl.ranges import ranges
 from dlcpd.ctl.status import query
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.config import Config, LocalPath
@@ -112,6 +113,20 @@ def judge_daemon(found: Running, version: str = __version__) -> Row:
     return good(check, f"{theirs} at {found.socket}, with {len(found.report['sessions'])} sessions")
 
 
+def judge_granted(report: dict[str, Any], wanted: int) -> Row:
+    """What the running daemon's own sockets got, whoever asks here. `wanted`: bytes."""
+    check, features = "daemon's sockets", report["features"]
+    granted = features["receive_buffer"]
+    said = f"receive buffers of {granted} bytes; data path {features['data_path']}"
+    if granted < wanted:
+        return warn(
+            check, f"{said}, though {wanted} are configured",
+            f"sysctl -w net.core.rmem_max={wanted} net.core.wmem_max={wanted} (and in "
+            f"/etc/sysctl.d), and start the daemon again",
+        )  # fmt: skip
+    return good(check, said)
+
+
 def ports(config: Config) -> list[Port]:
     """Those that a daemon with this resolved configuration binds, engine by engine; 0 = any."""
     control = ("TCP", config.daemon.control_address, config.daemon.control_port)
@@ -144,13 +159,12 @@ def judge_ports(
     check = "ports"
     if taken and not running:
         return fail(
-            check, f"{', '.join(map(_named, taken))}: another process has it",
+            check, f"{_named(taken)}: held by another process",
             f"see which: ss -lntup sport = :{taken[0][2]}; or choose other ports in [daemon] "
             f"control_port and [network] paths",
         )  # fmt: skip
     if all(port for _, _, port in wanted):
-        named = ", ".join(map(_named, wanted[:8]))
-        return good(check, f"a firewall has to let in {named}{' ...' if wanted[8:] else ''}")
+        return good(check, f"a firewall has to let in {_named(wanted)}")
     return good(
         check,
         f"any: a firewall has to let in TCP and UDP {_port_range()}; [daemon] control_port and "
@@ -158,8 +172,15 @@ def judge_ports(
     )
 
 
-def _named(port: Port) -> str:
-    return f"{port[0]} {port[1]} port {port[2]}"
+def _named(ports: Iterable[Port]) -> str:
+    """By protocol and address, with ranges of numbers."""
+    by_address: dict[tuple[str, str], list[int]] = {}
+    for protocol, address, number in ports:
+        by_address.setdefault((protocol, address), []).append(number)
+    return ", ".join(
+        f"{protocol} {address} port{'s' if len(numbers) > 1 else ''} {ranges(numbers)}"
+        for (protocol, address), numbers in by_address.items()
+    )
 
 
 def _port_range() -> str:

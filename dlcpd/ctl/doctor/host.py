@@ -8,6 +8,7 @@ from typing import Final
 
 from dlcpd.ctl.doctor import cgroup
 from dlcpd.ctl.doctor.rows import Row, fail, good, warn
+from dlcpd.ctl.ranges import ranges
 
 ENOUGH_DESCRIPTORS: Final = 4096  # 256 ranks take three each, and peers may have a fourth of all
 ENOUGH_MEMORY: Final = 1 << 30  # bytes; an arena has what is registered, and scratch of some chunks
@@ -33,11 +34,11 @@ def look_at_cpus(engines: int, pinned: tuple[tuple[int, ...], ...]) -> Cpus:
 def judge_cpus(found: Cpus) -> Row:
     """Every engine works all the time while gradients travel, and the trainer does as well."""
     check, wanted = "CPUs", {number for cpus in found.pinned for number in cpus}
-    if missing := sorted(wanted - found.allowed):
+    if missing := wanted - found.allowed:
         return fail(
             check,
-            f"engine_cpus names {_listed(missing)}, and this process may use "
-            f"{_listed(sorted(found.allowed))}",
+            f"engine_cpus names CPU {ranges(missing)}, and this process may use "
+            f"CPU {ranges(found.allowed)}",
             "give [network] engine_cpus only CPUs that exist and that affinity (taskset, cpuset, "
             "AllowedCPUs=) leaves",
         )
@@ -52,10 +53,6 @@ def judge_cpus(found: Cpus) -> Row:
             "fewer [network] engines, or more CPUs (cpu.max, CPUQuota=, a pod's CPU limit)",
         )  # fmt: skip
     return good(check, said)
-
-
-def _listed(numbers: list[int]) -> str:
-    return "CPU " + ",".join(map(str, numbers[:16])) + (",..." if len(numbers) > 16 else "")
 
 
 def look_at_descriptors() -> int:

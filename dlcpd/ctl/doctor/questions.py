@@ -89,6 +89,7 @@ class Losses:
     sent: int
     lost: int  # there or back
     reordered: int  # that came there after a later one
+    rtt: float | None  # seconds; of the quickest answer
 
 
 def ask_losses(probers: Sequence[Prober], patience: float) -> list[Losses]:
@@ -105,12 +106,15 @@ def ask_losses(probers: Sequence[Prober], patience: float) -> list[Losses]:
 
 
 def _losses(found: dict[int, Reply], number: int, ports: int) -> Losses:
-    arrivals = [
-        found[position].answer.arrival
-        for position in range(number, DATAGRAMS * ports, ports)
-        if position in found
+    replies = [
+        found[position] for position in range(number, DATAGRAMS * ports, ports) if position in found
     ]
-    return Losses(DATAGRAMS, DATAGRAMS - len(arrivals), overtaken(arrivals))
+    return Losses(
+        sent=DATAGRAMS,
+        lost=DATAGRAMS - len(replies),
+        reordered=overtaken([reply.answer.arrival for reply in replies]),
+        rtt=min((reply.arrived_at - reply.sent_at for reply in replies), default=None),
+    )
 
 
 def overtaken(arrivals: Sequence[int]) -> int:

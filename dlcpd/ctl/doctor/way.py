@@ -27,7 +27,6 @@ class Way:
     interface_mtu: int  # 0: not known
     entropy: int
     alarm_loss: float  # fraction
-    rtt: float  # seconds
     routes: Sequence[tuple[str, ...]]  # of some source ports
     marks: Sequence[Mark]
     losses: Sequence[Losses] = field(default=())
@@ -119,9 +118,10 @@ def judge_losses(check: str, way: Way) -> Row:
     sent = sum(port.sent for port in way.losses)
     lost = sum(port.lost for port in way.losses)
     late = sum(port.reordered for port in way.losses)
+    quickest = min((port.rtt for port in way.losses if port.rtt is not None), default=0.0)
     said = (
-        f"{lost} of {sent} datagrams lost there or back, {late} overtaken; round trip "
-        f"{way.rtt * 1e6:.0f} us"
+        f"{lost} of {sent} datagrams lost there or back, {late} overtaken; the quickest round "
+        f"trip took {quickest * 1e6:.0f} us"
     )
     fraction = lost / sent if sent else 0.0
     if fraction <= way.alarm_loss:

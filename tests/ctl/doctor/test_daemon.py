@@ -45,6 +45,14 @@ def test_a_daemon_is_asked(tmp_path: Path) -> None:
     assert daemon.look_at_daemon(answering.path).exists is True, "nobody listens there any more"
 
 
+@pytest.mark.parametrize(("granted", "verdict"), [(100, Verdict.PASS), (99, Verdict.WARN)])
+def test_buffers_of_a_running_daemon_are_its_own(granted: int, verdict: Verdict) -> None:
+    features = {"receive_buffer": granted, "data_path": "numpy"}
+    row = daemon.judge_granted({"features": features}, 100)
+    assert row.verdict is verdict
+    assert row.found.startswith(f"receive buffers of {granted} bytes; data path numpy")
+
+
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
@@ -98,6 +106,9 @@ def test_a_port_that_another_process_has_fails() -> None:
     assert daemon.judge_ports(wanted, taken, paths, running=False).verdict is Verdict.FAIL
     assert daemon.judge_ports(wanted, taken, paths, running=True).verdict is Verdict.PASS
     assert "TCP and UDP" in daemon.judge_ports(wanted, [], paths, running=False).found
+    several = [("UDP", "10.0.0.1", port) for port in (7002, 7001, 7000)]
+    said = daemon.judge_ports(several, [], paths, running=False).found
+    assert said == "a firewall has to let in UDP 10.0.0.1 ports 7000-7002"
     fixed = daemon.ports(configuration(7001, 7000))
     said = daemon.judge_ports(fixed, [], paths, running=False).found
     assert "TCP 127.0.0.1 port 7000, UDP 127.0.0.1 port 7001" in said

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from dlcpd import __version__
-from dlcpd.ctl.doctor import peer
+from dlcpd.ctl.doctor import peer, reach
 from dlcpd.ctl.doctor.datagrams import TOKEN, Answer
 from dlcpd.ctl.doctor.greeting import End, Greeting
 from dlcpd.ctl.doctor.listener import Listener
@@ -132,12 +132,24 @@ def test_another_program_listens() -> None:
 def test_hosts_that_differ_are_told_apart() -> None:
     end = End(-1, "10.0.0.2", 7000, held=False)
     greeting = Greeting("0.0.9", "beta", bytes(TOKEN), {"chunk_bytes": 1, "checksum": 1}, end, ())
-    version, settings = peer.judge_greeting(greeting, "b", {"chunk_bytes": 2, "checksum": 1})
+    version, settings = reach.judge_greeting(greeting, "b", {"chunk_bytes": 2, "checksum": 1})
     assert version.verdict is Verdict.FAIL and f"0.0.9 there, {__version__} here" in version.found
     assert settings.verdict is Verdict.FAIL
     assert settings.found == "chunk_bytes is 1 there and 2 here"
-    assert peer.judge_control(greeting, "Connection refused").verdict is Verdict.FAIL
-    assert peer.judge_control(greeting, "").verdict is Verdict.PASS
+    assert reach.judge_control(greeting, "Connection refused").verdict is Verdict.FAIL
+    assert reach.judge_control(greeting, "").verdict is Verdict.PASS
+
+
+def test_ports_of_a_path_share_a_row() -> None:
+    ends = [End(0, "10.0.0.2", port, held=port == 7101) for port in (7100, 7101, 7102, 7105)]
+    fine = [reach.Tried(end, answered=True, refused=False) for end in ends]
+    row = reach.judge_reach("beta", 0, fine)
+    assert row.verdict is Verdict.PASS
+    assert row.found.startswith("UDP 10.0.0.2 ports 7100-7102,7105 answer (a daemon has")
+    row = reach.judge_reach("beta", 0, [*fine[:3], fine[3]._replace(answered=False)])
+    assert row.verdict is Verdict.FAIL
+    assert row.found == "UDP 10.0.0.2 port 7105: no answer to 3 datagrams"
+    assert "udp dport { 7105 } accept" in row.fix
 
 
 @pytest.mark.parametrize(
@@ -147,7 +159,7 @@ def test_clocks(wall: float, verdict: Verdict) -> None:
     """Asked at 99.5 and answered at 100.5 of our own clock."""
     answer = Answer(bytes(TOKEN), 1, 0, 40, 1, int(wall * 1e6))
     reply = Reply(answer, 0, sent_at=9.5, arrived_at=10.5)
-    assert peer.judge_offset("beta", reply, wall_at_zero=90.0).verdict is verdict
+    assert reach.judge_offset("beta", reply, wall_at_zero=90.0).verdict is verdict
 
 
 @contextmanager

@@ -15,7 +15,7 @@ CE = 3
 MARKS = [Mark(tos, tos, tos) for tos in (AF41, CS6, LIGHT)]
 WAY = Way(
     "beta", 0, "10.0.0.1", ("10.0.0.2", 7001), interface_mtu=1500, entropy=1, alarm_loss=0.005,
-    rtt=0.0002, routes=[("r",)] * 4, marks=MARKS, losses=[Losses(128, 0, 0)] * 4,
+    routes=[("r",)] * 4, marks=MARKS, losses=[Losses(128, 0, 0, 0.0002)] * 4,
     mtu=Mtu(1500, back=True),
 )  # fmt: skip
 
@@ -71,7 +71,7 @@ def test_marks(marks: list[Mark], verdict: Verdict, says: str) -> None:
 @pytest.mark.parametrize(
     ("lost", "verdict", "says"),
     [
-        ([0, 0, 0, 2], Verdict.PASS, "2 of 512"),
+        ([0, 0, 0, 2], Verdict.PASS, "the quickest round trip took 200 us"),
         ([0, 0, 0, 40], Verdict.WARN, "all of them from 1 of 4 source ports"),
         ([3, 2, 3, 4], Verdict.WARN, "12 of 512"),
         ([60, 60, 60, 60], Verdict.FAIL, "240 of 512"),
@@ -79,7 +79,7 @@ def test_marks(marks: list[Mark], verdict: Verdict, says: str) -> None:
     ids=str,
 )
 def test_losses(lost: list[int], verdict: Verdict, says: str) -> None:
-    found = row("losses", losses=[Losses(128, count, 0) for count in lost])
+    found = row("losses", losses=[Losses(128, count, 0, 0.0002) for count in lost])
     assert found.verdict is verdict and says in found.found
     assert verdict is not Verdict.PASS or "all of them" not in found.found
 

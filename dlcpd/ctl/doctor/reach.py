@@ -1,0 +1,97 @@
+"""Judges whether a peer is reached, and whether it is of our kind."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from dlcpd import __version__
+from dlcpd.ctl.doctor.greeting import End, Greeting
+from dlcpd.ctl.doctor.prober import Reply
+from dlcpd.ctl.doctor.rows import Row, fail, good, warn
+from dlcpd.ctl.ranges import ranges
+
+CLOCKS: Final = 1.0  # seconds of offset from which logs of two hosts cannot be read together
+
+
+class Tried(NamedTuple):
+    """A data port of the peer, and what came of a probe."""
+
+    end: End
+    answered: bool
+    refused: bool
+
+
+def judge_greeting(greeting: Greeting, host: str, ours: dict[str, int]) -> Iterator[Row]:
+    """Version, and the settings that hosts of a job agree on."""
+    name = greeting.host
+    if greeting.version != __version__:
+        yield fail(
+            f"{name}: version", f"{greeting.version} there, {__version__} here: daemons of "
+            f"different versions may refuse each other",
+            f"pip install 'dlcpd=={max(greeting.version, __version__)}' on both",
+        )  # fmt: skip
+    else:
+        yield good(f"{name}: version", f"{greeting.version}, as here ({host})")
+    theirs = greeting.agreed
+    differ = [f"{key} is {theirs.get(key)} there and {ours[key]} here" for key in ours
+              if theirs.get(key) != ours[key]]  # fmt: skip
+    check = f"{name}: settings"
+    if differ:
+        yield fail(check, "; ".join(differ), "one configuration for all hosts of a job")
+    else:
+        yield good(check, "those that hosts of a job must share are equal")
+
+
+def judge_control(greeting: Greeting, problem: str) -> Row:
+    """`problem`: why it cannot be connected to."""
+    control, check = greeting.control, f"{greeting.host}: control port"
+    where = f"TCP {control.address} port {control.port}"
+    if problem:
+        return fail(check, f"{where}: {problem}", f"let {where} in on {greeting.host} and between; "
+                    f"[daemon] control_port fixes the number")  # fmt: skip
+    return good(check, f"{where} answers{', where a daemon runs' if control.held else ''}")
+
+
+def no_way(host: str, end: End, local: str, exc: OSError) -> Row:
+    """A socket towards that port could not even be made."""
+    return fail(
+        f"{host}, path {end.path}: UDP",
+        f"no way from {local} to {end.address}: {exc.strerror}",
+        "addresses of one network, or a route between them (ip route get), for this path on both",
+    )
+
+
+def judge_reach(host: str, path: int, tried: Sequence[Tried]) -> Row:
+    """Of the data ports of one path: those of each engine."""
+    check = f"{host}, path {path}: UDP"
+    closed = [one for one in tried if not one.answered]
+    if not closed:
+        held = any(one.end.held for one in tried)
+        beside = " (a daemon has the configured ones; these are beside it)" if held else ""
+        return good(check, f"{_named(tried)} answer{'s' if len(tried) == 1 else ''}{beside}")
+    refused = all(one.refused for one in closed)
+    why = "refused by an ICMP message" if refused else "no answer to 3 datagrams"
+    ports = ranges(one.end.port for one in closed)
+    return fail(
+        check, f"{_named(closed)}: {why}",
+        f"let UDP in on {host} and between (nft add rule inet filter input udp dport "
+        f"{{ {ports} }} accept); [network] paths fixes the ports",
+    )  # fmt: skip
+
+
+def _named(tried: Sequence[Tried]) -> str:
+    """They are of one path, and so of one address."""
+    ports = ranges(one.end.port for one in tried)
+    return f"UDP {tried[0].end.address} port{'s' if len(tried) > 1 else ''} {ports}"
+
+
+def judge_offset(host: str, reply: Reply, wall_at_zero: float) -> Row:
+    """`wall_at_zero`: this host's wall clock less its monotonic one, seconds."""
+    check = f"{host}: clock"
+    middle = (reply.sent_at + reply.arrived_at) / 2 + wall_at_zero
+    half = (reply.arrived_at - reply.sent_at) / 2
+    offset = reply.answer.wall / 1e6 - middle
+    said = f"{offset * 1e3:+.1f} ms from ours, give or take {half * 1e3:.1f} ms"
+    if abs(offset) - half > CLOCKS:
+        return warn(check, f"{said}: logs and traces of both cannot be read together",
+                    "chronyd or systemd-timesyncd on both hosts")  # fmt: skip
+    return good(check, f"{said}; dlcpd needs no equal clocks")
