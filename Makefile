@@ -21,7 +21,7 @@ PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov e2e-switch attack faults fuzz soak conformance demo pages lint format types contracts check system-deps clean
+.PHONY: venv test cov e2e-switch attack faults fuzz soak conformance demo lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -82,6 +82,7 @@ demo: $(DEMO_STAMP)
 # Manual pages and completions of shells, generated from the grammars, as packages install them.
 SHARE := build/share
 MANPAGE := $(BIN)/argparse-manpage --project-name dlcpd
+.PHONY: pages
 pages: $(STAMP)
 	mkdir -p $(addprefix $(SHARE)/,man/man1 man/man8 bash-completion/completions zsh/site-functions)
 	$(MANPAGE) --module dlcpd.ctl.arguments --function documented --format single-commands-section \

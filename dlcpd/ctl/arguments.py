@@ -38,10 +38,10 @@ def parser(
     top.add_argument("--version", action="version", version=f"dlcpctl {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_inspection(commands, environ)
-    doctor.add(commands, environ)
-    configuration.add(commands)
     _add_keys(commands)
     _add_replay(commands)
+    doctor.add(commands, environ)
+    configuration.add(commands)
     completion.add(commands, top)
     extend(commands, extensions)
     return top
