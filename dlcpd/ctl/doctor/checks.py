@@ -1,10 +1,11 @@
 """All checks of this host, in the order in which their rows are shown."""
 
+import ipaddress
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from dlcpd.ctl.doctor import daemon, host, interfaces, kernel
+from dlcpd.ctl.doctor import daemon, host, interfaces, kernel, keys
 from dlcpd.ctl.doctor.rows import Row, warn
 from dlcpd.daemon.config import AUTO, Config, cpu_numbers
 from dlcpd.daemon.effective import resolved
@@ -33,7 +34,7 @@ def _checks(written: Config, file: Path | None, socket: str) -> list[Check]:
         ("configuration", lambda: [daemon.judge_configuration(config, file)]),
         ("data path",
          lambda: [daemon.judge_data_path(network.data_path, network.data_encryption)]),
-        ("daemon and ports", lambda: _daemon(config, socket)),
+        ("daemon, ports and keys", lambda: _daemon(config, socket)),
         ("interfaces", lambda: _interfaces(written, config)),
         ("UDP GSO and GRO", lambda: [_segmentation(offload=network.offload)]),
         ("receive buffer",
@@ -58,7 +59,9 @@ def _daemon(config: Config, socket: str) -> list[Row]:
     ]
     if running.report is not None:
         rows.append(daemon.judge_granted(running.report, config.network.receive_buffer))
-    return rows
+    loopback = ipaddress.ip_address(config.daemon.control_address).is_loopback
+    trusted = keys.look_at_keys(config.security, running.report)
+    return [*rows, keys.judge_keys(trusted, loopback=loopback)]
 
 
 def _interfaces(written: Config, config: Config) -> Iterator[Row]:

@@ -46,7 +46,7 @@ def judge_cpus(found: Cpus) -> Row:
     quota = "" if found.quota is None else f", and time of {found.quota:g} by its control group"
     budget = count if found.quota is None else min(count, found.quota)
     engines = f"{found.engines} engine{'s' if found.engines > 1 else ''}"
-    said = f"{count} CPUs{quota}, for {engines} and a trainer"
+    said = f"{count} CPU{'s' if count > 1 else ''}{quota}, for {engines} and a trainer"
     if budget < found.engines + 1:
         return warn(
             check, f"{said}: they take turns",

@@ -88,7 +88,7 @@ def test_huge_pages_are_no_reason_to_warn(setting: str, says: str) -> None:
         (Cpus(ALL, None, 1, ()), Verdict.PASS, "4 CPUs, for 1 engine and a trainer"),
         (Cpus(ALL, 2.0, 1, ()), Verdict.PASS, "time of 2 by its control group"),
         (Cpus(ALL, 1.5, 1, ()), Verdict.WARN, "take turns"),
-        (Cpus(frozenset({0}), None, 1, ()), Verdict.WARN, "take turns"),
+        (Cpus(frozenset({0}), None, 1, ()), Verdict.WARN, "1 CPU, for 1 engine and a trainer: "),
         (Cpus(ALL, None, 2, ((2,), (3, 4))), Verdict.FAIL, "names CPU 4"),
     ],
     ids=str,

@@ -1,0 +1,51 @@
+"""Which hosts may be peers: asked of the running daemon, or looked at as it would at its start."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from dlcpd.contract.errors import BadConfig
+from dlcpd.ctl.doctor.rows import Row, fail, good, warn
+from dlcpd.daemon.config import SecurityTable
+from dlcpd.daemon.peers.trust import Trust
+from dlcpd.daemon.sessions.admission import HOW_TO_PROVE, UNPROVED
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """`folder` of the authorised hosts, "" = any key; `hosts` that it names."""
+
+    folder: str = ""
+    hosts: int = 0
+    problem: str = ""  # the first
+    hidden: str = ""  # a file that is not for this user to read
+
+
+def look_at_keys(table: SecurityTable, report: dict[str, Any] | None) -> Keys:
+    """`table` is resolved; `report` is that of a running daemon, which knows best."""
+    if report is not None:
+        known = report["security"]
+        return Keys(known["authorised"], known["hosts"], next(iter(known["problems"]), ""))
+    if os.path.exists(table.identity) and not os.access(table.identity, os.R_OK):
+        return Keys(table.authorised, hidden=table.identity)
+    try:
+        trust = Trust.configured(table)
+    except BadConfig as exc:
+        return Keys(table.authorised, problem=str(exc))
+    return Keys(table.authorised, trust.authorised.hosts)
+
+
+def judge_keys(found: Keys, *, loopback: bool) -> Row:
+    """`loopback`: no other host reaches this daemon's control port."""
+    check = "keys"
+    if found.problem:
+        return fail(check, found.problem, "dlcpctl keys list says which; make or authorise them "
+                    "again (docs/security.md)")  # fmt: skip
+    if found.hidden:
+        return good(check, f"{found.hidden} is for the daemon's user alone; ask as that user")
+    if found.folder:
+        return good(check, f"{found.hosts} hosts authorised by {found.folder}")
+    if loopback:
+        return good(check, "any key, on loopback alone")
+    return warn(check, f"any key that a job names: where it has no secret, {UNPROVED}",
+                HOW_TO_PROVE)  # fmt: skip
