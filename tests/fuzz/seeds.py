@@ -24,6 +24,8 @@ from dlcpd.contract.messages import (
 from dlcpd.core.wire.control import Ready, SpaceCredit
 from dlcpd.core.wire.header import Flag, Header, Key, Kind
 from dlcpd.core.wire.probes import pack_answer, pack_probe
+from dlcpd.ctl.doctor.datagrams import Answer, Probe
+from dlcpd.ctl.doctor.greeting import End, Greeting
 from dlcpd.daemon.peers.key_files import Identity
 from dlcpd.daemon.peers.keys import KeyPair
 from dlcpd.daemon.peers.peer_messages import Abort, AbortedRow, Goodbye, PeerHello, PeerMessage
@@ -57,6 +59,12 @@ READY: Final = Ready(
 CREDIT_ROWS: Final = [SpaceCredit(0, 1, 2, 30, 31, 32, 33, 34), SpaceCredit(15, 7, *[0] * 6)]
 PROBE: Final = pack_probe(TOKEN, 1, 5, 100)
 ANSWER: Final = pack_answer(TOKEN, 1, 5, 100)
+DOCTOR_PROBE: Final = Probe(bytes(16), 7, 0xB8, 100, 90).pack()
+DOCTOR_ANSWER: Final = Answer(bytes(16), 7, 0xB8, 100, 3, 1_700_000_000_000_000).pack(90)
+DOCTOR_GREETING: Final = Greeting(
+    "0.1.0", "beta", bytes(16), {"chunk_bytes": 4 << 20}, End(-1, "10.0.0.2", 7000, held=False),
+    (End(0, "10.0.0.2", 7001, held=True),),
+).pack()  # fmt: skip
 PEER_MESSAGES: Final[tuple[PeerMessage, ...]] = (
     PeerHello(
         job="job", from_rank=0, to_rank=1, session=5, echo=0, answer=True, serving=True, host="h",

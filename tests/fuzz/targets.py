@@ -25,6 +25,8 @@ from dlcpd.core.paths.pieces import Reassembly, cut
 from dlcpd.core.wire import control, probes
 from dlcpd.core.wire.control import DigestRow
 from dlcpd.core.wire.header import Header
+from dlcpd.ctl.doctor.datagrams import answer_untrusted, probe_untrusted
+from dlcpd.ctl.doctor.greeting import Greeting
 from dlcpd.daemon.config import parse as parse_config
 from dlcpd.daemon.peers.frames import BrokenStream
 from dlcpd.daemon.peers.key_files import parse_identity_untrusted, parse_public_untrusted
@@ -188,6 +190,18 @@ TARGETS: Final = {
         Target(
             "cipher", lambda data: handshake.cipher().open_untrusted(data), BrokenStream,
             (handshake.SEALED,), ("dlcpd.daemon.peers.curve:Cipher.open_untrusted",),
+        ),
+        Target(
+            "doctor_probe", probe_untrusted, (), (seeds.DOCTOR_PROBE,),
+            ("dlcpd.ctl.doctor.datagrams:probe_untrusted",),
+        ),
+        Target(
+            "doctor_answer", answer_untrusted, (), (seeds.DOCTOR_ANSWER,),
+            ("dlcpd.ctl.doctor.datagrams:answer_untrusted",),
+        ),
+        Target(
+            "doctor_greeting", Greeting.unpack_untrusted, BadMessage, (seeds.DOCTOR_GREETING,),
+            ("dlcpd.ctl.doctor.greeting:Greeting.unpack_untrusted",),
         ),
         Target("store", _store, BadMessage, (seeds.introduction(),)),
         Target("signed", _signed, BadMessage, (seeds.signed_introduction(),)),

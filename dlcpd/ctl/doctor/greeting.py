@@ -1,5 +1,6 @@
 """What `doctor --listen` says over TCP to who connects: who it is, and where to send probes."""
 
+import ipaddress
 import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
@@ -52,7 +53,10 @@ class Greeting:
                 control=_end(values["control"]),
                 data=tuple(ends),
             )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as exc:
+        # OverflowError: JSON of Python knows Infinity
+        except (
+            ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError,
+        ) as exc:  # fmt: skip
             raise BadMessage(f"it is no `dlcpctl doctor --listen`: {exc}") from exc
         if len(found.token) != TOKEN:
             raise BadMessage(f"a token of {len(found.token)} bytes, need {TOKEN}")
@@ -69,4 +73,5 @@ def _end(row: dict[str, Any]) -> End:
     port = int(row["port"])
     if not 0 < port < 1 << 16:
         raise ValueError(f"{port} is no port")
-    return End(int(row["path"]), _text(row["address"]), port, bool(row["held"]))
+    address = ipaddress.ip_address(_text(row["address"]))  # no name: nothing is looked up
+    return End(int(row["path"]), str(address), port, bool(row["held"]))

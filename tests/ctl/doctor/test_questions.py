@@ -88,8 +88,11 @@ def test_a_greeting_survives_the_wire() -> None:
     "change",
     [
         {"version": 1}, {"host": "x" * 256}, {"token": "zz"}, {"token": "00"}, {"agreed": []},
-        {"agreed": {"chunk_bytes": "x"}}, {"control": None}, {"data": {}}, {"data": [1]},
-        {"data": [{"path": 0, "address": "a", "port": 70000, "held": False}]},
+        {"agreed": {"chunk_bytes": "x"}}, {"agreed": {"chunk_bytes": float("inf")}},
+        {"control": None}, {"data": {}}, {"data": [1]},
+        {"data": [{"path": 0, "address": "10.0.0.2", "port": 70000, "held": False}]},
+        {"data": [{"path": 0, "address": "example.com", "port": 7, "held": False}]},
+        {"data": [{"path": 0, "address": 5, "port": 7, "held": False}]},
     ],
     ids=str,
 )  # fmt: skip
