@@ -1,7 +1,8 @@
 """Datagrams between `dlcpctl doctor --peer` and `--listen`: a probe, and what arrived of it.
 
-They are no part of the daemon's protocol. An answer is never longer than its probe, and a
-listener answers only to a token that it gave over TCP: nobody can aim it at others.
+They are no part of the daemon's protocol. An answer is never longer than its probe, so
+that a made-up source gains nobody anything, and a listener answers only to a token that it gave
+over TCP.
 """
 
 import struct
