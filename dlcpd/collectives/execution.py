@@ -484,7 +484,8 @@ class Execution:
         if loss is None:
             return Stats(sent, repaired)
         energy = 0.0 if self.order.layers.lossless else loss.energy
-        return Stats(sent, repaired, loss.given_up, loss.returned, loss.lost, energy)
+        allowed = sum(s.budget.total for s in senders.values() if s.budget is not None)
+        return Stats(sent, repaired, loss.given_up, loss.returned, loss.lost, energy, allowed)
 
     def on_failed(self) -> None:
         """Nothing is lost for ever."""

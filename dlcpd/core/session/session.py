@@ -331,7 +331,7 @@ class Session:
         self, operation: Operation, *, stats: Stats, digest: Digest | None, source: int = -1
     ) -> None:
         """The result of an operation stands."""
-        self.outcomes.done(operation, stats, source)
+        self.outcomes.done(operation, stats, source, self._now)
         if digest is not None:
             wire, peer, number = operation.id
             stream = self.streams[wire, peer]
