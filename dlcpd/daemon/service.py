@@ -32,6 +32,7 @@ from dlcpd.daemon.sessions.admission import HOW_TO_PROVE, UNPROVED, is_loopback
 from dlcpd.daemon.sessions.dispatch import Dispatch
 from dlcpd.daemon.sessions.sessions import Sessions, Terms
 from dlcpd.daemon.status import Facts, report
+from dlcpd.daemon.tracing import Tracing
 from dlcpd.io.commands import EngineReady, Event
 from dlcpd.io.udp.encryption import CHOICES
 
@@ -131,6 +132,7 @@ class Service:
             welcome=Welcome(VERSION, daemon.host, peers.endpoint, peers.public_key),
             sessions=self._sessions,
             status=self._status,
+            tracing=Tracing(self._engines),
             count=self._count,
             closed=self._client_closed,
         )
