@@ -230,13 +230,13 @@ class Execution:
             self._change_form(step)
             return True
         trace = self._session.trace
-        since = trace.microseconds() if trace.on else 0
+        since = trace.microseconds() if trace.on else None
         begun = self._sums.pop(position, None)
         if begun is not None:
             begun.finish()
         else:
             self._reduce(step)
-        if since:
+        if since is not None:
             self._note("reduced", since, step.target.size)
         if step.last and self.program.alone and step.piece != NOT_REPLICATED:
             make_canonical(self._bytes(step.target), self.order.dtype)  # others compute it too

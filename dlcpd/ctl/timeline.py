@@ -43,7 +43,8 @@ class Operation:
     returned: int = 0  # the client was told
     failed: str = ""  # code
     repaired: int = 0  # segments
-    agreed: int = 0  # segments that peers went without
+    # rank, transfer -> segments that the rank went without; both agree again where an ACK was lost
+    agreed: dict[tuple[int, int], int] = field(default_factory=dict)
     last: int = 0  # the newest event of it
     sent: dict[tuple[int, int], int] = field(default_factory=dict)  # rank, transfer -> first batch
 
@@ -123,7 +124,7 @@ class _Process:
         same = {"cat": "operation", "id": f"{self._pid}.{'.'.join(map(str, key))}"}
         told: Row = {
             "collective": op.kind, "bytes": op.size, "bound": op.bound, "number": key[2],
-            "segments sent again": op.repaired, "segments given up": op.agreed,
+            "segments sent again": op.repaired, "segments given up": sum(op.agreed.values()),
         }  # fmt: skip
         if op.failed:
             told["failed"] = op.failed
@@ -207,7 +208,7 @@ def _happened(op: Operation, at: int, what: str, more: list[Any]) -> None:
         case "taken":
             op.repaired += more[2]
         case "agreed":
-            op.agreed += more[2]
+            op.agreed[more[0], more[1]] = more[2]
         case "result":
             op.result = at
             op.begun = min(op.begun, at)
