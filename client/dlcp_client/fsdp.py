@@ -18,6 +18,7 @@ from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.work import Work
 from dlcp_client.torch.buckets import Placed
 from dlcp_client.torch.model_session import check_options
+from dlcp_client.torch.profiled import waiting
 from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules, Terms
 from dlcp_client.torch.watch import Sample, Watch
 from dlcpd.contract.errors import BadConfig
@@ -67,7 +68,7 @@ class Registration:
         """
         self._in_backward = False
         works, self._open = self._open, []
-        with torch_errors():
+        with torch_errors(), waiting():
             for work in works:
                 work.wait()
 

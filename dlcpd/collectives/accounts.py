@@ -1,5 +1,6 @@
 """What a session keeps from one operation to the next: residuals, and the ledger of losses."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,9 +33,17 @@ class Accounts:
     # memory of residuals that codecs left over, from one operation to the next
     spare: ScratchPool = field(default_factory=lambda: ScratchPool(MAX_LEFT_OVER))
     ledger: list[LedgerRow] = field(default_factory=list)
+    # segments, by the rank that went without them and by path: at most 256 x 16 rows
+    given_up: Counter[tuple[int, int]] = field(default_factory=Counter)
+    lost: Counter[int] = field(default_factory=Counter)  # segments, by the rank that sent them
 
     def record(self, row: LedgerRow) -> None:
         """Book a loss."""
         self.ledger.append(row)
+        if row.paths:  # only who sent it knows them
+            for path, segments in row.paths.items():
+                self.given_up[row.owner, path] += segments
+        else:
+            self.lost[row.sender] += row.segments
         if len(self.ledger) > MAX_LEDGER:
             del self.ledger[: MAX_LEDGER // 2]

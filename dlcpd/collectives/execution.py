@@ -198,6 +198,7 @@ class Execution:
 
     def on_peer_ready(self, rank: int, ready: Ready, now: float, *, late: bool) -> None:
         """Send `rank` what it is owed; again if that came too early."""
+        self._note("ready", rank)
         self.ready_ranks.add(rank)
         self._sizes_in[rank] = ready.segment_size
         if rank in self._strangers:  # nothing else will show it that we know
@@ -228,11 +229,15 @@ class Execution:
         if isinstance(step, Encode | Decode):
             self._change_form(step)
             return True
+        trace = self._session.trace
+        since = trace.microseconds() if trace.on else None
         begun = self._sums.pop(position, None)
         if begun is not None:
             begun.finish()
         else:
             self._reduce(step)
+        if since is not None:
+            self._note("reduced", since, step.target.size)
         if step.last and self.program.alone and step.piece != NOT_REPLICATED:
             make_canonical(self._bytes(step.target), self.order.dtype)  # others compute it too
         return True
@@ -403,6 +408,8 @@ class Execution:
         """A transfer is here, or as much of it as will come."""
         peer = self.order.group.index[incoming.rank]
         position = self.program.receives[peer, incoming.key.transfer]
+        self._note("received", incoming.rank, incoming.key.transfer, len(incoming.buffer),
+                   incoming.receiver.missing)  # fmt: skip
         if incoming.receiver.missing and self._loss is not None:
             self._loss.book(self.id[2], incoming)
         step = self.program.steps[position]
@@ -431,6 +438,7 @@ class Execution:
     def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
         """A peer has a transfer of ours."""
         peer = self.order.group.index[rank]
+        self._note("taken", rank, sender.key.transfer, sender.repaired)
         self._done(self.program.sends[peer, sender.key.transfer])
 
     def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
@@ -441,6 +449,8 @@ class Execution:
         refused = self._loss.on_given_up(self.id[2], rank, sender, missing)
         if self._loss.vetoed > before:
             self._session.count("energy_veto", self._loss.vetoed - before)
+        if len(missing) and not len(refused):
+            self._note("agreed", rank, sender.key.transfer, len(missing))
         return refused
 
     # --- ends --------------------------------------------------------------------------------
@@ -455,6 +465,7 @@ class Execution:
         if meets and self.ready_ranks < self.peers:
             return  # who has nothing to exchange has met all others
         self.done, self.released = True, not self._holding
+        self._note("result")
         if self._loss is not None:
             self._loss.keep()
         if self.recording is not None:
@@ -484,7 +495,8 @@ class Execution:
         if loss is None:
             return Stats(sent, repaired)
         energy = 0.0 if self.order.layers.lossless else loss.energy
-        return Stats(sent, repaired, loss.given_up, loss.returned, loss.lost, energy)
+        allowed = sum(s.budget.total for s in senders.values() if s.budget is not None)
+        return Stats(sent, repaired, loss.given_up, loss.returned, loss.lost, energy, allowed)
 
     def on_failed(self) -> None:
         """Nothing is lost for ever."""
@@ -525,6 +537,11 @@ class Execution:
             return ranks, "data of {ranks} for {label}"
         taking = frozenset(self._rank(step) for _, step in open_ if isinstance(step, Send))
         return taking, "{ranks} to take their data of {label}"
+
+    def _note(self, what: str, *more: int) -> None:
+        trace = self._session.trace
+        if trace.on:
+            trace.note(what, self._session.number, self.id, *more)
 
     # --- places ------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from dlcpd.contract.schema import (
     with_rows,
 )
 
-VERSION: Final = 8
+VERSION: Final = 9
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
 MAX_PROOF: Final = 64  # characters: 256 bits in hexadecimal
@@ -52,6 +52,7 @@ DTYPES: Final = (
     "float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64",
     "bool", "complex64", "complex128",
 )  # fmt: skip
+TRACE: Final = ("start", "look", "stop", "take", "forget")  # what is asked of a recording of events
 REDUCE_OPS: Final = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
 COLLECTIVES: Final = (
     "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter",
@@ -146,6 +147,24 @@ class StatusRequest:
 @dataclass(frozen=True, slots=True)
 class Status:
     """The daemon's state as a JSON-like map; keys in docs/ipc.md."""
+
+    report: dict[str, Any] = mapping()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """Record events of the operations of an engine, or give them out; allowed after Hello.
+
+    One connection at a time records; what it has started ends with it.
+    """
+
+    engine: int = integer(0, MAX_ENGINES - 1)
+    what: str = one_of(*TRACE)
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """How a recording stands, with events where they were asked for; keys in docs/ipc.md."""
 
     report: dict[str, Any] = mapping()
 
@@ -292,11 +311,13 @@ class Left:
 Message = (
     Hello | Welcome | Join | Joined | StatusRequest | Status | Refused
     | OpenGroup | CloseGroup | Submit | Completed | Released | Failed | Leave | Left
+    | TraceRequest | Traced
 )  # fmt: skip
 
 KINDS: Final[tuple[type[Message], ...]] = (
     Hello, Welcome, Join, Joined, StatusRequest, Status, Refused,
     OpenGroup, CloseGroup, Submit, Completed, Released, Failed, Leave, Left,
+    TraceRequest, Traced,
 )  # fmt: skip
 _NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
 _FIELDS: Final = {kind: Specification.of(kind) for kind in KINDS}

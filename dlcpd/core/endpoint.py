@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dlcpd.contract.errors import MalformedDatagram
+from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.inbox import Inbox
 from dlcpd.core.paths.health import ALARM_LOSS
 from dlcpd.core.paths.incast import ArrivalRate
@@ -19,7 +20,9 @@ from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.digests import Digester, HashRows
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
+from dlcpd.core.session.stream import stream_id
 from dlcpd.core.timers import Timer, TimerTable
+from dlcpd.core.trace import Trace
 from dlcpd.core.transfer.incoming import NoPlacement, Placement
 from dlcpd.core.turns import Turns
 from dlcpd.core.wire import control, nh
@@ -66,6 +69,7 @@ class Endpoint:
     keys: Keyring = field(default_factory=Keyring)  # of what arrives
     hash_rows: HashRows = nh.of_rows  # of an io that has it compiled
     timers: TimerTable = field(default_factory=TimerTable)
+    trace: Trace = field(default_factory=Trace)  # of all operations
     sessions: dict[int, Session] = field(default_factory=dict)
     flows: dict[int, Flow] = field(default_factory=dict)  # by index
     inbox: Inbox = field(default_factory=Inbox)  # what came beyond MOST_CONTROL
@@ -107,7 +111,7 @@ class Endpoint:
         `digest_key`: the same on all ranks."""
         session = Session(
             number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout, self.host,
-            Digester(digest_key, self.hash_rows),
+            Digester(digest_key, self.hash_rows), trace=self.trace,
         )  # fmt: skip
         for peer in peers:
             flow = self._open_flow(session, peer)
@@ -377,10 +381,21 @@ class Endpoint:
 
     def _batch(self, flow: Flow, now: float, allowance: int) -> Transmit | None:
         try:
-            return flow.transmit(now, allowance)
+            batch = flow.transmit(now, allowance)
         except Exception as exc:  # see `fault`
             self.fault(flow, exc)
             return None
+        if self.trace.on and batch is not None:
+            self._note_sent(flow, batch)
+        return batch
+
+    def _note_sent(self, flow: Flow, batch: Transmit) -> None:
+        first = batch.first
+        self.trace.note(
+            "sent", _session_of(flow).number,
+            (*stream_id(first.stream, flow.rank), first.operation), flow.rank, first.transfer,
+            batch.path, int(batch.tags[0]) // DROP_RANKS, len(batch.segments), first.round,
+        )  # fmt: skip
 
     def handle_timer(self, timer: Timer, subject: Any, now: float) -> None:
         """The pacer lets datagrams out again: `transmit` follows every timer, and sends them."""

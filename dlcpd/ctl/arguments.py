@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd import __version__
-from dlcpd.ctl import completion, configuration, keys
+from dlcpd.ctl import completion, configuration, keys, trace
 from dlcpd.ctl.doctor import command as doctor
 from dlcpd.ctl.drain import drain
 from dlcpd.ctl.extensions import extend, installed
@@ -38,6 +38,7 @@ def parser(
     top.add_argument("--version", action="version", version=f"dlcpctl {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_inspection(commands, environ)
+    _add_trace(commands, environ)
     _add_keys(commands)
     _add_replay(commands)
     doctor.add(commands, environ)
@@ -79,6 +80,21 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
         "--wait", type=whole(1, 86_400), default=60, metavar="N",
         help="seconds until it should have ended (%(default)s)",
     )  # fmt: skip
+
+
+def _add_trace(commands: Commands, environ: Mapping[str, str]) -> None:
+    text = "Record some steps of a daemon's sessions, and write a timeline for Perfetto."
+    made = command(commands, "trace", trace.trace, text)
+    made.add_argument("--socket", default=environ.get("DLCPD_SOCKET") or DaemonTable().socket,
+                      metavar="S", help="session socket (%(default)s)")  # fmt: skip
+    made.add_argument("--steps", type=whole(1, trace.MAX_STEPS), default=5, metavar="N",
+                      help="until a session's first bucket has come again N times")  # fmt: skip
+    made.add_argument("--timeout", type=whole(1, trace.MAX_TIMEOUT), default=60, metavar="S",
+                      help="seconds to wait for them (%(default)s)")  # fmt: skip
+    made.add_argument("-o", "--output", type=Path, default=Path("trace.json"), metavar="FILE",
+                      help="(%(default)s)")  # fmt: skip
+    made.add_argument("--join", type=Path, nargs=2, metavar=("TRACE", "PROFILE"),
+                      help="record nothing: write both, on torch.profiler's clock")  # fmt: skip
 
 
 def _add_keys(commands: Commands) -> None:

@@ -1,35 +1,16 @@
 """`dlcpctl status` and `dlcpctl peers`: what a daemon says about itself."""
 
 import argparse
-import os
-import socket
 from collections.abc import Iterator
 from typing import Any, Final
 
-from dlcpd.contract.errors import (
-    BadMessage,
-    DaemonUnavailable,
-    NotPermitted,
-    error_for,
-)
-from dlcpd.contract.messages import (
-    MAX_FRAME,
-    VERSION,
-    Hello,
-    Message,
-    Refused,
-    Status,
-    StatusRequest,
-    Welcome,
-)
+from dlcpd.contract.messages import Status, StatusRequest
 from dlcpd.core.paths.path_mtu import State
 from dlcpd.core.wire.sizes import LEAST_MTU
 from dlcpd.ctl import table
+from dlcpd.ctl.conversation import Conversation
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.printable import one_line
-from dlcpd.ipc.seqpacket import decode_untrusted, encode
-
-TIMEOUT: Final = 5.0  # seconds per answer; a daemon waits one for its engine
 
 
 def query(path: str, ledger: int) -> dict[str, Any]:
@@ -37,40 +18,8 @@ def query(path: str, ledger: int) -> dict[str, Any]:
 
     Raises: DaemonUnavailable, NotPermitted, BadMessage, or what the daemon refused with.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        sock.settimeout(TIMEOUT)
-        try:
-            sock.connect(path)
-            _ask(sock, Hello(VERSION, f"dlcpctl[{os.getpid()}]"), Welcome)
-            answer = _ask(sock, StatusRequest(ledger), Status)
-        except PermissionError as exc:
-            raise NotPermitted(f"{path}: user id {os.getuid()} may not connect") from exc
-        except TimeoutError as exc:
-            raise DaemonUnavailable(
-                f"{path}: the daemon did not answer within {TIMEOUT:g} s; see its log"
-            ) from exc
-        except OSError as exc:
-            raise DaemonUnavailable(
-                f"{path}: no daemon answers ({exc.strerror}); start it (dlcpd --config FILE), "
-                f"or give its socket with --socket"
-            ) from exc
-    assert isinstance(answer, Status)  # noqa: S101  # _ask checked it
-    return answer.report
-
-
-def _ask(sock: socket.socket, request: Message, wanted: type[Message]) -> Message:
-    sock.sendall(encode(request))
-    data = sock.recv(MAX_FRAME + 1)
-    if not data:
-        raise DaemonUnavailable("the daemon hung up; see its log")
-    answer = decode_untrusted(data)
-    if isinstance(answer, Refused):
-        raise error_for(answer.code, answer.text)
-    if not isinstance(answer, wanted):
-        raise BadMessage(
-            f"the daemon answered {type(request).__name__} with {type(answer).__name__}"
-        )
-    return answer
+    with Conversation(path) as daemon:
+        return daemon.ask(StatusRequest(ledger), Status).report
 
 
 def status(options: argparse.Namespace, output: Output) -> int:

@@ -133,6 +133,21 @@ class LedgerTable:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsTable:
+    """[metrics]: a port for Prometheus (docs/metrics.md). Needs `dlcpd[metrics]`."""
+
+    # address:port, like "127.0.0.1:9464" or "[::1]:9464"; port 0 = any; "" = no port is opened.
+    # Whoever reaches it reads names of jobs and hosts (docs/security.md)
+    listen: str = field(default="", metadata={"type": str})
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """`listen` in its two parts; it is given."""
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+
+@dataclass(frozen=True, slots=True)
 class InjectTable:
     """[inject]: faults made on purpose, for tests and demonstrations."""
 
@@ -155,6 +170,7 @@ class Config:
     checks: ChecksTable = ChecksTable()
     inject: InjectTable = InjectTable()
     ledger: LedgerTable = LedgerTable()
+    metrics: MetricsTable = MetricsTable()
 
 
 def load(file: Path) -> Config:
@@ -198,6 +214,7 @@ def _config(document: dict[str, Any]) -> Config:
         checks=ChecksTable(**_table(ChecksTable, document, "checks")),
         inject=inject,
         ledger=LedgerTable(**_table(LedgerTable, document, "ledger")),
+        metrics=MetricsTable(**_table(MetricsTable, document, "metrics")),
     )
 
 
@@ -366,6 +383,22 @@ def _directory(value: Any, where: str) -> str:
     return value
 
 
+def _listen(value: Any, where: str) -> str:
+    if value == "":
+        return ""
+    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+        bracketed = host.startswith("[") == host.endswith("]") == (":" in host)
+        if not bracketed or not port.isdecimal() or int(port) > 65535:
+            raise ValueError(value)
+    except ValueError:
+        raise BadConfig(
+            f'{where}: {value!r} is no IP address and port; write it like "127.0.0.1:9464"'
+        ) from None
+    return str(value)
+
+
 def _paths(value: Any, where: str) -> tuple[LocalPath, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_PATHS:
         raise BadConfig(f"{where}: is a list of 1..{MAX_PATHS} tables {{address, port}}")
@@ -388,4 +421,5 @@ _SPECIAL: Final = {
     "directory": _directory,
     "paths": _paths,
     "relays": _relays,
+    "listen": _listen,
 }

@@ -20,6 +20,8 @@ from dlcpd.io.commands import (
     Report,
     ReportRequest,
     Stop,
+    Traced,
+    TraceRequest,
     pack,
     unpack,
 )
@@ -47,7 +49,10 @@ class EngineProcess:
         command: Sequence[str] = ENGINE,
     ) -> None:
         self._on_event, self._on_exit, self._command = on_event, on_exit, command
-        self._reports: deque[asyncio.Future[dict[str, Any]]] = deque()
+        # by kind of answer: requests without one, in their order
+        self._asked: dict[type, deque[asyncio.Future[dict[str, Any]]]] = {
+            Report: deque(), Traced: deque()
+        }  # fmt: skip
         self._serving = False  # between EngineReady and our own stop
         self._process: Process
         self._channel: PacketChannel
@@ -99,11 +104,19 @@ class EngineProcess:
 
     async def report(self, ledger: int) -> dict[str, Any]:
         """The engine's report; {"error": ...} when it does not answer in time."""
-        if len(self._reports) >= MAX_REPORTS:
+        return await self._ask(ReportRequest(ledger), Report)
+
+    async def trace(self, what: str) -> dict[str, Any]:
+        """How the recording stands; {"error": ...} when the engine does not answer in time."""
+        return await self._ask(TraceRequest(what), Traced)
+
+    async def _ask(self, request: Command, kind: type) -> dict[str, Any]:
+        asked = self._asked[kind]
+        if len(asked) >= MAX_REPORTS:
             return {"error": f"the engine owes {MAX_REPORTS} reports already"}
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._reports.append(answer)  # stays there when late: answers come in order
-        self.send(ReportRequest(ledger))
+        asked.append(answer)  # stays there when late: answers come in order
+        self.send(request)
         try:
             return await asyncio.wait_for(answer, REPORT_TIMEOUT)
         except TimeoutError:
@@ -134,17 +147,17 @@ class EngineProcess:
         return self._process.pid
 
     def _packet(self, data: bytes) -> None:
-        match unpack(data):
+        match event := unpack(data):
             case EngineReady() as ready if not self._ready.done():
                 self._serving = True
                 self._ready.set_result(ready)
             case EngineFailed(code, text) if not self._ready.done():
                 self._ready.set_exception(error_for(code, text))
-            case Report(report) if self._reports:
-                answer = self._reports.popleft()
+            case Report(report) | Traced(report) if asked := self._asked[type(event)]:
+                answer = asked.popleft()
                 if not answer.done():
                     answer.set_result(report)
-            case event:
+            case _:
                 self._on_event(event)  # type: ignore[arg-type]  # the engine sends events only
 
     def _ended(self, why: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 Report = dict[str, Any]
 _ADDED = ("submitted", "open", "residual_bytes", "residual_evicted")  # of a session's fields
 _LISTED = ("late", "waiting", "ledger")
+_LARGEST = "used"  # of a session's totals: the others are added
 
 
 def joined(reports: Sequence[Report]) -> Report:
@@ -43,9 +44,32 @@ def _session(parts: list[Report]) -> Report:
     whole = parts[0] | {name: sum(part[name] for part in parts) for name in _ADDED}
     whole |= {name: [row for part in parts for row in part[name]] for name in _LISTED}
     whole["broken"] = next((part["broken"] for part in parts if part["broken"]), "")
+    whole["totals"] = _totals([part["totals"] for part in parts])
     paths: dict[int, list[Report]] = {}
     for part in parts:
         for peer in part["peers"]:
             paths.setdefault(peer["rank"], []).extend(peer["paths"])
-    whole["peers"] = [peer | {"paths": paths[peer["rank"]]} for peer in parts[0]["peers"]]
+    whole["peers"] = [_peer(peer["rank"], parts, paths) for peer in parts[0]["peers"]]
+    return whole
+
+
+def _peer(rank: int, parts: list[Report], paths: dict[int, list[Report]]) -> Report:
+    same: list[Report] = [peer for part in parts for peer in part["peers"] if peer["rank"] == rank]
+    added = {name: sum(peer[name] for peer in same) for name in ("queued", "went_without")}
+    return same[0] | added | {"paths": paths[rank]}
+
+
+def _totals(parts: list[Report]) -> Report:
+    """Each engine counts its part of a divided operation as one of its own."""
+    whole: Report = {}
+    for name in parts[0]:
+        values = [part[name] for part in parts]
+        if name == _LARGEST:
+            whole[name] = max(values)
+        elif isinstance(values[0], dict):
+            whole[name] = _total(values)
+        elif isinstance(values[0], list):
+            whole[name] = [sum(column) for column in zip(*values, strict=True)]
+        else:
+            whole[name] = sum(values)
     return whole

@@ -85,6 +85,10 @@ class Engines:
         each = ledger // len(self._engines)
         return joined(await asyncio.gather(*(engine.report(each) for engine in self._engines)))
 
+    async def trace(self, engine: int, what: str) -> dict[str, Any]:
+        """How the recording of one engine stands (docs/trace.md)."""
+        return await self._engines[engine].trace(what)
+
     async def stop(self, drain: float) -> None:
         """End all: open operations may finish for `drain` seconds. Then they are killed."""
         await asyncio.gather(*(engine.stop(drain) for engine in self._engines))

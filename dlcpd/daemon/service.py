@@ -7,6 +7,8 @@ import socket
 import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +23,7 @@ from dlcpd.daemon.config import Config
 from dlcpd.daemon.effective import agreed, engine_configs
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
+from dlcpd.daemon.metrics.server import MetricsServer, check_installed
 from dlcpd.daemon.notify import notify
 from dlcpd.daemon.peers.peer_messages import PeerMessage
 from dlcpd.daemon.peers.peers import News, PeerAddress, Peers
@@ -29,6 +32,7 @@ from dlcpd.daemon.sessions.admission import HOW_TO_PROVE, UNPROVED, is_loopback
 from dlcpd.daemon.sessions.dispatch import Dispatch
 from dlcpd.daemon.sessions.sessions import Sessions, Terms
 from dlcpd.daemon.status import Facts, report
+from dlcpd.daemon.tracing import Tracing
 from dlcpd.io.commands import EngineReady, Event
 
 MAX_LEDGER: Final = 1000  # rows over all sessions: ~100 B each, so that a report fits one packet
@@ -61,6 +65,7 @@ class Service:
         self._dispatch: Dispatch
         self._server: Server
         self._facts: Facts
+        self._metrics: MetricsServer | None = None
         self._embedded = False  # ends with its last client
 
     async def run(
@@ -79,12 +84,16 @@ class Service:
             access = Access.configured(())
         self._embedded = session_socket is not None
         self._trust = Trust.configured(self._config.security)
+        if self._config.metrics.listen:
+            check_installed()
         self._install_signals()
         ready = await self._engines.start(engine_configs(self._config), self._environ)
         try:
             self._compose(ready, access.users)
+            self._serve_metrics()
             self._open_door(session_socket, door, access, parent)
         except DlcpError:
+            await self._stop_metrics()
             await self._engines.stop(0.0)
             if self._peers:
                 self._peers.close()
@@ -122,6 +131,7 @@ class Service:
             welcome=Welcome(VERSION, daemon.host, peers.endpoint, peers.public_key),
             sessions=self._sessions,
             status=self._status,
+            tracing=Tracing(self._engines),
             count=self._count,
             closed=self._client_closed,
         )
@@ -154,6 +164,22 @@ class Service:
             self._watch_parent(parent)
         else:
             self._server.serve(door)
+
+    def _serve_metrics(self) -> None:
+        """Raises: AddressUnavailable."""
+        table = self._config.metrics
+        if table.listen:
+            loop = asyncio.get_running_loop()
+            self._metrics = MetricsServer(table.address, loop, partial(self._status, 0))
+            host, port = self._metrics.address
+            log.info("metrics", address=host, port=port)
+            if not ip_address(host).is_loopback:
+                log.warning("metrics_open", text=f"whoever reaches {host} port {port} can read the "
+                            f"names of jobs and hosts")  # fmt: skip
+
+    async def _stop_metrics(self) -> None:
+        if self._metrics:
+            await self._metrics.close()
 
     def _watch_parent(self, parent: int) -> None:
         """End when the trainer does: a worker it forked may hold the session socket open."""
@@ -227,6 +253,7 @@ class Service:
                 self._sessions.refuse(session, error)
         await self._drain()
         why = DaemonLost(self._failed or f"dlcpd on {self._facts.host} was stopped")
+        await self._stop_metrics()
         self._server.close(why)
         self._peers.close()
         log.info("stopped", code=why.code if self._failed else "ok")

@@ -83,6 +83,7 @@ def _session(session: Session, now: float) -> dict[str, Any]:
         "world_size": membership.agreed["world_size"],
         "state": session.state,
         "broken": session.broken,
+        "broken_code": session.broken_code,
         "arena_bytes": session.arena_bytes,
         "proof": session.proof.value,
         "age": now - session.joined_at if session.joined_at else 0.0,

@@ -102,6 +102,13 @@ class ReportRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """Record events of operations, or give them out. Answered with Traced."""
+
+    what: str  # of contract.messages.TRACE
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """End the engine at once; `drain` lets open operations finish first, seconds."""
 
@@ -208,7 +215,16 @@ class Report:
     report: dict[str, Any]
 
 
-Command = OpenSession | CloseSession | PeerGone | AbortOperations | ReportRequest | Stop
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """Answer to TraceRequest; keys in docs/ipc.md."""
+
+    report: dict[str, Any]
+
+
+Command = (
+    OpenSession | CloseSession | PeerGone | AbortOperations | ReportRequest | TraceRequest | Stop
+)
 Event = (
     EngineReady
     | EngineFailed
@@ -220,15 +236,16 @@ Event = (
     | PathMtuChanged
     | LedgerEnded
     | Report
+    | Traced
 )
 
 _KINDS: dict[str, type[Command | Event]] = {
     kind.__name__: kind
     for kind in (
-        OpenSession, CloseSession, PeerGone, AbortOperations, ReportRequest, Stop,
+        OpenSession, CloseSession, PeerGone, AbortOperations, ReportRequest, TraceRequest, Stop,
         EngineReady, EngineFailed, SessionOpened, SessionEnded, OperationsFailed, SessionBroken,
         PathChanged, PathMtuChanged,
-        LedgerEnded, Report,
+        LedgerEnded, Report, Traced,
     )
 }  # fmt: skip
 

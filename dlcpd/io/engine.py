@@ -37,6 +37,7 @@ from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.session.events import PathNews
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
+from dlcpd.core.trace import Trace
 from dlcpd.core.transfer.incoming import NoPlacement
 from dlcpd.core.turns import Turns
 from dlcpd.core.wire import nh
@@ -44,7 +45,7 @@ from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Transmit
 from dlcpd.core.wire.header import Kind
 from dlcpd.core.wire.sizes import BASE
-from dlcpd.io import commands
+from dlcpd.io import commands, tracing
 from dlcpd.io.clients.client import Client
 from dlcpd.io.clients.clients import Clients
 from dlcpd.io.clients.lane import Lane
@@ -100,6 +101,7 @@ class Engine:
             placement=self.compiled.table if self.compiled else NoPlacement(),
             keys=keys,
             hash_rows=self.compiled.hash_rows if self.compiled else nh.of_rows,
+            trace=Trace(time.monotonic),
         )
         self._scratch = ScratchPool(config.chunk_bytes)
         self.discovery = Discovery(self.endpoint, self.paths)
@@ -306,6 +308,8 @@ class Engine:
         match command:
             case commands.ReportRequest(ledger):
                 self.control.emit(commands.Report(self._report(ledger)))
+            case commands.TraceRequest(what):
+                self.control.emit(tracing.obey(self.endpoint.trace, what))
             case commands.Stop(drain):
                 self.stop_at = now + drain
                 self.clients.draining = True

@@ -90,22 +90,29 @@ def _session(
         "residual_bytes": accounts.residuals.size,
         "residual_evicted": accounts.residuals.evicted,
         "broken": session.broken[1] if session.broken else "",
-        "peers": [_peer(flow, mtu.report(flow)) for flow in session.flows.values()],
+        "totals": session.outcomes.totals.report(),
+        "peers": [_peer(flow, mtu.report(flow), accounts) for flow in session.flows.values()],
         "ledger": [_ledger_row(row) for row in accounts.ledger[-ledger:]] if ledger else [],
     }
 
 
-def _peer(flow: Flow, mtu: list[dict[str, Any]]) -> dict[str, Any]:
+def _peer(flow: Flow, mtu: list[dict[str, Any]], accounts: Accounts) -> dict[str, Any]:
     return {
         "rank": flow.rank,
         "host": flow.host,
         "window": flow.window,
         "segment_size": flow.segment_size,
         "routes": flow.paths.distinct,
+        "queued": flow.outgoing.queued,
+        "went_without": accounts.lost[flow.rank],
         "paths": [
             _path(tx, rx)
             | (mtu[number] if number < len(mtu) else {})
-            | {"hops": flow.paths.routes.hops(number), "gray": flow.paths.health[number].gray}
+            | {
+                "hops": flow.paths.routes.hops(number),
+                "gray": flow.paths.health[number].gray,
+                "given_up": accounts.given_up[flow.rank, number],
+            }
             for number, (tx, rx) in enumerate(zip(flow.paths.tx, flow.paths.rx, strict=True))
         ],
     }
@@ -135,9 +142,13 @@ def _space(space: SpaceSender) -> dict[str, Any]:
     return {
         "sent": space.sent,
         "lost": space.lost,
+        "lost_at_most": space.lost_at_most,
         "marked": space.marked,
+        "again": space.again,
+        "bytes": space.bytes,
         "rtt": space.rtt.smoothed,
         "window": int(space.congestion.window),
+        "rate": int(space.congestion.rate),
         "queue_delay": space.congestion.queue_delay,
     }
 

@@ -12,12 +12,14 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity, profile
 
 import dlcp_client.session
 from dlcp_client import cross_step, exact
 from dlcp_client.cross_step import Registration
 from dlcp_client.torch.deferred_step import Step
 from dlcp_client.torch.lazy_parameters import LazyParameter
+from dlcp_client.torch.profiled import WAIT
 from dlcpd.contract.errors import BadConfig, DeadlineExceeded, DlcpError, PeerLost, SessionClosed
 from tests.client.stand_in import StandIn, completed, until_polling
 
@@ -397,3 +399,12 @@ def test_close_leaves_nothing_behind(world: World, trained: bool) -> None:
     assert not world.sgd._optimizer_state_dict_pre_hooks  # noqa: SLF001
     assert not world.sgd._optimizer_load_state_dict_pre_hooks  # noqa: SLF001
     assert vars(world.ddp)["zero_grad"].__func__ is nn.Module.zero_grad
+
+
+def test_a_profile_shows_where_the_forward_pass_waits(world: World) -> None:
+    world.backward()
+    world.sgd.step()
+    world.answer_all()
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        world.ddp(BATCH)
+    assert sum(event.name == WAIT for event in profiled.events()) == PIECES

@@ -196,3 +196,12 @@ def test_a_ready_of_what_is_over_is_acknowledged() -> None:
     assert isinstance(net.events[0][0], OperationDone)
     hear(net, 0, 1)
     assert net.sessions[0].flows[1].outbox.heard_ready == {(0, 1)}
+
+
+def test_accounts_add_up_losses_by_peer_and_by_path() -> None:
+    accounts = Accounts()
+    accounts.record(LedgerRow(1, "w", 0, 2, 0, 5, 100, {0: 3, 1: 2}))  # this rank sent them
+    accounts.record(LedgerRow(2, "w", 0, 2, 0, 1, 100, {1: 1}))
+    accounts.record(LedgerRow(1, "w", 2, 0, 0, 7, 100, {}))  # this rank went without them
+    assert accounts.given_up == {(2, 0): 3, (2, 1): 3}
+    assert accounts.lost == {2: 7}

@@ -301,3 +301,11 @@ def test_a_credit_cannot_mark_more_than_arrived() -> None:
     space = sender(100)
     space.on_credit(SpaceCredit(0, 4, 60_000, 10, 10, 0, 0, 0), 1.0)
     assert space.marked == 10
+
+
+def test_a_late_arrival_is_no_loss_but_the_count_that_only_grows_stays() -> None:
+    space = sender(10)
+    space.on_credit(credit(10, 8), 1.0)
+    assert (space.lost, space.lost_at_most) == (2, 2)
+    space.on_credit(credit(10, 9), 1.1)
+    assert (space.lost, space.lost_at_most) == (1, 2)

@@ -63,6 +63,9 @@ relays = ["10.0.0.107", "fd00::107"]
 directory = "/var/lib/dlcpd/ledger"
 inputs = true
 max_bytes = 2097152
+
+[metrics]
+listen = "[::1]:9464"
 """
 
 
@@ -80,6 +83,7 @@ def test_every_value_of_a_full_file_arrives() -> None:
     assert config.daemon.allowed_users == ("alice", 1001)
     assert config.network.paths == (LocalPath("10.0.0.7", 7001), LocalPath("fd00::7", 0))
     assert config.daemon.drain_timeout == 5.0
+    assert config.metrics.address == ("::1", 9464)
 
 
 @pytest.mark.parametrize("text", ["", EVERYTHING])
@@ -132,7 +136,7 @@ def test_resolving_keeps_what_was_given() -> None:
 
 BAD = {
     "[deamon]\n": ("unknown table [deamon]", "did you mean daemon?"),
-    "[zzz]\n": ("unknown table [zzz]", "known: daemon, network, security, checks, inject, ledger"),
+    "[zzz]\n": ("unknown table [zzz]", "known: daemon, network, security, checks, inject"),
     '[ledger]\ndirectory = "ledgers"': ("[ledger] directory: 'ledgers' is no absolute path",),
     "[network]\nsegment_sise = 1": (
         "unknown key segment_sise in [network]",
@@ -194,6 +198,22 @@ BAD = {
     '[inject]\nrelays = ["auto"]': ("[inject] relays: is a list",),
     '[inject]\nrelays = ["host"]': ("[inject] relays[0]: 'host' is no IP address",),
     '[inject]\nrelays = ["::1", "::2"]': ("[inject] relays: 2 addresses for 1 paths",),
+    **{
+        f"[metrics]\nlisten = {value}": ("[metrics] listen: ", '"127.0.0.1:9464"')
+        for value in (
+            "9464",
+            "'9464'",
+            "'localhost:9464'",
+            "'127.0.0.1'",
+            "'127.0.0.1:65536'",
+            "'::1:9464'",
+            "'[127.0.0.1]:9464'",
+            "'127.0.0.1:x'",
+            "'127.0.0.1:-1'",
+            "'[::1:9464'",
+            "true",
+        )
+    },
     "[inject\n": ("line 1",),
 }
 

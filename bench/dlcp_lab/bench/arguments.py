@@ -9,11 +9,12 @@ from dlcp_lab.bench.codecs import codecs
 from dlcp_lab.bench.collectives import COLLECTIVES, collectives
 from dlcp_lab.bench.cuda import cuda
 from dlcp_lab.bench.places import add_places
+from dlcp_lab.bench.trace import trace
 from dlcp_lab.bench.training import training
 from dlcp_lab.ranks.reference import DTYPES, OPERATIONS
 from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.step import step
-from dlcp_lab.report.amounts import bound, ratio, scale, sizes, some_of
+from dlcp_lab.report.amounts import bound, ratio, scale, size, sizes, some_of
 from dlcp_lab.report.arguments import MAX_SEED, SCIKIT_LEARN, TORCH, add_policy
 from dlcp_lab.scenarios.ablation import ablation
 from dlcp_lab.scenarios.drop import drop
@@ -57,7 +58,18 @@ def add(commands: Commands) -> None:
     add_account(made)
     add_places(made)
     _add_collectives(operations)
+    _add_trace(operations)
     _add_trainings(operations)
+
+
+def _add_trace(operations: Commands) -> None:
+    text = "What `dlcpctl trace` costs: all-reduces by turns with and without a recording."
+    made = command(operations, "trace", trace, text, needs=(TORCH,))
+    made.add_argument("--size", type=size, default="16M", help="of the tensor (%(default)s)")
+    made.add_argument("--pairs", type=whole(1, 1000), default=40, metavar="N",
+                      help="of blocks with and without (%(default)s)")  # fmt: skip
+    made.add_argument("--seed", type=whole(0, MAX_SEED), default=1, help="(%(default)s)")
+    add_places(made)
 
 
 def _add_collectives(operations: Commands) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from dlcp_client.operations.work import Work
+from dlcp_client.torch.profiled import waiting
 from dlcpd.contract.errors import DlcpError
 
 _SLOT: Final = cast(Any, torch.Tensor.grad)  # .grad as C++ knows it; DDP writes local gradients
@@ -74,7 +75,8 @@ class Piece:
         Raises: the DlcpError that ended the operation, each time.
         """
         try:
-            self._work.wait()
+            with waiting():
+                self._work.wait()
         except DlcpError:
             self.reported = True
             raise

@@ -41,6 +41,9 @@ class SpaceSender:
     arrived: int = 0  # packets that arrived
     lost: int = 0  # packets that did not, of those up to `acked`
     marked: int = 0  # packets that arrived marked CE
+    lost_at_most: int = 0  # the largest that `lost` was: late arrivals make that smaller again
+    bytes: int = 0  # sent, with headers
+    again: int = 0  # packets that carried segments which were sent before
     _echo: int = 0  # the newest stamp of ours that came back
     _echo_at: float = -OLDEST_ECHO  # when
     _offset: int | None = None  # microseconds between the clocks, and the way: the first seen
@@ -90,6 +93,7 @@ class SpaceSender:
         lost = max(newly - gained, 0)
         marked = min((credit.marked - self.marked) % _CE_WRAP, gained)
         self.acked, self.arrived, self.lost = largest, arrived, max(largest - arrived, 0)
+        self.lost_at_most = max(self.lost_at_most, self.lost)
         self.marked += marked
         delay = None
         again = not (newly or gained or answer)  # its stamp would look like a long round trip

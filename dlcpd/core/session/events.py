@@ -7,7 +7,10 @@ from dlcpd.core.paths.health import PathState
 
 
 class Stats(NamedTuple):
-    """Segments of one operation on this rank; fields as in contract.messages.Completed."""
+    """Segments of one operation on this rank; fields as in contract.messages.Completed.
+
+    `allowed`: how many of `sent` its bound lets peers go without.
+    """
 
     sent: int = 0
     repaired: int = 0
@@ -15,6 +18,7 @@ class Stats(NamedTuple):
     returned: int = 0
     lost: int = 0
     energy: float = 0.0
+    allowed: int = 0
 
 
 class OperationDone(NamedTuple):

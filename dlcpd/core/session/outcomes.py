@@ -13,6 +13,7 @@ from dlcpd.core.session.events import (
     Stats,
 )
 from dlcpd.core.session.operation import Operation
+from dlcpd.core.session.totals import Totals
 
 
 @dataclass(slots=True)
@@ -23,6 +24,7 @@ class Outcomes:
     events: list[Event] = field(default_factory=list)
     broken: tuple[str, str] | None = None  # code, text: nothing can be submitted any more
     culprit: Peer = NOBODY  # who broke it
+    totals: Totals = field(default_factory=Totals)
     _departure: SessionBroken | None = None  # of a peer that left while operations went on
 
     @property
@@ -40,8 +42,9 @@ class Outcomes:
         events, self.events = self.events, []
         return events
 
-    def done(self, operation: Operation, stats: Stats, source: int) -> None:
+    def done(self, operation: Operation, stats: Stats, source: int, now: float) -> None:
         """The result of an operation stands."""
+        self.totals.complete(stats, max(now - operation.begun, 0.0))
         self.events.append(
             OperationDone(self.session, operation.ticket, operation.released, stats, source)
         )
@@ -64,6 +67,7 @@ class Outcomes:
         ranks: tuple[int, ...] = (),
     ) -> None:
         """An operation that never began. `ranks` know it as `number` of `stream`."""
+        self.totals.failed[error.code] += 1
         self.events.append(
             OperationFailed(
                 self.session, ticket, error.code, str(error), stream, number, ranks, error.peer

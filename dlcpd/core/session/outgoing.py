@@ -84,6 +84,12 @@ class Outgoing:
         self.session.cancel_timer((self.owner, Timer.END, sender.key))
         self.queue(sender)
 
+    @property
+    def queued(self) -> int:
+        """Bytes that wait to be sent."""
+        queues = self._queues.values()
+        return sum(sender.remaining * sender.segment_size for q in queues for sender in q)
+
     # --- data out -----------------------------------------------------------------
 
     def transmit(self, now: float, window: int, allowance: int) -> Transmit | None:
@@ -137,6 +143,9 @@ class Outgoing:
         if ending:
             flags[-ending:] |= ENDING
         space.sent += len(segments)
+        space.bytes += len(segments) * (HEADER_SIZE + sender.segment_size)
+        if sender.round:
+            space.again += len(segments)
         space.congestion.spend(len(segments))
         self.paths.on_sent(index, len(segments))
         if ending and sender.urgent:

@@ -42,6 +42,7 @@ from dlcpd.core.session.stream import (
     stream_id,
 )
 from dlcpd.core.timers import Timer, TimerTable
+from dlcpd.core.trace import Trace
 from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.sender import TransferSender
 from dlcpd.core.wire import control
@@ -69,6 +70,7 @@ class Session:
     operations: dict[OperationId, Operation] = field(default_factory=dict)
     streams: Streams = field(default_factory=Streams)
     mailbox: Mailbox[Operation] = field(default_factory=Mailbox)
+    trace: Trace = field(default_factory=Trace)  # of the engine
     outcomes: Outcomes = field(init=False)
     liveness: Liveness = field(init=False)
     _announcements: Announcements = field(init=False)
@@ -331,7 +333,7 @@ class Session:
         self, operation: Operation, *, stats: Stats, digest: Digest | None, source: int = -1
     ) -> None:
         """The result of an operation stands."""
-        self.outcomes.done(operation, stats, source)
+        self.outcomes.done(operation, stats, source, self._now)
         if digest is not None:
             wire, peer, number = operation.id
             stream = self.streams[wire, peer]
@@ -396,6 +398,8 @@ class Session:
         operation.on_failed()
         self._close(operation)
         self.streams[wire, peer].fail(number)
+        if self.trace.on:
+            self.trace.note("failed", self.number, operation.id, error.code)
         # Ranks may disagree on who is in the group: then all of the session hear of it, since those
         # whom this rank does not expect may wait for it.
         apart = isinstance(error, RanksDisagree) and not wire & MESSAGES

@@ -40,6 +40,11 @@ class Budget:
         return cls(part.astype(np.uint8), allowed, none if critical is None else critical)
 
     @property
+    def total(self) -> int:
+        """Segments that may be missing, of all parts."""
+        return int(self.allowed.sum())
+
+    @property
     def untouchable(self) -> Bits:
         """Segments that may not be missing, whatever else is there."""
         out: Bits = self.critical | (self.allowed == 0)[self.part]

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
@@ -19,6 +19,8 @@ from dlcpd.contract.messages import (
     Message,
     Refused,
     StatusRequest,
+    Traced,
+    TraceRequest,
     Welcome,
 )
 from dlcpd.daemon import log
@@ -26,6 +28,7 @@ from dlcpd.daemon.clients.channel import PacketChannel
 from dlcpd.daemon.sessions.session import Session
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.daemon.status import fitting
+from dlcpd.daemon.tracing import Tracing
 from dlcpd.ipc.seqpacket import decode_untrusted, encode
 
 MAX_REFUSAL: Final = 16 * MAX_TEXT  # characters, the limit of Refused.text
@@ -71,6 +74,7 @@ class Reception:
     welcome: Welcome
     sessions: Sessions
     status: Callable[[int], Awaitable[dict[str, Any]]]  # ledger rows -> report
+    tracing: Tracing
     count: Callable[[str], None]
     closed: Callable[["Connection"], None]
 
@@ -129,6 +133,7 @@ class Connection:
             self._reception.sessions.leave(session, why)
         if self._reporting:
             self._reporting.cancel()
+        self._reception.tracing.release(self)
         self._channel.close()
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
@@ -150,7 +155,9 @@ class Connection:
         elif isinstance(message, Join):
             self._join(message)
         elif isinstance(message, StatusRequest):
-            self._report(message.ledger)
+            self._answer(message, self._send_status(message.ledger))
+        elif isinstance(message, TraceRequest):
+            self._answer(message, self._send_trace(message))
         else:
             raise BadMessage(f"{type(message).__name__} is not for the session socket")
 
@@ -171,16 +178,27 @@ class Connection:
         self._step(Input.JOIN)
         log.info("joining", session=self.session, client=self._client, world=join.world_size)
 
-    def _report(self, ledger: int) -> None:
-        if self.state is State.NEW:
-            raise BadMessage("StatusRequest comes after Hello")
-        if self._reporting and not self._reporting.done():
-            raise TooMany("one StatusRequest at a time: wait for Status")
-        self._reporting = self._loop.create_task(self._send_status(ledger))
+    def _answer(self, request: Message, answer: Coroutine[Any, Any, None]) -> None:
+        """Have the engines asked; one request at a time."""
+        name = type(request).__name__
+        if self.state is State.NEW or (self._reporting and not self._reporting.done()):
+            answer.close()
+            if self.state is State.NEW:
+                raise BadMessage(f"{name} comes after Hello")
+            raise TooMany(f"one {name} at a time: wait for the answer")
+        self._reporting = self._loop.create_task(answer)
 
     async def _send_status(self, ledger: int) -> None:
         report = await self._reception.status(ledger)
         self._channel.send(fitting(report))
+
+    async def _send_trace(self, request: TraceRequest) -> None:
+        try:
+            report = await self._reception.tracing.ask(self, request)
+        except DlcpError as exc:
+            self._refuse(exc)
+        else:
+            self._channel.send(encode(Traced(report)))
 
     def _expect(self, event: Input) -> None:
         if (self.state, event) not in TRANSITIONS:

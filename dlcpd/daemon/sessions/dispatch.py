@@ -116,7 +116,8 @@ class Dispatch:
                     _severity(session, rank, code)(
                         "session_broken", session=session, peer=rank, code=code, text=text
                     )
-                    session.broken = text
+                    session.broken, session.broken_code = text, code
+                    self._counters[f"broken_{code}"] += 1
                     self._sessions.part(session, code, f"{session}: {text}")
             case PathChanged(number, rank, path, state, loss):
                 if session := self._sessions.numbered(number):

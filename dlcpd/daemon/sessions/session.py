@@ -45,6 +45,7 @@ class Session:
     opened: bool = False  # the engines were told of it
     opening: set[int] = field(default_factory=set)  # engines that do not serve it yet
     broken: str = ""  # why every further operation fails
+    broken_code: str = ""  # likewise, as contract.errors has it
     parted: bool = False  # the peers were told that it ended
     inherits: int = 0  # session whose residuals it takes over
     # not handed on yet: arena, and for each engine its own and the client's end of a lane

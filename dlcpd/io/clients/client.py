@@ -17,6 +17,7 @@ from dlcpd.io.clients.lane import Lane
 from dlcpd.io.clients.submission import Plans, Submissions
 from dlcpd.io.config import EngineConfig
 from dlcpd.ledger.recorder import Recorder
+from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules.divide import WHOLE, Share
 
 AT_ONCE: Final = 4 << 20  # bytes of an operation that are prepared before others get their turn
@@ -152,6 +153,17 @@ class Client:
             session.submit_receive(made, group.number, peer, ask.tag, now)
         else:
             session.submit(made, group.number, now)
+        if session.trace.on:
+            self._note(ask, made)
+
+    def _note(self, ask: Submit, made: Execution) -> None:
+        """An operation has begun. A receive that waits for its message has no number yet."""
+        name = ask.name or f"{ask.collective} {ask.dtype}[{ask.input_count}]"
+        size = ask.input_count * STORAGE[ask.dtype].itemsize
+        self.session.trace.submitted(
+            self.session.number, made.id, name, ask.operation, ask.collective, size,
+            int(ask.submitted * 1e6), int(ask.max_loss * 1e6),
+        )  # fmt: skip
 
     def _open_group(self, ask: OpenGroup) -> None:
         members = tuple(ask.ranks)

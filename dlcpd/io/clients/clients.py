@@ -39,6 +39,7 @@ from dlcpd.core.session.events import (
 )
 from dlcpd.core.session.session import Session
 from dlcpd.core.timers import Timer
+from dlcpd.core.trace import NO_OPERATION
 from dlcpd.io import commands
 from dlcpd.io.clients.client import Client
 from dlcpd.io.control_link import ControlLink
@@ -185,8 +186,10 @@ class Clients:
 
     def _tell(self, client: Client, event: Event) -> None:
         match event:
-            case OperationDone():
+            case OperationDone(number, ticket):
                 self._send(client, _completed(event, client.lane.take_released()))
+                if self._endpoint.trace.on:
+                    self._endpoint.trace.note("returned", number, NO_OPERATION, ticket)
             case OperationReleased(number, ticket):
                 if not client.lane.released:  # not at once: waking the client costs more
                     at = time.monotonic() + LANE_DELAY

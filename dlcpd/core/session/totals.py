@@ -1,0 +1,55 @@
+"""What the operations of a session have come to: counts that only grow, and how long they took."""
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dlcpd.core.session.events import Stats
+
+# Seconds; upper ends of the histogram's buckets. From the shortest all-reduce within a host to the
+# time after which a waiting client warns; a last bucket holds what took longer.
+BUCKETS: Final = (
+    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+WEIGHT: Final = 1 / 16  # of the newest bounded operation in `used`: about one step of a large model
+
+
+@dataclass(slots=True)
+class Totals:
+    """Of one session, over its life. Segments as in `Stats`."""
+
+    seconds: float = 0.0  # that completed operations took, from their start to their result
+    took: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))  # by bucket
+    sent: int = 0
+    repaired: int = 0
+    given_up: int = 0
+    allowed: int = 0
+    returned: int = 0
+    lost: int = 0
+    energy: float = 0.0  # fractions of the contributions' energy, added up
+    used: float = 0.0  # given_up / allowed of bounded operations, smoothed; 1: all that may be
+    failed: Counter[str] = field(default_factory=Counter)  # operations by code
+
+    def complete(self, stats: Stats, seconds: float) -> None:
+        """One more operation has its result."""
+        self.seconds += seconds
+        self.took[bisect_left(BUCKETS, seconds)] += 1
+        self.sent += stats.sent
+        self.repaired += stats.repaired
+        self.given_up += stats.given_up
+        self.allowed += stats.allowed
+        self.returned += stats.returned
+        self.lost += stats.lost
+        self.energy += stats.energy
+        if stats.allowed:
+            self.used += WEIGHT * (stats.given_up / stats.allowed - self.used)
+
+    def report(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "seconds": self.seconds, "took": list(self.took), "sent": self.sent,
+            "repaired": self.repaired, "given_up": self.given_up, "allowed": self.allowed,
+            "returned": self.returned, "lost": self.lost, "energy": self.energy,
+            "used": self.used, "failed": dict(self.failed),
+        }  # fmt: skip

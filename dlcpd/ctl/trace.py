@@ -1,0 +1,139 @@
+"""`dlcpctl trace`: record some steps of what a daemon's sessions do, and write a timeline."""
+
+import argparse
+import gzip
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from dlcpd.contract.errors import BadConfig, DaemonUnavailable
+from dlcpd.contract.messages import Status, StatusRequest, Traced, TraceRequest
+from dlcpd.ctl.conversation import Conversation
+from dlcpd.ctl.output import Output
+from dlcpd.ctl.timeline import Event, Row, merged, timeline
+
+LOOK: Final = 0.1  # seconds between two looks whether the steps are complete
+REST: Final = 0.2  # seconds that operations of the last step get to end
+MAX_STEPS: Final = 1000  # a recording has room for 65,536 events
+MAX_TIMEOUT: Final = 3600
+EPOCH: Final = "microseconds to the epoch"  # in otherData: from the events' clock
+
+
+def trace(options: argparse.Namespace, output: Output) -> int:
+    """Record and write. Exit code 1 where fewer steps came than were asked for."""
+    _check_writable(options.output)
+    if options.join:
+        ours, profile = options.join
+        return _join(ours, profile, options.output, output)
+    with Conversation(options.socket) as daemon:
+        before = daemon.ask(StatusRequest(0), Status).report
+        recording = Recording(daemon, before["features"]["engines"])
+        output.progress(f"recording {options.steps} steps, for at most {options.timeout} s")
+        steps = recording.run(options.steps, options.timeout)
+        events, epoch = recording.take()
+        after = daemon.ask(StatusRequest(0), Status).report
+    spans = timeline(events, before["sessions"] + after["sessions"], options.steps)
+    about = {"clock": "CLOCK_MONOTONIC, microseconds", EPOCH: epoch}
+    document = {"traceEvents": spans, "displayTimeUnit": "ms", "otherData": about}
+    _write(options.output, document)
+    found = {"file": str(options.output), "steps": min(steps, options.steps),
+             "events": sum(map(len, events.values())), "full": recording.full}  # fmt: skip
+    output.line(f"{found['steps']} steps, {found['events']} events: {options.output}; "
+                f"open it at ui.perfetto.dev, or with chrome://tracing")  # fmt: skip
+    if recording.full:
+        output.line("the recording was full before its end: ask for fewer steps")
+    if steps < options.steps:
+        output.line("a step is complete where the first operation of a session comes again; is a "
+                    "training running here? --timeout waits for longer")  # fmt: skip
+    output.document(found)
+    return int(steps < options.steps)
+
+
+class Recording:
+    """Of all engines of a daemon."""
+
+    def __init__(self, daemon: Conversation, engines: int) -> None:
+        self._daemon, self._engines = daemon, range(engines)
+        self.full = False  # one has ended for want of room
+
+    def run(self, steps: int, timeout: float) -> int:
+        """Record until so many steps are complete, or `timeout` seconds. How many there are."""
+        until = time.monotonic() + timeout
+        self._all("start")
+        found = self._all("look")
+        while self._steps(found) < steps and time.monotonic() < until and found[0]["on"]:
+            time.sleep(LOOK)
+            found = self._all("look")
+        if self._steps(found) >= steps:
+            time.sleep(REST)
+        found = self._all("stop")
+        self.full = any(each["full"] for each in found)
+        return self._steps(found)
+
+    def take(self) -> tuple[dict[int, list[Event]], int]:
+        """Events by engine; and microseconds from their clock to the epoch's."""
+        events: dict[int, list[Event]] = {}
+        answer: Row = {}
+        for engine in self._engines:
+            events[engine], left = [], True
+            while left:
+                answer = self._ask(engine, "take")
+                events[engine] += answer["events"]
+                left = answer["left"] > 0
+        return events, answer["epoch"]
+
+    def _steps(self, answers: list[Row]) -> int:
+        return max(int(answer["steps"]) for answer in answers)
+
+    def _all(self, what: str) -> list[Row]:
+        return [self._ask(engine, what) for engine in self._engines]
+
+    def _ask(self, engine: int, what: str) -> Row:
+        """Raises: DaemonUnavailable."""
+        report = self._daemon.ask(TraceRequest(engine, what), Traced).report
+        if "error" in report:
+            raise DaemonUnavailable(f"engine {engine}: {report['error']}")
+        return report
+
+
+def _join(ours: Path, profile: Path, to: Path, output: Output) -> int:
+    """Write a trace of ours and a profile of torch.profiler as one."""
+    trace_, theirs = _read(ours), _read(profile)
+    about = trace_.get("otherData")
+    epoch = about.get(EPOCH) if isinstance(about, dict) else None
+    if not isinstance(epoch, int):
+        raise BadConfig(f"--join {ours}: is no file of dlcpctl trace; name it first")
+    document = merged(trace_["traceEvents"], epoch, theirs)
+    _write(to, document)
+    output.line(f"{len(document['traceEvents'])} events: {to}")
+    output.document({"file": str(to), "events": len(document["traceEvents"])})
+    return 0
+
+
+def _read(file: Path) -> Row:
+    """A file in the Trace Event Format. Raises: BadConfig."""
+    open_: Callable[..., Any] = gzip.open if file.suffix == ".gz" else open
+    try:
+        with open_(file, "rt", encoding="utf-8") as text:
+            found: Any = json.load(text)
+    except (OSError, ValueError) as exc:
+        raise BadConfig(f"--join {file}: cannot be read: {exc}") from exc
+    if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
+        raise BadConfig(f"--join {file}: has no list of traceEvents")
+    return found
+
+
+def _check_writable(file: Path) -> None:
+    """Before anything is recorded. Raises: BadConfig."""
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        raise BadConfig(f"-o {file}: name a file in a folder that exists")
+
+
+def _write(file: Path, document: Row) -> None:
+    """Raises: BadConfig."""
+    try:
+        file.write_text(json.dumps(document) + "\n", encoding="utf-8")
+    except OSError as exc:
+        raise BadConfig(f"-o {file}: cannot be written: {exc.strerror}") from exc

@@ -1,0 +1,128 @@
+"""A daemon's report (docs/ipc.md, "Status") as families of samples."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Final
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from dlcpd.contract.errors import ReplicaDivergence
+from dlcpd.core.session.totals import BUCKETS
+from dlcpd.daemon.metrics import families
+from dlcpd.daemon.metrics.families import COUNTER, FAMILIES, HISTOGRAM, Family
+
+PRESSED: Final = (
+    0.9  # part of the bound; above it, what is lost beyond is repaired, which takes time
+)
+MAX_LABEL: Final = 128  # characters: as long as a job's name may be
+_ENDS: Final = [*(f"{seconds:g}" for seconds in BUCKETS), "+Inf"]
+Labels = tuple[str, ...]
+Row = dict[str, Any]
+
+
+class Samples:
+    """Every family, with what was added to it."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {family.name: _empty(family) for family in FAMILIES}
+
+    def __iter__(self) -> Iterator[Metric]:
+        return iter(self._made.values())
+
+    def add(self, family: Family, labels: Labels, value: float) -> None:
+        """One more series of a family."""
+        self._made[family.name].add_metric(labels, value)
+
+    def add_all(self, some: Sequence[Family], labels: Labels, row: Row) -> None:
+        """The values of `row` that families are read from; what it lacks has no sample."""
+        for family in some:
+            if (value := row.get(family.key)) is not None:
+                self._made[family.name].add_metric(labels, float(value))
+
+    def add_each(self, family: Family, labels: Labels, counts: dict[str, int]) -> None:
+        """A series for each name, which becomes the last label."""
+        for name, count in counts.items():
+            self.add(family, (*labels, name), count)
+
+    def add_times(self, family: Family, labels: Labels, took: list[int], seconds: float) -> None:
+        """A histogram: how many operations by bucket, and all their seconds."""
+        buckets = list(zip(_ENDS, accumulate(took), strict=True))
+        self._made[family.name].add_metric(labels, buckets, seconds)
+
+
+def _empty(family: Family) -> Metric:
+    kind: Any = {COUNTER: CounterMetricFamily, HISTOGRAM: HistogramMetricFamily}.get(
+        family.kind, GaugeMetricFamily
+    )
+    made: Metric = kind(family.name, family.text, labels=family.labels)
+    return made
+
+
+def samples(report: Row) -> Samples:
+    """All metrics of a daemon. Of an engine that did not answer there are none."""
+    out, engine = Samples(), report["engine"]
+    _daemon(out, report, engine)
+    known = engine.get("sessions", {})
+    for session in report["sessions"]:
+        labels = session["job"][:MAX_LABEL], str(session["rank"])
+        _session(out, labels, session, known.get(str(session["session"]), {}))
+    return out
+
+
+def _daemon(out: Samples, report: Row, engine: Row) -> None:
+    features = report["features"]
+    build = [str(features.get(name, "")) for name in ("data_path", "data_encryption")]
+    out.add(families.BUILD, (report["version"], *build), 1)
+    out.add(families.UP, (), "error" not in engine)
+    out.add(families.TRUNCATED, (), "truncated" in engine)
+    states = [session["state"] for session in report["sessions"]]
+    for state in ("joining", "open", "broken"):
+        out.add(families.SESSIONS, (state,), states.count(state))
+    out.add_each(families.CONTROL_EVENTS, (), report["counters"])
+    out.add_each(families.ENGINE_EVENTS, (), engine.get("counters", {}))
+    out.add_each(families.WORK, (), engine.get("effort", {}))
+    out.add_all(families.DAEMON, (), report)
+
+
+def _session(out: Samples, labels: Labels, session: Row, known: Row) -> None:
+    out.add_all(families.SESSION, labels, session)
+    peers = {peer["rank"]: peer for peer in known.get("peers", [])}
+    for name, on in _alarms(session, known, peers.values()).items():
+        out.add(families.ALARM, (*labels, name), on)
+    for link in session["peers"]:
+        _peer(out, labels, link, peers.get(link["rank"], {}))
+    if known:
+        out.add(families.LATE, labels, len(known["late"]))
+        out.add_all(families.SESSION_ENGINE, labels, known)
+        totals = known["totals"]
+        out.add_all(families.SESSION_TOTALS, labels, totals)
+        out.add_times(families.TIMES, labels, totals["took"], totals["seconds"])
+        out.add_each(families.FAILED, labels, totals["failed"])
+
+
+def _alarms(session: Row, known: Row, peers: Iterable[Row]) -> dict[str, bool]:
+    return {
+        "gray_failure": any(path["gray"] for peer in peers for path in peer["paths"]),
+        "bound_pressure": known.get("totals", {}).get("used", 0.0) >= PRESSED,
+        "divergence": session["broken_code"] == ReplicaDivergence.code,
+        "stall": bool(known.get("late")),
+    }
+
+
+def _peer(out: Samples, session: Labels, link: Row, known: Row) -> None:
+    labels = (*session, str(link["rank"]), link["host"][:MAX_LABEL])
+    out.add(families.LINK, labels, link["state"] == "up")
+    out.add_all(families.PEER, labels, known)
+    for number, path in enumerate(known.get("paths", [])):
+        _path(out, (*labels, str(number)), path)
+
+
+def _path(out: Samples, labels: Labels, path: Row) -> None:
+    out.add_all(families.PATH, labels, path)
+    for name, space in path["classes"].items():
+        out.add_all(families.CLASS, (*labels, name), space)

@@ -1,0 +1,139 @@
+"""The port that Prometheus scrapes. Threads of their own serve it: control's event loop only makes
+the report, as it does for `dlcpctl status`, and only when somebody asks.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from http.server import ThreadingHTTPServer
+from importlib.util import find_spec
+from socket import AF_INET, AF_INET6, socket
+from socketserver import TCPServer
+from typing import Any, Final
+
+from dlcpd.contract.errors import AddressUnavailable, BadConfig
+from dlcpd.daemon import log
+
+MAX_SCRAPES: Final = 4  # at once; a pair of Prometheus servers, and somebody with curl
+TIMEOUT: Final = 5.0  # seconds: of one read of a request, and for a report
+FRESH: Final = 1.0  # seconds that a report serves other scrapes, which so cost an engine nothing
+Report = dict[str, Any]
+Ask = Callable[[], Awaitable[Report]]
+
+
+def check_installed() -> None:
+    """Raises: BadConfig where the library that writes metrics is missing."""
+    if find_spec("prometheus_client") is None:
+        raise BadConfig(
+            "[metrics] listen needs prometheus-client, which is not installed: "
+            "pip install 'dlcpd[metrics]', or leave listen out"
+        )
+
+
+class Reports:
+    """A collector of prometheus_client: for its threads, what the event loop knows."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ask: Ask) -> None:
+        self._loop, self._ask = loop, ask
+        self._lock = threading.Lock()
+        self._report: Report = {}
+        self._at = float("-inf")
+
+    def collect(self) -> Iterator[Any]:
+        """Raises: TimeoutError when control is too busy, RuntimeError when it has ended."""
+        from dlcpd.daemon.metrics.collector import samples  # noqa: PLC0415  # an extra
+
+        return iter(samples(self._newest()))
+
+    def _newest(self) -> Report:
+        with self._lock:
+            if time.monotonic() - self._at > FRESH:
+                self._report = self._asked().result(TIMEOUT)
+                self._at = time.monotonic()
+            return self._report
+
+    def _asked(self) -> "Future[Report]":
+        async def ask() -> Report:
+            return await self._ask()
+
+        return asyncio.run_coroutine_threadsafe(ask(), self._loop)
+
+
+class MetricsServer:
+    """Serves from its making until `close`."""
+
+    def __init__(self, address: tuple[str, int], loop: asyncio.AbstractEventLoop, ask: Ask) -> None:
+        """Raises: AddressUnavailable."""
+        try:
+            self._server = _Server(address, Reports(loop, ask))
+        except OSError as exc:
+            host, port = address
+            raise AddressUnavailable(
+                f"[metrics] listen {host} port {port}: {exc.strerror}; choose another"
+            ) from exc
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens; the port is the one that it got."""
+        host, port = self._server.server_address[:2]
+        return str(host), int(port)
+
+    async def close(self) -> None:
+        """Serve no more."""
+        await asyncio.to_thread(self._server.shutdown)  # it waits for the thread to look up
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True  # one that reads from a silent client must not keep the daemon
+
+    def __init__(self, address: tuple[str, int], reports: Reports) -> None:
+        self.address_family = AF_INET6 if ":" in address[0] else AF_INET
+        self._room = threading.Semaphore(MAX_SCRAPES)
+        super().__init__(address, _handler(reports))
+
+    def server_bind(self) -> None:
+        """Without the look into DNS that HTTPServer adds: it can take seconds."""
+        TCPServer.server_bind(self)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
+        log.debug("scrape_broken", client=client_address)  # it hung up, or was silent
+
+
+def _handler(reports: Reports) -> Any:
+    """The request handler class: prometheus_client's, that says why where there are no metrics."""
+    from prometheus_client import CollectorRegistry, MetricsHandler  # noqa: PLC0415  # an extra
+
+    made = CollectorRegistry(auto_describe=False)
+    made.register(reports)
+
+    class Handler(MetricsHandler):
+        timeout = TIMEOUT
+        registry = made
+
+        def do_GET(self) -> None:
+            try:
+                super().do_GET()
+            except (TimeoutError, RuntimeError) as exc:
+                log.warning("scrape_failed", text=exc)
+                self.send_error(503, "the daemon did not answer in time")
+
+    return Handler

@@ -1,0 +1,33 @@
+"""What control asks of the engine's recording of events (docs/trace.md)."""
+
+import time
+from typing import Final
+
+from dlcpd.core.trace import Trace
+from dlcpd.io.commands import Traced
+
+# Events of one answer. A name has at most 64 characters of 4 bytes, twelve other values at most 9
+# bytes each: 500 x (256 + 12 x 9) = 182 KB, below the 192 KiB of a frame.
+MAX_ROWS: Final = 500
+
+
+def obey(trace: Trace, what: str) -> Traced:
+    """Do one of contract.messages.TRACE, and say how the recording stands."""
+    if what == "start":
+        trace.start()
+    elif what == "stop":
+        trace.stop()
+    elif what == "forget":
+        trace.forget()
+    rows = trace.take(MAX_ROWS) if what == "take" else []
+    return Traced(
+        {
+            "on": trace.on,
+            "full": trace.full,
+            "steps": trace.steps,
+            "left": len(trace),
+            # microseconds to add to the events' clock to get those of the epoch
+            "epoch": (time.time_ns() - time.monotonic_ns()) // 1000,
+            "events": rows,
+        }
+    )

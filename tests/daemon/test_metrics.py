@@ -1,0 +1,275 @@
+"""What Prometheus gets: what `dlcpctl status` says, under the names that docs/metrics.md lists."""
+
+import asyncio
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from dlcpd.contract.messages import Completed
+from dlcpd.daemon.metrics.collector import PRESSED, samples
+from dlcpd.daemon.metrics.families import FAMILIES
+from dlcpd.daemon.metrics.server import MAX_SCRAPES, MetricsServer
+from tests.daemon.kit import PATIENCE, Daemon, configuration, environment
+from tests.daemon.test_two_hosts import (
+    COUNT,
+    SUBMIT,
+    Rank,
+    all_reduce,
+    close,
+    ranks_of,
+    start,
+)
+
+ROOT = Path(__file__).parents[2]
+LISTEN = '[metrics]\nlisten = "127.0.0.1:0"\n'
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def series(text: str) -> Series:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text) for sample in family.samples
+    }  # fmt: skip
+
+
+def settled(port: int, rank: Rank) -> tuple[Series, dict[str, Any]]:
+    """A scrape and a status of the same state: datagrams may be under way for a while."""
+    give_up_at = time.monotonic() + PATIENCE
+    while time.monotonic() < give_up_at:
+        before = rank.client.status()
+        found = series(scrape(port))
+        fresh = found["dlcpd_uptime_seconds", frozenset()] >= before["uptime"]
+        if fresh and rank.client.status()["engine"]["sessions"] == before["engine"]["sessions"]:
+            return found, before
+    raise AssertionError("the session never comes to rest")
+
+
+def port_of(daemon: Daemon) -> int:
+    return int(daemon.wait_for("metrics")["port"])
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
+    folder = tmp_path_factory.mktemp("metrics")
+    lossy = "[inject]\nloss = 0.05\nseed = 3\n"
+    with start(folder, 5, more=LISTEN + lossy) as one, start(folder, 6, more=lossy) as two:
+        yield [one, two]
+
+
+def test_a_scrape_says_what_status_says(hosts: list[Daemon]) -> None:
+    ranks = ranks_of(hosts, "measured")
+    all_reduce(ranks)
+    found, report = settled(port_of(hosts[0]), ranks[0])
+
+    def value(name: str, **labels: str) -> float:
+        return found[name, frozenset(labels.items())]
+
+    [session] = report["engine"]["sessions"].values()
+    whose = {"job": "measured", "rank": "0"}
+    assert value("dlcpd_session_operations_submitted_total", **whose) == 1
+    assert value("dlcpd_session_operation_seconds_count", **whose) == 1
+    assert value("dlcpd_session_operation_seconds_bucket", **whose, le="+Inf") == 1
+    totals = session["totals"]
+    assert totals["sent"] > 0
+    assert value("dlcpd_session_segments_sent_total", **whose) == totals["sent"]
+    for alarm in ("gray_failure", "bound_pressure", "divergence", "stall"):
+        assert value("dlcpd_alarm", **whose, alarm=alarm) == 0
+    peer = {**whose, "peer": "1", "peer_host": "host-6"}
+    assert value("dlcpd_peer_up", **peer) == 1
+    [path] = session["peers"][0]["paths"]
+    assert value("dlcpd_path_datagrams_received_total", **peer, path="0") == path["received"] > 0
+    [(name, space)] = path["classes"].items()
+    place = {**peer, "path": "0", "class": name}
+    assert value("dlcpd_class_datagrams_sent_total", **place) == space["sent"] > totals["sent"]
+    assert value("dlcpd_class_datagrams_resent_total", **place) == space["again"] > 0
+    assert value("dlcpd_class_datagrams_lost_total", **place) > 0
+    assert value("dlcpd_class_bytes_sent_total", **place) == space["bytes"] > 1e6
+    injected = report["engine"]["counters"]["injected_loss"]
+    assert value("dlcpd_engine_events_total", event="injected_loss") == injected
+    assert value("dlcpd_sessions", state="open") == 1
+    close(ranks)
+
+
+def test_both_ends_count_the_same_of_what_was_given_up(hosts: list[Daemon]) -> None:
+    ranks = ranks_of(hosts, "bounded")
+    for rank in ranks:
+        rank.values[:COUNT] = 1.0
+        rank.submit(replace(SUBMIT, max_loss=0.2))
+    assert all(isinstance(rank.result(), Completed) for rank in ranks)
+    [ours], [theirs] = (rank.client.status()["engine"]["sessions"].values() for rank in ranks)
+    given_up = ours["totals"]["given_up"]
+    assert 0 < given_up <= ours["totals"]["allowed"]
+    assert sum(path["given_up"] for path in ours["peers"][0]["paths"]) == given_up
+    assert theirs["peers"][0]["went_without"] == theirs["totals"]["lost"] == given_up
+    close(ranks)
+
+
+def test_documented_metrics_exist_and_existing_ones_are_documented(hosts: list[Daemon]) -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(dlcpd_\w+)` \| (\w+) \| ([^|]*) \|", page, re.MULTILINE)
+    documented = {name: (kind, re.findall(r"\w+", labels)) for name, kind, labels in rows}
+    assert documented == {
+        family.name + ("_total" if family.kind == "counter" else ""):
+        (family.kind, list(family.labels)) for family in FAMILIES
+    }  # fmt: skip
+    served = {f.name: f.type for f in text_string_to_metric_families(scrape(port_of(hosts[0])))}
+    assert served == {family.name: family.kind for family in FAMILIES}
+
+
+def session(**changes: Any) -> dict[str, Any]:
+    return {
+        "session": 7, "job": "j", "rank": 0, "state": "open", "age": 1.0, "arena_bytes": 1,
+        "broken_code": "", "peers": [],
+    } | changes  # fmt: skip
+
+
+def report(engine: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        "version": "1", "features": {}, "counters": {}, "uptime": 1.0, "draining": False,
+        "sessions": [session(**changes)], "engine": engine,
+    }  # fmt: skip
+
+
+def engine(*, gray: bool = False, used: float = 0.0, late: int = 0) -> dict[str, Any]:
+    path = {"gray": gray, "classes": {}}
+    totals = {"used": used, "took": [0] * 17, "seconds": 0.0, "failed": {}}
+    peer = {"rank": 1, "paths": [path]}
+    return {"sessions": {"7": {"late": [{}] * late, "totals": totals, "peers": [peer]}}}
+
+
+def alarms(value: dict[str, Any]) -> set[str]:
+    [family] = [metric for metric in samples(value) if metric.name == "dlcpd_alarm"]
+    assert len(family.samples) == 4
+    return {sample.labels["alarm"] for sample in family.samples if sample.value}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (report(engine()), set()),
+        (report(engine(gray=True)), {"gray_failure"}),
+        (report(engine(used=PRESSED)), {"bound_pressure"}),
+        (report(engine(used=PRESSED - 0.01)), set()),
+        (report(engine(late=2)), {"stall"}),
+        (report({"error": "x"}, broken_code="replica_divergence"), {"divergence"}),
+        (report({"error": "x"}, broken_code="peer_lost"), set()),
+    ],
+    ids=["well", "gray", "pressed", "nearly", "late", "diverged", "lost"],
+)
+def test_each_alarm_has_its_cause(value: dict[str, Any], expected: set[str]) -> None:
+    assert alarms(value) == expected
+
+
+def test_an_engine_that_does_not_answer_is_a_metric_itself() -> None:
+    found = {s.name: s.value for metric in samples(report({"error": "x"})) for s in metric.samples}
+    assert found["dlcpd_engine_answers"] == 0 and found["dlcpd_session_age_seconds"] == 1.0
+    assert "dlcpd_session_operations_open" not in found
+
+
+# --- the port ----------------------------------------------------------------------------
+
+
+class Control:
+    """An event loop in a thread of its own, that counts how often it makes a report."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.answers = True
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        self.server = MetricsServer(("127.0.0.1", 0), self.loop, self._status)
+
+    async def _status(self) -> dict[str, Any]:
+        self.asked += 1
+        if not self.answers:
+            raise TimeoutError("the loop is busy")
+        return report(engine())
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.server.close(), self.loop).result(PATIENCE)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(PATIENCE)
+        self.loop.close()
+
+
+@pytest.fixture
+def control() -> Iterator[Control]:
+    made = Control()
+    yield made
+    made.close()
+
+
+def test_nobody_asks_and_nothing_is_done_and_scrapes_share_a_report(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlcpd.daemon.metrics.server.FRESH", PATIENCE)
+    assert control.asked == 0
+    port = control.server.address[1]
+    assert "dlcpd_uptime_seconds 1.0" in scrape(port)
+    scrape(port)
+    assert control.asked == 1
+
+
+def test_a_control_that_does_not_answer_is_an_error_of_the_scrape(control: Control) -> None:
+    control.answers = False
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        scrape(control.server.address[1])
+
+
+def test_silent_connections_are_few(control: Control) -> None:
+    silent = [socket.create_connection(control.server.address) for _ in range(MAX_SCRAPES)]
+    with socket.create_connection(control.server.address) as another:
+        another.settimeout(PATIENCE)
+        assert another.recv(1) == b""
+    for sock in silent:
+        sock.close()
+
+
+def test_a_taken_port_is_named_and_leaves_nothing_behind(tmp_path: Path, control: Control) -> None:
+    port = control.server.address[1]
+    config = configuration(tmp_path, more=f'[metrics]\nlisten = "127.0.0.1:{port}"\n')
+    daemon = Daemon(config)
+    assert daemon.wait() == 1 and f"[metrics] listen 127.0.0.1 port {port}" in daemon.text
+    assert not daemon.socket.exists()
+    assert daemon.process.stderr
+    daemon.process.stderr.close()
+
+
+def test_without_the_library_it_says_what_to_install(tmp_path: Path) -> None:
+    config = configuration(tmp_path, more=LISTEN)
+    program = (
+        "import sys; sys.modules['prometheus_client'] = None\n"
+        "from dlcpd.daemon.metrics import server\n"
+        "server.find_spec = lambda name: None\n"
+        "from dlcpd.daemon.main import main\n"
+        f"sys.exit(main(['--config', {str(config)!r}]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False,
+        timeout=PATIENCE, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 2 and "pip install 'dlcpd[metrics]'" in done.stderr
+
+
+def test_a_port_for_everybody_is_warned_of(tmp_path: Path) -> None:
+    with Daemon(configuration(tmp_path, more='[metrics]\nlisten = "0.0.0.0:0"\n')) as daemon:
+        daemon.wait_for("metrics_open")
