@@ -102,15 +102,17 @@ class EngineProcess:
         """Commands that the engine has not taken."""
         return self._channel.waiting
 
-    async def report(self, ledger: int) -> dict[str, Any]:
-        """The engine's report; {"error": ...} when it does not answer in time."""
-        return await self._ask(ReportRequest(ledger), Report)
+    async def report(self, ledger: int, within: float = REPORT_TIMEOUT) -> dict[str, Any]:
+        """The engine's report; {"error": ...} when it does not answer `within` so many seconds."""
+        return await self._ask(ReportRequest(ledger), Report, within)
 
     async def trace(self, what: str) -> dict[str, Any]:
         """How the recording stands; {"error": ...} when the engine does not answer in time."""
         return await self._ask(TraceRequest(what), Traced)
 
-    async def _ask(self, request: Command, kind: type) -> dict[str, Any]:
+    async def _ask(
+        self, request: Command, kind: type, within: float = REPORT_TIMEOUT
+    ) -> dict[str, Any]:
         asked = self._asked[kind]
         if len(asked) >= MAX_REPORTS:
             return {"error": f"the engine owes {MAX_REPORTS} reports already"}
@@ -118,9 +120,9 @@ class EngineProcess:
         asked.append(answer)  # stays there when late: answers come in order
         self.send(request)
         try:
-            return await asyncio.wait_for(answer, REPORT_TIMEOUT)
+            return await asyncio.wait_for(answer, within)
         except TimeoutError:
-            return {"error": f"the engine did not answer within {REPORT_TIMEOUT:g} s"}
+            return {"error": f"the engine did not answer within {within:g} s"}
 
     async def stop(self, drain: float) -> None:
         """End the child: open operations may finish for `drain` seconds. Then it is killed."""

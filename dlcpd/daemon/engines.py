@@ -89,6 +89,11 @@ class Engines:
         """How the recording of one engine stands (docs/trace.md)."""
         return await self._engines[engine].trace(what)
 
+    async def answer(self, within: float) -> bool:
+        """Whether all of them answer `within` so many seconds."""
+        reports = await asyncio.gather(*(engine.report(0, within) for engine in self._engines))
+        return not any("error" in report for report in reports)
+
     async def stop(self, drain: float) -> None:
         """End all: open operations may finish for `drain` seconds. Then they are killed."""
         await asyncio.gather(*(engine.stop(drain) for engine in self._engines))

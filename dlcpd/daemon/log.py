@@ -5,6 +5,7 @@
 
 import json
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -13,10 +14,14 @@ MAX_VALUE: Final = 2048  # characters of one value: a hostile text must not floo
 _LOGGER: Final = logging.getLogger("dlcpd")
 
 
-def configure(level: str, style: str) -> None:
-    """Log to stderr from now on: `level` as in logging, `style` "logfmt" or "json"."""
+def configure(level: str, style: str, *, journal: bool = False) -> None:
+    """Log to stderr from now on: `level` as in logging, `style` "logfmt" or "json".
+
+    `journal`: stderr is systemd's journal, which keeps each line with its priority.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if style == "json" else _Logfmt())
+    lines = _Json() if style == "json" else _Logfmt()
+    handler.setFormatter(_Prioritised(lines) if journal else lines)
     _LOGGER.handlers[:] = [handler]
     _LOGGER.setLevel(level.upper())
     _LOGGER.propagate = False
@@ -55,6 +60,25 @@ def _plain(value: Any) -> Any:
         return value
     text = str(value)
     return value if isinstance(value, list) and len(text) <= MAX_VALUE else text[:MAX_VALUE]
+
+
+def is_journal(stream: str) -> bool:
+    """Whether stderr is the stream that JOURNAL_STREAM names: "device:inode"."""
+    found = os.fstat(sys.stderr.fileno())
+    return stream == f"{found.st_dev}:{found.st_ino}"
+
+
+class _Prioritised(logging.Formatter):
+    """The lines of another formatter, each after its priority. Source: sd-daemon(3)."""
+
+    _PRIORITIES: Final = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3}
+
+    def __init__(self, lines: logging.Formatter) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"<{self._PRIORITIES[record.levelname]}>{self._lines.format(record)}"
 
 
 class _Json(logging.Formatter):

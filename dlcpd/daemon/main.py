@@ -9,12 +9,14 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.daemon import commands, log
+from dlcpd.daemon.activation import activated
 from dlcpd.daemon.config import Config, DaemonTable, load
 from dlcpd.daemon.effective import resolved, to_toml
 from dlcpd.daemon.engine_process import ENGINE
@@ -63,20 +65,32 @@ def main(arguments: Sequence[str] | None = None, engine_command: Sequence[str] =
 
 def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     """Raises: DlcpError."""
-    file = options.check_config or options.config
-    config = load(file) if file else (EMBEDDED if options.embedded else Config())
-    config = _with_ledger(config, options)
+    config = _configuration(options)
     if options.check_config:
-        sys.stdout.write(to_toml(resolved(config, embedded=options.embedded)))
+        sys.stdout.write(to_toml(config))
         return CLEAN
     _raise_descriptor_limit()
-    log.configure(config.daemon.log_level, config.daemon.log_format)
+    journal = log.is_journal(os.environ.get("JOURNAL_STREAM", ""))
+    log.configure(config.daemon.log_level, config.daemon.log_format, journal=journal)
     client = inherited_socket(options.session_fd) if options.embedded else None
-    door = None if options.listen_fd is None else inherited_listener(options.listen_fd)
-    config = resolved(config, embedded=options.embedded)
-    service = Service(config, os.environ, engine_command)
+    service = Service(config, os.environ, engine_command, partial(_configuration, options))
+    door = _door(options)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(service.run(client, door))
+
+
+def _configuration(options: argparse.Namespace) -> Config:
+    """What command line and file say now, resolved. Raises: BadConfig."""
+    file = options.check_config or options.config
+    config = load(file) if file else (EMBEDDED if options.embedded else Config())
+    return resolved(_with_ledger(config, options), embedded=options.embedded)
+
+
+def _door(options: argparse.Namespace) -> socket.socket | None:
+    """The listening socket that somebody else made, if one did. Raises: BadConfig."""
+    if options.embedded:  # what a service manager handed over is the trainer's, if it is anybody's
+        return None if options.listen_fd is None else inherited_listener(options.listen_fd)
+    return activated(os.environ, os.getpid(), partial(inherited_listener, option="LISTEN_FDS"))
 
 
 def _with_ledger(config: Config, options: argparse.Namespace) -> Config:
@@ -96,8 +110,8 @@ def inherited_socket(descriptor: int) -> socket.socket:
     return _inherited(descriptor, "--session-fd", socket.socket.getpeername)
 
 
-def inherited_listener(descriptor: int) -> socket.socket:
-    """The listening SEQPACKET socket that a parent process left open.
+def inherited_listener(descriptor: int, option: str = "--listen-fd") -> socket.socket:
+    """The listening SEQPACKET socket that a parent process left open; `option` names it in errors.
 
     Raises: BadConfig.
     """
@@ -106,8 +120,9 @@ def inherited_listener(descriptor: int) -> socket.socket:
         if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         sock.setblocking(False)
+        sock.set_inheritable(False)
 
-    return _inherited(descriptor, "--listen-fd", look)
+    return _inherited(descriptor, option, look)
 
 
 def _inherited(

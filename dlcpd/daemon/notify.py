@@ -1,10 +1,18 @@
-"""sd_notify: tells a service manager when the daemon serves and when it stops."""
+"""sd_notify: tells a service manager when the daemon serves, that it lives, and when it stops."""
 
 import socket
+import time
+from collections.abc import Mapping
+from typing import Final
+
+READY: Final = "READY=1"
+ALIVE: Final = "WATCHDOG=1"
+# What a manager tells one process; the processes that this one starts are not meant.
+_OF_MANAGER: Final = ("NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
 
 
 def notify(target: str, state: str) -> None:
-    """Send `state`, such as "READY=1", to NOTIFY_SOCKET's value; empty: nobody asked.
+    """Send `state`, such as READY, to NOTIFY_SOCKET's value; empty: nobody asked.
 
     A manager that does not listen is not our failure: the datagram is then dropped.
     Source: sd_notify(3).
@@ -17,3 +25,29 @@ def notify(target: str, state: str) -> None:
             sock.sendto(state.encode(), socket.MSG_DONTWAIT, address)
         except OSError:
             return
+
+
+def stopping(within: float) -> str:
+    """The state of a daemon that will have ended in `within` seconds at most."""
+    return f"STOPPING=1\nEXTEND_TIMEOUT_USEC={round(within * 1e6)}"
+
+
+def reloading() -> str:
+    """The state of a daemon that reads its configuration again, until it says READY."""
+    return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
+
+
+def watchdog_limit(environ: Mapping[str, str], pid: int) -> float:
+    """Seconds within which the manager wants to hear ALIVE from process `pid`; 0: never.
+
+    Source: sd_watchdog_enabled(3).
+    """
+    limit = environ.get("WATCHDOG_USEC", "")
+    if not limit.isdecimal() or environ.get("WATCHDOG_PID", str(pid)) != str(pid):
+        return 0.0
+    return int(limit) / 1e6
+
+
+def for_children(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what the manager told this process alone."""
+    return {name: value for name, value in environ.items() if not name.startswith(_OF_MANAGER)}

@@ -6,7 +6,7 @@ import signal
 import socket
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,39 +18,50 @@ from dlcpd.contract.messages import VERSION, Welcome
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception
-from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server, listen
+from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server, listen, protect
 from dlcpd.daemon.config import Config
 from dlcpd.daemon.effective import agreed, engine_configs
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.metrics.server import MetricsServer, check_installed
-from dlcpd.daemon.notify import notify
+from dlcpd.daemon.notify import READY, for_children, notify, reloading, stopping, watchdog_limit
 from dlcpd.daemon.peers.peer_messages import PeerMessage
 from dlcpd.daemon.peers.peers import News, PeerAddress, Peers
 from dlcpd.daemon.peers.trust import Trust
+from dlcpd.daemon.reload import Reloaded, reloaded
 from dlcpd.daemon.sessions.admission import HOW_TO_PROVE, UNPROVED, is_loopback
 from dlcpd.daemon.sessions.dispatch import Dispatch
 from dlcpd.daemon.sessions.sessions import Sessions, Terms
 from dlcpd.daemon.status import Facts, report
 from dlcpd.daemon.tracing import Tracing
+from dlcpd.daemon.watchdog import watch
 from dlcpd.io.commands import EngineReady, Event
 
 MAX_LEDGER: Final = 1000  # rows over all sessions: ~100 B each, so that a report fits one packet
 AUTHORISED_POLL: Final = 2.0  # seconds; a look at 1,000 files takes 2 ms
+STOP_MARGIN: Final = 10.0  # seconds that the end takes beyond the drain, at most
 MAX_PROBLEMS: Final = 8  # lines of the log, of one reading
 PARENT_POLL: Final = 1.0  # seconds; an embedded daemon outlives its trainer by no more
 
 
 class Service:
-    """Runs once. `config` is resolved."""
+    """Runs once. `config` is resolved; `read_again` reads it again, when SIGHUP asks for it."""
 
     def __init__(
-        self, config: Config, environ: Mapping[str, str], engine_command: Sequence[str] = ENGINE
+        self,
+        config: Config,
+        environ: Mapping[str, str],
+        engine_command: Sequence[str] = ENGINE,
+        read_again: Callable[[], Config] | None = None,
     ) -> None:
-        self._config = config
+        self._config, self._read_again = config, read_again
         # Of jobs' secrets no daemon knows, should it be started where one is set.
-        self._environ = {k: v for k, v in environ.items() if not k.startswith("DLCPD_JOB_SECRET")}
+        self._environ = {
+            k: v for k, v in for_children(environ).items() if not k.startswith("DLCPD_JOB_SECRET")
+        }
         self._notify_target = environ.get("NOTIFY_SOCKET", "")
+        self._journal = log.is_journal(environ.get("JOURNAL_STREAM", ""))
+        self._watchdog_limit = watchdog_limit(environ, os.getpid())
         self._counters: Counter[str] = Counter()
         self._engines = Engines(
             on_event=self._engine_event, on_exit=self._engine_lost, command=engine_command
@@ -67,6 +78,7 @@ class Service:
         self._facts: Facts
         self._metrics: MetricsServer | None = None
         self._embedded = False  # ends with its last client
+        self._door = ""  # the file of a session socket that a service manager made, and keeps
 
     async def run(
         self, session_socket: socket.socket | None = None, door: socket.socket | None = None
@@ -74,15 +86,17 @@ class Service:
         """Serve until a signal, the engine's end, or - embedded - the end of `session_socket`'s
         client and of all that came through `door`. Exit code.
 
+        Without `session_socket`, `door` is the session socket that a service manager listens on.
+
         Raises: DlcpError when it cannot start; nothing is left behind.
         """
         asyncio.get_running_loop().set_exception_handler(self._unexpected)
         parent = os.getppid()  # now: it may end while the engine starts
         daemon = self._config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
-        if door is not None:  # it has no file, so neither mode nor group decides: own user and root
-            access = Access.configured(())
         self._embedded = session_socket is not None
+        if self._embedded:  # no file, so neither mode nor group decides: own user and root
+            access = Access.configured(())
         self._trust = Trust.configured(self._config.security)
         if self._config.metrics.listen:
             check_installed()
@@ -101,8 +115,18 @@ class Service:
         self._announce()
         if self._trust.authorised.folder:
             self._watch_authorised()
-        await self._ended.wait()
+        await self._until_asked_to_end()
         return await self._shut_down()
+
+    async def _until_asked_to_end(self) -> None:
+        if not self._watchdog_limit:
+            await self._ended.wait()
+            return
+        signs = asyncio.ensure_future(
+            watch(self._engines, self._notify_target, self._watchdog_limit)
+        )
+        await self._ended.wait()
+        signs.cancel()  # from now on the manager has another limit, see `_shut_down`
 
     def _compose(self, ready: list[EngineReady], users: frozenset[int] | None) -> None:
         """Make the parts and tie them together.
@@ -157,12 +181,21 @@ class Service:
         Raises: AddressUnavailable, BadConfig.
         """
         if session_socket is None:
-            self._server.serve(listen(Path(self._config.daemon.socket), access))
+            self._listen(door, access)
             return
         self._server.adopt(session_socket)
         if door is None:
             self._watch_parent(parent)
         else:
+            self._server.serve(door)
+
+    def _listen(self, door: socket.socket | None, access: Access) -> None:
+        """Raises: AddressUnavailable, BadConfig."""
+        if door is None:
+            file = Path(self._config.daemon.socket)
+            self._server.serve(listen(file, access), file)
+        else:
+            self._door = str(door.getsockname())
             self._server.serve(door)
 
     def _serve_metrics(self) -> None:
@@ -210,7 +243,7 @@ class Service:
             self._dispatch.revoked(found.revoked)
 
     def _announce(self) -> None:
-        door = "embedded" if self._embedded else self._config.daemon.socket
+        door = "embedded" if self._embedded else self._door or self._config.daemon.socket
         log.info(
             "ready",
             version=__version__,
@@ -224,7 +257,7 @@ class Service:
         anybody = not (self._trust.authorised.folder or is_loopback(self._facts.control))
         if anybody and not self._embedded:  # those warn of jobs alone: one may have a secret
             log.warning("any_key", text=f"where a job has no secret, {UNPROVED}: {HOW_TO_PROVE}")
-        notify(self._notify_target, "READY=1")
+        notify(self._notify_target, READY)
 
     def _install_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -234,7 +267,32 @@ class Service:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         else:
             loop.add_signal_handler(signal.SIGINT, self._signalled, "SIGINT")
-            loop.add_signal_handler(signal.SIGHUP, self._read_authorised)
+            loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _reload(self) -> None:
+        """SIGHUP: keys, and what of the configuration can change while the daemon runs."""
+        notify(self._notify_target, reloading())
+        self._read_authorised()
+        try:
+            if self._read_again:
+                self._take_over(reloaded(self._config, self._read_again()))
+        except (BadConfig, OSError) as exc:  # what is in force stays, all of it
+            log.error("reload_refused", code=BadConfig.code, text=exc)
+        notify(self._notify_target, READY)
+
+    def _take_over(self, found: Reloaded) -> None:
+        """Raises: BadConfig for a user that this host has not, OSError."""
+        daemon = found.config.daemon
+        access = Access.configured(daemon.allowed_users, daemon.socket_group)
+        if not self._door:  # else the manager decides about the file
+            protect(Path(daemon.socket), access)
+        self._server.admit(access.users)
+        log.configure(daemon.log_level, daemon.log_format, journal=self._journal)
+        self._config = found.config
+        log.info("reloaded", changed=", ".join(found.changed) or "nothing")
+        if found.waiting:
+            log.warning("reload_incomplete", text="these wait for a restart of dlcpd",
+                        keys=", ".join(found.waiting))  # fmt: skip
 
     def _signalled(self, name: str) -> None:
         """First signal: drain. Second: at once."""
@@ -245,13 +303,16 @@ class Service:
 
     async def _shut_down(self) -> int:
         assert self._peers is not None  # noqa: S101  # composed before anything could end
-        notify(self._notify_target, "STOPPING=1")
+        drain = self._config.daemon.drain_timeout if len(self._sessions) else 0.0
+        notify(self._notify_target, stopping(drain + STOP_MARGIN))
         self._sessions.draining = True
+        if self._door:
+            self._server.leave_waiting()
         for session in self._sessions:
             if not session.joined_at:
                 error = DaemonUnavailable(f"dlcpd on {self._facts.host} is stopping")
                 self._sessions.refuse(session, error)
-        await self._drain()
+        await self._drain(drain)
         why = DaemonLost(self._failed or f"dlcpd on {self._facts.host} was stopped")
         await self._stop_metrics()
         self._server.close(why)
@@ -259,9 +320,8 @@ class Service:
         log.info("stopped", code=why.code if self._failed else "ok")
         return 1 if self._failed else 0
 
-    async def _drain(self) -> None:
+    async def _drain(self, drain: float) -> None:
         """End the engine, after open operations unless somebody is in a hurry."""
-        drain = self._config.daemon.drain_timeout if len(self._sessions) else 0.0
         if self._failed:
             self._engines.kill()  # one may hang though its socket is closed
         stop = asyncio.ensure_future(self._engines.stop(drain))

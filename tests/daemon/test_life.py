@@ -275,19 +275,6 @@ def test_peers_elsewhere_hear_of_a_stop(tmp_path: Path) -> None:
         assert first.wait() == 0
 
 
-def test_a_service_manager_is_told(tmp_path: Path) -> None:
-    target = tmp_path / "notify"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(target))
-        manager.settimeout(PATIENCE)
-        environ = {"NOTIFY_SOCKET": str(target)}
-        with Daemon(configuration(tmp_path), environ=environ) as daemon:
-            assert manager.recv(100) == b"READY=1"
-            daemon.signal(signal.SIGTERM)
-            assert manager.recv(100) == b"STOPPING=1"
-            assert daemon.wait() == 0
-
-
 # --- a client's process ------------------------------------------------------------------------
 
 

@@ -38,3 +38,18 @@ def test_an_empty_value_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("warning", "logfmt")
     log.warning("odd", text="", sign="=")
     assert capsys.readouterr().err.endswith('text="" sign="="\n')
+
+
+@pytest.mark.parametrize("style", ["logfmt", "json"])
+def test_the_journal_learns_the_priority_of_each_line(
+    style: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.configure("debug", style, journal=True)
+    log.debug("a")
+    log.info("b")
+    log.warning("c")
+    log.error("d")
+    assert [line[:3] for line in capsys.readouterr().err.splitlines()] == [
+        "<7>", "<6>", "<4>", "<3>"
+    ]  # fmt: skip
+    log.configure("debug", style)

@@ -40,7 +40,7 @@ def listen(path: Path, access: Access) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         sock.bind(str(path))
-        _protect(path, access)
+        protect(path, access)
         sock.listen(BACKLOG)  # nobody can connect before: the file has its mode and group by now
     except OSError as exc:
         sock.close()
@@ -53,7 +53,11 @@ def listen(path: Path, access: Access) -> socket.socket:
     return sock
 
 
-def _protect(path: Path, access: Access) -> None:
+def protect(path: Path, access: Access) -> None:
+    """Give a socket's file the mode and the group that `access` says.
+
+    Raises: OSError; BadConfig for a group that this user may not give it.
+    """
     path.chmod(access.mode)
     try:
         os.chown(path, -1, access.group)
@@ -118,6 +122,7 @@ class Server:
         self._loop, self._reception = loop, reception
         self._users, self._max_connections = users, max_connections
         self._listener: socket.socket | None = None
+        self._file: Path | None = None
         self._connections: set[Connection] = set()
         self._silent: Crowd[Connection] = Crowd(MAX_SILENT)
         self._hello_due: dict[Connection, asyncio.TimerHandle] = {}
@@ -129,10 +134,23 @@ class Server:
         """Clients that are connected."""
         return len(self._connections)
 
-    def serve(self, listener: socket.socket) -> None:
-        """Accept on `listener` until `close`."""
-        self._listener = listener
+    def serve(self, listener: socket.socket, file: Path | None = None) -> None:
+        """Accept on `listener` until `close`, which removes its `file`; None: it has none, or the
+        file is somebody else's.
+        """
+        self._listener, self._file = listener, file
         self._loop.add_reader(listener.fileno(), self._accept)
+
+    def admit(self, users: frozenset[int] | None) -> None:
+        """Admit these from now on; who is connected stays."""
+        self._users = users
+
+    def leave_waiting(self) -> None:
+        """Accept nobody any more: who connects waits for the daemon that has `listener` next."""
+        if self._listener:
+            self._loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
 
     def adopt(self, sock: socket.socket) -> Connection:
         """Serve a client that is connected already; its user is not asked for."""
@@ -146,13 +164,10 @@ class Server:
 
     def close(self, why: DlcpError) -> None:
         """Tell every client why, and close everything."""
-        if self._listener:
-            self._loop.remove_reader(self._listener.fileno())
-            path = self._listener.getsockname()
-            self._listener.close()
-            if isinstance(path, str):  # else it has a name and no file
-                with contextlib.suppress(OSError):
-                    Path(path).unlink()
+        self.leave_waiting()
+        if self._file:
+            with contextlib.suppress(OSError):
+                self._file.unlink()
         for connection in list(self._connections):
             connection.lost(why)
         for sock in list(self._parting):
