@@ -8,9 +8,9 @@ import pytest
 
 from dlcpd.contract.messages import Completed
 from dlcpd.io.config import EngineConfig
-from tests.attack.conftest import Measured
 from tests.attack.tap import TappedJob, grown
 from tests.attack.test_mutated_datagrams import Flood, all_reduce, counters
+from tests.checks import Measured
 from tests.collectives.test_divergence import PATIENCE, SwapSegments
 from tests.io.engines import Job
 from tests.sim.network import SimNetwork

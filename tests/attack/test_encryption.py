@@ -17,8 +17,8 @@ from dlcpd.daemon.clients.join_request import links_of
 from dlcpd.daemon.peers.keys import KeyPair
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.udp.encryption import AES_256_GCM
-from tests.attack.conftest import Measured
 from tests.attack.tap import TappedJob, grown
+from tests.checks import Measured
 from tests.daemon.kit import joins
 from tests.daemon.test_two_hosts import all_reduce, ranks_of, start
 from tests.io.engines import PATIENCE, token

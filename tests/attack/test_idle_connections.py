@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.attack.conftest import Measured
 from tests.attack.resources import MB, Memory, cpu_seconds
+from tests.checks import Measured
 from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, environment
 
 LOCAL = 1000

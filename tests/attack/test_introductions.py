@@ -16,7 +16,7 @@ from dlcp_client.environment import Environment
 from dlcpd.contract.errors import NotAuthorised
 from dlcpd.contract.messages import Joined
 from dlcpd.daemon.effective import default_address
-from tests.attack.conftest import Measured
+from tests.checks import Measured
 from tests.client.real import TIMEOUT, each_rank
 from tests.daemon.kit import Client, Daemon, configuration, joins
 

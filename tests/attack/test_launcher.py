@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attack.conftest import Measured
+from tests.checks import Measured
 
 SCRIPT = Path(__file__).with_name("agent_rank.py")
 RANKS = 2

@@ -14,8 +14,8 @@ from dlcpd.daemon.peers.curve import MORE
 from dlcpd.daemon.peers.keys import KeyPair
 from dlcpd.daemon.peers.peer_messages import MAX_PEER_FRAME
 from dlcpd.daemon.peers.peers import PeerAddress
-from tests.attack.conftest import Measured
 from tests.attack.resources import MB, Memory
+from tests.checks import Measured
 from tests.daemon.kit import ARENA, Client, Daemon, configuration
 from tests.daemon.raw_peer import RawPeer, listening
 

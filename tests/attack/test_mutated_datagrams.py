@@ -22,9 +22,9 @@ from dlcpd.core.wire import control, probes
 from dlcpd.core.wire.header import VERSION, Header, Kind
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io.config import EngineConfig
-from tests.attack.conftest import Measured
 from tests.attack.mutator import Mutator
 from tests.attack.tap import BURST, Burst, TappedJob, anonymous_memory, grown, queued
+from tests.checks import Measured
 from tests.io.engines import PATIENCE, token
 from tests.sim.reference import draw, rank_ordered
 

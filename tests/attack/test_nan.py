@@ -9,7 +9,7 @@ import pytest
 
 from dlcpd.contract.messages import Completed
 from dlcpd.io.config import EngineConfig
-from tests.attack.conftest import Measured
+from tests.checks import Measured
 from tests.io.engines import Job
 
 COUNT = 513  # elements: one step, in which every rank computes the whole result

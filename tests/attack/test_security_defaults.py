@@ -21,8 +21,8 @@ from dlcpd.core.wire.header import Header, Kind
 from dlcpd.daemon.peers.key_files import Identity
 from dlcpd.daemon.peers.keys import KeyPair
 from dlcpd.ipc.seqpacket import encode
-from tests.attack.conftest import Measured
 from tests.attack.relay import Relay
+from tests.checks import Measured
 from tests.daemon.keys_kit import authorise, host_with_keys, revoke, security
 from tests.daemon.kit import (
     ARENA,

@@ -12,8 +12,8 @@ import pytest
 
 from dlcpd.contract.messages import Completed
 from dlcpd.io.config import EngineConfig
-from tests.attack.conftest import Measured
 from tests.attack.tap import anonymous_memory
+from tests.checks import Measured
 from tests.io import engines
 from tests.io.engines import Job, Rank
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from dlcpd.io.config import EngineConfig
-from tests.attack.conftest import Measured
 from tests.attack.flood import flood
+from tests.checks import Measured
 from tests.io.engines import PATIENCE, Job
 from tests.sim.reference import draw, rank_ordered
 

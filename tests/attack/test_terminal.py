@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlcpd.contract.messages import Join, Joined, PeerRow
-from tests.attack.conftest import Measured
+from tests.checks import Measured
 from tests.daemon.kit import ARENA, PATIENCE, Client, Daemon, configuration, environment, until
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\r\b\t\0\n0 sessions\u202e\u2028\u00e9"

@@ -1,6 +1,10 @@
-"""What an attacker or an unlucky neighbour may do, as numbered checks with a row each."""
+"""Numbered checks: `make attack` and `make e2e-deploy` print a row for each, with what it saw.
+
+A plugin of pytest, see tests/conftest.py.
+"""
 
 from collections.abc import Callable
+from pathlib import PurePosixPath
 
 import pytest
 
@@ -26,17 +30,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    rows: dict[str, list[tuple[str, str]]] = {}
+    tables: dict[str, dict[str, list[tuple[str, str]]]] = {}
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in terminalreporter.stats.get(outcome, []):
             properties = dict(getattr(report, "user_properties", ()))  # a file that failed has none
             if "check" in properties:
                 found = (outcome, str(properties.get("measured", "")))
+                rows = tables.setdefault(PurePosixPath(report.nodeid).parent.name, {})
                 rows.setdefault(str(properties["check"]), []).append(found)
-    if not rows:
-        return
-    terminalreporter.section("attack: one row per check")
-    for check, results in sorted(rows.items()):
-        bad = [outcome for outcome, _ in results if outcome != "passed"]
-        saw = "; ".join(text for _, text in results if text)
-        terminalreporter.line(f"{check}: {', '.join(bad) or 'holds'}{' - ' if saw else ''}{saw}")
+    for name, rows in sorted(tables.items()):
+        terminalreporter.section(f"{name}: one row per check")
+        for check, results in sorted(rows.items()):
+            bad = [outcome for outcome, _ in results if outcome != "passed"]
+            saw = "; ".join(text for _, text in results if text)
+            terminalreporter.line(
+                f"{check}: {', '.join(bad) or 'holds'}{' - ' if saw else ''}{saw}"
+            )
