@@ -36,6 +36,7 @@ for word in "$@"; do
         openssh-server) tools="sshd" ;;
         redis-tools) tools="redis-check-rdb" ;;
         ethtool | clang | netconfd) tools="$word" ;;
+        systemd-container) tools="systemd-nspawn" ;;
         libyang2-tools) exit 100 ;;
         *) tools="" ;;
     esac
@@ -111,7 +112,17 @@ def test_one_package_that_is_unknown_does_not_keep_the_others_out(machine: Machi
 
 
 def test_where_all_is_there_nothing_is_installed(machine: Machine) -> None:
-    for tool in ("ip", "tc", "nft", "ethtool", "clang", "sshd", "redis-check-rdb", "netconfd"):
+    for tool in (
+        "ip",
+        "tc",
+        "nft",
+        "ethtool",
+        "clang",
+        "systemd-nspawn",
+        "sshd",
+        "redis-check-rdb",
+        "netconfd",
+    ):
         machine.program(tool, "#!/bin/sh\n")
     machine.program("yanglint", "#!/bin/sh\n")
     if not os.path.exists("/usr/include/bpf/bpf_helpers.h"):

@@ -1,0 +1,99 @@
+"""A machine that systemd boots: `systemd-nspawn -b` over this one's file system.
+
+It shares the kernel and nothing else: what it writes is in memory, its network is a loopback of
+its own, and it sees no process but its own. All of it - mounts, files, processes - is gone with
+the one process that is started here, and that with the one that starts it, whatever its end.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Self
+
+PATIENCE: Final = 60.0  # seconds until a test gives up; never a measure of anything
+TOOLS: Final = ("systemd-nspawn", "nsenter", "setpriv", "unshare", "systemd-analyze", "dpkg-deb")
+# In a mount namespace of its own: nspawn's folders in /run, and / where it can be a lower layer.
+# Of the units of this machine only the basic ones start.
+BOOT: Final = """
+mount -t tmpfs tmpfs /run && mkdir /run/root && mount --bind / /run/root &&
+exec systemd-nspawn --quiet --boot --directory=/run/root --volatile=overlay --register=no \
+    --keep-unit --console=pipe --private-network --link-journal=no --machine=dlcpd-test "$@" \
+    -- --unit=basic.target
+"""
+
+
+def unavailable() -> str:
+    """Why there can be no such machine here; "" if there can."""
+    if os.geteuid() != 0:
+        return "needs root"
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    return f"not installed: {', '.join(missing)}" if missing else ""
+
+
+class Machine:
+    """Runs from `boot` to `off`. `shown`: folders of this machine by their names there."""
+
+    def __init__(self, shown: Mapping[Path, str]) -> None:
+        binds = [f"--bind-ro={folder}:{name}" for folder, name in shown.items()]
+        self._nspawn = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private",
+             "sh", "-c", BOOT, "sh", *binds],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def booted(self) -> Self:
+        """Wait until its units have started."""
+        self.until("[ -S /run/systemd/private ] && systemctl is-system-running --wait | grep -E "
+                   "'running|degraded'", "the machine boots")  # fmt: skip
+        return self
+
+    def off(self) -> None:
+        """End it: its processes end with their first one, and that with nspawn."""
+        self._nspawn.kill()
+        self._nspawn.communicate(timeout=PATIENCE)
+
+    def command(self, *words: str, user: str = "root") -> list[str]:
+        """The command line that runs `words` there."""
+        as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
+        path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+        return ["nsenter", "--target", str(self._first), "--all", *as_user,
+                "env", "-i", path, "LC_ALL=C.UTF-8", *words]  # fmt: skip
+
+    def tried(self, script: str) -> "subprocess.CompletedProcess[str]":
+        """A shell script, run as root."""
+        return subprocess.run(
+            self.command("sh", "-c", script),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            check=False, timeout=PATIENCE,
+        )  # fmt: skip
+
+    def run(self, script: str) -> str:
+        """What a shell script says, which must succeed."""
+        done = self.tried(script)
+        assert done.returncode == 0, f"{script}: {done.returncode}\n{done.stdout}"
+        return done.stdout.strip()
+
+    def until(self, script: str, what: str) -> str:
+        """Run a script again and again until it succeeds; what it says then."""
+        give_up_at = time.monotonic() + PATIENCE
+        while True:
+            assert self._nspawn.poll() is None, f"it is off: {self._nspawn.communicate()[0]}"
+            done = self.tried(script) if self._first else None
+            if done and done.returncode == 0:
+                return done.stdout.strip()
+            assert time.monotonic() < give_up_at, f"{what}: {done and done.stdout}"
+            time.sleep(0.1)
+
+    @property
+    def _first(self) -> int:
+        """Process id of its first process, as seen from here; 0: it is not there yet."""
+        nspawn = self._nspawn.pid
+        children = Path(f"/proc/{nspawn}/task/{nspawn}/children").read_text().split()
+        own = os.readlink(f"/proc/{nspawn}/ns/pid")
+        for child in children:
+            if os.readlink(f"/proc/{child}/ns/pid") != own:
+                return int(child)
+        return 0

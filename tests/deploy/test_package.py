@@ -1,0 +1,71 @@
+"""The .deb: what is in it, and what its installation, upgrade and removal do."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.checks import Measured
+from tests.deploy.conftest import ROOT
+from tests.deploy.jobs import PYTHON, Job, main_pid, train
+from tests.deploy.machine import Machine
+
+
+@pytest.mark.check(11, "the .deb brings the daemon without torch, and nothing of where it was made")
+def test_contents(machine: Machine, package: Path, measured: Measured) -> None:
+    assert machine.run("dlcpd --version").startswith("dlcpd ")
+    assert machine.run("dlcpctl --help") and machine.run("switchcfg --help")
+    machine.run(f"{PYTHON} -c 'import cryptography, uvloop'")  # [network] data_encryption
+    assert "No module named 'torch'" in machine.tried(f"{PYTHON} -c 'import torch'").stdout
+    assert machine.tried("grep -rl /tmp/ /opt/dlcpd/bin /opt/dlcpd/pyvenv.cfg").stdout == ""
+    code = f"{PYTHON} -c 'import dlcpd; print(dlcpd.__loader__.get_code(\"dlcpd\").co_filename)'"
+    assert machine.run(code).startswith("/opt/dlcpd/lib/")
+    installed = machine.run("dpkg-query --show --showformat '${Installed-Size}' dlcpd")
+    measured(f"{package.stat().st_size >> 20} MiB, installed {int(installed) >> 10} MiB")
+
+
+@pytest.mark.check(12, "an upgrade leaves a running job alone, and restarts a daemon without one")
+def test_upgrade(machine: Machine) -> None:
+    machine.run("systemctl start dlcpd.service")
+    pid = main_pid(machine)
+    with Job(machine) as ranks:
+        train(ranks)
+        said = machine.run("dpkg --install /package/*.deb")
+        assert "jobs are served by the version of before" in said
+        assert main_pid(machine) == pid
+        train(ranks)
+    machine.until("dlcpctl status | grep -x '0 sessions'", "the job is gone")
+    machine.run("dpkg --install /package/*.deb")
+    assert main_pid(machine) not in (pid, "0")
+
+
+def install_by_hand(machine: Machine) -> None:
+    """What docs/deploy.md says of the wheel, in an environment that is there, and its reverse."""
+    page = (ROOT / "docs/deploy.md").read_text()
+    [block] = [text for text in page.split("```") if text.startswith("sh\nsudo python3 -m venv")]
+    _, _, *lines = block.splitlines()
+    steps = [line.replace("sudo ", "") for line in lines if line != "sudo sysctl --system"]
+    machine.run("dpkg-deb --extract /package/*.deb /run/package; mv /run/package/opt/dlcpd /opt")
+    machine.run("\n".join(["cd / && set -e", *steps]))
+    machine.run("dlcpctl status")
+    machine.run("systemctl disable --now dlcpd.socket dlcpd.service; rm -r /opt/dlcpd /run/package "
+                "/etc/dlcpd /etc/systemd/system/dlcpd* /usr/bin/dlcpd /usr/bin/dlcpctl; "
+                "systemctl daemon-reload")  # fmt: skip
+
+
+@pytest.mark.check(13, "removal stops all daemons and keeps the configuration; a purge does not")
+def test_removal(machine: Machine, measured: Measured) -> None:
+    machine.run("cd /etc/dlcpd; echo '# mine' >>dlcpd.toml; cp dlcpd.toml c.toml; "
+                "systemctl start dlcpd.service dlcpd@c.service")  # fmt: skip
+    try:
+        machine.run("dpkg --remove dlcpd")
+        assert machine.tried("pgrep -f [d]lcpd.io.engine").stdout == ""
+        left = "ls /run/dlcpd; systemctl list-unit-files --no-legend 'dlcpd*'"
+        assert machine.tried(left).stdout == ""
+        machine.run("[ ! -e /opt/dlcpd ] && grep '# mine' /etc/dlcpd/dlcpd.toml")
+        machine.run("dpkg --purge dlcpd; rm /etc/dlcpd/c.toml && [ ! -e /etc/dlcpd/dlcpd.toml ]")
+        assert machine.run("find /etc/systemd/system -name 'dlcpd*'") == ""
+        install_by_hand(machine)
+        measured("then installed from the wheel, by the lines of docs/deploy.md")
+    finally:
+        machine.run("dpkg --install /package/*.deb")
+    assert main_pid(machine) != "0"

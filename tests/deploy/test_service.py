@@ -1,0 +1,158 @@
+"""The service under the systemd of a machine that was booted for it."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.checks import Measured
+from tests.deploy.jobs import MAIN, PYTHON, SOCKET, Job, main_pid, train
+from tests.deploy.machine import Machine
+
+WATCHED = "/run/systemd/system/dlcpd.service.d/watchdog.conf"
+
+
+@pytest.fixture(autouse=True)
+def serving(machine: Machine) -> None:
+    machine.run("systemctl reset-failed; systemctl start dlcpd.socket dlcpd.service")
+
+
+@pytest.mark.check(2, "systemd starts it, hears READY, and it runs without any privilege")
+def test_start(machine: Machine, measured: Measured) -> None:
+    machine.run("systemctl is-active dlcpd.socket dlcpd.service")
+    assert "level=info event=ready" in machine.run("journalctl --unit dlcpd")
+    status = machine.run(f"cat /proc/{MAIN}/status")
+    user = machine.run("id -u dlcpd")
+    assert f"Uid:\t{user}\t{user}\t{user}\t{user}" in status
+    for line in ("CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"):
+        assert line in status
+    measured(machine.run("systemd-analyze security --no-pager dlcpd | tail -1").strip("→ "))
+
+
+@pytest.mark.check(3, "members of the group train through it, others may not connect")
+def test_users(machine: Machine) -> None:
+    with Job(machine) as ranks:
+        train(ranks)
+    refused = machine.tried("setpriv --reuid=nobody --regid=nogroup --clear-groups dlcpctl status")
+    assert refused.returncode != 0 and "may not connect" in refused.stdout
+
+
+@contextmanager
+def instance(machine: Machine, name: str, more: str = "") -> Iterator[str]:
+    """Another daemon, of the template unit, with `more` in its configuration; its socket."""
+    unit = f"dlcpd@{name}"
+    machine.run(f"(cat /etc/dlcpd/dlcpd.toml; echo '{more}') >/etc/dlcpd/{name}.toml; "
+                f"systemctl start {unit}.service")  # fmt: skip
+    try:
+        yield f"/run/dlcpd/{name}.sock"
+    finally:
+        machine.run(f"systemctl stop {unit}.service {unit}.socket")
+
+
+@pytest.mark.check(4, "two daemons of the template unit carry a job between them, over UDP")
+def test_template(machine: Machine) -> None:
+    with instance(machine, "b") as second, Job(machine, SOCKET, second) as ranks:
+        train(ranks)
+        status = machine.run(f"dlcpctl status --socket {second}")
+    assert "1 sessions" in status and "data_path compiled" in status
+
+
+@pytest.mark.check(5, "a restart loses no connect: who comes meanwhile is served afterwards")
+def test_restart(machine: Machine, measured: Measured) -> None:
+    clients = subprocess.Popen(
+        machine.command(PYTHON, "-I", "/checks/connecting.py", SOCKET, user="trainer"),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    with clients:
+        assert clients.stdout and clients.stdout.readline() == "greeted\n"
+        machine.run("systemctl restart dlcpd")
+        said = clients.stdout.read().strip()
+    assert clients.returncode == 0, said
+    measured(f"{said} connections, one after another, none refused")
+
+
+@pytest.mark.check(6, "a daemon that was stopped is started by who connects")
+def test_activation(machine: Machine) -> None:
+    machine.run("systemctl stop dlcpd.service && ! systemctl is-active dlcpd.service")
+    with Job(machine) as ranks:
+        train(ranks)
+    machine.run("systemctl is-active dlcpd.service")
+
+
+@pytest.mark.check(7, "SIGTERM drains: an operation that runs ends with its result")
+def test_drain(machine: Machine) -> None:
+    # 1 MiB at 3 Mb/s take 3 s; those that a stop may take are 10.
+    slow = instance(machine, "slow", "[network]\nrate_limit_bps = 3e6")
+    with slow as socket, Job(machine, SOCKET, socket) as ranks:
+        for rank in ranks:
+            rank.step()
+        for daemon in (SOCKET, socket):
+            machine.until(f"dlcpctl status --socket {daemon} --json - | grep '\"open\": 1'",
+                          "the operation is open")  # fmt: skip
+        machine.run("systemctl stop dlcpd@slow.service")
+        assert [rank.says() for rank in ranks] == ["sum 3 3", "sum 3 3"]
+        ranks[1].step()
+        assert ranks[1].says().startswith("daemon_lost: ")
+    assert machine.run("systemctl show dlcpd@slow --property Result --value") == "success"
+
+
+@pytest.mark.check(8, "a crash in mid-training is a named error, and the next job works")
+def test_crash(machine: Machine, measured: Measured) -> None:
+    pid = main_pid(machine)
+    with Job(machine) as ranks:
+        train(ranks)
+        ranks[0].step()
+        machine.until("dlcpctl status --json - | grep -q '\"open\": 1'", "an operation is open")
+        machine.run(f"kill -KILL {pid}")
+        said = ranks[0].says()
+    assert said.startswith("daemon_lost: "), said
+    measured(said)
+    with Job(machine) as ranks:
+        train(ranks)
+    assert main_pid(machine) not in (pid, "0")
+
+
+@pytest.fixture
+def watched(machine: Machine) -> Iterator[None]:
+    """A watchdog that does not wait for 30 s."""
+    machine.run(f"mkdir -p $(dirname {WATCHED}); printf '[Service]\\nWatchdogSec=3\\n' >{WATCHED}; "
+                f"systemctl daemon-reload; systemctl restart dlcpd")  # fmt: skip
+    yield
+    machine.run(f"rm {WATCHED}; systemctl daemon-reload; systemctl restart dlcpd")
+
+
+@pytest.mark.check(9, "the watchdog replaces a daemon that hangs, and one whose engine does")
+@pytest.mark.parametrize("stopped", [MAIN, f"$(pgrep --parent {MAIN})"], ids=["control", "engine"])
+@pytest.mark.usefixtures("watched")
+def test_watchdog(machine: Machine, stopped: str) -> None:
+    pid = main_pid(machine)
+    machine.run(f"kill -STOP {stopped}")
+    machine.until(
+        f"journalctl --unit dlcpd _PID=1 + _TRANSPORT=journal | "
+        f"grep -F 'Killing process {pid} (dlcpd) with signal SIGABRT'",
+        "it is killed",
+    )
+    machine.until(f"systemctl is-active dlcpd && [ {MAIN} != {pid} ]", "a new one serves")
+    machine.run("dlcpctl status")
+
+
+@pytest.mark.check(10, "a reload admits others at once, and says what waits for a restart")
+def test_reload(machine: Machine) -> None:
+    file = "/etc/dlcpd/dlcpd.toml"
+    pid = main_pid(machine)
+    machine.run(
+        f"cp {file} /run/before; printf 'log_level = \"debug\"\\nmax_sessions = 7\\n' >>{file}"
+    )
+    try:
+        machine.run("systemctl reload dlcpd")
+        said = machine.until("journalctl --unit dlcpd | grep -F reload_incomplete", "it reloads")
+    finally:
+        machine.run(f"mv /run/before {file}; chmod 644 {file}")
+    assert "keys=daemon.max_sessions" in said
+    assert "changed=daemon.log_level" in machine.run(
+        "journalctl --unit dlcpd | grep event=reloaded"
+    )
+    warnings = machine.run("journalctl --unit dlcpd --priority warning")
+    assert "reload_incomplete" in warnings and "event=reloaded" not in warnings
+    assert main_pid(machine) == pid
