@@ -41,17 +41,20 @@ class Job:
 
     def __init__(self, machine: Machine, *sockets: str) -> None:
         store = machine.run("setpriv --reuid=trainer --regid=trainer --clear-groups mktemp -d")
-        self._ranks = [
+        self.ranks = [
             Rank(machine, store, rank, socket)
             for rank, socket in zip((0, 1), sockets or (SOCKET, SOCKET), strict=True)
         ]
 
     def __enter__(self) -> list[Rank]:
-        assert [rank.says() for rank in self._ranks] == ["joined", "joined"]
-        return self._ranks
+        assert [rank.says() for rank in self.ranks] == ["joined", "joined"]
+        return self.ranks
 
     def __exit__(self, *_: object) -> None:
-        for rank in self._ranks:
+        self.end()
+
+    def end(self) -> None:
+        for rank in self.ranks:
             rank.end()
 
 

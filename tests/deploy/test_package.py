@@ -9,6 +9,8 @@ from tests.deploy.conftest import ROOT
 from tests.deploy.jobs import PYTHON, Job, main_pid, train
 from tests.deploy.machine import Machine
 
+pytestmark = pytest.mark.timeout(600)  # seconds; the package is built, and machines are shared
+
 
 @pytest.mark.check(11, "the .deb brings the daemon without torch, and nothing of where it was made")
 def test_contents(machine: Machine, package: Path, measured: Measured) -> None:

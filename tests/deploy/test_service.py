@@ -10,6 +10,8 @@ from tests.checks import Measured
 from tests.deploy.jobs import MAIN, PYTHON, SOCKET, Job, main_pid, train
 from tests.deploy.machine import Machine
 
+pytestmark = pytest.mark.timeout(600)  # seconds; the package is built, and machines are shared
+
 WATCHED = "/run/systemd/system/dlcpd.service.d/watchdog.conf"
 
 
@@ -50,11 +52,23 @@ def instance(machine: Machine, name: str, more: str = "") -> Iterator[str]:
         machine.run(f"systemctl stop {unit}.service {unit}.socket")
 
 
-@pytest.mark.check(4, "two daemons of the template unit carry a job between them, over UDP")
+ALLOWED = """
+[network]
+engine_cpus = ["0"]
+[ledger]
+directory = "/var/lib/dlcpd/b/ledger"
+"""
+
+
+@pytest.mark.check(4, "a second daemon, of the template unit: a job over UDP, CPUs, a ledger")
 def test_template(machine: Machine) -> None:
-    with instance(machine, "b") as second, Job(machine, SOCKET, second) as ranks:
+    with instance(machine, "b", ALLOWED) as second, Job(machine, SOCKET, second) as ranks:
         train(ranks)
         status = machine.run(f"dlcpctl status --socket {second}")
+        control = machine.run("systemctl show dlcpd@b --property MainPID --value")
+        engine = f"/proc/$(pgrep --parent {control})/status"
+        assert machine.run(f"grep Cpus_allowed_list {engine}").split()[1] == "0"
+        assert machine.run("ls /var/lib/dlcpd/b/ledger")
     assert "1 sessions" in status and "data_path compiled" in status
 
 
@@ -113,13 +127,13 @@ def test_crash(machine: Machine, measured: Measured) -> None:
     assert main_pid(machine) not in (pid, "0")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def watched(machine: Machine) -> Iterator[None]:
     """A watchdog that does not wait for 30 s."""
     machine.run(f"mkdir -p $(dirname {WATCHED}); printf '[Service]\\nWatchdogSec=3\\n' >{WATCHED}; "
-                f"systemctl daemon-reload; systemctl restart dlcpd")  # fmt: skip
+                f"systemctl daemon-reload; systemctl restart dlcpd.service")  # fmt: skip
     yield
-    machine.run(f"rm {WATCHED}; systemctl daemon-reload; systemctl restart dlcpd")
+    machine.run(f"rm {WATCHED}; systemctl daemon-reload; systemctl stop dlcpd.service")
 
 
 @pytest.mark.check(9, "the watchdog replaces a daemon that hangs, and one whose engine does")
@@ -135,6 +149,37 @@ def test_watchdog(machine: Machine, stopped: str) -> None:
     )
     machine.until(f"systemctl is-active dlcpd && [ {MAIN} != {pid} ]", "a new one serves")
     machine.run("dlcpctl status")
+
+
+NEXT = "/opt/next"
+DROP_IN = "/run/systemd/system/dlcpd@next.service.d/next.conf"
+
+
+@pytest.fixture
+def next_version(machine: Machine) -> Iterator[None]:
+    """What dlcpd@next.service starts speaks another protocol with peers."""
+    start = f"ExecStart=\\nExecStart={NEXT}/bin/dlcpd --config /etc/dlcpd/next.toml"
+    machine.run(
+        f"cp -a /opt/dlcpd {NEXT} && sed -i s:/opt/dlcpd:{NEXT}: {NEXT}/bin/dlcpd && "
+        f"cd {NEXT}/lib/python3*/site-packages/dlcpd/daemon/peers && "
+        f"sed -i '/^PEER_VERSION/s/= .*/= 99/' peer_messages.py && rm -r __pycache__ && "
+        f"mkdir -p $(dirname {DROP_IN}) && printf '[Service]\\n{start}\\n' >{DROP_IN} && "
+        f"systemctl daemon-reload"
+    )
+    yield
+    machine.run(f"rm -r {NEXT} {DROP_IN}; systemctl daemon-reload")
+
+
+@pytest.mark.check(14, "two versions on two hosts refuse each other by name")
+@pytest.mark.usefixtures("next_version")
+def test_two_versions(machine: Machine, measured: Measured) -> None:
+    with instance(machine, "next") as socket:
+        job = Job(machine, SOCKET, socket)
+        said = [rank.says() for rank in job.ranks]
+        job.end()
+    measured(said[0])
+    for text in said:
+        assert text.startswith("ranks_disagree: ") and "install the same dlcpd on both" in text
 
 
 @pytest.mark.check(10, "a reload admits others at once, and says what waits for a restart")

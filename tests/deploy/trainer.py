@@ -12,13 +12,18 @@ from dlcpd.contract.errors import DlcpError
 
 ELEMENTS = 1 << 18  # 1 MiB: a chunk
 
-with dlcp_client.numpy.connect() as session:
-    print("joined", flush=True)
-    for _ in sys.stdin:
-        gradient = np.full(ELEMENTS, session.rank + 1, np.float32)
-        try:
+
+def train() -> None:
+    """Raises: DlcpError."""
+    with dlcp_client.numpy.connect(timeout=50.0) as session:
+        print("joined", flush=True)
+        for _ in sys.stdin:
+            gradient = np.full(ELEMENTS, session.rank + 1, np.float32)
             session.all_reduce(gradient).wait()
-        except DlcpError as exc:
-            print(f"{exc.code}: {exc}", flush=True)
-            break
-        print(f"sum {gradient.min():g} {gradient.max():g}", flush=True)
+            print(f"sum {gradient.min():g} {gradient.max():g}", flush=True)
+
+
+try:
+    train()
+except DlcpError as exc:
+    print(f"{exc.code}: {exc}", flush=True)
