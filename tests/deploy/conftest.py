@@ -20,7 +20,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"machine: {reason}")
     folder = tmp_path_factory.mktemp("package")
     done = subprocess.run(
-        [str(ROOT / "deploy/deb/build"), str(folder)], env=os.environ | {"PYTHON": sys.executable},
+        [str(ROOT / "deploy/deb/build"), str(folder)],
+        env=os.environ | {"PYTHON": sys.executable, "TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

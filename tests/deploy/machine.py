@@ -7,6 +7,7 @@ the one process that is started here, and that with the one that starts it, what
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Mapping
@@ -15,7 +16,12 @@ from typing import Final, Self
 
 PATIENCE: Final = 60.0  # seconds until a test gives up; never a measure of anything
 TOOLS: Final = ("systemd-nspawn", "nsenter", "setpriv", "unshare", "systemd-analyze", "dpkg-deb")
-# In a mount namespace of its own: nspawn's folders in /run, and / where it can be a lower layer.
+# nspawn leaves its machine running when it is killed. So it is the first process of a namespace of
+# processes, which end with it; its folders in /run, and / as a lower layer, are in one of mounts.
+OUTSIDE: Final = (
+    "setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private", "--pid",
+    "--fork", "--kill-child", "--mount-proc",
+)  # fmt: skip
 # Of the units of this machine only the basic ones start.
 BOOT: Final = """
 mount -t tmpfs tmpfs /run && mkdir /run/root && mount --bind / /run/root &&
@@ -30,7 +36,10 @@ def unavailable() -> str:
     if os.geteuid() != 0:
         return "needs root"
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    return f"not installed: {', '.join(missing)}" if missing else ""
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    may = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
+    return "" if may.returncode == 0 else "this root may not mount, as in a container"
 
 
 class Machine:
@@ -38,9 +47,8 @@ class Machine:
 
     def __init__(self, shown: Mapping[Path, str]) -> None:
         binds = [f"--bind-ro={folder}:{name}" for folder, name in shown.items()]
-        self._nspawn = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private",
-             "sh", "-c", BOOT, "sh", *binds],
+        self._unshare = subprocess.Popen(
+            [*OUTSIDE, "sh", "-c", BOOT, "sh", *binds],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
@@ -51,15 +59,16 @@ class Machine:
         return self
 
     def off(self) -> None:
-        """End it: its processes end with their first one, and that with nspawn."""
-        self._nspawn.kill()
-        self._nspawn.communicate(timeout=PATIENCE)
+        """End it: all processes of nspawn's namespace end with nspawn, and `unshare` after it."""
+        for nspawn in _children(self._unshare.pid):
+            os.kill(nspawn, signal.SIGKILL)
+        self._unshare.communicate(timeout=PATIENCE)
 
     def command(self, *words: str, user: str = "root") -> list[str]:
         """The command line that runs `words` there."""
         as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
         path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
-        return ["nsenter", "--target", str(self._first), "--all", *as_user,
+        return ["nsenter", "--target", str(self.first), "--all", *as_user,
                 "env", "-i", path, "LC_ALL=C.UTF-8", *words]  # fmt: skip
 
     def tried(self, script: str) -> "subprocess.CompletedProcess[str]":
@@ -80,20 +89,28 @@ class Machine:
         """Run a script again and again until it succeeds; what it says then."""
         give_up_at = time.monotonic() + PATIENCE
         while True:
-            assert self._nspawn.poll() is None, f"it is off: {self._nspawn.communicate()[0]}"
-            done = self.tried(script) if self._first else None
+            assert self._unshare.poll() is None, f"it is off: {self._unshare.communicate()[0]}"
+            done = self.tried(script) if self.first else None
             if done and done.returncode == 0:
                 return done.stdout.strip()
             assert time.monotonic() < give_up_at, f"{what}: {done and done.stdout}"
             time.sleep(0.1)
 
     @property
-    def _first(self) -> int:
+    def first(self) -> int:
         """Process id of its first process, as seen from here; 0: it is not there yet."""
-        nspawn = self._nspawn.pid
-        children = Path(f"/proc/{nspawn}/task/{nspawn}/children").read_text().split()
-        own = os.readlink(f"/proc/{nspawn}/ns/pid")
-        for child in children:
-            if os.readlink(f"/proc/{child}/ns/pid") != own:
-                return int(child)
+        for nspawn in _children(self._unshare.pid):
+            for child in _children(nspawn):
+                if _namespace(child) != _namespace(nspawn):
+                    return child
         return 0
+
+
+def _children(process: int) -> list[int]:
+    return [
+        int(pid) for pid in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ]
+
+
+def _namespace(process: int) -> str:
+    return os.readlink(f"/proc/{process}/ns/pid")
