@@ -101,8 +101,8 @@ def test_activation(machine: Machine) -> None:
 
 @pytest.mark.check(7, "SIGTERM drains: an operation that runs ends with its result")
 def test_drain(machine: Machine) -> None:
-    # 1 MiB at 3 Mb/s take 3 s. The unit allows 1 for a stop, the daemon asks for drain_timeout.
-    slow = instance(machine, "slow", "[network]\nrate_limit_bps = 3e6")
+    # 1 MiB at 1 Mb/s take 8 s. The unit allows 1 for a stop, the daemon asks for drain_timeout.
+    slow = instance(machine, "slow", "drain_timeout = 60.0\n[network]\nrate_limit_bps = 1e6")
     change(machine, "dlcpd@slow.service", "TimeoutStopSec=1")
     with slow as socket, Job(machine, SOCKET, socket) as ranks:
         for rank in ranks:
