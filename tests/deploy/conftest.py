@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The .deb, as `deploy/deb/build` makes it."""
+    """The .deb, as `deploy/deb/build-deb` makes it."""
     if reason := unavailable():
         pytest.skip(f"machine: {reason}")
     folder = tmp_path_factory.mktemp("package")
     done = subprocess.run(
-        [str(ROOT / "deploy/deb/build"), str(folder)],
+        [str(ROOT / "deploy/deb/build-deb"), str(folder)],
         env=os.environ | {"PYTHON": sys.executable, "TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
