@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(600)  # seconds; the package is built, and mach
 def test_contents(machine: Machine, package: Path, measured: Measured) -> None:
     assert machine.run("dlcpd --version").startswith("dlcpd ")
     assert machine.run("dlcpctl --help") and machine.run("switchcfg --help")
-    machine.run(f"{PYTHON} -c 'import cryptography, uvloop'")  # [network] data_encryption
+    machine.run(f"{PYTHON} -c 'import cryptography, prometheus_client, uvloop'")  # extras
     assert "No module named 'torch'" in machine.tried(f"{PYTHON} -c 'import torch'").stdout
     assert machine.tried("grep -rl /tmp/ /opt/dlcpd/bin /opt/dlcpd/pyvenv.cfg").stdout == ""
     code = f"{PYTHON} -c 'import dlcpd; print(dlcpd.__loader__.get_code(\"dlcpd\").co_filename)'"
