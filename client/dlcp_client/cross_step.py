@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from dlcp_client.arena.tensors import copy
 from dlcp_client.device.registry import device_of
 from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
-from dlcp_client.operations.ledger import Ledger
+from dlcp_client.report.registered import Registered
 from dlcp_client.torch.buckets import Placed, contents, cut
 from dlcp_client.torch.deferred_step import DeferredStep
 from dlcp_client.torch.lazy_parameters import (
@@ -49,7 +49,7 @@ from .session import Session
 COMPILED: Final = "_orig_mod"  # where the module that torch.compile(module) returns holds it
 
 
-class Registration:
+class Registration(Registered):
     """What `register` did. `session` is None where the framework's all-reduce is in use."""
 
     def __init__(
@@ -64,6 +64,7 @@ class Registration:
     ) -> None:
         self.guard = Watch(guard, rules) if guard else None
         self.session, self.rules, self._owned = session, rules, owned
+        self.account = rules.account
         self._model, self._step = model, step
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._zero_grad = model.zero_grad
@@ -81,9 +82,9 @@ class Registration:
         return self.rules.step
 
     @property
-    def ledger(self) -> Ledger:
-        """Totals of the session: what was sent, repaired, given up, returned and lost."""
-        return self.session.ledger if self.session else Ledger()
+    def policy(self) -> LossPolicy:
+        """What may be lost, at present."""
+        return self.rules.policy
 
     def synchronize(self) -> None:
         """Wait for every gradient, and do every update that is due.
@@ -132,7 +133,7 @@ class Registration:
         given = buffer.view(-1)[start // unit : (start + size) // unit]
         result = self._apart(session, given)
         terms = self.rules.terms(run, start, size)
-        piece = Piece(averaged(session, result, terms, self.guard))
+        piece = Piece(averaged(session, result, terms, self.guard), self.account.waiting)
         for one in run:
             shape, strides = one.gradient.shape, one.gradient.stride()
             offset = result.storage_offset() + (one.start - start) // unit
@@ -213,6 +214,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     if staged:
         check_options({"guard": guard}, "a model on a device")
     rules = Rules(model.module, policy, warmup_steps, scaler)
+    rules.account.waits = not staged
     with ExitStack() as undo:
         undo.callback(rules.close)
         opened = None

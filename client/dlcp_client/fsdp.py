@@ -14,8 +14,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
 from dlcp_client.device.registry import device_of
-from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.work import Work
+from dlcp_client.report.registered import Registered
 from dlcp_client.torch.buckets import Placed
 from dlcp_client.torch.model_session import check_options
 from dlcp_client.torch.profiled import waiting
@@ -31,11 +31,12 @@ from .group import Group
 from .guard import Guard, checked_guard
 
 
-class Registration:
+class Registration(Registered):
     """What `register` did, and the reductions of the backward pass that is under way."""
 
     def __init__(self, group: Group, rules: Rules, guard: Guard | None = None) -> None:
         self.group, self.rules = group, rules
+        self.session, self.account = group.session, rules.account
         self.guard = Watch(guard, rules) if guard else None
         self._open: list[Work] = []
         self._in_backward = False
@@ -46,9 +47,9 @@ class Registration:
         return self.rules.step
 
     @property
-    def ledger(self) -> Ledger:
-        """Totals of the session: what was sent, repaired, given up, returned and lost."""
-        return self.group.session.ledger
+    def policy(self) -> LossPolicy:
+        """What may be lost, at present."""
+        return self.rules.policy
 
     def begin(self) -> None:
         """A reduction of a backward pass; the first one begins a step."""
@@ -68,7 +69,7 @@ class Registration:
         """
         self._in_backward = False
         works, self._open = self._open, []
-        with torch_errors(), waiting():
+        with torch_errors(), waiting(), self.account.waiting():
             for work in works:
                 work.wait()
 
@@ -108,9 +109,11 @@ def register(
             "guard: with hybrid sharding the groups of shards would decide each for itself; leave "
             "it out, or shard over all ranks"
         )
-    if any([device_of(parameter) is not None for parameter in model.parameters()]):
+    staged = any([device_of(parameter) is not None for parameter in model.parameters()])
+    if staged:
         check_options({"guard": guard}, "a model on a device")
     rules = Rules(model, policy, warmup_steps, scaler)
+    rules.account.waits = not staged
     registration = Registration(group, rules, guard)
     for block in blocks:
         for shard in _shards(block):
@@ -174,7 +177,8 @@ class Reduce(InArena, ReduceScatter):
             if self._only_viewed(output_tensor, asked.op):
                 self._registration.add(work)
             else:
-                work.wait()
+                with self._registration.account.waiting():
+                    work.wait()
             self._sample(work, output_tensor, input_tensor, asked.op, terms)
 
     def _sample(

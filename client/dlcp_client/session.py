@@ -4,7 +4,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -16,7 +16,7 @@ from dlcp_client.device.seam import Device, Event
 from dlcp_client.device.staging import Staging, device_errors
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import Embedded
-from dlcp_client.ipc.handshake import ControlConnection
+from dlcp_client.ipc.handshake import STATUS_TIMEOUT, ControlConnection
 from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.job.group_numbers import GroupNumbers
 from dlcp_client.job.origin import Origin
@@ -205,6 +205,16 @@ class Session(Generic[A]):
         """Totals over the completed operations."""
         return self._table.ledger
 
+    def bounded(self, names: Collection[str]) -> dict[str, Ledger]:
+        """Totals over the bounded operations of each of these names that had any; at most of the
+        first 4,096 names of the session."""
+        return self._table.bounded(names)
+
+    def status(self, timeout: float = STATUS_TIMEOUT) -> dict[str, Any]:
+        """The daemon's own report (docs/ipc.md, "Status"); {} when it does not give one within
+        `timeout` seconds, or is asked by another thread of this process right now."""
+        return self._control.report(timeout)
+
     @property
     def epoch(self) -> int:
         """How often the job has changed its ranks: 0 after `connect`."""
@@ -364,6 +374,8 @@ class Session(Generic[A]):
         with device_errors(device):
             after = device.mark()
         plans = [self._plan(Piece, part, after) for part in ask.cut(self.library)]
+        for plan in plans:
+            plan.work.bounded_as = ask.bounded_as  # the name of the whole
         whole = Joined(self, ask.output, [cast("Piece[A]", plan.work) for plan in plans])
         try:
             for plan in plans:
@@ -378,6 +390,7 @@ class Session(Generic[A]):
     def _plan(self, kind: type[Work[A]], ask: Ask[A], after: Event | None = None) -> Plan[A]:
         deadline = time.monotonic() + ask.terms.policy.deadline
         work = kind(self, block=ask.output, expires=deadline + MARGIN, label=ask.label, after=after)
+        work.bounded_as = ask.bounded_as
         return Plan(ask, work, deadline, after)
 
     def _submit_later(self, plan: Plan[A]) -> None:

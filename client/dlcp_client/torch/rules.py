@@ -12,6 +12,7 @@ from torch.amp import GradScaler
 from dlcp_client.group import Group
 from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.requests import Range
+from dlcp_client.report.account import Account
 from dlcp_client.session import Session
 from dlcp_client.torch.buckets import Placed
 from dlcp_client.torch.critical import bucket_name, critical_parameters
@@ -46,7 +47,8 @@ class Terms:
 
 
 class Rules:
-    """Applies one policy to all gradients of a model. `step` counts backward passes begun."""
+    """Applies one policy to all gradients of a model. `step` counts backward passes begun, and
+    `account` adds up what they cost."""
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class Rules:
         self.exact = replace(policy, mode="exact", max_loss=0.0, per_class={}, codec="")
         self.warmup_steps = max(warmup_steps, MIN_WARMUP)
         self.step = 0
+        self.account = Account()
         self._ended = False  # nothing is given up any more
         self._prefix = f"ddp{next(_models)}"
         self._names = {id(p): name for name, p in model.named_parameters()}
@@ -82,6 +85,7 @@ class Rules:
         branches may run in another order on each. Raises: what ended that operation.
         """
         self.step += 1
+        self.account.begin()
         if self._scaler:  # once, for on a device it waits for all that is queued there
             self._scale = self._scaler.get_scale()
         if self.step == 1 and self.policy.traffic_class == UNCLASSED:
@@ -117,6 +121,7 @@ class Rules:
         """
         policy = self.policy_now(size)
         scale = self._scale
+        self.account.handed(size, bounded=policy.mode == "bounded" and not bring_home)
         layers = [(one.start - start, self.class_of(one.parameter)) for one in placed]
         bring_home = bring_home or (self._ended and self._may_be_inexact(size))
         if policy.is_plain and not bring_home:
@@ -131,6 +136,9 @@ class Rules:
         name = bucket_name(self._prefix, names, counts)
         if bring_home:
             return Terms(self.exact, name, [], layers, scale)
+        self.account.label(
+            name, names[0] if names[0] == names[-1] else f"{names[0]} to {names[-1]}"
+        )
         return Terms(policy, name, critical, layers, scale)
 
     def is_critical(self, parameter: nn.Parameter) -> bool:

@@ -1,0 +1,55 @@
+"""What one rank does in a test of reports: in a process of its own; plain values come back."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dlcp_client import bounded, cross_step, ddp
+from tests.client.ddp_ranks import group, model, step, weights
+from tests.client.guard_ranks import deferred
+from tests.client.real import TIMEOUT
+
+BOUND = 0.2
+WARMUP = 2
+STEPS = 8
+
+
+def registered(net: Any, how: str, **options: Any) -> tuple[Any, Any]:
+    """A registration, and the optimizer if it has one."""
+    options = {"warmup_steps": WARMUP, "timeout": TIMEOUT} | options
+    if how == "ddp":
+        return ddp.register(net, bounded(BOUND), **options), None
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    return cross_step.register(net, optimizer, bounded(BOUND), **options), optimizer
+
+
+def reported(rank: int, store: str, how: str, config: Path) -> dict[str, Any]:
+    """A bounded training under loss: its numbers in the middle and at the end, and what it says."""
+    with group(rank, store), ExitStack() as undo:
+        net = model()
+        handle, optimizer = registered(net, how, config=config)
+        undo.callback(handle.close)
+        middle = handle.totals
+        for number in range(STEPS):
+            if number == STEPS // 2:
+                if optimizer:
+                    handle.synchronize()
+                middle = handle.totals
+            if optimizer is None:
+                step(net, rank, number)
+            else:
+                deferred(net, optimizer, rank, number)
+        if optimizer:
+            handle.synchronize()
+        out = {
+            "whole": handle.metrics(), "later": handle.metrics(since=middle),
+            "summary": handle.summary(all_ranks=True), "ledger": handle.ledger,
+            "labels": list(handle.account.labels.values()), "weights": weights(net).numpy(),
+            "parameters": [name for name, _ in net.module.named_parameters()],
+            "size": sum(p.numel() * p.element_size() for p in net.parameters()),
+        }  # fmt: skip
+        dist.barrier()  # who leaves earlier ends the session of the other
+        return out

@@ -1,0 +1,46 @@
+"""What registrations say of trainings over real daemons, a process for each rank."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.client import report_ranks
+from tests.client.report_ranks import BOUND, STEPS, WARMUP
+from tests.client.test_ddp import on_each_rank
+
+
+@pytest.fixture
+def lossy(tmp_path: Path) -> Path:
+    file = tmp_path / "dlcpd.toml"
+    file.write_text(
+        '[daemon]\ncontrol_address = "127.0.0.1"\n'
+        '[network]\npaths = [{ address = "127.0.0.1" }]\npeer_timeout = 10.0\n'
+        "[inject]\nloss = 0.1\nseed = 1\n"
+    )
+    return file
+
+
+@pytest.mark.parametrize("how", ["ddp", "cross_step"])
+def test_metrics_and_summary_of_a_lossy_training(
+    tmp_path: Path, lossy: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLCPD_SHARE", "0")  # what ranks of one daemon exchange is never lost
+    ranks = on_each_rank(report_ranks.reported, tmp_path, how, lossy)
+    for one in ranks:
+        whole, later, ledger = one["whole"], one["later"], one["ledger"]
+        assert (whole["steps"], later["steps"]) == (STEPS, STEPS // 2)
+        assert whole["bytes"] == STEPS * one["size"]
+        bounded_step = whole["bounded_bytes"] / (STEPS - WARMUP)
+        assert 1 << 20 <= bounded_step < one["size"]  # small buckets are exact
+        assert 0 < whole["loss"] <= BOUND == whole["bound"]
+        assert 0 < whole["energy_lost"] < BOUND
+        assert whole["given_up"] == ledger.given_up  # nothing else may lose anything
+        assert 0 < later["given_up"] <= whole["given_up"] and later["repaired"] <= ledger.repaired
+        assert 0 < whole["exposed_s"] < whole["step_s"]
+        assert (whole["paths"], whole["paths_in_alarm"]) == (1, whole["paths_in_alarm"])
+        assert {name for label in one["labels"] for name in label.split(" to ")} <= set(
+            one["parameters"]
+        )
+        lines = one["summary"].splitlines()
+        assert "bounded" in lines[1] and lines[2].startswith("  ") and "all 2 ranks" in lines[-1]
+    assert ranks[0]["summary"].splitlines()[-1] == ranks[1]["summary"].splitlines()[-1]
