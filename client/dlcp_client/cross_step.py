@@ -108,6 +108,7 @@ class Registration(Registered):
         try:
             self._land_or_drop()
         finally:
+            self.over()
             for hook in self._hooks:
                 hook.remove()
             self._model.zero_grad = self._zero_grad  # type: ignore[method-assign]
@@ -233,6 +234,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         if session is not None:
             add_hook(model, registration, _comm_hook)
             undo.pop_all()
+            registration.begun("cross_step")
     return registration
 
 

@@ -82,6 +82,7 @@ class Registration(Registered):
     def close(self) -> None:
         """Close the session, if `register` opened it. The model cannot train on after that."""
         self._open = False
+        self.over()
         self.rules.close()
         if self._local:
             self._local.close()
@@ -222,6 +223,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         if session is not None:
             add_hook(model, registration, _hook)
             undo.pop_all()
+            registration.begun(f'ddp, transport="{transport}"')
     return registration
 
 

@@ -119,6 +119,7 @@ def register(
         for shard in _shards(block):
             block.set_custom_reduce_scatter(Reduce(registration, shard))
             block.set_custom_all_gather(Gather(group))
+    registration.begun("fsdp")
     return registration
 
 

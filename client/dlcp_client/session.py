@@ -111,6 +111,7 @@ class Session(Generic[A]):
         self._numbers = GroupNumbers(joined.store, joined.job, joined.rank)
         self.world = Group(self, 0, range(joined.world_size), "")
         self._open = True
+        self._at_close: list[Callable[[], None]] = []
         lifetimes.opened(self)
 
     def all_reduce(  # noqa: PLR0913  # all but the first two by keyword
@@ -250,6 +251,10 @@ class Session(Generic[A]):
         """Process id of the embedded daemon; None when the daemon is the host's."""
         return self._daemon.pid if self._daemon else None
 
+    def at_close(self, call: Callable[[], None]) -> None:
+        """Call it when the session is closed, before anything else happens. It must not raise."""
+        self._at_close.append(call)
+
     def close(self) -> None:
         """Leave the job. Waits until peers have what they need of completed operations.
 
@@ -262,6 +267,8 @@ class Session(Generic[A]):
             if not self._open:
                 return
             self._open = False
+            for call in self._at_close:
+                call()
             table = self._table
             over = time.monotonic() + DRAIN_TIMEOUT
             self._lanes.wait_until(lambda: table.error is not None or table.drained, over)

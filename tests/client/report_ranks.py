@@ -1,6 +1,8 @@
 """What one rank does in a test of reports: in a process of its own; plain values come back."""
 
-from contextlib import ExitStack
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,28 @@ WARMUP = 2
 STEPS = 8
 
 
+class Lines(logging.Handler):
+    """What the library's logger said."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    log, lines = logging.getLogger("dlcp_client"), Lines()
+    log.setLevel(logging.INFO)
+    log.addHandler(lines)
+    try:
+        yield lines.said
+    finally:
+        log.removeHandler(lines)
+
+
 def registered(net: Any, how: str, **options: Any) -> tuple[Any, Any]:
     """A registration, and the optimizer if it has one."""
     options = {"warmup_steps": WARMUP, "timeout": TIMEOUT} | options
@@ -30,6 +54,7 @@ def reported(rank: int, store: str, how: str, config: Path) -> dict[str, Any]:
     """A bounded training under loss: its numbers in the middle and at the end, and what it says."""
     with group(rank, store), ExitStack() as undo:
         net = model()
+        said = undo.enter_context(listening())
         handle, optimizer = registered(net, how, config=config)
         undo.callback(handle.close)
         middle = handle.totals
@@ -52,4 +77,5 @@ def reported(rank: int, store: str, how: str, config: Path) -> dict[str, Any]:
             "size": sum(p.numel() * p.element_size() for p in net.parameters()),
         }  # fmt: skip
         dist.barrier()  # who leaves earlier ends the session of the other
-        return out
+        handle.session.close() if how == "ddp" else handle.close()  # the line comes either way
+        return out | {"said": said}

@@ -1,16 +1,19 @@
 """What a registration says of its training: sums, scalars and text of given numbers."""
 
+import logging
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import torch
 
-from dlcp_client import bounded, exact
+from dlcp_client import DaemonLost, Session, bounded, exact
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.open_operations import MAX_NAMES, Operations
 from dlcp_client.operations.work import Work
 from dlcp_client.report.account import Account
 from dlcp_client.report.ranks import Ranks
+from dlcp_client.report.registered import Registered
 from dlcp_client.report.text import summary
 from dlcp_client.report.totals import Totals
 from dlcpd.contract.messages import Completed
@@ -139,3 +142,48 @@ def test_all_ranks_are_one_line_that_names_the_worst() -> None:
 
 def test_a_daemon_that_says_nothing_leaves_paths_out(world: StandIn) -> None:
     assert world.sessions[0].status(timeout=0.05) == {}
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No daemon answers, and nobody waits for that."""
+    monkeypatch.setattr(Session, "status", lambda *_: {})
+
+
+class Model(Registered):
+    """A registration of nothing."""
+
+    policy = bounded(0.01)
+
+    def __init__(self, session: Any) -> None:
+        self.session, self.account = session, Account()
+
+
+def test_rank_0_says_how_it_went_once_and_only_while_somebody_has_the_model(
+    world: StandIn, caplog: pytest.LogCaptureFixture, silent: None
+) -> None:
+    caplog.set_level(logging.INFO, "dlcp_client")
+    models = [Model(session) for session in world.sessions]
+    for model in (models[0], models[1], Model(world.sessions[0])):  # nobody keeps the last
+        model.begun("test")
+    caplog.clear()
+    del model
+    models[0].over()
+    for session in world.sessions:
+        session.close()
+    ends = [record.message for record in caplog.records if "steps" in record.message]
+    assert ends == [f"test, rank 0 of 2: {'; '.join(models[0].summary().splitlines())}"]
+    assert Model(None).begun("nothing to say") is None  # type: ignore[func-returns-value]
+
+
+def test_the_line_at_the_end_names_what_ended_the_session(
+    world: StandIn, caplog: pytest.LogCaptureFixture, silent: None
+) -> None:
+    caplog.set_level(logging.INFO, "dlcp_client")
+    model = Model(world.sessions[0])
+    model.begun("test")
+    world.far[0].close()
+    with pytest.raises(DaemonLost):
+        world.sessions[0].all_reduce(torch.ones(4)).wait()
+    world.sessions[0].close()
+    assert "; ended by: dlcpd ended while the session was open" in caplog.text

@@ -44,3 +44,10 @@ def test_metrics_and_summary_of_a_lossy_training(
         lines = one["summary"].splitlines()
         assert "bounded" in lines[1] and lines[2].startswith("  ") and "all 2 ranks" in lines[-1]
     assert ranks[0]["summary"].splitlines()[-1] == ranks[1]["summary"].splitlines()[-1]
+    assert not ranks[1]["said"]
+    start, end = ranks[0]["said"]
+    name = 'ddp, transport="dlcp"' if how == "ddp" else how
+    assert start.startswith(f"{name}: bounded(0.2); rank 0 of 2 through a private dlcpd (dlcpctl ")
+    assert "for 1 rank(s) of this host, 1 engine(s), data path " in start and "?" not in start
+    assert end.startswith(f"{name}, rank 0 of 2: {STEPS} steps, ") and "ended by" not in end
+    assert "given up (bound 20.000%)" in end and "a step waited" in end

@@ -132,6 +132,7 @@ class Registration(Registered):
         """Exchange no more, and close the session that was opened. The model stays as it is, and
         can be trained or registered again. Closing twice is fine."""
         self._over = "this model's parameters are not exchanged any more: it was closed"
+        self.over()
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
@@ -214,6 +215,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         registration = Registration(buckets, group, made, policy, codec, owned=owned)
         registration.start(optimizer)
         undo.pop_all()
+    registration.begun(f'gossip, graph="{graph}"')
     return registration
 
 

@@ -1,8 +1,10 @@
 """What every registration says of itself: metrics, and a summary."""
 
 from typing import Any, Final
+from weakref import ref
 
 from dlcp_client.operations.ledger import Ledger
+from dlcp_client.report import lines
 from dlcp_client.report.account import Account
 from dlcp_client.report.ranks import Ranks
 from dlcp_client.report.text import summary
@@ -20,6 +22,7 @@ class Registered:
 
     session: Session | None
     account: Account
+    _how = ""  # who registered what, until the line at the end is written
 
     @property
     def policy(self) -> LossPolicy:
@@ -35,6 +38,26 @@ class Registered:
     def totals(self) -> Totals:
         """Since `register`. What came in between is the difference: `later.since(earlier)`."""
         return self.account.totals(self.session)
+
+    def begun(self, how: str) -> None:
+        """Say what was found, and at the end of registration or session, how it went."""
+        if self.session is None:
+            return
+        self._how = how
+        lines.start(self.session, self.policy, how)
+        mine = ref(self)  # a session may outlive the model
+
+        def over() -> None:
+            if (registration := mine()) is not None:
+                registration.over()
+
+        self.session.at_close(over)
+
+    def over(self) -> None:
+        """Say how it went, once."""
+        how, self._how = self._how, ""
+        if how and self.session is not None:
+            lines.end(self.session, self.totals, self.policy, how, waits=self.account.waits)
 
     def metrics(self, since: Totals | None = None) -> dict[str, Any]:
         """Plain numbers for a logger, of this rank, since `register`, or since earlier `totals`.
@@ -64,10 +87,10 @@ class Registered:
         Raises: with `all_ranks`, what ended that, such as DeadlineExceeded.
         """
         totals, account = self.totals, self.account
-        lines = summary(totals, self.policy, account.labels, waits=account.waits)
+        said = summary(totals, self.policy, account.labels, waits=account.waits)
         if all_ranks and self.session is not None:
-            lines.append(Ranks.gather(self.session.world, totals).text(waits=account.waits))
-        return "\n".join(lines)
+            said.append(Ranks.gather(self.session.world, totals).text(waits=account.waits))
+        return "\n".join(said)
 
 
 def paths_of(session: Session) -> dict[str, Any]:
