@@ -24,7 +24,6 @@ from torch.optim import Optimizer
 from dlcp_client.arena.tensors import copy
 from dlcp_client.device.registry import device_of
 from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
-from dlcp_client.report.registered import Registered
 from dlcp_client.torch.buckets import Placed, contents, cut
 from dlcp_client.torch.deferred_step import DeferredStep
 from dlcp_client.torch.lazy_parameters import (
@@ -36,6 +35,7 @@ from dlcp_client.torch.lazy_parameters import (
     forget,
     land_parameter,
 )
+from dlcp_client.torch.model_registration import ModelRegistration
 from dlcp_client.torch.model_session import add_hook, check_model, check_options, session_for
 from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules
 from dlcp_client.torch.suitability import check_backward, check_suitable
@@ -49,7 +49,7 @@ from .session import Session
 COMPILED: Final = "_orig_mod"  # where the module that torch.compile(module) returns holds it
 
 
-class Registration(Registered):
+class Registration(ModelRegistration):
     """What `register` did. `session` is None where the framework's all-reduce is in use."""
 
     def __init__(
@@ -62,9 +62,9 @@ class Registration(Registered):
         owned: bool,
         guard: Guard | None = None,
     ) -> None:
+        super().__init__(session, rules)
         self.guard = Watch(guard, rules) if guard else None
-        self.session, self.rules, self._owned = session, rules, owned
-        self.account = rules.account
+        self._owned = owned
         self._model, self._step = model, step
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._zero_grad = model.zero_grad
@@ -75,16 +75,6 @@ class Registration(Registered):
             for p in self._parameters
         ]
         self._open = True
-
-    @property
-    def step(self) -> int:
-        """Backward passes begun."""
-        return self.rules.step
-
-    @property
-    def policy(self) -> LossPolicy:
-        """What may be lost, at present."""
-        return self.rules.policy
 
     def synchronize(self) -> None:
         """Wait for every gradient, and do every update that is due.

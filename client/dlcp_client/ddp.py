@@ -18,12 +18,12 @@ from torch.nn.parallel import DistributedDataParallel
 from dlcp_client.arena.tensors import copy
 from dlcp_client.device.registry import device_of
 from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
-from dlcp_client.report.registered import Registered
 from dlcp_client.torch.buckets import contents
 from dlcp_client.torch.calibration import Calibration, slowest
 from dlcp_client.torch.choice import Transport, Transports, checked_transport
 from dlcp_client.torch.local_groups import LocalGroup, local_group
 from dlcp_client.torch.low_rank import LowRank
+from dlcp_client.torch.model_registration import ModelRegistration
 from dlcp_client.torch.model_session import add_hook, check_model, check_options, session_for
 from dlcp_client.torch.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
 from dlcp_client.torch.waits import time_the_wait
@@ -36,7 +36,7 @@ from .low_rank import PowerSGD, checked_low_rank
 from .session import Session
 
 
-class Registration(Registered):
+class Registration(ModelRegistration):
     """What `register` did. `session` is None where the framework's all-reduce is in use."""
 
     def __init__(  # noqa: PLR0913  # all but the first three by keyword
@@ -53,9 +53,9 @@ class Registration(Registered):
     ) -> None:
         """`calibration`: chooses between dlcpd and `process_group`; None = all by dlcpd. `local`:
         what the ranks of this host do among themselves."""
+        super().__init__(session, rules)
         self.guard = Watch(guard, rules) if guard else None
-        self.session, self.rules, self._owned = session, rules, owned
-        self.account = rules.account
+        self._owned = owned
         self._calibration, self._process_group = calibration, process_group
         self._low_rank = LowRank(low_rank, rules) if low_rank else None
         self._local = local
@@ -69,15 +69,9 @@ class Registration(Registered):
         """
         return self._calibration.transports if self._calibration else Transports()
 
-    @property
-    def step(self) -> int:
-        """Backward passes begun."""
-        return self.rules.step
-
-    @property
-    def policy(self) -> LossPolicy:
-        """What may be lost, at present."""
-        return self.rules.policy
+    def set_policy(self, policy: LossPolicy) -> None:
+        checked_low_rank(self._low_rank.asked if self._low_rank else None, policy)
+        super().set_policy(policy)
 
     def close(self) -> None:
         """Close the session, if `register` opened it. The model cannot train on after that."""

@@ -15,8 +15,8 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 
 from dlcp_client.device.registry import device_of
 from dlcp_client.operations.work import Work
-from dlcp_client.report.registered import Registered
 from dlcp_client.torch.buckets import Placed
+from dlcp_client.torch.model_registration import ModelRegistration
 from dlcp_client.torch.model_session import check_options
 from dlcp_client.torch.profiled import waiting
 from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules, Terms
@@ -31,25 +31,15 @@ from .group import Group
 from .guard import Guard, checked_guard
 
 
-class Registration(Registered):
+class Registration(ModelRegistration):
     """What `register` did, and the reductions of the backward pass that is under way."""
 
     def __init__(self, group: Group, rules: Rules, guard: Guard | None = None) -> None:
-        self.group, self.rules = group, rules
-        self.session, self.account = group.session, rules.account
+        super().__init__(group.session, rules)
+        self.group = group
         self.guard = Watch(guard, rules) if guard else None
         self._open: list[Work] = []
         self._in_backward = False
-
-    @property
-    def step(self) -> int:
-        """Backward passes begun."""
-        return self.rules.step
-
-    @property
-    def policy(self) -> LossPolicy:
-        """What may be lost, at present."""
-        return self.rules.policy
 
     def begin(self) -> None:
         """A reduction of a backward pass; the first one begins a step."""

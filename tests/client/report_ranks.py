@@ -79,3 +79,34 @@ def reported(rank: int, store: str, how: str, config: Path) -> dict[str, Any]:
         dist.barrier()  # who leaves earlier ends the session of the other
         handle.session.close() if how == "ddp" else handle.close()  # the line comes either way
         return out | {"said": said}
+
+
+def changing(rank: int, store: str, how: str, policies: list[Any], config: Path) -> dict[str, Any]:
+    """A training whose policy is set before each step, where policies[step] has one for this rank:
+    what it lost in each step, and what came back."""
+    with group(rank, store), ExitStack() as undo:
+        net = model()
+        handle, optimizer = registered(net, how, config=config)
+        undo.callback(handle.close)
+        losses, raised = [], ""
+        for number, each in enumerate(policies):
+            if each[rank] is not None:
+                handle.set_policy(each[rank])
+            before = handle.totals
+            try:
+                if optimizer is None:
+                    step(net, rank, number)
+                else:
+                    deferred(net, optimizer, rank, number)
+                    handle.synchronize()
+            except Exception as exc:
+                raised = f"{number} {type(exc).__name__}: {exc}"
+                break
+            losses.append(handle.totals.since(before).loss)
+        out = {
+            "losses": losses, "raised": raised, "weights": weights(net).numpy(),
+            "left": handle.ledger.given_up - handle.ledger.returned, "policy": handle.policy,
+        }  # fmt: skip
+        if not raised:
+            dist.barrier()
+        return out

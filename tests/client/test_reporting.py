@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from torch import nn
 
+from dlcp_client import DlcpError, PowerSGD, bounded, ddp, exact
+from dlcpd.contract.errors import BadPolicy
 from tests.client import report_ranks
 from tests.client.report_ranks import BOUND, STEPS, WARMUP
 from tests.client.test_ddp import on_each_rank
@@ -51,3 +55,44 @@ def test_metrics_and_summary_of_a_lossy_training(
     assert "for 1 rank(s) of this host, 1 engine(s), data path " in start and "?" not in start
     assert end.startswith(f"{name}, rank 0 of 2: {STEPS} steps, ") and "ended by" not in end
     assert "given up (bound 20.000%)" in end and "a step waited" in end
+
+
+@pytest.mark.parametrize("how", ["ddp", "cross_step"])
+def test_policies_change_between_steps_and_what_was_given_up_comes_back(
+    tmp_path: Path, lossy: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLCPD_SHARE", "0")
+    none = (None, None)
+    policies = [none, none, none, (bounded(0.5),) * 2, (exact(),) * 2, none, (bounded(0.02),) * 2]
+    ranks = on_each_rank(report_ranks.changing, tmp_path, how, [*policies, (exact(),) * 2], lossy)
+    assert not any(rank["raised"] for rank in ranks)
+    assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
+    for rank in ranks:
+        assert rank["losses"][:2] == [0, 0] == rank["losses"][4:6]
+        assert rank["losses"][2] <= BOUND and rank["losses"][3] <= 0.5
+        assert rank["losses"][6] <= 0.02 and rank["losses"][7] == 0
+        assert rank["left"] == 0 and rank["policy"] == exact()
+    assert sum(sum(rank["losses"]) for rank in ranks) > 0
+
+
+def test_a_rank_that_does_not_change_its_policy_is_named(tmp_path: Path, lossy: Path) -> None:
+    policies = [(None, None)] * 3 + [(exact(), None)]
+    ranks = on_each_rank(report_ranks.changing, tmp_path, "ddp", policies, lossy)
+    for rank in ranks:
+        assert rank["raised"].startswith("3 RuntimeError: ")  # it comes out of backward()
+        for said in ("RanksDisagree", "rank 0", "rank 1", ", exact, ", "max_loss 0.2"):
+            assert said in rank["raised"]
+
+
+def test_policies_that_do_not_go_with_the_rest_are_refused_and_change_nothing(
+    group_of_one: None,
+) -> None:
+    net = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
+    handle = ddp.register(net, low_rank=PowerSGD())
+    for wrong, said in ((bounded(), "low_rank"), (exact(traffic_class="front"), "register anew")):
+        with pytest.raises(DlcpError, match=said):
+            handle.set_policy(wrong)
+    with pytest.raises(BadPolicy, match="write exact"):
+        handle.set_policy(0.01)  # type: ignore[arg-type]
+    handle.set_policy(exact(deadline=60.0))
+    assert handle.policy == exact()  # until the next backward pass

@@ -17,7 +17,7 @@ from dlcp_client.session import Session
 from dlcp_client.torch.buckets import Placed
 from dlcp_client.torch.critical import bucket_name, critical_parameters
 from dlcp_client.torch.forward_order import ForwardOrder
-from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.errors import BadConfig, BadPolicy
 from dlcpd.contract.policy import LossPolicy, checked
 
 DEFAULT_WARMUP: Final = 10  # steps; early gradients are large and change direction
@@ -62,8 +62,8 @@ class Rules:
         if scaler is not None and not isinstance(scaler, GradScaler):
             raise BadConfig(f"scaler {scaler!r}: pass the torch.amp.GradScaler of the training")
         self._scaler, self._scale = scaler, 1.0  # the scale of this step's loss
-        self.policy = policy
-        self.exact = replace(policy, mode="exact", max_loss=0.0, per_class={}, codec="")
+        self.policy, self.exact = policy, _exactly(policy)
+        self._next: LossPolicy | None = None  # from the next step on
         self.warmup_steps = max(warmup_steps, MIN_WARMUP)
         self.step = 0
         self.account = Account()
@@ -86,6 +86,8 @@ class Rules:
         """
         self.step += 1
         self.account.begin()
+        if self._next is not None:
+            self._take(self._next)
         if self._scaler:  # once, for on a device it waits for all that is queued there
             self._scale = self._scaler.get_scale()
         if self.step == 1 and self.policy.traffic_class == UNCLASSED:
@@ -97,6 +99,21 @@ class Rules:
 
     def _may_be_inexact(self, size: int) -> bool:
         return self.step > self.warmup_steps and size >= EXACT_BELOW
+
+    def change(self, policy: LossPolicy) -> None:
+        """From the next step on, on all ranks, another policy. Raises: BadPolicy."""
+        policy = checked(policy)
+        if policy.traffic_class != self.policy.traffic_class:
+            raise BadPolicy(
+                f"traffic class {policy.traffic_class!r} in place of {self.policy.traffic_class!r}:"
+                f" it is agreed on in the first step; register anew for another one"
+            )
+        self._next = policy
+
+    def _take(self, policy: LossPolicy) -> None:
+        # What was left over under the present one comes back in operations of the same names.
+        self._ended = policy.is_plain and (self._ended or not self.policy.is_plain)
+        self.policy, self.exact, self._next = policy, _exactly(policy), None
 
     def limit(self, max_loss: float) -> None:
         """Lower the bound, on all ranks in the same step, for the operations that follow. 0:
@@ -152,3 +169,7 @@ class Rules:
     def close(self) -> None:
         """Leave the model's forward passes alone."""
         self._order.stop()
+
+
+def _exactly(policy: LossPolicy) -> LossPolicy:
+    return replace(policy, mode="exact", max_loss=0.0, per_class={}, codec="")
