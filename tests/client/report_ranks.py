@@ -57,7 +57,8 @@ def reported(rank: int, store: str, how: str, config: Path) -> dict[str, Any]:
         said = undo.enter_context(listening())
         handle, optimizer = registered(net, how, config=config)
         undo.callback(handle.close)
-        middle = handle.totals
+        middle, told = handle.totals, []
+        handle.report_to(lambda scalars, step: told.append((step, scalars)), every=3)
         for number in range(STEPS):
             if number == STEPS // 2:
                 if optimizer:
@@ -78,7 +79,7 @@ def reported(rank: int, store: str, how: str, config: Path) -> dict[str, Any]:
         }  # fmt: skip
         dist.barrier()  # who leaves earlier ends the session of the other
         handle.session.close() if how == "ddp" else handle.close()  # the line comes either way
-        return out | {"said": said}
+        return out | {"said": said, "told": told}
 
 
 def changing(rank: int, store: str, how: str, policies: list[Any], config: Path) -> dict[str, Any]:

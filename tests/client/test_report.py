@@ -14,8 +14,10 @@ from dlcp_client.operations.work import Work
 from dlcp_client.report.account import Account
 from dlcp_client.report.ranks import Ranks
 from dlcp_client.report.registered import Registered
-from dlcp_client.report.text import summary
+from dlcp_client.report.text import summary, window
 from dlcp_client.report.totals import Totals
+from dlcp_client.reporting import each
+from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.messages import Completed
 from tests.client.stand_in import StandIn
 
@@ -187,3 +189,62 @@ def test_the_line_at_the_end_names_what_ended_the_session(
         world.sessions[0].all_reduce(torch.ones(4)).wait()
     world.sessions[0].close()
     assert "; ended by: dlcpd ended while the session was open" in caplog.text
+
+
+def windows_of(log: Any, every: int = 2, clock: Clock | None = None) -> Model:
+    model = Model(None)
+    model.account = Account(clock or Clock())
+    model.report_to(log, every=every)
+    return model
+
+
+def test_loggers_are_told_every_so_many_steps_of_those_alone() -> None:
+    clock = Clock()
+    told: list[tuple[int, dict[str, float]]] = []
+    model = windows_of(lambda scalars, step: told.append((step, scalars)), 2, clock)
+    for step in range(6):
+        clock.now += 1.0 + step
+        model.account.begin()
+        model.account.handed(10**step)
+    assert [step for step, _ in told] == [2, 4]
+    assert [scalars["dlcp/bytes"] for _, scalars in told] == [11, 1100]
+    assert [scalars["dlcp/step_s"] for _, scalars in told] == [2.5, 4.5]
+
+
+def test_a_logger_of_one_scalar_at_a_time_has_an_adapter() -> None:
+    told: list[tuple[str, float, int]] = []
+    each(lambda tag, scalar_value, global_step: told.append((tag, scalar_value, global_step)))(
+        {"a": 1.0, "b": 2.0}, 7
+    )
+    assert told == [("a", 1.0, 7), ("b", 2.0, 7)]
+
+
+def test_a_logger_that_fails_ends_no_training_and_is_not_called_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls: list[int] = []
+
+    def broken(_: Any, step: int) -> None:
+        calls.append(step)
+        raise OSError("disk full")
+
+    model = windows_of(broken, every=1)
+    for _ in range(4):
+        model.account.begin()
+    assert calls == [1]
+    assert "the logger failed" in caplog.text and "disk full" in caplog.text
+
+
+@pytest.mark.parametrize(("log", "every"), [(None, 0), (None, 1.5), ("wandb", 1)])
+def test_what_is_no_logger_or_no_number_is_refused(log: Any, every: Any) -> None:
+    with pytest.raises(BadConfig, match="report_to"):
+        windows_of(log, every)
+
+
+def test_a_line_says_what_is_known() -> None:
+    found = WHOLE.scalars(waits=True, network=True) | {"paths": 4, "paths_in_alarm": 1}
+    assert window(found) == (
+        "27 MB a step, 0.300% of bounded segments given up, 120 of 40000 sent again, waited 31 of "
+        "200 ms, 1 of 4 paths in alarm"
+    )
+    assert window({"steps": 2, "bytes": 10}) == "5 B a step"

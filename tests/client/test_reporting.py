@@ -47,9 +47,16 @@ def test_metrics_and_summary_of_a_lossy_training(
         )
         lines = one["summary"].splitlines()
         assert "bounded" in lines[1] and lines[2].startswith("  ") and "all 2 ranks" in lines[-1]
+        assert [step for step, _ in one["told"]] == [3, 6]
+        for _, scalars in one["told"]:
+            assert scalars["dlcp/steps"] == 3 and scalars["dlcp/bytes"] == 3 * one["size"]
+        parts = [scalars["dlcp/given_up"] for _, scalars in one["told"]]
+        assert sum(parts) <= whole["given_up"]
     assert ranks[0]["summary"].splitlines()[-1] == ranks[1]["summary"].splitlines()[-1]
     assert not ranks[1]["said"]
-    start, end = ranks[0]["said"]
+    start, first, second, end = ranks[0]["said"]
+    assert first.startswith("steps 1 to 3: 1.6") and second.startswith("steps 4 to 6: 1.6")
+    assert " of bounded segments given up, " in second and " of 1 paths in alarm" in second
     name = 'ddp, transport="dlcp"' if how == "ddp" else how
     assert start.startswith(f"{name}: bounded(0.2); rank 0 of 2 through a private dlcpd (dlcpctl ")
     assert "for 1 rank(s) of this host, 1 engine(s), data path " in start and "?" not in start

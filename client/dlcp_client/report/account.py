@@ -22,6 +22,7 @@ class Account:
         self.waits = True
         self.now: Final = clock  # seconds
         self.labels: dict[str, str] = {}  # by name of a bounded operation: the parameters in it
+        self.on_step: list[Callable[[int], None]] = []  # called when so many steps are over
         self._adding = threading.Lock()
         self._steps = self._whole_steps = 0
         self._bytes = self._bounded_bytes = 0
@@ -30,12 +31,13 @@ class Account:
 
     def begin(self) -> None:
         """A step begins."""
-        now = self.now()
         if self._began is not None:
             self._whole_steps += 1
-            self._whole += now - self._began
+            self._whole += self.now() - self._began
+            for call in self.on_step:
+                call(self._steps)
         self._steps += 1
-        self._began = now
+        self._began = self.now()  # what was called is no part of a step
 
     def handed(self, size: int, *, bounded: bool = False) -> None:
         """`size` bytes of gradients go through dlcpd."""

@@ -9,6 +9,8 @@ from dlcp_client.report.account import Account
 from dlcp_client.report.ranks import Ranks
 from dlcp_client.report.text import summary
 from dlcp_client.report.totals import Totals
+from dlcp_client.report.windows import Windows
+from dlcp_client.reporting import Log
 from dlcp_client.session import Session
 from dlcpd.contract.policy import LossPolicy
 
@@ -77,6 +79,21 @@ class Registered:
         if self.session is None:
             return found
         return found | {"bound": self.policy.max_loss} | paths_of(self.session)
+
+    def report_to(self, log: Log | None = None, *, every: int = 100, prefix: str = "dlcp/") -> None:
+        """Every so many steps, call log(scalars, step) with the `metrics` of those steps, their
+        names after `prefix`, on each rank that asks; rank 0 also writes a line, at level INFO.
+
+        Called when the next step begins, in the training's backward pass. A logger that raises is
+        not called again. `dlcp_client.reporting` has `each`, for one that takes scalar by scalar.
+
+        Raises: BadConfig.
+        """
+        speaks = self.session is not None and self.session.rank == 0
+        windows = Windows(
+            log, every, prefix, speaks=speaks, totals=lambda: self.totals, measure=self.metrics
+        )
+        self.account.on_step.append(windows.ended)
 
     def summary(self, *, all_ranks: bool = False) -> str:
         """A few lines for people: what was lost against the bound, by layer, and what waiting cost.

@@ -74,6 +74,20 @@ def waiting(totals: Totals) -> str:
     )
 
 
+def window(found: Mapping[str, float]) -> str:
+    """Metrics of some steps, in a line."""
+    parts = [f"{size(found['bytes'] / found['steps'])} a step"]
+    if found.get("bounded_bytes"):
+        parts.append(f"{found['loss']:.3%} of bounded segments given up")
+    if "repaired" in found:
+        parts.append(f"{found['repaired']} of {found['segments']} sent again")
+    if "exposed_s" in found and "step_s" in found:
+        parts.append(f"waited {found['exposed_s'] * 1e3:.3g} of {found['step_s'] * 1e3:.3g} ms")
+    if "paths" in found:
+        parts.append(f"{found['paths_in_alarm']} of {found['paths']} paths in alarm")
+    return ", ".join(parts)
+
+
 def said(policy: LossPolicy) -> str:
     """A policy as it is written in a script."""
     codec = f'codec="{policy.codec}"' if policy.codec else ""
