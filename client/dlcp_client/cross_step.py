@@ -35,8 +35,8 @@ from dlcp_client.torch.lazy_parameters import (
     forget,
     land_parameter,
 )
-from dlcp_client.torch.model_registration import ModelRegistration
 from dlcp_client.torch.model_session import add_hook, check_model, check_options, session_for
+from dlcp_client.torch.resuming import Resumable
 from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules
 from dlcp_client.torch.suitability import check_backward, check_suitable
 from dlcp_client.torch.watch import Watch, averaged
@@ -49,7 +49,7 @@ from .session import Session
 COMPILED: Final = "_orig_mod"  # where the module that torch.compile(module) returns holds it
 
 
-class Registration(ModelRegistration):
+class Registration(Resumable):
     """What `register` did. `session` is None where the framework's all-reduce is in use."""
 
     def __init__(
@@ -84,6 +84,14 @@ class Registration(ModelRegistration):
         """
         for parameter in self._parameters:
             land_parameter(parameter)
+
+    def state_dict(self) -> dict[str, Any]:
+        self.synchronize()
+        return super().state_dict()
+
+    def _check_resumable(self) -> None:
+        options = {"a device": not self.account.waits}
+        check_options(options, "state_dict of a registration")
 
     def close(self) -> None:
         """Do what is due, give model and optimizer back, and close the session that was opened.

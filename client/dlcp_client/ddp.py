@@ -23,8 +23,8 @@ from dlcp_client.torch.calibration import Calibration, slowest
 from dlcp_client.torch.choice import Transport, Transports, checked_transport
 from dlcp_client.torch.local_groups import LocalGroup, local_group
 from dlcp_client.torch.low_rank import LowRank
-from dlcp_client.torch.model_registration import ModelRegistration
 from dlcp_client.torch.model_session import add_hook, check_model, check_options, session_for
+from dlcp_client.torch.resuming import Resumable
 from dlcp_client.torch.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
 from dlcp_client.torch.waits import time_the_wait
 from dlcp_client.torch.watch import Watch, averaged
@@ -36,7 +36,7 @@ from .low_rank import PowerSGD, checked_low_rank
 from .session import Session
 
 
-class Registration(ModelRegistration):
+class Registration(Resumable):
     """What `register` did. `session` is None where the framework's all-reduce is in use."""
 
     def __init__(  # noqa: PLR0913  # all but the first three by keyword
@@ -72,6 +72,12 @@ class Registration(ModelRegistration):
     def set_policy(self, policy: LossPolicy) -> None:
         checked_low_rank(self._low_rank.asked if self._low_rank else None, policy)
         super().set_policy(policy)
+
+    def _check_resumable(self) -> None:
+        options = {
+            "low_rank": self._low_rank, "local": self._local, "a device": not self.account.waits,
+        }  # fmt: skip
+        check_options(options, "state_dict of a registration")
 
     def close(self) -> None:
         """Close the session, if `register` opened it. The model cannot train on after that."""
