@@ -24,7 +24,8 @@ class ModelRegistration(Registered):
 
     def set_policy(self, policy: LossPolicy) -> None:
         """From the next backward pass on, another policy. Every rank calls it between the same two
-        passes, with the same: where one does not, that pass fails with RanksDisagree.
+        passes, with the same: where one does not, that pass fails, by RanksDisagree on the rank
+        that sees it first.
 
         What was given up before comes back under the new one. The warm-up is not repeated.
 
