@@ -24,7 +24,6 @@ from torch.optim import Optimizer
 from dlcp_client.arena.tensors import copy
 from dlcp_client.device.registry import device_of
 from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
-from dlcp_client.operations.ledger import Ledger
 from dlcp_client.torch.buckets import Placed, contents, cut
 from dlcp_client.torch.deferred_step import DeferredStep
 from dlcp_client.torch.lazy_parameters import (
@@ -37,6 +36,7 @@ from dlcp_client.torch.lazy_parameters import (
     land_parameter,
 )
 from dlcp_client.torch.model_session import add_hook, check_model, check_options, session_for
+from dlcp_client.torch.resuming import Resumable
 from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules
 from dlcp_client.torch.suitability import check_backward, check_suitable
 from dlcp_client.torch.watch import Watch, averaged
@@ -49,7 +49,7 @@ from .session import Session
 COMPILED: Final = "_orig_mod"  # where the module that torch.compile(module) returns holds it
 
 
-class Registration:
+class Registration(Resumable):
     """What `register` did. `session` is None where the framework's all-reduce is in use."""
 
     def __init__(
@@ -62,8 +62,9 @@ class Registration:
         owned: bool,
         guard: Guard | None = None,
     ) -> None:
+        super().__init__(session, rules)
         self.guard = Watch(guard, rules) if guard else None
-        self.session, self.rules, self._owned = session, rules, owned
+        self._owned = owned
         self._model, self._step = model, step
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._zero_grad = model.zero_grad
@@ -75,16 +76,6 @@ class Registration:
         ]
         self._open = True
 
-    @property
-    def step(self) -> int:
-        """Backward passes begun."""
-        return self.rules.step
-
-    @property
-    def ledger(self) -> Ledger:
-        """Totals of the session: what was sent, repaired, given up, returned and lost."""
-        return self.session.ledger if self.session else Ledger()
-
     def synchronize(self) -> None:
         """Wait for every gradient, and do every update that is due.
 
@@ -93,6 +84,14 @@ class Registration:
         """
         for parameter in self._parameters:
             land_parameter(parameter)
+
+    def state_dict(self) -> dict[str, Any]:
+        self.synchronize()
+        return super().state_dict()
+
+    def _check_resumable(self) -> None:
+        options = {"a device": not self.account.waits}
+        check_options(options, "state_dict of a registration")
 
     def close(self) -> None:
         """Do what is due, give model and optimizer back, and close the session that was opened.
@@ -107,6 +106,7 @@ class Registration:
         try:
             self._land_or_drop()
         finally:
+            self.over()
             for hook in self._hooks:
                 hook.remove()
             self._model.zero_grad = self._zero_grad  # type: ignore[method-assign]
@@ -132,7 +132,7 @@ class Registration:
         given = buffer.view(-1)[start // unit : (start + size) // unit]
         result = self._apart(session, given)
         terms = self.rules.terms(run, start, size)
-        piece = Piece(averaged(session, result, terms, self.guard))
+        piece = Piece(averaged(session, result, terms, self.guard), self.account.waiting)
         for one in run:
             shape, strides = one.gradient.shape, one.gradient.stride()
             offset = result.storage_offset() + (one.start - start) // unit
@@ -213,6 +213,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     if staged:
         check_options({"guard": guard}, "a model on a device")
     rules = Rules(model.module, policy, warmup_steps, scaler)
+    rules.account.waits = not staged
     with ExitStack() as undo:
         undo.callback(rules.close)
         opened = None
@@ -231,6 +232,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         if session is not None:
             add_hook(model, registration, _comm_hook)
             undo.pop_all()
+            registration.begun("cross_step")
     return registration
 
 

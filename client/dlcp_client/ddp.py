@@ -18,14 +18,15 @@ from torch.nn.parallel import DistributedDataParallel
 from dlcp_client.arena.tensors import copy
 from dlcp_client.device.registry import device_of
 from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
-from dlcp_client.operations.ledger import Ledger
 from dlcp_client.torch.buckets import contents
 from dlcp_client.torch.calibration import Calibration, slowest
 from dlcp_client.torch.choice import Transport, Transports, checked_transport
 from dlcp_client.torch.local_groups import LocalGroup, local_group
 from dlcp_client.torch.low_rank import LowRank
 from dlcp_client.torch.model_session import add_hook, check_model, check_options, session_for
+from dlcp_client.torch.resuming import Resumable
 from dlcp_client.torch.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
+from dlcp_client.torch.waits import time_the_wait
 from dlcp_client.torch.watch import Watch, averaged
 from dlcpd.contract.errors import SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
@@ -35,7 +36,7 @@ from .low_rank import PowerSGD, checked_low_rank
 from .session import Session
 
 
-class Registration:
+class Registration(Resumable):
     """What `register` did. `session` is None where the framework's all-reduce is in use."""
 
     def __init__(  # noqa: PLR0913  # all but the first three by keyword
@@ -52,8 +53,9 @@ class Registration:
     ) -> None:
         """`calibration`: chooses between dlcpd and `process_group`; None = all by dlcpd. `local`:
         what the ranks of this host do among themselves."""
+        super().__init__(session, rules)
         self.guard = Watch(guard, rules) if guard else None
-        self.session, self.rules, self._owned = session, rules, owned
+        self._owned = owned
         self._calibration, self._process_group = calibration, process_group
         self._low_rank = LowRank(low_rank, rules) if low_rank else None
         self._local = local
@@ -67,19 +69,20 @@ class Registration:
         """
         return self._calibration.transports if self._calibration else Transports()
 
-    @property
-    def step(self) -> int:
-        """Backward passes begun."""
-        return self.rules.step
+    def set_policy(self, policy: LossPolicy) -> None:
+        checked_low_rank(self._low_rank.asked if self._low_rank else None, policy)
+        super().set_policy(policy)
 
-    @property
-    def ledger(self) -> Ledger:
-        """Totals of the session: what was sent, repaired, given up, returned and lost."""
-        return self.session.ledger if self.session else Ledger()
+    def _check_resumable(self) -> None:
+        options = {
+            "low_rank": self._low_rank, "local": self._local, "a device": not self.account.waits,
+        }  # fmt: skip
+        check_options(options, "state_dict of a registration")
 
     def close(self) -> None:
         """Close the session, if `register` opened it. The model cannot train on after that."""
         self._open = False
+        self.over()
         self.rules.close()
         if self._local:
             self._local.close()
@@ -91,6 +94,8 @@ class Registration:
         if self.session is None or not self._open:
             raise SessionClosed("this model's gradients do not go through dlcpd any more")
         self.rules.begin(bucket, self.session)
+        if not bucket.index() and self.account.waits:
+            time_the_wait(self.account)
         if self._low_rank is not None and self._low_rank.counts:
             return self._low_rank.average(self.session, bucket)
         if self._local:
@@ -194,6 +199,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
     if local is not None:
         check_options(options, "local groups")
     rules = Rules(model.module, policy, warmup_steps, scaler)
+    rules.account.waits = not staged
     with ExitStack() as undo:
         undo.callback(rules.close)
         opened = None
@@ -217,6 +223,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         if session is not None:
             add_hook(model, registration, _hook)
             undo.pop_all()
+            registration.begun(f'ddp, transport="{transport}"')
     return registration
 
 

@@ -14,9 +14,9 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
 from dlcp_client.device.registry import device_of
-from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.work import Work
 from dlcp_client.torch.buckets import Placed
+from dlcp_client.torch.model_registration import ModelRegistration
 from dlcp_client.torch.model_session import check_options
 from dlcp_client.torch.profiled import waiting
 from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules, Terms
@@ -31,24 +31,15 @@ from .group import Group
 from .guard import Guard, checked_guard
 
 
-class Registration:
+class Registration(ModelRegistration):
     """What `register` did, and the reductions of the backward pass that is under way."""
 
     def __init__(self, group: Group, rules: Rules, guard: Guard | None = None) -> None:
-        self.group, self.rules = group, rules
+        super().__init__(group.session, rules)
+        self.group = group
         self.guard = Watch(guard, rules) if guard else None
         self._open: list[Work] = []
         self._in_backward = False
-
-    @property
-    def step(self) -> int:
-        """Backward passes begun."""
-        return self.rules.step
-
-    @property
-    def ledger(self) -> Ledger:
-        """Totals of the session: what was sent, repaired, given up, returned and lost."""
-        return self.group.session.ledger
 
     def begin(self) -> None:
         """A reduction of a backward pass; the first one begins a step."""
@@ -68,7 +59,7 @@ class Registration:
         """
         self._in_backward = False
         works, self._open = self._open, []
-        with torch_errors(), waiting():
+        with torch_errors(), waiting(), self.account.waiting():
             for work in works:
                 work.wait()
 
@@ -108,14 +99,17 @@ def register(
             "guard: with hybrid sharding the groups of shards would decide each for itself; leave "
             "it out, or shard over all ranks"
         )
-    if any([device_of(parameter) is not None for parameter in model.parameters()]):
+    staged = any([device_of(parameter) is not None for parameter in model.parameters()])
+    if staged:
         check_options({"guard": guard}, "a model on a device")
     rules = Rules(model, policy, warmup_steps, scaler)
+    rules.account.waits = not staged
     registration = Registration(group, rules, guard)
     for block in blocks:
         for shard in _shards(block):
             block.set_custom_reduce_scatter(Reduce(registration, shard))
             block.set_custom_all_gather(Gather(group))
+    registration.begun("fsdp")
     return registration
 
 
@@ -174,7 +168,8 @@ class Reduce(InArena, ReduceScatter):
             if self._only_viewed(output_tensor, asked.op):
                 self._registration.add(work)
             else:
-                work.wait()
+                with self._registration.account.waiting():
+                    work.wait()
             self._sample(work, output_tensor, input_tensor, asked.op, terms)
 
     def _sample(

@@ -4,7 +4,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -16,7 +16,7 @@ from dlcp_client.device.seam import Device, Event
 from dlcp_client.device.staging import Staging, device_errors
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import Embedded
-from dlcp_client.ipc.handshake import ControlConnection
+from dlcp_client.ipc.handshake import STATUS_TIMEOUT, ControlConnection
 from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.job.group_numbers import GroupNumbers
 from dlcp_client.job.origin import Origin
@@ -111,6 +111,7 @@ class Session(Generic[A]):
         self._numbers = GroupNumbers(joined.store, joined.job, joined.rank)
         self.world = Group(self, 0, range(joined.world_size), "")
         self._open = True
+        self._at_close: list[Callable[[], None]] = []
         lifetimes.opened(self)
 
     def all_reduce(  # noqa: PLR0913  # all but the first two by keyword
@@ -205,6 +206,16 @@ class Session(Generic[A]):
         """Totals over the completed operations."""
         return self._table.ledger
 
+    def bounded(self, names: Collection[str]) -> dict[str, Ledger]:
+        """Totals over the bounded operations of each of these names that had any; at most of the
+        first 4,096 names of the session."""
+        return self._table.bounded(names)
+
+    def status(self, timeout: float = STATUS_TIMEOUT) -> dict[str, Any]:
+        """The daemon's own report (docs/ipc.md, "Status"); {} when it does not give one within
+        `timeout` seconds, or is asked by another thread of this process right now."""
+        return self._control.report(timeout)
+
     @property
     def epoch(self) -> int:
         """How often the job has changed its ranks: 0 after `connect`."""
@@ -240,6 +251,10 @@ class Session(Generic[A]):
         """Process id of the embedded daemon; None when the daemon is the host's."""
         return self._daemon.pid if self._daemon else None
 
+    def at_close(self, call: Callable[[], None]) -> None:
+        """Call it when the session is closed, before anything else happens. It must not raise."""
+        self._at_close.append(call)
+
     def close(self) -> None:
         """Leave the job. Waits until peers have what they need of completed operations.
 
@@ -252,6 +267,8 @@ class Session(Generic[A]):
             if not self._open:
                 return
             self._open = False
+            for call in self._at_close:
+                call()
             table = self._table
             over = time.monotonic() + DRAIN_TIMEOUT
             self._lanes.wait_until(lambda: table.error is not None or table.drained, over)
@@ -364,6 +381,8 @@ class Session(Generic[A]):
         with device_errors(device):
             after = device.mark()
         plans = [self._plan(Piece, part, after) for part in ask.cut(self.library)]
+        for plan in plans:
+            plan.work.bounded_as = ask.bounded_as  # the name of the whole
         whole = Joined(self, ask.output, [cast("Piece[A]", plan.work) for plan in plans])
         try:
             for plan in plans:
@@ -378,6 +397,7 @@ class Session(Generic[A]):
     def _plan(self, kind: type[Work[A]], ask: Ask[A], after: Event | None = None) -> Plan[A]:
         deadline = time.monotonic() + ask.terms.policy.deadline
         work = kind(self, block=ask.output, expires=deadline + MARGIN, label=ask.label, after=after)
+        work.bounded_as = ask.bounded_as
         return Plan(ask, work, deadline, after)
 
     def _submit_later(self, plan: Plan[A]) -> None:

@@ -9,6 +9,7 @@ from typing import Final, Self, TypeVar
 
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, error_for
 from dlcpd.contract.messages import MAX_FRAME, VERSION, Hello, Message, Refused, Welcome
+from dlcpd.ctl.private import reach
 from dlcpd.ipc.seqpacket import decode_untrusted, encode
 
 TIMEOUT: Final = 5.0  # seconds per answer; a daemon waits one for its engine
@@ -16,10 +17,11 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Conversation:
-    """With the daemon that listens at `path`; greeted. Use as a context manager.
+    """With the daemon that listens at `path`; where nobody does, and it is the default, with a
+    private daemon of this user. Greeted. Use as a context manager.
 
     Raises, here and in `ask`: DaemonUnavailable, NotPermitted, BadMessage, or what the daemon
-    refuses with.
+    refuses with; here, BadConfig where there are several private ones.
     """
 
     def __init__(self, path: str) -> None:
@@ -28,7 +30,7 @@ class Conversation:
         self._sock.settimeout(TIMEOUT)
         try:
             with self._named():
-                self._sock.connect(path)
+                self._sock.connect(reach(path))
             self.ask(Hello(VERSION, f"dlcpctl[{os.getpid()}]"), Welcome)
         except BaseException:
             self._sock.close()
@@ -64,8 +66,9 @@ class Conversation:
             ) from exc
         except OSError as exc:
             raise DaemonUnavailable(
-                f"{path}: no daemon answers ({exc.strerror}); start it (dlcpd --config FILE), "
-                f"or give its socket with --socket"
+                f"{path}: no daemon answers ({exc.strerror}), nor a private one of this user's "
+                f"trainings in this network namespace; start it (dlcpd --config FILE), or give its "
+                f"socket with --socket"
             ) from exc
 
     def __enter__(self) -> Self:

@@ -14,9 +14,11 @@ from dlcpd.ctl.printable import one_line
 
 
 def query(path: str, ledger: int) -> dict[str, Any]:
-    """The report of the daemon that listens at `path`; keys in docs/ipc.md, "Status".
+    """The report of the daemon that listens at `path`; keys in docs/ipc.md, "Status". Where nobody
+    does, and it is the default, that of a private daemon of this user.
 
-    Raises: DaemonUnavailable, NotPermitted, BadMessage, or what the daemon refused with.
+    Raises: DaemonUnavailable, NotPermitted, BadMessage, or what the daemon refused with; BadConfig
+        where there are several private ones.
     """
     with Conversation(path) as daemon:
         return daemon.ask(StatusRequest(ledger), Status).report

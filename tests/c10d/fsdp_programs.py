@@ -129,6 +129,10 @@ def bounded_hooks(rank: int, size: int) -> dict[str, Any]:
     for number in range(6):
         step(net, rank, number)
         descend(net)
+    told = handle.metrics()
+    assert told["steps"] == 6 and told["given_up"] == handle.ledger.given_up
+    assert 0 < told["bounded_bytes"] < told["bytes"] and 0 < told["exposed_s"] < told["step_s"]
+    assert "all " in handle.summary(all_ranks=True)
     return {"asked": asked, "given_up": handle.ledger.given_up, "weights": parameters(net)}
 
 

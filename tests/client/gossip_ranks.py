@@ -102,7 +102,8 @@ def _exchanged(
     said = {
         "begun": begun.numpy(), "start": start.numpy(), "held": held, "apart": apart,
         "together": together, "mean": mean, "after": after, "steps": handle.step,
-        "sent": handle.sent_bytes, "buffer": averaged, "frozen": net[5].bias.double().numpy(),
+        "sent": handle.sent_bytes, "metrics": handle.metrics(),
+        "buffer": averaged, "frozen": net[5].bias.double().numpy(),
         "counted": int(net[1].num_batches_tracked), "gap": handle.graph.spectral_gap,
     }  # fmt: skip
     handle.close()

@@ -48,7 +48,7 @@ def watched(
         undo.callback(handle.close)
         for number in range(STEPS):
             try:
-                step(net, rank, number) if how == "ddp" else _deferred(net, optimizer, rank, number)
+                step(net, rank, number) if how == "ddp" else deferred(net, optimizer, rank, number)
             except Exception as exc:
                 raised = f"{number} {type(exc).__name__}: {exc}"
                 break
@@ -62,7 +62,7 @@ def watched(
         }  # fmt: skip
 
 
-def _deferred(net: nn.Module, optimizer: Any, rank: int, number: int) -> None:
+def deferred(net: nn.Module, optimizer: Any, rank: int, number: int) -> None:
     torch.manual_seed(100 * number + rank)
     words, targets = torch.randint(0, 32, (16, 4)), torch.randn(16, 4, 4)
     optimizer.zero_grad()

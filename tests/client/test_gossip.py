@@ -68,6 +68,8 @@ def test_codecs_send_fewer_bytes(ranks: list[Any]) -> None:
     size = 4 * ranks[0]["ring"]["start"].size
     exchanged = STEPS + 1
     assert sent["ring"] == 2 * exchanged * size
+    told = ranks[0]["ring"]["metrics"]
+    assert told["bytes"] == sent["ring"] and 0 < told["exposed_s"] < told["step_s"]
     assert sent["exponential"] == exchanged * size
     assert sent["bf16"] == 2 * (size + exchanged * size // 2)  # the first time as they are
     assert sent["top-k"] == 2 * (size + exchanged * size // 2)  # a quarter, with places

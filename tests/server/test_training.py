@@ -73,6 +73,8 @@ def worker(rank: int, make: Make, found: dict[str, Any]) -> torch.Tensor:
         optimizer.step()
         schedule.step()
     assert handle.version == handle.steps == STEPS and not handle.skipped
+    told = handle.metrics()
+    assert told["steps"] == STEPS and told["bytes"] and 0 < told["exposed_s"] < told["step_s"]
     handle.close()
     return state(model)
 

@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 
 from dlcp_client.group import Group
 from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, check_timeout
-from dlcp_client.operations.ledger import Ledger
+from dlcp_client.report.account import Account
+from dlcp_client.report.registered import Registered
 from dlcp_client.session import Session
 from dlcp_client.torch.joining import connect
 from dlcpd.contract.errors import BadConfig, BadPolicy, DlcpError, RanksDisagree, SessionClosed
@@ -29,14 +30,15 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-class Registration:
+class Registration(Registered):
     """What `register` did."""
 
     def __init__(
         self, buckets: Buckets, group: Group, graph: Graph, policy: LossPolicy,
         codec: Codec | None, *, owned: bool,
     ) -> None:  # fmt: skip
-        self.session, self.graph = group.session, graph
+        self.session: Session = group.session
+        self.graph, self.account = graph, Account()
         self._buckets, self._group, self._policy, self._owned = buckets, group, policy, owned
         self._neighbours = Neighbours(group, policy)
         self._exchange = (
@@ -59,9 +61,9 @@ class Registration:
         return self._neighbours.sent_bytes
 
     @property
-    def ledger(self) -> Ledger:
-        """Totals of the session: what was sent, repaired, given up, returned and lost."""
-        return self.session.ledger
+    def policy(self) -> LossPolicy:
+        """Of the exchanges; nothing is ever lost."""
+        return self._policy
 
     def start(self, optimizer: Optimizer) -> None:
         """Tell neighbours where this rank stands, and exchange after each step of `optimizer`."""
@@ -83,7 +85,11 @@ class Registration:
         self._over = f"exchange {self._step + 1} failed or was interrupted: no other can follow"
         for bucket in self._buckets.all:
             bucket.pack()
-        self._exchange.step(self.graph.sources(self._step))
+        self.account.begin()
+        before = self.sent_bytes
+        with self.account.waiting():
+            self._exchange.step(self.graph.sources(self._step))
+        self.account.handed(self.sent_bytes - before)
         for bucket in self._buckets.all:
             bucket.unpack()
         self._step += 1
@@ -126,6 +132,7 @@ class Registration:
         """Exchange no more, and close the session that was opened. The model stays as it is, and
         can be trained or registered again. Closing twice is fine."""
         self._over = "this model's parameters are not exchanged any more: it was closed"
+        self.over()
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
@@ -208,6 +215,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         registration = Registration(buckets, group, made, policy, codec, owned=owned)
         registration.start(optimizer)
         undo.pop_all()
+    registration.begun(f'gossip, graph="{graph}"')
     return registration
 
 

@@ -3,6 +3,7 @@
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,7 @@ class ControlConnection:
     def __init__(self, sock: socket.socket, how_it_ended: Callable[[], str]) -> None:
         self.socket, self.how_it_ended = sock, how_it_ended
         self.session = 0  # its number, once joined
+        self._asking = threading.Lock()
 
     @classmethod
     def open(cls, path: str, timeout: float) -> Self:
@@ -93,14 +95,22 @@ class ControlConnection:
         arena, *lanes = descriptors
         return answer.arena_bytes, arena, lanes
 
+    def report(self, timeout: float = STATUS_TIMEOUT) -> dict[str, Any]:
+        """What the daemon says of itself; {} when it does not in time, or another thread asks."""
+        if not self._asking.acquire(blocking=False):  # the daemon takes one request at a time
+            return {}
+        try:
+            answer, descriptors = self._ask(StatusRequest(0), timeout)
+        except (DlcpError, OSError):  # or it was closed meanwhile
+            return {}
+        finally:
+            self._asking.release()
+        close_all(descriptors)
+        return answer.report if isinstance(answer, Status) else {}
+
     def waiting_for(self) -> str:
         """What the session's operations wait for; "" when the daemon does not say in time."""
-        try:
-            answer, descriptors = self._ask(StatusRequest(0), STATUS_TIMEOUT)
-        except DlcpError:
-            return ""
-        close_all(descriptors)
-        engine = answer.report.get("engine", {}) if isinstance(answer, Status) else {}
+        engine = self.report().get("engine", {})
         session = engine.get("sessions", {}).get(str(self.session), {})
         texts = [*map(str, session.get("waiting", [])), *map(_where, session.get("late", []))]
         return "; ".join(texts)

@@ -46,6 +46,11 @@ class Ask(Generic[A]):
         terms = self.terms
         return f"{self.call.collective} of {terms.count} {terms.dtype} {terms.name}".rstrip()
 
+    @property
+    def bounded_as(self) -> str:
+        """Its name, if it may lose something."""
+        return self.terms.name if self.terms.policy.mode == "bounded" else ""
+
     def cut(self, library: Library[A]) -> "list[Ask[A]]":
         """The same as several, at multiples of PIECE, if it can be; none is smaller than PIECE,
         for the schedule of a small one may add in another order. All ranks come to the same."""

@@ -30,6 +30,9 @@ Memory = tuple[Any, ...]  # what keeps the memory that an engine may touch: arra
 
 log = logging.getLogger("dlcp_client")
 
+# Names under which losses are added up: 4,096 rows of 256 characters at most, 2 MB. A model has one
+# for every bucket. What comes under further names is in the totals only.
+MAX_NAMES: Final = 4096
 MARGIN: Final = 2.0  # seconds after its deadline in which the engine must have answered
 
 
@@ -44,6 +47,7 @@ class Operations:
         self.changed = threading.Condition()
         self.error: DlcpError | None = None  # why no operation succeeds any more
         self.ledger = Ledger()
+        self._bounded: dict[str, Ledger] = {}  # of bounded operations, by name
         self.left: dict[int, int] = {}  # by engine that compared the last results: unconfirmed
         self.releases = 0  # grows with each region the engine gave back
         self._last = 0
@@ -72,6 +76,11 @@ class Operations:
     def drained(self) -> bool:
         """Whether every operation with an outcome is released, so that no peer needs it here."""
         return self._held.keys() <= self._waiting.keys()
+
+    def bounded(self, names: Collection[str]) -> dict[str, Ledger]:
+        """Totals of the bounded operations of each of these names that had any."""
+        with self.changed:
+            return {name: self._bounded[name] for name in names if name in self._bounded}
 
     def announce(self, work: Work[Any]) -> None:
         """Enter an operation that is asked for now and submitted later: by `begin`.
@@ -218,7 +227,12 @@ class Operations:
         del self._waiting[number]
         if isinstance(outcome, Completed):
             self.ledger = self.ledger.plus(outcome)
+            self._add_locked(work.bounded_as, outcome)
             self.pace.took(time.monotonic() - work.begun)
+
+    def _add_locked(self, name: str, done: Completed) -> None:
+        if name and (name in self._bounded or len(self._bounded) < MAX_NAMES):
+            self._bounded[name] = self._bounded.get(name, Ledger()).plus(done)
 
     def _end_locked(self, work: Work[Any], outcome: Completed | DlcpError) -> None:
         work.settle(outcome)

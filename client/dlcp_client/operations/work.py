@@ -67,6 +67,7 @@ class Work(Generic[A]):
         self.begun: Final = time.monotonic()  # when it was submitted
         self.expires: Final = expires  # monotonic; the engine has answered by then, or never will
         self.label: Final = label  # for errors
+        self.bounded_as = ""  # name under which its losses are added up, if it may have any
         self._progress = progress
         self._region: Region | None = None  # where the result will stand; None: in `tensor`
         self._device, self._after = block.device, after

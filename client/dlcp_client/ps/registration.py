@@ -9,6 +9,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from dlcp_client.job.store import Store
+from dlcp_client.report.account import Account
+from dlcp_client.report.registered import Registered
 from dlcp_client.torch.stand_in import stand_in
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy
@@ -22,15 +24,18 @@ DEFAULT_WARMUP: Final = 10  # steps that are exact; early gradients are large an
 _log: Final = logging.getLogger("dlcp_client")
 
 
-class Registration:
-    """What `register` did."""
+class Registration(Registered):
+    """What `register` did. It has a session with every shard, and none of which to report."""
+
+    session = None
 
     def __init__(
         self, tensors: Tensors, client: Client, optimizer: Optimizer | Spec, warmup_steps: int,
-        *, plain: tuple[bool, bool],
+        *, policy: LossPolicy, pulls: LossPolicy,
     ) -> None:  # fmt: skip
         self._tensors, self._client, self._optimizer = tensors, client, optimizer
-        self._warmup_steps, self._plain = warmup_steps, plain
+        self._warmup_steps, self._policy, self._pulls = warmup_steps, policy, pulls
+        self.account = Account()
         self._places = tensors.places()
         self.steps = self.skipped = 0  # steps made; those of them that changed nothing
         self._local_step: Any = None
@@ -43,6 +48,11 @@ class Registration:
         """Of the parameters that this worker has."""
         return self._client.version
 
+    @property
+    def policy(self) -> LossPolicy:
+        """Of pushes, after the warm-up."""
+        return self._policy
+
     def step(self) -> bool:
         """Push the gradients and pull the parameters of the version that came of them, or of a
         newer one. `optimizer.step()` does so where a torch optimizer was registered.
@@ -53,9 +63,14 @@ class Registration:
         """
         client, tensors = self._client, self._tensors
         warm = self.steps >= self._warmup_steps
-        client.lossy, client.stale = (warm and not plain for plain in self._plain)
+        client.lossy = warm and not self._policy.is_plain
+        client.stale = warm and not self._pulls.is_plain
         settings = tensors.spec().groups
-        changed = client.push_pull(tensors.gradients(), self._places, settings)
+        self.account.begin()
+        gradients = tensors.gradients()
+        self.account.handed(sum(one.nbytes for one in gradients if one is not None))
+        with self.account.waiting():
+            changed = client.push_pull(gradients, self._places, settings)
         tensors.store(self._places)
         self.steps += 1
         if not changed:
@@ -158,5 +173,4 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     except BaseException:
         client.close()
         raise
-    plain = policy.is_plain, pulls.is_plain
-    return Registration(tensors, client, optimizer, warmup_steps, plain=plain)
+    return Registration(tensors, client, optimizer, warmup_steps, policy=policy, pulls=pulls)

@@ -7,6 +7,7 @@ parameter waits for it. After the update they are ordinary parameters again.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Protocol, cast
 
 import torch
@@ -64,8 +65,11 @@ class Awaited:
 class Piece:
     """An operation and the parameters whose gradients it averages."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(
+        self, work: Work, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        """`waiting`: around each wait for it."""
+        self._work, self._waiting = work, waiting
         self.members: dict[int, Awaited] = {}  # by id of the parameter
         self.reported = False  # whether somebody was told of the operation's failure
 
@@ -75,7 +79,7 @@ class Piece:
         Raises: the DlcpError that ended the operation, each time.
         """
         try:
-            with waiting():
+            with waiting(), self._waiting():
                 self._work.wait()
         except DlcpError:
             self.reported = True

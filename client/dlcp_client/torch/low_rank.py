@@ -75,7 +75,7 @@ class LowRank:
     """Of one model. Every rank calls `average` for the same buckets in the same order."""
 
     def __init__(self, asked: PowerSGD, rules: Rules) -> None:
-        self._asked, self._rules = asked, rules
+        self.asked, self._rules = asked, rules
         self._memories: dict[int, Memory] = {}  # by id of the parameter, which the model keeps
         self._open: list[Share] = []  # of the backward pass that is under way
 
@@ -124,7 +124,7 @@ class LowRank:
         if self._rules.is_critical(parameter) or one.gradient.dtype not in FLOATS:
             return 0
         rows = parameter.shape[0]
-        return self._asked.rank_of(rows, parameter.numel() // rows)
+        return self.asked.rank_of(rows, parameter.numel() // rows)
 
     def _matrix(self, one: Placed, rank: int, scale: float) -> Matrix:
         gradient = _as_matrix(one.gradient)

@@ -1,10 +1,11 @@
 """What a model's gradients are asked for: policy, name, critical ranges and traffic classes."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
+import torch
 from torch import nn
 from torch._C._distributed_c10d import GradBucket
 from torch.amp import GradScaler
@@ -12,11 +13,13 @@ from torch.amp import GradScaler
 from dlcp_client.group import Group
 from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.requests import Range
+from dlcp_client.report.account import Account
 from dlcp_client.session import Session
-from dlcp_client.torch.buckets import Placed
+from dlcp_client.torch.buckets import Placed, contents
+from dlcp_client.torch.carried import Carried
 from dlcp_client.torch.critical import bucket_name, critical_parameters
 from dlcp_client.torch.forward_order import ForwardOrder
-from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.errors import BadConfig, BadPolicy
 from dlcpd.contract.policy import LossPolicy, checked
 
 DEFAULT_WARMUP: Final = 10  # steps; early gradients are large and change direction
@@ -45,8 +48,33 @@ class Terms:
         }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """An operation that may have left something for the next of its name."""
+
+    count: int  # elements
+    dtype: torch.dtype
+    # Of each gradient in it: its parameter, first element, shape and strides.
+    rows: tuple[tuple[nn.Parameter, int, torch.Size, tuple[int, ...]], ...]
+
+    @classmethod
+    def of(cls, placed: Sequence[Placed], start: int, size: int) -> Self:
+        """Of an operation over `size` bytes of a bucket, from `start` on."""
+        unit = placed[0].gradient.itemsize
+        return cls(size // unit, placed[0].gradient.dtype, tuple(
+            (one.parameter, (one.start - start) // unit, one.gradient.shape, one.gradient.stride())
+            for one in placed
+        ))  # fmt: skip
+
+    def parts(self, values: torch.Tensor) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
+        """Views of its values, by parameter."""
+        for parameter, first, shape, strides in self.rows:
+            yield parameter, values.as_strided(shape, strides, values.storage_offset() + first)
+
+
 class Rules:
-    """Applies one policy to all gradients of a model. `step` counts backward passes begun."""
+    """Applies one policy to all gradients of a model. `step` counts backward passes begun, and
+    `account` adds up what they cost."""
 
     def __init__(
         self,
@@ -60,10 +88,16 @@ class Rules:
         if scaler is not None and not isinstance(scaler, GradScaler):
             raise BadConfig(f"scaler {scaler!r}: pass the torch.amp.GradScaler of the training")
         self._scaler, self._scale = scaler, 1.0  # the scale of this step's loss
-        self.policy = policy
-        self.exact = replace(policy, mode="exact", max_loss=0.0, per_class={}, codec="")
+        self.policy, self.exact = policy, _exactly(policy)
+        self._next: LossPolicy | None = None  # from the next step on
         self.warmup_steps = max(warmup_steps, MIN_WARMUP)
         self.step = 0
+        self.before = 0  # steps of the training that a checkpoint went on from
+        self.account = Account()
+        self.carried = Carried(dict(model.named_parameters()))
+        # By name, in the order of their first submission. As many as the model has buckets or
+        # pieces, twice: DDP regroups its buckets once, before anything has a name.
+        self.left: dict[str, Left] = {}
         self._ended = False  # nothing is given up any more
         self._prefix = f"ddp{next(_models)}"
         self._names = {id(p): name for name, p in model.named_parameters()}
@@ -74,6 +108,8 @@ class Rules:
         """A bucket is ready; the first one begins a step. Raises: as `begin_step`."""
         if not bucket.index():
             self.begin_step(session.world)
+        if self.carried:
+            self.carried.add_to(contents(bucket))
 
     def begin_step(self, group: Group) -> None:
         """A backward pass begins, on all ranks of `group`.
@@ -82,8 +118,12 @@ class Rules:
         branches may run in another order on each. Raises: what ended that operation.
         """
         self.step += 1
+        self.account.begin()
+        if self._next is not None:
+            self._take(self._next)
         if self._scaler:  # once, for on a device it waits for all that is queued there
             self._scale = self._scaler.get_scale()
+        self.carried.rescale(self._scale)
         if self.step == 1 and self.policy.traffic_class == UNCLASSED:
             self._order.agree(group, self.exact)
 
@@ -94,6 +134,21 @@ class Rules:
     def _may_be_inexact(self, size: int) -> bool:
         return self.step > self.warmup_steps and size >= EXACT_BELOW
 
+    def change(self, policy: LossPolicy) -> None:
+        """From the next step on, on all ranks, another policy. Raises: BadPolicy."""
+        policy = checked(policy)
+        if policy.traffic_class != self.policy.traffic_class:
+            raise BadPolicy(
+                f"traffic class {policy.traffic_class!r} in place of {self.policy.traffic_class!r}:"
+                f" it is agreed on in the first step; register anew for another one"
+            )
+        self._next = policy
+
+    def _take(self, policy: LossPolicy) -> None:
+        # What was left over under the present one comes back in operations of the same names.
+        self._ended = policy.is_plain and (self._ended or not self.policy.is_plain)
+        self.policy, self.exact, self._next = policy, _exactly(policy), None
+
     def limit(self, max_loss: float) -> None:
         """Lower the bound, on all ranks in the same step, for the operations that follow. 0:
         nothing is given up any more, and what was comes back."""
@@ -101,6 +156,11 @@ class Rules:
         per_class = {name: min(b, max_loss) for name, b in self.policy.per_class.items()}
         lower = replace(self.policy, max_loss=max_loss, per_class=per_class) if max_loss else None
         self.policy = lower or self.exact
+
+    def resume(self, step: int) -> None:
+        """So many steps were made before the first one here."""
+        self.before = step
+        self.warmup_steps = max(self.warmup_steps - step, MIN_WARMUP)
 
     def class_of(self, parameter: nn.Parameter) -> str:
         """The policy's own class if it chose one, else that of the parameter's first use."""
@@ -117,6 +177,7 @@ class Rules:
         """
         policy = self.policy_now(size)
         scale = self._scale
+        self.account.handed(size, bounded=policy.mode == "bounded" and not bring_home)
         layers = [(one.start - start, self.class_of(one.parameter)) for one in placed]
         bring_home = bring_home or (self._ended and self._may_be_inexact(size))
         if policy.is_plain and not bring_home:
@@ -129,8 +190,13 @@ class Rules:
             if id(one.parameter) in self._critical
         ]
         name = bucket_name(self._prefix, names, counts)
+        if name not in self.left:
+            self.left[name] = Left.of(placed, start, size)
         if bring_home:
             return Terms(self.exact, name, [], layers, scale)
+        self.account.label(
+            name, names[0] if names[0] == names[-1] else f"{names[0]} to {names[-1]}"
+        )
         return Terms(policy, name, critical, layers, scale)
 
     def is_critical(self, parameter: nn.Parameter) -> bool:
@@ -144,3 +210,7 @@ class Rules:
     def close(self) -> None:
         """Leave the model's forward passes alone."""
         self._order.stop()
+
+
+def _exactly(policy: LossPolicy) -> LossPolicy:
+    return replace(policy, mode="exact", max_loss=0.0, per_class={}, codec="")

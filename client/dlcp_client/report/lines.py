@@ -1,0 +1,50 @@
+"""The line at the beginning of a training and the one at its end: of rank 0, at level INFO."""
+
+import logging
+from typing import Any, Final
+
+from dlcp_client.report.text import amounts, losses, said, waiting
+from dlcp_client.report.totals import Totals
+from dlcp_client.session import Session
+from dlcpd.contract.policy import LossPolicy
+
+log: Final = logging.getLogger("dlcp_client")
+
+
+def start(session: Session, policy: LossPolicy, how: str) -> None:
+    """What was found. `how`: who registered what, in a few words."""
+    if session.rank or not log.isEnabledFor(logging.INFO):
+        return
+    report = session.status()
+    features = report.get("features", {})
+    engines, path = features.get("engines", "?"), features.get("data_path", "?")
+    log.info(
+        "%s: %s; rank 0 of %d through %s, %s engine(s), data path %s", how, said(policy),
+        session.world_size, daemon(session, report), engines, path,
+    )  # fmt: skip
+
+
+def daemon(session: Session, report: dict[str, Any]) -> str:
+    """Whose it is, and how many ranks of the job it serves."""
+    if session.origin is not None and session.origin.socket:
+        whose = f"this host's dlcpd at {session.origin.socket}"
+    else:
+        whose = "a private dlcpd"
+        if session.origin is not None and session.origin.door:
+            whose += f" (dlcpctl status --socket @{session.origin.door[1:]})"
+    ranks = sum(one["job"] == session.job for one in report.get("sessions", []))
+    return f"{whose} for {ranks} rank(s) of this host" if ranks else whose
+
+
+def end(session: Session, totals: Totals, policy: LossPolicy, how: str, *, waits: bool) -> None:
+    """How it went."""
+    if session.rank or not log.isEnabledFor(logging.INFO):
+        return
+    parts = [amounts(totals)]
+    if policy.mode == "bounded" or totals.by_name:
+        parts.append(losses(totals, policy))
+    if waits:
+        parts.append(waiting(totals))
+    if session.error is not None:
+        parts.append(f"ended by: {session.error}")
+    log.info("%s, rank 0 of %d: %s", how, session.world_size, "; ".join(parts))

@@ -1,0 +1,104 @@
+"""What totals say, in a few lines for people. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from dlcp_client.report.totals import Totals, loss_of
+from dlcpd.contract.policy import LossPolicy
+
+MAX_LAYERS: Final = 5  # lines on those that lost most
+
+
+def summary(
+    totals: Totals, policy: LossPolicy, labels: Mapping[str, str], *, waits: bool
+) -> list[str]:
+    """`labels`: the parameters of each bounded operation, by its name."""
+    lines = [amounts(totals)]
+    if policy.mode == "bounded" or totals.by_name:
+        lines.append(losses(totals, policy))
+        lines += layers(totals, labels)
+    if waits:
+        lines.append(waiting(totals))
+    return lines
+
+
+def amounts(totals: Totals) -> str:
+    """How much was exchanged."""
+    each = totals.handed_bytes / totals.steps if totals.steps else 0.0
+    session = totals.session
+    if not session.operations:
+        return f"{totals.steps} steps, {size(each)} of each through dlcpd"
+    return (
+        f"{totals.steps} steps, {size(each)} of each through dlcpd; "
+        f"{session.repaired} of {session.sent} segments were sent again"
+    )
+
+
+def losses(totals: Totals, policy: LossPolicy) -> str:
+    """What was given up, against the bound."""
+    if not totals.bounded_bytes:
+        return (
+            f"{said(policy)} never applied: it does after the warm-up steps, for buckets of 1 MiB "
+            f"and more"
+        )
+    share = totals.bounded_bytes / totals.handed_bytes
+    bound = f"bound {policy.max_loss:.3%}" if policy.max_loss else "exact by now"
+    return (
+        f"{share:.0%} of those bytes bounded: {totals.loss:.3%} of their segments given up "
+        f"({bound}), with {totals.energy_lost:.3%} of the energy; {totals.session.returned} of "
+        f"{totals.bounded.given_up} segments came back so far"
+    )
+
+
+def layers(totals: Totals, labels: Mapping[str, str]) -> list[str]:
+    """Those that lost most; an operation has one or several layers in it."""
+    rows = sorted(totals.by_name.items(), key=lambda row: loss_of(row[1]), reverse=True)
+    lost = [(name, ledger) for name, ledger in rows if ledger.given_up]
+    lines = [
+        f"  {loss_of(ledger):.3%} of {labels.get(name, name)}" for name, ledger in lost[:MAX_LAYERS]
+    ]
+    if len(lost) > MAX_LAYERS:
+        lines.append(f"  and less of {len(lost) - MAX_LAYERS} others")
+    return lines
+
+
+def waiting(totals: Totals) -> str:
+    """What the network cost: all that a faster one could save."""
+    line = f"a step waited {totals.wait * 1e3:.3g} ms for the network"
+    if not totals.step:
+        return line
+    share = totals.wait / totals.step
+    return (
+        f"{line}, {share:.0%} of its {totals.step * 1e3:.3g} ms: so much a faster exchange could "
+        f"save at most"
+    )
+
+
+def window(found: Mapping[str, float]) -> str:
+    """Metrics of some steps, in a line."""
+    parts = [f"{size(found['bytes'] / found['steps'])} a step"]
+    if found.get("bounded_bytes"):
+        parts.append(f"{found['loss']:.3%} of bounded segments given up")
+    if "repaired" in found:
+        parts.append(f"{found['repaired']} of {found['segments']} sent again")
+    if "exposed_s" in found and "step_s" in found:
+        parts.append(f"waited {found['exposed_s'] * 1e3:.3g} of {found['step_s'] * 1e3:.3g} ms")
+    if "paths" in found:
+        parts.append(f"{found['paths_in_alarm']} of {found['paths']} paths in alarm")
+    return ", ".join(parts)
+
+
+def said(policy: LossPolicy) -> str:
+    """A policy as it is written in a script."""
+    codec = f'codec="{policy.codec}"' if policy.codec else ""
+    if policy.mode == "exact":
+        return f"exact({codec})"
+    return f"bounded({policy.max_loss:g}{', ' + codec if codec else ''})"
+
+
+def size(count: float) -> str:
+    """Bytes, for people."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count:.0f} B"

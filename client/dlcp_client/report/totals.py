@@ -1,0 +1,94 @@
+"""Totals of one registration, and what follows from them: scalars for a logger. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlcp_client.operations.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """From `register` on, or from one moment to another: see `since`. Of this rank."""
+
+    steps: int = 0  # begun
+    handed_bytes: int = 0  # handed to dlcpd
+    bounded_bytes: int = 0  # of them under a policy that may lose some
+    waited: float = 0.0  # seconds that the training stood still for gradients
+    whole_steps: int = 0  # of which the time is known: from the beginning of one to the next
+    whole: float = 0.0  # seconds of those
+    session: Ledger = field(default_factory=Ledger)  # all operations of the session
+    by_name: Mapping[str, Ledger] = field(default_factory=dict)  # bounded operations
+
+    def since(self, earlier: "Totals") -> "Totals":
+        """What came after `earlier`."""
+        names = {
+            name: ledger.minus(earlier.by_name.get(name, Ledger()))
+            for name, ledger in self.by_name.items()
+        }
+        return Totals(
+            self.steps - earlier.steps,
+            self.handed_bytes - earlier.handed_bytes,
+            self.bounded_bytes - earlier.bounded_bytes,
+            self.waited - earlier.waited,
+            self.whole_steps - earlier.whole_steps,
+            self.whole - earlier.whole,
+            self.session.minus(earlier.session),
+            {name: ledger for name, ledger in names.items() if ledger.operations},
+        )
+
+    @property
+    def bounded(self) -> Ledger:
+        """The bounded operations together."""
+        rows = list(self.by_name.values())
+        return Ledger(
+            sum(row.operations for row in rows), sum(row.sent for row in rows),
+            sum(row.repaired for row in rows), sum(row.given_up for row in rows),
+            sum(row.returned for row in rows), sum(row.lost for row in rows),
+            sum(row.energy for row in rows),
+        )  # fmt: skip
+
+    @property
+    def loss(self) -> float:
+        """Fraction of the segments of bounded operations that was given up."""
+        return loss_of(self.bounded)
+
+    @property
+    def energy_lost(self) -> float:
+        """Fraction of a bounded contribution's sum of squares that was given up: the mean over
+        operations."""
+        bounded = self.bounded
+        return bounded.energy / bounded.operations if bounded.operations else 0.0
+
+    @property
+    def wait(self) -> float:
+        """Seconds that a step stood still for gradients, on average."""
+        return self.waited / self.steps if self.steps else 0.0
+
+    @property
+    def step(self) -> float:
+        """Seconds from one step to the next, on average; 0: not known yet."""
+        return self.whole / self.whole_steps if self.whole_steps else 0.0
+
+    def scalars(self, *, waits: bool, network: bool) -> dict[str, Any]:
+        """By name, for a logger. `waits`: whether waits can be seen from here. `network`: whether
+        there is a session whose operations count."""
+        found: dict[str, Any] = {"steps": self.steps, "bytes": self.handed_bytes}
+        if network:
+            bounded = self.bounded
+            found |= {
+                "bounded_bytes": self.bounded_bytes, "operations": self.session.operations,
+                "segments": self.session.sent, "repaired": self.session.repaired,
+                "given_up": bounded.given_up, "returned": self.session.returned,
+                "loss": self.loss, "energy_lost": self.energy_lost,
+            }  # fmt: skip
+        if waits:
+            found["exposed_s"] = self.wait
+        if self.whole_steps:
+            found["step_s"] = self.step
+        return found
+
+
+def loss_of(bounded: Ledger) -> float:
+    """Fraction of the segments that was given up."""
+    return bounded.given_up / bounded.sent if bounded.sent else 0.0

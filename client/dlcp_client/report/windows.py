@@ -1,0 +1,55 @@
+"""Every N steps: what the last N cost, for a logger and in a line."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from dlcp_client.report.text import window
+from dlcp_client.report.totals import Totals
+from dlcp_client.reporting import Log
+from dlcpd.contract.errors import BadConfig
+
+_log: Final = logging.getLogger("dlcp_client")
+
+
+class Windows:
+    """Of one registration. `measure(since)`: its metrics since earlier totals; `totals`: of now.
+
+    Raises: BadConfig.
+    """
+
+    def __init__(
+        self, log: Log | None, every: int, prefix: str, *, speaks: bool,
+        totals: Callable[[], Totals], measure: Callable[[Totals], dict[str, Any]],
+    ) -> None:  # fmt: skip
+        """`speaks`: whether it also writes lines."""
+        if type(every) is not int or every < 1:
+            raise BadConfig(f"report_to every={every!r}: a whole number of steps, from 1 on")
+        if log is not None and not callable(log):
+            raise BadConfig(
+                f"report_to {log!r}: pass what is called with scalars and step, such as wandb.log, "
+                f"or each(writer.add_scalar), of dlcp_client.reporting"
+            )
+        self._log, self._every, self._prefix, self._speaks = log, every, prefix, speaks
+        self._totals, self._measure = totals, measure
+        self._last = totals()
+
+    def ended(self, step: int) -> None:
+        """Steps up to `step` are over."""
+        if step - self._last.steps < self._every:
+            return
+        last, self._last = self._last, self._totals()
+        found = self._measure(last)
+        if self._speaks:
+            _log.info("steps %d to %d: %s", last.steps + 1, step, window(found))
+        if self._log is not None:
+            self._tell(found, step)
+
+    def _tell(self, found: dict[str, Any], step: int) -> None:
+        """A logger that fails is not called again: it must not end a training."""
+        assert self._log is not None  # noqa: S101  # the caller looked
+        try:
+            self._log({f"{self._prefix}{name}": value for name, value in found.items()}, step)
+        except Exception:
+            self._log = None
+            _log.warning("report_to: the logger failed, and is not called again", exc_info=True)

@@ -1,0 +1,103 @@
+"""Private daemons are found by their sockets without a file, those of this user alone."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from dlcp_client.ipc.door import Door
+from dlcpd.contract.errors import BadConfig
+from dlcpd.ctl import private
+from dlcpd.ctl.private import address, mine, reach
+from dlcpd.ctl.status import query
+from dlcpd.daemon.config import DaemonTable
+from tests.client.real import connected
+
+
+@pytest.fixture
+def default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A default socket where nobody listens."""
+    monkeypatch.setattr(DaemonTable, "__init__", lambda self: None)
+    monkeypatch.setattr(DaemonTable, "socket", str(tmp_path / "none"), raising=False)
+    return str(tmp_path / "none")
+
+
+@pytest.fixture
+def doors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Names of two that listen, as the kernel lists them; other trainings are left out."""
+    with Door() as one, Door() as two:
+        names = [f"@{door.name[1:]}" for door in (one, two)]
+        _only(names, tmp_path, monkeypatch)
+        yield names
+
+
+def _only(names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = private.SOCKETS.read_text(errors="replace").splitlines()
+    (tmp_path / "unix").write_text("\n".join(row for row in rows if row.endswith(tuple(names))))
+    monkeypatch.setattr(private, "SOCKETS", tmp_path / "unix")
+
+
+def test_those_that_listen_are_found_with_who_opened_them(doors: list[str]) -> None:
+    assert [(one.name, one.pid) for one in mine()] == [(n, os.getpid()) for n in sorted(doors)]
+
+
+def test_another_users_are_not(doors: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    assert not list(mine())
+
+
+def test_what_ended_or_has_another_name_or_kind_is_not(
+    doors: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    with ExitStack() as undo, Door() as gone:
+        stream = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        stream.bind(f"\0dlcp-{'a' * 32}")
+        stream.listen()
+        other = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        other.bind("\0dlcp-another")
+        other.listen()
+        _only([f"@dlcp-{'a' * 32}", "@dlcp-another", gone.name[1:]], tmp_path, monkeypatch)
+    assert not list(mine())
+
+
+def test_one_is_reached_where_the_default_is_silent_and_several_are_named(
+    doors: list[str], default: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert reach("/elsewhere/dlcpd.sock") == "/elsewhere/dlcpd.sock"
+    with pytest.raises(
+        BadConfig, match="2 private daemons answer: choose one with --socket: @dlcp"
+    ):
+        reach(default)
+    (tmp_path / "unix").write_text((tmp_path / "unix").read_text().splitlines()[0])
+    assert reach(default) == address(next(mine()).name)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(default)
+        listening.listen()
+        assert reach(default) == default
+
+
+def test_a_private_daemon_says_its_status(
+    default: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLCPD_SHARE", "1")
+    sessions = connected()  # two ranks of this machine, which share one
+    try:
+        assert sessions[0].origin is not None
+        name = f"@{sessions[0].origin.door[1:]}"
+        _only([name], tmp_path, monkeypatch)
+        report = query(default, 0)
+        assert {one["rank"] for one in report["sessions"]} == {0, 1}
+        done = subprocess.run(
+            [sys.executable, "-m", "dlcpd.ctl.main", "status", "--socket", name],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0 and "2 sessions" in done.stdout
+    finally:
+        for session in sessions:
+            session.close()
