@@ -16,11 +16,12 @@ LOOK: Final = 0.5  # seconds between looks at what is still open
 
 
 def drain(options: argparse.Namespace, output: Output) -> int:
-    """Exit code 1 where the daemon has not ended within `--wait` seconds.
+    """Exit code 1 where the daemon has not ended within `--wait` seconds. A private daemon, which
+    ends its training, is only drained by name.
 
     Raises: DaemonUnavailable, NotPermitted.
     """
-    report = query(options.socket, 0)
+    report = query(options.socket, 0, named=True)
     pid = _checked(report)
     process = _opened(pid)
     try:
@@ -77,7 +78,7 @@ def _watch(process: int, options: argparse.Namespace, output: Output) -> bool:
         if select.select([process], [], [], min(LOOK, left))[0]:
             return True
         try:
-            waits = open_work(query(options.socket, 0))
+            waits = open_work(query(options.socket, 0, named=True))
         except DlcpError:
             continue  # it is about to end, and closes its socket first
         if waits != said:

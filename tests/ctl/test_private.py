@@ -1,5 +1,6 @@
 """Private daemons are found by their sockets without a file, those of this user alone."""
 
+import argparse
 import os
 import socket
 import subprocess
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from dlcp_client.ipc.door import Door
-from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.errors import BadConfig, DaemonUnavailable
 from dlcpd.ctl import private
+from dlcpd.ctl.drain import drain
+from dlcpd.ctl.output import Output
 from dlcpd.ctl.private import address, mine, reach
 from dlcpd.ctl.status import query
 from dlcpd.daemon.config import DaemonTable
@@ -98,6 +101,9 @@ def test_a_private_daemon_says_its_status(
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.returncode == 0 and "2 sessions" in done.stdout
+        with pytest.raises(DaemonUnavailable):  # it would end a training that nobody named
+            drain(argparse.Namespace(socket=default, wait=60.0), Output(None))
+        assert len(query(name, 0)["sessions"]) == 2
     finally:
         for session in sessions:
             session.close()
