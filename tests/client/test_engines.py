@@ -134,7 +134,7 @@ class StandInWork:
     """What a table needs of a work."""
 
     begun, expires = 0.0, float("inf")
-    label, ended = "all_reduce", False
+    label, bounded_as, ended = "all_reduce", "", False
 
     def __init__(self) -> None:
         self.outcome: Completed | DlcpError | None = None

@@ -50,11 +50,16 @@ LAYOUTS: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "probe_answer": HEADER | {"number": (40, 4), "received": (44, 2)}, "pieces": PIECE,
     "called": CALLED, "calling": CALLING,
     "cipher": {"name": (0, 1), "counter": (8, 8), "box": (16, 1)},
+    "doctor_probe": {"magic": (0, 4), "kind": (4, 1), "tos": (5, 1), "reply": (6, 2),
+                     "token": (8, 1), "serial": (24, 4)},
+    "doctor_answer": {"magic": (0, 4), "kind": (4, 1), "tos": (5, 1), "size": (6, 2),
+                      "token": (8, 1), "serial": (24, 4), "arrival": (28, 4), "wall": (32, 8)},
 }  # fmt: skip
 TREES: Final[dict[str, Callable[[bytes], Iterator[Case]]]] = {
     "ipc_frame": fields.in_msgpack, "peer_message": fields.in_msgpack, "store": fields.in_json,
     "signed": fields.in_json, "public_keys": fields.in_toml, "identity": fields.in_toml,
     "config": fields.in_toml, "traffic_classes": fields.in_toml, "intent": fields.in_toml,
+    "doctor_greeting": fields.in_json,
 }  # fmt: skip
 
 
