@@ -64,9 +64,9 @@ def test_bursts_of_protected_packets_do_not_reach_the_end_of_the_buffer(classes:
     buffer = BUFFER * (len(traffic_classes()) if classes else 1)
     plan = Plan(3, host_rate=LINK, buffer_bytes=buffer, ecn_bytes=MARKS, classes=classes)
     stream = Udp(0, 2, LINK, dscp=blocks, ecn=Ecn.ECT0, seconds=SECONDS)
-    # None is dropped there on a machine that never stops. After a stop htb catches up less than time
-    # went by, so the count runs ahead of the queue for a moment; not in every run. What forgets
-    # (nft) loses 5 % and more each time.
+    # None is dropped there on a machine that never stops. After a stop htb catches up less than
+    # time went by, and the count runs ahead of the queue for a moment; not in every run. What
+    # forgets (nft) loses 5 % and more each time.
     for _ in range(RUNS):
         with fabric(plan) as net:
             counts = sent_through(net, stream, replace(stream, source=1))
