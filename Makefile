@@ -12,10 +12,9 @@ DEMO_STAMP := .venv/.installed-for-the-demo
 # Pure packages are measured by their own tests: the rest of the suite must not hide a gap in them.
 PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
 	tests/sim tests/switchcfg)
-# Processes that mostly wait for each other: several at once. What emulates networks has the machine
-# for itself.
-PROCESS_TESTS := tests/c10d tests/client tests/conformance tests/ctl tests/daemon tests/datapath \
-	tests/faults tests/fuzz tests/io tests/ipc tests/ledger tests/server
+# What emulates networks has the machine for itself: what a queue does is judged. Everything else is
+# processes that mostly wait for each other: several at once.
+EMULATION_TESTS := tests/lab/emulation tests/lab/lab tests/lab/scenarios
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
@@ -39,8 +38,8 @@ $(DEMO_STAMP): pyproject.toml constraints.txt
 	touch $@
 
 test: cov e2e-switch e2e-deploy
-	$(BIN)/pytest -n auto --dist worksteal $(PROCESS_TESTS)
-	$(BIN)/pytest $(addprefix --ignore=,$(PURE_TESTS) $(PROCESS_TESTS) tests/switches tests/deploy)
+	$(BIN)/pytest -n auto --dist worksteal $(addprefix --ignore=,$(PURE_TESTS) $(EMULATION_TESTS) tests/switches tests/deploy)
+	$(BIN)/pytest $(EMULATION_TESTS)
 
 cov: $(STAMP)
 	$(BIN)/pytest -n auto -m "not heavy" $(PURE_COVERAGE) $(PURE_TESTS)
