@@ -74,6 +74,7 @@ class Device:
     platform: str
     address: str  # where its management answers; "" = its name
     side: str  # of the ECMP groups: devices of two sides are never changed at one time
+    pool: str  # SONiC's buffer pool of our queues; "" = the one that there is
     groups: tuple[PortGroup, ...]
 
     @property
@@ -179,11 +180,14 @@ def _device(table: Table, buffer: int, keep: Keep) -> Device:
     platform = table.one_of("platform", tuple(PORT_PATTERNS))
     address = table.text("address", ADDRESS, "host name or address", "")
     side = table.text("side", NAME, "name of a side", "")
+    pool = table.text("pool", NAME, "name of a buffer pool", "")
+    if pool and platform != "sonic":
+        raise table.error("pool", f"only SONiC has buffer pools by name, not {platform}")
     groups = tuple(_group(row, platform, buffer) for row in table.tables("ports"))
     table.done()
     if not groups:
         raise table.error(None, "needs [[device.ports]]: names and rate")
-    found = Device(name, platform, address, side, groups)
+    found = Device(name, platform, address, side, pool, groups)
     _refuse_bad_ports(table, found, keep)
     return found
 

@@ -7,23 +7,37 @@ qosorch.cpp of sonic-swss (master of 2026-08). All values are strings there.
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from switchcfg.errors import BadState
 from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
-from switchcfg.plan.queues import Abilities, Layout, Queue
+from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State, after, natural, objects
 from switchcfg.platforms.json_patch import patch
-from switchcfg.platforms.platform import Rendered, Shell, Step, is_ours, read_json, render_groups
+from switchcfg.platforms.platform import (
+    Fit,
+    Rendered,
+    Shell,
+    Step,
+    is_ours,
+    read_json,
+    render_groups,
+)
+from switchcfg.platforms.sonic_present import POOL, fit
 from switchcfg.platforms.sonic_rules import check
 
 MAPS: Final = ("DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP")
 PROFILES: Final = ("SCHEDULER", "WRED_PROFILE", "BUFFER_PROFILE")
 BINDINGS: Final = ("QUEUE", "PORT_QOS_MAP", "BUFFER_QUEUE")
-READ: Final = (*MAPS, *PROFILES, *BINDINGS, "BUFFER_POOL", "SWITCH_HASH", "PORT")
+# What PORT_QOS_MAP of others refers to: without it models would call that dangling.
+THEIRS: Final = (
+    "DOT1P_TO_TC_MAP", "MAP_PFC_PRIORITY_TO_QUEUE", "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP",
+    "TC_TO_DSCP_MAP",
+)  # fmt: skip
+READ: Final = (*MAPS, *PROFILES, *BINDINGS, *THEIRS, "BUFFER_POOL", "SWITCH_HASH", "PORT")
 LISTS: Final = ("ecmp_hash", "lag_hash")  # fields that hold a list; in a State with commas
 HASH: Final = "SRC_IP,DST_IP,IP_PROTOCOL,L4_SRC_PORT,L4_DST_PORT"
-POOL: Final = "egress_lossy_pool"  # what SONiC's own buffer templates call it
 CHECKPOINT: Final = "switchcfg"
 TIMEOUT: Final = 900.0  # seconds; SONiC's own tests allow a patch as much
 LEAST_ALPHA, MOST_ALPHA = -8, 7  # of dynamic_th: a queue may take 2**th of what is free
@@ -61,6 +75,10 @@ class Sonic:
 
     def check(self, state: State, device: Device) -> Sequence[str]:
         return check(state, device)
+
+    def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
+        found = fit(intent, device, rendered, present)
+        return replace(found, state=_thresholds(intent, device, found.state, present))
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
         return f"config rollback {CHECKPOINT}\nconfig delete-checkpoint {CHECKPOINT}\n"
@@ -131,6 +149,19 @@ def _profiles(name: str, queue: Queue) -> Iterator[tuple[Place, str]]:
     yield Place("BUFFER_PROFILE", name, "pool"), POOL
     yield Place("BUFFER_PROFILE", name, "size"), "0"
     yield Place("BUFFER_PROFILE", name, "dynamic_th"), str(_alpha(queue))
+
+
+def _thresholds(intent: Intent, device: Device, state: State, present: State) -> State:
+    """In bytes where the pool is static, as a profile of such a pool has to be."""
+    out = dict(state)
+    for group in device.groups:
+        for queue in lay_out(intent, group, ABLE).queues:
+            profile = _name(intent, group, queue)
+            pool = state[Place("BUFFER_PROFILE", profile, "pool")]
+            if present.get(Place("BUFFER_POOL", pool, "mode")) == "static":
+                del out[Place("BUFFER_PROFILE", profile, "dynamic_th")]
+                out[Place("BUFFER_PROFILE", profile, "static_th")] = str(queue.limit)
+    return out
 
 
 def _alpha(queue: Queue) -> int:
