@@ -31,6 +31,14 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """What a device says to changes, by its release."""
+
+    problems: tuple[str, ...]  # `RULE: what is wrong`: refused
+    doubts: tuple[str, ...]  # what only the device itself knows
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One thing that a device is told; what follows waits until it has been done."""
 
@@ -141,6 +149,9 @@ class FittingPlatform(Platform, Protocol):
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
         """`rendered` as it suits `present`. A second time, on the outcome, it changes nothing."""
+
+    def takes(self, present: State, changes: Sequence[Change]) -> Taken:
+        """Whether a device of this release takes these changes."""
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ qosorch.cpp of sonic-swss (master of 2026-08). All values are strings there.
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,11 +20,13 @@ from switchcfg.platforms.platform import (
     Rendered,
     Shell,
     Step,
+    Taken,
     is_ours,
     read_json,
     render_groups,
 )
 from switchcfg.platforms.sonic_present import POOL, fit
+from switchcfg.platforms.sonic_releases import HWSKU, VERSION, doubts, refuses
 from switchcfg.platforms.sonic_rules import check
 
 MAPS: Final = ("DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP")
@@ -46,7 +48,7 @@ ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))
 
 
 class Sonic:
-    """Community SONiC, 2023 and later."""
+    """Community SONiC. Which releases take patches of ours: sonic_releases.py."""
 
     name: Final = "sonic"
 
@@ -79,6 +81,9 @@ class Sonic:
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
         found = fit(intent, device, rendered, present)
         return replace(found, state=_thresholds(intent, device, found.state, present))
+
+    def takes(self, present: State, changes: Sequence[Change]) -> Taken:
+        return Taken(tuple(refuses(present, changes)), tuple(doubts(present, changes)))
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
         return f"config rollback {CHECKPOINT}\nconfig delete-checkpoint {CHECKPOINT}\n"
@@ -203,7 +208,18 @@ def _read(text: str) -> dict[Place, str]:
                 out[Place(table, key, "")] = ""
             for field, value in fields.items():
                 out[Place(table, key, field)] = _value(Place(table, key, field), value)
+    for place in (VERSION, HWSKU):
+        row = _row(tables, place)
+        if place.field in row:
+            out[place] = _value(place, row[place.field])
     return out
+
+
+def _row(tables: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
+    """{} where there is none."""
+    rows = tables.get(place.kind, {})
+    row = rows.get(place.name, {}) if isinstance(rows, dict) else {}
+    return row if isinstance(row, dict) else {}
 
 
 def _value(place: Place, value: object) -> str:

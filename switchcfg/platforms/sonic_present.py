@@ -126,7 +126,9 @@ def _pool(device: Device, tables: Tables) -> str | None:
     return there[0] if len(there) == 1 else None
 
 
-def _split(device: Device, rendered: State, tables: Tables) -> tuple[State, frozenset[Place]]:
+def _split(
+    device: Device, rendered: State, tables: Tables
+) -> tuple[dict[Place, str], frozenset[Place]]:
     """Rows for ranges of queues that ours are among: one row for each of the others instead.
 
     SONiC's own commands refuse rows that overlap, and which of them holds depends on their order.

@@ -7,7 +7,9 @@ from typing import Any
 COLOURS = ("green", "yellow", "red")
 
 
-def sonic_roce(ports: Sequence[str], *, pool: str = "egress_lossy_pool") -> dict[str, Any]:
+def sonic_roce(
+    ports: Sequence[str], *, pool: str = "egress_lossy_pool", version: str = "version_202511_01"
+) -> dict[str, Any]:
     """CONFIG_DB of a switch from the factory: what sonic-buildimage's templates qos_config.j2 and
     buffers_config.j2 make, with PFC on 3 and 4, and rows of BUFFER_QUEUE for ranges."""
     tc = {str(dscp): "1" for dscp in range(64)}
@@ -37,6 +39,8 @@ def sonic_roce(ports: Sequence[str], *, pool: str = "egress_lossy_pool") -> dict
         "pfc_to_queue_map": "AZURE", "pfc_enable": "3,4", "pfcwd_sw_enable": "3,4",
     }  # fmt: skip
     return {
+        "VERSIONS": {"DATABASE": {"VERSION": version}},
+        "DEVICE_METADATA": {"localhost": {"hwsku": "ACS-SN5600", "hostname": "leaf"}},
         "PORT": {
             port: {"lanes": str(index), "speed": "100000", "admin_status": "up"}
             for index, port in enumerate(ports)
