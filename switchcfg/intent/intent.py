@@ -54,6 +54,7 @@ class Keep:
     dscp: Mapping[int, int]  # DSCP -> queue that it goes to today and shall go to
     queues: tuple[int, ...]  # that no class may use, those of `dscp` included
     ports: tuple[str, ...]  # that no device entry may name
+    replaces: tuple[str, ...]  # profiles of others on ports that ours may take the place of
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,8 @@ def _keep(table: Table, classes: tuple[TrafficClass, ...]) -> Keep:
         dscp[int(key)] = rows.integer(key, 0, QUEUES - 1)
     queues = table.integers("queues", 0, QUEUES - 1, ())
     kept = tuple(sorted({*queues, *dscp.values()}))
-    found = Keep(dscp, kept, _ports(table, "ports", ()))
+    replaces = table.texts("replaces", NAME, "name of a profile or policy on the switch", ())
+    found = Keep(dscp, kept, _ports(table, "ports", ()), replaces)
     table.done()
     return found
 

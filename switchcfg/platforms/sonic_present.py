@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from switchcfg.intent.intent import QUEUES, Device, Intent
+from switchcfg.plan.kept import kept, lossless
 from switchcfg.plan.state import Place, State, objects
 from switchcfg.platforms.platform import Fit
 
@@ -25,10 +26,10 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
     state, problems = dict(rendered), list[str]()
     for port in device.ports:
         problems += _lossless(intent, tables, port)
-        kept, wrong = _kept(intent, tables, port)
+        keeps, wrong = kept(intent, port, _today(tables, port))
         problems += wrong
         name = rendered.get(Place("PORT_QOS_MAP", port, "dscp_to_tc_map"), "")
-        for dscp, queue in kept.items():
+        for dscp, queue in keeps.items():
             place = Place(DSCP_MAP, name, str(dscp))
             if state.get(place) not in (rendered.get(place), str(queue)):
                 problems.append(
@@ -70,41 +71,19 @@ def _lossless(intent: Intent, tables: Tables, port: str) -> Iterator[str]:
     queues = _bound(tables, port, "pfc_to_queue_map", "MAP_PFC_PRIORITY_TO_QUEUE")
     for priority in filter(None, enabled.split(",")):
         queue = queues.get(priority, priority)
-        if queue.isdecimal() and int(queue) not in intent.keep.queues:
-            yield f"lossless: {port} queue {queue} has PFC: name it in [keep] queues"
+        if queue.isdecimal():
+            yield from lossless(intent, port, int(queue))
 
 
-def _kept(intent: Intent, tables: Tables, port: str) -> tuple[dict[int, int], list[str]]:
-    """Code points that go to kept queues today, and what contradicts the intent."""
-    classes = {dscp: each.name for each in intent.classes for dscp in each.dscp}
+def _today(tables: Tables, port: str) -> dict[int, tuple[int, int]]:
+    """Code point -> its traffic class and queue; what is no number the rules name."""
     tcs = _bound(tables, port, "dscp_to_tc_map", DSCP_MAP)
     queues = _bound(tables, port, "tc_to_queue_map", "TC_TO_QUEUE_MAP")
-    found: dict[int, int] = {}
-    problems: list[str] = []
-    for dscp, tc in sorted(tcs.items()):
-        queue = queues.get(tc, tc)
-        if not (dscp.isdecimal() and queue.isdecimal()):
-            continue  # the rules name it
-        point, today = int(dscp), int(queue)
-        says = intent.keep.dscp.get(point)
-        if says is not None and says != today:
-            problems.append(
-                f"kept-dscp: {port}: code point {point} goes to queue {today} today, not to "
-                f"{says} as [keep.dscp] says"
-            )
-        elif today in intent.keep.queues and point in classes:
-            problems.append(
-                f"kept-dscp: {port}: code point {point} goes to queue {today} today, which is "
-                f"kept, and class {classes[point]!r} sends it: give that another under [classes]"
-            )
-        elif today in intent.keep.queues and queue != tc:
-            problems.append(
-                f"kept-tc: {port}: code point {point} goes to kept queue {today} as traffic class "
-                f"{tc}: only a class of the queue's own number can be kept"
-            )
-        elif today in intent.keep.queues:
-            found[point] = today
-    return found, problems
+    return {
+        int(dscp): (int(tc), int(queues.get(tc, tc)))
+        for dscp, tc in tcs.items()
+        if dscp.isdecimal() and tc.isdecimal() and queues.get(tc, tc).isdecimal()
+    }
 
 
 # --- buffers -----------------------------------------------------------------------------
