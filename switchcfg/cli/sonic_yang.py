@@ -132,7 +132,8 @@ def _linted(lint: str, models: Path, files: Sequence[str], text: str) -> list[st
     with TemporaryDirectory(prefix="switchcfg-") as folder:
         data = Path(folder, "config.xml")
         data.write_text(text, encoding="utf-8")
-        argv = (lint, "-t", "config", "-p", str(models), *files, str(data))
+        # Twice -i: implement what is imported, too, for models refer to data of each other.
+        argv = (lint, "-i", "-i", "-t", "config", "-p", str(models), *files, str(data))
         try:
             done = subprocess.run(
                 argv, capture_output=True, text=True, timeout=TIMEOUT, check=False

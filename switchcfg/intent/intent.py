@@ -54,6 +54,7 @@ class Keep:
     dscp: Mapping[int, int]  # DSCP -> queue that it goes to today and shall go to
     queues: tuple[int, ...]  # that no class may use, those of `dscp` included
     ports: tuple[str, ...]  # that no device entry may name
+    replaces: tuple[str, ...]  # profiles of others on ports that ours may take the place of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Device:
     platform: str
     address: str  # where its management answers; "" = its name
     side: str  # of the ECMP groups: devices of two sides are never changed at one time
+    pool: str  # SONiC's buffer pool of our queues; "" = the one that there is
     groups: tuple[PortGroup, ...]
 
     @property
@@ -169,7 +171,8 @@ def _keep(table: Table, classes: tuple[TrafficClass, ...]) -> Keep:
         dscp[int(key)] = rows.integer(key, 0, QUEUES - 1)
     queues = table.integers("queues", 0, QUEUES - 1, ())
     kept = tuple(sorted({*queues, *dscp.values()}))
-    found = Keep(dscp, kept, _ports(table, "ports", ()))
+    replaces = table.texts("replaces", NAME, "name of a profile or policy on the switch", ())
+    found = Keep(dscp, kept, _ports(table, "ports", ()), replaces)
     table.done()
     return found
 
@@ -179,11 +182,14 @@ def _device(table: Table, buffer: int, keep: Keep) -> Device:
     platform = table.one_of("platform", tuple(PORT_PATTERNS))
     address = table.text("address", ADDRESS, "host name or address", "")
     side = table.text("side", NAME, "name of a side", "")
+    pool = table.text("pool", NAME, "name of a buffer pool", "")
+    if pool and platform != "sonic":
+        raise table.error("pool", f"only SONiC has buffer pools by name, not {platform}")
     groups = tuple(_group(row, platform, buffer) for row in table.tables("ports"))
     table.done()
     if not groups:
         raise table.error(None, "needs [[device.ports]]: names and rate")
-    found = Device(name, platform, address, side, groups)
+    found = Device(name, platform, address, side, pool, groups)
     _refuse_bad_ports(table, found, keep)
     return found
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from switchcfg.errors import BadPlan, Moved, Refused
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.plan.state import Change, Place, State, after, difference, fingerprint
-from switchcfg.platforms.platform import Platform, Step
+from switchcfg.platforms.platform import Fit, FittingPlatform, Platform, Step, Taken
 
 VERSION: Final = 1
 MAX_TEXT: Final = 1 << 26  # characters of a saved plan
@@ -49,15 +49,34 @@ def plan(intent: Intent, device: Device, platform: Platform, present: State) -> 
     Raises: CannotExpress; Refused with every rule that the outcome would break.
     """
     rendered = platform.render(intent, device)
-    changes = difference(present, rendered.state, platform.owns(intent))
+    fit = _fit(intent, device, platform, rendered.state, present)
+    if fit.problems:
+        raise refused(f"{device.name}: refused", fit.problems)
+    owns = platform.owns(intent)
+    changes = difference(
+        present, fit.state, lambda place, value: place in fit.gives_way or owns(place, value)
+    )
+    taken = _taken(platform, present, changes)
+    if taken.problems:
+        raise refused(f"{device.name}: refused", taken.problems)
     refuse(platform, device, after(present, changes))
     found = _plan(intent, device, platform, present, changes)
-    return replace(found, degraded=rendered.degraded)
+    return replace(found, degraded=(*rendered.degraded, *taken.doubts))
 
 
 def removal(intent: Intent, device: Device, platform: Platform, present: State) -> Plan:
-    """What takes away all that switchcfg made there; what others made stays."""
+    """What takes away all that switchcfg made there; what others made stays.
+
+    Raises: Refused with every rule that only the outcome would break.
+    """
     changes = difference(present, {}, platform.owns(intent))
+    before = platform.check(present, device)
+    new = [each for each in platform.check(after(present, changes), device) if each not in before]
+    new += _taken(platform, present, changes).problems
+    if new:
+        raise refused(
+            f"{device.name}: refused; `switchcfg rollback` gives back what was there", new
+        )
     return _plan(intent, device, platform, present, changes)
 
 
@@ -90,6 +109,20 @@ def refused(title: str, found: Sequence[str]) -> Refused:
     rest = len(found) - MAX_SHOWN
     more = [f"... and {rest} more"] if rest > 0 else []
     return Refused("\n  ".join([title, *found[:MAX_SHOWN], *more]))
+
+
+def _fit(
+    intent: Intent, device: Device, platform: Platform, rendered: State, present: State
+) -> Fit:
+    if isinstance(platform, FittingPlatform):
+        return platform.fit(intent, device, rendered, present)
+    return Fit(rendered, frozenset(), ())
+
+
+def _taken(platform: Platform, present: State, changes: Sequence[Change]) -> Taken:
+    if changes and isinstance(platform, FittingPlatform):
+        return platform.takes(present, changes)
+    return Taken((), ())
 
 
 def _plan(

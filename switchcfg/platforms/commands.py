@@ -1,14 +1,15 @@
 """What platforms have in common whose configuration is command lines. Pure."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.plan.kept import kept, lossless
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Owns, Place, State, after
 from switchcfg.platforms.grammar import SEPARATOR, Grammar
-from switchcfg.platforms.platform import Rendered, Step, is_ours, render_groups
+from switchcfg.platforms.platform import Fit, Rendered, Step, Taken, is_ours, render_groups
 
 
 class CommandPlatform(ABC):
@@ -19,6 +20,8 @@ class CommandPlatform(ABC):
     grammar: Grammar
     mode: str  # in which the lines are typed
     degraded: tuple[str, ...] = ()  # whatever the intent
+    binds: tuple[str, ...] = ()  # kinds of lines that bind a profile of ours to a port
+    points: str = ""  # kind of line that says where a code point goes on all of the switch
 
     @abstractmethod
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
@@ -38,6 +41,33 @@ class CommandPlatform(ABC):
             return is_ours(intent, value if bound else place.name.split(SEPARATOR)[0])
 
         return owns
+
+    def queues(self, present: State) -> Mapping[int, tuple[int, int]]:
+        """Code point -> its traffic class and queue, of lines of the kind `points`."""
+        return {}
+
+    def lossless(self, present: State, port: str) -> Iterable[int]:
+        """Queues of a port that have flow control."""
+        return ()
+
+    def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
+        keeps, problems = kept(intent, device.name, self.queues(present))
+        state = dict(rendered)
+        state |= {Place(self.points, str(dscp), ""): str(queue) for dscp, queue in keeps.items()}
+        for port in device.ports:
+            for queue in self.lossless(present, port):
+                problems += lossless(intent, port, queue)
+            for kind in self.binds:
+                theirs = present.get(Place(kind, port, ""))
+                if theirs and not is_ours(intent, theirs) and theirs not in intent.keep.replaces:
+                    problems.append(
+                        f"kept: {port} has {theirs!r}, which ours would replace with all that it "
+                        f"does (PFC, ECN): name it in [keep] replaces, or the port in [keep] ports"
+                    )
+        return Fit(state, frozenset(), tuple(dict.fromkeys(problems)))
+
+    def takes(self, present: State, changes: Sequence[Change]) -> Taken:
+        return Taken((), ())
 
     def write(self, state: State) -> str:
         return self.grammar.write(state)

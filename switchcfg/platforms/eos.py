@@ -10,7 +10,7 @@ from typing import Final
 
 from switchcfg.intent.intent import QUEUES, Intent, PortGroup
 from switchcfg.plan.queues import Abilities, Layout, Queue
-from switchcfg.plan.state import Place
+from switchcfg.plan.state import Place, State
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
 from switchcfg.platforms.platform import group_name
@@ -20,6 +20,7 @@ ABLE: Final = Abilities(curves=3, own_mark=True, spray=("hash",))  # it hashes l
 
 _PROFILE: Final = "qos profile {profile}"
 _QUEUE: Final = (_PROFILE, "uc-tx-queue {queue}")
+PFC: Final = "priority-flow-control priority {priority} no-drop"
 _RANGE: Final = "minimum-threshold <min> kbytes maximum-threshold <max> kbytes"
 GRAMMAR: Final = Grammar(
     rules=(
@@ -50,6 +51,9 @@ GRAMMAR: Final = Grammar(
             ),
             "no random-detect drop drop-precedence {dp}",
         ),
+        # Read, never written: whose flow control it is, is not ours to say.
+        Rule("profile pfc", (_PROFILE, PFC), f"no {PFC}"),
+        Rule("interface pfc", ("interface {port}", PFC), f"no {PFC}"),
         Rule(
             "interface profile",
             ("interface {port}", "service-profile <profile>"),
@@ -64,10 +68,28 @@ class Eos(CommandPlatform):
     """EOS 4.30 and later, which commits a session as a whole."""
 
     name, able, grammar, mode = "eos", ABLE, GRAMMAR, "configure session"
+    binds, points = ("interface profile",), "dscp"
     degraded = ("shares of the buffer: thresholds follow them, the limits stay the chip's",)
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
         return dict([*_maps(intent, layout), *_profile(intent, group, layout)])
+
+    def queues(self, present: State) -> Mapping[int, tuple[int, int]]:
+        found: dict[int, tuple[int, int]] = {}
+        for place, value in present.items():
+            tc = value.split(" ")[0]
+            if place.kind == self.points and place.name.isdecimal() and tc.isdecimal():
+                queue = present.get(Place("traffic-class", tc, ""), tc)
+                if queue.isdecimal():
+                    found[int(place.name)] = int(tc), int(queue)
+        return found
+
+    def lossless(self, present: State, port: str) -> Iterator[int]:
+        profile = present.get(Place("interface profile", port, ""), "")
+        for place in present:
+            owner, _, priority = place.name.rpartition(SEPARATOR)
+            if (place.kind, owner) in (("interface pfc", port), ("profile pfc", profile)):
+                yield int(priority) if priority.isdecimal() else 0
 
 
 def _maps(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:

@@ -71,6 +71,7 @@ class Junos(CommandPlatform):
     """Junos 22 and later on QFX, Junos EVO on PTX and QFX: one candidate, committed as a whole."""
 
     name, able, grammar, mode = "junos", ABLE, GRAMMAR, "configure private"
+    binds = ("interface map", "interface classifier")
     degraded = (
         "strict order: only the first queue is strict-high; a chip without the levels below it "
         "shares what is left by buffer size",

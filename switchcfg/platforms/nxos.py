@@ -39,7 +39,7 @@ GRAMMAR: Final = Grammar(
             (*_QUEUE, f"random-detect {_RANGE} weight <w> <ecn>"),
             "no random-detect",
         ),
-        Rule("queue limit", (*_QUEUE, "queue-limit bytes <limit>"), "no queue-limit"),
+        Rule("queue limit", (*_QUEUE, "queue-limit <limit> bytes"), "no queue-limit <limit> bytes"),
         Rule(
             "interface mark",
             (_PORT, "service-policy type qos input <policy>"),
@@ -61,6 +61,7 @@ class Nxos(CommandPlatform):
     """NX-OS 10.2 and later."""
 
     name, able, grammar, mode = "nxos", ABLE, GRAMMAR, "configure"
+    binds = ("interface mark", "interface queue")
     degraded = ("more than one strict level needs a queuing template that has them",)
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:

@@ -22,6 +22,23 @@ class Rendered:
 
 
 @dataclass(frozen=True, slots=True)
+class Fit:
+    """What a device shall be, made to go beside what others have there."""
+
+    state: State
+    gives_way: frozenset[Place]  # values of others that cannot stay beside it
+    problems: tuple[str, ...]  # `RULE: what is wrong`: refused
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a device says to changes, by its release."""
+
+    problems: tuple[str, ...]  # `RULE: what is wrong`: refused
+    doubts: tuple[str, ...]  # what only the device itself knows
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One thing that a device is told; what follows waits until it has been done."""
 
@@ -124,6 +141,17 @@ class Platform(Protocol):
     def restore(self, before: State, changes: Sequence[Change]) -> str:
         """A script that undoes the changes, wherever their steps stopped; "" where the device
         can do so by itself."""
+
+
+@runtime_checkable
+class FittingPlatform(Platform, Protocol):
+    """One where what others made says how ours must be, and whether it can be at all."""
+
+    def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
+        """`rendered` as it suits `present`. A second time, on the outcome, it changes nothing."""
+
+    def takes(self, present: State, changes: Sequence[Change]) -> Taken:
+        """Whether a device of this release takes these changes."""
 
 
 @runtime_checkable

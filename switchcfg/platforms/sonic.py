@@ -6,24 +6,40 @@ qosorch.cpp of sonic-swss (master of 2026-08). All values are strings there.
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from switchcfg.errors import BadState
 from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
-from switchcfg.plan.queues import Abilities, Layout, Queue
+from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State, after, natural, objects
 from switchcfg.platforms.json_patch import patch
-from switchcfg.platforms.platform import Rendered, Shell, Step, is_ours, read_json, render_groups
+from switchcfg.platforms.platform import (
+    Fit,
+    Rendered,
+    Shell,
+    Step,
+    Taken,
+    is_ours,
+    read_json,
+    render_groups,
+)
+from switchcfg.platforms.sonic_present import POOL, fit
+from switchcfg.platforms.sonic_releases import HWSKU, VERSION, doubts, refuses
 from switchcfg.platforms.sonic_rules import check
 
 MAPS: Final = ("DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP")
 PROFILES: Final = ("SCHEDULER", "WRED_PROFILE", "BUFFER_PROFILE")
 BINDINGS: Final = ("QUEUE", "PORT_QOS_MAP", "BUFFER_QUEUE")
-READ: Final = (*MAPS, *PROFILES, *BINDINGS, "BUFFER_POOL", "SWITCH_HASH", "PORT")
+# What PORT_QOS_MAP of others refers to: without it models would call that dangling.
+THEIRS: Final = (
+    "DOT1P_TO_TC_MAP", "MAP_PFC_PRIORITY_TO_QUEUE", "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP",
+    "TC_TO_DSCP_MAP",
+)  # fmt: skip
+READ: Final = (*MAPS, *PROFILES, *BINDINGS, *THEIRS, "BUFFER_POOL", "SWITCH_HASH", "PORT")
 LISTS: Final = ("ecmp_hash", "lag_hash")  # fields that hold a list; in a State with commas
 HASH: Final = "SRC_IP,DST_IP,IP_PROTOCOL,L4_SRC_PORT,L4_DST_PORT"
-POOL: Final = "egress_lossy_pool"  # what SONiC's own buffer templates call it
 CHECKPOINT: Final = "switchcfg"
 TIMEOUT: Final = 900.0  # seconds; SONiC's own tests allow a patch as much
 LEAST_ALPHA, MOST_ALPHA = -8, 7  # of dynamic_th: a queue may take 2**th of what is free
@@ -32,7 +48,7 @@ ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))
 
 
 class Sonic:
-    """Community SONiC, 2023 and later."""
+    """Community SONiC. Which releases take patches of ours: sonic_releases.py."""
 
     name: Final = "sonic"
 
@@ -61,6 +77,13 @@ class Sonic:
 
     def check(self, state: State, device: Device) -> Sequence[str]:
         return check(state, device)
+
+    def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
+        found = fit(intent, device, rendered, present)
+        return replace(found, state=_thresholds(intent, device, found.state, present))
+
+    def takes(self, present: State, changes: Sequence[Change]) -> Taken:
+        return Taken(tuple(refuses(present, changes)), tuple(doubts(present, changes)))
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
         return f"config rollback {CHECKPOINT}\nconfig delete-checkpoint {CHECKPOINT}\n"
@@ -133,6 +156,19 @@ def _profiles(name: str, queue: Queue) -> Iterator[tuple[Place, str]]:
     yield Place("BUFFER_PROFILE", name, "dynamic_th"), str(_alpha(queue))
 
 
+def _thresholds(intent: Intent, device: Device, state: State, present: State) -> State:
+    """In bytes where the pool is static, as a profile of such a pool has to be."""
+    out = dict(state)
+    for group in device.groups:
+        for queue in lay_out(intent, group, ABLE).queues:
+            profile = _name(intent, group, queue)
+            pool = state[Place("BUFFER_PROFILE", profile, "pool")]
+            if present.get(Place("BUFFER_POOL", pool, "mode")) == "static":
+                del out[Place("BUFFER_PROFILE", profile, "dynamic_th")]
+                out[Place("BUFFER_PROFILE", profile, "static_th")] = str(queue.limit)
+    return out
+
+
 def _alpha(queue: Queue) -> int:
     """The power of two nearest to share / (1 - share): a queue alone then takes that share."""
     share = min(max(queue.share, 2.0**LEAST_ALPHA), 0.99)
@@ -172,7 +208,18 @@ def _read(text: str) -> dict[Place, str]:
                 out[Place(table, key, "")] = ""
             for field, value in fields.items():
                 out[Place(table, key, field)] = _value(Place(table, key, field), value)
+    for place in (VERSION, HWSKU):
+        row = _row(tables, place)
+        if place.field in row:
+            out[place] = _value(place, row[place.field])
     return out
+
+
+def _row(tables: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
+    """{} where there is none."""
+    rows = tables.get(place.kind, {})
+    row = rows.get(place.name, {}) if isinstance(rows, dict) else {}
+    return row if isinstance(row, dict) else {}
 
 
 def _value(place: Place, value: object) -> str:

@@ -164,9 +164,9 @@ def _device(tables: Mapping[str, Mapping[str, Mapping[str, str]]], device: Devic
         if port not in ports:
             yield f"no-port: {device.name} has no {port}"
         binding = tables.get("PORT_QOS_MAP", {}).get(port, {})
-        for queue in filter(None, binding.get("pfc_enable", "").split(",")):
-            if "wred_profile" in tables.get("QUEUE", {}).get(f"{port}|{queue}", {}):
-                yield f"lossless: {port} queue {queue} has PFC: name it in [keep] queues"
+        for field in ("dscp_to_tc_map", "tc_to_queue_map") if binding.get("pfc_enable") else ():
+            if field not in binding:
+                yield f"lossless: {port} has PFC and no {field}: nothing would reach its queues"
         used = tables.get("DSCP_TO_TC_MAP", {}).get(binding.get("dscp_to_tc_map", ""), {})
         known = tables.get("TC_TO_QUEUE_MAP", {}).get(binding.get("tc_to_queue_map", ""), {})
         for tc in sorted(set(used.values()) - known.keys()):

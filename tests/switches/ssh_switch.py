@@ -218,7 +218,7 @@ def inside(namespace: str, *argv: str) -> tuple[str, ...]:
     return ("ip", "netns", "exec", namespace, *argv)
 
 
-def until(what: Any, *, seconds: float = 20.0, every: float = 0.05) -> None:
+def until(what: Any, *, seconds: float = 90.0, every: float = 0.05) -> None:
     """Wait for something to become true."""
     end = time.monotonic() + seconds
     while not what():

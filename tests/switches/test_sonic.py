@@ -76,7 +76,7 @@ def test_a_threshold_changes_without_taking_a_port_down(switch: SonicSwitch) -> 
 
 def test_what_nobody_confirms_reverts_by_itself(switch: SonicSwitch) -> None:
     before = switch.contents()
-    applied(switch, "--pending", "--revert-after", "5")
+    applied(switch, "--pending", "--revert-after", "15")  # a busy machine reads back in some
     assert switch.contents() != before
     until(lambda: not Path("/run/switchcfg", switch.name).exists())
     assert switch.contents() == before

@@ -1,0 +1,45 @@
+"""What of today's way through a switch an intent keeps, and what contradicts it. Pure."""
+
+from collections.abc import Mapping
+
+from switchcfg.intent.intent import Intent
+
+
+def kept(
+    intent: Intent, where: str, today: Mapping[int, tuple[int, int]]
+) -> tuple[dict[int, int], list[str]]:
+    """Code points that go to kept queues and must go on to do so, and problems by name of the rule.
+
+    `today` says of each DSCP by which traffic class (or priority) to which queue it goes on
+    `where`: a port, or a whole switch.
+    """
+    classes = {dscp: each.name for each in intent.classes for dscp in each.dscp}
+    found: dict[int, int] = {}
+    problems: list[str] = []
+    for dscp, (tc, queue) in sorted(today.items()):
+        says = intent.keep.dscp.get(dscp)
+        goes = f"{where}: code point {dscp} goes to queue {queue} today"
+        if says is not None and says != queue:
+            problems.append(f"kept-dscp: {goes}, not to {says} as [keep.dscp] says")
+        elif queue not in intent.keep.queues:
+            continue
+        elif dscp in classes:
+            problems.append(
+                f"kept-dscp: {goes}, which is kept, and class {classes[dscp]!r} sends it: give "
+                f"that another under [classes]"
+            )
+        elif tc != queue:
+            problems.append(
+                f"kept-tc: {goes}, as traffic class {tc}: only a class of the queue's own number "
+                f"can be kept"
+            )
+        else:
+            found[dscp] = queue
+    return found, problems
+
+
+def lossless(intent: Intent, where: str, queue: int) -> list[str]:
+    """The problem of a queue with flow control that a class of ours would come to."""
+    if queue in intent.keep.queues:
+        return []
+    return [f"lossless: {where} queue {queue} has PFC: name it in [keep] queues"]

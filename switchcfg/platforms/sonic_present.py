@@ -1,0 +1,140 @@
+"""What a SONiC switch already has, and how ours goes beside it. Pure.
+
+A switch from the factory serves RoCE: maps called AZURE, priority flow control on 3 and 4, and
+rows of BUFFER_QUEUE for ranges of queues (sonic-buildimage, qos_config.j2 and buffers_config.j2).
+What an intent keeps must go where it goes today; what it does not keep must not be lossless.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from switchcfg.intent.intent import QUEUES, Device, Intent
+from switchcfg.plan.kept import kept, lossless
+from switchcfg.plan.state import Place, State, objects
+from switchcfg.platforms.platform import Fit
+
+DSCP_MAP: Final = "DSCP_TO_TC_MAP"
+POOL: Final = "egress_lossy_pool"  # the one of SONiC's buffer templates, where they have it
+# Tables whose keys are PORT|QUEUE, or PORT|FIRST-LAST for several queues alike.
+PER_QUEUE: Final = ("QUEUE", "BUFFER_QUEUE")
+Tables = Mapping[str, Mapping[str, Mapping[str, str]]]
+
+
+def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
+    """Raises nothing: what cannot be is among the problems."""
+    tables = _tables(present)
+    state, problems = dict(rendered), list[str]()
+    for port in device.ports:
+        problems += _lossless(intent, tables, port)
+        keeps, wrong = kept(intent, port, _today(tables, port))
+        problems += wrong
+        name = rendered.get(Place("PORT_QOS_MAP", port, "dscp_to_tc_map"), "")
+        for dscp, queue in keeps.items():
+            place = Place(DSCP_MAP, name, str(dscp))
+            if state.get(place) not in (rendered.get(place), str(queue)):
+                problems.append(
+                    f"kept-dscp: {port}: code point {dscp} goes to queue {queue} today, and to "
+                    f"another on a port of the same group: give it a group of its own"
+                )
+            state[place] = str(queue)
+    pool = _pool(device, tables)
+    if pool is None:
+        pools = ", ".join(sorted(_egress(tables)))
+        problems.append(f"pool: {device.name} has {pools}: name one, [[device]] pool = ...")
+    else:
+        for place in rendered:
+            if place.kind == "BUFFER_PROFILE" and place.field == "pool":
+                state[place] = pool
+    split, gives_way = _split(device, rendered, tables)
+    return Fit(state | split, gives_way, tuple(dict.fromkeys(problems)))
+
+
+def _tables(state: State) -> Tables:
+    out: dict[str, dict[str, dict[str, str]]] = {}
+    for table, key, fields in objects(state):
+        out.setdefault(table, {})[key] = fields
+    return out
+
+
+def _binding(tables: Tables, port: str) -> Mapping[str, str]:
+    return tables.get("PORT_QOS_MAP", {}).get(port, {})
+
+
+def _bound(tables: Tables, port: str, field: str, table: str) -> Mapping[str, str]:
+    """The map that a port uses; {} without one."""
+    return tables.get(table, {}).get(_binding(tables, port).get(field, ""), {})
+
+
+def _lossless(intent: Intent, tables: Tables, port: str) -> Iterator[str]:
+    """Queues of priorities with flow control that a class of ours would come to."""
+    enabled = _binding(tables, port).get("pfc_enable", "")
+    queues = _bound(tables, port, "pfc_to_queue_map", "MAP_PFC_PRIORITY_TO_QUEUE")
+    for priority in filter(None, enabled.split(",")):
+        queue = queues.get(priority, priority)
+        if queue.isdecimal():
+            yield from lossless(intent, port, int(queue))
+
+
+def _today(tables: Tables, port: str) -> dict[int, tuple[int, int]]:
+    """Code point -> its traffic class and queue; what is no number the rules name."""
+    tcs = _bound(tables, port, "dscp_to_tc_map", DSCP_MAP)
+    queues = _bound(tables, port, "tc_to_queue_map", "TC_TO_QUEUE_MAP")
+    return {
+        int(dscp): (int(tc), int(queues.get(tc, tc)))
+        for dscp, tc in tcs.items()
+        if dscp.isdecimal() and tc.isdecimal() and queues.get(tc, tc).isdecimal()
+    }
+
+
+# --- buffers -----------------------------------------------------------------------------
+
+
+def _egress(tables: Tables) -> list[str]:
+    pools = tables.get("BUFFER_POOL", {})
+    return [name for name, fields in pools.items() if fields.get("type") in ("egress", "both")]
+
+
+def _pool(device: Device, tables: Tables) -> str | None:
+    """The buffer pool of our queues; None where there are several, and none that is ours to take.
+
+    Not every template has egress_lossy_pool: many have one pool for all that leaves.
+    """
+    there = _egress(tables)
+    if device.pool or POOL in there or not there:
+        return device.pool or POOL  # where there is none the rules say that it dangles
+    return there[0] if len(there) == 1 else None
+
+
+def _split(
+    device: Device, rendered: State, tables: Tables
+) -> tuple[dict[Place, str], frozenset[Place]]:
+    """Rows for ranges of queues that ours are among: one row for each of the others instead.
+
+    SONiC's own commands refuse rows that overlap, and which of them holds depends on their order.
+    """
+    rows: dict[Place, str] = {}
+    gives_way: set[Place] = set()
+    for table in PER_QUEUE:
+        ours = {place.name for place in rendered if place.kind == table}
+        for key, fields in tables.get(table, {}).items():
+            port, _, queues = key.rpartition("|")
+            members = [f"{port}|{index}" for index in _range(queues)]
+            if port not in device.ports or len(members) < 2 or not ours.intersection(members):
+                continue
+            gives_way |= {Place(table, key, field) for field in fields}
+            rows |= {
+                Place(table, member, field): value
+                for member in members
+                if member not in ours and member not in tables[table]
+                for field, value in fields.items()
+            }
+    return rows, frozenset(gives_way)
+
+
+def _range(text: str) -> Sequence[int]:
+    """The queues of FIRST-LAST; () for what the rules refuse anyway."""
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal()):
+        return ()
+    low, high = int(first), int(last)
+    return range(low, high + 1) if 0 <= low <= high < QUEUES else ()
