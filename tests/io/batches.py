@@ -8,7 +8,7 @@ import pytest
 from dlcpd.core.wire.datagram import Batch
 from dlcpd.core.wire.rows import Received, RowGroup
 from dlcpd.io.datapath.compiled import Compiled, compiled
-from dlcpd.io.datapath.library import AUTO, COMPILED, SETTING, installed
+from dlcpd.io.datapath.library import AUTO, CHOICES, COMPILED, SETTING, installed
 
 
 def datagrams(batch: Batch) -> list[bytes]:
@@ -27,6 +27,7 @@ def datagrams(batch: Batch) -> list[bytes]:
 
 def data_path(setting: str) -> Compiled | None:
     """What an engine with this setting would use; skips where it was not built."""
-    if setting == COMPILED and installed() is None and not os.environ.get(SETTING):
+    named = os.environ.get(SETTING, AUTO) not in CHOICES  # by its path, such as a sanitized one
+    if setting == COMPILED and installed() is None and not named:
         pytest.skip("no compiled data path: there was no C compiler")
-    return compiled(AUTO if setting == COMPILED else setting)
+    return compiled(AUTO if setting == COMPILED and named else setting)
