@@ -13,7 +13,7 @@ DEMO_STAMP := .venv/.installed-for-the-demo
 PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
 	tests/sim tests/switchcfg)
 # What emulates networks has the machine for itself: what a queue does is judged. Everything else is
-# processes that mostly wait for each other: several at once.
+# processes that mostly wait for each other: three at once, on two cores.
 EMULATION_TESTS := tests/lab/emulation tests/lab/lab tests/lab/scenarios
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
@@ -38,7 +38,7 @@ $(DEMO_STAMP): pyproject.toml constraints.txt
 	touch $@
 
 test: cov e2e-switch e2e-deploy
-	$(BIN)/pytest -n auto --dist worksteal $(addprefix --ignore=,$(PURE_TESTS) $(EMULATION_TESTS) tests/switches tests/deploy)
+	$(BIN)/pytest -n 3 --dist worksteal $(addprefix --ignore=,$(PURE_TESTS) $(EMULATION_TESTS) tests/switches tests/deploy)
 	$(BIN)/pytest $(EMULATION_TESTS)
 
 cov: $(STAMP)
