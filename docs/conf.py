@@ -10,7 +10,5 @@ html_theme = "furo"
 html_title = f"dlcpd {version}"
 html_show_sphinx = False
 html_copy_source = False
-html_static_path: list[str] = []
-html_theme_options = {"light_css_variables": {}, "footer_icons": []}
 myst_heading_anchors = 4  # as deep as headings go; links name them as code-hosting pages do
 exclude_patterns = ["*.py"]

@@ -1,6 +1,7 @@
 """Writes docs/configuration.md from the definitions that programs use.
 
-Run by `make configuration-reference`. What a setting means is read from the comment beside its field, as `dlcpctl config explain` does.
+Run by `make configuration-reference`. What a setting means is read from the comment beside its
+field, as `dlcpctl config explain` does.
 """
 
 import dataclasses

@@ -94,7 +94,8 @@ class NetworkTable:
     # False, and nothing yields to other traffic: for networks of one's own, and to measure
     congestion_control: bool = flag(_ENGINE.congestion_control)
     layer_priority: bool = flag(_ENGINE.layer_priority)  # front layers in higher classes
-    # how drop ranks show on the wire; "shuffled" deals them at random: to measure what they are worth
+    # how drop ranks show on the wire; "shuffled" deals them at random: to measure what they are
+    # worth
     drop_rank: str = one_of("both", "dscp", "ecn", "none", "shuffled", default=_ENGINE.drop_rank)
     bounded_loss: bool = flag(_ENGINE.bounded_loss)  # false: exact, whatever clients ask for
     # fraction of loss that makes a path gray

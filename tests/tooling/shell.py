@@ -36,24 +36,30 @@ class Shell:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end()
+        os.close(self._ended)
+
+    def _end(self) -> None:
+        """End whatever runs in it."""
         for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._bash.poll() is None or number == signal.SIGKILL:
-                try:
-                    os.killpg(self._bash.pid, number)
-                except ProcessLookupError:
-                    break
+            try:
+                os.killpg(self._bash.pid, number)
+            except ProcessLookupError:
+                break
             deadline = time.monotonic() + 10
             while self._others() and time.monotonic() < deadline:
                 self._bash.poll()
                 time.sleep(0.05)
-        self._bash.communicate()
-        os.close(self._ended)
+        assert self._bash.stdin
+        self._bash.stdin.close()
+        self._bash.wait()
 
     def run(self, line: str, code: int = 0) -> str:
         """What the line printed, in its first moments if it is in the background.
 
         Raises: AssertionError where it ended with another code than `code`, or not at all.
         """
+        assert self._bash.poll() is None, f"{line}: not typed, for an earlier line did not end"
         self._outputs += 1
         output = self.folder / f".{self._outputs}.out"
         typed = f"{{ {line}\n}} >{output} 2>&1 </dev/null; echo $? >&{self._told}\n"
@@ -62,6 +68,8 @@ class Shell:
         self._bash.stdin.flush()
         ready, _, _ = select.select([self._ended], [], [], PATIENCE)
         printed = output.read_text() if output.exists() else ""
+        if not ready:
+            self._end()  # what stands below on the page cannot be typed any more
         assert ready, f"{line}: has not ended after {PATIENCE:g} s\n{printed}"
         ended = os.read(self._ended, 16).decode().strip()
         assert ended == str(code), f"{line}: exit code {ended}\n{printed}"

@@ -77,8 +77,10 @@ def each(page: Path, table: Table) -> "list[Any]":
 
 def complete(page: Path, table: Table) -> None:
     """Raises: AssertionError where a line is not in the table, or the table has one too many."""
-    assert [line for line in typed(page) if line not in table] == []
-    assert [line for line in table if line not in typed(page)] == []
+    missing = [line for line in typed(page) if line not in table]
+    assert not missing, f"{page.name}: not in the table: {missing}"
+    left = [line for line in table if line not in typed(page)]
+    assert not left, f"{page.name}: not on the page: {left}"
 
 
 def done(line: str, how: Run | Elsewhere, shell: Shell) -> str:

@@ -88,6 +88,15 @@ def test_what_a_python_block_imports_of_ours_exists(page: str, text: str) -> Non
             import_module(node.names[0].name)
 
 
+@pytest.mark.parametrize("name", ["tuning.md", "when-not.md"])
+def test_a_figure_of_advice_is_one_that_was_measured(name: str) -> None:
+    measured = (ROOT / "docs" / "performance.md").read_text()
+    figures = re.findall(r"(?<![\d.])\d+\.\d+(?!\.?\d)", (ROOT / "docs" / name).read_text())
+    not_measured = {"3.11"}  # a version of Python
+    assert [one for one in figures if one not in measured and one not in not_measured] == []
+    assert len(figures) > 4
+
+
 def test_the_pages_have_something_to_check() -> None:
     assert len(commands("dlcpctl")) > 8 and len(commands("switchcfg")) > 4
     assert blocks("toml") and len(blocks("python")) > 6

@@ -3,6 +3,7 @@
 What a page shows as printed is printed, up to numbers and the name of the host.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)  # seconds; the wheel is built, and machin
 
 WHEEL: Final = Elsewhere("tests/tooling/test_wheel.py::test_every_package_comes_from_the_wheel")
 PACKAGE: Final = Elsewhere("tests/deploy/conftest.py::machine")
-FABRIC: Final = "quick"
+FABRIC: Final = f"q{os.getpid()}"
 LINES: Final[steps.Table] = {
     "python3 -m venv .venv": WHEEL,
     ". .venv/bin/activate": WHEEL,

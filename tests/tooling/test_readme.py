@@ -4,6 +4,7 @@ Each line for a shell is in LINES, each block of Python in readme_blocks.BLOCKS;
 neither fails here. What takes minutes has a variant that takes seconds, which LINES names.
 """
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ HERE: Final = Path(__file__).parent
 PROGRAMS: Final = [block for block in pages.blocks(README) if block.language == "python"]
 pytestmark = pytest.mark.timeout(600)  # seconds; the wheel is built, and machines are shared
 
+FABRIC: Final = f"r{os.getpid()}"
 DEPLOYED: Final = Elsewhere("tests/deploy/test_service.py::test_users")
 LINES: Final[steps.Table] = {
     "make demo": Run("dlcpctl demo --share 0.02", prints="no promise is broken"),
@@ -51,9 +53,9 @@ LINES: Final[steps.Table] = {
         prints="gloo",
     ),
     "dlcpctl lab up --hosts 4 --leaves 2 --spines 2": Run(
-        "dlcpctl lab up --name readme --hosts 4 --leaves 2 --spines 2 && "
-        "dlcpctl lab down --name readme",
-        prints="dlcpd-lab-readme-h3", netns=True,
+        f"dlcpctl lab up --name {FABRIC} --hosts 4 --leaves 2 --spines 2 && "
+        f"dlcpctl lab down --name {FABRIC}",
+        prints=f"dlcpd-lab-{FABRIC}-h3", netns=True,
     ),
     # The command takes minutes; its fabric, its job and what it looks at are those of this test.
     "dlcpctl bench spray": Elsewhere(
