@@ -31,15 +31,17 @@ class Elsewhere:
     """Executed by another test of this suite, "tests/file.py::name", or by a stage of CI."""
 
     by: str
+    has: str = ""  # is in the test's source: what it types instead
 
     def check(self) -> None:
         """Raises: AssertionError where there is no such test, or no such stage."""
         where, _, name = self.by.partition("::")
         text = (ROOT / where).read_text()
         if where.endswith(".py"):
-            made = [node.name for node in ast.walk(ast.parse(text))
-                    if isinstance(node, ast.FunctionDef)]  # fmt: skip
-            assert name in made, f"{where} has no {name}"
+            made = [ast.get_source_segment(text, node) or "" for node in ast.walk(ast.parse(text))
+                    if isinstance(node, ast.FunctionDef) and node.name == name]  # fmt: skip
+            assert len(made) == 1, f"{where} has no {name}"
+            assert self.has in made[0], f"{self.by} has no {self.has!r}"
         else:
             assert name in text.split("for target in", 1)[1].splitlines()[0], f"{where}: {name}"
 

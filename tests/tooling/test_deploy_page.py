@@ -9,17 +9,17 @@ from tests.tooling import steps
 from tests.tooling.steps import Elsewhere
 
 DEPLOY: Final = ROOT / "docs" / "deploy.md"
-PACKAGE: Final = Elsewhere("tests/deploy/conftest.py::package")
-INSTALLED: Final = Elsewhere("tests/deploy/conftest.py::machine")
-BY_HAND: Final = Elsewhere("tests/deploy/test_package.py::install_by_hand")
+PACKAGE: Final = Elsewhere("tests/deploy/conftest.py::package", "deploy/deb/build-deb")
+# apt calls dpkg for a file; a new user instead of one that is there.
+INSTALLED: Final = Elsewhere("tests/deploy/conftest.py::machine", "dpkg --install")
+USER: Final = Elsewhere("tests/deploy/conftest.py::machine", "useradd --user-group --groups dlcpd-")
+BY_HAND: Final = Elsewhere("tests/deploy/test_package.py::install_by_hand", "docs/deploy.md")
 LINES: Final[steps.Table] = {
     "deploy/deb/build-deb .": PACKAGE,
-    "sudo apt install ./dlcpd_*.deb": INSTALLED,  # by dpkg, which apt calls
-    "sudo usermod -aG dlcpd-users alice": INSTALLED,  # by useradd, of a user called trainer
-    "dlcpctl status": BY_HAND,
-    "pip install 'dlcpd[client]'": Elsewhere(
-        "tests/tooling/test_wheel.py::test_every_package_comes_from_the_wheel"
-    ),
+    "sudo apt install ./dlcpd_*.deb": INSTALLED,
+    "sudo usermod -aG dlcpd-users alice": USER,
+    "dlcpctl status": Elsewhere(BY_HAND.by, "dlcpctl status"),
+    "pip install 'dlcpd[client]'": Elsewhere(".ci/run::venv"),
     "DLCPD_SOCKET=/run/dlcpd/dlcpd.sock torchrun --nproc-per-node 2 examples/train_ddp.py": (
         Elsewhere("tests/tooling/test_quickstart.py::test_a_step_does_what_the_page_says")
     ),

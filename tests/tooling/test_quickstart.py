@@ -12,20 +12,20 @@ import pytest
 
 from tests import pages
 from tests.pages import ROOT
-from tests.tooling import steps
+from tests.tooling import steps, test_deploy_page
+from tests.tooling.conftest import PATIENT
 from tests.tooling.shell import Shell
 from tests.tooling.steps import Elsewhere, Run
 
 QUICKSTART: Final = ROOT / "docs" / "quickstart.md"
 pytestmark = pytest.mark.timeout(600)  # seconds; the wheel is built, and machines are shared
 
-WHEEL: Final = Elsewhere("tests/tooling/test_wheel.py::test_every_package_comes_from_the_wheel")
-PACKAGE: Final = Elsewhere("tests/deploy/conftest.py::machine")
+ENVIRONMENT: Final = Elsewhere(".ci/run::venv")  # make venv: a virtual environment, and pip
 FABRIC: Final = f"q{os.getpid()}"
 LINES: Final[steps.Table] = {
-    "python3 -m venv .venv": WHEEL,
-    ". .venv/bin/activate": WHEEL,
-    "pip install -c constraints.txt '.[client]'": WHEEL,
+    "python3 -m venv .venv": ENVIRONMENT,
+    ". .venv/bin/activate": ENVIRONMENT,
+    "pip install -c constraints.txt '.[client]'": ENVIRONMENT,
     "torchrun --nproc-per-node 2 examples/train_ddp.py": Run(),
     "DLCPD_SHARE=0 DLCPD_CONFIG=lossy.toml torchrun --nproc-per-node 2 examples/train_ddp.py": (
         Run()
@@ -49,9 +49,9 @@ LINES: Final[steps.Table] = {
     "dlcpctl status": Run(),
     "dlcpctl drain": Run(),
     "unset DLCPD_SOCKET": Run(),
-    "deploy/deb/build-deb .": PACKAGE,
-    "sudo apt install ./dlcpd_*.deb": PACKAGE,
-    "sudo usermod -aG dlcpd-users alice": PACKAGE,
+    "deploy/deb/build-deb .": test_deploy_page.PACKAGE,
+    "sudo apt install ./dlcpd_*.deb": test_deploy_page.INSTALLED,
+    "sudo usermod -aG dlcpd-users alice": test_deploy_page.USER,
 }  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def configured(shell: Shell) -> Shell:
     """The files that the page shows, where the shell is."""
     tables = [block.text for block in pages.blocks(QUICKSTART) if block.language == "toml"]
     for text, name in zip(tables, ("lossy.toml", "dlcpd.toml"), strict=True):
-        (shell.folder / name).write_text(text)
+        (shell.folder / name).write_text(text + PATIENT)
     return shell
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests import pages
 from tests.pages import ROOT
-from tests.tooling import steps
+from tests.tooling import steps, test_deploy_page
 from tests.tooling.shell import Shell
 from tests.tooling.steps import Elsewhere, Run
 
@@ -25,14 +25,11 @@ PROGRAMS: Final = [block for block in pages.blocks(README) if block.language == 
 pytestmark = pytest.mark.timeout(600)  # seconds; the wheel is built, and machines are shared
 
 FABRIC: Final = f"r{os.getpid()}"
-DEPLOYED: Final = Elsewhere("tests/deploy/test_service.py::test_users")
 LINES: Final[steps.Table] = {
     "make demo": Run("dlcpctl demo --share 0.02", prints="no promise is broken"),
     "make system-deps": Elsewhere(".ci/run::system-deps"),
     "make test": Elsewhere(".ci/run::test"),
-    "pip install -c constraints.txt '.[client]'": Elsewhere(
-        "tests/tooling/test_wheel.py::test_every_package_comes_from_the_wheel"
-    ),
+    "pip install -c constraints.txt '.[client]'": Elsewhere(".ci/run::venv"),
     "torchrun --nproc-per-node 2 examples/train_ddp.py": Elsewhere(
         "tests/tooling/test_quickstart.py::test_a_step_does_what_the_page_says"
     ),
@@ -61,9 +58,9 @@ LINES: Final[steps.Table] = {
     "dlcpctl bench spray": Elsewhere(
         "tests/lab/scenarios/test_on_fabric.py::test_routes_are_found_and_links_carry_equal_shares"
     ),
-    "deploy/deb/build-deb .": Elsewhere("tests/deploy/conftest.py::package"),
-    "sudo apt install ./dlcpd_*.deb": Elsewhere("tests/deploy/conftest.py::machine"),
-    "sudo usermod -aG dlcpd-users alice": DEPLOYED,
+    "deploy/deb/build-deb .": test_deploy_page.PACKAGE,
+    "sudo apt install ./dlcpd_*.deb": test_deploy_page.INSTALLED,
+    "sudo usermod -aG dlcpd-users alice": test_deploy_page.USER,
 }  # fmt: skip
 
 OF_A_TRAINING: Final = tuple(line for line in LINES if line.startswith(
@@ -75,6 +72,7 @@ host = "host-{n}"
 socket = "{folder}/{n}.sock"
 [network]
 paths = [{{ address = "127.0.0.{address}" }}]
+peer_timeout = 30
 [inject]
 loss = 0.01
 [ledger]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import ROOT, Block
+from tests.pages import Block
 from tests.tooling import shell as module
 from tests.tooling import steps
 from tests.tooling.shell import Shell
@@ -65,8 +65,17 @@ def test_a_line_that_is_missing_in_a_table_or_on_the_page_is_named(
     steps.complete(page, {"make demo": Run()})
 
 
-@pytest.mark.parametrize("by", ["tests/tooling/test_shell.py::test_nothing", ".ci/run::lunch"])
-def test_who_is_said_to_execute_a_line_must_be_there(by: str) -> None:
+@pytest.mark.parametrize(
+    "by",
+    [
+        Elsewhere("tests/tooling/test_shell.py::test_nothing"),
+        Elsewhere("tests/tooling/test_shell.py::shell", "make coffee"),
+        Elsewhere(".ci/run::lunch"),
+    ],
+    ids=lambda by: by.by,
+)
+def test_who_is_said_to_execute_a_line_must_do_so(by: Elsewhere) -> None:
     with pytest.raises(AssertionError):
-        Elsewhere(by).check()
-    assert (ROOT / by.partition("::")[0]).is_file()
+        by.check()
+    Elsewhere("tests/tooling/test_shell.py::shell", "with Shell").check()
+    Elsewhere(".ci/run::test").check()
