@@ -12,3 +12,4 @@ html_show_sphinx = False
 html_copy_source = False
 myst_heading_anchors = 4  # as deep as headings go; links name them as code-hosting pages do
 exclude_patterns = ["*.py"]
+smartquotes = False  # what a configuration or a shell takes has straight ones

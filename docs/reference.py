@@ -78,11 +78,11 @@ def _sentence(table: str) -> str:
 
 
 def _daemon_rows(found: Iterable[Setting]) -> Iterator[str]:
-    yield "| key | default | allowed | what it means |\n|---|---|---|---|\n"
+    yield "| key | default | what it means; *what is allowed* |\n|---|---|---|\n"
     for one in found:
         reason = f"; of an engine: {one.reason}" if one.reason else ""
-        meaning = one.meaning.rstrip(".") + reason
-        yield _row(f"`{one.key}`", f"`{one.default}`", one.allowed, meaning)
+        meaning = f"{one.meaning.rstrip('.')}{reason}; *{one.allowed}*"
+        yield _row(f"`{one.key}`", f"`{one.default}`", meaning)
 
 
 def _path_rows() -> Iterator[str]:

@@ -48,7 +48,7 @@ class DaemonTable:
     control_port: int = integer(0, 65535, 0)  # TCP; 0 = any: clients publish the real one
     # group id or name that the socket file gets, with mode 0660; "" = the daemon's own
     socket_group: int | str = field(default="", metadata={"type": object})
-    # user ids or names; () = those of socket_group, or the daemon's own user; root always may
+    # user ids or names; [] = those of socket_group, or the daemon's own user; root always may
     allowed_users: tuple[int | str, ...] = field(default=(), metadata={"type": tuple})
     max_sessions: int = integer(1, 1024, 64)  # ranks served at once; 8 GPUs x 8 jobs
     # shared memory that a session may have; it takes only what is used
@@ -73,7 +73,7 @@ class NetworkTable:
     # processes that share the work; "auto" = one per 8 CPUs, at most 4. A session uses as many as
     # the daemon of each of its ranks has
     engines: int | str = field(default=1, metadata={"type": object})
-    # CPUs that each engine may run on, like "2-5,8"; () = all, for all of them
+    # CPUs that each engine may run on, like "2-5,8"; [] = all, for all of them
     engine_cpus: tuple[str, ...] = field(default=(), metadata={"type": tuple})
     # largest payload of a datagram that is tried, bytes; "auto" = what each path carries
     segment_size: int | str = field(default=AUTO, metadata={"type": object})
@@ -91,7 +91,7 @@ class NetworkTable:
     offload: bool = flag(_ENGINE.offload)  # GSO and GRO; without: one datagram per message
     # bit/s of this host, an equal part for each engine; 0 = no limit
     rate_limit_bps: float = real(0.0, 1e13, _ENGINE.rate_limit_bps)
-    # False, and nothing yields to other traffic: for networks of one's own, and to measure
+    # false, and nothing yields to other traffic: for networks of one's own, and to measure
     congestion_control: bool = flag(_ENGINE.congestion_control)
     layer_priority: bool = flag(_ENGINE.layer_priority)  # front layers in higher classes
     # how drop ranks show on the wire; "shuffled" deals them at random: to measure what they are

@@ -17,7 +17,7 @@ def test_the_page_is_what_the_generator_gives() -> None:
 def test_every_setting_says_what_it_means() -> None:
     rows = re.findall(r"^\| `(\w+)` \|(?:.* \|)? ([^|]*) \|$", reference.page(), re.MULTILINE)
     assert len(rows) > 60
-    assert [name for name, meaning in rows if not meaning] == []
+    assert [name for name, meaning in rows if not meaning or meaning.startswith(";")] == []
 
 
 def test_every_variable_that_the_code_reads_is_on_the_page() -> None:
