@@ -71,7 +71,9 @@ def each(page: Path, table: Table) -> "list[Any]":
     """A parameter for each step, in the order of the page."""
     return [
         pytest.param(
-            step, marks=[pytest.mark.netns] if getattr(table.get(step), "netns", False) else []
+            step,
+            marks=[pytest.mark.netns] if getattr(table.get(step), "netns", False) else [],
+            id=step,
         )
         for step in steps(page)
     ]

@@ -30,17 +30,19 @@ LINES: Final[steps.Table] = {
     "DLCPD_SHARE=0 DLCPD_CONFIG=lossy.toml torchrun --nproc-per-node 2 examples/train_ddp.py": (
         Run()
     ),
-    "dlcpctl doctor": Run(),
+    "dlcpctl doctor": Run(prints=" 0 fail"),
     # The two hosts are those of an emulated fabric, whose first one has this address.
     **{
         f"torchrun --nnodes 2 --node-rank {rank} --nproc-per-node 1 --master-addr host-a "
         "--master-port 29500 examples/train_ddp.py": Run(
             f"dlcpctl lab run --name {FABRIC} --host {rank} -- torchrun --nnodes 2 --node-rank "
             f"{rank} --nproc-per-node 1 --master-addr 10.77.0.2 --master-port 29500 "
-            f"examples/train_ddp.py{then}",
-            netns=True,
+            f"examples/train_ddp.py {then}",
+            prints=prints, netns=True,
         )
-        for rank, then in enumerate((" >first 2>&1 & first=$!", "; wait $first && cat first"))
+        for rank, (then, prints) in enumerate(
+            ((">first 2>&1 & first=$!", ""), ("&& wait $first && cat first", "Ledger(operations="))
+        )
     },
     "dlcpd --config dlcpd.toml &": Run("dlcpd --config dlcpd.toml &"),
     "export DLCPD_SOCKET=$PWD/dlcpd.sock": Run(
