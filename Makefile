@@ -20,7 +20,7 @@ PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov e2e-switch e2e-deploy attack faults fuzz soak conformance demo lint format types contracts check system-deps clean
+.PHONY: venv test cov e2e-switch e2e-deploy attack faults fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -28,7 +28,7 @@ venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP_INSTALL) -e '.[client,demo,dev,encryption,eos,gnmi,metrics,netconf,recipes,ssh,yang]'
+	$(PIP_INSTALL) -e '.[client,demo,dev,docs,encryption,eos,gnmi,metrics,netconf,recipes,ssh,yang]'
 	touch $(DEMO_STAMP) $@
 
 # What the demo needs and no more: neither the tools of development nor those of switches.
@@ -97,6 +97,15 @@ pages: $(STAMP)
 	$(BIN)/dlcpctl completion bash > $(SHARE)/bash-completion/completions/dlcpctl
 	$(BIN)/dlcpctl completion zsh > $(SHARE)/zsh/site-functions/_dlcpctl
 
+# The site of docs/, in site/. A link or an anchor that leads nowhere is an error.
+docs: $(STAMP)
+	$(BIN)/sphinx-build --quiet --nitpicky --fail-on-warning --keep-going --doctree-dir build/doctrees \
+		docs site
+
+# docs/configuration.md anew, from the definitions that the programs use.
+configuration-reference: $(STAMP)
+	$(BIN)/python docs/reference.py
+
 lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -118,6 +127,6 @@ system-deps:
 	@.ci/system-deps
 
 clean:
-	rm -rf .venv build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache \
+	rm -rf .venv build dist site .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache \
 		.ruff_cache *.egg-info bench/*.egg-info client/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,13 +22,13 @@ class Environment:
     master: str = ""  # MASTER_ADDR: host of the job's store, as torchrun sets it
     launch: str = ""  # of MASTER_ADDR, MASTER_PORT and `run`: another launch has other ones
     run: str = ""  # TORCHELASTIC_RUN_ID: name of the torchrun job, for logs
-    secret: str = field(default="", repr=False)  # DLCPD_JOB_SECRET: the same for all ranks
-    secret_file: Path | None = None  # DLCPD_JOB_SECRET_FILE: a file with it
-    rank: str = ""  # RANK: as torchrun and others set it; read where it counts
-    world_size: str = ""  # WORLD_SIZE: likewise
+    secret: str = field(default="", repr=False)  # DLCPD_JOB_SECRET: of the job; all ranks have it
+    secret_file: Path | None = None  # DLCPD_JOB_SECRET_FILE: a file with the secret
+    rank: str = ""  # RANK: as torchrun and others set it
+    world_size: str = ""  # WORLD_SIZE: as torchrun and others set it
     store: Path | None = None  # DLCPD_STORE: folder in which ranks without torch find each other
     pinned: Pinning = "prefer"  # DLCPD_PINNED: lock the arena for devices: prefer, require or never
-    warn_after: float = WARN_AFTER  # DLCPD_WARN_AFTER: of waiting, at least; "0" = never
+    warn_after: float = WARN_AFTER  # DLCPD_WARN_AFTER: seconds until a wait is warned of
     ledger: Path | None = None  # DLCPD_LEDGER: folder for the ledger of an embedded daemon
     ledger_inputs: bool = False  # DLCPD_LEDGER_INPUTS: "1" keeps what ranks contribute as well
     share: bool = True  # DLCPD_SHARE: "0" gives each rank an embedded daemon of its own

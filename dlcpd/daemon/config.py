@@ -32,6 +32,7 @@ _ENGINE: Final = EngineConfig()  # one place for defaults: here they are only re
 class LocalPath:
     """One local end of the data plane."""
 
+    # an IP address of this host; "auto" = that of the default route, or loopback without one
     address: str = string(45, AUTO)
     port: int = integer(0, 65535, 0)  # UDP; 0 = any: peers learn the port from control
 
@@ -41,23 +42,28 @@ class DaemonTable:
     """[daemon]: this process, its users and its limits."""
 
     host: str = string(255, "")  # name in errors and reports; "" = the machine's host name
-    socket: str = string(107, "/run/dlcpd/dlcpd.sock")  # sun_path holds 107 bytes
+    # file of the socket where clients and dlcpctl connect; sun_path holds 107 bytes
+    socket: str = string(107, "/run/dlcpd/dlcpd.sock")
     control_address: str = string(45, AUTO)  # where peers' controls reach this one
     control_port: int = integer(0, 65535, 0)  # TCP; 0 = any: clients publish the real one
     # group id or name that the socket file gets, with mode 0660; "" = the daemon's own
     socket_group: int | str = field(default="", metadata={"type": object})
-    # user ids or names; () = those of socket_group, or the daemon's own user; root always may
+    # user ids or names; [] = those of socket_group, or the daemon's own user; root always may
     allowed_users: tuple[int | str, ...] = field(default=(), metadata={"type": tuple})
     max_sessions: int = integer(1, 1024, 64)  # ranks served at once; 8 GPUs x 8 jobs
-    max_arena_bytes: int = integer(1 << 16, MAX_ARENA, MAX_ARENA)  # per session, sparse
+    # shared memory that a session may have; it takes only what is used
+    max_arena_bytes: int = integer(1 << 16, MAX_ARENA, MAX_ARENA)
     drain_timeout: float = real(0.0, 3600.0, 10.0)  # seconds operations may go on after SIGTERM
-    log_level: str = one_of("debug", "info", "warning", "error", default="info")  # and above
+    # the least severe lines that are logged
+    log_level: str = one_of("debug", "info", "warning", "error", default="info")
     log_format: str = one_of("logfmt", "json", default="logfmt")  # of the lines on stderr
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkTable:
-    """[network]: the data plane. EngineConfig says why each default is what it is."""
+    """[network]: the data plane."""
+
+    # EngineConfig says why each default is what it is.
 
     # one {address, port} per rail: "auto" = that of the default route; UDP port, 0 = any
     paths: tuple[LocalPath, ...] = field(default=(LocalPath(),), metadata={"type": tuple})
@@ -67,7 +73,7 @@ class NetworkTable:
     # processes that share the work; "auto" = one per 8 CPUs, at most 4. A session uses as many as
     # the daemon of each of its ranks has
     engines: int | str = field(default=1, metadata={"type": object})
-    # CPUs that each engine may run on, like "2-5,8"; () = all, for all of them
+    # CPUs that each engine may run on, like "2-5,8"; [] = all, for all of them
     engine_cpus: tuple[str, ...] = field(default=(), metadata={"type": tuple})
     # largest payload of a datagram that is tried, bytes; "auto" = what each path carries
     segment_size: int | str = field(default=AUTO, metadata={"type": object})
@@ -83,15 +89,19 @@ class NetworkTable:
     # "on": datagrams that were changed on their way, or forged, are refused; equal on all hosts
     checksum: str = one_of("on", "off", default="on")
     offload: bool = flag(_ENGINE.offload)  # GSO and GRO; without: one datagram per message
-    rate_limit_bps: float = real(0.0, 1e13, _ENGINE.rate_limit_bps)  # bit/s; 0 = no limit
-    # False, and nothing yields to other traffic: for networks of one's own, and to measure
+    # bit/s of this host, an equal part for each engine; 0 = no limit
+    rate_limit_bps: float = real(0.0, 1e13, _ENGINE.rate_limit_bps)
+    # false, and nothing yields to other traffic: for networks of one's own, and to measure
     congestion_control: bool = flag(_ENGINE.congestion_control)
     layer_priority: bool = flag(_ENGINE.layer_priority)  # front layers in higher classes
-    # how they show; "shuffled" deals them at random: to measure what they are worth
+    # how drop ranks show on the wire; "shuffled" deals them at random: to measure what they are
+    # worth
     drop_rank: str = one_of("both", "dscp", "ecn", "none", "shuffled", default=_ENGINE.drop_rank)
     bounded_loss: bool = flag(_ENGINE.bounded_loss)  # false: exact, whatever clients ask for
-    alarm_loss: float = real(0.0, 1.0, _ENGINE.alarm_loss)  # fraction that makes a path gray
-    peer_timeout: float = real(0.05, 60.0, _ENGINE.peer_timeout)  # seconds of a peer's silence
+    # fraction of loss that makes a path gray
+    alarm_loss: float = real(0.0, 1.0, _ENGINE.alarm_loss)
+    # seconds of silence after which a peer is lost
+    peer_timeout: float = real(0.05, 60.0, _ENGINE.peer_timeout)
 
     @property
     def largest_segment(self) -> int:
@@ -109,7 +119,7 @@ class SecurityTable:
     identity: str = string(4096, AUTO)
     # directory with the public keys of the hosts that may be peers; "" = any that a job names
     authorised: str = string(4096, AUTO)
-    # jobs beyond loopback whose peers neither that nor a secret of the job proves
+    # what happens to jobs beyond loopback whose peers neither that nor a secret of the job proves
     unproved: str = one_of("warn", "refuse", default="warn")
 
 
@@ -117,7 +127,8 @@ class SecurityTable:
 class ChecksTable:
     """[checks]: proofs made while running."""
 
-    # 1 of so many chunks; 1 = all, 0 = none; equal on all hosts of a job
+    # of 1 of so many chunks all ranks compare digests; 1 = all, 0 = none; equal on all hosts of a
+    # job
     digest_every: int = integer(0, 1 << 20, _ENGINE.digest_every)
 
 
@@ -129,7 +140,8 @@ class LedgerTable:
     directory: str = string(1024, "")
     # what each rank contributes is kept as well: then results can be computed again
     inputs: bool = flag(_ENGINE.ledger_inputs)
-    max_bytes: int = integer(1 << 20, 1 << 50, _ENGINE.ledger_bytes)  # of one session and engine
+    # of the ledger of one session and engine, bytes
+    max_bytes: int = integer(1 << 20, 1 << 50, _ENGINE.ledger_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +165,8 @@ class InjectTable:
 
     # fraction of arriving datagrams; 1 = none arrives, as behind a firewall
     loss: float = real(0.0, 1.0, _ENGINE.inject_loss)
-    corrupt: float = real(0.0, 1.0, _ENGINE.inject_corrupt)  # likewise; a bit is turned over
+    # fraction of arriving datagrams in which a bit is turned over
+    corrupt: float = real(0.0, 1.0, _ENGINE.inject_corrupt)
     seed: int = integer(0, 1 << 32, _ENGINE.inject_seed)  # the same seed loses the same datagrams
     # addresses that peers are told instead of those of `paths`, one for each, with the same ports;
     # the first stands for control too: those of somebody in between, who can lose and spoil

@@ -13,7 +13,6 @@ from torch import nn
 
 from dlcp_client import ddp
 from dlcpd.contract.errors import BadConfig
-from tests import examples
 from tests.client import ddp_ranks
 from tests.client.ddp_ranks import WORLD
 from tests.forking import CONTEXT
@@ -96,12 +95,3 @@ def test_a_world_of_one_needs_no_daemon(tmp_path: Path) -> None:
 def test_only_a_ddp_model_can_be_registered() -> None:
     with pytest.raises(BadConfig, match="not Linear: wrap it first"):
         ddp.register(nn.Linear(1, 1))  # type: ignore[arg-type]
-
-
-def test_the_example_runs_under_torchrun() -> None:
-    example = examples.EXAMPLES / "train_ddp.py"
-    assert len(example.read_text().splitlines()) <= 80
-    out = examples.output("train_ddp.py", 2, timeout=110)
-    losses = [float(line.split()[-1]) for line in out.splitlines() if "loss" in line]
-    assert losses[-1] < 0.5 * losses[0]
-    assert "Ledger(operations=" in out

@@ -1,17 +1,13 @@
-"""The example under torchrun, beside averaged gradients; and the lines of the README."""
+"""The example under torchrun, beside averaged gradients."""
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
-from dlcp_client.ps.home import Home
 from tests import examples
-from tests.server.kit import Process, served
+from tests.server.kit import Process
 
-ROOT = Path(__file__).parents[2]
 WORKERS, STEPS = 2, 15
 
 
@@ -28,22 +24,3 @@ def test_the_example_learns_as_well_as_all_reduce(tmp_path: Path) -> None:
     assert out.count(f"version {STEPS}\n") == WORKERS
     # running statistics of its batches are each worker's own
     assert min(accuracies) > examples.accuracy_of_all_reduce(WORKERS, STEPS) - 0.05, out
-
-
-def test_the_lines_of_the_readme_train(
-    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    [lines] = [block for block in blocks if "ps.register" in block]
-    model = torch.nn.Linear(3, 1)
-    before = model.weight.detach().clone()
-    with served(tmp_path, home, name="server") as found:
-        variables = {"RANK": "0", "WORLD_SIZE": "1", "DLCPD_STORE": found["store"]}
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        space: dict[str, Any] = {"torch": torch, "model": model}
-        exec(lines, space)  # noqa: S102  # it is ours
-        model(torch.ones(3)).sum().backward()
-        space["optimizer"].step()
-        assert not torch.equal(model.weight, before)
-        space["handle"].close()

@@ -15,9 +15,9 @@ from dlcpd.ctl.extensions import installed
 from dlcpd.daemon.config import Config, parse
 from switchcfg.cli.arguments import parser as switchcfg_parser
 from switchcfg.cli.main import COMMANDS
+from tests import pages
+from tests.pages import PAGES, ROOT
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 HISTORY = "decisions.md"  # tells of modules as they were called then
 PACKAGES = ("", "client", "bench", "dlcpd", "client/dlcp_client", "bench/dlcp_lab")
 OURS = ("dlcp_client", "dlcp_lab", "dlcpd", "switchcfg")
@@ -25,9 +25,8 @@ OURS = ("dlcp_client", "dlcp_lab", "dlcpd", "switchcfg")
 
 def blocks(language: str) -> list[tuple[str, str]]:
     """(page, text) of every fenced block of a language; "" stands for blocks without one."""
-    fences = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-    found = [(page.name, fences.findall(page.read_text())) for page in PAGES]
-    return [(name, text) for name, each in found for tongue, text in each if tongue == language]
+    found = [block for page in PAGES for block in pages.blocks(page)]
+    return [(block.page, block.text) for block in found if block.language == language]
 
 
 def commands(program: str) -> list[str]:
@@ -87,6 +86,15 @@ def test_what_a_python_block_imports_of_ours_exists(page: str, text: str) -> Non
                     import_module(f"{node.module}.{alias.name}")
         if isinstance(node, ast.Import) and node.names[0].name.split(".")[0] in OURS:
             import_module(node.names[0].name)
+
+
+@pytest.mark.parametrize("name", ["tuning.md", "when-not.md"])
+def test_a_figure_of_advice_is_one_that_was_measured(name: str) -> None:
+    measured = (ROOT / "docs" / "performance.md").read_text()
+    figures = re.findall(r"(?<![\d.])\d+\.\d+(?!\.?\d)", (ROOT / "docs" / name).read_text())
+    not_measured = {"3.11"}  # a version of Python
+    assert [one for one in figures if one not in measured and one not in not_measured] == []
+    assert len(figures) > 4
 
 
 def test_the_pages_have_something_to_check() -> None:

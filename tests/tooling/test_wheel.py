@@ -1,80 +1,21 @@
 """What is built and installed runs where no checkout is: commands, data files, entry points."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from dlcp_lab.emulation import early_drop
+from tests.tooling.installed import Installed
 
 pytestmark = pytest.mark.timeout(600)  # seconds; builds fetch setuptools, and machines are shared
-ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("dlcp_client", "dlcp_lab", "dlcpd", "switchcfg")
-# Of a checkout, what git ignores or keeps for itself.
-NOT_SOURCE: Final = (
-    ".git", ".venv", "build", "dist", "shared", "*.egg-info", "__pycache__", ".*_cache",
-    ".hypothesis", ".coverage", "*.so",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Installed:
-    """A virtual environment with the wheel, and an empty folder to stand in."""
-
-    sdist: Path
-    wheel: Path
-    environment: Path
-    empty: Path
-
-    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """A program of the environment, in the empty folder; nothing leads back here."""
-        program, *arguments = words
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        return subprocess.run(
-            [str(self.environment / "bin" / program), *arguments],
-            capture_output=True, text=True, check=False, cwd=self.empty, env=environ, timeout=300,
-        )  # fmt: skip
-
-    def document(self, *words: str) -> Any:
-        """The JSON of a command that must succeed."""
-        done = self.run("dlcpctl", *words, "--json", "-")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The wheel is built from the source distribution, so each lacks nothing of the other."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = shutil.copytree(ROOT, folder / "source", ignore=shutil.ignore_patterns(*NOT_SOURCE))
-    _check_run(sys.executable, "-m", "build", "--outdir", str(folder / "dist"), str(source))
-    shutil.rmtree(source)
-    [sdist], [wheel] = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
-    environment = folder / "venv"
-    _check_run(sys.executable, "-m", "venv", "--without-pip", str(environment))
-    python = str(environment / "bin" / "python")
-    _check_run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps",
-               "--no-index", str(wheel))  # fmt: skip
-    # torch and the others come from here. A .pth file in a folder that a .pth file names is not
-    # read, so the editable installation of this checkout stays out.
-    libraries = sysconfig.get_path("purelib", vars={"base": str(environment)})
-    Path(libraries, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    (folder / "empty").mkdir()
-    return Installed(sdist, wheel, environment, folder / "empty")
-
-
-def _check_run(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -145,23 +86,6 @@ def test_a_wheel_made_without_a_compiler_works(installed: Installed, tmp_path: P
             cwd=installed.empty, env=environ, timeout=100,
         )  # fmt: skip
         assert says in ran.stdout + ran.stderr, ran.stderr
-
-
-def test_the_demo_trains_and_judges(installed: Installed) -> None:
-    found = installed.document("demo", "--share", "0.02")
-    assert found["broken"] == []
-    verdicts = [check["verdict"] for check in found["checks"] if check["promise"] == "P1"]
-    assert verdicts == ["held", "held"]
-
-
-def test_promises_are_verified(installed: Installed) -> None:
-    assert installed.document("verify", "--hosts", "2", "--loss", "0.02")["broken"] == []
-
-
-def test_an_operation_is_measured(installed: Installed) -> None:
-    words = ("bench", "all-reduce", "--sizes", "4K", "--repeat", "2", "--warmup", "1")
-    rows = installed.document(*words)["rows"]
-    assert [(row["transport"], row["wrong"]) for row in rows] == [("dlcpd", 0), ("gloo", 0)]
 
 
 @pytest.mark.netns

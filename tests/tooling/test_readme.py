@@ -1,0 +1,133 @@
+"""README.md, executed from top to bottom, with what is installed from the wheel.
+
+Each line for a shell is in LINES, each block of Python in readme_blocks.BLOCKS; a line that is in
+neither fails here. What takes minutes has a variant that takes seconds, which LINES names.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests import pages
+from tests.pages import ROOT
+from tests.tooling import steps, test_deploy_page
+from tests.tooling.shell import Shell
+from tests.tooling.steps import Elsewhere, Run
+
+README: Final = ROOT / "README.md"
+HERE: Final = Path(__file__).parent
+PROGRAMS: Final = [block for block in pages.blocks(README) if block.language == "python"]
+pytestmark = pytest.mark.timeout(600)  # seconds; the wheel is built, and machines are shared
+
+FABRIC: Final = f"r{os.getpid()}"
+LINES: Final[steps.Table] = {
+    "make demo": Run("dlcpctl demo --share 0.02", prints="no promise is broken"),
+    "make system-deps": Elsewhere(".ci/run::system-deps"),
+    "make test": Elsewhere(".ci/run::test"),
+    "pip install -c constraints.txt '.[client]'": Elsewhere(".ci/run::venv"),
+    "torchrun --nproc-per-node 2 examples/train_ddp.py": Elsewhere(
+        "tests/tooling/test_quickstart.py::test_a_step_does_what_the_page_says"
+    ),
+    "dlcpctl status": Run(prints="1 sessions"),
+    "dlcpctl peers": Run(prints="127.0.0.2"),
+    "dlcpctl top": Run("dlcpctl top --once --interval 1", prints="Mbit/s"),
+    "dlcpctl doctor": Run(prints=" 0 fail"),
+    "dlcpctl config explain entropy": Run(prints="source ports per path"),
+    "dlcpctl keys list": Run(),
+    "dlcpctl trace --steps 5 -o trace.json": Run(),
+    "dlcpctl drain": Run(prints="dlcpd has ended"),
+    "dlcpctl replay LEDGER": Run("dlcpctl replay ledger", prints="reproduced bit for bit"),
+    "dlcpctl verify --hosts 4 --loss 0.05 --mode bounded": Run(
+        "dlcpctl verify --hosts 2 --loss 0.05 --mode bounded", prints="all promises held"
+    ),
+    "dlcpctl bench all-reduce --hosts 2 --sizes 1M,16M,64M --against gloo": Run(
+        "dlcpctl bench all-reduce --hosts 2 --sizes 4K,1M --repeat 2 --warmup 1 --against gloo",
+        prints="gloo",
+    ),
+    "dlcpctl lab up --hosts 4 --leaves 2 --spines 2": Run(
+        f"dlcpctl lab up --name {FABRIC} --hosts 4 --leaves 2 --spines 2 && "
+        f"dlcpctl lab down --name {FABRIC}",
+        prints=f"dlcpd-lab-{FABRIC}-h3", netns=True,
+    ),
+    # The command takes minutes; its fabric, its job and what it looks at are those of this test.
+    "dlcpctl bench spray": Elsewhere(
+        "tests/lab/scenarios/test_on_fabric.py::test_routes_are_found_and_links_carry_equal_shares"
+    ),
+    "deploy/deb/build-deb .": test_deploy_page.PACKAGE,
+    "sudo apt install ./dlcpd_*.deb": test_deploy_page.INSTALLED,
+    "sudo usermod -aG dlcpd-users alice": test_deploy_page.USER,
+}  # fmt: skip
+
+OF_A_TRAINING: Final = tuple(line for line in LINES if line.startswith(
+    ("dlcpctl status", "dlcpctl peers", "dlcpctl top", "dlcpctl trace", "dlcpctl drain")
+))  # fmt: skip
+DAEMON: Final = """
+[daemon]
+host = "host-{n}"
+socket = "{folder}/{n}.sock"
+[network]
+paths = [{{ address = "127.0.0.{address}" }}]
+peer_timeout = 30
+[inject]
+loss = 0.01
+[ledger]
+directory = "{folder}/ledger/{n}"
+inputs = true
+"""
+
+
+@pytest.fixture(scope="module")
+def training(shell: Shell) -> Iterator[None]:
+    """Two daemons, each with a rank that trains; the shell's DLCPD_SOCKET is that of the first."""
+    shell.variables({"WORLD_SIZE": "2", "DLCPD_STORE": str(shell.folder / "meeting")})
+    for rank, n in enumerate("ab"):
+        text = DAEMON.format(n=n, folder=shell.folder, address=rank + 1)
+        (shell.folder / f"{n}.toml").write_text(text)
+        shell.run(f"dlcpd --config {n}.toml &")
+        shell.until(f"test -S {n}.sock")
+        shell.run(
+            f"RANK={rank} DLCPD_SOCKET=$PWD/{n}.sock python {HERE / 'working.py'} {n}.joined &"
+        )
+    shell.until("test -e a.joined -a -e b.joined")
+    shell.variables({"DLCPD_SOCKET": str(shell.folder / "a.sock")})
+    yield
+    shell.run("unset WORLD_SIZE DLCPD_STORE DLCPD_SOCKET")
+
+
+def test_no_line_is_left_out() -> None:
+    steps.complete(README, LINES)
+
+
+@pytest.mark.parametrize("step", steps.each(README, LINES))
+def test_a_step_does_what_the_page_says(
+    step: str, shell: Shell, request: pytest.FixtureRequest
+) -> None:
+    if step.startswith(steps.PYTHON):
+        executed, number = request.getfixturevalue("executed"), step.removeprefix(steps.PYTHON)
+        assert sorted(re.findall(rf"rank (\d): block {number} holds", executed)) == ["0", "1"]
+        return
+    if step in OF_A_TRAINING:
+        request.getfixturevalue("training")
+    steps.done(step, LINES[step], shell)
+
+
+@pytest.fixture(scope="module")
+def executed(shell: Shell) -> str:
+    """What two ranks say after all blocks of Python, and beside them a parameter server."""
+    page = pages.blocks(ROOT / "docs" / "parameter-server.md")
+    [server] = [block.text for block in page if block.language == "toml"]
+    (shell.folder / "server.toml").write_text(server)
+    shutil.copy(HERE / "readme_blocks.py", shell.folder)
+    for number, block in enumerate(PROGRAMS):
+        (shell.folder / f"block{number}").write_text(block.text)
+    files = " ".join(f"block{number}" for number in range(len(PROGRAMS)))
+    shell.run("dlcpd server --config server.toml & server=$!")
+    line = f"DLCPD_STORE=$PWD/store torchrun --nproc-per-node 2 readme_blocks.py {files}"
+    printed = shell.run(line)
+    shell.run("kill $server; wait $server")
+    return printed

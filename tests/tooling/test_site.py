@@ -1,0 +1,133 @@
+"""The site of docs/ builds without a warning, works without a network, and leads nowhere wrong."""
+
+import re
+import shlex
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests.pages import ROOT
+
+LOADED: Final = {  # attributes whose value a browser fetches by itself
+    "script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src",
+    "object": "data", "embed": "src", "video": "src", "audio": "src", "use": "href",
+}  # fmt: skip
+
+
+def builder() -> list[str]:
+    """The command line of `make docs`, up to its two folders."""
+    planned = subprocess.run(
+        ["make", "--no-print-directory", "--dry-run", "docs"],
+        capture_output=True, text=True, check=True, cwd=ROOT,
+    ).stdout.replace("\\\n", " ")  # fmt: skip
+    [line] = [line for line in planned.splitlines() if "sphinx-build" in line]
+    _, *options, source, target = shlex.split(line)
+    assert (source, target) == ("docs", "site")
+    return [sys.executable, "-m", "sphinx", *options]
+
+
+def built(source: Path, target: Path) -> "subprocess.CompletedProcess[str]":
+    """The site of a folder, by the settings of this one's."""
+    command = builder()
+    command[command.index("build/doctrees")] = str(target.with_suffix(".doctrees"))
+    return subprocess.run(
+        [*command, "-c", str(ROOT / "docs"), str(source), str(target)],
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=110,
+    )  # fmt: skip
+
+
+class Tags(HTMLParser):
+    """What a page loads, links to, and can be linked to at."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loads, self.links, self.anchors = list[str](), list[str](), {""}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.anchors.add(found.get("id", ""))
+        if tag in LOADED:
+            self.loads.append(found.get(LOADED[tag], ""))
+        elif tag == "a" and "href" in found:
+            self.links.append(found["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("site") / "html"
+    done = built(ROOT / "docs", target)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def tags(site: Path) -> dict[Path, Tags]:
+    return {page.resolve(): Tags(page.read_text()) for page in site.rglob("*.html")}
+
+
+def test_every_page_is_in_it(site: Path) -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        assert (site / f"{page.stem}.html").is_file(), page
+
+
+def test_the_readme_lists_the_pages_as_the_site_does() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    listed = [name for block in re.findall(r":hidden:\n\n(.*?)```", index, re.DOTALL)
+              for name in block.split()]  # fmt: skip
+    read_on = (ROOT / "README.md").read_text().partition("## Read on")[2]
+    assert re.findall(r"\(docs/([\w-]+)\.md\)", read_on) == listed
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path, tags: dict[Path, Tags]) -> None:
+    loads = [url for found in tags.values() for url in found.loads]
+    assert len(loads) > 100
+    assert [url for url in loads if outside(url)] == []
+    for sheet in site.rglob("*.css"):
+        urls = re.findall(r"url\(\s*[\"']?([^)\"']+)|@import\s+[\"']([^\"']+)", sheet.read_text())
+        assert [url for pair in urls for url in pair if url and outside(url)] == [], sheet
+
+
+def outside(url: str) -> bool:
+    """Whether a browser would ask another host for it."""
+    return bool(urlsplit(url).netloc) or urlsplit(url).scheme not in ("", "data")
+
+
+def test_links_lead_to_pages_and_anchors_that_are_there(tags: dict[Path, Tags]) -> None:
+    links = [(page, link) for page, found in tags.items() for link in found.links]
+    inside = [(page, link) for page, link in links if not outside(link)]
+    assert [(page.name, link) for page, link in inside if not there(page, link, tags)] == []
+    assert len(inside) > 1000
+
+
+def there(page: Path, link: str, tags: dict[Path, Tags]) -> bool:
+    """Whether a link of `page` leads to a file, and where that is a page, to one of its anchors."""
+    where = urlsplit(link)
+    target = (page.parent / unquote(where.path)).resolve() if where.path else page
+    if target.suffix != ".html":
+        return target.is_file()
+    return target in tags and unquote(where.fragment) in tags[target].anchors
+
+
+WRONG: Final = {
+    "a page": "[there](nowhere.md)",
+    "an anchor": "[there](other.md#nowhere)",
+    "a file": "[there](../nowhere.py)",
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_link_that_leads_nowhere_is_an_error(what: str, tmp_path: Path) -> None:
+    source = tmp_path / "docs"
+    source.mkdir()
+    toc = "```{toctree}\nother\n```\n"
+    (source / "index.md").write_text(f"# A page\n\n{WRONG[what]}\n\n{toc}")
+    (source / "other.md").write_text("# Another page\n\n## Somewhere\n")
+    done = built(source, tmp_path / "html")
+    assert done.returncode != 0
+    assert "nowhere" in done.stderr
