@@ -21,7 +21,7 @@ PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov e2e-switch e2e-deploy attack faults fuzz soak conformance demo lint format types contracts check system-deps clean
+.PHONY: venv test cov e2e-switch e2e-deploy attack faults drill fuzz soak conformance demo lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -74,6 +74,10 @@ faults: $(STAMP)
 # by default.
 soak: $(STAMP)
 	$(BIN)/python -m dlcp_lab.faults.soak
+
+# What breaks, and what each tool says of it: the section of docs/operations.md anew.
+drill: $(STAMP)
+	$(BIN)/python -m dlcp_lab.faults.drill --write docs/operations.md
 
 # PyTorch's own distributed suite over the c10d backend; pytest runs some of it as well.
 conformance: $(STAMP)
