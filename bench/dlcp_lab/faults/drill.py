@@ -21,9 +21,10 @@ from typing import Final
 
 from dlcp_lab.emulation.scratch import temporary_folders_apart
 from dlcp_lab.faults.breakages import BREAKAGES, JOB, VICTIM, Breakage, Tool, Voice
-from dlcp_lab.faults.cluster import METRICS_PORT, Cluster
+from dlcp_lab.faults.cluster import Cluster
 from dlcp_lab.faults.injections import make
 from dlcp_lab.faults.leaks import children
+from dlcp_lab.faults.network import METRICS_PORT
 from dlcp_lab.ranks.processes import Child, environment, start
 from dlcpd.contract.errors import DlcpError
 
