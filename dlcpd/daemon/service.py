@@ -60,7 +60,7 @@ class Service:
             k: v for k, v in for_children(environ).items() if not k.startswith("DLCPD_JOB_SECRET")
         }
         self._notify_target = environ.get("NOTIFY_SOCKET", "")
-        self._journal = log.is_journal(environ.get("JOURNAL_STREAM", ""))
+        self._journal = log.journal_of(environ.get("JOURNAL_STREAM", ""))
         self._watchdog_limit = watchdog_limit(environ, os.getpid())
         self._counters: Counter[str] = Counter()
         self._engines = Engines(
@@ -250,7 +250,7 @@ class Service:
             host=self._facts.host,
             session=door,
             control=self._facts.control,
-            data=self._facts.data,
+            data=", ".join(f"{address}:{port}" for address, port in self._facts.data),
             identity=self._trust.identity or "of this start",
             authorised=self._trust.authorised.folder or "any key",
         )
