@@ -88,19 +88,9 @@ demo: $(DEMO_STAMP)
 	$(BIN)/dlcpctl demo
 
 # Manual pages and completions of shells, generated from the grammars, as packages install them.
-SHARE := build/share
-MANPAGE := $(BIN)/argparse-manpage --project-name dlcpd
 .PHONY: pages
 pages: $(STAMP)
-	mkdir -p $(addprefix $(SHARE)/,man/man1 man/man8 bash-completion/completions zsh/site-functions)
-	$(MANPAGE) --module dlcpd.ctl.arguments --function documented --format single-commands-section \
-		--manual-title "dlcpd manual" --description "inspect, measure and verify dlcpd" \
-		--output $(SHARE)/man/man1/dlcpctl.1
-	$(MANPAGE) --module dlcpd.daemon.main --function _parser --manual-section 8 \
-		--manual-title "dlcpd manual" --description "gradient transport daemon of a host" \
-		--output $(SHARE)/man/man8/dlcpd.8
-	$(BIN)/dlcpctl completion bash > $(SHARE)/bash-completion/completions/dlcpctl
-	$(BIN)/dlcpctl completion zsh > $(SHARE)/zsh/site-functions/_dlcpctl
+	deploy/pages $(BIN)/python build/share
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -7,7 +7,6 @@ authorised hosts within seconds.
 import argparse
 import difflib
 import os
-import pwd
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,11 +28,11 @@ from dlcpd.daemon.peers.key_files import (
     parse_public_untrusted,
     read_identity,
     read_public,
+    service_user,
     write,
 )
 from dlcpd.daemon.peers.keys import KeyPair, key_bytes
 
-SERVICE_USER: Final = "dlcpd"  # of the units and the package (deploy/systemd/sysusers.d)
 SOON: Final = "daemons with this folder take it within seconds, others when they start"
 
 
@@ -70,12 +69,11 @@ def _hand_over(file: Path) -> str:
     What to say of it. Raises: OSError."""
     if os.geteuid() or file.parent != KEYS:
         return ""
-    try:
-        user = pwd.getpwnam(SERVICE_USER)
-    except KeyError:
+    user = service_user()
+    if user is None:
         return ""
     os.chown(file, user.pw_uid, user.pw_gid, follow_symlinks=False)
-    return f", and of user {SERVICE_USER}, whose daemon reads it"
+    return f", and of user {user.pw_name}, whose daemon reads it"
 
 
 def show(options: argparse.Namespace, output: Output) -> int:

@@ -10,6 +10,7 @@ import pytest
 from dlcpd.ctl import keys
 from dlcpd.ctl import main as command
 from dlcpd.daemon.config import AUTHORISED, IDENTITY
+from dlcpd.daemon.peers import key_files
 from dlcpd.daemon.peers.key_files import read_identity, read_public
 
 Capture = pytest.CaptureFixture[str]
@@ -55,11 +56,14 @@ def test_root_gives_the_identity_to_the_user_of_the_service(
 ) -> None:
     monkeypatch.setattr(keys, "KEYS", tmp_path / "etc")
     for user, owner in (("no-such-user", "root"), ("nobody", "nobody")):
-        monkeypatch.setattr(keys, "SERVICE_USER", user)
+        monkeypatch.setattr(key_files, "SERVICE_USER", user)
         file = tmp_path / "etc" / IDENTITY
         file.unlink(missing_ok=True)
         made(tmp_path / "etc", "a", capsys)
         assert (file.owner(), stat.S_IMODE(file.stat().st_mode)) == (owner, 0o600)
+    monkeypatch.setattr(key_files, "SERVICE_USER", "no-such-user")
+    assert run(tmp_path / "etc", "show") == command.USAGE  # nobody's: not root's, nor the service's
+    assert "keys belong to root" in capsys.readouterr().err
     made(tmp_path / "elsewhere", "a", capsys)
     assert (tmp_path / "elsewhere" / IDENTITY).owner() == "root"
 

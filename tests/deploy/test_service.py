@@ -237,6 +237,7 @@ def test_identity(machine: Machine) -> None:
         assert "of user dlcpd" in said
         owned = machine.run("stat -c '%U %a' /etc/dlcpd/keys/identity.toml")
         assert owned == "dlcpd 600"
+        assert 'host = "alpha"' in machine.run("dlcpctl keys show")
         machine.run("systemctl restart dlcpd")
         assert "identity=/etc/dlcpd/keys/identity.toml" in machine.run(
             f"journalctl --unit dlcpd -o cat MESSAGE_ID={MESSAGE_IDS['ready']} | tail -1"
