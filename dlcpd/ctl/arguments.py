@@ -132,11 +132,11 @@ def _add_ledger(commands: Commands, environ: Mapping[str, str]) -> None:
     text = "Sum up what was given up: by rank, way, path, name and step, and the worst transfers."
     made = command(commands, "ledger", ledger, text)
     made.add_argument("folders", nargs="*", type=Path, metavar="FOLDER",
-                      help="with ledgers, or above them (what a daemon remembers)")  # fmt: skip
+                      help="with ledgers, or above them; none: ask a daemon")  # fmt: skip
     made.add_argument("--socket", default=environ.get("DLCPD_SOCKET") or DaemonTable().socket,
                       metavar="S", help="session socket of that daemon (%(default)s)")  # fmt: skip
     made.add_argument("--job", default="", metavar="NAME", help="only of this job")
-    made.add_argument("--steps", type=steps, default=(0, 1 << 62), metavar="A-B",
+    made.add_argument("--steps", type=steps, metavar="A-B",
                       help="only these, from 0; with FOLDER (all)")  # fmt: skip
     made.add_argument("--worst", type=whole(0, 10_000), default=10, metavar="N",
                       help="transfers to list (%(default)s)")  # fmt: skip

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.sessions import bound_used
@@ -11,6 +12,7 @@ from dlcpd.ctl.status import query
 from dlcpd.ledger.survey import UNKNOWN, Choice, Loss, Sum, Survey
 
 LIVE: Final = 1000  # rows; what a daemon gives out at once
+ALL: Final = 1 << 62  # steps, beyond all
 SHOWN: Final = 20  # rows of a table for people; documents have all
 RANKS: Final = ("job", "rank", "engine", "operations", "failed", "steps", "given up", "KB",
                 "of bound(%)", "went without")  # fmt: skip
@@ -30,13 +32,20 @@ Table = tuple[str, tuple[str, ...], list[list[Any]]]  # title, header, rows
 def ledger(options: argparse.Namespace, output: Output) -> int:
     """Sum up ledgers of folders, or what a daemon remembers. Exit code 1 where a file is damaged.
 
-    Raises: BadLedger, or as `query`.
+    Raises: BadLedger, BadConfig, or as `query`.
     """
     if not options.folders:
+        if options.steps is not None:
+            raise BadConfig("ledger: --steps goes with FOLDER: a daemon remembers no steps")
         return _live(options, output)
-    first, last = options.steps
+    first, last = options.steps or (0, ALL)
     survey = Survey(Choice(options.job, first, last, options.worst))
     survey.read(options.folders)
+    if options.job and options.job not in survey.jobs:
+        jobs = ", ".join(sorted(survey.jobs)[:SHOWN]) or "none that can be read"
+        raise BadConfig(
+            f"--job {options.job}: no ledger is of that job; of these there are: {jobs}"
+        )
     for line in _head(survey):
         output.line(line)
     tables = list(_tables(survey))
@@ -200,7 +209,7 @@ def steps(text: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     try:
         low = int(first)
-        high = int(last) if last else (1 << 62 if dash else low)
+        high = int(last) if last else (ALL if dash else low)
     except ValueError:
         low, high = 1, 0
     if not 0 <= low <= high:

@@ -11,22 +11,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from dlcpd.daemon.journal import MAX_VALUE, PRIORITIES, SOCKET, Journal
+from dlcpd.daemon import journal
+from dlcpd.daemon.journal import PRIORITIES, SOCKET, Journal
 
+MAX_VALUE: Final = journal.MAX_VALUE  # characters of one value
 _LOGGER: Final = logging.getLogger("dlcpd")
 
 
-def configure(level: str, style: str, *, journal: Path | None = None) -> None:
+def configure(level: str, style: str, *, to_journal: Path | None = None) -> None:
     """Log to stderr from now on: `level` as in logging, `style` "logfmt" or "json".
 
-    `journal`: stderr is systemd's journal, which has this socket for entries with fields. What it
-    does not take there it gets as a line with its priority.
+    `to_journal`: stderr is systemd's journal, which takes entries with fields at this socket. What
+    it does not take there it gets as a line with its priority.
     """
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     lines = _Json() if style == "json" else _Logfmt()
-    handler.setFormatter(_Prioritised(lines) if journal else lines)
-    if journal:
-        handler = Journal(journal, lines, handler)
+    handler.setFormatter(_Prioritised(lines) if to_journal else lines)
+    if to_journal:
+        handler = Journal(to_journal, lines, handler)
     for before in _LOGGER.handlers:
         before.close()
     _LOGGER.handlers[:] = [handler]
@@ -57,7 +59,7 @@ def error(event: str, **fields: Any) -> None:
 def _columns(record: logging.LogRecord) -> dict[str, Any]:
     at = datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds")
     fields: dict[str, Any] = getattr(record, "dlcpd", {})
-    values = {key: _plain(value) for key, value in fields.items()}
+    values = {key: _plain(value) for key, value in fields.items() if value is not None}
     return {"ts": at, "level": record.levelname.lower(), "event": record.getMessage(), **values}
 
 

@@ -137,6 +137,7 @@ class Survey:
     worst: list[Loss] = field(default_factory=list)  # a heap
     problems: list[str] = field(default_factory=list)  # files that are damaged
     cut: list[str] = field(default_factory=list)  # files whose last record is not whole
+    jobs: set[str] = field(default_factory=set)  # that are there, chosen or not
     absent: set[tuple[str, int, str]] = field(default_factory=set)  # job, rank, host: no ledger
     _shapes: dict[tuple[Any, ...], int] = field(default_factory=dict)  # see `_lossy`
 
@@ -171,6 +172,7 @@ class Survey:
         for file in files:
             for record in self._records(file, last=True, quiet=True):
                 if isinstance(record, Opening) and record.version == VERSION:
+                    self.jobs.add(record.job)
                     return record if self.choice.job in ("", record.job) else None
                 break
         self._problem(f"{files[0].parent}: no file there begins as a ledger of version {VERSION}")

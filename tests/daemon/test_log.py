@@ -46,7 +46,7 @@ def test_a_long_value_is_cut(style: str, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_an_empty_value_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("warning", "logfmt")
-    log.warning("odd", text="", sign="=")
+    log.warning("odd", text="", sign="=", session=None)  # that there is none needs no words
     assert capsys.readouterr().err.endswith('text="" sign="="\n')
 
 
@@ -54,7 +54,7 @@ def test_an_empty_value_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_journal_that_does_not_answer_learns_the_priority_of_each_line(
     style: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    log.configure("debug", style, journal=tmp_path / "nobody")
+    log.configure("debug", style, to_journal=tmp_path / "nobody")
     log.debug("a")
     log.info("b")
     log.warning("c")
@@ -83,7 +83,7 @@ def journal(tmp_path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
         made.bind(str(tmp_path / "journal"))
         made.settimeout(5.0)
-        log.configure("debug", "logfmt", journal=tmp_path / "journal")
+        log.configure("debug", "logfmt", to_journal=tmp_path / "journal")
         yield made
         log.configure("debug", "logfmt")
 
@@ -146,7 +146,7 @@ def test_a_hostile_value_forges_no_field(journal: socket.socket) -> None:
 def test_a_journal_that_is_overrun_holds_nobody_up(
     capsys: pytest.CaptureFixture[str], journal: socket.socket
 ) -> None:
-    log.configure("info", "logfmt", journal=Path(journal.getsockname()))  # this test's stderr
+    log.configure("info", "logfmt", to_journal=Path(journal.getsockname()))  # this test's stderr
     for _ in range(5000):  # nobody reads
         log.info("joined", text="x" * log.MAX_VALUE)
     assert capsys.readouterr().err.startswith("<6>ts=")

@@ -12,6 +12,7 @@ from dlcp_lab.faults.drill import BEGIN, END, Drill, drills
 from dlcp_lab.faults.kinds import Fault
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "operations.md"
+PEER_TIMEOUT: Final = 4.0  # seconds; see test_matrix
 # One training lives through all but the last of them.
 CHEAP: Final = [
     breakage for breakage in BREAKAGES
@@ -21,10 +22,11 @@ CHEAP: Final = [
 
 @pytest.fixture(scope="module")
 def drill() -> Iterator[Drill]:
-    with drills() as made:
+    with drills(PEER_TIMEOUT) as made:
         yield made
 
 
+@pytest.mark.timeout(400)  # a training starts, on a machine that tests load
 @pytest.mark.parametrize("breakage", CHEAP, ids=lambda b: str(b.fault))
 def test_every_tool_says_what_the_page_shows(breakage: Breakage, drill: Drill) -> None:
     for heard in drill.run(breakage):

@@ -21,6 +21,7 @@ from dlcpd.ledger import survey as surveys
 from dlcpd.ledger.frames import frame, record_at_untrusted
 from dlcpd.ledger.masks import count_untrusted, pack, unpack_untrusted
 from dlcpd.ledger.reader import find
+from dlcpd.ledger.records import Record
 from dlcpd.ledger.survey import UNKNOWN, BySteps, Choice, Survey
 from tests.ledger import jobs
 from tests.ledger.examples import ENDED, FILE, OPENING, PLAN, ROW
@@ -37,9 +38,11 @@ def surveyed(folder: Path, choice: Choice = EVERYTHING) -> Survey:
 def written(folder: Path, count: int = 1, **changes: Any) -> Path:
     """A ledger of `count` operations, one per step."""
     folder.mkdir()
-    records = [OPENING, PLAN]
-    more = [replace(ENDED, ticket=n + 1, number=n + 1, turn=n, **changes) for n in range(count)]
-    (folder / "00000000.ledger").write_bytes(b"".join(map(frame, [*records, *more])))
+    records: list[Record] = [OPENING, PLAN]
+    more: list[Record] = [
+        replace(ENDED, ticket=n + 1, number=n + 1, turn=n, **changes) for n in range(count)
+    ]
+    (folder / "00000000.ledger").write_bytes(b"".join(map(frame, records + more)))
     return folder
 
 
@@ -111,7 +114,8 @@ def test_a_loss_of_two_ledgers_counts_once_and_one_of_an_absent_rank_as_well(
     [row] = OPENING.ranks
     other = replace(OPENING, rank=1, ranks=[row._replace(rank=0, ours=row.theirs, theirs=row.ours)])
     back = replace(ENDED, given_up=[ROW._replace(peer=0)], lost=[ROW._replace(peer=0)])
-    (folder / "00000000.ledger").write_bytes(b"".join(map(frame, [other, PLAN, back])))
+    records: list[Record] = [other, PLAN, back]
+    (folder / "00000000.ledger").write_bytes(b"".join(map(frame, records)))
     both = surveyed(tmp_path)
     assert not both.absent
     assert {key[1:]: one.segments for key, one in both.ways.items()} == {(0, 1): 2, (1, 0): 2}
@@ -165,6 +169,8 @@ def test_only_what_was_chosen_counts(tmp_path: Path, capsys: pytest.CaptureFixtu
     # Of rank 1 there is no ledger, so what rank 0 says of it counts.
     assert {row["from"]: row["given up"] for row in said["by path of the sender"]} == {0: 6, 1: 6}
     assert not surveyed(tmp_path, Choice(job="another")).members
+    assert dlcpctl(["ledger", str(tmp_path), "--job", "another"]) == 2
+    assert "no ledger is of that job; of these there are: job" in capsys.readouterr().err
 
 
 def test_tables_do_not_grow_with_the_records(
@@ -173,7 +179,7 @@ def test_tables_do_not_grow_with_the_records(
     monkeypatch.setattr(surveys, "MAX_KEYS", 3)
     folder = tmp_path / "rank0"
     folder.mkdir()
-    records = [OPENING]
+    records: list[Record] = [OPENING]
     for n in range(40):
         plan = replace(PLAN, plan=n, name=f"name {n}")
         row = ROW._replace(peer=n + 1, paths=b"")
@@ -246,3 +252,5 @@ def test_steps_that_are_none_are_refused(
         with pytest.raises(SystemExit):
             dlcpctl(["ledger", str(tmp_path), f"--steps={wrong}"])
         assert "is no step or range of steps, like 100-200" in capsys.readouterr().err
+    assert dlcpctl(["ledger", "--steps", "1-2"]) == 2  # what a daemon remembers has no steps
+    assert "--steps goes with FOLDER" in capsys.readouterr().err

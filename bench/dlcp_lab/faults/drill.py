@@ -33,7 +33,7 @@ PATHS: Final = 2
 BEGIN: Final = "<!-- drill: begin -->"
 END: Final = "<!-- drill: end -->"
 WARM: Final = "step 20"  # of rank 0: bounded loss begins after 10
-PATIENCE: Final = 60.0  # seconds until a training trains, or a tool says what it must
+PATIENCE: Final = 120.0  # seconds until a training trains, or a tool says what it must
 LOOK: Final = 0.3  # seconds between two looks
 WIDTH: Final = 260  # characters of a line that is shown
 
@@ -247,11 +247,13 @@ def write(file: Path, sections: Sequence[str]) -> None:
 
 
 @contextmanager
-def drills() -> Iterator[Drill]:
+def drills(peer_timeout: float = 1.0) -> Iterator[Drill]:
     """One on a cluster of its own; all ends with the context."""
     with ExitStack() as stack:
         stack.enter_context(temporary_folders_apart())
-        drill = Drill(stack.enter_context(Cluster(HOSTS, PATHS, metrics=True)))
+        drill = Drill(
+            stack.enter_context(Cluster(HOSTS, PATHS, peer_timeout=peer_timeout, metrics=True))
+        )
         stack.callback(drill.end)
         yield drill
 
