@@ -88,9 +88,10 @@ demo: $(DEMO_STAMP)
 	$(BIN)/dlcpctl demo
 
 # Manual pages and completions of shells, generated from the grammars, as packages install them.
+SHARE := build/share
 .PHONY: pages
 pages: $(STAMP)
-	deploy/pages $(BIN)/python build/share
+	deploy/pages $(BIN)/python $(SHARE)
 
 lint: $(STAMP)
 	$(BIN)/ruff check
