@@ -20,7 +20,7 @@ PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov e2e-switch e2e-deploy attack faults fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
+.PHONY: venv test cov e2e-switch e2e-deploy attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -74,6 +74,10 @@ faults: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python -m dlcp_lab.faults.soak
 
+# What breaks, and what each tool says of it: the section of docs/operations.md anew.
+drill: $(STAMP)
+	$(BIN)/python -m dlcp_lab.faults.drill --write docs/operations.md
+
 # PyTorch's own distributed suite over the c10d backend; pytest runs some of it as well.
 conformance: $(STAMP)
 	$(BIN)/python -m tests.conformance.run --ranks 2
@@ -84,18 +88,9 @@ demo: $(DEMO_STAMP)
 
 # Manual pages and completions of shells, generated from the grammars, as packages install them.
 SHARE := build/share
-MANPAGE := $(BIN)/argparse-manpage --project-name dlcpd
 .PHONY: pages
 pages: $(STAMP)
-	mkdir -p $(addprefix $(SHARE)/,man/man1 man/man8 bash-completion/completions zsh/site-functions)
-	$(MANPAGE) --module dlcpd.ctl.arguments --function documented --format single-commands-section \
-		--manual-title "dlcpd manual" --description "inspect, measure and verify dlcpd" \
-		--output $(SHARE)/man/man1/dlcpctl.1
-	$(MANPAGE) --module dlcpd.daemon.main --function _parser --manual-section 8 \
-		--manual-title "dlcpd manual" --description "gradient transport daemon of a host" \
-		--output $(SHARE)/man/man8/dlcpd.8
-	$(BIN)/dlcpctl completion bash > $(SHARE)/bash-completion/completions/dlcpctl
-	$(BIN)/dlcpctl completion zsh > $(SHARE)/zsh/site-functions/_dlcpctl
+	deploy/pages $(BIN)/python $(SHARE)
 
 # The site of docs/, in site/. A link or an anchor that leads nowhere is an error.
 docs: $(STAMP)

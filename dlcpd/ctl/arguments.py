@@ -12,6 +12,7 @@ from dlcpd.ctl.doctor import command as doctor
 from dlcpd.ctl.drain import drain
 from dlcpd.ctl.extensions import extend, installed
 from dlcpd.ctl.grammar import Commands, command, whole
+from dlcpd.ctl.ledger import ledger, steps
 from dlcpd.ctl.replay import replay_ledgers
 from dlcpd.ctl.sessions import paths, sessions
 from dlcpd.ctl.status import peers, status
@@ -40,6 +41,7 @@ def parser(
     _add_inspection(commands, environ)
     _add_trace(commands, environ)
     _add_keys(commands)
+    _add_ledger(commands, environ)
     _add_replay(commands)
     doctor.add(commands, environ)
     configuration.add(commands)
@@ -124,6 +126,20 @@ def _keys_command(
         made.add_argument("--identity", type=Path, metavar="FILE",
                           help=f"(default: {IDENTITY} in the folder)")  # fmt: skip
     return made
+
+
+def _add_ledger(commands: Commands, environ: Mapping[str, str]) -> None:
+    text = "Sum up what was given up: by rank, way, path, name and step, and the worst transfers."
+    made = command(commands, "ledger", ledger, text)
+    made.add_argument("folders", nargs="*", type=Path, metavar="FOLDER",
+                      help="with ledgers, or above them; none: ask a daemon")  # fmt: skip
+    made.add_argument("--socket", default=environ.get("DLCPD_SOCKET") or DaemonTable().socket,
+                      metavar="S", help="session socket of that daemon (%(default)s)")  # fmt: skip
+    made.add_argument("--job", default="", metavar="NAME", help="only of this job")
+    made.add_argument("--steps", type=steps, metavar="A-B",
+                      help="only these, from 0; with FOLDER (all)")  # fmt: skip
+    made.add_argument("--worst", type=whole(0, 10_000), default=10, metavar="N",
+                      help="transfers to list (%(default)s)")  # fmt: skip
 
 
 def _add_replay(commands: Commands) -> None:

@@ -101,8 +101,12 @@ def matching(key: str) -> list[Setting]:
     wanted = key.strip("[]").replace("] ", ".")
     found = [s for s in known if wanted in (s.table, s.key, f"{s.table}.{s.key}")]
     if not found:
-        names = [name for s in known for name in (s.key, f"{s.table}.{s.key}", s.table)]
-        near = difflib.get_close_matches(wanted, names, 3)
-        guess = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise BadConfig(f"there is no setting {key!r}{guess}")
+        names = {name for s in known for name in (s.key, f"{s.table}.{s.key}", s.table)}
+        near = difflib.get_close_matches(wanted, sorted(names), 3)
+        guess = f"; did you mean {' or '.join(near)}?" if near else "."
+        tables = ", ".join(dict.fromkeys(s.table for s in known))
+        raise BadConfig(
+            f"there is no setting {key!r}{guess} `dlcpctl config explain` lists all, and with the "
+            f"name of a table ({tables}) those of one"
+        )
     return found

@@ -16,7 +16,7 @@ from typing import Final
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
-from dlcpd.daemon.config import AUTHORISED, IDENTITY
+from dlcpd.daemon.config import AUTHORISED, IDENTITY, KEYS
 from dlcpd.daemon.peers.authorised import SUFFIX
 from dlcpd.daemon.peers.key_files import (
     MAX_KEYS,
@@ -28,6 +28,7 @@ from dlcpd.daemon.peers.key_files import (
     parse_public_untrusted,
     read_identity,
     read_public,
+    service_user,
     write,
 )
 from dlcpd.daemon.peers.keys import KeyPair, key_bytes
@@ -51,13 +52,28 @@ def new(options: argparse.Namespace, output: Output) -> int:
                 f"{file}: there is an identity already, which peers may have authorised; to get "
                 f"another, make it beside this with --identity FILE (docs/security.md, Rotation)"
             ) from None
-    output.line(f"{file}: the identity of {made.host}, key {made.pair.text}; the file is secret")
+        whose = _hand_over(file)
+    output.line(
+        f"{file}: the identity of {made.host}, key {made.pair.text}; the file is secret{whose}"
+    )
     output.line(
         f"next: `dlcpctl keys show > {made.host}.pub`, and with that file on every host `dlcpctl "
         f"keys authorise {made.host}.pub`; a daemon has its identity from its next start on"
     )
     output.document(_values(made.public, file))
     return 0
+
+
+def _hand_over(file: Path) -> str:
+    """Let the service of this host read its identity, where root makes it: its daemon is no root.
+    What to say of it. Raises: OSError."""
+    if os.geteuid() or file.parent != KEYS:
+        return ""
+    user = service_user()
+    if user is None:
+        return ""
+    os.chown(file, user.pw_uid, user.pw_gid, follow_symlinks=False)
+    return f", and of user {user.pw_name}, whose daemon reads it"
 
 
 def show(options: argparse.Namespace, output: Output) -> int:

@@ -85,8 +85,18 @@ def _sessions(sessions: list[dict[str, Any]], engine: dict[str, Any]) -> Iterato
     yield from table.render(header, rows).splitlines()
     yield from (f"  rank {s['rank']} is broken: {s['broken']}" for s in sessions if s["broken"])
     for session in sessions:
-        for late in engine.get(str(session["session"]), {}).get("late", []):
+        more = engine.get(str(session["session"]), {})
+        for late in more.get("late", []):
             yield f"  rank {session['rank']} waits for {_straggler(late)}"
+        yield from (f"  rank {session['rank']}: {ill}" for ill in _paths(more.get("peers", [])))
+
+
+def _paths(peers: list[dict[str, Any]]) -> Iterator[str]:
+    """Those that somebody should look at."""
+    for peer in peers:
+        for number, path in enumerate(peer["paths"]):
+            if (how := _condition(path)) in ("down", "gray"):
+                yield f"path {number} to rank {peer['rank']} on {peer['host']} is {how}"
 
 
 def _straggler(late: dict[str, Any]) -> str:

@@ -8,20 +8,29 @@ import logging
 import os
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
-MAX_VALUE: Final = 2048  # characters of one value: a hostile text must not flood the journal
+from dlcpd.daemon import journal
+from dlcpd.daemon.journal import PRIORITIES, SOCKET, Journal
+
+MAX_VALUE: Final = journal.MAX_VALUE  # characters of one value
 _LOGGER: Final = logging.getLogger("dlcpd")
 
 
-def configure(level: str, style: str, *, journal: bool = False) -> None:
+def configure(level: str, style: str, *, to_journal: Path | None = None) -> None:
     """Log to stderr from now on: `level` as in logging, `style` "logfmt" or "json".
 
-    `journal`: stderr is systemd's journal, which keeps each line with its priority.
+    `to_journal`: stderr is systemd's journal, which takes entries with fields at this socket. What
+    it does not take there it gets as a line with its priority.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
     lines = _Json() if style == "json" else _Logfmt()
-    handler.setFormatter(_Prioritised(lines) if journal else lines)
+    handler.setFormatter(_Prioritised(lines) if to_journal else lines)
+    if to_journal:
+        handler = Journal(to_journal, lines, handler)
+    for before in _LOGGER.handlers:
+        before.close()
     _LOGGER.handlers[:] = [handler]
     _LOGGER.setLevel(level.upper())
     _LOGGER.propagate = False
@@ -50,7 +59,7 @@ def error(event: str, **fields: Any) -> None:
 def _columns(record: logging.LogRecord) -> dict[str, Any]:
     at = datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds")
     fields: dict[str, Any] = getattr(record, "dlcpd", {})
-    values = {key: _plain(value) for key, value in fields.items()}
+    values = {key: _plain(value) for key, value in fields.items() if value is not None}
     return {"ts": at, "level": record.levelname.lower(), "event": record.getMessage(), **values}
 
 
@@ -62,23 +71,21 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, list) and len(text) <= MAX_VALUE else text[:MAX_VALUE]
 
 
-def is_journal(stream: str) -> bool:
-    """Whether stderr is the stream that JOURNAL_STREAM names: "device:inode"."""
+def journal_of(stream: str) -> Path | None:
+    """The journal's socket where stderr is the stream that JOURNAL_STREAM names, "device:inode"."""
     found = os.fstat(sys.stderr.fileno())
-    return stream == f"{found.st_dev}:{found.st_ino}"
+    return SOCKET if stream == f"{found.st_dev}:{found.st_ino}" else None
 
 
 class _Prioritised(logging.Formatter):
     """The lines of another formatter, each after its priority. Source: sd-daemon(3)."""
-
-    _PRIORITIES: Final = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3}
 
     def __init__(self, lines: logging.Formatter) -> None:
         super().__init__()
         self._lines = lines
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"<{self._PRIORITIES[record.levelname]}>{self._lines.format(record)}"
+        return f"<{PRIORITIES[record.levelname]}>{self._lines.format(record)}"
 
 
 class _Json(logging.Formatter):

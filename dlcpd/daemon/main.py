@@ -70,8 +70,8 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
         sys.stdout.write(to_toml(config))
         return CLEAN
     _raise_descriptor_limit()
-    journal = log.is_journal(os.environ.get("JOURNAL_STREAM", ""))
-    log.configure(config.daemon.log_level, config.daemon.log_format, journal=journal)
+    journal = log.journal_of(os.environ.get("JOURNAL_STREAM", ""))
+    log.configure(config.daemon.log_level, config.daemon.log_format, to_journal=journal)
     client = inherited_socket(options.session_fd) if options.embedded else None
     service = Service(config, os.environ, engine_command, partial(_configuration, options))
     door = _door(options)

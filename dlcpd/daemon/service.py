@@ -6,7 +6,7 @@ import signal
 import socket
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -21,6 +21,7 @@ from dlcpd.daemon.clients.connection import Connection, Reception
 from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server, listen, protect
 from dlcpd.daemon.config import Config
 from dlcpd.daemon.effective import agreed, engine_configs
+from dlcpd.daemon.ending import Ending
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.metrics.server import MetricsServer, check_installed
@@ -29,6 +30,7 @@ from dlcpd.daemon.peers.peer_messages import PeerMessage
 from dlcpd.daemon.peers.peers import News, PeerAddress, Peers
 from dlcpd.daemon.peers.trust import Trust
 from dlcpd.daemon.reload import Reloaded, reloaded
+from dlcpd.daemon.revocation import KeyWatch
 from dlcpd.daemon.sessions.admission import HOW_TO_PROVE, UNPROVED, is_loopback
 from dlcpd.daemon.sessions.dispatch import Dispatch
 from dlcpd.daemon.sessions.sessions import Sessions, Terms
@@ -38,10 +40,7 @@ from dlcpd.daemon.watchdog import watch
 from dlcpd.io.commands import EngineReady, Event
 
 MAX_LEDGER: Final = 1000  # rows over all sessions: ~100 B each, so that a report fits one packet
-AUTHORISED_POLL: Final = 2.0  # seconds; a look at 1,000 files takes 2 ms
 STOP_MARGIN: Final = 10.0  # seconds that the end takes beyond the drain, at most
-MAX_PROBLEMS: Final = 8  # lines of the log, of one reading
-PARENT_POLL: Final = 1.0  # seconds; an embedded daemon outlives its trainer by no more
 
 
 class Service:
@@ -60,17 +59,15 @@ class Service:
             k: v for k, v in for_children(environ).items() if not k.startswith("DLCPD_JOB_SECRET")
         }
         self._notify_target = environ.get("NOTIFY_SOCKET", "")
-        self._journal = log.is_journal(environ.get("JOURNAL_STREAM", ""))
+        self._journal = log.journal_of(environ.get("JOURNAL_STREAM", ""))
         self._watchdog_limit = watchdog_limit(environ, os.getpid())
         self._counters: Counter[str] = Counter()
         self._engines = Engines(
             on_event=self._engine_event, on_exit=self._engine_lost, command=engine_command
         )
-        self._stopping = 0  # signals seen
-        self._failed = ""  # why, when it was not asked for
-        self._ended = asyncio.Event()  # something asked for the end
-        self._hurried = asyncio.Event()  # ... and then for a faster one
+        self._ending = Ending()
         self._trust: Trust
+        self._keys: KeyWatch
         self._peers: Peers | None = None
         self._sessions: Sessions
         self._dispatch: Dispatch
@@ -98,6 +95,7 @@ class Service:
         if self._embedded:  # no file, so neither mode nor group decides: own user and root
             access = Access.configured(())
         self._trust = Trust.configured(self._config.security)
+        self._keys = KeyWatch(self._trust.authorised, self._revoked)
         if self._config.metrics.listen:
             check_installed()
         self._install_signals()
@@ -113,19 +111,19 @@ class Service:
                 self._peers.close()
             raise
         self._announce()
-        if self._trust.authorised.folder:
-            self._watch_authorised()
+        self._keys.start()
         await self._until_asked_to_end()
         return await self._shut_down()
 
     async def _until_asked_to_end(self) -> None:
+        """Answer the manager's watchdog meanwhile, if it has one."""
         if not self._watchdog_limit:
-            await self._ended.wait()
+            await self._ending.wait()
             return
         signs = asyncio.ensure_future(
             watch(self._engines, self._notify_target, self._watchdog_limit)
         )
-        await self._ended.wait()
+        await self._ending.wait()
         signs.cancel()  # from now on the manager has another limit, see `_shut_down`
 
     def _compose(self, ready: list[EngineReady], users: frozenset[int] | None) -> None:
@@ -185,7 +183,7 @@ class Service:
             return
         self._server.adopt(session_socket)
         if door is None:
-            self._watch_parent(parent)
+            self._ending.with_parent(parent)
         else:
             self._server.serve(door)
 
@@ -214,33 +212,10 @@ class Service:
         if self._metrics:
             await self._metrics.close()
 
-    def _watch_parent(self, parent: int) -> None:
-        """End when the trainer does: a worker it forked may hold the session socket open."""
-        if os.getppid() != parent:
-            log.info("parent_gone", pid=parent)
-            self._ended.set()
-        elif not self._ended.is_set():
-            loop = asyncio.get_running_loop()
-            loop.call_later(PARENT_POLL, self._watch_parent, parent)
-
-    def _watch_authorised(self) -> None:
-        """Look for other files of keys now and then; SIGHUP is for who cannot wait."""
-        self._read_authorised()
-        asyncio.get_running_loop().call_later(AUTHORISED_POLL, self._watch_authorised)
-
-    def _read_authorised(self) -> None:
-        known = self._trust.authorised
-        before = known.problems
-        found = known.read()
-        if found.problems != before:
-            for problem in found.problems[:MAX_PROBLEMS]:
-                log.error("authorised_unreadable", code=BadConfig.code, text=problem)
-        if found.added or found.revoked:
-            log.info("authorised", hosts=known.hosts, added=len(found.added),
-                     revoked=len(found.revoked))  # fmt: skip
-        if found.revoked and self._peers:
-            self._peers.revoke(found.revoked)
-            self._dispatch.revoked(found.revoked)
+    def _revoked(self, keys: Collection[str]) -> None:
+        if self._peers:
+            self._peers.revoke(keys)
+            self._dispatch.revoked(keys)
 
     def _announce(self) -> None:
         door = "embedded" if self._embedded else self._door or self._config.daemon.socket
@@ -250,7 +225,7 @@ class Service:
             host=self._facts.host,
             session=door,
             control=self._facts.control,
-            data=self._facts.data,
+            data=", ".join(f"{address}:{port}" for address, port in self._facts.data),
             identity=self._trust.identity or "of this start",
             authorised=self._trust.authorised.folder or "any key",
         )
@@ -260,19 +235,14 @@ class Service:
         notify(self._notify_target, READY)
 
     def _install_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._signalled, "SIGTERM")
-        if self._embedded:
-            # A terminal's Ctrl-C is the trainer's to handle; it closes its session when it ends.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        else:
-            loop.add_signal_handler(signal.SIGINT, self._signalled, "SIGINT")
-            loop.add_signal_handler(signal.SIGHUP, self._reload)
+        self._ending.on_signal(embedded=self._embedded)
+        if not self._embedded:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
 
     def _reload(self) -> None:
         """SIGHUP: keys, and what of the configuration can change while the daemon runs."""
         notify(self._notify_target, reloading())
-        self._read_authorised()
+        self._keys.look()
         try:
             if self._read_again:
                 self._take_over(reloaded(self._config, self._read_again()))
@@ -287,19 +257,12 @@ class Service:
         if not self._door:  # else the manager decides about the file
             protect(Path(daemon.socket), access)
         self._server.admit(access.users)
-        log.configure(daemon.log_level, daemon.log_format, journal=self._journal)
+        log.configure(daemon.log_level, daemon.log_format, to_journal=self._journal)
         self._config = found.config
         log.info("reloaded", changed=", ".join(found.changed) or "nothing")
         if found.waiting:
             log.warning("reload_incomplete", text="these wait for a restart of dlcpd",
                         keys=", ".join(found.waiting))  # fmt: skip
-
-    def _signalled(self, name: str) -> None:
-        """First signal: drain. Second: at once."""
-        log.info("signal", name=name)
-        if self._ended.is_set():
-            self._hurried.set()
-        self._ended.set()
 
     async def _shut_down(self) -> int:
         assert self._peers is not None  # noqa: S101  # composed before anything could end
@@ -312,24 +275,13 @@ class Service:
             if not session.joined_at:
                 error = DaemonUnavailable(f"dlcpd on {self._facts.host} is stopping")
                 self._sessions.refuse(session, error)
-        await self._drain(drain)
-        why = DaemonLost(self._failed or f"dlcpd on {self._facts.host} was stopped")
+        await self._ending.drain(self._engines, drain)
+        why = self._ending.error(self._facts.host)
         await self._stop_metrics()
         self._server.close(why)
         self._peers.close()
-        log.info("stopped", code=why.code if self._failed else "ok")
-        return 1 if self._failed else 0
-
-    async def _drain(self, drain: float) -> None:
-        """End the engine, after open operations unless somebody is in a hurry."""
-        if self._failed:
-            self._engines.kill()  # one may hang though its socket is closed
-        stop = asyncio.ensure_future(self._engines.stop(drain))
-        hurry = asyncio.ensure_future(self._hurried.wait())
-        await asyncio.wait((stop, hurry), return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
-        self._engines.kill()
-        await stop
+        log.info("stopped", code=why.code if self._ending.failed else "ok")
+        return 1 if self._ending.failed else 0
 
     def _engine_event(self, engine: int, event: Event) -> None:
         self._dispatch.engine_event(engine, event)
@@ -337,8 +289,7 @@ class Service:
     def _engine_lost(self, text: str) -> None:
         """Without all its engines a daemon is no use: a service manager starts a new one."""
         log.error("engine_lost", code=DaemonLost.code, text=text)
-        self._failed = f"dlcpd on {self._config.daemon.host}: {text}"
-        self._ended.set()
+        self._ending.fail(f"dlcpd on {self._config.daemon.host}: {text}")
 
     def _peer_message(self, key: str, message: PeerMessage) -> None:
         self._dispatch.peer_message(key, message)
@@ -352,7 +303,7 @@ class Service:
     def _client_closed(self, connection: Connection) -> None:
         self._server.forget(connection)
         if self._embedded and not len(self._server):
-            self._ended.set()
+            self._ending.ask()
 
     def _unexpected(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A bug: one callback failed. Log where, and go on serving the others."""

@@ -7,6 +7,7 @@ stops, or zeros where it was to be. Only that is forgiven, and only at the end o
 a length that does not prove itself, or a body that does not, is damage.
 """
 
+import mmap
 import struct
 from collections.abc import Iterator
 from typing import Final
@@ -17,6 +18,7 @@ import msgpack
 from dlcpd.contract.errors import BadLedger
 from dlcpd.ledger.records import Record, from_values_untrusted, to_values
 
+Bytes = bytes | mmap.mmap
 HEAD: Final = struct.Struct("<III")
 # Bytes of a record. The largest is of an operation all of whose transfers went without something:
 # 16,384 of them with bitmaps of 512 B, which is 64 GiB of gradients.
@@ -40,7 +42,7 @@ def records_untrusted(data: bytes, *, may_be_torn: bool) -> Iterator[Record]:
     at = 0
     while at < len(data):
         try:
-            record, end = _record(data, at, may_be_torn=may_be_torn)
+            record, end = record_at_untrusted(data, at, may_be_torn=may_be_torn)
         except BadLedger as exc:
             raise BadLedger(f"damaged at byte {at}: {exc}") from exc
         if record is None:
@@ -49,10 +51,14 @@ def records_untrusted(data: bytes, *, may_be_torn: bool) -> Iterator[Record]:
         at = end
 
 
-def _record(data: bytes, at: int, *, may_be_torn: bool) -> tuple[Record | None, int]:
-    """The record at `at`, and where the next one begins; None where its end is missing."""
+def record_at_untrusted(data: Bytes, at: int, *, may_be_torn: bool) -> tuple[Record | None, int]:
+    """The record at `at`, and where the next one begins; None where its end is missing.
+
+    Raises: BadLedger.
+    """
     head = data[at : at + HEAD.size]
-    if may_be_torn and (len(head) < HEAD.size or not any(data[at:])):
+    # Of all that follows only where the head has nothing: it may be the rest of a large file.
+    if may_be_torn and (len(head) < HEAD.size or not (any(head) or any(data[at:]))):
         return None, at
     if len(head) < HEAD.size:
         raise BadLedger("the end of a record is missing")

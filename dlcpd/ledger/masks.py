@@ -17,6 +17,7 @@ from dlcpd.core.wire.header import MAX_SEGMENTS
 
 RUNS: Final = 0
 BITMAP: Final = 1
+_RUNS, _BITMAP = bytes([RUNS]), bytes([BITMAP])
 _U16: Final = np.dtype("<u2")
 _PATH: Final = struct.Struct("<BH")  # a path, and segments that were sent on it last
 
@@ -44,6 +45,23 @@ def unpack_untrusted(mask: bytes, count: int) -> Segments:
         edges = np.cumsum(np.frombuffer(body, _U16).astype(np.int64))
         if not len(edges) or edges[-1] <= count:
             return np.flatnonzero(_between(edges, count))
+    raise BadLedger(f"a mask that is none of {count} segments")
+
+
+def count_untrusted(mask: bytes, count: int) -> int:
+    """How many `unpack_untrusted` would give, for less time: a survey counts millions of masks.
+
+    Raises: BadLedger.
+    """
+    body = mask[1:]
+    if 1 <= count <= MAX_SEGMENTS and mask[:1] == _BITMAP and len(body) == -(-count // 8):
+        bits = int.from_bytes(body, "little")
+        if not bits >> count:
+            return bits.bit_count()
+    if 1 <= count <= MAX_SEGMENTS and mask[:1] == _RUNS and len(body) % 4 == 0:
+        runs = struct.unpack(f"<{len(body) // 2}H", body)
+        if sum(runs) <= count:
+            return sum(runs[1::2])
     raise BadLedger(f"a mask that is none of {count} segments")
 
 

@@ -35,6 +35,11 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return made
 
 
+def documented() -> argparse.ArgumentParser:
+    """The grammar as manual pages and completions show it."""
+    return parser("Configure switches so that they honour dlcpd's traffic classes.")
+
+
 def _add_planning(commands: Any) -> None:
     made = commands.add_parser("render", help="what devices shall be, in their own language")
     _common(made)

@@ -68,4 +68,12 @@ def test_manual_pages_name_every_command(tmp_path: Path) -> None:
     assert "Exit codes" in page
     assert str(ROOT) not in page
     assert "check\\-config" in (tmp_path / "man" / "man8" / "dlcpd.8").read_text()
-    assert (tmp_path / "zsh" / "site-functions" / "_dlcpctl").read_text().startswith("#compdef")
+    page = (tmp_path / "man" / "man1" / "switchcfg.1").read_text()
+    for name in ("render", "plan", "apply", "rollback", "doctor"):
+        assert f"switchcfg {name}" in page
+    for program in ("dlcpctl", "switchcfg"):
+        zsh = tmp_path / "zsh" / "site-functions" / f"_{program}"
+        assert zsh.read_text().startswith(f"#compdef {program}")
+        bash = tmp_path / "bash-completion" / "completions" / program
+        complete = f'source "{bash}"; complete -p {program}'
+        subprocess.run(["bash", "-c", complete], check=True, capture_output=True)

@@ -47,7 +47,13 @@ def test_a_key_is_found_however_it_is_written(key: str, count: int) -> None:
 
 def test_a_key_that_there_is_not_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("explain", "entropi") == command.USAGE
-    assert "did you mean entropy" in capsys.readouterr().err
+    assert "did you mean entropy? `dlcpctl config explain` lists all" in capsys.readouterr().err
+    assert run("explain", "bogus") == command.USAGE
+    said = capsys.readouterr().err
+    assert "there is no setting 'bogus'. `dlcpctl config explain` lists all" in said
+    assert "(daemon, network, security, checks, inject, ledger, metrics)" in said
+    assert run("explain", "networking") == command.USAGE
+    assert "did you mean network or network.window or" in capsys.readouterr().err
     assert run("explain", "rate_limit_bps") == 0
     assert "number 0.0..10000000000000.0" in capsys.readouterr().out
     assert run("explain", "data_path", "--json", "-") == 0

@@ -1,12 +1,16 @@
 """`dlcpctl keys`: what an operator types to make, show, authorise and revoke keys."""
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
+from dlcpd.ctl import keys
 from dlcpd.ctl import main as command
 from dlcpd.daemon.config import AUTHORISED, IDENTITY
+from dlcpd.daemon.peers import key_files
 from dlcpd.daemon.peers.key_files import read_identity, read_public
 
 Capture = pytest.CaptureFixture[str]
@@ -44,6 +48,24 @@ def test_two_hosts_authorise_each_other(tmp_path: Path, capsys: Capture) -> None
     rows = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in rows] == ["host", "node-a", "node-b"]
     assert "this host" in rows[1] and "this host" not in rows[2]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_gives_the_identity_to_the_user_of_the_service(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "KEYS", tmp_path / "etc")
+    for user, owner in (("no-such-user", "root"), ("nobody", "nobody")):
+        monkeypatch.setattr(key_files, "SERVICE_USER", user)
+        file = tmp_path / "etc" / IDENTITY
+        file.unlink(missing_ok=True)
+        made(tmp_path / "etc", "a", capsys)
+        assert (file.owner(), stat.S_IMODE(file.stat().st_mode)) == (owner, 0o600)
+    monkeypatch.setattr(key_files, "SERVICE_USER", "no-such-user")
+    assert run(tmp_path / "etc", "show") == command.USAGE  # nobody's: not root's, nor the service's
+    assert "keys belong to root" in capsys.readouterr().err
+    made(tmp_path / "elsewhere", "a", capsys)
+    assert (tmp_path / "elsewhere" / IDENTITY).owner() == "root"
 
 
 def test_an_identity_is_never_written_over(tmp_path: Path, capsys: Capture) -> None:

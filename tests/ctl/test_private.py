@@ -1,10 +1,12 @@
 """Private daemons are found by their sockets without a file, those of this user alone."""
 
 import argparse
+import json
 import os
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +21,7 @@ from dlcpd.ctl.output import Output
 from dlcpd.ctl.private import address, mine, reach
 from dlcpd.ctl.status import query
 from dlcpd.daemon.config import DaemonTable
-from tests.client.real import connected
+from tests.client.real import connected, reduce_all
 
 
 @pytest.fixture
@@ -104,6 +106,37 @@ def test_a_private_daemon_says_its_status(
         with pytest.raises(DaemonUnavailable):  # it would end a training that nobody named
             drain(argparse.Namespace(socket=default, wait=60.0), Output(None))
         assert len(query(name, 0)["sessions"]) == 2
+    finally:
+        for session in sessions:
+            session.close()
+
+
+def test_a_private_daemon_is_traced_and_serves_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("prometheus_client", reason="metrics: prometheus-client is missing")
+    monkeypatch.setenv("DLCPD_SHARE", "1")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = tmp_path / "private.toml"
+    config.write_text(
+        '[daemon]\ncontrol_address = "127.0.0.1"\n[network]\npaths = [{ address = "127.0.0.1" }]\n'
+        f'[metrics]\nlisten = "127.0.0.1:{port}"\n'
+    )
+    sessions = connected([config, config])
+    try:
+        assert sessions[0].origin is not None
+        name, file = f"@{sessions[0].origin.door[1:]}", tmp_path / "trace.json"
+        words = ["trace", "--socket", name, "--steps", "2", "--timeout", "60", "-o", str(file)]
+        with subprocess.Popen([sys.executable, "-m", "dlcpd.ctl.main", *words]) as tracing:
+            while tracing.poll() is None:
+                reduce_all(sessions)
+        assert tracing.returncode == 0
+        rows = json.loads(file.read_text())["traceEvents"]
+        assert {"step 1", "step 2"} <= {row["name"] for row in rows}
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+            assert b"dlcpd_session_operations_submitted_total{" in page.read()
     finally:
         for session in sessions:
             session.close()

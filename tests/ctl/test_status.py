@@ -68,6 +68,16 @@ def test_who_is_late_is_named_with_host_and_path() -> None:
     )
 
 
+def test_a_path_that_is_down_or_gray_is_named_with_its_peer() -> None:
+    ill = report()
+    [peer] = ill["engine"]["sessions"]["3"]["peers"]
+    peer["paths"] = [PATH | {"up": False}, PATH | {"up": True, "gray": True}, PATH | {"up": True}]
+    assert [line for line in status_lines(ill) if "path " in line] == [
+        "  rank 0: path 0 to rank 1 on beta is down",
+        "  rank 0: path 1 to rank 1 on beta is gray",
+    ]
+
+
 def test_a_silent_engine_and_a_broken_session_stand_out() -> None:
     broken = report(engine={"error": "the engine did not answer within 1 s"}, draining=True)
     broken["sessions"][0]["broken"] = "rank 1 on beta has not answered"

@@ -17,6 +17,10 @@ def test_contents(machine: Machine, package: Path, measured: Measured) -> None:
     assert machine.run("dlcpd --version").startswith("dlcpd ")
     assert machine.run("dlcpctl --help") and machine.run("switchcfg --help")
     machine.run(f"{PYTHON} -c 'import cryptography, prometheus_client, uvloop'")  # extras
+    for name in ("man1/dlcpctl.1.gz", "man1/switchcfg.1.gz", "man8/dlcpd.8.gz"):
+        assert ".TH " in machine.run(f"zcat /usr/share/man/{name}")
+    completes = "source /usr/share/bash-completion/completions/dlcpctl; complete -p dlcpctl"
+    assert "_shtab_dlcpctl" in machine.run(f'bash -c "{completes}"')
     assert "No module named 'torch'" in machine.tried(f"{PYTHON} -c 'import torch'").stdout
     assert machine.tried("grep -rl /tmp/ /opt/dlcpd/bin /opt/dlcpd/pyvenv.cfg").stdout == ""
     code = f"{PYTHON} -c 'import dlcpd; print(dlcpd.__loader__.get_code(\"dlcpd\").co_filename)'"

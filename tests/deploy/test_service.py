@@ -1,11 +1,13 @@
 """The service under the systemd of a machine that was booted for it."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from dlcpd.daemon.journal import MESSAGE_IDS
 from tests.checks import Measured
 from tests.deploy.jobs import MAIN, PYTHON, SOCKET, Job, main_pid, train
 from tests.deploy.machine import Machine
@@ -207,3 +209,38 @@ def test_reload(machine: Machine) -> None:
     warnings = machine.run("journalctl --unit dlcpd --priority warning")
     assert "reload_incomplete" in warnings and "event=reloaded" not in warnings
     assert main_pid(machine) == pid
+
+
+@pytest.mark.check(15, "lines of the journal have fields: event, job, rank, peer, message id")
+def test_journal_fields(machine: Machine, measured: Measured) -> None:
+    with instance(machine, "j") as socket, Job(machine, SOCKET, socket) as ranks:
+        train(ranks)
+    text = machine.until(
+        "journalctl --unit dlcpd -o json DLCPD_EVENT=joined | tail -1 | grep .", "it is there"
+    )
+    entry = json.loads(text)
+    assert entry["SYSLOG_IDENTIFIER"] == "dlcpd" and entry["PRIORITY"] == "6"
+    assert entry["_TRANSPORT"] == "journal" and entry["_SYSTEMD_UNIT"] == "dlcpd.service"
+    assert entry["DLCPD_RANK"] == "0" and entry["DLCPD_JOB"]
+    assert "event=joined" in entry["MESSAGE"]
+    job, ready = entry["DLCPD_JOB"], MESSAGE_IDS["ready"]
+    found = machine.run(f"journalctl -o cat DLCPD_JOB='{job}' | wc -l")
+    assert int(found) >= 2
+    starts = machine.run(f"journalctl --unit dlcpd -o cat MESSAGE_ID={ready} | grep -c .")
+    measured(f"{starts} starts by MESSAGE_ID")
+
+
+@pytest.mark.check(16, "root makes an identity that the service's user reads")
+def test_identity(machine: Machine) -> None:
+    try:
+        said = machine.run("dlcpctl keys new --host alpha")
+        assert "of user dlcpd" in said
+        owned = machine.run("stat -c '%U %a' /etc/dlcpd/keys/identity.toml")
+        assert owned == "dlcpd 600"
+        assert 'host = "alpha"' in machine.run("dlcpctl keys show")
+        machine.run("systemctl restart dlcpd")
+        assert "identity=/etc/dlcpd/keys/identity.toml" in machine.run(
+            f"journalctl --unit dlcpd -o cat MESSAGE_ID={MESSAGE_IDS['ready']} | tail -1"
+        )
+    finally:
+        machine.run("rm -f /etc/dlcpd/keys/identity.toml; systemctl restart dlcpd")

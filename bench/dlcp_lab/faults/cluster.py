@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from dlcp_lab.emulation.scratch import scratch_folder
 from dlcp_lab.faults.clock import Clock
 from dlcp_lab.faults.leaks import children
-from dlcp_lab.faults.network import CONTROL_PORT, DATA_PORT, Network
+from dlcp_lab.faults.network import CONTROL_PORT, DATA_PORT, METRICS_PORT, Network
 from dlcp_lab.faults.relay import Relay
 from dlcp_lab.faults.trainer import RESULT, Outcome, Place, Trainer
 from dlcp_lab.ranks.hosts import Host, HostPlan, NetworkTable, Starting
@@ -28,15 +28,15 @@ ANSWER: Final = 60.0  # seconds from a deadline that a trainer may be late on a 
 
 class Cluster:
     """Hosts number from 0. `serve`: start a daemon on each; jobs over private ones need none.
-    `clocks`: hosts whose wall clock can jump."""
+    `clocks`: hosts whose wall clock can jump. `metrics`: daemons serve them at METRICS_PORT."""
 
     def __init__(
         self, hosts: int, paths: int = 1, *, peer_timeout: float = 1.0, serve: bool = True,
-        clocks: Collection[int] = (),
+        clocks: Collection[int] = (), metrics: bool = False,
     ) -> None:  # fmt: skip
         self.network = Network(hosts, paths)
         self._table = NetworkTable(peer_timeout=peer_timeout, segment_size=BASE)
-        self._serve, self._clocks = serve, clocks
+        self._serve, self._clocks, self._metrics = serve, clocks, metrics
         self._stack = ExitStack()
         self.hosts: list[Host] = []
         self.jobs: list[Job] = []
@@ -97,6 +97,7 @@ class Cluster:
             port=DATA_PORT,
             control_port=CONTROL_PORT,
             drain=DRAIN,
+            metrics=f"{self.network.address(host)}:{METRICS_PORT}" if self._metrics else "",
             relays=tuple(self.network.relay(host, path) for path in paths),
         )
 

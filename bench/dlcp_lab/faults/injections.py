@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from dlcp_lab.faults.clock import Clock
-from dlcp_lab.faults.cluster import Cluster, Job
+from dlcp_lab.faults.cluster import Cluster
 from dlcp_lab.faults.kinds import Fault
 from dlcp_lab.faults.leaks import children
 from dlcp_lab.faults.relay import Relay
@@ -25,6 +25,28 @@ SHARE: Final = 0.05  # of datagrams that are spoiled
 SPAN: Final = 8  # datagrams that change places
 JUMP: Final = 3600  # seconds
 NO_ARENA: Final = 24 << 20  # bytes of address space: less than an arena, enough to tell it
+
+
+class Process(Protocol):
+    """One that can be stopped and killed."""
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+
+
+class Ranks(Protocol):
+    """A job's processes, by rank; rank R is on host R."""
+
+    @property
+    def trainers(self) -> Sequence[Process]:
+        """Who trains."""
+
+    def control(self, rank: int) -> int:
+        """Process id of the control that serves a rank."""
+
+    def engine(self, rank: int) -> int:
+        """Likewise, of its engine."""
 
 
 class Injection(Protocol):
@@ -161,7 +183,7 @@ class ClockJump:
         self._clock.set(-JUMP)
 
 
-def make(fault: Fault, cluster: Cluster, job: Job, victim: int, seed: int = 0) -> Injection:
+def make(fault: Fault, cluster: Cluster, job: Ranks, victim: int, seed: int = 0) -> Injection:
     """A fault of host `victim`, or of the rank of `job` there."""
     relay, hosts = cluster.relay, range(cluster.network.hosts)
     others = [host for host in hosts if host != victim]

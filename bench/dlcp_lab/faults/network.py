@@ -11,6 +11,7 @@ from typing import Final
 
 DATA_PORT: Final = 7471  # UDP and TCP, below the ports that the kernel gives out
 CONTROL_PORT: Final = 7472
+METRICS_PORT: Final = 7473
 MAX_HOSTS: Final = 90  # a host's relay is that host + 100
 MAX_PATHS: Final = 8  # third octets of a network
 _RELAY: Final = 100

@@ -14,7 +14,15 @@ from typing import Any, Final, Self
 from dlcp_lab.emulation.scratch import scratch_folder
 from dlcp_lab.ranks.processes import ANYWHERE, Child, Place, environment, start
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.daemon.config import ChecksTable, Config, DaemonTable, InjectTable, LocalPath, parse
+from dlcpd.daemon.config import (
+    ChecksTable,
+    Config,
+    DaemonTable,
+    InjectTable,
+    LocalPath,
+    MetricsTable,
+    parse,
+)
 from dlcpd.daemon.config import NetworkTable as NetworkTable  # noqa: PLC0414  # re-exported
 from dlcpd.daemon.effective import to_toml
 
@@ -40,6 +48,7 @@ class HostPlan:
     control_port: int = 0  # TCP; 0 = any
     drain: float = DRAIN  # seconds that open operations have when it is asked to end
     relays: tuple[str, ...] = ()  # addresses that peers are told, one for each of ours
+    metrics: str = ""  # address:port at which they are served; "" = nowhere
 
     def configuration(self, folder: Path) -> str:
         """Text of the daemon's configuration file."""
@@ -58,6 +67,7 @@ class HostPlan:
                 replace(self.network, paths=paths),
                 checks=ChecksTable(self.digest_every),
                 inject=InjectTable(loss=self.loss, seed=self.seed, relays=self.relays),
+                metrics=MetricsTable(self.metrics),
             )
         )
 

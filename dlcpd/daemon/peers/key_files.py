@@ -4,6 +4,7 @@ Both are TOML: `host` and `secret`, or `host` and `keys`. Keys are Z85, which ne
 """
 
 import os
+import pwd
 import re
 import stat
 import tempfile
@@ -18,6 +19,7 @@ from dlcpd.daemon.peers.keys import KEY_BYTES, KeyPair, key_bytes, key_text
 MAX_FILE: Final = 4096  # bytes; MAX_KEYS keys, a name of 255 characters, and comments
 MAX_KEYS: Final = 8  # of a host: one, and two while it gets another; the rest is patience
 OF_OWNER: Final = 0o600
+SERVICE_USER: Final = "dlcpd"  # of the units and the package (deploy/systemd/sysusers.d)
 OF_ALL: Final = 0o644
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # it is a file's name as well
 
@@ -101,7 +103,7 @@ def read_public(file: Path) -> PublicKeys:
 
 def check_owner(what: Path, found: os.stat_result, forbidden: int) -> None:
     """Raises: BadConfig where others than root and this user may do what `forbidden` says."""
-    if found.st_uid not in (0, os.geteuid()):
+    if found.st_uid not in (0, os.geteuid(), _acts_for()):
         raise BadConfig(
             f"{what}: belongs to user id {found.st_uid}; keys belong to root or to user id "
             f"{os.geteuid()}, who runs this: chown {os.geteuid()} {what}"
@@ -112,6 +114,20 @@ def check_owner(what: Path, found: os.stat_result, forbidden: int) -> None:
             f"{what}: has mode {mode:04o}, so others may {'read' if forbidden & 0o044 else 'write'}"
             f" it: chmod {mode & ~forbidden:o} {what}"
         )
+
+
+def service_user() -> pwd.struct_passwd | None:
+    """The user of this host's service; None where there is none."""
+    try:
+        return pwd.getpwnam(SERVICE_USER)
+    except KeyError:
+        return None
+
+
+def _acts_for() -> int:
+    """For root, the user id of the service: `dlcpctl keys` and `doctor` look at what is its."""
+    user = service_user() if os.geteuid() == 0 else None
+    return user.pw_uid if user else 0
 
 
 def write(file: Path, text: str, mode: int, *, replace: bool) -> None:

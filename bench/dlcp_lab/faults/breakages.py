@@ -1,0 +1,145 @@
+"""What the drill breaks, and what each tool must say of it. Data, which every run asserts and of
+which docs/operations.md shows the real lines."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from dlcp_lab.faults.kinds import Fault
+
+VICTIM: Final = 1  # host and rank whose part breaks; 0 is who looks on
+JOB: Final = "drill"
+
+
+class Tool(StrEnum):
+    """Who is asked, by the name that the page gives it."""
+
+    STATUS = "dlcpctl status"
+    PEERS = "dlcpctl peers"
+    TOP = "dlcpctl top --once"
+    METRICS = "metrics"
+    LOG = "log"
+    TRAINER = "trainer"
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """A tool on a host. `lines`: regular expressions; each must find a line, and only these lines
+    are shown."""
+
+    tool: Tool
+    host: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Breakage:
+    """One thing that breaks. `memory`: no fault of a training that runs, but bytes of address
+    space that rank VICTIM has left when it registers."""
+
+    title: str
+    how: str  # it was made to happen
+    meaning: str  # for whoever sees it, and what to do
+    voices: tuple[Voice, ...]
+    fault: Fault | None = None
+    memory: int = 0
+
+
+_HEAD: Final = r"host0: dlcpd \S+, serving for"
+_GONE: Final = r"host1.*no daemon answers \((Connection refused|No such file or directory)\)"
+_STEPS: Final = r"^step \d+$"
+_PEER_LOST: Final = r"PeerLost: rank 1 .*on host1"
+
+BREAKAGES: Final = (
+    Breakage(
+        "A path is cut: one rail of two",
+        "nothing passes path 0 of host1 any more, in either direction",
+        "The training goes on over the other path. Nothing needs to be restarted; the path is used "
+        "again when it answers (`path_up` in the log). Look at its cable, port and switch.",
+        (
+            Voice(Tool.STATUS, 0, (_HEAD, "path 0 to rank 1 on host1 is down")),
+            Voice(Tool.TOP, 0, (r"^PATH: drill, rank 0: path 0 to rank 1 is down",
+                                r"^drill +1 +host1 +0 +down ", r"^drill +1 +host1 +1 +up ")),
+            Voice(Tool.PEERS, 0, (r" 0 +127\S+ .* down", r" 1 +127\S+ .* up")),
+            Voice(Tool.METRICS, 0, (r'^dlcpd_path_up{.*path="0".*} 0\.0',
+                                    r'^dlcpd_path_up{.*path="1".*} 1\.0')),
+            Voice(Tool.LOG, 0, (r"level=warning event=path_down .* peer=1 path=0",)),
+            Voice(Tool.TRAINER, 0, (_STEPS,)),
+        ),
+        fault=Fault.CUT_PATH,
+    ),
+    Breakage(
+        "A trainer stands still (SIGSTOP, a debugger)",
+        "the process of rank 1 is stopped by SIGSTOP; its daemon runs",
+        "Nobody is dead, so nobody is given up: the others wait until the deadline of their "
+        "operation (30 minutes by default), and every tool names whom they wait for. Look at that "
+        "process on that host (`py-spy dump`, `dmesg`); the training goes on when it does.",
+        (
+            Voice(Tool.STATUS, 0, (_HEAD, "rank 0 waits for rank 1 on host1 .*to submit")),
+            Voice(Tool.TOP, 0, (r"^LATE: drill, rank 0 waits for rank 1 on host1 for",)),
+            Voice(Tool.METRICS, 0, (r'^dlcpd_alarm{alarm="stall".*} 1\.0',
+                                    r"^dlcpd_session_late_peers{.*} 1\.0")),
+            Voice(Tool.TRAINER, 0, (r"^operation \d+ .* has waited for .*, for rank\(s\) 1 to",)),
+        ),
+        fault=Fault.PAUSE_TRAINER,
+    ),
+    Breakage(
+        "A daemon is killed in mid-training",
+        "SIGKILL of host1's daemon; no service manager starts it again here",
+        "Both ranks end with an error that names the culprit: restart the job from its last "
+        "checkpoint. Under systemd the daemon is there again after a moment, and why it ended is "
+        "in `journalctl -u dlcpd`.",
+        (
+            Voice(Tool.STATUS, 1, (_GONE,)),
+            Voice(Tool.STATUS, 0, (_HEAD, r"control counters: .*broken_peer_lost \d")),
+            Voice(Tool.TOP, 1, (_GONE,)),
+            Voice(Tool.METRICS, 0, (r'^dlcpd_control_events_total{event="broken_peer_lost"} \d',)),
+            Voice(Tool.LOG, 0, (r"event=session_broken .*peer=1 code=peer_lost "
+                                r'text="rank 1 on host1 has not answered for',)),
+            Voice(Tool.TRAINER, 0, (_PEER_LOST + " has not answered for",)),
+            Voice(Tool.TRAINER, 1, (r"DaemonLost: dlcpd ended while the session was open",)),
+        ),
+        fault=Fault.KILL_DAEMON,
+    ),
+    Breakage(
+        "A host stands still (SIGSTOP of all its processes, a virtual machine that moves)",
+        "trainer, daemon and engine of host1 are stopped by SIGSTOP",
+        "After `peer_timeout` (1 s) the others give it up. Its own tools do not answer. Where "
+        "hosts stand still for longer and come back, raise `[network] peer_timeout`.",
+        (
+            Voice(Tool.STATUS, 1, (r"host1.*the daemon did not answer within 5 s; see its log",)),
+            Voice(Tool.STATUS, 0, (_HEAD, r"control counters: .*broken_peer_lost \d")),
+            Voice(Tool.METRICS, 0, (r'^dlcpd_control_events_total{event="broken_peer_lost"} \d',)),
+            Voice(Tool.LOG, 0, (r"event=session_broken .*peer=1 code=peer_lost",)),
+            Voice(Tool.TRAINER, 0, (_PEER_LOST + " has not answered for",)),
+        ),
+        fault=Fault.PAUSE_HOST,
+    ),
+    Breakage(
+        "A trainer is killed (SIGKILL, the kernel's OOM killer)",
+        "SIGKILL of rank 1's process",
+        "Its daemon sees it at once and tells the others, so they end within milliseconds. Whether "
+        "memory was short is in the host's `dmesg`.",
+        (
+            Voice(Tool.STATUS, 0, (_HEAD, r"control counters: .*broken_peer_lost \d")),
+            Voice(Tool.METRICS, 0, (r'^dlcpd_control_events_total{event="broken_peer_lost"} \d',)),
+            Voice(Tool.LOG, 1, (r"event=client_left client=training_script",)),
+            Voice(Tool.LOG, 0, (r"event=session_broken .*peer=1 code=peer_lost",)),
+            Voice(Tool.TRAINER, 0, (_PEER_LOST,)),
+        ),
+        fault=Fault.KILL_TRAINER,
+    ),
+    Breakage(
+        "No memory for the arena",
+        "rank 1 registers with 24 MB of address space left, as under `ulimit -v`",
+        "The rank that has no memory says so and what to do, the others that it could not: nobody "
+        "hangs, nothing is left behind. The daemons are as before.",
+        (
+            Voice(Tool.STATUS, 0, (_HEAD, "^0 sessions$")),
+            Voice(Tool.LOG, 1, (r"event=client_left client=training_script",)),
+            Voice(Tool.TRAINER, 1, (r"ArenaFull: cannot map an arena of .*arena_bytes",)),
+            Voice(Tool.TRAINER, 0, (r"(ArenaFull|PeerLost): ",)),
+        ),
+        memory=24 << 20,
+    ),
+)  # fmt: skip

@@ -1,0 +1,62 @@
+"""A training as users write it, which goes on until somebody ends it: the drill breaks things
+under it and shows what it said."""
+
+import argparse
+import os
+import resource
+import time
+from pathlib import Path
+from typing import Final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from dlcp_client import bounded, ddp
+
+PAUSE: Final = 0.02  # seconds of a step beyond its own; a training that computes is no busy loop
+SAY: Final = 10  # steps
+
+
+def main() -> None:
+    """Train."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--store", required=True, help="a file that all ranks open")
+    parser.add_argument(
+        "--address-space-left", type=int, metavar="BYTES", help="from here on, as by ulimit -v"
+    )
+    options = parser.parse_args()
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{options.store}", rank=rank, world_size=world
+    )
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(),
+                            nn.Linear(1024, 8))  # fmt: skip
+    model = DistributedDataParallel(network)
+    if options.address_space_left is not None:
+        _leave(options.address_space_left)
+    ddp.register(model, bounded(0.01))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    step = 0
+    while True:
+        optimizer.zero_grad()
+        model(torch.randn(16, 64)).square().mean().backward()
+        optimizer.step()
+        step += 1
+        if step % SAY == 0:
+            print(f"step {step}", flush=True)
+        time.sleep(PAUSE)
+
+
+def _leave(size: int) -> None:
+    """Let this process have so much address space more than it has now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + size
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""`dlcpctl ledger`: what was given up, by whom, on which way and path, of what and when."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from dlcpd.contract.errors import BadConfig
+from dlcpd.ctl import table
+from dlcpd.ctl.output import Output
+from dlcpd.ctl.sessions import bound_used
+from dlcpd.ctl.status import query
+from dlcpd.ledger.survey import UNKNOWN, Choice, Loss, Sum, Survey
+
+LIVE: Final = 1000  # rows; what a daemon gives out at once
+ALL: Final = 1 << 62  # steps, beyond all
+SHOWN: Final = 20  # rows of a table for people; documents have all
+RANKS: Final = ("job", "rank", "engine", "operations", "failed", "steps", "given up", "KB",
+                "of bound(%)", "went without")  # fmt: skip
+WAYS: Final = ("job", "from", "to", "given up", "KB", "worst(%)")
+PATHS: Final = ("job", "from", "path", "given up")
+NAMES: Final = ("job", "name", "bound(%)", "operations", "given up", "of bound(%)", "worst(%)")
+STEPS: Final = ("job", "steps", "operations", "failed", "given up", "of bound(%)", "worst(%)")
+WORST: Final = ("job", "step", "operation", "name", "from", "to", "transfer", "given up", "of",
+                "share(%)", "bound(%)")  # fmt: skip
+NOW: Final = ("job", "rank", "operations", "given up", "allowed", "of bound(%)", "went without",
+              "residual(B)")  # fmt: skip
+NEWEST: Final = ("job", "operation", "name", "from", "to", "transfer", "given up", "of", "share(%)",
+                 "by path")  # fmt: skip
+Table = tuple[str, tuple[str, ...], list[list[Any]]]  # title, header, rows
+
+
+def ledger(options: argparse.Namespace, output: Output) -> int:
+    """Sum up ledgers of folders, or what a daemon remembers. Exit code 1 where a file is damaged.
+
+    Raises: BadLedger, BadConfig, or as `query`.
+    """
+    if not options.folders:
+        if options.steps is not None:
+            raise BadConfig("ledger: --steps goes with FOLDER: a daemon remembers no steps")
+        return _live(options, output)
+    first, last = options.steps or (0, ALL)
+    survey = Survey(Choice(options.job, first, last, options.worst))
+    survey.read(options.folders)
+    if options.job and options.job not in survey.jobs:
+        jobs = ", ".join(sorted(survey.jobs)[:SHOWN]) or "none that can be read"
+        raise BadConfig(
+            f"--job {options.job}: no ledger is of that job; of these there are: {jobs}"
+        )
+    for line in _head(survey):
+        output.line(line)
+    tables = list(_tables(survey))
+    _show(tables, output)
+    output.document(
+        {"damaged": survey.problems, "cut": survey.cut, "total": _total(survey.sum()),
+         **_documents(tables)}
+    )  # fmt: skip
+    return 1 if survey.problems else 0
+
+
+def _head(survey: Survey) -> Iterator[str]:
+    whole = survey.sum()
+    jobs = sorted({member.opening.job for member in survey.members})
+    yield (
+        f"ledgers {len(survey.members)}, jobs {len(jobs)}: {whole.operations} operations, "
+        f"{whole.failed} failed; {whole.segments} segments given up ({whole.bytes / 1e3:.0f} KB)"
+        + (f", {100 * whole.of_bound:.2f} % of what the bound lets go" if whole.of_bound is not None
+           else "")
+    )  # fmt: skip
+    for job, rank, host in sorted(survey.absent)[:SHOWN]:
+        yield f"MISSING: no ledger of rank {rank} of job {job}, which is on host {host}"
+    yield from (f"CUT: {text}; all before it is counted" for text in survey.cut[:SHOWN])
+    yield from (f"DAMAGED: {text}" for text in survey.problems[:SHOWN])
+
+
+def _tables(survey: Survey) -> Iterator[Table]:
+    yield "by rank", RANKS, [
+        [m.opening.job, m.opening.rank, m.opening.engine, m.sum.operations, m.sum.failed,
+         None if m.first is None else f"{m.first}-{m.last}", m.sum.segments,
+         round(m.sum.bytes / 1e3), _percent(m.sum.of_bound), m.lost]
+        for m in sorted(survey.members, key=lambda m: (m.opening.job, m.opening.rank))
+    ]  # fmt: skip
+    yield "by way", WAYS, [
+        [*key, one.segments, round(one.bytes / 1e3), 100 * one.worst]
+        for key, one in _most(survey.ways)
+    ]  # fmt: skip
+    paths = sorted(survey.paths.items(), key=lambda item: -item[1])
+    yield (
+        "by path of the sender",
+        PATHS,
+        [
+            [job, sender, None if path == UNKNOWN else path, count]
+            for (job, sender, path), count in paths
+        ],
+    )
+    yield "by name", NAMES, [
+        [job, name, _percent(bound), one.operations, one.segments, _percent(one.of_bound),
+         100 * one.worst]
+        for (job, name, bound), one in _most(survey.names)
+    ]  # fmt: skip
+    yield "by step", STEPS, [
+        [job, f"{first}-{last}" if last > first else str(first), one.operations, one.failed,
+         one.segments, _percent(one.of_bound), 100 * one.worst]
+        for job, steps in sorted(survey.steps.items()) for first, last, one in steps.rows()
+    ]  # fmt: skip
+    yield "worst transfers", WORST, [_loss(one) for one in sorted(survey.worst, reverse=True)]
+
+
+def _most(sums: dict[tuple[Any, ...], Sum]) -> list[tuple[tuple[Any, ...], Sum]]:
+    return sorted(sums.items(), key=lambda item: -item[1].segments)
+
+
+def _loss(one: Loss) -> list[Any]:
+    return [one.job, one.step, one.operation, one.name, one.sender, one.receiver, one.transfer,
+            one.segments, one.out_of, 100 * one.share, 100 * one.bound]  # fmt: skip
+
+
+def _total(whole: Sum) -> dict[str, Any]:
+    return {
+        "operations": whole.operations, "failed": whole.failed, "given up": whole.segments,
+        "bytes": whole.bytes, "lossy bytes": whole.lossy, "allowed bytes": whole.allowed,
+        "of bound(%)": _percent(whole.of_bound),
+    }  # fmt: skip
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+# --- live -------------------------------------------------------------------------------
+
+
+def _live(options: argparse.Namespace, output: Output) -> int:
+    report = query(options.socket, LIVE)
+    chosen = [s for s in report["sessions"] if options.job in ("", s["job"])]
+    engine = report["engine"].get("sessions", {})
+    known = {s["session"]: engine.get(str(s["session"]), {}) for s in chosen}
+    tables = list(_now(chosen, known, options.worst))
+    rows = sum(len(session.get("ledger", [])) for session in known.values())
+    output.line(
+        f"{report['host']}: {len(chosen)} sessions; sums since they began, and the newest {rows} "
+        f"losses (docs/ledger.md: how to keep all)"
+    )
+    _show(tables, output)
+    output.document(_documents(tables))
+    return 0
+
+
+def _now(
+    sessions: Sequence[dict[str, Any]], known: dict[int, dict[str, Any]], worst: int
+) -> Iterator[Table]:
+    sums, ways, paths = list[list[Any]](), dict[Any, int](), dict[Any, int]()
+    names, newest = dict[Any, int](), list[list[Any]]()
+    for session in sessions:
+        engine, job = known[session["session"]], session["job"]
+        totals = engine.get("totals", {})
+        sums.append([
+            job, session["rank"], engine.get("submitted"), totals.get("given_up"),
+            totals.get("allowed"), bound_used(engine), totals.get("lost"),
+            engine.get("residual_bytes"),
+        ])  # fmt: skip
+        for row in engine.get("ledger", []):
+            count = row["segments"]
+            _count(ways, (job, row["sender"], row["owner"]), count)
+            _count(names, (job, row["name"]), count)
+            for path, share in row["paths"].items():
+                _count(paths, (job, row["sender"], path), share)
+            newest.append([
+                job, row["operation"], row["name"], row["sender"], row["owner"], row["transfer"],
+                count, row["out_of"], 100 * count / row["out_of"],
+                " ".join(f"{path}:{n}" for path, n in row["paths"].items()) or None,
+            ])  # fmt: skip
+    yield "since the sessions began", NOW, sums
+    yield "by way", ("job", "from", "to", "given up"), _listed(ways)
+    yield "by path of the sender", PATHS, _listed(paths)
+    yield "by name", ("job", "name", "given up"), _listed(names)
+    most = sorted(newest, key=lambda row: -row[8])[:worst]
+    yield "worst transfers of the newest", NEWEST, most
+
+
+def _count(sums: dict[Any, int], key: Any, count: int) -> None:
+    sums[key] = sums.get(key, 0) + count
+
+
+def _listed(sums: dict[Any, int]) -> list[list[Any]]:
+    return [[*key, count] for key, count in sorted(sums.items(), key=lambda item: -item[1])]
+
+
+# --- both -------------------------------------------------------------------------------
+
+
+def _show(tables: Sequence[Table], output: Output) -> None:
+    for title, header, rows in tables:
+        if rows:
+            output.line(f"\n{title}")
+            output.line(table.render(header, rows[:SHOWN], left=1))
+        if len(rows) > SHOWN:
+            output.line(f"... and {len(rows) - SHOWN} more: --json has all")
+
+
+def _documents(tables: Sequence[Table]) -> dict[str, Any]:
+    return {
+        title: [dict(zip(header, row, strict=True)) for row in rows]
+        for title, header, rows in tables
+    }
+
+
+def steps(text: str) -> tuple[int, int]:
+    """An argparse type: "100-200", "100-" or "100"."""
+    first, dash, last = text.partition("-")
+    try:
+        low = int(first)
+        high = int(last) if last else (ALL if dash else low)
+    except ValueError:
+        low, high = 1, 0
+    if not 0 <= low <= high:
+        raise argparse.ArgumentTypeError(f"{text!r} is no step or range of steps, like 100-200")
+    return low, high

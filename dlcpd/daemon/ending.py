@@ -1,0 +1,73 @@
+"""What ends a daemon: a signal, an engine's end, or of a private one its trainer's."""
+
+import asyncio
+import os
+import signal
+from typing import Final
+
+from dlcpd.contract.errors import DaemonLost
+from dlcpd.daemon import log
+from dlcpd.daemon.engines import Engines
+
+PARENT_POLL: Final = 1.0  # seconds; an embedded daemon outlives its trainer by no more
+
+
+class Ending:
+    """`wait` until somebody asks for the end; then `drain`."""
+
+    def __init__(self) -> None:
+        self.failed = ""  # why, when nobody asked for it
+        self._asked = asyncio.Event()
+        self._hurried = asyncio.Event()  # asked again, for a faster one
+
+    async def wait(self) -> None:
+        """Until something asks for the end."""
+        await self._asked.wait()
+
+    def ask(self) -> None:
+        """Nothing is left to serve."""
+        self._asked.set()
+
+    def fail(self, text: str) -> None:
+        """It cannot go on."""
+        self.failed = text
+        self._asked.set()
+
+    def on_signal(self, *, embedded: bool) -> None:
+        """First signal: drain. Second: at once."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._signalled, "SIGTERM")
+        if embedded:
+            # A terminal's Ctrl-C is the trainer's to handle; it closes its session when it ends.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        else:
+            loop.add_signal_handler(signal.SIGINT, self._signalled, "SIGINT")
+
+    def with_parent(self, parent: int) -> None:
+        """End when the trainer does: a worker it forked may hold the session socket open."""
+        if os.getppid() != parent:
+            log.info("parent_gone", pid=parent)
+            self._asked.set()
+        elif not self._asked.is_set():
+            asyncio.get_running_loop().call_later(PARENT_POLL, self.with_parent, parent)
+
+    async def drain(self, engines: Engines, seconds: float) -> None:
+        """End the engines, after open operations unless somebody is in a hurry."""
+        if self.failed:
+            engines.kill()  # one may hang though its socket is closed
+        stop = asyncio.ensure_future(engines.stop(seconds))
+        hurry = asyncio.ensure_future(self._hurried.wait())
+        await asyncio.wait((stop, hurry), return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        engines.kill()
+        await stop
+
+    def error(self, host: str) -> DaemonLost:
+        """What clients that are still there get."""
+        return DaemonLost(self.failed or f"dlcpd on {host} was stopped")
+
+    def _signalled(self, name: str) -> None:
+        log.info("signal", name=name)
+        if self._asked.is_set():
+            self._hurried.set()
+        self._asked.set()
