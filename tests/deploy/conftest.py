@@ -1,26 +1,61 @@
-"""One package and one machine for all tests of this folder."""
+"""One wheel, one package and one machine for all tests of this folder."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.deploy.machine import Machine, unavailable
 
-ROOT = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[2]
+# Of a checkout, what git ignores or keeps for itself.
+NOT_SOURCE: Final = (
+    ".git", ".venv", "build", "dist", "shared", "*.egg-info", "__pycache__", ".*_cache",
+    ".hypothesis", ".coverage", "*.so",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Built:
+    """What is published."""
+
+    sdist: Path
+    wheel: Path
 
 
 @pytest.fixture(scope="session")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The wheel is built from the source distribution, so each lacks nothing of the other."""
+    folder = tmp_path_factory.mktemp("built")
+    source = shutil.copytree(ROOT, folder / "source", ignore=shutil.ignore_patterns(*NOT_SOURCE))
+    check_run(sys.executable, "-m", "build", "--outdir", str(folder / "dist"), str(source))
+    shutil.rmtree(source)
+    [sdist], [wheel] = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
+    return Built(sdist, wheel)
+
+
+def check_run(*words: str) -> None:
+    """Run a program that must succeed."""
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="session")
+def package(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The .deb, as `deploy/deb/build-deb` makes it."""
     if reason := unavailable():
         pytest.skip(f"machine: {reason}")
     folder = tmp_path_factory.mktemp("package")
     done = subprocess.run(
-        [str(ROOT / "deploy/deb/build-deb"), str(folder)],
+        [str(ROOT / "deploy/deb/build-deb"), str(folder), str(built.wheel)],
         env=os.environ | {"PYTHON": sys.executable, "TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip

@@ -3,10 +3,13 @@
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import time
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,34 +18,31 @@ from typing import Any, Final
 import pytest
 
 from dlcp_lab.emulation import early_drop
+from tests.checks import Measured
+from tests.deploy.conftest import Built, check_run
 
 pytestmark = pytest.mark.timeout(600)  # seconds; builds fetch setuptools, and machines are shared
-ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("dlcp_client", "dlcp_lab", "dlcpd", "switchcfg")
-# Of a checkout, what git ignores or keeps for itself.
-NOT_SOURCE: Final = (
-    ".git", ".venv", "build", "dist", "shared", "*.egg-info", "__pycache__", ".*_cache",
-    ".hypothesis", ".coverage", "*.so",
-)  # fmt: skip
+PATIENCE: Final = 60.0  # seconds until a test gives up; never a measure of anything
 
 
 @dataclass(frozen=True)
 class Installed:
     """A virtual environment with the wheel, and an empty folder to stand in."""
 
-    sdist: Path
-    wheel: Path
     environment: Path
     empty: Path
 
     def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """A program of the environment, in the empty folder; nothing leads back here."""
-        program, *arguments = words
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         return subprocess.run(
-            [str(self.environment / "bin" / program), *arguments],
-            capture_output=True, text=True, check=False, cwd=self.empty, env=environ, timeout=300,
+            self.command(*words), cwd=self.empty, env=_environ(),
+            capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
+
+    def command(self, program: str, *arguments: str) -> list[str]:
+        """The command line of a program of the environment."""
+        return [str(self.environment / "bin" / program), *arguments]
 
     def document(self, *words: str) -> Any:
         """The JSON of a command that must succeed."""
@@ -51,30 +51,74 @@ class Installed:
         return json.loads(done.stdout)
 
 
+def _environ() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+
+
+def environment(folder: Path, *install: str) -> Installed:
+    """A new one below `folder`. `install`: arguments of pip."""
+    made = Installed(folder / "venv", folder / "empty")
+    made.empty.mkdir()
+    check_run(sys.executable, "-m", "venv", "--without-pip", str(made.environment))
+    python = str(made.environment / "bin" / "python")
+    check_run(sys.executable, "-m", "pip", "--python", python, "install", *install)
+    return made
+
+
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The wheel is built from the source distribution, so each lacks nothing of the other."""
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """With torch and what else there is here, but none of this checkout's own."""
     folder = tmp_path_factory.mktemp("wheel")
-    source = shutil.copytree(ROOT, folder / "source", ignore=shutil.ignore_patterns(*NOT_SOURCE))
-    _check_run(sys.executable, "-m", "build", "--outdir", str(folder / "dist"), str(source))
-    shutil.rmtree(source)
-    [sdist], [wheel] = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
-    environment = folder / "venv"
-    _check_run(sys.executable, "-m", "venv", "--without-pip", str(environment))
-    python = str(environment / "bin" / "python")
-    _check_run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps",
-               "--no-index", str(wheel))  # fmt: skip
-    # torch and the others come from here. A .pth file in a folder that a .pth file names is not
-    # read, so the editable installation of this checkout stays out.
-    libraries = sysconfig.get_path("purelib", vars={"base": str(environment)})
+    made = environment(folder, "--no-deps", "--no-index", str(built.wheel))
+    # A .pth file in a folder that a .pth file names is not read, so the editable installation of
+    # this checkout stays out.
+    libraries = sysconfig.get_path("purelib", vars={"base": str(made.environment)})
     Path(libraries, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    (folder / "empty").mkdir()
-    return Installed(sdist, wheel, environment, folder / "empty")
+    return made
 
 
-def _check_run(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.check(15, "wheel: in a clean environment, without torch, a daemon serves")
+def test_a_clean_environment_without_torch(
+    built: Built, tmp_path: Path, measured: Measured
+) -> None:
+    clean = environment(tmp_path, str(built.wheel))
+    assert "No module named 'torch'" in clean.run("python", "-c", "import torch").stderr
+    version = clean.run("dlcpd", "--version").stdout.strip()
+    assert version == f"dlcpd {built.wheel.name.split('-')[1]}"
+
+    doctor = clean.run("dlcpctl", "doctor", "--json", "-")
+    failing = [row for row in json.loads(doctor.stdout) if row["verdict"] == "fail"]
+    assert doctor.returncode == bool(failing) and "Traceback" not in doctor.stderr
+
+    door = tmp_path / "dlcpd.sock"
+    (tmp_path / "dlcpd.toml").write_text(f'[daemon]\nsocket = "{door}"\n')
+    daemon = subprocess.Popen(
+        clean.command("dlcpd", "--config", str(tmp_path / "dlcpd.toml")), cwd=clean.empty,
+        env=_environ(), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        until_it_listens(door, daemon)
+        status = clean.run("dlcpctl", "status", "--socket", str(door))
+        assert status.returncode == 0 and "0 sessions" in status.stdout, status.stderr
+        daemon.send_signal(signal.SIGTERM)
+        _, log = daemon.communicate(timeout=PATIENCE)
+    finally:
+        daemon.kill()
+        daemon.communicate()
+    assert daemon.returncode == 0 and "Traceback" not in log
+    brings = len(list(clean.environment.glob("lib/python*/site-packages/*.dist-info")))
+    measured(f"{version}, {brings - 1} other packages; doctor: {doctor.stderr.splitlines()[-1]}")
+
+
+def until_it_listens(door: Path, daemon: "subprocess.Popen[str]") -> None:
+    """Return when a daemon accepts clients."""
+    give_up_at = time.monotonic() + PATIENCE
+    while True:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            if sock.connect_ex(str(door)) == 0:
+                return
+        assert daemon.poll() is None and time.monotonic() < give_up_at, "no daemon"
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -83,14 +127,14 @@ def test_every_package_comes_from_the_wheel(installed: Installed, package: str) 
     assert where.stdout.startswith(str(installed.environment)), where.stderr
 
 
-def test_the_wheel_brings_these_packages_and_no_other(installed: Installed) -> None:
-    with zipfile.ZipFile(installed.wheel) as archive:
+def test_the_wheel_brings_these_packages_and_no_other(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
 
 
-def test_the_source_distribution_can_be_read_tested_and_pinned(installed: Installed) -> None:
-    with tarfile.open(installed.sdist) as archive:
+def test_the_source_distribution_can_be_read_tested_and_pinned(built: Built) -> None:
+    with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {
         "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "constraints.txt", ".ci/run",
@@ -110,12 +154,12 @@ def test_the_compiled_data_path_is_there_where_a_compiler_was(installed: Install
     assert installed.run("python", "-c", CHOICE).stdout.strip() == str(has_compiler)
 
 
-def test_a_wheel_made_without_a_compiler_works(installed: Installed, tmp_path: Path) -> None:
+def test_a_wheel_made_without_a_compiler_works(built: Built, tmp_path: Path) -> None:
     """The extension is optional: numpy does its work, and who asks for C is told."""
     environ = {"CC": "/bin/false", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(tmp_path),
-         str(installed.sdist)],
+         str(built.sdist)],
         capture_output=True, text=True, check=False, env=os.environ | environ, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -142,7 +186,7 @@ def test_a_wheel_made_without_a_compiler_works(installed: Installed, tmp_path: P
     ):
         ran = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=False,
-            cwd=installed.empty, env=environ, timeout=100,
+            cwd=tmp_path, env=environ, timeout=100,
         )  # fmt: skip
         assert says in ran.stdout + ran.stderr, ran.stderr
 
