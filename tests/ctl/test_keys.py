@@ -1,6 +1,7 @@
 """`dlcpctl keys`: what an operator types to make, show, authorise and revoke keys."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,19 @@ def test_two_hosts_authorise_each_other(tmp_path: Path, capsys: Capture) -> None
     rows = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in rows] == ["host", "node-a", "node-b"]
     assert "this host" in rows[1] and "this host" not in rows[2]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
+def test_root_looks_at_the_identity_of_a_daemon_of_another_user(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    made(tmp_path, "a", capsys)
+    os.chown(tmp_path / IDENTITY, 4711, 4711)
+    assert shown(tmp_path, capsys).count('host = "a"') == 1
+    assert run(tmp_path, "list") == 0
+    (tmp_path / IDENTITY).chmod(0o644)
+    assert run(tmp_path, "show") == 2
+    assert "others may read it" in capsys.readouterr().err
 
 
 def test_an_identity_is_never_written_over(tmp_path: Path, capsys: Capture) -> None:

@@ -89,14 +89,17 @@ def parse_identity_untrusted(text: str, source: str) -> Identity:
         raise BadConfig(f"{source}: {exc}; make such a file with `dlcpctl keys new`") from None
 
 
-def read_identity(file: Path) -> Identity:
-    """Raises: BadConfig where it cannot be read, is nobody's identity, or others can read it."""
-    return parse_identity_untrusted(_read(file, forbidden=0o077), str(file))
+def read_identity(file: Path, *, of_anyone: bool = False) -> Identity:
+    """`of_anyone`: for root, who looks at the identity of a daemon that another user runs.
+
+    Raises: BadConfig where it cannot be read, is nobody's identity, or others can read it.
+    """
+    return parse_identity_untrusted(_read(file, 0o077, of_anyone=of_anyone), str(file))
 
 
 def read_public(file: Path) -> PublicKeys:
     """Raises: BadConfig where it cannot be read, is no such file, or anybody may write it."""
-    return parse_public_untrusted(_read(file, forbidden=0o002), str(file))
+    return parse_public_untrusted(_read(file, 0o002), str(file))
 
 
 def check_owner(what: Path, found: os.stat_result, forbidden: int) -> None:
@@ -106,6 +109,11 @@ def check_owner(what: Path, found: os.stat_result, forbidden: int) -> None:
             f"{what}: belongs to user id {found.st_uid}; keys belong to root or to user id "
             f"{os.geteuid()}, who runs this: chown {os.geteuid()} {what}"
         )
+    _check_mode(what, found, forbidden)
+
+
+def _check_mode(what: Path, found: os.stat_result, forbidden: int) -> None:
+    """Raises: BadConfig."""
     mode = stat.S_IMODE(found.st_mode)
     if mode & forbidden:
         raise BadConfig(
@@ -131,7 +139,7 @@ def write(file: Path, text: str, mode: int, *, replace: bool) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-def _read(file: Path, forbidden: int) -> str:
+def _read(file: Path, forbidden: int, *, of_anyone: bool = False) -> str:
     """Raises: BadConfig."""
     try:
         # A pipe would block, and what is opened is what is looked at.
@@ -140,7 +148,7 @@ def _read(file: Path, forbidden: int) -> str:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise BadConfig(f"{file}: is no file of keys")
-            check_owner(file, found, forbidden)
+            (_check_mode if of_anyone else check_owner)(file, found, forbidden)
             data = opened.read(MAX_FILE + 1)
     except OSError as exc:
         raise BadConfig(f"{file}: user id {os.geteuid()} cannot read it: {exc.strerror}") from exc
