@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from tests.deploy import image
 from tests.deploy.machine import Machine, unavailable
 
 ROOT: Final = Path(__file__).parents[2]
@@ -67,9 +68,8 @@ def package(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def machine(package: Path) -> Iterator[Machine]:
     """Booted, with the package installed and a user who may use the daemon."""
-    machine = Machine(
-        {Path(__file__).parent: "/checks", ROOT / "deploy": "/deploy", package.parent: "/package"}
-    )
+    shown = {Path(__file__).parent: "/checks", ROOT / "deploy": "/deploy", ROOT: str(ROOT)}
+    machine = Machine(shown | {package.parent: "/package"})
     try:
         machine.booted()
         machine.run("rm -f /usr/sbin/policy-rc.d")  # images of containers let nothing be started
@@ -78,3 +78,15 @@ def machine(package: Path) -> Iterator[Machine]:
         yield machine
     finally:
         machine.off()
+
+
+@pytest.fixture(scope="session")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[image.Podman]:
+    """With image.IMAGE, which deploy/oci/Containerfile makes."""
+    if reason := image.unavailable():
+        pytest.skip(f"images: {reason}")
+    folder = tmp_path_factory.mktemp("images")
+    with image.Podman(folder) as podman:
+        image.make_base(podman, folder)
+        image.build(podman, ROOT)
+        yield podman
