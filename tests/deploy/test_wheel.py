@@ -139,7 +139,9 @@ def test_the_source_distribution_can_be_read_tested_and_pinned(built: Built) -> 
     wanted = {
         "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "constraints.txt", ".ci/run",
         ".ci/system-deps", "docs/wire.md", "examples/train_ddp.py", "tests/conftest.py",
-        "deploy/deb/build-deb", "deploy/systemd/dlcpd.service",
+        "deploy/ansible/roles/dlcpd/tasks/main.yml", "deploy/deb/build-deb",
+        "deploy/kubernetes/dlcpd.yaml", "deploy/oci/Containerfile", "deploy/slurm/prolog",
+        "deploy/systemd/dlcpd.service",
         "bench/dlcp_lab/emulation/early_drop.bpf.c", "dlcpd/io/datapath/datapath.h",
         "dlcpd/io/datapath/receive.c",
     }  # fmt: skip
