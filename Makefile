@@ -51,7 +51,8 @@ e2e-switch: $(STAMP)
 	$(BIN)/pytest -v -n auto --dist worksteal tests/switches $(addprefix --ignore=,$(TRAFFIC_TESTS))
 	$(BIN)/pytest -v $(TRAFFIC_TESTS)
 
-# The .deb, installed in a machine that systemd boots, and its service; a row per check.
+# What hosts and clusters install: wheel, .deb and its service in a machine that systemd boots,
+# image, manifests of Kubernetes, Slurm's scripts, Ansible's role; a row per check.
 e2e-deploy: $(STAMP)
 	$(BIN)/pytest -q tests/deploy
 

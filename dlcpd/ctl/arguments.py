@@ -56,7 +56,6 @@ def documented() -> argparse.ArgumentParser:
 
 
 def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
-    default = environ.get("DLCPD_SOCKET") or DaemonTable().socket
     made = {}
     for name, run, text in (
         ("status", status, "Show a daemon's sessions, paths and counters."),
@@ -67,9 +66,7 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
         ("drain", drain, "End a daemon as SIGTERM does, and say what it waits for."),
     ):
         made[name] = command(commands, name, run, text)
-        made[name].add_argument(
-            "--socket", default=default, metavar="S", help="session socket (%(default)s)"
-        )
+        _add_socket(made[name], environ)
     made["status"].add_argument(
         "--ledger", type=whole(0, MAX_LEDGER), default=0, metavar="N",
         help="newest rows of the loss ledger to show",
@@ -84,11 +81,18 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
     )  # fmt: skip
 
 
+def _add_socket(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+    """None where nobody says which: the usual one, or a private daemon's."""
+    made.add_argument(
+        "--socket", default=environ.get("DLCPD_SOCKET") or None, metavar="S",
+        help=f"session socket (DLCPD_SOCKET, {DaemonTable().socket}, or that of a private daemon)",
+    )  # fmt: skip
+
+
 def _add_trace(commands: Commands, environ: Mapping[str, str]) -> None:
     text = "Record some steps of a daemon's sessions, and write a timeline for Perfetto."
     made = command(commands, "trace", trace.trace, text)
-    made.add_argument("--socket", default=environ.get("DLCPD_SOCKET") or DaemonTable().socket,
-                      metavar="S", help="session socket (%(default)s)")  # fmt: skip
+    _add_socket(made, environ)
     made.add_argument("--steps", type=whole(1, trace.MAX_STEPS), default=5, metavar="N",
                       help="until a session's first bucket has come again N times")  # fmt: skip
     made.add_argument("--timeout", type=whole(1, trace.MAX_TIMEOUT), default=60, metavar="S",

@@ -9,7 +9,8 @@ from typing import Final, Self, TypeVar
 
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, error_for
 from dlcpd.contract.messages import MAX_FRAME, VERSION, Hello, Message, Refused, Welcome
-from dlcpd.ctl.private import address, reach
+from dlcpd.ctl.private import reach
+from dlcpd.daemon.config import DaemonTable
 from dlcpd.ipc.seqpacket import decode_untrusted, encode
 
 TIMEOUT: Final = 5.0  # seconds per answer; a daemon waits one for its engine
@@ -17,21 +18,20 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Conversation:
-    """With the daemon that listens at `path`; where nobody does, and it is the default, with a
-    private daemon of this user, unless `named`: then with no other. Greeted. Use as a context
-    manager.
+    """With the daemon that listens at `path`. None: at the usual socket, or, where nobody does, a
+    private daemon of this user. Greeted. Use as a context manager.
 
     Raises, here and in `ask`: DaemonUnavailable, NotPermitted, BadMessage, or what the daemon
     refuses with; here, BadConfig where there are several private ones.
     """
 
-    def __init__(self, path: str, *, named: bool = False) -> None:
-        self._path, self._named_only = path, named
+    def __init__(self, path: str | None) -> None:
+        self._path, self._any = path or DaemonTable().socket, path is None
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock.settimeout(TIMEOUT)
         try:
             with self._named():
-                self._sock.connect(address(path) if named else reach(path))
+                self._sock.connect(reach(path))
             self.ask(Hello(VERSION, f"dlcpctl[{os.getpid()}]"), Welcome)
         except BaseException:
             self._sock.close()
@@ -67,9 +67,9 @@ class Conversation:
             ) from exc
         except OSError as exc:
             private = (
-                ""
-                if self._named_only
-                else (", nor a private one of this user's trainings in this network namespace")
+                ", nor a private one of this user's trainings in this network namespace"
+                if self._any
+                else ""
             )
             raise DaemonUnavailable(
                 f"{path}: no daemon answers ({exc.strerror}){private}; start it (dlcpd --config "

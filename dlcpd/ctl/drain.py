@@ -11,6 +11,7 @@ from typing import Any, Final
 from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.status import query
+from dlcpd.daemon.config import DaemonTable
 
 LOOK: Final = 0.5  # seconds between looks at what is still open
 
@@ -21,13 +22,14 @@ def drain(options: argparse.Namespace, output: Output) -> int:
 
     Raises: DaemonUnavailable, NotPermitted.
     """
-    report = query(options.socket, 0, named=True)
+    socket = options.socket or DaemonTable().socket
+    report = query(socket, 0)
     pid = _checked(report)
     process = _opened(pid)
     try:
         output.line(f"{report['host']}: dlcpd is asked to end; open: {open_work(report)}")
         _signal(process, pid)
-        ended = _watch(process, options, output)
+        ended = _watch(process, socket, options.wait, output)
     finally:
         os.close(process)
     said = "has ended" if ended else f"has not ended within {options.wait} s"
@@ -71,14 +73,14 @@ def _signal(process: int, pid: int) -> None:
         pass  # it has ended meanwhile
 
 
-def _watch(process: int, options: argparse.Namespace, output: Output) -> bool:
+def _watch(process: int, socket: str, wait: float, output: Output) -> bool:
     """Say what changes, until the process ends or the time is over."""
-    until, said = time.monotonic() + options.wait, ""
+    until, said = time.monotonic() + wait, ""
     while (left := until - time.monotonic()) > 0:
         if select.select([process], [], [], min(LOOK, left))[0]:
             return True
         try:
-            waits = open_work(query(options.socket, 0, named=True))
+            waits = open_work(query(socket, 0))
         except DlcpError:
             continue  # it is about to end, and closes its socket first
         if waits != said:

@@ -81,7 +81,7 @@ def show(options: argparse.Namespace, output: Output) -> int:
     file = _identity_file(options)
     if not file.exists():
         raise BadConfig(f"{file}: this host has no identity; `dlcpctl keys new` makes one")
-    public = read_identity(file).public
+    public = _identity(file).public
     output.line(public.text().rstrip())
     output.document(_values(public, file))
     return 0
@@ -131,7 +131,7 @@ def revoke(options: argparse.Namespace, output: Output) -> int:
 def list_hosts(options: argparse.Namespace, output: Output) -> int:
     """Print who may be a peer."""
     folder, file = options.keys / AUTHORISED, _identity_file(options)
-    own = read_identity(file).pair.text if file.exists() and os.access(file, os.R_OK) else ""
+    own = _identity(file).pair.text if file.exists() and os.access(file, os.R_OK) else ""
     known = _authorised(folder)
     rows = [[public.host, key, path.name, "this host" if key == own else None]
             for path, public in known for key in public.keys]  # fmt: skip
@@ -151,6 +151,11 @@ def list_hosts(options: argparse.Namespace, output: Output) -> int:
 def _identity_file(options: argparse.Namespace) -> Path:
     chosen: Path | None = options.identity
     return chosen or options.keys / IDENTITY
+
+
+def _identity(file: Path) -> Identity:
+    """Raises: BadConfig."""
+    return read_identity(file, of_anyone=os.geteuid() == 0)
 
 
 def _authorised(folder: Path) -> list[tuple[Path, PublicKeys]]:

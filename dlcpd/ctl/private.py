@@ -39,18 +39,22 @@ def address(name: str) -> str:
     return f"\0{name[1:]}" if name.startswith("@") else name
 
 
-def reach(name: str) -> str:
-    """As `address`; where nobody listens at the default socket, the private daemon of this user.
+def reach(name: str | None) -> str:
+    """As `address`. None: the usual socket; where nobody listens there, the private daemon of this
+    user.
 
     Raises: BadConfig naming them where there are several.
     """
-    if name != DaemonTable().socket or _listener(name) is not None:
+    if name is not None:
         return address(name)
+    usual = DaemonTable().socket
+    if _listener(usual) is not None:
+        return usual
     found = list(mine())
     if len(found) > 1:
         names = ", ".join(f"{one.name} (started by process {one.pid})" for one in found)
         raise BadConfig(f"{len(found)} private daemons answer: choose one with --socket: {names}")
-    return address(found[0].name) if found else name
+    return address(found[0].name) if found else usual
 
 
 def mine() -> Iterator[Private]:

@@ -13,14 +13,14 @@ from dlcpd.ctl.output import Output
 from dlcpd.ctl.printable import one_line
 
 
-def query(path: str, ledger: int, *, named: bool = False) -> dict[str, Any]:
-    """The report of the daemon that listens at `path`; keys in docs/ipc.md, "Status". Where nobody
-    does, and it is the default, that of a private daemon of this user, unless `named`.
+def query(path: str | None, ledger: int) -> dict[str, Any]:
+    """The report of the daemon that listens at `path`; keys in docs/ipc.md, "Status". None: at the
+    usual socket, or, where nobody does, of a private daemon of this user.
 
     Raises: DaemonUnavailable, NotPermitted, BadMessage, or what the daemon refused with; BadConfig
         where there are several private ones.
     """
-    with Conversation(path, named=named) as daemon:
+    with Conversation(path) as daemon:
         return daemon.ask(StatusRequest(ledger), Status).report
 
 

@@ -56,7 +56,7 @@ def top(options: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _sample(socket: str) -> Sample:
+def _sample(socket: str | None) -> Sample:
     return Sample(query(socket, 0), time.monotonic())
 
 

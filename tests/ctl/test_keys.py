@@ -61,11 +61,21 @@ def test_root_gives_the_identity_to_the_user_of_the_service(
         file.unlink(missing_ok=True)
         made(tmp_path / "etc", "a", capsys)
         assert (file.owner(), stat.S_IMODE(file.stat().st_mode)) == (owner, 0o600)
-    monkeypatch.setattr(key_files, "SERVICE_USER", "no-such-user")
-    assert run(tmp_path / "etc", "show") == command.USAGE  # nobody's: not root's, nor the service's
-    assert "keys belong to root" in capsys.readouterr().err
     made(tmp_path / "elsewhere", "a", capsys)
     assert (tmp_path / "elsewhere" / IDENTITY).owner() == "root"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
+def test_root_looks_at_the_identity_of_a_daemon_of_another_user(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    made(tmp_path, "a", capsys)
+    os.chown(tmp_path / IDENTITY, 4711, 4711)
+    assert shown(tmp_path, capsys).count('host = "a"') == 1
+    assert run(tmp_path, "list") == 0
+    (tmp_path / IDENTITY).chmod(0o644)
+    assert run(tmp_path, "show") == 2
+    assert "others may read it" in capsys.readouterr().err
 
 
 def test_an_identity_is_never_written_over(tmp_path: Path, capsys: Capture) -> None:

@@ -78,13 +78,14 @@ def test_one_is_reached_where_the_default_is_silent_and_several_are_named(
     with pytest.raises(
         BadConfig, match="2 private daemons answer: choose one with --socket: @dlcp"
     ):
-        reach(default)
+        reach(None)
+    assert reach(default) == default  # who names a socket means that one
     (tmp_path / "unix").write_text((tmp_path / "unix").read_text().splitlines()[0])
-    assert reach(default) == address(next(mine()).name)
+    assert reach(None) == address(next(mine()).name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(default)
         listening.listen()
-        assert reach(default) == default
+        assert reach(None) == default
 
 
 def test_a_private_daemon_says_its_status(
@@ -96,7 +97,7 @@ def test_a_private_daemon_says_its_status(
         assert sessions[0].origin is not None
         name = f"@{sessions[0].origin.door[1:]}"
         _only([name], tmp_path, monkeypatch)
-        report = query(default, 0)
+        report = query(None, 0)
         assert {one["rank"] for one in report["sessions"]} == {0, 1}
         done = subprocess.run(
             [sys.executable, "-m", "dlcpd.ctl.main", "status", "--socket", name],
@@ -104,7 +105,9 @@ def test_a_private_daemon_says_its_status(
         )  # fmt: skip
         assert done.returncode == 0 and "2 sessions" in done.stdout
         with pytest.raises(DaemonUnavailable):  # it would end a training that nobody named
-            drain(argparse.Namespace(socket=default, wait=60.0), Output(None))
+            drain(argparse.Namespace(socket=None, wait=60.0), Output(None))
+        with pytest.raises(DaemonUnavailable):  # nor does it stand in for one that was named
+            query(default, 0)
         assert len(query(name, 0)["sessions"]) == 2
     finally:
         for session in sessions:

@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 
 from tests.pages import ROOT
-from tests.tooling.installed import Installed, install
 from tests.tooling.shell import Shell
+from tests.wheel import Installed, beside_torch, build
 
 # Of private daemons: an engine of a machine that tests share may have to wait for a CPU for longer
 # than the second after which peers take it for dead.
@@ -17,7 +17,8 @@ PATIENT: Final = "[network]\npeer_timeout = 30\n"
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return install(tmp_path_factory.mktemp("wheel"))
+    folder = tmp_path_factory.mktemp("wheel")
+    return beside_torch(folder, build(folder).wheel)
 
 
 @pytest.fixture(scope="module")

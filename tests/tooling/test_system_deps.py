@@ -35,7 +35,7 @@ for word in "$@"; do
         nftables) tools="nft" ;;
         openssh-server) tools="sshd" ;;
         redis-tools) tools="redis-check-rdb" ;;
-        ethtool | clang | netconfd) tools="$word" ;;
+        ethtool | clang | netconfd | podman) tools="$word" ;;
         systemd-container) tools="systemd-nspawn" ;;
         libyang2-tools) exit 100 ;;
         *) tools="" ;;
@@ -119,6 +119,7 @@ def test_where_all_is_there_nothing_is_installed(machine: Machine) -> None:
         "ethtool",
         "clang",
         "systemd-nspawn",
+        "podman",
         "sshd",
         "redis-check-rdb",
         "netconfd",

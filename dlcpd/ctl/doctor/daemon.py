@@ -83,7 +83,7 @@ def look_at_daemon(path: str) -> Running:
     """Ask it for its status; it has five seconds."""
     exists = os.path.exists(path)  # a path that may not be looked at is none
     try:
-        return Running(path, query(path, 0, named=True), exists=exists)
+        return Running(path, query(path, 0), exists=exists)
     except NotPermitted as exc:
         return Running(path, exists=True, refused=True, problem=str(exc))
     except DlcpError as exc:

@@ -18,7 +18,7 @@ class Keys:
     folder: str = ""
     hosts: int = 0
     problem: str = ""  # the first
-    hidden: str = ""  # a file that is not for this user to read
+    hidden: str = ""  # a file of another user, who runs the daemon
 
 
 def look_at_keys(table: SecurityTable, report: dict[str, Any] | None) -> Keys:
@@ -26,13 +26,18 @@ def look_at_keys(table: SecurityTable, report: dict[str, Any] | None) -> Keys:
     if report is not None:
         known = report["security"]
         return Keys(known["authorised"], known["hosts"], next(iter(known["problems"]), ""))
-    if os.path.exists(table.identity) and not os.access(table.identity, os.R_OK):
+    if os.path.exists(table.identity) and not _of_this_user(table.identity):
         return Keys(table.authorised, hidden=table.identity)
     try:
         trust = Trust.configured(table)
     except BadConfig as exc:
         return Keys(table.authorised, problem=str(exc))
     return Keys(table.authorised, trust.authorised.hosts)
+
+
+def _of_this_user(file: str) -> bool:
+    """Root may read all, and is not who a daemon with the file of another user runs as."""
+    return os.access(file, os.R_OK) and os.stat(file).st_uid in (0, os.geteuid())
 
 
 def judge_keys(found: Keys, *, loopback: bool) -> Row:

@@ -91,23 +91,31 @@ def parse_identity_untrusted(text: str, source: str) -> Identity:
         raise BadConfig(f"{source}: {exc}; make such a file with `dlcpctl keys new`") from None
 
 
-def read_identity(file: Path) -> Identity:
-    """Raises: BadConfig where it cannot be read, is nobody's identity, or others can read it."""
-    return parse_identity_untrusted(_read(file, forbidden=0o077), str(file))
+def read_identity(file: Path, *, of_anyone: bool = False) -> Identity:
+    """`of_anyone`: for root, who looks at the identity of a daemon that another user runs.
+
+    Raises: BadConfig where it cannot be read, is nobody's identity, or others can read it.
+    """
+    return parse_identity_untrusted(_read(file, 0o077, of_anyone=of_anyone), str(file))
 
 
 def read_public(file: Path) -> PublicKeys:
     """Raises: BadConfig where it cannot be read, is no such file, or anybody may write it."""
-    return parse_public_untrusted(_read(file, forbidden=0o002), str(file))
+    return parse_public_untrusted(_read(file, 0o002), str(file))
 
 
 def check_owner(what: Path, found: os.stat_result, forbidden: int) -> None:
     """Raises: BadConfig where others than root and this user may do what `forbidden` says."""
-    if found.st_uid not in (0, os.geteuid(), _acts_for()):
+    if found.st_uid not in (0, os.geteuid()):
         raise BadConfig(
             f"{what}: belongs to user id {found.st_uid}; keys belong to root or to user id "
             f"{os.geteuid()}, who runs this: chown {os.geteuid()} {what}"
         )
+    _check_mode(what, found, forbidden)
+
+
+def _check_mode(what: Path, found: os.stat_result, forbidden: int) -> None:
+    """Raises: BadConfig."""
     mode = stat.S_IMODE(found.st_mode)
     if mode & forbidden:
         raise BadConfig(
@@ -122,12 +130,6 @@ def service_user() -> pwd.struct_passwd | None:
         return pwd.getpwnam(SERVICE_USER)
     except KeyError:
         return None
-
-
-def _acts_for() -> int:
-    """For root, the user id of the service: `dlcpctl keys` and `doctor` look at what is its."""
-    user = service_user() if os.geteuid() == 0 else None
-    return user.pw_uid if user else 0
 
 
 def write(file: Path, text: str, mode: int, *, replace: bool) -> None:
@@ -147,7 +149,7 @@ def write(file: Path, text: str, mode: int, *, replace: bool) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-def _read(file: Path, forbidden: int) -> str:
+def _read(file: Path, forbidden: int, *, of_anyone: bool = False) -> str:
     """Raises: BadConfig."""
     try:
         # A pipe would block, and what is opened is what is looked at.
@@ -156,7 +158,7 @@ def _read(file: Path, forbidden: int) -> str:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise BadConfig(f"{file}: is no file of keys")
-            check_owner(file, found, forbidden)
+            (_check_mode if of_anyone else check_owner)(file, found, forbidden)
             data = opened.read(MAX_FILE + 1)
     except OSError as exc:
         raise BadConfig(f"{file}: user id {os.geteuid()} cannot read it: {exc.strerror}") from exc

@@ -1,5 +1,6 @@
 """Which hosts may be peers, as doctor sees it."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ def test_an_identity_of_another_user_is_no_mistake(
     host_with_keys(tmp_path, "alpha")
     table = parse(security(tmp_path), "x").security
     monkeypatch.setattr("os.access", lambda *_: False)  # root may read everything
+    assert keys.look_at_keys(table, None).hidden == str(tmp_path / IDENTITY)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
+def test_root_does_not_take_the_daemons_file_for_its_own(tmp_path: Path) -> None:
+    host_with_keys(tmp_path, "alpha")
+    os.chown(tmp_path / IDENTITY, 4711, 4711)
+    table = parse(security(tmp_path), "x").security
     assert keys.look_at_keys(table, None).hidden == str(tmp_path / IDENTITY)
 
 

@@ -1,10 +1,14 @@
 """What is built and installed runs where no checkout is: commands, data files, entry points."""
 
+import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 from typing import Final
@@ -12,10 +16,61 @@ from typing import Final
 import pytest
 
 from dlcp_lab.emulation import early_drop
-from tests.tooling.installed import Installed
+from tests.checks import Measured
+from tests.wheel import Built, Installed, beside_torch, environ, environment
 
 pytestmark = pytest.mark.timeout(600)  # seconds; builds fetch setuptools, and machines are shared
 PACKAGES: Final = ("dlcp_client", "dlcp_lab", "dlcpd", "switchcfg")
+PATIENCE: Final = 60.0  # seconds until a test gives up; never a measure of anything
+
+
+@pytest.fixture(scope="module")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return beside_torch(tmp_path_factory.mktemp("wheel"), built.wheel)
+
+
+@pytest.mark.check(15, "wheel: in a clean environment, without torch, a daemon serves")
+def test_a_clean_environment_without_torch(
+    built: Built, tmp_path: Path, measured: Measured
+) -> None:
+    clean = environment(tmp_path, str(built.wheel))
+    assert "No module named 'torch'" in clean.run("python", "-c", "import torch").stderr
+    version = clean.run("dlcpd", "--version").stdout.strip()
+    assert version == f"dlcpd {built.wheel.name.split('-')[1]}"
+
+    doctor = clean.run("dlcpctl", "doctor", "--json", "-")
+    failing = [row for row in json.loads(doctor.stdout) if row["verdict"] == "fail"]
+    assert doctor.returncode == bool(failing) and "Traceback" not in doctor.stderr
+
+    door = tmp_path / "dlcpd.sock"
+    (tmp_path / "dlcpd.toml").write_text(f'[daemon]\nsocket = "{door}"\n')
+    daemon = subprocess.Popen(
+        clean.command("dlcpd", "--config", str(tmp_path / "dlcpd.toml")), cwd=clean.empty,
+        env=environ(), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        until_it_listens(door, daemon)
+        status = clean.run("dlcpctl", "status", "--socket", str(door))
+        assert status.returncode == 0 and "0 sessions" in status.stdout, status.stderr
+        daemon.send_signal(signal.SIGTERM)
+        _, log = daemon.communicate(timeout=PATIENCE)
+    finally:
+        daemon.kill()
+        daemon.communicate()
+    assert daemon.returncode == 0 and "Traceback" not in log
+    brings = len(list(clean.environment.glob("lib/python*/site-packages/*.dist-info")))
+    measured(f"{version}, {brings - 1} other packages; doctor: {doctor.stderr.splitlines()[-1]}")
+
+
+def until_it_listens(door: Path, daemon: "subprocess.Popen[str]") -> None:
+    """Return when a daemon accepts clients."""
+    give_up_at = time.monotonic() + PATIENCE
+    while True:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            if sock.connect_ex(str(door)) == 0:
+                return
+        assert daemon.poll() is None and time.monotonic() < give_up_at, "no daemon"
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -24,19 +79,21 @@ def test_every_package_comes_from_the_wheel(installed: Installed, package: str) 
     assert where.stdout.startswith(str(installed.environment)), where.stderr
 
 
-def test_the_wheel_brings_these_packages_and_no_other(installed: Installed) -> None:
-    with zipfile.ZipFile(installed.wheel) as archive:
+def test_the_wheel_brings_these_packages_and_no_other(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
 
 
-def test_the_source_distribution_can_be_read_tested_and_pinned(installed: Installed) -> None:
-    with tarfile.open(installed.sdist) as archive:
+def test_the_source_distribution_can_be_read_tested_and_pinned(built: Built) -> None:
+    with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {
         "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "constraints.txt", ".ci/run",
         ".ci/system-deps", "docs/wire.md", "examples/train_ddp.py", "tests/conftest.py",
-        "deploy/deb/build-deb", "deploy/systemd/dlcpd.service",
+        "deploy/ansible/roles/dlcpd/tasks/main.yml", "deploy/deb/build-deb",
+        "deploy/kubernetes/dlcpd.yaml", "deploy/oci/Containerfile", "deploy/slurm/prolog",
+        "deploy/systemd/dlcpd.service",
         "bench/dlcp_lab/emulation/early_drop.bpf.c", "dlcpd/io/datapath/datapath.h",
         "dlcpd/io/datapath/receive.c",
     }  # fmt: skip
@@ -51,13 +108,13 @@ def test_the_compiled_data_path_is_there_where_a_compiler_was(installed: Install
     assert installed.run("python", "-c", CHOICE).stdout.strip() == str(has_compiler)
 
 
-def test_a_wheel_made_without_a_compiler_works(installed: Installed, tmp_path: Path) -> None:
+def test_a_wheel_made_without_a_compiler_works(built: Built, tmp_path: Path) -> None:
     """The extension is optional: numpy does its work, and who asks for C is told."""
-    environ = {"CC": "/bin/false", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    without = {"CC": "/bin/false", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(tmp_path),
-         str(installed.sdist)],
-        capture_output=True, text=True, check=False, env=os.environ | environ, timeout=300,
+         str(built.sdist)],
+        capture_output=True, text=True, check=False, env=os.environ | without, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     [wheel] = tmp_path.glob("*.whl")
@@ -65,7 +122,7 @@ def test_a_wheel_made_without_a_compiler_works(installed: Installed, tmp_path: P
     with zipfile.ZipFile(wheel) as archive:
         assert not [name for name in archive.namelist() if name.endswith(".so")]
         archive.extractall(libraries)  # noqa: S202  # our own
-    environ = os.environ | {"PYTHONPATH": str(libraries)}
+    from_wheel = os.environ | {"PYTHONPATH": str(libraries)}
     for program, says in (
         (CHOICE, "False"),
         (
@@ -83,7 +140,7 @@ def test_a_wheel_made_without_a_compiler_works(installed: Installed, tmp_path: P
     ):
         ran = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=False,
-            cwd=installed.empty, env=environ, timeout=100,
+            cwd=tmp_path, env=from_wheel, timeout=100,
         )  # fmt: skip
         assert says in ran.stdout + ran.stderr, ran.stderr
 
