@@ -12,6 +12,8 @@ from dlcpd.ctl.doctor import command as doctor
 from dlcpd.ctl.drain import drain
 from dlcpd.ctl.extensions import extend, installed
 from dlcpd.ctl.grammar import Commands, command, whole
+from dlcpd.ctl.page.command import DEFAULT as PAGE
+from dlcpd.ctl.page.command import page
 from dlcpd.ctl.replay import replay_ledgers
 from dlcpd.ctl.sessions import paths, sessions
 from dlcpd.ctl.status import peers, status
@@ -62,6 +64,7 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
         ("sessions", sessions, "Show a daemon's sessions, a row each."),
         ("peers", peers, "Show the peers of a daemon's sessions, path by path."),
         ("paths", paths, "Show each class of datagrams on each path to each peer."),
+        ("page", page, "Serve a daemon's status to a browser, live, until Ctrl-C."),
         ("drain", drain, "End a daemon as SIGTERM does, and say what it waits for."),
     ):
         made[name] = command(commands, name, run, text)
@@ -76,6 +79,15 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
     made["top"].add_argument(
         "--interval", type=whole(1, 3600), default=2, metavar="N", help="seconds (%(default)s)"
     )
+    made["page"].add_argument(
+        "--listen", default=PAGE, metavar="A:P",
+        help="address and port (%(default)s); beyond loopback browsers need a token, which the "
+        "URL that is printed has",
+    )  # fmt: skip
+    made["page"].add_argument(
+        "--token-file", type=Path, metavar="FILE",
+        help="with the token, of mode 0600, instead of a new one; also on loopback",
+    )  # fmt: skip
     made["drain"].add_argument(
         "--wait", type=whole(1, 86_400), default=60, metavar="N",
         help="seconds until it should have ended (%(default)s)",
