@@ -1,6 +1,8 @@
 """`dlcpctl page`: serve it until Ctrl-C."""
 
 import argparse
+import ipaddress
+import socket
 from contextlib import suppress
 
 from dlcpd.contract.errors import DlcpError
@@ -23,7 +25,7 @@ def page(options: argparse.Namespace, output: Output) -> int:
     daemon = Daemon(options.socket)
     with server(address, daemon, token) as served:
         host, port = served.server_address[:2]
-        url = f"http://{_written(str(host))}:{port}/" + (f"#token={token}" if told else "")
+        url = f"http://{_reached(str(host))}:{port}/" + (f"#token={token}" if told else "")
         output.document({"url": url, "token": bool(token)})
         output.line(f"{url}  (Ctrl-C ends it)")
         if token:
@@ -42,7 +44,10 @@ def _token(options: argparse.Namespace, *, loopback: bool) -> tuple[str, bool]:
     return ("", False) if loopback else (drawn(), True)
 
 
-def _written(host: str) -> str:
+def _reached(host: str) -> str:
+    """As a URL has it; the name of this machine for an address that stands for all."""
+    if ipaddress.ip_address(host).is_unspecified:
+        return socket.gethostname()
     return f"[{host}]" if ":" in host else host
 
 

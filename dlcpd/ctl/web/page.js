@@ -251,7 +251,7 @@ function showChosen(report) {
   if (!session) return;
   charts.bound = charts.bound || lines(part("#bound .chart"), { time: true, unit: " %", series: [
     { label: "lost by the network", colour: "orange" }, { label: "given up", colour: "blue" },
-    { label: "may be given up", colour: "red", dash: true }] });
+    { label: "may be given up", colour: "text", dash: true }] });
   charts.traffic = charts.traffic || lines(part("#traffic .chart"), { time: true, series: [{ label: "Mbit/s", colour: "blue" }] });
   const columns = page.history.get(`${report.pid} ${session.session}`).columns;
   charts.bound.set(columns.slice(0, 4));
