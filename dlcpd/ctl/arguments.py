@@ -15,6 +15,7 @@ from dlcpd.ctl.grammar import Commands, command, whole
 from dlcpd.ctl.page.command import DEFAULT as PAGE
 from dlcpd.ctl.page.command import page
 from dlcpd.ctl.replay import replay_ledgers
+from dlcpd.ctl.report.command import report
 from dlcpd.ctl.sessions import paths, sessions
 from dlcpd.ctl.status import peers, status
 from dlcpd.ctl.top import top
@@ -41,6 +42,7 @@ def parser(
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_inspection(commands, environ)
     _add_trace(commands, environ)
+    _add_report(commands)
     _add_keys(commands)
     _add_replay(commands)
     doctor.add(commands, environ)
@@ -107,6 +109,16 @@ def _add_trace(commands: Commands, environ: Mapping[str, str]) -> None:
                       help="(%(default)s)")  # fmt: skip
     made.add_argument("--join", type=Path, nargs=2, metavar=("TRACE", "PROFILE"),
                       help="record nothing: write both, on torch.profiler's clock")  # fmt: skip
+
+
+def _add_report(commands: Commands) -> None:
+    text = "Write what a training or a benchmark left as one HTML file, to look at."
+    made = command(commands, "report", report, text)
+    made.add_argument("runs", nargs="+", type=Path, metavar="RUN",
+                      help="JSON of dlcpctl bench, demo or verify; a file of dlcpctl trace; metrics "
+                      "of a training; a folder with ledgers")  # fmt: skip
+    made.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE",
+                      help="(%(default)s)")  # fmt: skip
 
 
 def _add_keys(commands: Commands) -> None:

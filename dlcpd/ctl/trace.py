@@ -63,9 +63,7 @@ def record(daemon: Conversation, steps: int, timeout: float) -> Recorded:
     spans = timeline(events, before["sessions"] + after["sessions"], steps)
     about = {"clock": "CLOCK_MONOTONIC, microseconds", EPOCH: epoch}
     document = {"traceEvents": spans, "displayTimeUnit": "ms", "otherData": about}
-    return Recorded(
-        document, min(complete, steps), sum(map(len, events.values())), recording.full
-    )
+    return Recorded(document, min(complete, steps), sum(map(len, events.values())), recording.full)
 
 
 class Recording:

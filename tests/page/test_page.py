@@ -182,7 +182,9 @@ def test_beyond_loopback_a_token_is_needed(site: Site, chrome: "Chrome") -> None
         assert token not in chrome.current_url
 
 
-@pytest.mark.check(9, "a daemon that ends is said and waited for; without sessions it says what to do")
+@pytest.mark.check(
+    9, "a daemon that ends is said and waited for; without sessions it says what to do"
+)
 def test_a_daemon_that_ends_is_waited_for(chrome: "Chrome", tmp_path: Path) -> None:
     link = tmp_path / "dlcpd.sock"
     with Page(str(link), "--listen", "127.0.0.1:0") as page:

@@ -54,7 +54,9 @@ def serving(daemon: Daemon, token: str = "") -> Iterator[int]:
 def get(port: int, target: str, method: str = "GET", **headers: str) -> tuple[int, Any, Any]:
     """Status, headers, and the body: as JSON where it is."""
     asked = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    asked.request(method, target, headers={name.replace("_", "-"): v for name, v in headers.items()})
+    asked.request(
+        method, target, headers={name.replace("_", "-"): v for name, v in headers.items()}
+    )
     answer = asked.getresponse()
     body = answer.read()
     asked.close()

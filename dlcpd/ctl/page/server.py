@@ -122,7 +122,7 @@ def _handler(daemon: Daemon, token: str) -> Any:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # as it is called
+        def log_message(self, format: str, *args: Any) -> None:  # as it is called
             """Says nothing: a line per look of a browser is no news."""
 
     return Handler

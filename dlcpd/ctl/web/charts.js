@@ -95,17 +95,18 @@ function lines(place, { series, unit = "", time = false, x = "", height = 170 })
     if (width !== plot.width) plot.setSize({ width, height });
   }).observe(place);
   const last = () => { if (plot.cursor.idx === null || plot.cursor.idx === undefined) plot.setLegend({ idx: data[0].length - 1 }); };
-  return { set(values) { data = values; plot.setData(data); last(); } };
+  return { set(values) { data = values; plot.setData(data); requestAnimationFrame(last); } };
 }
 
 /** Ranges with a mark: rows of {label, low, mid, high, colour, text}. All from 0 on one scale. */
-function ranges(rows) {
-  const most = Math.max(...rows.map((row) => row.high), 1e-12);
+function ranges(rows, line) {
+  const most = Math.max(...rows.map((row) => row.high), line || 0, 1e-12);
   const at = (value) => `${(100 * value) / most}%`;
   return h("div", { class: "ranges" }, ...rows.flatMap((row) => [
     h("div", { class: "label", title: row.label }, row.label),
     h("div", { class: "track" },
       h("i", { style: { left: at(row.low), width: at(row.high - row.low), background: `var(--${row.colour})` } }),
+      line ? h("i", { class: "edge", style: { left: at(line) } }) : null,
       h("b", { style: { left: at(row.mid) } })),
     h("span", {}, row.text)]));
 }
