@@ -115,8 +115,8 @@ def _add_report(commands: Commands) -> None:
     text = "Write what a training or a benchmark left as one HTML file, to look at."
     made = command(commands, "report", report, text)
     made.add_argument("runs", nargs="+", type=Path, metavar="RUN",
-                      help="JSON of dlcpctl bench, demo or verify; a file of dlcpctl trace; metrics "
-                      "of a training; a folder with ledgers")  # fmt: skip
+                      help="JSON of dlcpctl bench, demo or verify; a file of dlcpctl trace; "
+                      "metrics of a training; a folder with ledgers")  # fmt: skip
     made.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE",
                       help="(%(default)s)")  # fmt: skip
 

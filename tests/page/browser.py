@@ -1,5 +1,6 @@
 """A real browser without a screen: Debian's chromium and its driver."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -55,5 +56,14 @@ def browser(*, dark: bool = False, width: int = 1280, height: int = 800) -> Iter
 
 
 def complaints(driver: Any) -> list[str]:
-    """Errors and warnings of the console so far."""
+    """Errors and warnings of the console, once."""
     return [entry["message"] for entry in driver.get_log("browser")]
+
+
+def requests(driver: Any) -> list[str]:
+    """URLs that were asked for, once."""
+    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    return [
+        event["params"]["request"]["url"]
+        for event in events if event["method"] == "Network.requestWillBeSent"
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a page looks at: daemons that lose some of what arrives, a training on them, and the page."""
+"""What a page looks at: daemons that lose what arrives, a training on them; and the page."""
 
 import json
 import subprocess

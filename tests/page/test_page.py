@@ -1,6 +1,5 @@
 """The status page in a real browser, in front of real daemons and a training."""
 
-import json
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from dlcp_lab.ranks.hosts import on_loopback, running
 from tests.daemon.kit import PATIENCE
-from tests.page.browser import complaints
+from tests.page.browser import complaints, requests
 from tests.page.conftest import HOST, JOB, Site
 from tests.page.site import Page, status, steps
 
@@ -50,8 +49,6 @@ def opened(chrome: "Chrome", page: Page, fragment: str = "") -> None:
 
 @pytest.mark.check(1, "cells and rows of the page are what dlcpctl status --json says")
 def test_the_page_shows_what_status_says(site: Site, chrome: "Chrome") -> None:
-    chrome.get_log("performance")  # what earlier tests asked for
-    complaints(chrome)
     opened(chrome, site.page)
     until(chrome, lambda: cells(chrome, "#sessions"))
     Select(chrome.find_element(By.CSS_SELECTOR, "#heat select")).select_by_value("loss")
@@ -85,13 +82,10 @@ def test_the_page_shows_what_status_says(site: Site, chrome: "Chrome") -> None:
 
 @pytest.mark.check(2, "the page asks its own server alone, and complains of nothing")
 def test_nothing_is_asked_of_others(site: Site, chrome: "Chrome") -> None:
+    complaints(chrome), requests(chrome)  # those of other tests
     opened(chrome, site.page)
     until(chrome, lambda: cells(chrome, "#sessions"))
-    events = [json.loads(entry["message"])["message"] for entry in chrome.get_log("performance")]
-    asked = [
-        urlsplit(event["params"]["request"]["url"])
-        for event in events if event["method"] == "Network.requestWillBeSent"
-    ]  # fmt: skip
+    asked = [urlsplit(url) for url in requests(chrome)]
     ours = {url.netloc for url in asked if url.scheme not in ("data", "blob", "chrome", "about")}
     assert ours == {urlsplit(site.page.url).netloc}
     assert {url.path for url in asked} >= {"/", "/page.js", "/uplot.js", "/status"}
@@ -146,7 +140,7 @@ def test_a_recording_is_a_timeline(site: Site, chrome: "Chrome") -> None:
     assert labels == ["head.weight", "block3.weight", "block2.weight", "block1.weight"]
     assert len(chrome.find_elements(By.CSS_SELECTOR, ".lanes .axis span")) == 3
     assert len(chrome.find_elements(By.CSS_SELECTOR, ".lanes i.exchange")) == 12
-    assert chrome.find_element(By.ID, "save").get_attribute("href").startswith("blob:")
+    assert str(chrome.find_element(By.ID, "save").get_attribute("href")).startswith("blob:")
 
 
 @pytest.mark.check(7, "a rank that does not come is named, with its host and what waits for it")

@@ -177,7 +177,8 @@ def test_a_token_comes_from_a_file_of_its_owner(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "says"),
     [(TOKEN, 0o640, "has mode 0640"), (TOKEN, 0o604, "has mode 0604"), ("short", 0o600, "random"),
-     (TOKEN + " x", 0o600, "random"), ("\xe9" * 40, 0o600, "random"), ("a" * 2000, 0o600, "random")],
+     (TOKEN + " x", 0o600, "random"), ("\xe9" * 40, 0o600, "random"),
+     ("a" * 2000, 0o600, "random")],
 )  # fmt: skip
 def test_what_others_know_or_can_guess_is_refused(
     tmp_path: Path, text: str, mode: int, says: str

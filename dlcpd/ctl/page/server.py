@@ -50,7 +50,8 @@ def is_loopback(host: str) -> bool:
 def server(address: tuple[str, int], daemon: Daemon, token: str) -> HTTPServer:
     """One that listens; `token` is "" where none is needed. Raises: AddressUnavailable."""
     try:
-        return FewAtOnce(address, _handler(daemon, token), at_once=MAX_REQUESTS)
+        handler = type("Looks", (_Looks,), {"daemon": daemon, "token": token})
+        return FewAtOnce(address, handler, at_once=MAX_REQUESTS)
     except OSError as exc:
         host, port = address
         raise AddressUnavailable(
@@ -74,55 +75,65 @@ def names_us(host: str) -> bool:
     return True
 
 
-def _handler(daemon: Daemon, token: str) -> Any:
-    class Handler(WholeRequest):
-        server_version, sys_version = f"dlcpctl/{__version__}", ""
+class _Looks(WholeRequest):
+    """One request of a browser."""
 
-        def do_GET(self) -> None:
-            target = urlsplit(self.path)
-            if not token and not names_us(self.headers.get("Host", "")):
-                self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "ask for it by address or localhost")
-            elif target.path in FILES:
-                name, kind = FILES[target.path]
-                self._answer(HTTPStatus.OK, kind, (WEB / name).read_bytes())
-            elif target.path not in ("/status", "/trace"):
-                self._refuse(HTTPStatus.NOT_FOUND, "there is /, /status and /trace")
-            elif token and not told(token, self.headers.get("Authorization")):
-                self._refuse(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
-            elif self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-                self._refuse(HTTPStatus.FORBIDDEN, "for this server's own page")
-            elif target.path == "/status":
-                self._ask(daemon.status)
-            else:
-                self._record(dict(parse_qsl(target.query)).get("steps", ""))
+    daemon: Daemon
+    token: str
+    server_version, sys_version = f"dlcpctl/{__version__}", ""
 
-        def _record(self, steps: str) -> None:
-            if not steps.isdecimal() or not 1 <= int(steps[:9]) <= MAX_STEPS:
-                self._refuse(HTTPStatus.BAD_REQUEST, f"/trace?steps=1..{MAX_STEPS}")
-                return
-            self._ask(lambda: daemon.trace(int(steps)))
+    def do_GET(self) -> None:
+        target = urlsplit(self.path)
+        if refusal := self._refusal(target.path):
+            self._refuse(*refusal)
+        elif target.path in FILES:
+            name, kind = FILES[target.path]
+            self._answer(HTTPStatus.OK, kind, (WEB / name).read_bytes())
+        elif target.path == "/status":
+            self._ask(self.daemon.status)
+        else:
+            self._record(dict(parse_qsl(target.query)).get("steps", ""))
 
-        def _ask(self, what: Callable[[], dict[str, Any]]) -> None:
-            try:
-                found = what()
-            except DlcpError as exc:
-                self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(exc))
-                return
-            self._answer(HTTPStatus.OK, JSON, json.dumps(found).encode())
+    def _refusal(self, path: str) -> tuple[HTTPStatus, str] | None:
+        """Why this request gets nothing, or None. The files say nothing: they are for everybody."""
+        if not self.token and not names_us(self.headers.get("Host", "")):
+            return HTTPStatus.MISDIRECTED_REQUEST, "ask for it by address or localhost"
+        if path in FILES:
+            return None
+        if path not in ("/status", "/trace"):
+            return HTTPStatus.NOT_FOUND, "there is /, /status and /trace"
+        if self.token and not told(self.token, self.headers.get("Authorization")):
+            return HTTPStatus.UNAUTHORIZED, "the token is missing or wrong"
+        # Browsers say so themselves, and no page of another site can take it back.
+        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            return HTTPStatus.FORBIDDEN, "for this server's own page"
+        return None
 
-        def _refuse(self, status: HTTPStatus, why: str) -> None:
-            self._answer(status, JSON, json.dumps({"error": why}).encode())
+    def _record(self, steps: str) -> None:
+        if not steps.isdecimal() or not 1 <= int(steps[:9]) <= MAX_STEPS:
+            self._refuse(HTTPStatus.BAD_REQUEST, f"/trace?steps=1..{MAX_STEPS}")
+            return
+        self._ask(lambda: self.daemon.trace(int(steps)))
 
-        def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            for name, value in HEADERS.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
+    def _ask(self, what: Callable[[], dict[str, Any]]) -> None:
+        try:
+            found = what()
+        except DlcpError as exc:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(exc))
+            return
+        self._answer(HTTPStatus.OK, JSON, json.dumps(found).encode())
 
-        def log_message(self, format: str, *args: Any) -> None:  # as it is called
-            """Says nothing: a line per look of a browser is no news."""
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self._answer(status, JSON, json.dumps({"error": why}).encode())
 
-    return Handler
+    def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # as it is called
+        """Says nothing: a line per look of a browser is no news."""

@@ -164,7 +164,8 @@ def _scenario_said(claims: Sequence[Row]) -> Iterator[str]:
         yield f"{len(claims) - len(short)} of {len(claims)} claims hold."
     for one in short:
         word = "at most" if one["at_most"] else "at least"
-        yield f"FALLS SHORT: {one['what']} is {one['value']:.3g}, and should be {word} {one['limit']:g}."
+        should = f"{word} {one['limit']:g}"
+        yield f"FALLS SHORT: {one['what']} is {one['value']:.3g}, and should be {should}."
 
 
 def _checks(checks: Sequence[Row]) -> Iterator[Block]:

@@ -20,8 +20,8 @@ def report(options: argparse.Namespace, output: Output) -> int:
         raise BadConfig(f"-o {to}: is what is to be read; name another file")
     found = [section for place in options.runs for section in sections(place)]
     names = ", ".join(place.name or str(place) for place in options.runs)
-    made = f"made by dlcpctl report {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC from {names}"
-    text = document(found, made)
+    now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    text = document(found, f"made by dlcpctl report {__version__} on {now} from {names}")
     try:
         to.write_text(text, encoding="utf-8")
     except OSError as exc:

@@ -12,7 +12,7 @@ LITTLE = 0.02  # of a step; who waits for less gains nothing from a faster netwo
 def of_windows(found: Sequence[Row]) -> Section:
     """`found`: a map of metrics each; `step` is where its window ends. Raises: as of_document."""
     windows = [{key.removeprefix(PREFIX): value for key, value in row.items()} for row in found]
-    columns = {name: [row.get(name) for row in windows] for name in windows[-1]}
+    columns: dict[str, list[Any]] = {n: [row.get(n) for row in windows] for n in windows[-1]}
     columns.setdefault("step", _ends(windows))
     if not columns.keys() >= {"steps", "bytes"}:
         raise KeyError("steps")
@@ -38,10 +38,10 @@ def _said(windows: Sequence[Row], steps: int) -> Iterator[str]:
         )
         over = worst["loss"] > worst.get("bound", 1.0) > 0
         yield (
-            f"{given_up} segments were given up and {returned} came back in later steps; the most in one "
-            f"window was {percent(worst['loss'])}, "
+            f"{given_up} segments were given up and {returned} came back in later steps; the most "
+            f"in one window was {percent(worst['loss'])}, "
             f"{'ABOVE' if over else 'within'} the bound of {percent(worst.get('bound', 0.0))}."
-        )  # fmt: skip
+        )
     else:
         yield "Nothing was allowed to be lost, and nothing was."
     yield from _waited(windows)
@@ -59,8 +59,8 @@ def _waited(windows: Sequence[Row]) -> Iterator[str]:
     whole = sum(row["step_s"] * row["steps"] for row in known) / count
     share = waited / whole if whole else 0.0
     yield (
-        f"A step waited {seconds(waited)} of {seconds(whole)} for gradients, {share:.0%}: so much a "
-        f"faster exchange could save at most."
+        f"A step waited {seconds(waited)} of {seconds(whole)} for gradients, {share:.0%}: so much "
+        f"a faster exchange could save at most."
     )
     if share < LITTLE:
         yield "So there is no gain to be had here from the network."
@@ -75,8 +75,10 @@ def _blocks(columns: dict[str, list[Any]]) -> Iterator[Block]:
         return x | found if found else {}
 
     charts = (
-        ("Loss of bounded segments against the bound", " %", some(100, given_up="loss", bound="bound")),
-        ("A step, and what it waited for gradients", " ms", some(1e3, a_step="step_s", waited="exposed_s")),
+        ("Loss of bounded segments against the bound", " %",
+         some(100, given_up="loss", bound="bound")),
+        ("A step, and what it waited for gradients", " ms",
+         some(1e3, a_step="step_s", waited="exposed_s")),
         ("Energy of gradients that was given up", " %", some(100, energy="energy_lost")),
         ("Segments sent again", "", some(1, sent_again="repaired")),
         ("Paths in alarm", "", some(1, in_alarm="paths_in_alarm")),

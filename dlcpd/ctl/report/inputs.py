@@ -75,7 +75,7 @@ def _text(place: Path) -> str:
     """Raises: BadConfig."""
     try:
         with (gzip.open if place.suffix == ".gz" else open)(place, "rb") as file:
-            raw: bytes = file.read(MAX_FILE + 1)  # type: ignore[assignment]  # both are opened "rb"
+            raw: bytes = file.read(MAX_FILE + 1)
     except (OSError, EOFError) as exc:
         raise BadConfig(f"{place}: cannot be read: {exc}") from exc
     if len(raw) > MAX_FILE:

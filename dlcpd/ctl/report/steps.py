@@ -1,6 +1,7 @@
 """A file of `dlcpctl trace`. Pure."""
 
 from collections.abc import Iterator
+from statistics import median
 from typing import Any, Final
 
 from dlcpd.ctl.report.parts import Section, seconds, table
@@ -27,27 +28,36 @@ def of_trace(events: list[Event]) -> Section:
 
 
 def _drawn(event: Event) -> bool:
-    return event.get("cat") in ("step", "operation", "reduction") or event["name"] == "process_name"
+    drawn = event.get("cat") in ("step", "operation", "reduction")
+    return drawn or event["name"] == "process_name"
 
 
 def _row(name: str, events: list[Event]) -> list[Any]:
-    steps = sorted(event["dur"] for event in events if event.get("cat") == "step")
-    whole = [event["args"] for event in events
-             if event.get("cat") == "operation" and "collective" in event.get("args", {})]  # fmt: skip
-    sums = dict(_phases(events))
+    steps = [event["dur"] for event in events if event.get("cat") == "step"]
+    operations = [event for event in events if event.get("cat") == "operation"]
+    whole = [event["args"] for event in operations if "collective" in event.get("args", {})]
+    sums = _sums(events)
     return [
-        name, len(steps), steps[len(steps) // 2] / 1e3 if steps else None, len(whole),
+        name, len(steps), median(steps) / 1e3 if steps else None, len(whole),
         sum(told["segments sent again"] for told in whole),
         sum(told["segments given up"] for told in whole), *(sums[phase] for phase in PHASES),
     ]  # fmt: skip
 
 
-def _phases(events: list[Event]) -> Iterator[tuple[str, float]]:
+def _sums(events: list[Event]) -> dict[str, float]:
     """Milliseconds of all operations in each phase."""
-    for phase in PHASES:
-        mine = [event for event in events if event.get("cat") == "operation" and event["name"] == phase
-                and "collective" not in event.get("args", {})]  # fmt: skip
-        yield phase, sum(e["ts"] if e["ph"] == "e" else -e["ts"] for e in mine) / 1e3
+    sums, open_ = dict.fromkeys(PHASES, 0.0), dict[str, list[Event]]()
+    for event in events:
+        if event.get("cat") != "operation":
+            continue
+        inside = open_.setdefault(event["id"], [])
+        if event["ph"] == "b":
+            inside.append(event)
+            continue
+        began = inside.pop()
+        if "collective" not in began["args"]:  # which the operation as a whole has
+            sums[began["name"]] += (event["ts"] - began["ts"]) / 1e3
+    return sums
 
 
 def _said(row: list[Any]) -> Iterator[str]:
@@ -56,8 +66,8 @@ def _said(row: list[Any]) -> Iterator[str]:
     whole = sum(phases) or 1.0
     took = f", {seconds(step / 1e3)} each (median)" if step else ""
     yield (
-        f"{name}: {steps} steps{took}, with {operations} operations; {again} segments were sent again "
-        f"and {given_up} given up."
+        f"{name}: {steps} steps{took}, with {operations} operations; {again} segments were sent "
+        f"again and {given_up} given up."
     )
     yield (
         f"Of the time of its operations {phases[longest] / whole:.0%} is {PHASES[longest]}"
