@@ -21,7 +21,7 @@ PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov e2e-switch e2e-deploy attack faults fuzz soak conformance demo lint format types contracts check system-deps clean
+.PHONY: venv test cov e2e-switch e2e-deploy screenshots attack faults fuzz soak conformance demo lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -40,7 +40,7 @@ $(DEMO_STAMP): pyproject.toml constraints.txt
 
 test: cov e2e-switch e2e-deploy
 	$(BIN)/pytest -n auto --dist worksteal $(PROCESS_TESTS)
-	$(BIN)/pytest $(addprefix --ignore=,$(PURE_TESTS) $(PROCESS_TESTS) tests/switches tests/deploy)
+	$(BIN)/pytest $(addprefix --ignore=,$(PURE_TESTS) $(PROCESS_TESTS) tests/switches tests/deploy tests/page)
 
 cov: $(STAMP)
 	$(BIN)/pytest -n auto -m "not heavy" $(PURE_COVERAGE) $(PURE_TESTS)
@@ -52,9 +52,14 @@ e2e-switch: $(STAMP)
 	$(BIN)/pytest -v -n auto --dist worksteal tests/switches $(addprefix --ignore=,$(TRAFFIC_TESTS))
 	$(BIN)/pytest -v $(TRAFFIC_TESTS)
 
-# The .deb, installed in a machine that systemd boots, and its service; a row per check.
+# The .deb, installed in a machine that systemd boots, and its service; the status page and reports
+# in a browser. A row per check.
 e2e-deploy: $(STAMP)
-	$(BIN)/pytest -q tests/deploy
+	$(BIN)/pytest -q tests/deploy tests/page
+
+# The pictures of docs/page.md anew: look at them before they are committed.
+screenshots: $(STAMP)
+	$(BIN)/python -m tests.page.screenshots docs/images
 
 # What an attacker or an unlucky neighbour may do; a row per check.
 attack: $(STAMP)

@@ -1,16 +1,20 @@
 """`dlcpctl report` without a browser: what it reads, what it says, and the figures of both."""
 
+import argparse
 import base64
 import gzip
 import hashlib
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dlcp_client.reporting import json_lines
+from dlcp_lab.bench.all_reduce import rows_of
+from dlcp_lab.replay.step_rows import Row
 from dlcp_lab.report.statistic import Spread
 from dlcp_lab.scenarios.claims import Findings
 from dlcpd.contract.errors import BadConfig, BadLedger
@@ -27,15 +31,24 @@ from tests.client.test_report import WHOLE
 from tests.ledger import examples
 
 SAMPLES = [0.011, 0.01, 0.012, 0.03]
+OPTIONS = argparse.Namespace(dtype="float32", mode="exact")
+
+
+def measured() -> list[dict[str, Any]]:
+    """Rows as bench all-reduce writes them; 1 MiB, two ranks."""
+    counts = {"sent": 60, "repaired": 1, "given_up": 0, "returned": 0, "wrong": 0,
+              "segment_size": 8896, "headers": 68}  # fmt: skip
+    rank = {"dlcpd": counts | {"times": SAMPLES}, "gloo": counts | {"times": SAMPLES[::-1]}}
+    return [asdict(row) for row in rows_of(1 << 20, [rank, rank], OPTIONS)]
 
 
 def bench(ratio: float = 1.5, **changes: Any) -> dict[str, Any]:
-    """As bench all-reduce writes it, shortened."""
+    """A document of bench all-reduce with round figures."""
     time = dict(zip(("p10", "p50", "p90", "p99"), (0.01, 0.0115, 0.02, 0.03), strict=True))
-    row = {"size": 1 << 20, "transport": "dlcpd", "time": time, "bus_bandwidth": 0.25, "wrong": 0,
+    row = measured()[0] | {"transport": "dlcpd", "time": time, "bus_bandwidth": 0.25, "wrong": 0,
            "ratio": {"p10": ratio / 2, "p50": ratio, "p90": ratio * 2, "p99": 9.0},
            "segments": {"sent": 120, "given_up": 3}, "samples": SAMPLES}  # fmt: skip
-    other = row | {"transport": "gloo", "ratio": None}
+    other = measured()[1] | {"time": time, "samples": SAMPLES[::-1]}
     return {"command": "bench all-reduce", "version": "0.1.0", "machine": {"cpus": 2},
             "rows": [row, other]} | changes  # fmt: skip
 
@@ -66,6 +79,15 @@ def test_figures_of_a_benchmark_are_those_of_the_input() -> None:
     ]  # fmt: skip
     assert block(made, "lines")["columns"][1] == pytest.approx([s * 1e3 for s in SAMPLES])
     assert made.made == {"command": "bench all-reduce", "version": "0.1.0", "machine": {"cpus": 2}}
+
+
+def test_what_a_benchmark_measures_is_understood() -> None:
+    ours, theirs = measured()
+    made = of_document({"command": "bench all-reduce", "rows": [ours, theirs]})
+    assert f"{ours['ratio']['p50']:.2f} times" in made.sentences[0]
+    low, mid, high = spread([b / a for a, b in zip(SAMPLES, SAMPLES[::-1], strict=True)])
+    [row] = block(made, "ranges", "Times as fast")["rows"]
+    assert (row["low"], row["mid"], row["high"]) == pytest.approx((low, mid, high))
 
 
 def test_wrong_results_are_said() -> None:
@@ -116,8 +138,8 @@ def test_verdicts_of_demo_and_verify_are_said() -> None:
 
 
 def test_steps_by_seed_are_compared_by_their_median() -> None:
-    row = {"network": "vgg16", "system": "hook", "over_gloo": [0.9, 1.2, 3.0]}
-    found = {"command": "bench step", "rows": [row, row | {"system": "gloo"}]}
+    row = Row("vgg16", "hook", Spread.of(SAMPLES), [0.9, 1.2, 3.0], [1.0] * 3, {"sent": 3}, [])
+    found = {"command": "bench step", "rows": [asdict(row), asdict(row) | {"system": "gloo"}]}
     assert list(of_document(found).sentences) == ["vgg16 hook: 1.20 times as fast as Gloo."]
 
 

@@ -7,21 +7,19 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 PROGRAMS = ("chromium", "chromedriver")
+NO_SELENIUM = "browser: selenium (pip install 'dlcpd[dev]') is missing"
 
 
 def unavailable() -> str:
     """Why there is no browser here; "" where there is one."""
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
-    if missing:
-        return f"{' and '.join(missing)} (make system-deps) missing"
-    return "" if find_spec("selenium") else "selenium (pip install selenium) is missing"
+    return f"{' and '.join(missing)} (make system-deps) missing" if missing else ""
 
 
 @contextmanager

@@ -35,7 +35,8 @@ for word in "$@"; do
         nftables) tools="nft" ;;
         openssh-server) tools="sshd" ;;
         redis-tools) tools="redis-check-rdb" ;;
-        ethtool | clang | netconfd) tools="$word" ;;
+        ethtool | clang | netconfd | chromium) tools="$word" ;;
+        chromium-driver) tools="chromedriver" ;;
         systemd-container) tools="systemd-nspawn" ;;
         libyang2-tools) exit 100 ;;
         *) tools="" ;;
@@ -122,6 +123,8 @@ def test_where_all_is_there_nothing_is_installed(machine: Machine) -> None:
         "sshd",
         "redis-check-rdb",
         "netconfd",
+        "chromium",
+        "chromedriver",
     ):
         machine.program(tool, "#!/bin/sh\n")
     machine.program("yanglint", "#!/bin/sh\n")

@@ -97,7 +97,7 @@ def test_the_source_distribution_can_be_read_tested_and_pinned(installed: Instal
         ".ci/system-deps", "docs/wire.md", "examples/train_ddp.py", "tests/conftest.py",
         "deploy/deb/build-deb", "deploy/systemd/dlcpd.service",
         "bench/dlcp_lab/emulation/early_drop.bpf.c", "dlcpd/io/datapath/datapath.h",
-        "dlcpd/io/datapath/receive.c",
+        "dlcpd/io/datapath/receive.c", "dlcpd/ctl/web/uplot.js",
     }  # fmt: skip
     assert wanted - names == set()
 
@@ -162,6 +162,15 @@ def test_an_operation_is_measured(installed: Installed) -> None:
     words = ("bench", "all-reduce", "--sizes", "4K", "--repeat", "2", "--warmup", "1")
     rows = installed.document(*words)["rows"]
     assert [(row["transport"], row["wrong"]) for row in rows] == [("dlcpd", 0), ("gloo", 0)]
+
+
+def test_what_was_measured_is_drawn(installed: Installed) -> None:
+    words = ("bench", "all-reduce", "--sizes", "4K", "--repeat", "2", "--json", "bench.json")
+    assert installed.run("dlcpctl", *words).returncode == 0
+    done = installed.run("dlcpctl", "report", "bench.json")
+    assert done.returncode == 0 and "times" in done.stdout, done.stderr
+    text = (installed.empty / "report.html").read_text()
+    assert "var uPlot=" in text and "Timeline" in text
 
 
 @pytest.mark.netns
