@@ -62,6 +62,8 @@ function colour(name) {
  * Lines over x. series: [{label, colour, dash}]; `unit` is said beside values; `time`: x is seconds
  * of the epoch. `set([xs, ys, ...])` draws; null is a gap.
  */
+const WHOLE = [1, 2, 5].flatMap((digit) => Array.from({ length: 9 }, (_, zeros) => digit * 10 ** zeros)).sort((a, b) => a - b);
+
 function lines(place, { series, unit = "", time = false, x = "", height = 170 }) {
   let plot = null;
   let data = [[], ...series.map(() => [])];
@@ -75,7 +77,7 @@ function lines(place, { series, unit = "", time = false, x = "", height = 170 })
         y: { range: (_, low, high) => (low === null ? [0, 1] : [Math.min(0, low), high > 0 ? high * 1.08 : 1]) } },
       axes: [
         { ...axis, size: 26, label: x || undefined, labelSize: 15, labelFont: "11px system-ui", space: 70,
-          ...(time ? { values: (_, ticks) => ticks.map(clock) } : {}) },
+          ...(time ? { values: (_, ticks) => ticks.map(clock) } : { incrs: WHOLE }) },
         { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => show(tick)) }],
       cursor: { y: false, points: { size: 6 } },
       series: [{ label: time ? "at" : x || "x", value: (_, value) => (value === null ? "-" : time ? clock(value) : Say.number(value)) }, ...series.map((one) => ({
@@ -87,14 +89,16 @@ function lines(place, { series, unit = "", time = false, x = "", height = 170 })
   function anew() {
     if (plot) plot.destroy();
     plot = made();
+    requestAnimationFrame(last);
   }
+  // Without a pointer on it, the legend says the newest values.
+  const last = () => { if (plot.cursor.idx === null || plot.cursor.idx === undefined) plot.setLegend({ idx: data[0].length - 1 }); };
   anew();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", anew);
   new ResizeObserver(() => {
     const width = Math.max(place.clientWidth, 200);
-    if (width !== plot.width) plot.setSize({ width, height });
+    if (width !== plot.width) plot.setSize({ width, height }), requestAnimationFrame(last);
   }).observe(place);
-  const last = () => { if (plot.cursor.idx === null || plot.cursor.idx === undefined) plot.setLegend({ idx: data[0].length - 1 }); };
   return { set(values) { data = values; plot.setData(data); requestAnimationFrame(last); } };
 }
 
