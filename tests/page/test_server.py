@@ -8,15 +8,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dlcpd.contract.errors import AddressUnavailable, BadConfig, DaemonUnavailable
+from dlcpd.contract.errors import AddressUnavailable, BadConfig, DaemonUnavailable, TooMany
 from dlcpd.ctl import main as command
 from dlcpd.ctl.page import token as tokens
 from dlcpd.ctl.page.daemon import Daemon
 from dlcpd.ctl.page.server import FILES, MAX_REQUESTS, WEB, is_loopback, names_us, server
+from dlcpd.ctl.trace import Recorded
 from dlcpd.daemon import http as bounded_http
 from dlcpd.daemon.http import MAX_REQUEST
 from tests.daemon.kit import PATIENCE
@@ -157,6 +159,40 @@ def test_a_taken_port_is_named() -> None:
 def test_loopback_is_what_the_kernel_calls_so() -> None:
     assert all(is_loopback(host) for host in ("127.0.0.1", "127.1.2.3", "::1"))
     assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "::ffff:127.0.0.1"))
+
+
+def test_reports_are_shared_and_recordings_are_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, recording, go_on = [], threading.Event(), threading.Event()
+    report = {"sessions": [{"session": (1 << 60) + 1, "job": "j", "rank": 0, "broken": ""}],
+              "engine": {}}  # fmt: skip
+
+    @contextmanager
+    def conversation(_: str) -> Iterator[SimpleNamespace]:
+        asked.append(1)
+        yield SimpleNamespace(ask=lambda *_: SimpleNamespace(report=report))
+
+    def record(*_: object) -> Recorded:
+        recording.set()
+        assert go_on.wait(PATIENCE)
+        return Recorded({}, 1, 0, False)
+
+    monkeypatch.setattr("dlcpd.ctl.page.daemon.Conversation", conversation)
+    monkeypatch.setattr("dlcpd.ctl.page.daemon.record", record)
+    monkeypatch.setattr("dlcpd.ctl.page.daemon.FRESH", PATIENCE)
+    daemon = Daemon("somewhere")
+    [session] = daemon.status()["report"]["sessions"]
+    assert session["session"] == str((1 << 60) + 1), "a number of JavaScript has 53 bits"
+    assert daemon.status() is daemon.status() and len(asked) == 1
+    first = threading.Thread(target=daemon.trace, args=(1,))
+    first.start()
+    assert recording.wait(PATIENCE)
+    with pytest.raises(TooMany, match="another browser records"):
+        daemon.trace(1)
+    go_on.set()
+    first.join()
+    assert daemon.trace(1)["steps"] == 1
 
 
 # --- tokens ------------------------------------------------------------------------------------
