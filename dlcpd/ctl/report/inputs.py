@@ -77,7 +77,8 @@ def _text(place: Path) -> str:
         with (gzip.open if place.suffix == ".gz" else open)(place, "rb") as file:
             raw: bytes = file.read(MAX_FILE + 1)
     except (OSError, EOFError) as exc:
-        raise BadConfig(f"{place}: cannot be read: {exc}") from exc
+        why = getattr(exc, "strerror", None) or exc
+        raise BadConfig(f"{place}: cannot be read: {why}") from exc
     if len(raw) > MAX_FILE:
         raise BadConfig(f"{place}: has more than {MAX_FILE} B")
     return raw.decode("utf-8", "replace")
