@@ -125,6 +125,8 @@ def alarms(report: dict[str, Any]) -> Iterator[str]:
     """What somebody should look at, a line each."""
     if "error" in report["engine"]:
         yield f"ENGINE: {report['engine']['error']}"
+    if report.get("truncated") or report["engine"].get("truncated"):
+        yield "SHORT: the report became too long: ledgers, peers or sessions are missing in it"
     known = report["engine"].get("sessions", {})
     for session in report["sessions"]:
         who = f"{session['job']}, rank {session['rank']}"

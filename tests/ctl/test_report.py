@@ -6,7 +6,7 @@ import gzip
 import hashlib
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from dlcpd.ctl.report.inputs import sections
 from dlcpd.ctl.report.parts import Section, spread, table, versus
 from dlcpd.ctl.report.steps import of_trace
 from dlcpd.ctl.timeline import timeline
+from dlcpd.ledger.frames import frame
+from dlcpd.ledger.records import Record
 from tests.client.test_report import WHOLE
 from tests.ledger import examples
 
@@ -223,6 +225,12 @@ def test_a_ledger_is_what_was_given_up_by_tensor(tmp_path: Path) -> None:
     ]
     assert block(made, "table")["rows"] == [["name", 4096, "10 %", 1, 0, 2, "3.12 %"]]
     assert block(made, "lines")["columns"] == [[0], [2]]
+
+
+def test_a_loss_beyond_the_bound_stands_out(tmp_path: Path) -> None:
+    records: list[Record] = [examples.OPENING, replace(examples.PLAN, bound=0.02), examples.ENDED]
+    (tmp_path / "00000000.ledger").write_bytes(b"".join(map(frame, records)))
+    assert "3.12 %, ABOVE the bound of 2 %" in sections(tmp_path)[0].sentences[0]
 
 
 # --- inputs ------------------------------------------------------------------------------------

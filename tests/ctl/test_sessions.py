@@ -63,6 +63,14 @@ def test_a_bound_that_is_nearly_used_up_is_an_alarm(used: float, count: int) -> 
     assert len(found) == count
 
 
+def test_a_report_that_was_cut_says_so() -> None:
+    assert not [line for line in top.alarms(report()) if line.startswith("SHORT")]
+    assert [line for line in top.alarms(report() | {"truncated": True}) if "SHORT: the" in line]
+    cut = report()
+    cut["engine"]["truncated"] = True
+    assert [line for line in top.alarms(cut) if "SHORT: the" in line]
+
+
 def test_a_bound_that_was_never_asked_for_is_not_used() -> None:
     exact = report()
     exact["engine"]["sessions"]["3"]["totals"] = {"given_up": 0, "allowed": 0, "used": 0.0}

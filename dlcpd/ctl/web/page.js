@@ -234,6 +234,7 @@ function showHeat(report) {
 
 function heatCell(measure, path, then, span) {
   if (!path) return h("td", {}, "-");
+  if (!path.sent) return h("td", { class: "dim", title: "ranks of one daemon exchange in its memory" }, "nothing sent");
   const [text, hot] = measure(path, then, span);
   const state = !path.up ? "down" : path.gray ? "gray" : "";
   const title = `sent ${path.sent}, lost ${path.lost} (${Say.percent(share(path.lost, path.sent))}), round trip ${Say.seconds(path.rtt)}, queue ${Say.seconds(path.queue)}`;
@@ -277,7 +278,7 @@ function showClasses(engine) {
     found.set(name, sum);
   }
   if (!found.size) {
-    put("#classes", h("span", { class: "dim" }, "no datagrams yet"));
+    put("#classes", h("span", { class: "dim" }, "no datagrams: none yet, or all ranks are on this host and exchange in its memory"));
     return;
   }
   put("#classes", table([["class", "name"], ["datagrams", ""], ["lost", ""], ["loss", ""], ["sent again", ""], ["marked", ""], ["bytes", ""]],
