@@ -17,6 +17,7 @@ from dlcp_lab.bench.all_reduce import rows_of
 from dlcp_lab.replay.step_rows import Row
 from dlcp_lab.report.statistic import Spread
 from dlcp_lab.scenarios.claims import Findings
+from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig, BadLedger
 from dlcpd.ctl.main import main as dlcpctl
 from dlcpd.ctl.output import Output
@@ -65,7 +66,8 @@ def block(section: Section, kind: str, title: str = "") -> dict[str, Any]:
      (0.99, "no gain, as fast as Gloo"), (0.7, "no gain, slower than Gloo: 0.70 times as fast")],
 )  # fmt: skip
 def test_a_benchmark_says_when_there_was_no_gain(ratio: float, says: str) -> None:
-    [sentence] = of_document(bench(ratio)).sentences
+    sentence, conditions = of_document(bench(ratio)).sentences
+    assert conditions == "Measured by dlcpd 0.1.0: see below."
     assert says in sentence and f"({ratio / 2:.2f} to {ratio * 2:.2f} in eight of ten)" in sentence
 
 
@@ -110,6 +112,7 @@ def test_a_scenario_is_read_as_it_is_written(
     [made] = sections(file)
     assert list(made.sentences) == [
         "1 of 2 claims hold.", "FALLS SHORT: throughput kept is 0.5, and should be at least 0.9.",
+        f"Measured by dlcpd {__version__}: two hosts.",
     ]  # fmt: skip
     ours, theirs = block(made, "ranges")["rows"]
     expected = Spread.of(SAMPLES)
@@ -129,9 +132,11 @@ def test_verdicts_of_demo_and_verify_are_said() -> None:
     bad = held | {"verdict": "BROKEN", "what": "bound", "detail": "rank 1"}
     runs = [{"task": "digits", "transport": name, "step_seconds": took, "digests": ["x"]}
             for name, took in (("gloo", 0.1), ("bounded", 0.05), ("reference", 0.2))]  # fmt: skip
-    found = {"command": "demo", "checks": [held], "runs": runs}
+    found = {"command": "demo", "checks": [held], "runs": runs, "hosts": 4, "version": "1",
+             "injected_loss": 0.01, "mode": "bounded", "max_loss": 0.02}  # fmt: skip
     assert list(of_document(found).sentences) == [
         "All promises held.", "a step of digits, bounded: 2.00 times as fast as Gloo.",
+        "Measured by dlcpd 1: 4 hosts on one machine; bounded (2 %); INJECTED loss 1 %.",
     ]  # fmt: skip
     found["checks"] = [held, bad]
     assert of_document(found).sentences[0] == "BROKEN: bound: rank 1"
@@ -142,7 +147,8 @@ def test_verdicts_of_demo_and_verify_are_said() -> None:
 def test_steps_by_seed_are_compared_by_their_median() -> None:
     row = Row("vgg16", "hook", Spread.of(SAMPLES), [0.9, 1.2, 3.0], [1.0] * 3, {"sent": 3}, [])
     found = {"command": "bench step", "rows": [asdict(row), asdict(row) | {"system": "gloo"}]}
-    assert list(of_document(found).sentences) == ["vgg16 hook: 1.20 times as fast as Gloo."]
+    assert of_document(found).sentences[0] == "vgg16 hook: 1.20 times as fast as Gloo."
+    assert len(of_document(found).sentences) == 2, "Gloo is not compared with itself"
 
 
 def test_quantiles_are_those_of_the_benchmarks() -> None:

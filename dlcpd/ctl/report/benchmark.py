@@ -36,6 +36,7 @@ def of_document(found: Row) -> Section:
         *_gains(rows), *_runs_said(found.get("runs", [])), *_recording_said(found),
         *(f"WRONG: {_label(row)} has {row['wrong']} wrong elements." for row in rows
           if row.get("wrong")),
+        *_conditions(found),
     ]  # fmt: skip
     blocks = [
         *_scenario(found), *_times(rows), *_turns(found.get("times", {})),
@@ -43,9 +44,23 @@ def of_document(found: Row) -> Section:
         *_generic("Runs", found.get("runs", [])), *_generic("Costs", found.get("costs", [])),
     ]  # fmt: skip
     made = {key: value for key, value in found.items() if key not in _PARTS}
-    return Section(
-        command, sentences or ["Figures without a verdict: see the table."], blocks, made
-    )
+    return Section(command, sentences, blocks, made)
+
+
+def _conditions(found: Row) -> Iterator[str]:
+    """Under which the figures are true."""
+    parts = [found["conditions"]] if "conditions" in found else []
+    if "hosts" in found:
+        parts.append(f"{found['hosts']} hosts on one machine")
+    if found.get("mode") == "bounded":
+        parts.append(f"bounded ({percent(found['max_loss'])})")
+    elif "mode" in found:
+        parts.append(found["mode"])
+    if found.get("injected_loss"):
+        parts.append(f"INJECTED loss {percent(found['injected_loss'])}")
+    if isinstance(found.get("seeds"), int):
+        parts.append(f"seeds 1..{found['seeds']}")
+    yield f"Measured by dlcpd {found.get('version', '?')}: {'; '.join(parts) or 'see below'}."
 
 
 def _label(row: Row, names: Sequence[str] = (*_OF, *_SYSTEM)) -> str:
