@@ -113,6 +113,11 @@ def test_alarms_are_those_of_top(site: Site, chrome: "Chrome") -> None:
     [row] = cells(chrome, "#heat")
     assert row[2].endswith("gray: loses too much")
     assert chrome.find_elements(By.CSS_SELECTOR, "#heat td.gray")
+    assert chrome.execute_script("return inRuns([9, 3, 10, 8])") == "3, 8-10"
+    many = [f"PATH: path {number} is down" for number in range(500)]
+    chrome.execute_script("showAlarms(arguments[0], {sessions: []})", [*many, "LATE: rank 7"])
+    lines = text(chrome, "#alarms .body").split("\n")
+    assert lines[:2] == ["LATE", "rank 7"] and lines[-1].startswith("and 493 more;")
 
 
 @pytest.mark.check(5, "charts have a point for each look at a training that runs")

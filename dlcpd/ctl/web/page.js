@@ -3,6 +3,7 @@
 
 const EVERY = 2000; // milliseconds between two looks
 const KEPT = 900; // points of a chart: half an hour
+const ALARMS = 8; // lines of them
 const RECENT = 60; // seconds that "last minute" looks back
 const part = (id) => document.querySelector(id);
 
@@ -121,7 +122,7 @@ function show({ report, alarms, socket }) {
   showChosen(report);
 }
 
-const put = (section, ...children) => part(`${section} .body`).replaceChildren(...children);
+const put = (section, ...children) => part(`${section} .body`).replaceChildren(...children.filter((child) => child !== null));
 const nameOf = (session) => `${session.job}, rank ${session.rank}`;
 
 function choose(report) {
@@ -139,10 +140,13 @@ function showAlarms(alarms, report) {
     put("#alarms", h("span", { class: "well" }, what));
     return;
   }
-  put("#alarms", ...alarms.map((line) => {
+  // One dead link is an alarm for each pair of ranks: those of paths come last, and the map below has all.
+  const sorted = [...alarms.filter((line) => !line.startsWith("PATH")), ...alarms.filter((line) => line.startsWith("PATH"))];
+  const more = sorted.length - ALARMS;
+  put("#alarms", ...sorted.slice(0, ALARMS).map((line) => {
     const cut = line.indexOf(": ");
     return h("div", { class: "alarm" }, h("b", {}, line.slice(0, cut)), h("span", {}, line.slice(cut + 2)));
-  }));
+  }), more > 0 ? h("div", { class: "dim" }, `and ${more} more; "Hosts and paths" shows those of paths, dlcpctl top lists all`) : null);
 }
 
 function showLate(report) {
@@ -222,14 +226,25 @@ function showHeat(report) {
   }
   const measure = MEASURES[part("#heat select").value];
   const most = Math.max(...[...now.values()].map((place) => place.paths.length));
+  part("#heat").classList.toggle("wide", most > 5);
   const columns = Array.from({ length: most }, (_, number) => number);
   put("#heat", h("table", { class: "heat" },
     h("thead", {}, h("tr", {}, h("th", { class: "left" }, "host"), h("th", { class: "left" }, "ranks"), ...columns.map((number) => h("th", { class: "middle" }, `path ${number}`)))),
     h("tbody", {}, ...[...now].map(([key, place]) => h("tr", {},
       h("th", { class: "name", title: `${place.host}, of ${place.job}` }, place.host),
-      h("th", { class: "left", title: place.job }, [...place.ranks].sort((a, b) => a - b).join(", "),
+      h("th", { class: "left", title: place.job }, inRuns([...place.ranks]),
         place.gone.size ? h("span", { class: "bad" }, ` ${[...place.gone].join(", ")}`) : null),
       ...columns.map((number) => heatCell(measure, place.paths[number], ((then.get(key) || { paths: [] }).paths[number]) || {}, span)))))));
+}
+
+/** Numbers, as in "3, 8-15". */
+function inRuns(numbers) {
+  const runs = [];
+  for (const number of numbers.sort((a, b) => a - b)) {
+    if (runs.length && runs.at(-1)[1] === number - 1) runs.at(-1)[1] = number;
+    else runs.push([number, number]);
+  }
+  return runs.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(", ");
 }
 
 function heatCell(measure, path, then, span) {
