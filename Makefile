@@ -20,7 +20,7 @@ PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov e2e-switch e2e-deploy attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
+.PHONY: venv test cov e2e-switch e2e-deploy screenshots attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -38,7 +38,7 @@ $(DEMO_STAMP): pyproject.toml constraints.txt
 	touch $@
 
 test: cov e2e-switch e2e-deploy
-	$(BIN)/pytest -n 3 --dist worksteal $(addprefix --ignore=,$(PURE_TESTS) $(EMULATION_TESTS) tests/switches tests/deploy)
+	$(BIN)/pytest -n 3 --dist worksteal $(addprefix --ignore=,$(PURE_TESTS) $(EMULATION_TESTS) tests/switches tests/deploy tests/page)
 	$(BIN)/pytest $(EMULATION_TESTS)
 
 cov: $(STAMP)
@@ -52,9 +52,14 @@ e2e-switch: $(STAMP)
 	$(BIN)/pytest -v $(TRAFFIC_TESTS)
 
 # What hosts and clusters install: wheel, .deb and its service in a machine that systemd boots,
-# image, manifests of Kubernetes, Slurm's scripts, Ansible's role; a row per check.
+# image, manifests of Kubernetes, Slurm's scripts, Ansible's role; and the status page and reports in
+# a browser. A row per check.
 e2e-deploy: $(STAMP)
-	$(BIN)/pytest -q tests/deploy
+	$(BIN)/pytest -q tests/deploy tests/page
+
+# The pictures of docs/page.md anew: look at them before they are committed.
+screenshots: $(STAMP)
+	$(BIN)/python -m tests.page.screenshots docs/images
 
 # What an attacker or an unlucky neighbour may do; a row per check.
 attack: $(STAMP)

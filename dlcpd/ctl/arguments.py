@@ -13,7 +13,10 @@ from dlcpd.ctl.drain import drain
 from dlcpd.ctl.extensions import extend, installed
 from dlcpd.ctl.grammar import Commands, command, whole
 from dlcpd.ctl.ledger import ledger, steps
+from dlcpd.ctl.page.command import DEFAULT as PAGE
+from dlcpd.ctl.page.command import page
 from dlcpd.ctl.replay import replay_ledgers
+from dlcpd.ctl.report.command import report
 from dlcpd.ctl.sessions import paths, sessions
 from dlcpd.ctl.status import peers, status
 from dlcpd.ctl.top import top
@@ -40,6 +43,7 @@ def parser(
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_inspection(commands, environ)
     _add_trace(commands, environ)
+    _add_report(commands)
     _add_keys(commands)
     _add_ledger(commands, environ)
     _add_replay(commands)
@@ -63,6 +67,7 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
         ("sessions", sessions, "Show a daemon's sessions, a row each."),
         ("peers", peers, "Show the peers of a daemon's sessions, path by path."),
         ("paths", paths, "Show each class of datagrams on each path to each peer."),
+        ("page", page, "Serve a daemon's status to a browser, live, until Ctrl-C."),
         ("drain", drain, "End a daemon as SIGTERM does, and say what it waits for."),
     ):
         made[name] = command(commands, name, run, text)
@@ -75,6 +80,15 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
     made["top"].add_argument(
         "--interval", type=whole(1, 3600), default=2, metavar="N", help="seconds (%(default)s)"
     )
+    made["page"].add_argument(
+        "--listen", default=PAGE, metavar="A:P",
+        help="address and port (%(default)s); beyond loopback browsers need a token, which the "
+        "URL that is printed has",
+    )  # fmt: skip
+    made["page"].add_argument(
+        "--token-file", type=Path, metavar="FILE",
+        help="with the token, of mode 0600, instead of a new one; also on loopback",
+    )  # fmt: skip
     made["drain"].add_argument(
         "--wait", type=whole(1, 86_400), default=60, metavar="N",
         help="seconds until it should have ended (%(default)s)",
@@ -101,6 +115,16 @@ def _add_trace(commands: Commands, environ: Mapping[str, str]) -> None:
                       help="(%(default)s)")  # fmt: skip
     made.add_argument("--join", type=Path, nargs=2, metavar=("TRACE", "PROFILE"),
                       help="record nothing: write both, on torch.profiler's clock")  # fmt: skip
+
+
+def _add_report(commands: Commands) -> None:
+    text = "Write what a training or a benchmark left as one HTML file, to look at."
+    made = command(commands, "report", report, text)
+    made.add_argument("runs", nargs="+", type=Path, metavar="RUN",
+                      help="JSON of dlcpctl bench, demo or verify; a file of dlcpctl trace; "
+                      "metrics of a training; a folder with ledgers")  # fmt: skip
+    made.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE",
+                      help="(%(default)s)")  # fmt: skip
 
 
 def _add_keys(commands: Commands) -> None:

@@ -15,6 +15,7 @@ from dlcpd.ctl.output import Output
 from dlcpd.ctl.printable import one_line
 from dlcpd.ctl.sessions import bound_used, condition, loss, microseconds
 from dlcpd.ctl.status import query
+from dlcpd.daemon.metrics.families import PRESSED
 
 SESSION_HEADER: Final = (
     "job", "rank", "state", "op/s", "open", "given up/s", "of bound(%)", "residual(B)",
@@ -124,6 +125,8 @@ def alarms(report: dict[str, Any]) -> Iterator[str]:
     """What somebody should look at, a line each."""
     if "error" in report["engine"]:
         yield f"ENGINE: {report['engine']['error']}"
+    if report.get("truncated") or report["engine"].get("truncated"):
+        yield "SHORT: the report became too long: ledgers, peers or sessions are missing in it"
     known = report["engine"].get("sessions", {})
     for session in report["sessions"]:
         who = f"{session['job']}, rank {session['rank']}"
@@ -134,6 +137,11 @@ def alarms(report: dict[str, Any]) -> Iterator[str]:
             yield (
                 f"LATE: {who} waits for rank {late['rank']} on {late['host']} for "
                 f"{late['late']:.1f} s: {late['awaiting']}"
+            )
+        if engine.get("totals", {}).get("used", 0.0) >= PRESSED:
+            yield (
+                f"BOUND: {who} loses {engine['totals']['used']:.0%} of what it may: what is lost "
+                f"beyond is sent again"
             )
         for peer in engine.get("peers", []):
             for number, path in enumerate(peer["paths"]):

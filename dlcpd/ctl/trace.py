@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable
 from dlcpd.contract.messages import Status, StatusRequest, Traced, TraceRequest
@@ -28,27 +28,42 @@ def trace(options: argparse.Namespace, output: Output) -> int:
         ours, profile = options.join
         return _join(ours, profile, options.output, output)
     with Conversation(options.socket) as daemon:
-        before = daemon.ask(StatusRequest(0), Status).report
-        recording = Recording(daemon, before["features"]["engines"])
         output.progress(f"recording {options.steps} steps, for at most {options.timeout} s")
-        steps = recording.run(options.steps, options.timeout)
-        events, epoch = recording.take()
-        after = daemon.ask(StatusRequest(0), Status).report
-    spans = timeline(events, before["sessions"] + after["sessions"], options.steps)
-    about = {"clock": "CLOCK_MONOTONIC, microseconds", EPOCH: epoch}
-    document = {"traceEvents": spans, "displayTimeUnit": "ms", "otherData": about}
-    _write(options.output, document)
-    found = {"file": str(options.output), "steps": min(steps, options.steps),
-             "events": sum(map(len, events.values())), "full": recording.full}  # fmt: skip
+        recorded = record(daemon, options.steps, options.timeout)
+    _write(options.output, recorded.document)
+    found = {"file": str(options.output), "steps": recorded.steps, "events": recorded.events,
+             "full": recorded.full}  # fmt: skip
     output.line(f"{found['steps']} steps, {found['events']} events: {options.output}; "
                 f"open it at ui.perfetto.dev, or with chrome://tracing")  # fmt: skip
-    if recording.full:
+    if recorded.full:
         output.line("the recording was full before its end: ask for fewer steps")
-    if steps < options.steps:
+    if recorded.steps < options.steps:
         output.line("a step is complete where the first operation of a session comes again; is a "
                     "training running here? --timeout waits for longer")  # fmt: skip
     output.document(found)
-    return int(steps < options.steps)
+    return int(recorded.steps < options.steps)
+
+
+class Recorded(NamedTuple):
+    """What came of a recording."""
+
+    document: Row  # in the Trace Event Format
+    steps: int  # complete ones, at most as many as were asked for
+    events: int
+    full: bool  # it ended for want of room
+
+
+def record(daemon: Conversation, steps: int, timeout: float) -> Recorded:
+    """The timeline of so many steps, or of what there was in `timeout` seconds."""
+    before = daemon.ask(StatusRequest(0), Status).report
+    recording = Recording(daemon, before["features"]["engines"])
+    complete = recording.run(steps, timeout)
+    events, epoch = recording.take()
+    after = daemon.ask(StatusRequest(0), Status).report
+    spans = timeline(events, before["sessions"] + after["sessions"], steps)
+    about = {"clock": "CLOCK_MONOTONIC, microseconds", EPOCH: epoch}
+    document = {"traceEvents": spans, "displayTimeUnit": "ms", "otherData": about}
+    return Recorded(document, min(complete, steps), sum(map(len, events.values())), recording.full)
 
 
 class Recording:

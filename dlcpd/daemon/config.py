@@ -155,8 +155,7 @@ class MetricsTable:
     @property
     def address(self) -> tuple[str, int]:
         """`listen` in its two parts; it is given."""
-        host, _, port = self.listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        return address_of(self.listen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,9 +395,18 @@ def _directory(value: Any, where: str) -> str:
     return value
 
 
+def address_of(listen: str) -> tuple[str, int]:
+    """What `listening` has taken, in its two parts."""
+    host, _, port = listen.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 def _listen(value: Any, where: str) -> str:
-    if value == "":
-        return ""
+    return "" if value == "" else listening(value, where)
+
+
+def listening(value: Any, where: str) -> str:
+    """`value`, an IP address and a port. Raises: BadConfig."""
     host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     try:
         ipaddress.ip_address(host.strip("[]"))

@@ -55,6 +55,22 @@ def test_an_engine_that_does_not_answer_leaves_gaps() -> None:
     assert "ENGINE: the engine did not answer within 1 s" in list(top.alarms(silent))
 
 
+@pytest.mark.parametrize(("used", "count"), [(0.89, 0), (0.9, 1)])
+def test_a_bound_that_is_nearly_used_up_is_an_alarm(used: float, count: int) -> None:
+    pressed = report()
+    pressed["engine"]["sessions"]["3"]["totals"]["used"] = used
+    found = [line for line in top.alarms(pressed) if line.startswith("BOUND: train, rank 0")]
+    assert len(found) == count
+
+
+def test_a_report_that_was_cut_says_so() -> None:
+    assert not [line for line in top.alarms(report()) if line.startswith("SHORT")]
+    assert [line for line in top.alarms(report() | {"truncated": True}) if "SHORT: the" in line]
+    cut = report()
+    cut["engine"]["truncated"] = True
+    assert [line for line in top.alarms(cut) if "SHORT: the" in line]
+
+
 def test_a_bound_that_was_never_asked_for_is_not_used() -> None:
     exact = report()
     exact["engine"]["sessions"]["3"]["totals"] = {"given_up": 0, "allowed": 0, "used": 0.0}

@@ -18,8 +18,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dlcpd.contract.messages import Completed
-from dlcpd.daemon.metrics.collector import PRESSED, samples
-from dlcpd.daemon.metrics.families import FAMILIES
+from dlcpd.daemon.metrics.collector import samples
+from dlcpd.daemon.metrics.families import FAMILIES, PRESSED
 from dlcpd.daemon.metrics.server import MAX_SCRAPES, MetricsServer
 from tests.daemon.kit import PATIENCE, Daemon, configuration, environment
 from tests.daemon.test_two_hosts import (

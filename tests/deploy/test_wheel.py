@@ -95,7 +95,7 @@ def test_the_source_distribution_can_be_read_tested_and_pinned(built: Built) -> 
         "deploy/kubernetes/dlcpd.yaml", "deploy/oci/Containerfile", "deploy/slurm/prolog",
         "deploy/systemd/dlcpd.service",
         "bench/dlcp_lab/emulation/early_drop.bpf.c", "dlcpd/io/datapath/datapath.h",
-        "dlcpd/io/datapath/receive.c",
+        "dlcpd/io/datapath/receive.c", "dlcpd/ctl/web/uplot.js",
     }  # fmt: skip
     assert wanted - names == set()
 
@@ -143,6 +143,15 @@ def test_a_wheel_made_without_a_compiler_works(built: Built, tmp_path: Path) -> 
             cwd=tmp_path, env=from_wheel, timeout=100,
         )  # fmt: skip
         assert says in ran.stdout + ran.stderr, ran.stderr
+
+
+def test_what_was_measured_is_drawn(installed: Installed) -> None:
+    words = ("bench", "all-reduce", "--sizes", "4K", "--repeat", "2", "--json", "bench.json")
+    assert installed.run("dlcpctl", *words).returncode == 0
+    done = installed.run("dlcpctl", "report", "bench.json")
+    assert done.returncode == 0 and "times" in done.stdout, done.stderr
+    text = (installed.empty / "report.html").read_text()
+    assert "var uPlot=" in text and "Timeline" in text
 
 
 @pytest.mark.netns

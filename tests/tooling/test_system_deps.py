@@ -35,7 +35,8 @@ for word in "$@"; do
         nftables) tools="nft" ;;
         openssh-server) tools="sshd" ;;
         redis-tools) tools="redis-check-rdb" ;;
-        ethtool | clang | netconfd | podman) tools="$word" ;;
+        ethtool | chromium | clang | netconfd | podman) tools="$word" ;;
+        chromium-driver) tools="chromedriver" ;;
         systemd-container) tools="systemd-nspawn" ;;
         libyang2-tools) exit 100 ;;
         *) tools="" ;;
@@ -123,6 +124,8 @@ def test_where_all_is_there_nothing_is_installed(machine: Machine) -> None:
         "sshd",
         "redis-check-rdb",
         "netconfd",
+        "chromium",
+        "chromedriver",
     ):
         machine.program(tool, "#!/bin/sh\n")
     machine.program("yanglint", "#!/bin/sh\n")
@@ -135,7 +138,9 @@ def test_where_all_is_there_nothing_is_installed(machine: Machine) -> None:
 def test_who_is_not_root_is_told_what_to_install_and_what_is_skipped(tmp_path: Path) -> None:
     machine = Machine(tmp_path, user=1000)
     first, *_, last = machine.run()
-    assert first.startswith("system-deps: not root: as root, install clang ethtool iproute2")
+    assert first.startswith(
+        "system-deps: not root: as root, install chromium chromium-driver clang"
+    )
     assert last.startswith("system-deps: NOT ROOT. Skipped")
     assert machine.calls() == []
 

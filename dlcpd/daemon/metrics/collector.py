@@ -14,11 +14,8 @@ from prometheus_client.core import (
 from dlcpd.contract.errors import ReplicaDivergence
 from dlcpd.core.session.totals import BUCKETS
 from dlcpd.daemon.metrics import families
-from dlcpd.daemon.metrics.families import COUNTER, FAMILIES, HISTOGRAM, Family
+from dlcpd.daemon.metrics.families import COUNTER, FAMILIES, HISTOGRAM, PRESSED, Family
 
-PRESSED: Final = (
-    0.9  # part of the bound; above it, what is lost beyond is repaired, which takes time
-)
 MAX_LABEL: Final = 128  # characters: as long as a job's name may be
 _ENDS: Final = [*(f"{seconds:g}" for seconds in BUCKETS), "+Inf"]
 Labels = tuple[str, ...]

@@ -14,6 +14,9 @@ COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
 HISTOGRAM: Final = "histogram"
 
+# part of the bound; above it, what is lost beyond is repaired, which takes time
+PRESSED: Final = 0.9
+
 _SESSION: Final = ("job", "rank")
 _PEER: Final = (*_SESSION, "peer", "peer_host")
 _PATH: Final = (*_PEER, "path")

@@ -7,17 +7,15 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from http.server import ThreadingHTTPServer
 from importlib.util import find_spec
-from socket import AF_INET, AF_INET6, socket
-from socketserver import TCPServer
+from socket import socket
 from typing import Any, Final
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig
 from dlcpd.daemon import log
+from dlcpd.daemon.http import TIMEOUT, FewAtOnce, WholeRequest
 
 MAX_SCRAPES: Final = 4  # at once; a pair of Prometheus servers, and somebody with curl
-TIMEOUT: Final = 5.0  # seconds: of one read of a request, and for a report
 FRESH: Final = 1.0  # seconds that a report serves other scrapes, which so cost an engine nothing
 Report = dict[str, Any]
 Ask = Callable[[], Awaitable[Report]]
@@ -90,29 +88,9 @@ class MetricsServer:
         self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True  # one that reads from a silent client must not keep the daemon
-
+class _Server(FewAtOnce):
     def __init__(self, address: tuple[str, int], reports: Reports) -> None:
-        self.address_family = AF_INET6 if ":" in address[0] else AF_INET
-        self._room = threading.Semaphore(MAX_SCRAPES)
-        super().__init__(address, _handler(reports))
-
-    def server_bind(self) -> None:
-        """Without the look into DNS that HTTPServer adds: it can take seconds."""
-        TCPServer.server_bind(self)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+        super().__init__(address, _handler(reports), at_once=MAX_SCRAPES)
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
         log.debug("scrape_broken", client=client_address)  # it hung up, or was silent
@@ -125,8 +103,7 @@ def _handler(reports: Reports) -> Any:
     made = CollectorRegistry(auto_describe=False)
     made.register(reports)
 
-    class Handler(MetricsHandler):
-        timeout = TIMEOUT
+    class Handler(WholeRequest, MetricsHandler):
         registry = made
 
         def do_GET(self) -> None:

@@ -1,0 +1,61 @@
+"""`dlcpctl page`: serve it until Ctrl-C."""
+
+import argparse
+import ipaddress
+import socket
+from contextlib import suppress
+
+from dlcpd.contract.errors import DlcpError
+from dlcpd.ctl.output import Output
+from dlcpd.ctl.page.daemon import Daemon
+from dlcpd.ctl.page.server import is_loopback, server
+from dlcpd.ctl.page.token import drawn, from_file
+from dlcpd.daemon.config import address_of, listening
+
+DEFAULT = "127.0.0.1:7480"
+
+
+def page(options: argparse.Namespace, output: Output) -> int:
+    """Serve. A daemon that is not there yet is waited for.
+
+    Raises: BadConfig, AddressUnavailable.
+    """
+    address = address_of(listening(options.listen, "--listen"))
+    token, told = _token(options, loopback=is_loopback(address[0]))
+    daemon = Daemon(options.socket)
+    with server(address, daemon, token) as served:
+        host, port = served.server_address[:2]
+        url = f"http://{_reached(str(host))}:{port}/" + (f"#token={token}" if told else "")
+        output.document({"url": url, "token": bool(token)})
+        output.line(f"{url}  (Ctrl-C ends it)")
+        if token:
+            output.line("the token and what is shown cross the network in clear: ssh -L, or a "
+                        "proxy with TLS, keeps them to yourself")  # fmt: skip
+        _say_whether_there(daemon, output)
+        with suppress(KeyboardInterrupt):  # the way to end it
+            served.serve_forever(0.1)
+    return 0
+
+
+def _token(options: argparse.Namespace, *, loopback: bool) -> tuple[str, bool]:
+    """What browsers must know, "" for nothing; and whether the URL tells it."""
+    if options.token_file:
+        return from_file(options.token_file), False
+    return ("", False) if loopback else (drawn(), True)
+
+
+def _reached(host: str) -> str:
+    """As a URL has it; the name of this machine for an address that stands for all."""
+    if ipaddress.ip_address(host).is_unspecified:
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host
+
+
+def _say_whether_there(daemon: Daemon, output: Output) -> None:
+    try:
+        report = daemon.status()["report"]
+    except DlcpError as exc:
+        output.line(f"{exc}; the page waits for it")
+    else:
+        output.line(f"of {report['host']}: dlcpd {report['version']}, "
+                    f"{len(report['sessions'])} sessions")  # fmt: skip

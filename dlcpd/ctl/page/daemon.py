@@ -1,0 +1,61 @@
+"""The daemon behind the page, asked for all browsers that look."""
+
+import threading
+import time
+from typing import Any, Final
+
+from dlcpd.contract.errors import TooMany
+from dlcpd.contract.messages import Status, StatusRequest
+from dlcpd.ctl.conversation import Conversation
+from dlcpd.ctl.top import alarms
+from dlcpd.ctl.trace import record
+
+FRESH: Final = 1.0  # seconds that a report serves other requests, which so cost an engine nothing
+LEDGER: Final = 200  # newest rows of the ledger: losses by tensor of the latest operations
+RECORDING: Final = 20  # seconds for the steps to come: a person waits
+MAX_STEPS: Final = 20  # of a recording for the page; `dlcpctl trace` takes more
+Document = dict[str, Any]
+
+
+class Daemon:
+    """That listens at `socket`. Threads may call it."""
+
+    def __init__(self, socket: str) -> None:
+        self._socket = socket
+        self._asking, self._recording = threading.Lock(), threading.Lock()
+        self._newest: Document = {}
+        self._at = float("-inf")
+
+    def status(self) -> Document:
+        """The report as `dlcpctl status --json` has it, and what somebody should look at.
+
+        Raises: as Conversation does.
+        """
+        with self._asking:
+            if time.monotonic() - self._at > FRESH:
+                with Conversation(self._socket) as daemon:
+                    report = daemon.ask(StatusRequest(LEDGER), Status).report
+                self._newest = {"report": _for_browsers(report), "alarms": list(alarms(report)),
+                                "socket": self._socket}  # fmt: skip
+                self._at = time.monotonic()
+            return self._newest
+
+    def trace(self, steps: int) -> Document:
+        """What `dlcpctl trace` writes, of so many steps.
+
+        Raises: as Conversation does; TooMany while another request records.
+        """
+        if not self._recording.acquire(blocking=False):
+            raise TooMany("another browser records; try again when it is done")
+        try:
+            with Conversation(self._socket) as daemon:
+                recorded = record(daemon, steps, RECORDING)
+        finally:
+            self._recording.release()
+        return {"steps": recorded.steps, "full": recorded.full, "trace": recorded.document}
+
+
+def _for_browsers(report: Document) -> Document:
+    """Numbers of sessions as text: they have 64 bits, and JavaScript's numbers 53."""
+    sessions = [row | {"session": str(row["session"])} for row in report["sessions"]]
+    return report | {"sessions": sessions}

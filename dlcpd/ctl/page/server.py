@@ -1,0 +1,139 @@
+"""The page's HTTP: five files of ours, and two questions to the daemon. It changes nothing."""
+
+import ipaddress
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import HTTPServer
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from dlcpd import __version__
+from dlcpd.contract.errors import AddressUnavailable, DlcpError
+from dlcpd.ctl.page.daemon import MAX_STEPS, Daemon
+from dlcpd.ctl.page.token import told
+from dlcpd.daemon.http import FewAtOnce, WholeRequest
+
+# A page asks for one thing at a time, and for its files at once; a handful of people look.
+MAX_REQUESTS: Final = 12
+WEB: Final = resources.files("dlcpd.ctl") / "web"
+FILES: Final = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
+    "/timeline.js": ("timeline.js", "text/javascript; charset=utf-8"),
+    "/look.css": ("look.css", "text/css; charset=utf-8"),
+    "/uplot.js": ("uplot.js", "text/javascript; charset=utf-8"),
+    "/uplot.css": ("uplot.css", "text/css; charset=utf-8"),
+}
+HEADERS: Final = {
+    # Nothing from elsewhere, nothing inline: what peers call themselves cannot run, whatever it is.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+JSON: Final = "application/json"
+
+
+def is_loopback(host: str) -> bool:
+    """Of an address, as `listening` takes it."""
+    return ipaddress.ip_address(host).is_loopback
+
+
+def server(address: tuple[str, int], daemon: Daemon, token: str) -> HTTPServer:
+    """One that listens; `token` is "" where none is needed. Raises: AddressUnavailable."""
+    try:
+        handler = type("Looks", (_Looks,), {"daemon": daemon, "token": token})
+        return FewAtOnce(address, handler, at_once=MAX_REQUESTS)
+    except OSError as exc:
+        host, port = address
+        raise AddressUnavailable(
+            f"--listen {host} port {port}: {exc.strerror}; choose another"
+        ) from exc
+
+
+def names_us(host: str) -> bool:
+    """Whether a request's Host is an address or `localhost`, and no name of a web page.
+
+    A name that somebody lets point here gives the pages under it what this server answers (DNS
+    rebinding); the addresses themselves are nobody's name.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        if name == "localhost":
+            return True
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class _Looks(WholeRequest):
+    """One request of a browser."""
+
+    daemon: Daemon
+    token: str
+    server_version, sys_version = f"dlcpctl/{__version__}", ""
+
+    def do_GET(self) -> None:
+        target = urlsplit(self.path)
+        if refusal := self._refusal(target.path):
+            self._refuse(*refusal)
+        elif target.path in FILES:
+            name, kind = FILES[target.path]
+            self._answer(HTTPStatus.OK, kind, (WEB / name).read_bytes())
+        elif target.path == "/status":
+            self._ask(self.daemon.status)
+        else:
+            self._record(dict(parse_qsl(target.query)).get("steps", ""))
+
+    def _refusal(self, path: str) -> tuple[HTTPStatus, str] | None:
+        """Why this request gets nothing, or None. The files say nothing: they are for everybody."""
+        if not self.token and not names_us(self.headers.get("Host", "")):
+            return HTTPStatus.MISDIRECTED_REQUEST, "ask for it by address or localhost"
+        if path in FILES:
+            return None
+        if path not in ("/status", "/trace"):
+            return HTTPStatus.NOT_FOUND, "there is /, /status and /trace"
+        if self.token and not told(self.token, self.headers.get("Authorization")):
+            return HTTPStatus.UNAUTHORIZED, "the token is missing or wrong"
+        # Browsers say so themselves, and no page of another site can take it back.
+        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            return HTTPStatus.FORBIDDEN, "for this server's own page"
+        return None
+
+    def _record(self, steps: str) -> None:
+        if not steps.isdecimal() or not 1 <= int(steps[:9]) <= MAX_STEPS:
+            self._refuse(HTTPStatus.BAD_REQUEST, f"/trace?steps=1..{MAX_STEPS}")
+            return
+        self._ask(lambda: self.daemon.trace(int(steps)))
+
+    def _ask(self, what: Callable[[], dict[str, Any]]) -> None:
+        try:
+            found = what()
+        except DlcpError as exc:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(exc))
+            return
+        self._answer(HTTPStatus.OK, JSON, json.dumps(found).encode())
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self._answer(status, JSON, json.dumps({"error": why}).encode())
+
+    def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # as it is called
+        """Says nothing: a line per look of a browser is no news."""

@@ -1,0 +1,235 @@
+"""What `dlcpctl bench`, `demo` and `verify` write with --json. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from statistics import median
+from typing import Any, Final
+
+from dlcpd.ctl.report.parts import (
+    Block,
+    Row,
+    Section,
+    lines,
+    percent,
+    ranges,
+    seconds,
+    size,
+    spread,
+    table,
+    versus,
+)
+
+# Parts of a row that say what it is of, in the order of a label; the system that ran comes last.
+_OF: Final = ("collective", "task", "network", "model", "size", "codec")
+_SYSTEM: Final = ("transport", "system")
+_PARTS: Final = ("rows", "checks", "claims", "data", "runs", "times", "costs", "header", "account")
+MAX_GROUPS: Final = 6  # charts of times, one for each; more are in the table
+COLOURS: Final = {"gloo": "orange", "nccl": "purple"}  # of others; ours are blue
+
+
+def of_document(found: Row) -> Section:
+    """Raises: KeyError, TypeError, ValueError or AttributeError for what is no such document."""
+    command = f"dlcpctl {found['command']}"
+    rows = [row for row in found.get("rows", []) if isinstance(row, dict)]
+    sentences = [
+        *_scenario_said(found.get("claims", [])), *_checks_said(found.get("checks", [])),
+        *_gains(rows), *_runs_said(found.get("runs", [])), *_recording_said(found),
+        *(f"WRONG: {_label(row)} has {row['wrong']} wrong elements." for row in rows
+          if row.get("wrong")),
+        *_conditions(found),
+    ]  # fmt: skip
+    blocks = [
+        *_scenario(found), *_times(rows), *_turns(found.get("times", {})),
+        *_generic("All figures", rows), *_checks(found.get("checks", [])),
+        *_generic("Runs", found.get("runs", [])), *_generic("Costs", found.get("costs", [])),
+    ]  # fmt: skip
+    made = {key: value for key, value in found.items() if key not in _PARTS}
+    return Section(command, sentences, blocks, made)
+
+
+def _conditions(found: Row) -> Iterator[str]:
+    """Under which the figures are true."""
+    parts = [found["conditions"]] if "conditions" in found else []
+    if "hosts" in found:
+        parts.append(f"{found['hosts']} hosts on one machine")
+    if found.get("mode") == "bounded":
+        parts.append(f"bounded ({percent(found['max_loss'])})")
+    elif "mode" in found:
+        parts.append(found["mode"])
+    if found.get("injected_loss"):
+        parts.append(f"INJECTED loss {percent(found['injected_loss'])}")
+    if isinstance(found.get("seeds"), int):
+        parts.append(f"seeds 1..{found['seeds']}")
+    yield f"Measured by dlcpd {found.get('version', '?')}: {'; '.join(parts) or 'see below'}."
+
+
+def _label(row: Row, names: Sequence[str] = (*_OF, *_SYSTEM)) -> str:
+    values = [(name, row[name]) for name in names if row.get(name) not in (None, "")]
+    return " ".join(size(value) if name == "size" else str(value) for name, value in values)
+
+
+def _system(row: Row) -> str:
+    return str(next((row[name] for name in _SYSTEM if name in row), ""))
+
+
+def _colour(row: Row) -> str:
+    return COLOURS.get(_system(row), "blue")
+
+
+# --- gains -------------------------------------------------------------------------------------
+
+
+def _gains(rows: Iterable[Row]) -> Iterator[str]:
+    """Against Gloo in the same run, wherever rows say so."""
+    for row in rows:
+        ratio, by_seed = row.get("ratio"), row.get("over_gloo")
+        if isinstance(ratio, dict):
+            yield versus(_label(row), ratio["p50"], ratio["p10"], ratio["p90"])
+        elif by_seed and _system(row) != "gloo":
+            yield versus(_label(row), median(by_seed))
+
+
+def _runs_said(runs: Sequence[Row]) -> Iterator[str]:
+    """Of trainings of the demo: medians over seeds."""
+    by: dict[tuple[str, str], list[float]] = {}
+    for run in runs:
+        by.setdefault((run["task"], run["transport"]), []).append(run["step_seconds"])
+    for (task, transport), took in by.items():
+        if transport not in ("gloo", "reference") and (task, "gloo") in by:
+            yield versus(f"a step of {task}, {transport}", median(by[task, "gloo"]) / median(took))
+
+
+def _recording_said(found: Row) -> Iterator[str]:
+    times = found.get("times", {})
+    if found["command"] == "bench trace":
+        ratios = [on / off for on, off in zip(times["on"], times["off"], strict=True)]
+        yield f"A recording took {median(ratios):.3f} times the time without one."
+
+
+# --- times -------------------------------------------------------------------------------------
+
+
+def _times(rows: Sequence[Row]) -> Iterator[Block]:
+    compared = [(_label(row, _OF), row["ratio"]) for row in rows
+                if isinstance(row.get("ratio"), dict)]  # fmt: skip
+    if compared:
+        yield ranges(
+            "Times as fast as Gloo, pair by pair: 10th percentile, median, 90th; 1 is equal", "",
+            [(label, r["p10"], r["p50"], r["p90"], "blue") for label, r in compared],
+        ) | {"line": 1.0}  # fmt: skip
+    timed = [row for row in rows if isinstance(row.get("time"), dict)]
+    groups = [(name, list(some)) for name, some in groupby(timed, lambda r: _label(r, _OF))]
+    for name, some in groups if len(groups) <= MAX_GROUPS else []:
+        yield ranges(
+            f"{name}: seconds, 10th percentile, median, 90th", "s",
+            [(_system(r), r["time"]["p10"], r["time"]["p50"], r["time"]["p90"], _colour(r))
+             for r in some],
+        )  # fmt: skip
+        samples = {_system(row): row["samples"] for row in some if _numbers(row.get("samples"))}
+        if samples:
+            most = max(map(len, samples.values()))
+            yield lines(
+                f"{name}: milliseconds of each operation", " ms", "operation",
+                {"operation": list(range(1, most + 1))}
+                | {who: _filled([t * 1e3 for t in took], most) for who, took in samples.items()},
+            )  # fmt: skip
+
+
+def _turns(times: Row) -> Iterator[Block]:
+    if times:
+        yield ranges("Seconds of a block: 10th percentile, median, 90th", "s",
+                     [(name, *spread(took), "blue") for name, took in times.items()])  # fmt: skip
+
+
+def _numbers(value: Any) -> bool:
+    return (
+        isinstance(value, list) and bool(value) and all(isinstance(v, int | float) for v in value)
+    )
+
+
+def _filled(values: list[float], count: int) -> list[float | None]:
+    return [*values, *[None] * (count - len(values))]
+
+
+# --- scenarios and verdicts --------------------------------------------------------------------
+
+
+def _scenario(found: Row) -> Iterator[Block]:
+    claims, data = found.get("claims", []), found.get("data")
+    if claims:
+        yield table(
+            "What it set out to show", ("", "", "figure", "", "limit"),
+            [("holds" if one["holds"] else "FALLS SHORT", one["what"], one["value"],
+              "<=" if one["at_most"] else ">=", one["limit"]) for one in claims],
+        )  # fmt: skip
+    samples = {name: took for name, took in data.items() if _numbers(took)} if data else {}
+    if samples:
+        yield ranges(
+            "Seconds: 10th percentile, median, 90th", "s",
+            [(name, *spread(took), "orange" if "gloo" in name else "blue")
+             for name, took in samples.items()],
+        )  # fmt: skip
+    if found.get("header"):
+        yield table("As it was printed", found["header"], found["rows"])
+
+
+def _scenario_said(claims: Sequence[Row]) -> Iterator[str]:
+    short = [one for one in claims if not one["holds"]]
+    if claims:
+        yield f"{len(claims) - len(short)} of {len(claims)} claims hold."
+    for one in short:
+        word = "at most" if one["at_most"] else "at least"
+        should = f"{word} {one['limit']:g}"
+        yield f"FALLS SHORT: {one['what']} is {one['value']:.3g}, and should be {should}."
+
+
+def _checks(checks: Sequence[Row]) -> Iterator[Block]:
+    if checks:
+        header = ("promise", "what", "verdict", "seen")
+        yield table("Verdicts", header, [
+            (one["promise"], one["what"], one["verdict"], one["detail"]) for one in checks
+        ])  # fmt: skip
+
+
+def _checks_said(checks: Sequence[Row]) -> Iterator[str]:
+    broken = [one for one in checks if one["verdict"] == "BROKEN"]
+    undecided = sum(one["verdict"] not in ("held", "BROKEN") for one in checks)
+    for one in broken:
+        yield f"BROKEN: {one['what']}: {one['detail']}"
+    if checks and not broken:
+        yield (
+            "All promises held."
+            if not undecided
+            else f"No promise is broken; {undecided} of {len(checks)} were not judged."
+        )
+
+
+# --- anything else -----------------------------------------------------------------------------
+
+
+def _generic(title: str, rows: Sequence[Row]) -> Iterator[Block]:
+    """Rows as a table, whatever is in them; samples are in charts."""
+    if not rows:
+        return
+    names = [name for name in dict.fromkeys(name for row in rows for name in row)
+             if name not in ("samples", "digests", "books")]  # fmt: skip
+    yield table(title, names, [[_cell(name, row.get(name)) for name in names] for row in rows])
+
+
+def _cell(name: str, value: Any) -> Any:
+    if isinstance(value, dict) and value.keys() >= {"p10", "p50", "p90"}:
+        show = seconds if name == "time" else _short
+        return f"{show(value['p50'])} ({show(value['p10'])}..{show(value['p90'])})"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_short(item)}" for key, item in value.items()) or None
+    if isinstance(value, list):
+        return ", ".join(map(_short, value)) or None
+    if name == "size" and isinstance(value, int):
+        return size(value)
+    if name in ("loss", "injected_loss") and isinstance(value, float):
+        return percent(value)
+    return value
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,77 @@
+"""What a report is made of: plain values, that report.js draws and that tests compare. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+Row = Mapping[str, Any]
+Block = dict[str, Any]
+WORTH: Final = 1.02  # a ratio below is no gain; the benchmarks' own verdicts use the same
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Of one input. `sentences`: what somebody who reads nothing else should know."""
+
+    title: str
+    sentences: Sequence[str]
+    blocks: Sequence[Block]
+    made: Mapping[str, Any] = field(default_factory=dict)  # how the input was made
+
+
+def table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Block:
+    """Cells are text, or numbers, or None for what is not known."""
+    return {"kind": "table", "title": title, "header": list(header), "rows": [*map(list, rows)]}
+
+
+def ranges(title: str, unit: str, rows: Iterable[tuple[str, float, float, float, str]]) -> Block:
+    """Rows of label, low, middle, high, colour; all from 0 on one scale."""
+    keys = ("label", "low", "mid", "high", "colour")
+    made = [dict(zip(keys, row, strict=True)) for row in rows]
+    return {"kind": "ranges", "title": title, "unit": unit, "rows": made}
+
+
+def lines(title: str, unit: str, x: str, series: Mapping[str, Sequence[Any]]) -> Block:
+    """The first of `series` is where on the x axis the others are."""
+    names = list(series)
+    return {"kind": "lines", "title": title, "unit": unit, "x": x, "labels": names[1:],
+            "columns": [list(series[name]) for name in names]}  # fmt: skip
+
+
+def spread(samples: Sequence[float]) -> tuple[float, float, float]:
+    """10th percentile, median, 90th percentile."""
+    low, middle, high = np.percentile(samples, [10, 50, 90])
+    return float(low), float(middle), float(high)
+
+
+def versus(what: str, ratio: float, low: float | None = None, high: float | None = None) -> str:
+    """A sentence on Gloo's time over ours, which says so where nothing was gained."""
+    between = f" ({low:.2f} to {high:.2f} in eight of ten)" if low is not None else ""
+    if ratio >= WORTH:
+        return f"{what}: {ratio:.2f} times as fast as Gloo{between}."
+    if ratio > 1 / WORTH:
+        return f"{what}: no gain, as fast as Gloo ({ratio:.2f} times){between}."
+    return f"{what}: no gain, slower than Gloo: {ratio:.2f} times as fast{between}."
+
+
+def percent(share: float) -> str:
+    """0.0123 -> "1.23 %"."""
+    return f"{share * 100:.3g} %"
+
+
+def size(count: float) -> str:
+    """Bytes, in powers of 1024, as benchmarks are asked for them."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.4g} {name}"
+    return f"{count:.0f} B"
+
+
+def seconds(value: float) -> str:
+    """For people."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms")):
+        if value >= unit:
+            return f"{value / unit:.3g} {name}"
+    return f"{value * 1e6:.3g} us"
