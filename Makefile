@@ -12,9 +12,11 @@ DEMO_STAMP := .venv/.installed-for-the-demo
 # Pure packages are measured by their own tests: the rest of the suite must not hide a gap in them.
 PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
 	tests/sim tests/switchcfg)
-# What emulates networks has the machine for itself: what a queue does is judged. Everything else is
-# processes that mostly wait for each other: three at once, on two cores.
-EMULATION_TESTS := tests/lab/emulation tests/lab/lab tests/lab/scenarios
+# Not side by side with others: what emulates networks, whose queues are judged, and pages that are
+# executed from top to bottom. Everything else is processes that mostly wait for each other: three at
+# once, on two cores.
+SERIAL_TESTS := tests/lab/emulation tests/lab/lab tests/lab/scenarios \
+	tests/tooling/test_readme.py tests/tooling/test_quickstart.py
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
@@ -38,8 +40,8 @@ $(DEMO_STAMP): pyproject.toml constraints.txt
 	touch $@
 
 test: cov e2e-switch e2e-deploy
-	$(BIN)/pytest -n 3 --dist worksteal $(addprefix --ignore=,$(PURE_TESTS) $(EMULATION_TESTS) tests/switches tests/deploy tests/page)
-	$(BIN)/pytest $(EMULATION_TESTS)
+	$(BIN)/pytest -n 3 --dist worksteal --durations 25 $(addprefix --ignore=,$(PURE_TESTS) $(SERIAL_TESTS) tests/switches tests/deploy tests/page)
+	$(BIN)/pytest $(SERIAL_TESTS)
 
 cov: $(STAMP)
 	$(BIN)/pytest -n auto -m "not heavy" $(PURE_COVERAGE) $(PURE_TESTS)

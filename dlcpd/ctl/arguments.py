@@ -161,8 +161,7 @@ def _add_ledger(commands: Commands, environ: Mapping[str, str]) -> None:
     made = command(commands, "ledger", ledger, text)
     made.add_argument("folders", nargs="*", type=Path, metavar="FOLDER",
                       help="with ledgers, or above them; none: ask a daemon")  # fmt: skip
-    made.add_argument("--socket", default=environ.get("DLCPD_SOCKET") or DaemonTable().socket,
-                      metavar="S", help="session socket of that daemon (%(default)s)")  # fmt: skip
+    _add_socket(made, environ)
     made.add_argument("--job", default="", metavar="NAME", help="only of this job")
     made.add_argument("--steps", type=steps, metavar="A-B",
                       help="only these, from 0; with FOLDER (all)")  # fmt: skip

@@ -41,6 +41,9 @@ LINES: Final[steps.Table] = {
     "dlcpctl keys list": Run(),
     "dlcpctl trace --steps 5 -o trace.json": Run(),
     "dlcpctl drain": Run(prints="dlcpd has ended"),
+    "dlcpctl ledger LEDGER": Run("dlcpctl ledger ledger", prints="given up"),
+    "dlcpctl page": Elsewhere("tests/page/test_page.py::test_the_page_shows_what_status_says"),
+    "dlcpctl report trace.json": Run(prints="report.html"),
     "dlcpctl replay LEDGER": Run("dlcpctl replay ledger", prints="reproduced bit for bit"),
     "dlcpctl verify --hosts 4 --loss 0.05 --mode bounded": Run(
         "dlcpctl verify --hosts 2 --loss 0.05 --mode bounded", prints="all promises held"

@@ -9,6 +9,7 @@ from dlcpd.contract.messages import Status, StatusRequest
 from dlcpd.ctl.conversation import Conversation
 from dlcpd.ctl.top import alarms
 from dlcpd.ctl.trace import record
+from dlcpd.daemon.config import DaemonTable
 
 FRESH: Final = 1.0  # seconds that a report serves other requests, which so cost an engine nothing
 LEDGER: Final = 200  # newest rows of the ledger: losses by tensor of the latest operations
@@ -20,7 +21,7 @@ Document = dict[str, Any]
 class Daemon:
     """That listens at `socket`. Threads may call it."""
 
-    def __init__(self, socket: str) -> None:
+    def __init__(self, socket: str | None) -> None:
         self._socket = socket
         self._asking, self._recording = threading.Lock(), threading.Lock()
         self._newest: Document = {}
@@ -36,7 +37,7 @@ class Daemon:
                 with Conversation(self._socket) as daemon:
                     report = daemon.ask(StatusRequest(LEDGER), Status).report
                 self._newest = {"report": _for_browsers(report), "alarms": list(alarms(report)),
-                                "socket": self._socket}  # fmt: skip
+                                "socket": self._socket or DaemonTable().socket}  # fmt: skip
                 self._at = time.monotonic()
             return self._newest
 
