@@ -102,6 +102,8 @@ def the_average_is_everywhere(space: Space) -> None:
 # A block by what is in it, and in no other.
 BLOCKS: Final[dict[str, tuple[Callable[[], Space], Callable[[Space], None]]]] = {
     "# ddp.register(model) alone is exact": (a_model, gradients_are_averaged),
+    # On a fake device: tests/client/device/test_training.py
+    "model.to(device)": (lambda: a_model() | {"device": "cpu"}, gradients_are_averaged),
     "cross_step.register": (a_ddp_model, steps_keep_replicas_equal),
     'init_process_group("dlcp")': (lambda: {"torch": torch}, collectives_go_through_dlcpd),
     "ps.register": (
