@@ -211,7 +211,7 @@ def test_reload(machine: Machine) -> None:
     assert main_pid(machine) == pid
 
 
-@pytest.mark.check(15, "lines of the journal have fields: event, job, rank, peer, message id")
+@pytest.mark.check(27, "lines of the journal have fields: event, job, rank, peer, message id")
 def test_journal_fields(machine: Machine, measured: Measured) -> None:
     with instance(machine, "j") as socket, Job(machine, SOCKET, socket) as ranks:
         train(ranks)
@@ -230,7 +230,7 @@ def test_journal_fields(machine: Machine, measured: Measured) -> None:
     measured(f"{starts} starts by MESSAGE_ID")
 
 
-@pytest.mark.check(16, "root makes an identity that the service's user reads")
+@pytest.mark.check(28, "root makes an identity that the service's user reads")
 def test_identity(machine: Machine) -> None:
     try:
         said = machine.run("dlcpctl keys new --host alpha")

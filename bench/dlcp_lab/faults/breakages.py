@@ -17,6 +17,7 @@ class Tool(StrEnum):
     STATUS = "dlcpctl status"
     PEERS = "dlcpctl peers"
     TOP = "dlcpctl top --once"
+    PAGE = "dlcpctl page"
     METRICS = "metrics"
     LOG = "log"
     TRAINER = "trainer"
@@ -60,6 +61,7 @@ BREAKAGES: Final = (
             Voice(Tool.STATUS, 0, (_HEAD, "path 0 to rank 1 on host1 is down")),
             Voice(Tool.TOP, 0, (r"^PATH: drill, rank 0: path 0 to rank 1 is down",
                                 r"^drill +1 +host1 +0 +down ", r"^drill +1 +host1 +1 +up ")),
+            Voice(Tool.PAGE, 0, (r"^PATH: drill, rank 0: path 0 to rank 1 is down",)),
             Voice(Tool.PEERS, 0, (r" 0 +127\S+ .* down", r" 1 +127\S+ .* up")),
             Voice(Tool.METRICS, 0, (r'^dlcpd_path_up{.*path="0".*} 0\.0',
                                     r'^dlcpd_path_up{.*path="1".*} 1\.0')),
@@ -77,6 +79,7 @@ BREAKAGES: Final = (
         (
             Voice(Tool.STATUS, 0, (_HEAD, "rank 0 waits for rank 1 on host1 .*to submit")),
             Voice(Tool.TOP, 0, (r"^LATE: drill, rank 0 waits for rank 1 on host1 for",)),
+            Voice(Tool.PAGE, 0, (r"^LATE: drill, rank 0 waits for rank 1 on host1 for",)),
             Voice(Tool.METRICS, 0, (r'^dlcpd_alarm{alarm="stall".*} 1\.0',
                                     r"^dlcpd_session_late_peers{.*} 1\.0")),
             Voice(Tool.TRAINER, 0, (r"^operation \d+ .* has waited for .*, for rank\(s\) 1 to",)),
@@ -93,6 +96,7 @@ BREAKAGES: Final = (
             Voice(Tool.STATUS, 1, (_GONE,)),
             Voice(Tool.STATUS, 0, (_HEAD, r"control counters: .*broken_peer_lost \d")),
             Voice(Tool.TOP, 1, (_GONE,)),
+            Voice(Tool.PAGE, 1, (_GONE,)),
             Voice(Tool.METRICS, 0, (r'^dlcpd_control_events_total{event="broken_peer_lost"} \d',)),
             Voice(Tool.LOG, 0, (r"event=session_broken .*peer=1 code=peer_lost "
                                 r'text="rank 1 on host1 has not answered for',)),

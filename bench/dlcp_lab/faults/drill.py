@@ -7,11 +7,13 @@ what it must, 1 one did not.
 """
 
 import argparse
+import json
 import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -193,6 +195,7 @@ class Drill:
             Tool.STATUS: lambda: _dlcpctl("status", "--socket", host.socket),
             Tool.PEERS: lambda: _dlcpctl("peers", "--socket", host.socket),
             Tool.TOP: lambda: _dlcpctl("top", "--once", "--interval", "1", "--socket", host.socket),
+            Tool.PAGE: lambda: _page(host.socket),
             Tool.METRICS: lambda: _metrics(self._cluster.network.address(voice.host)),
             Tool.LOG: lambda: self._new(host.daemon.log, leave_out="client=dlcpctl"),
             Tool.TRAINER: lambda: self._new(training.logs[voice.host]),
@@ -217,6 +220,28 @@ def _dlcpctl(*words: str) -> str:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE,
     )  # fmt: skip
     return done.stdout
+
+
+def _page(socket: str) -> str:
+    """The alarms of the status page, or why it has none: what it gets to show."""
+    words = ("page", "--socket", socket, "--listen", "127.0.0.1:0")
+    with subprocess.Popen(
+        [sys.executable, "-m", "dlcpd.ctl.main", *words], env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as child:  # fmt: skip
+        try:
+            said = child.stdout.readline() if child.stdout else ""
+            address = re.match(r"http://([^/]+)/", said)
+            if address is None:
+                return said
+            try:
+                with urllib.request.urlopen(f"http://{address[1]}/status", timeout=60) as answer:
+                    found = json.load(answer)
+            except urllib.error.HTTPError as exc:
+                found = json.load(exc)
+        finally:
+            child.terminate()
+    return str(found["error"]) if "error" in found else "\n".join(found["alarms"])
 
 
 def _metrics(address: str) -> str:
