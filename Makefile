@@ -12,10 +12,10 @@ DEMO_STAMP := .venv/.installed-for-the-demo
 # Pure packages are measured by their own tests: the rest of the suite must not hide a gap in them.
 PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
 	tests/sim tests/switchcfg)
-# Not side by side with others: what emulates networks, whose queues are judged, and pages that are
-# executed from top to bottom. Everything else is processes that mostly wait for each other: three at
-# once, on two cores.
-SERIAL_TESTS := tests/lab/emulation tests/lab/lab tests/lab/scenarios \
+# Not side by side with others: networks that are emulated, whose queues are judged; attacks, which
+# take every port and descriptor that there is; pages that are executed from top to bottom. Everything
+# else is processes that mostly wait for each other.
+SERIAL_TESTS := tests/attack tests/lab tests/path_mtu \
 	tests/tooling/test_readme.py tests/tooling/test_quickstart.py
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
@@ -40,7 +40,7 @@ $(DEMO_STAMP): pyproject.toml constraints.txt
 	touch $@
 
 test: cov e2e-switch e2e-deploy
-	$(BIN)/pytest -n 3 --dist worksteal --durations 25 $(addprefix --ignore=,$(PURE_TESTS) $(SERIAL_TESTS) tests/switches tests/deploy tests/page)
+	$(BIN)/pytest -n auto --dist worksteal --durations 25 $(addprefix --ignore=,$(PURE_TESTS) $(SERIAL_TESTS) tests/switches tests/deploy tests/page)
 	$(BIN)/pytest $(SERIAL_TESTS)
 
 cov: $(STAMP)

@@ -38,6 +38,7 @@ from dlcpd.daemon.peers.peer_messages import (
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.ipc.seqpacket import decode_untrusted, encode
 from dlcpd.ledger.frames import records_untrusted
+from dlcpd.ledger.masks import count_untrusted as count_mask
 from dlcpd.ledger.masks import unpack_paths_untrusted
 from dlcpd.ledger.masks import unpack_untrusted as unpack_mask
 from dlcpd.ledger.records import to_values
@@ -78,8 +79,16 @@ def _ledger_record(data: bytes) -> object:
 
 
 def _mask(data: bytes) -> object:
-    """Behind the number of its segments."""
-    return unpack_mask(data[2:], int.from_bytes(data[:2], "little"))
+    """Behind the number of its segments, unpacked and counted: both refuse it, or they agree."""
+    mask, count = data[2:], int.from_bytes(data[:2], "little")
+    try:
+        counted = count_mask(mask, count)
+    except BadLedger:
+        unpack_mask(mask, count)  # says so, too
+        raise AssertionError("unpacked, and not counted") from None
+    found = unpack_mask(mask, count)
+    assert counted == len(found)
+    return found
 
 
 def _peer_address(data: bytes) -> object:
@@ -221,7 +230,8 @@ TARGETS: Final = {
         ),
         Target(
             "ledger", lambda data: list(records_untrusted(data, may_be_torn=False)), BadLedger,
-            (LEDGER,), ("dlcpd.ledger.frames:records_untrusted",),
+            (LEDGER,),
+            ("dlcpd.ledger.frames:records_untrusted", "dlcpd.ledger.frames:record_at_untrusted"),
         ),
         Target(
             "ledger_record", _ledger_record, BadLedger,
@@ -231,7 +241,7 @@ TARGETS: Final = {
         Target(
             "mask", _mask, BadLedger,
             (b"\x40\x00" + ENDED.lost[0].mask, b"\x08\x00\x01\x0f"),
-            ("dlcpd.ledger.masks:unpack_untrusted",),
+            ("dlcpd.ledger.masks:unpack_untrusted", "dlcpd.ledger.masks:count_untrusted"),
         ),
         Target(
             "mask_paths", unpack_paths_untrusted, BadLedger, (b"", b"\x00\x02\x00\x03\x01\x00"),
