@@ -90,6 +90,14 @@ def objects(state: State) -> Iterator[tuple[str, str, dict[str, str]]]:
         yield kind, name, fields
 
 
+def tables(state: State) -> dict[str, dict[str, dict[str, str]]]:
+    """Kind -> name -> fields, in order."""
+    out: dict[str, dict[str, dict[str, str]]] = {}
+    for kind, name, fields in objects(state):
+        out.setdefault(kind, {})[name] = fields
+    return out
+
+
 def natural(text: str) -> tuple[tuple[int, str], ...]:
     """To sort by: Ethernet2 before Ethernet10."""
     return tuple(

@@ -21,7 +21,9 @@ class CommandPlatform(ABC):
     mode: str  # in which the lines are typed
     degraded: tuple[str, ...] = ()  # whatever the intent
     binds: tuple[str, ...] = ()  # kinds of lines that bind a profile of ours to a port
-    points: str = ""  # kind of line that says where a code point goes on all of the switch
+    # Kinds of lines that say on all of the switch which class a code point has, which queue a class
+    points: str = ""
+    classes: str = ""
 
     @abstractmethod
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
@@ -44,9 +46,16 @@ class CommandPlatform(ABC):
 
     def queues(self, present: State) -> Mapping[int, tuple[int, int]]:
         """Code point -> its traffic class and queue, of lines of the kind `points`."""
-        return {}
+        found: dict[int, tuple[int, int]] = {}
+        for place, value in present.items():
+            tc = value.split(" ")[0]
+            if place.kind == self.points and place.name.isdecimal() and tc.isdecimal():
+                queue = present.get(Place(self.classes, tc, ""), tc)
+                if queue.isdecimal():
+                    found[int(place.name)] = int(tc), int(queue)
+        return found
 
-    def lossless(self, present: State, port: str) -> Iterable[int]:
+    def flow_controlled(self, present: State, port: str) -> Iterable[int]:
         """Queues of a port that have flow control."""
         return ()
 
@@ -55,7 +64,7 @@ class CommandPlatform(ABC):
         state = dict(rendered)
         state |= {Place(self.points, str(dscp), ""): str(queue) for dscp, queue in keeps.items()}
         for port in device.ports:
-            for queue in self.lossless(present, port):
+            for queue in self.flow_controlled(present, port):
                 problems += lossless(intent, port, queue)
             for kind in self.binds:
                 theirs = present.get(Place(kind, port, ""))

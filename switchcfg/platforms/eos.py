@@ -68,23 +68,13 @@ class Eos(CommandPlatform):
     """EOS 4.30 and later, which commits a session as a whole."""
 
     name, able, grammar, mode = "eos", ABLE, GRAMMAR, "configure session"
-    binds, points = ("interface profile",), "dscp"
+    binds, points, classes = ("interface profile",), "dscp", "traffic-class"
     degraded = ("shares of the buffer: thresholds follow them, the limits stay the chip's",)
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
         return dict([*_maps(intent, layout), *_profile(intent, group, layout)])
 
-    def queues(self, present: State) -> Mapping[int, tuple[int, int]]:
-        found: dict[int, tuple[int, int]] = {}
-        for place, value in present.items():
-            tc = value.split(" ")[0]
-            if place.kind == self.points and place.name.isdecimal() and tc.isdecimal():
-                queue = present.get(Place("traffic-class", tc, ""), tc)
-                if queue.isdecimal():
-                    found[int(place.name)] = int(tc), int(queue)
-        return found
-
-    def lossless(self, present: State, port: str) -> Iterator[int]:
+    def flow_controlled(self, present: State, port: str) -> Iterator[int]:
         profile = present.get(Place("interface profile", port, ""), "")
         for place in present:
             owner, _, priority = place.name.rpartition(SEPARATOR)

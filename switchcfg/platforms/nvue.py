@@ -9,7 +9,7 @@ from typing import Final
 
 from switchcfg.intent.intent import QUEUES, Intent, PortGroup
 from switchcfg.plan.queues import Abilities, Layout
-from switchcfg.plan.state import Change, Place, State
+from switchcfg.plan.state import Change, Place
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
 from switchcfg.platforms.platform import group_name
@@ -60,20 +60,11 @@ class Nvue(CommandPlatform):
     """Cumulus Linux 5.9 and later."""
 
     name, able, grammar, mode = "nvue", ABLE, GRAMMAR, "nv set"
-    binds, points = ("interface profile",), "mapping dscp"
+    binds, points, classes = ("interface profile",), "mapping dscp", "queue mapping"
     degraded = ("shares of the buffer become alphas: steps of a factor of two",)
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
         return dict([*_global(intent, layout), *_profile(intent, group, layout)])
-
-    def queues(self, present: State) -> Mapping[int, tuple[int, int]]:
-        found: dict[int, tuple[int, int]] = {}
-        for place, priority in present.items():
-            if place.kind == self.points and place.name.isdecimal() and priority.isdecimal():
-                queue = present.get(Place("queue mapping", priority, ""), priority)
-                if queue.isdecimal():
-                    found[int(place.name)] = int(priority), int(queue)
-        return found
 
     def disrupts(self, changes: Sequence[Change]) -> tuple[str, ...]:
         if any(change.place.kind == "buffer alpha" for change in changes):

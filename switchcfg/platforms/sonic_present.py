@@ -10,7 +10,8 @@ from typing import Final
 
 from switchcfg.intent.intent import QUEUES, Device, Intent
 from switchcfg.plan.kept import kept, lossless
-from switchcfg.plan.state import Place, State, objects
+from switchcfg.plan.state import Place, State
+from switchcfg.plan.state import tables as tables_of
 from switchcfg.platforms.platform import Fit
 
 DSCP_MAP: Final = "DSCP_TO_TC_MAP"
@@ -22,7 +23,7 @@ Tables = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
     """Raises nothing: what cannot be is among the problems."""
-    tables = _tables(present)
+    tables = tables_of(present)
     state, problems = dict(rendered), list[str]()
     for port in device.ports:
         problems += _lossless(intent, tables, port)
@@ -47,13 +48,6 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
                 state[place] = pool
     split, gives_way = _split(device, rendered, tables)
     return Fit(state | split, gives_way, tuple(dict.fromkeys(problems)))
-
-
-def _tables(state: State) -> Tables:
-    out: dict[str, dict[str, dict[str, str]]] = {}
-    for table, key, fields in objects(state):
-        out.setdefault(table, {})[key] = fields
-    return out
 
 
 def _binding(tables: Tables, port: str) -> Mapping[str, str]:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from switchcfg.intent.intent import QUEUES, Device
-from switchcfg.plan.state import State, objects
+from switchcfg.plan.state import State
+from switchcfg.plan.state import tables as tables_of
 
 MAX_NAME: Final = 32  # characters
 MAX_INT: Final = 2**31 - 1  # orchagent reads thresholds with stoi, which throws beyond
@@ -49,9 +50,7 @@ MAP_RANGES: Final[Mapping[str, tuple[int, int]]] = {
 def check(state: State, device: Device) -> list[str]:
     """`RULE: what is wrong`, in the order of tables."""
     found = dict[str, None]()
-    tables: dict[str, dict[str, dict[str, str]]] = {}
-    for table, key, fields in objects(state):
-        tables.setdefault(table, {})[key] = fields
+    tables = tables_of(state)
     for table, rows in tables.items():
         for key, fields in rows.items():
             found |= dict.fromkeys(_names(table, key))

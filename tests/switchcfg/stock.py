@@ -4,6 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from switchcfg.intent.intent import Device, Intent, parse
+from tests.switchcfg.intents import EXAMPLES
+
 COLOURS = ("green", "yellow", "red")
 
 
@@ -80,3 +83,17 @@ def sonic_roce(
 
 def sonic_text(tables: dict[str, Any]) -> str:
     return json.dumps(tables)
+
+
+def sonic_example(
+    example: str, version: str = "version_202511_01"
+) -> tuple[Intent, Device, dict[str, Any]]:
+    """An example's intent and SONiC device, and the switch from the factory that it is for: without
+    flow control, and with what brownfield keeps."""
+    wanted = parse(EXAMPLES[example], example)
+    [device] = [each for each in wanted.devices if each.platform == "sonic"]
+    tables = sonic_roce(device.ports, version=version)
+    for binding in tables["PORT_QOS_MAP"].values():
+        del binding["pfc_enable"], binding["pfcwd_sw_enable"]
+    tables["DSCP_TO_TC_MAP"]["AZURE"] |= {"3": "1", "4": "1", "24": "3"}
+    return wanted, device, tables

@@ -14,12 +14,11 @@ from typing import Any, Final
 import pytest
 
 from switchcfg.cli.sonic_yang import check
-from switchcfg.intent.intent import parse
 from switchcfg.plan.plan import plan
 from switchcfg.plan.state import after
 from switchcfg.platforms.sonic import Sonic, document
 from tests.switchcfg.intents import EXAMPLES
-from tests.switchcfg.stock import sonic_roce, sonic_text
+from tests.switchcfg.stock import sonic_example, sonic_roce, sonic_text
 from tests.switchcfg.test_sonic_present import PORTS, intent
 
 MODELS: Final = os.environ.get("SONIC_YANG_MODELS", "")
@@ -36,13 +35,7 @@ def said(tables: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_pass(example: str) -> None:
-    """On a switch from the factory, but for flow control, and with what brownfield keeps."""
-    wanted = parse(EXAMPLES[example], example)
-    [device] = [each for each in wanted.devices if each.platform == "sonic"]
-    tables = sonic_roce(device.ports)
-    for binding in tables["PORT_QOS_MAP"].values():
-        del binding["pfc_enable"], binding["pfcwd_sw_enable"]
-    tables["DSCP_TO_TC_MAP"]["AZURE"] |= {"3": "1", "4": "1", "24": "3"}
+    wanted, device, tables = sonic_example(example)
     present = SONIC.read(sonic_text(tables))
     made = plan(wanted, device, SONIC, present)
     assert made.changes

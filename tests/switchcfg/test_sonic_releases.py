@@ -5,13 +5,12 @@ from typing import Final
 import pytest
 
 from switchcfg.errors import Refused
-from switchcfg.intent.intent import parse
 from switchcfg.plan.plan import Plan, plan, removal
 from switchcfg.plan.state import after
 from switchcfg.platforms.sonic import Sonic
 from switchcfg.platforms.sonic_releases import VERSION, release
 from tests.switchcfg.intents import EXAMPLES
-from tests.switchcfg.stock import sonic_roce, sonic_text
+from tests.switchcfg.stock import sonic_example, sonic_roce, sonic_text
 from tests.switchcfg.test_sonic_present import PORTS, intent
 
 SONIC = Sonic()
@@ -28,13 +27,7 @@ TAKES: Final = {  # CURRENT_VERSION of db_migrator.py on each branch
 
 
 def planned(example: str, version: str) -> Plan:
-    """On a switch from the factory, but for flow control, and with what brownfield keeps."""
-    wanted = parse(EXAMPLES[example], example)
-    [device] = [each for each in wanted.devices if each.platform == "sonic"]
-    tables = sonic_roce(device.ports, version=version)
-    for binding in tables["PORT_QOS_MAP"].values():
-        del binding["pfc_enable"]
-    tables["DSCP_TO_TC_MAP"]["AZURE"] |= {"3": "1", "4": "1", "24": "3"}
+    wanted, device, tables = sonic_example(example, version)
     return plan(wanted, device, SONIC, SONIC.read(sonic_text(tables)))
 
 

@@ -49,6 +49,12 @@ class Breakage:
 _HEAD: Final = r"host0: dlcpd \S+, serving for"
 _GONE: Final = r"host1.*no daemon answers \((Connection refused|No such file or directory)\)"
 _STEPS: Final = r"^step \d+$"
+_BROKEN_IN_STATUS: Final = Voice(
+    Tool.STATUS, 0, (_HEAD, r"control counters: .*broken_peer_lost \d")
+)
+_BROKEN_IN_METRICS: Final = Voice(
+    Tool.METRICS, 0, (r'^dlcpd_control_events_total{event="broken_peer_lost"} \d',)
+)
 _PEER_LOST: Final = r"PeerLost: rank 1 .*on host1"
 
 BREAKAGES: Final = (
@@ -94,10 +100,10 @@ BREAKAGES: Final = (
         "in `journalctl -u dlcpd`.",
         (
             Voice(Tool.STATUS, 1, (_GONE,)),
-            Voice(Tool.STATUS, 0, (_HEAD, r"control counters: .*broken_peer_lost \d")),
+            _BROKEN_IN_STATUS,
             Voice(Tool.TOP, 1, (_GONE,)),
             Voice(Tool.PAGE, 1, (_GONE,)),
-            Voice(Tool.METRICS, 0, (r'^dlcpd_control_events_total{event="broken_peer_lost"} \d',)),
+            _BROKEN_IN_METRICS,
             Voice(Tool.LOG, 0, (r"event=session_broken .*peer=1 code=peer_lost "
                                 r'text="rank 1 on host1 has not answered for',)),
             Voice(Tool.TRAINER, 0, (_PEER_LOST + " has not answered for",)),
@@ -112,8 +118,8 @@ BREAKAGES: Final = (
         "hosts stand still for longer and come back, raise `[network] peer_timeout`.",
         (
             Voice(Tool.STATUS, 1, (r"host1.*the daemon did not answer within 5 s; see its log",)),
-            Voice(Tool.STATUS, 0, (_HEAD, r"control counters: .*broken_peer_lost \d")),
-            Voice(Tool.METRICS, 0, (r'^dlcpd_control_events_total{event="broken_peer_lost"} \d',)),
+            _BROKEN_IN_STATUS,
+            _BROKEN_IN_METRICS,
             Voice(Tool.LOG, 0, (r"event=session_broken .*peer=1 code=peer_lost",)),
             Voice(Tool.TRAINER, 0, (_PEER_LOST + " has not answered for",)),
         ),
@@ -125,8 +131,8 @@ BREAKAGES: Final = (
         "Its daemon sees it at once and tells the others, so they end within milliseconds. Whether "
         "memory was short is in the host's `dmesg`.",
         (
-            Voice(Tool.STATUS, 0, (_HEAD, r"control counters: .*broken_peer_lost \d")),
-            Voice(Tool.METRICS, 0, (r'^dlcpd_control_events_total{event="broken_peer_lost"} \d',)),
+            _BROKEN_IN_STATUS,
+            _BROKEN_IN_METRICS,
             Voice(Tool.LOG, 1, (r"event=client_left client=training_script",)),
             Voice(Tool.LOG, 0, (r"event=session_broken .*peer=1 code=peer_lost",)),
             Voice(Tool.TRAINER, 0, (_PEER_LOST,)),
