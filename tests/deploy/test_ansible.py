@@ -142,12 +142,8 @@ def test_a_wrong_setting_changes_nothing(machines: dict[str, Machine], player: P
 @pytest.fixture
 def switch(tmp_path: Path) -> Iterator[SshSwitch]:
     """A Linux switch behind a real sshd."""
-    made = SshSwitch(tmp_path)
-    try:
-        made.begin()
+    with SshSwitch(tmp_path).running() as made:
         yield made
-    finally:
-        made.end()
 
 
 @pytest.mark.netns

@@ -7,9 +7,11 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 OFFLOADS = ("tx-udp-segmentation", "tso", "gso", "gro")
 ADDRESS, OPERATOR = "192.0.2.1", "192.0.2.2"
@@ -57,6 +59,15 @@ class SshSwitch:
         self.switch, self.operator = f"{self.name}-s", f"{self.name}-o"
         self.sshds: list[subprocess.Popen[bytes]] = []  # of the switch, then of the hosts
         self.hosts: tuple[str, ...] = ()
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Begun, and ended whatever happens."""
+        try:
+            self.begin()
+            yield self
+        finally:
+            self.end()
 
     def begin(self) -> None:
         (self.folder / "bin").mkdir()

@@ -19,12 +19,8 @@ SOON = ("--revert-after", "5")
 
 @pytest.fixture
 def switch(tmp_path: Path) -> Iterator[SshSwitch]:
-    made = SshSwitch(tmp_path)
-    try:
-        made.begin()
+    with SshSwitch(tmp_path).running() as made:
         yield made
-    finally:
-        made.end()
 
 
 def planned(switch: SshSwitch) -> None:

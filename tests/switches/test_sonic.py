@@ -23,12 +23,8 @@ HASH = "SWITCH_HASH|GLOBAL"  # ours in part only: put back by a rollback, not by
 
 @pytest.fixture
 def switch(tmp_path: Path) -> Iterator[SonicSwitch]:
-    made = SonicSwitch(tmp_path)
-    try:
-        made.begin()
+    with SonicSwitch(tmp_path).running() as made:
         yield made
-    finally:
-        made.end()
 
 
 def applied(switch: SonicSwitch, *more: str) -> str:

@@ -32,17 +32,13 @@ LINK = 20e6 * 0.98  # bit/s that the port is held to
 
 @pytest.fixture
 def switch(tmp_path: Path) -> Iterator[SshSwitch]:
-    made = SshSwitch(tmp_path)
-    try:
-        made.begin()
+    with SshSwitch(tmp_path).running() as made:
         intent, _, _ = EXAMPLES["eight_classes"].partition("[[device]]")
         file = tmp_path / "intent.toml"
         _, device, ports = file.read_text().partition("[[device]]")
         file.write_text(intent.replace('"1MiB"', '"640KiB"') + device + ports)
         made.attach_hosts()
         yield made
-    finally:
-        made.end()
 
 
 def arrived(
