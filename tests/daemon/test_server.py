@@ -8,11 +8,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig
+from dlcpd.contract.messages import VERSION, Hello
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.server import HELLO_TIMEOUT, MAX_SILENT, SPARE_CONNECTIONS, listen
 from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, environment, until
@@ -196,14 +198,27 @@ def test_a_client_beyond_the_limit_is_told_and_the_next_place_is_free(tmp_path: 
         clients.pop().close()
 
         def admitted() -> bool:
-            with daemon.client() as again:
+            with daemon.client() as again, suppress(ConnectionError):  # turned away meanwhile
                 again.sock.send(b"\xc0")
                 message = again.receive()
                 return getattr(message, "code", "") == "bad_message"
+            return False
 
         until(admitted, "a free place is given away")
         for client in clients:
             client.close()
+
+
+def test_however_many_are_turned_away_at_once_each_reads_why(tmp_path: Path) -> None:
+    with Daemon(configuration(tmp_path, daemon="max_sessions = 1")) as daemon, ExitStack() as open_:
+        for _ in range(1 + SPARE_CONNECTIONS):
+            open_.enter_context(daemon.client()).greet()
+        late = []
+        for _ in range(SPARE_CONNECTIONS + 8):
+            late.append(open_.enter_context(daemon.client()))
+            late[-1].send(Hello(VERSION, "late"))
+        for client in late:
+            client.refused("too_many")
 
 
 def test_who_says_nothing_makes_room_for_the_next_and_is_told(tmp_path: Path) -> None:

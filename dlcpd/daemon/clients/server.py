@@ -128,7 +128,7 @@ class Server:
         self._hello_due: dict[Connection, asyncio.TimerHandle] = {}
         # Greeted, without a session. Who comes is counted when it connects, so this never fills.
         self._idle: Crowd[Connection] = Crowd(max_connections + MAX_SILENT + 1)
-        self._parting: set[socket.socket] = set()
+        self._parting: dict[socket.socket, asyncio.TimerHandle] = {}  # the oldest first
 
     def __len__(self) -> int:
         """Clients that are connected."""
@@ -241,14 +241,12 @@ class Server:
         self._reception.count(f"refused_{error.code}")
         with contextlib.suppress(OSError):
             send_now(sock, encode(refusal(error)))
-        if len(self._parting) >= SPARE_CONNECTIONS:
-            sock.close()
-            return
-        self._parting.add(sock)
-        self._loop.call_later(PARTING, self._part, sock)
+        if len(self._parting) >= SPARE_CONNECTIONS:  # the oldest has had most time to read
+            self._part(next(iter(self._parting)))
+        self._parting[sock] = self._loop.call_later(PARTING, self._part, sock)
 
     def _part(self, sock: socket.socket) -> None:
-        self._parting.discard(sock)
+        self._parting.pop(sock).cancel()
         with contextlib.suppress(OSError):
             receive_now(sock)  # its Hello: left unread, the client would see a reset
         sock.close()
