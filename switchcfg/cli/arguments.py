@@ -94,8 +94,9 @@ def _add_changing(commands: Any) -> None:
 
 def _add_reverting(made: argparse.ArgumentParser) -> None:
     made.add_argument(
-        "--revert-after", type=_seconds, default=REVERT_AFTER, metavar="S",
-        help="seconds until a device reverts what was not confirmed (%(default)s)",
+        "--revert-after", type=_seconds, metavar="S",
+        help="seconds until a device reverts what was not confirmed "
+        f"({REVERT_AFTER}; more where a step takes longer)",
     )  # fmt: skip
     _add_records(made)
     _add_reaching(made)

@@ -104,7 +104,7 @@ def rollback(intent: Intent, device: Device, options: argparse.Namespace) -> Non
     platform = PLATFORMS[device.platform]
 
     async def work(device: Device, driver: Driver) -> None:
-        back = reverse(record.plan, platform, await workflow.present(driver, platform))
+        back = reverse(record.plan, device, platform, await workflow.present(driver, platform))
         await workflow.apply(driver, platform, back, seconds=options.revert_after, tell=_tell)
         await workflow.confirm(driver, device.name, _tell)
         records.undo(record)

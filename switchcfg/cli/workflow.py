@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from switchcfg.drivers.driver import Commit, Driver, busy
-from switchcfg.errors import CommitFailed, SwitchcfgError
+from switchcfg.errors import BadPlan, CommitFailed, SwitchcfgError
 from switchcfg.plan.plan import Plan
 from switchcfg.plan.state import Change, State, after
 from switchcfg.platforms.platform import Platform
@@ -29,16 +29,25 @@ async def apply(
     platform: Platform,
     plan: Plan,
     *,
-    seconds: int,
+    seconds: int | None,
     tell: Tell,
     probe: Probe | None = None,
 ) -> str:
     """Bring one device to what its plan wants, until `confirm` or for so many seconds; gives what
-    it said of itself before. `probe` asks the network what is wrong with it now.
+    it said of itself before. `probe` asks the network what is wrong with it now. Without `seconds`
+    it is as long as the plan's steps may take.
 
-    Raises: Moved, where the device is no longer what was planned for, before anything is done;
-    Busy, CommitFailed, Unreachable. Whatever is raised, the device is or will be as before.
+    Raises: before anything is done BadPlan, where that is not long enough, and Moved, where the
+    device is no longer what was planned for; Busy, CommitFailed, Unreachable. Whatever is raised,
+    the device is or will be as before.
     """
+    needs = 60 * (plan.minutes + 1) if plan.minutes else 0
+    seconds = max(REVERT_AFTER, needs) if seconds is None else seconds
+    if seconds < needs:
+        raise BadPlan(
+            f"{plan.device}: a step may take {plan.minutes} minutes, and would be reverted in the "
+            f"middle: --revert-after {needs}, or more"
+        )
     if (found := await driver.pending()) is not None:
         raise busy(plan.device, found.who)
     snapshot = await driver.get()
@@ -48,6 +57,8 @@ async def apply(
     restore = platform.restore(before, plan.changes)
     count = f"{len(plan.changes)} change{'s'[: len(plan.changes) != 1]}"
     tell(f"{plan.device}: {count}; reverts in {seconds} s unless confirmed")
+    if plan.minutes:
+        tell(f"{plan.device}: disrupts: {'; '.join(plan.disrupts)}")
     await driver.commit(Commit(plan.steps, restore, seconds, who))
     try:
         wanted = after(before, plan.changes)

@@ -13,7 +13,7 @@ from switchcfg.drivers.driver import busy
 from switchcfg.errors import Busy, CommitFailed, NothingPending, SwitchcfgError
 
 FOLDER: Final = "/run/switchcfg"
-BUSY, DISARMED, NONE, RESTORING = 75, 76, 77, 78  # exit codes of the scripts below
+BUSY, DISARMED, NONE, RESTORING, RUNNING = 75, 76, 77, 78, 79  # exit codes of scripts below
 STEP_ENDS: Final = 30  # seconds that restoring waits for a step that is under way, then ends it
 # A step that went on while we restore, or after, would leave a half: both hold the same lock.
 _RESTORE: Final = f"""\
@@ -23,6 +23,19 @@ if ! flock -w {STEP_ENDS} 9; then
     kill -9 -- "-$step" 2>/dev/null || kill -9 "$step" 2>/dev/null || :
 fi
 sh -eu "$dir/restore"
+"""
+# A step that may take our connection away: it goes on without one, and leaves how it ended.
+_LONG: Final = f"""\
+dir=$0
+exec 9>"$dir/lock" >"$dir/said" 2>&1
+flock 9
+echo $$ >"$dir/step"
+code={DISARMED}
+if [ -e "$dir/armed" ]; then
+    sh -eu "$dir/long" && code=0 || code=1
+fi
+echo "$code" >"$dir/ended.part"
+mv "$dir/ended.part" "$dir/ended"
 """
 _TIMER: Final = f"""\
 dir=$0
@@ -51,9 +64,6 @@ class DeadMan:
 
     def arm(self, restore: str, seconds: int, who: str) -> str:
         """Takes the lock and starts the timer. Exit code BUSY: somebody else has it; says who."""
-        end = "RESTORE"
-        while end in restore:  # a line of a script that ends ours would run the rest of it
-            end += "E"
         return f"""\
 {self._here}umask 077
 mkdir -p {shlex.quote(self.folder)}
@@ -61,9 +71,7 @@ if ! mkdir "$dir" 2>/dev/null; then
     cat "$dir/who" 2>/dev/null || echo 'an unknown commit'
     exit {BUSY}
 fi
-cat >"$dir/restore" <<'{end}'
-{restore}{end}
-echo {shlex.quote(who)} >"$dir/who"
+{_file("restore", restore)}echo {shlex.quote(who)} >"$dir/who"
 echo $(($(date +%s) + {seconds})) >"$dir/until"
 : >"$dir/armed"
 setsid sh -c {shlex.quote(_TIMER)} "$dir" {seconds} </dev/null >/dev/null 2>&1 &
@@ -79,6 +87,25 @@ flock 9
 [ -e "$dir/armed" ] || exit {DISARMED}
 echo $$ >"$dir/step"
 {payload}"""
+
+    def begin(self, payload: str) -> str:
+        """Begins a step that goes on by itself, whatever becomes of our connection: `ended` asks
+        for it. The folder that it may use is that of its own file, $0."""
+        return f"""\
+{self._here}[ -e "$dir/armed" ] || exit {DISARMED}
+rm -f "$dir/ended"
+{_file("long", payload)}setsid sh -c {shlex.quote(_LONG)} "$dir" </dev/null >/dev/null 2>&1 9>&- &
+"""
+
+    def ended(self) -> str:
+        """Asks for what `begin` began. Exit code RUNNING: it has not ended; DISARMED: it may not
+        go on; else its own, with what it said."""
+        return f"""\
+{self._here}[ -e "$dir/armed" ] || exit {DISARMED}
+[ -e "$dir/ended" ] || exit {RUNNING}
+cat "$dir/said"
+exit "$(cat "$dir/ended")"
+"""
 
     def confirm(self) -> str:
         """Keeps what was done. Exit code NONE: nothing was pending."""
@@ -115,6 +142,14 @@ cat "$dir/log" 2>/dev/null || :
     @property
     def _here(self) -> str:
         return f"dir={shlex.quote(f'{self.folder}/{self.device}')}\n"
+
+
+def _file(name: str, text: str) -> str:
+    """Lines that write a file of the folder."""
+    end = "END"
+    while end in text:  # a line of a script that ends ours would run the rest of it
+        end += "D"
+    return f"""cat >"$dir/{name}" <<'{end}'\n{text}{end}\n"""
 
 
 def refusal(device: str, code: int, said: str) -> SwitchcfgError:

@@ -6,17 +6,20 @@ for ssh(1), and keys come from the agent or its files. Host keys are checked, al
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import asyncssh
 
 from switchcfg.drivers.by_dead_man import ByDeadMan
-from switchcfg.drivers.dead_man import FOLDER, DeadMan, refusal
+from switchcfg.drivers.dead_man import FOLDER, RUNNING, DeadMan, refusal
 from switchcfg.errors import Unreachable
 from switchcfg.platforms.platform import Shell, Step
 
 CONNECT_TIMEOUT: Final = 15.0  # seconds, login included
+KEEPALIVE: Final = 10  # seconds; after three without an answer the connection counts as lost
+POLL: Final = 1.0  # seconds between questions whether a long step has ended
 # Root does it by itself; others by sudo without a password, or not at all.
 SHELL: Final = 'if [ "$(id -u)" = 0 ]; then exec sh -eu; else exec sudo -n sh -eu; fi'
 _EXAMINE: Final = """\
@@ -32,9 +35,14 @@ fi
 
 async def connect(name: str, config: Path | None) -> asyncssh.SSHClientConnection:
     """Log in. Raises: OSError, asyncssh.Error."""
-    options = {} if config is None else {"config": [str(config)]}
+    options: dict[str, Any] = {} if config is None else {"config": [str(config)]}
+    options["keepalive_interval"] = KEEPALIVE
     async with asyncio.timeout(CONNECT_TIMEOUT):
         return await asyncssh.connect(name, **options)
+
+
+class StillRunning(Exception):
+    """A step that was begun has not ended."""
 
 
 class SshDriver(ByDeadMan):
@@ -68,8 +76,25 @@ class SshDriver(ByDeadMan):
         return ""
 
     async def _carry_out(self, steps: Sequence[Step]) -> None:
-        for script in (self._shell.prepare, *map(self._shell.script, steps)):
-            await self._run(self._dead_man.step(script))
+        for step in steps:
+            script = self._shell.script(step)
+            if step.minutes:
+                await self._run(self._dead_man.begin(script))
+                await self._until_it_ends(step)
+            else:
+                await self._run(self._dead_man.step(script))
+
+    async def _until_it_ends(self, step: Step) -> None:
+        """Raises: CommitFailed, with what it said; Unreachable."""
+        try:
+            async with asyncio.timeout(60 * step.minutes):
+                while True:
+                    await asyncio.sleep(POLL)
+                    with suppress(Unreachable, StillRunning):  # the step may cut the connection
+                        await self._run(self._dead_man.ended())
+                        return
+        except TimeoutError as exc:
+            raise self._lost(f"{step.title}: no end after {step.minutes} minutes") from exc
 
     async def _run(self, script: str) -> str:
         """What a script says. Raises: Unreachable, or what its exit code means."""
@@ -85,6 +110,8 @@ class SshDriver(ByDeadMan):
         said, complained = str(done.stdout or ""), str(done.stderr or "")
         if done.exit_status is None:
             raise self._lost("the connection broke")
+        if done.exit_status == RUNNING:
+            raise StillRunning(self.device)
         if done.exit_status:
             raise refusal(self.device, done.exit_status, complained + said)
         return said

@@ -76,6 +76,7 @@ class Device:
     address: str  # where its management answers; "" = its name
     side: str  # of the ECMP groups: devices of two sides are never changed at one time
     pool: str  # SONiC's buffer pool of our queues; "" = the one that there is
+    reload: bool  # SONiC may restart all its services where its release takes no patch
     groups: tuple[PortGroup, ...]
 
     @property
@@ -185,11 +186,14 @@ def _device(table: Table, buffer: int, keep: Keep) -> Device:
     pool = table.text("pool", NAME, "name of a buffer pool", "")
     if pool and platform != "sonic":
         raise table.error("pool", f"only SONiC has buffer pools by name, not {platform}")
+    reload = table.flag("reload", False)
+    if "reload" in table.values and platform != "sonic":
+        raise table.error("reload", f"only SONiC is ever reloaded, not {platform}")
     groups = tuple(_group(row, platform, buffer) for row in table.tables("ports"))
     table.done()
     if not groups:
         raise table.error(None, "needs [[device.ports]]: names and rate")
-    found = Device(name, platform, address, side, pool, groups)
+    found = Device(name, platform, address, side, pool, reload, groups)
     _refuse_bad_ports(table, found, keep)
     return found
 

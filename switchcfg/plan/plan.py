@@ -33,6 +33,11 @@ class Plan:
     degraded: tuple[str, ...]  # what of the intent the platform cannot do
 
     @property
+    def minutes(self) -> int:
+        """How long its longest step may take, where that is long."""
+        return max((step.minutes for step in self.steps), default=0)
+
+    @property
     def disrupts(self) -> tuple[str, ...]:
         """What traffic will notice."""
         return tuple(dict.fromkeys(text for step in self.steps for text in step.disrupts))
@@ -57,8 +62,8 @@ def plan(intent: Intent, device: Device, platform: Platform, present: State) -> 
         present, fit.state, lambda place, value: place in fit.gives_way or owns(place, value)
     )
     taken = _taken(platform, present, changes)
-    if taken.problems:
-        raise refused(f"{device.name}: refused", taken.problems)
+    if problems := not_taken(device, taken):
+        raise refused(f"{device.name}: refused", problems)
     refuse(platform, device, after(present, changes))
     found = _plan(intent, device, platform, present, changes)
     return replace(found, degraded=(*rendered.degraded, *taken.doubts))
@@ -72,7 +77,7 @@ def removal(intent: Intent, device: Device, platform: Platform, present: State) 
     changes = difference(present, {}, platform.owns(intent))
     before = platform.check(present, device)
     new = [each for each in platform.check(after(present, changes), device) if each not in before]
-    new += _taken(platform, present, changes).problems
+    new += not_taken(device, _taken(platform, present, changes))
     if new:
         raise refused(
             f"{device.name}: refused; `switchcfg rollback` gives back what was there", new
@@ -80,10 +85,11 @@ def removal(intent: Intent, device: Device, platform: Platform, present: State) 
     return _plan(intent, device, platform, present, changes)
 
 
-def reverse(done: Plan, platform: Platform, present: State) -> Plan:
+def reverse(done: Plan, device: Device, platform: Platform, present: State) -> Plan:
     """What takes a plan back that has been applied.
 
-    Raises: Moved, where something that the plan set has changed again.
+    Raises: Moved, where something that the plan set has changed again; Refused where the device
+    does not take it back.
     """
     changes = tuple(change.reverse() for change in done.changes)
     try:
@@ -93,6 +99,8 @@ def reverse(done: Plan, platform: Platform, present: State) -> Plan:
             f"{done.device}: {exc}: what the plan set has changed since; `switchcfg plan` and "
             "`apply` bring the intent back, then this works"
         ) from exc
+    if problems := not_taken(device, _taken(platform, present, changes)):
+        raise refused(f"{device.name}: refused", problems)
     steps = tuple(platform.steps(present, changes))
     return replace(done, fingerprint=fingerprint(present), changes=changes, steps=steps)
 
@@ -102,6 +110,14 @@ def refuse(platform: Platform, device: Device, state: State) -> None:
     found = platform.check(state, device)
     if found:
         raise refused(f"{device.name}: refused", found)
+
+
+def not_taken(device: Device, taken: Taken) -> list[str]:
+    """The problems that are left with what the operator allows on this device."""
+    if device.reload:
+        return list(taken.problems)
+    how = "a full reload does; it needs your consent: [[device]] reload = true"
+    return [*taken.problems, *(f"{text}; {how}" for text in taken.by_reload)]
 
 
 def refused(title: str, found: Sequence[str]) -> Refused:
@@ -166,7 +182,8 @@ def load(text: str, name: str) -> Plan:
     del body["switchcfg plan"]
     body["changes"] = tuple(_change(row) for row in body["changes"])
     body["steps"] = tuple(
-        Step(row["title"], row["payload"], tuple(row["disrupts"])) for row in body["steps"]
+        Step(row["title"], row["payload"], tuple(row["disrupts"]), row.get("minutes", 0))
+        for row in body["steps"]
     )
     body["degraded"] = tuple(body["degraded"])
     return Plan(**body)

@@ -1,4 +1,4 @@
-"""RFC 6902 patches between two documents of tables, keys and fields. Pure.
+"""Patches between two documents of tables, keys and fields: RFC 6902, and RFC 7396. Pure.
 
 An empty table is left out rather than kept: SONiC's patch sorter refuses one.
 """
@@ -15,6 +15,19 @@ def patch(before: Document, after: Document) -> list[dict[str, Any]]:
     return [op for op in found if op["op"] != "remove"] + [
         op for op in found if op["op"] == "remove"
     ]
+
+
+def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What to write over `before`, where null removes; `after` has no nulls of its own."""
+    out: dict[str, Any] = {key: None for key in before.keys() - after.keys()}
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            if found := merge_patch(old, value):
+                out[key] = found
+        elif value != old:
+            out[key] = value
+    return dict(sorted(out.items()))
 
 
 def pointer(path: tuple[str, ...]) -> str:

@@ -36,6 +36,7 @@ class Taken:
 
     problems: tuple[str, ...]  # `RULE: what is wrong`: refused
     doubts: tuple[str, ...]  # what only the device itself knows
+    by_reload: tuple[str, ...] = ()  # refused as well, unless the operator allows a full reload
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Step:
     title: str
     payload: str  # in the device's own language
     disrupts: tuple[str, ...] = ()  # what traffic notices
+    minutes: int = 0  # it may take so long, and cut our connection meanwhile; 0: it does neither
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,6 @@ class Shell:
     snapshot: str  # says what `Platform.read` understands
     tools: tuple[str, ...]  # commands that must be there
     script: Callable[[Step], str]  # does one step
-    prepare: str = ""  # before the first step, once `restore` is in place
     timeout: float = 60.0  # seconds that one script may take
     save: str = ""  # makes what runs outlast a restart; "" where nothing does
 

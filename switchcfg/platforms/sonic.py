@@ -14,7 +14,7 @@ from switchcfg.errors import BadState
 from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State, after, natural, objects
-from switchcfg.platforms.json_patch import patch
+from switchcfg.platforms.json_patch import merge_patch, patch
 from switchcfg.platforms.platform import (
     Fit,
     Rendered,
@@ -42,6 +42,40 @@ LISTS: Final = ("ecmp_hash", "lag_hash")  # fields that hold a list; in a State 
 HASH: Final = "SRC_IP,DST_IP,IP_PROTOCOL,L4_SRC_PORT,L4_DST_PORT"
 CHECKPOINT: Final = "switchcfg"
 TIMEOUT: Final = 900.0  # seconds; SONiC's own tests allow a patch as much
+RELOADS: Final = (
+    "the whole switch restarts its services: all its ports are down and nothing passes it, for "
+    "minutes"
+)
+PATIENCE: Final = 600  # seconds that ports have to come back after a reload
+RELOAD: Final = 20  # minutes: services stop, start and bring ports up in two to five
+SNAPSHOT: Final = "sonic-cfggen -d --print-data"
+ROLL_BACK: Final = f"""\
+[ -e "${{0%/*}}/checkpoint" ] || exit 0  # nothing was done
+config rollback {CHECKPOINT}
+config delete-checkpoint {CHECKPOINT}
+"""
+# A patch back would be refused as well. -f: it may be in the middle of the reload that it undoes.
+RELOAD_BACK: Final = f"""\
+before=${{0%/*}}/before.json
+if [ ! -e "$before" ] || {SNAPSHOT} | cmp -s - "$before"; then exit 0; fi  # nothing was done
+config reload -y -f "$before"
+"""
+MERGE: Final = """\
+import json, sys
+
+def merge(target, patch):  # RFC 7396
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            merge(target.setdefault(key, {}), value)
+        else:
+            target[key] = value
+
+whole = json.load(open(sys.argv[1]))
+merge(whole, json.load(open(sys.argv[2])))
+json.dump(whole, sys.stdout, indent=4)
+"""
 LEAST_ALPHA, MOST_ALPHA = -8, 7  # of dynamic_th: a queue may take 2**th of what is free
 
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))
@@ -83,21 +117,18 @@ class Sonic:
         return replace(found, state=_thresholds(intent, device, found.state, present))
 
     def takes(self, present: State, changes: Sequence[Change]) -> Taken:
-        return Taken(tuple(refuses(present, changes)), tuple(doubts(present, changes)))
+        return Taken((), tuple(doubts(present, changes)), tuple(refuses(present, changes)))
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
-        return f"config rollback {CHECKPOINT}\nconfig delete-checkpoint {CHECKPOINT}\n"
+        return RELOAD_BACK if refuses(before, changes) else ROLL_BACK
 
     def shell(self, intent: Intent, device: Device) -> Shell:
-        prepare = (
-            f"config delete-checkpoint {CHECKPOINT} >/dev/null 2>&1 || :\n"
-            f"config checkpoint {CHECKPOINT}\n"
-        )
-        snapshot = "sonic-cfggen -d --print-data\n"
-        tools = ("config", "sonic-cfggen")
-        return Shell(snapshot, tools, _script, prepare, TIMEOUT, "config save -y >/dev/null\n")
+        tools = ("config", "sonic-cfggen", "sonic-db-cli", "python3")
+        return Shell(f"{SNAPSHOT}\n", tools, _script, TIMEOUT, "config save -y >/dev/null\n")
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
+        if refuses(present, changes):  # and who plans has the operator's consent
+            return (_reload(present, changes),)
         return tuple(_steps(present, changes))
 
 
@@ -261,10 +292,60 @@ def _steps(present: State, changes: Sequence[Change]) -> Iterator[Step]:
             now = then
 
 
+def _reload(present: State, changes: Sequence[Change]) -> Step:
+    """All at once: the switch begins anew with what it is, and the changes."""
+    then = document(after(present, changes))
+    payload = json.dumps(merge_patch(document(present), then), indent=2)
+    return Step("reload the switch", f"{payload}\n", (RELOADS,), RELOAD)
+
+
 def _script(step: Step) -> str:
-    """Shell commands that apply a patch."""
+    """Shell commands that do it."""
+    return _reloading(step) if step.minutes else _patching(step)
+
+
+def _patching(step: Step) -> str:
+    """The first one takes the checkpoint that undoing goes back to."""
     return (
-        "patch=$(mktemp)\ntrap 'rm -f \"$patch\"' EXIT\n"
-        f"cat >\"$patch\" <<'PATCH'\n{step.payload}\nPATCH\n"
-        'config apply-patch "$patch"\n'
+        'if [ ! -e "$dir/checkpoint" ]; then\n'
+        f"    config delete-checkpoint {CHECKPOINT} >/dev/null 2>&1 || :\n"
+        f"    config checkpoint {CHECKPOINT}\n"
+        '    : >"$dir/checkpoint"\n'
+        "fi\n"
+        f"cat >\"$dir/patch\" <<'PATCH'\n{step.payload}\nPATCH\n"
+        'config apply-patch "$dir/patch"\n'
     )
+
+
+def _reloading(step: Step) -> str:
+    """It has ended when the ports that were up are up again."""
+    return f"""\
+dir=${{0%/*}}
+up() {{
+    sonic-db-cli APPL_DB KEYS 'PORT_TABLE:Ethernet*' | sort | while read -r key; do
+        state=$(sonic-db-cli APPL_DB HGET "$key" oper_status)
+        if [ "$state" = up ]; then echo "${{key#PORT_TABLE:}}"; fi
+    done
+}}
+up >"$dir/up"
+cat >"$dir/patch" <<'PATCH'
+{step.payload}
+PATCH
+cat >"$dir/merge" <<'MERGE'
+{MERGE}
+MERGE
+{SNAPSHOT} >"$dir/now.json"
+python3 "$dir/merge" "$dir/now.json" "$dir/patch" >"$dir/after.json"
+mv "$dir/now.json" "$dir/before.json"
+config reload -y "$dir/after.json"
+down() {{ up | comm -13 - "$dir/up"; }}
+tries={PATIENCE // 5}
+while [ -n "$(down)" ]; do
+    tries=$((tries - 1))
+    if [ "$tries" = 0 ]; then
+        echo "these were up and do not come back:" $(down)
+        exit 1
+    fi
+    sleep 5
+done
+"""

@@ -3,19 +3,29 @@
 YANG judges what a configuration is, these rules how it may change: an operation on BUFFER_PROFILE
 or WRED_PROFILE that no rule of the switch allows ends the whole patch ("Modification of ... table
 is illegal"). From sonic-utilities, generic_config_updater: gcu_field_operation_validators.conf.json
-and field_operation_validators.py of the branches 202205 to 202605.
+and field_operation_validators.py of the branches 202205 to 202605. Rolling back to a checkpoint is
+a patch as well, so a change is taken only where the way back is.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from switchcfg.plan.state import Change, Place, State
+from switchcfg.plan.state import Change, Place, State, after, tables
 
 VERSION: Final = Place("VERSIONS", "DATABASE", "VERSION")
 HWSKU: Final = Place("DEVICE_METADATA", "localhost", "hwsku")
 OBJECTS: Final = 202511  # the first release that takes new and removed objects
-GUARDED: Final = ("BUFFER_PROFILE", "WRED_PROFILE")
+# Field -> the first release that takes another value for it, where it knows the switch's ASIC. WRED
+# before 202505: of one profile of others alone. The names of ours have a digit, which matters up to
+# then: a part of a path with a digit counts as the name of a port there, and is passed over.
+IN_PLACE: Final[Mapping[tuple[str, str], int]] = {
+    ("BUFFER_PROFILE", "dynamic_th"): 0,
+    ("WRED_PROFILE", "green_min_threshold"): 202505,
+    ("WRED_PROFILE", "green_max_threshold"): 202505,
+    ("WRED_PROFILE", "green_drop_probability"): 202505,
+}
+Objects = Mapping[str, Mapping[str, str]]
 
 
 def release(state: State) -> int | None:
@@ -27,31 +37,66 @@ def release(state: State) -> int | None:
     return int(named[1]) if named else 0
 
 
-def refuses(present: State, changes: Sequence[Change]) -> Iterator[str]:
+def refuses(present: State, changes: Sequence[Change]) -> list[str]:
     """Problems, by name of the rule, of changes that the switch would take no patch for."""
     found = release(present)
-    if found is None or found >= OBJECTS:
-        return
-    tables = sorted({change.place.kind for change in changes} & set(GUARDED))
-    if tables:
-        yield (
-            f"release: SONiC {found or 'before 2023'} takes no patch that adds, removes or changes "
-            f"{' and '.join(tables)}: from {OBJECTS} on it does"
-        )
+    if found is None:
+        return []
+    before, then = tables(present), tables(after(present, changes))
+    name = f"SONiC {found or 'before 2023'}"
+    parts = [(table, before.get(table, {}), then.get(table, {})) for table in _guarded(found)]
+    if found < OBJECTS:
+        changed = [table for table, old, new in parts if old.keys() != new.keys()]
+        problems = [
+            f"release: {name} takes no patch that adds or removes a {table}: from {OBJECTS} on "
+            f"it does"
+            for table in changed
+        ]
+    else:
+        problems = [text for _, old, new in parts for text in _objects(name, old, new)]
+    return problems + [
+        f"release: {name} takes no patch that changes {field} of a {table} in place"
+        for (table, field), replaced in sorted(_in_place(parts).items())
+        if not replaced or found < IN_PLACE.get((table, field), found + 1)
+    ]
 
 
 def doubts(present: State, changes: Sequence[Change]) -> Iterator[str]:
     """What the switch may refuse, and nothing that is read here says whether it does."""
     if release(present) is None:
         yield f"release: the switch does not say which: planned for {OBJECTS} and later"
-    places = {place[:2] for place in present}
-    in_place = any(
-        change.place.kind == "BUFFER_PROFILE" and change.place[:2] in places for change in changes
-    )
-    if in_place:
+    before, then = tables(present), tables(after(present, changes))
+    found = release(present)
+    guarded = _guarded(OBJECTS if found is None else found)
+    if _in_place([(table, before.get(table, {}), then.get(table, {})) for table in guarded]):
         hwsku = present.get(HWSKU, "unknown")
         yield (
-            f"thresholds of buffers change in place: only where the release knows the ASIC of the "
-            f"switch's HWSKU ({hwsku}); where it does not, it refuses the patch before anything "
-            f"is changed"
+            f"thresholds change in place: only where the release knows the ASIC of the switch's "
+            f"HWSKU ({hwsku}); where it does not, it refuses the patch before anything is changed"
         )
+
+
+def _guarded(found: int) -> Sequence[str]:
+    return ("BUFFER_PROFILE", "WRED_PROFILE") if found < OBJECTS else ("BUFFER_PROFILE",)
+
+
+def _objects(name: str, old: Objects, new: Objects) -> Iterator[str]:
+    """Of BUFFER_PROFILE, from the release on that takes objects: what is no operation on one."""
+    if bool(old) != bool(new):
+        yield f"release: {name} takes no patch that adds or removes the whole table BUFFER_PROFILE"
+    gone = [old[key] for key in old.keys() - new.keys()]
+    if any(new[key] in gone for key in new.keys() - old.keys()):
+        yield f"release: {name} takes no patch that gives a BUFFER_PROFILE another name"
+
+
+def _in_place(parts: Sequence[tuple[str, Objects, Objects]]) -> dict[tuple[str, str], bool]:
+    """(table, field) of objects that stay, with another value -> is there one before and after."""
+    found: dict[tuple[str, str], bool] = {}
+    for table, old, new in parts:
+        for key in old.keys() & new.keys():
+            for field in old[key].keys() | new[key].keys():
+                was, is_ = old[key].get(field), new[key].get(field)
+                if was != is_:
+                    replaced = was is not None and is_ is not None
+                    found[table, field] = replaced and found.get((table, field), True)
+    return found

@@ -106,8 +106,6 @@ def _wred(key: str, fields: Mapping[str, str]) -> Iterator[str]:
         enable, probability = f"wred_{colour}_enable", f"{colour}_drop_probability"
         low, high = f"{colour}_min_threshold", f"{colour}_max_threshold"
         known |= {enable, probability, low, high}
-        # Thresholds of ECN alone, since 2026-06; we set none, others may have.
-        known |= {f"ecn_{low}", f"ecn_{high}", f"ecn_{colour}_mark_probability"}
         if fields.get(enable, "false") not in ("true", "false"):
             yield f"boolean: WRED_PROFILE|{key} {enable}: write true or false, in small letters"
         if (low in fields) != (high in fields):

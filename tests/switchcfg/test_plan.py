@@ -64,11 +64,11 @@ def test_a_second_plan_is_empty_and_says_so() -> None:
 
 def test_the_reverse_of_a_plan_ends_where_it_began_and_only_from_where_it_ended() -> None:
     then = after({}, made().changes)
-    back = reverse(made(), EOS, then)
+    back = reverse(made(), LEAF, EOS, then)
     assert after(then, back.changes) == {}
     assert back.fingerprint == fingerprint(then)
     with pytest.raises(Moved, match="has changed since"):
-        reverse(made(), EOS, {})
+        reverse(made(), LEAF, EOS, {})
 
 
 def test_removal_takes_what_is_ours_alone() -> None:

@@ -65,7 +65,7 @@ def test_a_second_plan_is_empty_and_both_ways_back_end_where_they_began() -> Non
     present, made = planned(sonic_roce(PORTS), intent())
     applied = after(present, made.changes)
     assert not plan(*intent(), SONIC, applied).changes
-    assert after(applied, reverse(made, SONIC, applied).changes) == present
+    assert after(applied, reverse(made, intent()[1], SONIC, applied).changes) == present
 
 
 @pytest.mark.parametrize("ecn", ["true", "false"])

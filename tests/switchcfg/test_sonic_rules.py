@@ -13,8 +13,7 @@ SWITCH: dict[str, Any] = {
     "PORT": {f"Ethernet{port}": {"admin_status": "up"} for port in (0, 4, 8, 40, 60)},
     "BUFFER_POOL": {"egress_lossy_pool": {"type": "egress", "mode": "dynamic", "size": "1"}},
     "SCHEDULER": {"other": {"type": "DWRR", "weight": "10"}},
-    # Thresholds of ECN alone: of a release after ours, and none of our business.
-    "WRED_PROFILE": {"other": {"ecn": "ecn_all", "ecn_green_min_threshold": "1000"}},
+    "WRED_PROFILE": {"other": {"ecn": "ecn_all"}},
     "TC_TO_QUEUE_MAP": {"AZURE": {"0": "0", "3": "3"}},
     "DSCP_TO_TC_MAP": {"AZURE": {"0": "0", "24": "3"}},
     "PORT_QOS_MAP": {"Ethernet96": {"dscp_to_tc_map": "AZURE", "tc_to_queue_map": "AZURE"}},
@@ -55,6 +54,8 @@ SURPRISES: dict[str, tuple[str, str, dict[str, Any] | None]] = {
     "range: WRED_PROFILE": ("WRED_PROFILE", "x", {"green_drop_probability": "101"}),
     "boolean": ("WRED_PROFILE", "x", {"wred_green_enable": "True"}),
     "ecn: WRED_PROFILE": ("WRED_PROFILE", "x", {"ecn": "ecn_blue"}),
+    # Proposed for thresholds of ECN alone, and in no release: orchagent drops the entry.
+    "unknown-field: WRED_PROFILE|y": ("WRED_PROFILE", "y", {"ecn_green_min_threshold": "1000"}),
     "unknown-field": ("WRED_PROFILE", "x", {"wred_blue_enable": "true"}),
     "range: DSCP_TO_TC_MAP|x 07": ("DSCP_TO_TC_MAP", "x", {"07": "1"}),
     "range: DSCP_TO_TC_MAP|x 64": ("DSCP_TO_TC_MAP", "x", {"64": "1"}),

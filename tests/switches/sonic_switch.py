@@ -23,12 +23,16 @@ names = ["Ethernet0", "Ethernet4"]
 rate = "100Gbit"
 """
 THEIRS: dict[str, dict[str, dict[str, str]]] = {
+    "VERSIONS": {"DATABASE": {"VERSION": "version_202511_01"}},
     "DEVICE_METADATA": {"localhost": {"hostname": "leaf1", "hwsku": "Force10-S6000"}},
     "PORT": {
         name: {"admin_status": "up", "lanes": "1,2,3,4", "speed": "100000", "alias": name}
         for name in ("Ethernet0", "Ethernet4", "Ethernet8")
     },
     "BUFFER_POOL": {"egress_lossy_pool": {"mode": "dynamic", "size": "12766208", "type": "egress"}},
+    "BUFFER_PROFILE": {
+        "egress_lossy_profile": {"pool": "egress_lossy_pool", "size": "1518", "dynamic_th": "3"}
+    },
     "SCHEDULER": {"scheduler.0": {"type": "DWRR", "weight": "14"}},
     "QUEUE": {"Ethernet8|0": {"scheduler": "scheduler.0"}},
 }
@@ -51,11 +55,15 @@ class SonicSwitch(SshSwitch):
             (server, "--port", "0", "--unixsocket", str(self.folder / "redis"), "--save", "",
              "--dir", str(self.folder)), stdout=subprocess.DEVNULL,
         )  # fmt: skip
-        for name in ("config", "sonic-cfggen"):
+        for name in ("config", "sonic-cfggen", "sonic-db-cli"):
             self.tool(name)
         until((self.folder / "redis").exists)
+        self.fill(THEIRS)
+
+    def fill(self, tables: dict[str, dict[str, dict[str, str]]]) -> None:
+        """Put rows into CONFIG_DB, past all tools."""
         with self.database().pipeline() as pipe:
-            for table, rows in THEIRS.items():
+            for table, rows in tables.items():
                 for key, fields in rows.items():
                     pipe.hset(f"{table}|{key}", mapping=fields)
             pipe.execute()
@@ -65,6 +73,7 @@ class SonicSwitch(SshSwitch):
         file = self.folder / "bin" / name
         file.write_text(
             f"#!/bin/sh\nexport SONIC_FOLDER={self.folder} SONIC_DELAY={delay} SONIC_TOOL={name}\n"
+            f"export PYTHONPATH={SCRIPT.parents[3]}\n"
             f'exec {sys.executable} {SCRIPT} "$@"\n'
         )
         file.chmod(0o755)

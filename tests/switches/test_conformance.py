@@ -19,6 +19,7 @@ from switchcfg.drivers.login import Login
 from switchcfg.drivers.ssh import SshDriver
 from switchcfg.errors import Busy, CommitFailed, NothingPending
 from switchcfg.intent.intent import parse
+from switchcfg.plan.state import Place, difference
 from switchcfg.platforms.linux import Linux
 from switchcfg.platforms.platform import ShellPlatform, Step
 from switchcfg.platforms.sonic import Sonic
@@ -31,6 +32,7 @@ from tests.switches.test_netconf import NetconfSwitch, queue
 NEEDS = {
     "linux": ("sshd",),
     "sonic": ("sshd", "redis-check-rdb"),
+    "sonic-reload": ("sshd", "redis-check-rdb"),
     "gnmi": (),
     "netconf": ("sshd", "netconfd"),
     "eos": (),
@@ -83,6 +85,24 @@ def sonic(folder: Path) -> Endpoint:
     )
 
 
+def sonic_reload(folder: Path) -> Endpoint:
+    """Of a release that takes no patch: all at once, by a reload of the whole switch."""
+    switch = SonicSwitch(folder)
+    switch.begin()
+    switch.fill({"VERSIONS": {"DATABASE": {"VERSION": "version_202405_02"}}})
+    switch.on_loopback()
+    present = Sonic().read(switch.shell(f"{switch.folder}/bin/sonic-cfggen -d --print-data"))
+    profile = Place("BUFFER_PROFILE", "DLCP_Q7", "size")
+    changes = difference(present, {profile: "0"}, lambda *_: False)
+    [good] = Sonic().steps(present, changes)
+    pool = [{"op": "add", "path": "/BUFFER_POOL/ours", "value": {"size": "1"}}]
+    bad = Step("a pool", json.dumps(pool))
+    restore = Sonic().restore(present, changes)
+    return Endpoint(
+        shell(switch, Sonic()), switch.contents, (good,), (good, bad), restore, switch.end
+    )
+
+
 def gnmi(folder: Path) -> Endpoint:
     switch = GnmiSwitch(folder)
     where = "openconfig-qos:qos/queue-management-profiles/queue-management-profile[name=OURS]"
@@ -130,7 +150,10 @@ def eos(folder: Path) -> Endpoint:
     )  # fmt: skip
 
 
-MADE = {"linux": linux, "sonic": sonic, "gnmi": gnmi, "netconf": netconf, "eos": eos}
+MADE = {
+    "linux": linux, "sonic": sonic, "sonic-reload": sonic_reload, "gnmi": gnmi,
+    "netconf": netconf, "eos": eos,
+}  # fmt: skip
 # pygnmi leaves the files that it reads to the collector.
 LEAKY = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
@@ -139,7 +162,14 @@ LEAKY = pytest.mark.filterwarnings(
 
 @pytest.fixture(
     scope="module",
-    params=["linux", "sonic", pytest.param("gnmi", marks=LEAKY), "netconf", "eos"],
+    params=[
+        "linux",
+        "sonic",
+        "sonic-reload",
+        pytest.param("gnmi", marks=LEAKY),
+        "netconf",
+        "eos",
+    ],
 )
 def endpoint(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

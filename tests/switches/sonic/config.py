@@ -1,9 +1,10 @@
-"""`config` and `sonic-cfggen` of a SONiC-like switch, on a CONFIG_DB in a real Redis.
+"""`config`, `sonic-cfggen` and `sonic-db-cli` of a SONiC-like switch; CONFIG_DB is a real Redis.
 
 What upstream's generic configuration updater does that has surprised people: it refuses empty
-tables, dangling names and any change of BUFFER_POOL; it takes ports down to bind queues; and
-orchagent drops what it does not know, with a line of syslog, while CONFIG_DB keeps it. Written
-from SONiC's sources and documents, not from switchcfg.
+tables, dangling names and what validators.py says; it takes ports down to bind queues; and
+orchagent drops what it does not know, with a line of syslog, while CONFIG_DB keeps it. A reload
+asks nobody, and takes all ports down until the services are there again. Written from SONiC's
+sources and documents, not from switchcfg.
 """
 
 import json
@@ -14,7 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonpatch
 import redis
+
+from tests.switches.sonic import validators
 
 FOLDER = Path(os.environ["SONIC_FOLDER"])
 CONFIG_DB = 4
@@ -24,6 +28,7 @@ NAMES = {
     ("QUEUE", "wred_profile"): "WRED_PROFILE",
     ("BUFFER_QUEUE", "profile"): "BUFFER_PROFILE",
     ("BUFFER_PROFILE", "pool"): "BUFFER_POOL",
+    ("BUFFER_PG", "profile"): "BUFFER_PROFILE",
     ("PORT_QOS_MAP", "dscp_to_tc_map"): "DSCP_TO_TC_MAP",
     ("PORT_QOS_MAP", "tc_to_queue_map"): "TC_TO_QUEUE_MAP",
     ("PORT_QOS_MAP", "tc_to_pg_map"): "TC_TO_PRIORITY_GROUP_MAP",
@@ -75,31 +80,41 @@ def write(tables: Tables) -> None:
 
 
 def apply_patch(file: str) -> None:
-    tables = read()
-    before = json.loads(json.dumps(tables))
-    for op in json.loads(Path(file).read_text()):
-        parts = [part.replace("~1", "/").replace("~0", "~") for part in op["path"].split("/")[1:]]
-        if parts[0] == "BUFFER_POOL":
-            raise RefusedError("Modification of BUFFER_POOL table is illegal")
-        at: Any = tables
-        for part in parts[:-1]:
-            at = at[part]
-        if op["op"] == "remove":
-            del at[parts[-1]]
-        else:
-            if op["op"] == "replace" and parts[-1] not in at:
-                raise RefusedError(f"can't replace non-existent {op['path']}")
-            at[parts[-1]] = op["value"]
-    replace(before, tables)
+    before = read()
+    replace(before, jsonpatch.apply_patch(before, json.loads(Path(file).read_text())))
 
 
 def replace(before: Tables, tables: Tables) -> None:
-    for problem in problems(tables):
+    for problem in (*validators.problems(before, tables), *problems(tables)):
         raise RefusedError(problem)
     note("flaps", sorted(flapping(before, tables)))
     note("syslog", sorted(dropped(before, tables)))
     time.sleep(float(os.environ["SONIC_DELAY"]))
     write(tables)
+
+
+def reload(words: list[str]) -> None:
+    """Nothing is validated: what the file says is what the switch is."""
+    if (FOLDER / "not ready").exists() and "-f" not in words:
+        raise RefusedError(
+            "SwSS container is not ready. Retry later or use -f to avoid system checks"
+        )
+    tables = json.loads(Path(words[-1]).read_text())
+    note("reloads", [" ".join(words[:-1])])
+    (FOLDER / "down").touch()
+    time.sleep(float(os.environ["SONIC_DELAY"]))
+    write(tables)
+    if not (FOLDER / "stays down").exists():
+        (FOLDER / "down").unlink()
+
+
+def port_table(words: list[str]) -> str:
+    """What `sonic-db-cli APPL_DB` says of ports."""
+    if words[0] == "KEYS":
+        return "".join(f"PORT_TABLE:{port}\n" for port in read()["PORT"])
+    port = read()["PORT"][words[1].partition(":")[2]]
+    up = port.get("admin_status") == "up" and not (FOLDER / "down").exists()
+    return "up\n" if up else "down\n"
 
 
 def problems(tables: Tables) -> Iterator[str]:
@@ -148,11 +163,17 @@ def main(words: list[str]) -> int:
         assert words == ["-d", "--print-data"]
         sys.stdout.write(json.dumps(read(), indent=4))
         return 0
+    if os.environ["SONIC_TOOL"] == "sonic-db-cli":
+        assert words[0] == "APPL_DB"
+        sys.stdout.write(port_table(words[1:]))
+        return 0
     command, *rest = words
     saved = FOLDER / f"{rest[0]}.cp.json" if rest else FOLDER
     try:
         if command == "apply-patch":
             apply_patch(rest[0])
+        elif command == "reload":
+            reload(rest)
         elif command == "checkpoint":
             saved.write_text(json.dumps(read()))
         elif command == "rollback":
@@ -163,7 +184,7 @@ def main(words: list[str]) -> int:
             saved.unlink()
         else:
             raise RefusedError(f"No such command '{command}'")
-    except (RefusedError, FileNotFoundError, KeyError) as exc:
+    except (RefusedError, FileNotFoundError, KeyError, jsonpatch.JsonPatchException) as exc:
         sys.stderr.write(f"Error: {exc}\n")
         return 2
     sys.stdout.write("Done.\n")
