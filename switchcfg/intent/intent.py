@@ -24,6 +24,7 @@ MAX_TEXT: Final = 1 << 20  # characters of a file: a fabric of some thousand swi
 MAX_DEVICES: Final = 4096
 MAX_RATE: Final = 1_600 * 10**9  # bit/s
 MIN_BUFFER, MAX_BUFFER = 1 << 14, 1 << 28  # bytes of a port: ten packets; more than chips have
+MIN_TRIM, MAX_TRIM = 64, 9216  # bytes: headers have to be left, and no packet is longer
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # RFC 1123, and '_'
 PREFIX: Final = re.compile(r"[A-Z][A-Z0-9]{1,11}")  # objects' names: SONiC allows 32 characters
 GROUP: Final = re.compile(r"[A-Z][A-Z0-9]{0,7}")
@@ -45,6 +46,7 @@ class Queueing:
     rest: str  # class that takes every DSCP that no class names
     curves: tuple[tuple[float, float], ...]  # [drop rank] = (begin, certain)
     mark: tuple[float, float] | None  # None: no ECN
+    trim: int  # bytes that are left of a packet which has no room; 0: it is dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ def _queueing(table: Table, classes: tuple[TrafficClass, ...]) -> Queueing:
         table.one_of("rest", [each.name for each in classes], classes[-1].name),
         curves[:ranks],
         mark if ecn else None,
+        table.size("trim", MIN_TRIM, MAX_TRIM, 0),
     )
     table.done()
     return found

@@ -21,6 +21,7 @@ class Abilities:
     curves: int  # drop ranks by DSCP inside one queue; 1 = one curve for all
     own_mark: bool  # ECN has thresholds of its own, apart from those of dropping
     spray: tuple[str, ...]  # modes of the intent that it can be set to
+    trim: bool = False  # what has no room goes on as its first bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
-from switchcfg.errors import BadState
+from switchcfg.errors import BadState, CannotExpress
 from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.queues import Abilities, Layout, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State
@@ -86,7 +86,15 @@ def render_groups(
     able: Abilities,
     state_of: Callable[[Intent, PortGroup, Layout], Mapping[Place, str]],
 ) -> Rendered:
-    """The states of all port groups together, and what their layouts had to give up."""
+    """The states of all port groups together, and what their layouts had to give up.
+
+    Raises: CannotExpress.
+    """
+    if intent.queueing.trim and not able.trim:
+        raise CannotExpress(
+            f"{device.name}: [queues] trim: switchcfg has packet trimming on SONiC, not on "
+            f"{device.platform}: give this device an intent without it"
+        )
     state: dict[Place, str] = {}
     degraded: dict[str, None] = {}
     for group in device.groups:

@@ -28,6 +28,8 @@ from switchcfg.platforms.platform import (
 from switchcfg.platforms.sonic_present import POOL, fit
 from switchcfg.platforms.sonic_releases import HWSKU, VERSION, doubts, refuses
 from switchcfg.platforms.sonic_rules import check
+from switchcfg.platforms.sonic_trimming import ACTION, USELESS, settings
+from switchcfg.platforms.sonic_trimming import problems as trimming_problems
 
 MAPS: Final = ("DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP")
 PROFILES: Final = ("SCHEDULER", "WRED_PROFILE", "BUFFER_PROFILE")
@@ -37,7 +39,9 @@ THEIRS: Final = (
     "DOT1P_TO_TC_MAP", "MAP_PFC_PRIORITY_TO_QUEUE", "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP",
     "TC_TO_DSCP_MAP",
 )  # fmt: skip
-READ: Final = (*MAPS, *PROFILES, *BINDINGS, *THEIRS, "BUFFER_POOL", "SWITCH_HASH", "PORT")
+READ: Final = (
+    *MAPS, *PROFILES, *BINDINGS, *THEIRS, "BUFFER_POOL", "SWITCH_HASH", "SWITCH_TRIMMING", "PORT",
+)  # fmt: skip
 LISTS: Final = ("ecmp_hash", "lag_hash")  # fields that hold a list; in a State with commas
 HASH: Final = "SRC_IP,DST_IP,IP_PROTOCOL,L4_SRC_PORT,L4_DST_PORT"
 CHECKPOINT: Final = "switchcfg"
@@ -78,7 +82,7 @@ json.dump(whole, sys.stdout, indent=4)
 """
 LEAST_ALPHA, MOST_ALPHA = -8, 7  # of dynamic_th: a queue may take 2**th of what is free
 
-ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))
+ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), trim=True)
 
 
 class Sonic:
@@ -93,7 +97,8 @@ class Sonic:
         if intent.spray == "hash":
             state[Place("SWITCH_HASH", "GLOBAL", "ecmp_hash")] = HASH
         buffers = "shares of the buffer become dynamic thresholds: steps of a factor of two"
-        return Rendered(state, (*found.degraded, buffers))
+        trims = (USELESS,) if intent.queueing.trim else ()
+        return Rendered(state, (*found.degraded, buffers, *trims))
 
     def owns(self, intent: Intent) -> Owns:
         def owns(place: Place, value: str) -> bool:
@@ -114,7 +119,9 @@ class Sonic:
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
         found = fit(intent, device, rendered, present)
-        return replace(found, state=_thresholds(intent, device, found.state, present))
+        problems = (*found.problems, *trimming_problems(intent, rendered, present))
+        state = _thresholds(intent, device, found.state, present)
+        return replace(found, state=state, problems=problems)
 
     def takes(self, present: State, changes: Sequence[Change]) -> Taken:
         return Taken((), tuple(doubts(present, changes)), tuple(refuses(present, changes)))
@@ -154,8 +161,15 @@ def _name(intent: Intent, group: PortGroup, queue: Queue | None = None) -> str:
 
 def _group(intent: Intent, group: PortGroup, layout: Layout) -> dict[Place, str]:
     state = dict(_maps(intent, group, layout))
+    if intent.queueing.trim:
+        state |= dict(settings(intent, layout))
     for queue in layout.queues:
-        state |= _profiles(_name(intent, group, queue), queue)
+        state |= _curve(_name(intent, group, queue), queue)
+        state |= _buffer(_buffer_name(intent, group, layout, queue), queue)
+        if _trims(intent, layout, queue):
+            state[Place("BUFFER_PROFILE", _buffer_name(intent, group, layout, queue), ACTION)] = (
+                "trim"
+            )
     for port in group.ports:
         state |= _bindings(intent, group, layout, port)
     return state
@@ -171,7 +185,18 @@ def _maps(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Pl
             yield Place("TC_TO_PRIORITY_GROUP_MAP", name, str(tc)), "0"
 
 
-def _profiles(name: str, queue: Queue) -> Iterator[tuple[Place, str]]:
+def _trims(intent: Intent, layout: Layout, queue: Queue) -> bool:
+    """All but the first, where what is left of packets goes."""
+    return bool(intent.queueing.trim) and queue.index != layout.queues[0].index
+
+
+def _buffer_name(intent: Intent, group: PortGroup, layout: Layout, queue: Queue) -> str:
+    """Another name where it trims, for whether it does can be set and not taken away again: neither
+    orchagent nor the validators of patches remove that field."""
+    return _name(intent, group, queue) + "_TRIM" * _trims(intent, layout, queue)
+
+
+def _curve(name: str, queue: Queue) -> Iterator[tuple[Place, str]]:
     if queue.mark:
         begin, certain = queue.mark
         for field, value in (
@@ -182,6 +207,9 @@ def _profiles(name: str, queue: Queue) -> Iterator[tuple[Place, str]]:
             ("wred_green_enable", "true"),
         ):
             yield Place("WRED_PROFILE", name, field), value
+
+
+def _buffer(name: str, queue: Queue) -> Iterator[tuple[Place, str]]:
     yield Place("BUFFER_PROFILE", name, "pool"), POOL
     yield Place("BUFFER_PROFILE", name, "size"), "0"
     yield Place("BUFFER_PROFILE", name, "dynamic_th"), str(_alpha(queue))
@@ -191,8 +219,9 @@ def _thresholds(intent: Intent, device: Device, state: State, present: State) ->
     """In bytes where the pool is static, as a profile of such a pool has to be."""
     out = dict(state)
     for group in device.groups:
-        for queue in lay_out(intent, group, ABLE).queues:
-            profile = _name(intent, group, queue)
+        layout = lay_out(intent, group, ABLE)
+        for queue in layout.queues:
+            profile = _buffer_name(intent, group, layout, queue)
             pool = state[Place("BUFFER_PROFILE", profile, "pool")]
             if present.get(Place("BUFFER_POOL", pool, "mode")) == "static":
                 del out[Place("BUFFER_PROFILE", profile, "dynamic_th")]
@@ -215,10 +244,10 @@ def _bindings(
     if not intent.keep.queues:
         yield Place("PORT_QOS_MAP", port, "tc_to_pg_map"), name
     for queue in layout.queues:
-        key, profile = f"{port}|{queue.index}", _name(intent, group, queue)
+        key, profile = f"{port}|{queue.index}", _buffer_name(intent, group, layout, queue)
         yield Place("QUEUE", key, "scheduler"), f"{intent.prefix}_STRICT"
         if queue.mark:
-            yield Place("QUEUE", key, "wred_profile"), profile
+            yield Place("QUEUE", key, "wred_profile"), _name(intent, group, queue)
         yield Place("BUFFER_QUEUE", key, "profile"), profile
 
 

@@ -133,6 +133,8 @@ def _queue(key: str, _fields: Mapping[str, str]) -> Iterator[str]:
 def _buffer_profile(key: str, fields: Mapping[str, str]) -> Iterator[str]:
     if "dynamic_th" in fields and not _within(fields["dynamic_th"], -8, 7):
         yield f"range: BUFFER_PROFILE|{key} dynamic_th: -8..7"
+    if fields.get("packet_discard_action", "drop") not in ("drop", "trim"):
+        yield f"discard-action: BUFFER_PROFILE|{key}: drop or trim"
     if ("dynamic_th" in fields) == ("static_th" in fields):
         yield f"threshold-kind: BUFFER_PROFILE|{key}: either dynamic_th or static_th"
 
@@ -144,6 +146,16 @@ def _hash(key: str, fields: Mapping[str, str]) -> Iterator[str]:
                 yield f"hash-field: SWITCH_HASH|{key} {field}: {each}"
 
 
+def _trimming(key: str, fields: Mapping[str, str]) -> Iterator[str]:
+    for field, alternative, most in (
+        ("size", "", 2**32 - 1), ("dscp_value", "from-tc", 63), ("tc_value", "", 255),
+        ("queue_index", "dynamic", QUEUES - 1),
+    ):  # fmt: skip
+        value = fields.get(field, "0")
+        if value != alternative and not _within(value, 0, most):
+            yield f"trimming: SWITCH_TRIMMING|{key} {field}: {value} is outside 0..{most}"
+
+
 RULES: Final = {
     "SCHEDULER": _scheduler,
     "WRED_PROFILE": _wred,
@@ -151,6 +163,7 @@ RULES: Final = {
     "BUFFER_QUEUE": _queue,
     "BUFFER_PROFILE": _buffer_profile,
     "SWITCH_HASH": _hash,
+    "SWITCH_TRIMMING": _trimming,
 }
 
 

@@ -55,6 +55,7 @@ MUTATIONS = {
     "buffer too small": ('"512KiB"', '"1KiB"', ":9: queues.buffer: 1024 is outside"),
     "rest that is no class": ('"back"\necn', '"bulk"\necn', ":10: queues.rest: 'bulk' is none"),
     "ecn that is no flag": ("ecn = true", "ecn = 1", ":11: queues.ecn: 1 is neither"),
+    "nothing left of a packet": ("ecn = true", "trim = 10", ":11: queues.trim: 10 is outside 64"),
     "mark without ecn": ("ecn = true", "ecn = false", ":12: queues.mark: has no use"),
     "ramp the wrong way round": ("mark = [0.2, 0.5]", "mark = [0.5, 0.2]", ":12: queues.mark"),
     "ramp beyond the queue": ("mark = [0.2, 0.5]", "mark = [0.5, 1.2]", ":12: queues.mark"),

@@ -42,6 +42,22 @@ def test_examples_pass(example: str) -> None:
     assert said(document(after(present, made.changes))) == []
 
 
+def test_a_plan_that_trims_passes_and_mistakes_in_it_are_found() -> None:
+    present = SONIC.read(sonic_text(sonic_roce(PORTS)))
+    made = plan(*intent("[queues]\ntrim = 256\n[keep]\nqueues = [3, 4]\n"), SONIC, present)
+    tables = document(after(present, made.changes))
+    assert said(tables) == []
+    for table, key, field, value in (
+        ("SWITCH_TRIMMING", "GLOBAL", "dscp_value", "64"),
+        ("SWITCH_TRIMMING", "GLOBAL", "queue_index", "any"),
+        ("BUFFER_PROFILE", "DLCP_Q6_TRIM", "packet_discard_action", "cut"),
+    ):
+        wrong = copy.deepcopy(tables)
+        assert field in wrong[table][key]
+        wrong[table][key][field] = value
+        assert said(wrong)
+
+
 @cache
 def beside_roce() -> dict[str, Any]:
     present = SONIC.read(sonic_text(sonic_roce(PORTS)))
