@@ -110,6 +110,8 @@ SINGLE: Final[dict[str, dict[tuple[str, str, str], str | None]]] = {  # place ->
     "another field": {(*BUFFER, "static_th"): "7"},
     "a field less": {(*BUFFER, "dynamic_th"): None},
     "threshold": {(*WRED, "green_max_threshold"): "7777777"},
+    "lower threshold": {(*WRED, "green_min_threshold"): "7"},
+    "probability": {(*WRED, "green_drop_probability"): "7"},
     "ecn": {(*WRED, "ecn"): "ecn_none"},
     "a curve's field less": {(*WRED, "green_drop_probability"): None},
     "profile gone": {(*BUFFER, field): None for field in ("pool", "size", "dynamic_th")},

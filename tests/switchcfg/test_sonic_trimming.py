@@ -110,6 +110,13 @@ def test_between_the_first_release_and_202511_it_takes_a_reload() -> None:
     assert [step.title for step in made.steps] == ["reload the switch"]
 
 
+def test_another_size_of_our_own_is_planned() -> None:
+    present, made = planned(switch(), intent(TRIM))
+    applied = after(present, made.changes)
+    [change] = plan(*intent(TRIM.replace("256", "512")), SONIC, applied).changes
+    assert (change.place.field, change.before, change.after) == ("size", "256", "512")
+
+
 def test_what_others_trim_stays_as_it_is() -> None:
     tables = switch()
     tables["SWITCH_TRIMMING"] = {"GLOBAL": {"size": "128", "dscp_value": "5", "queue_index": "6"}}
