@@ -135,6 +135,41 @@ def test_a_step_that_hangs_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert device(folder) == "before"
 
 
+def ended(folder: Path) -> int:
+    """Of a long step, once it has."""
+    until(lambda: sh(the(folder).ended())[0] != dead_man.RUNNING)
+    return sh(the(folder).ended())[0]
+
+
+def test_a_long_step_goes_on_by_itself_and_says_how_it_ended(folder: Path) -> None:
+    armed(folder)
+    wait = f"while [ ! -e {folder}/go ]; do sleep 0.05; done\n"
+    assert sh(the(folder).begin(f"{wait}echo after >{folder}/device\n"))[0] == 0
+    assert sh(the(folder).ended())[0] == dead_man.RUNNING
+    assert device(folder) == "before"
+    (folder / "go").touch()
+    assert ended(folder) == 0
+    assert device(folder) == "after"
+    assert sh(the(folder).begin("echo no room\nfalse\necho not said\n"))[0] == 0
+    assert ended(folder) == 1  # its own, not the first one's
+    assert sh(the(folder).ended())[1] == "no room\n"
+
+
+def test_a_long_step_does_not_go_on_where_it_may_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for script in ("_RESTORE", "_TIMER"):
+        monkeypatch.setattr(dead_man, script, getattr(dead_man, script).replace("-w 30", "-w 1"))
+    armed(folder, seconds=1)
+    hung = f"echo after >{folder}/device\nsleep 100\necho after >{folder}/device\n"
+    assert sh(the(folder).begin(hung))[0] == 0
+    assert ended(folder) == dead_man.DISARMED
+    until(lambda: not (folder / "run" / NAME).exists())
+    assert device(folder) == "before"
+    assert sh(the(folder).begin("true\n"))[0] == dead_man.DISARMED
+    assert sh(the(folder).ended())[0] == dead_man.DISARMED
+
+
 def test_one_that_died_before_it_was_armed_keeps_nobody_out_for_ever(folder: Path) -> None:
     (folder / "run" / NAME).mkdir(parents=True)
     assert armed(folder)[0] == dead_man.BUSY
@@ -143,7 +178,7 @@ def test_one_that_died_before_it_was_armed_keeps_nobody_out_for_ever(folder: Pat
 
 
 def test_a_restoring_script_cannot_end_ours(folder: Path) -> None:
-    restore = f"cat >/dev/null <<'RESTORE'\ntext\nRESTORE\necho before >{folder}/device\n"
+    restore = f"cat >/dev/null <<'END'\ntext\nEND\necho before >{folder}/device\n"
     assert armed(folder, restore=restore)[0] == 0
     stepped(folder)
     assert sh(the(folder).abort())[0] == 0
