@@ -20,7 +20,7 @@ _RESTORE: Final = f"""\
 exec 9>"$dir/lock"
 if ! flock -w {STEP_ENDS} 9; then
     step=$(cat "$dir/step")
-    kill -9 -- "-$step" 2>/dev/null || kill -9 "$step" 2>/dev/null || :
+    kill -s KILL -- "-$step" 2>/dev/null || kill -9 "$step" 2>/dev/null || :
 fi
 sh -eu "$dir/restore"
 """
