@@ -77,6 +77,7 @@ class Device:
     side: str  # of the ECMP groups: devices of two sides are never changed at one time
     pool: str  # SONiC's buffer pool of our queues; "" = the one that there is
     groups: tuple[PortGroup, ...]
+    dscp_ipv6: bool = True  # Junos: the chip has classifiers of their own for IPv6
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -185,11 +186,14 @@ def _device(table: Table, buffer: int, keep: Keep) -> Device:
     pool = table.text("pool", NAME, "name of a buffer pool", "")
     if pool and platform != "sonic":
         raise table.error("pool", f"only SONiC has buffer pools by name, not {platform}")
+    dscp_ipv6 = table.flag("dscp_ipv6", True)
+    if "dscp_ipv6" in table.values and platform != "junos":
+        raise table.error("dscp_ipv6", f"only Junos has chips with and without, not {platform}")
     groups = tuple(_group(row, platform, buffer) for row in table.tables("ports"))
     table.done()
     if not groups:
         raise table.error(None, "needs [[device.ports]]: names and rate")
-    found = Device(name, platform, address, side, pool, groups)
+    found = Device(name, platform, address, side, pool, groups, dscp_ipv6)
     _refuse_bad_ports(table, found, keep)
     return found
 
