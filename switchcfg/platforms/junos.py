@@ -17,8 +17,15 @@ from switchcfg.plan.state import Change, Owns, Place, State, after
 from switchcfg.platforms import junos_text
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.junos_present import BINDS, CLASSIFIERS, Present, beside, problems
-from switchcfg.platforms.platform import Fit, Netconf, Rendered, Step, group_name
+from switchcfg.platforms.junos_present import (
+    BINDS,
+    CLASSIFIERS,
+    Present,
+    beside,
+    left_without,
+    problems,
+)
+from switchcfg.platforms.platform import Fit, Netconf, Rendered, Step, Taken, group_name
 
 ABLE: Final = Abilities(curves=3, own_mark=False, spray=("hash", "packet"))
 LOSS: Final = ("low", "medium-high", "high")  # by drop rank
@@ -148,6 +155,9 @@ class Junos(CommandPlatform):
         found = [each for port in device.ports for each in problems(intent, port, there)]
         state, wrong = beside(intent, device, rendered, there)
         return Fit(state, frozenset(), tuple(dict.fromkeys([*found, *wrong])))
+
+    def takes(self, present: State, changes: Sequence[Change]) -> Taken:
+        return Taken(tuple(left_without(Present.of(present), changes)), ())
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         """One candidate."""

@@ -6,14 +6,14 @@ maps give it the scheduler that the port gives it today.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
 from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.kept import kept, lossless
-from switchcfg.plan.state import Place, State
+from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.junos_text import OTHER
 from switchcfg.platforms.platform import group_name, is_ours
@@ -115,6 +115,18 @@ def problems(intent: Intent, port: str, present: Present) -> Iterator[str]:
             f"for {port} itself, or name the port in [keep] ports"
         )
         break  # the first says it
+
+
+def left_without(present: Present, changes: Sequence[Change]) -> Iterator[str]:
+    """Ports with PFC that changes would leave without what serves their lossless classes."""
+    for change in changes:
+        kind, port, _ = change.place
+        gone = change.after is None and kind in ("interface map", "interface classifier")
+        if gone and present.bound("interface pfc", port) and present.controlled(port):
+            yield (
+                f"lossless: {port} has PFC, and without {change.before!r} nothing would serve "
+                f"its lossless queues as today"
+            )
 
 
 def _by_pattern(port: str, present: Present) -> Iterator[tuple[str, str]]:

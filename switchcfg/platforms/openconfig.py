@@ -12,7 +12,7 @@ from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.kept import kept
 from switchcfg.plan.queues import Abilities, Layout, Queue
 from switchcfg.plan.state import Change, Owns, Place, State, after, objects, tables
-from switchcfg.platforms.openconfig_present import classifier_name, keep, others, ways
+from switchcfg.platforms.openconfig_present import classifier_name, keep, left_without, others, ways
 from switchcfg.platforms.openconfig_tree import (
     FAMILIES,
     INTEGER_LISTS,
@@ -87,7 +87,7 @@ class OpenConfig:
         return Fit(state, frozenset(), tuple(dict.fromkeys(problems)))
 
     def takes(self, present: State, changes: Sequence[Change]) -> Taken:
-        return Taken((), ())
+        return Taken(tuple(left_without(tables(present), changes)), ())
 
     def write(self, state: State) -> str:
         return json.dumps(tree(state), indent=2) + "\n"

@@ -3,13 +3,14 @@
 The model knows no flow control: what tells of a lossless queue is that the intent keeps it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from switchcfg.intent.intent import Intent
-from switchcfg.plan.state import Place, State
+from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.openconfig_tree import FAMILIES, SEPARATOR
 from switchcfg.platforms.platform import is_ours
 
+KEPT = "-KEEP-"  # in the name of a term that sends to a group of others
 Tables = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
@@ -108,7 +109,7 @@ def keep(intent: Intent, rendered: State, groups: Mapping[int, str]) -> dict[Pla
     for family in FAMILIES:
         for group in sorted({*groups.values()}):
             points = sorted(dscp for dscp, each in groups.items() if each == group)
-            name = f"{intent.prefix}-KEEP-{group}"
+            name = f"{intent.prefix}{KEPT}{group}"
             if is_ours(intent, group):
                 name = group
             term = f"{classifier_name(intent, family)}{SEPARATOR}{name}"
@@ -123,6 +124,19 @@ def keep(intent: Intent, rendered: State, groups: Mapping[int, str]) -> dict[Pla
     return {
         each: state[each] for each in state if each.kind not in whole or each.name not in unused
     }
+
+
+def left_without(there: Tables, changes: Sequence[Change]) -> Iterator[str]:
+    """Ports that changes would leave without the classifier that feeds a kept queue."""
+    feeds = {name.split(SEPARATOR)[0]: fields.get("target-group", "")
+             for name, fields in there.get("term-action", {}).items() if KEPT in name}  # fmt: skip
+    for change in changes:
+        group = feeds.get(change.before or "")
+        if group and change.place.kind == "interface-classifier" and change.after is None:
+            yield (
+                f"kept: {change.place.name.split(SEPARATOR)[0]}: without {change.before!r} nothing "
+                f"would send to {group!r}, which is kept, as today"
+            )
 
 
 def classifier_name(intent: Intent, family: str) -> str:

@@ -150,6 +150,15 @@ def test_roce_is_planned_without_losing_a_line_of_it() -> None:
     assert JUNOS.read(device.says()) == present
 
 
+def test_a_removal_does_not_leave_a_port_with_pfc_without_its_schedulers() -> None:
+    device, wanted = JunosLines(), intent(KEEP)
+    device.do(ROCE)
+    told(device, wanted, plan)
+    with pytest.raises(Refused, match="rollback") as caught:
+        removal(*wanted, JUNOS, JUNOS.read(device.says()))
+    assert f"lossless: {PORT} has PFC, and without 'DLCP' nothing would serve" in str(caught.value)
+
+
 def test_code_points_that_the_intent_keeps_go_to_the_class_of_the_queue() -> None:
     present, made = planned(ROCE, intent(f"{KEEP}[keep.dscp]\n40 = 4\n"))
     then = after(present, made.changes)
@@ -171,6 +180,12 @@ def test_a_queue_that_pfc_pauses_is_found_by_the_profile_of_the_port() -> None:
     on_output = f"{port}{stem} output ieee-802.1 code-point 101 flow-control-queue 5\n"
     assert f"lossless: {PORT} queue 5 has PFC" in refusal(on_output, intent())
     planned(on_output.replace(PORT, "et-0/0/9"), intent())
+
+
+def test_the_queue_of_a_lossless_class_is_not_for_ours_whatever_the_port() -> None:
+    line = "set class-of-service forwarding-classes class storage queue-num 5 no-loss\n"
+    assert f"lossless: {PORT} queue 5 has PFC" in refusal(line, intent())
+    planned(line, intent("[keep]\nqueues = [5]\n"))
 
 
 def test_a_lossless_class_without_a_scheduler_to_go_on_with_is_refused() -> None:
@@ -231,11 +246,11 @@ def test_what_else_a_port_has_stays(line: str) -> None:
 
 
 def told(device: JunosLines, wanted: tuple[Intent, Device], how: Callable[..., Plan]) -> None:
-    made = how(*wanted, JUNOS, JUNOS.read(device.says()))
+    present = JUNOS.read(device.says())
+    made = how(*wanted, JUNOS, present)
     for step in made.steps:
         device.do(step.payload)
-    then = after(JUNOS.read(device.says()), [])
-    assert not [c for c in made.changes if then.get(c.place) != c.after]
+    assert JUNOS.read(device.says()) == after(present, made.changes)
 
 
 @pytest.mark.parametrize("spray", ["hash", "packet", "keep"])

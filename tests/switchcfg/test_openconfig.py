@@ -161,6 +161,16 @@ def test_code_points_of_a_kept_queue_go_on_to_the_group_of_others() -> None:
     assert not plan(*wanted, OC, then).changes
 
 
+def test_a_removal_does_not_leave_a_kept_queue_without_its_code_points() -> None:
+    wanted = intent(KEEP)
+    present, made = planned(CAPTURED, wanted)
+    with pytest.raises(Refused, match="rollback") as caught:
+        removal(*wanted, OC, after(present, made.changes))
+    assert "kept: eth1: without 'DLCP' nothing would send to 'target-group-RDMA'" in str(
+        caught.value
+    )
+
+
 def test_a_queue_that_the_intent_keeps_is_not_made_a_second_time() -> None:
     keep = f"{KEEP}[keep.dscp]\n40 = 3\n"
     present, made = planned(CAPTURED, intent(keep))
