@@ -124,7 +124,9 @@ class Junos(CommandPlatform):
             if first.mark:
                 said.append(f"{first.name}: no ECN: Junos has none on strict-high queues")
             if any(queue.mark and len(queue.bands) > 1 for queue in others):
-                said.append("drop ranks of queues with ECN: QFX10000 drops Not-ECT when full only")
+                said.append(
+                    "drop ranks of queues with ECN: some chips drop Not-ECT from a full queue only"
+                )
         state = found.state
         if device.dscp_ipv6:
             said.append("IPv6: a classifier of its own; dscp_ipv6 = false for chips without")

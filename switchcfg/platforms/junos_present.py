@@ -118,11 +118,18 @@ def problems(intent: Intent, port: str, present: Present) -> Iterator[str]:
 
 
 def left_without(present: Present, changes: Sequence[Change]) -> Iterator[str]:
-    """Ports with PFC that changes would leave without what serves their lossless classes."""
+    """Ports with PFC where changes would take away what serves their lossless queues, or feeds."""
     for change in changes:
         kind, port, _ = change.place
-        gone = change.after is None and kind in ("interface map", "interface classifier")
-        if gone and present.bound("interface pfc", port) and present.controlled(port):
+        if change.after is not None or not present.bound("interface pfc", port):
+            continue
+        classes = {
+            "interface map": set(present.schedulers(port)),
+            "interface classifier": {
+                to for to, _ in present.ways(port).get("classifier", {}).values()
+            },
+        }.get(kind, set())
+        if {present.queue(each) for each in classes} & present.controlled(port):
             yield (
                 f"lossless: {port} has PFC, and without {change.before!r} nothing would serve "
                 f"its lossless queues as today"

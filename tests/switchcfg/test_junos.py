@@ -159,6 +159,16 @@ def test_a_removal_does_not_leave_a_port_with_pfc_without_its_schedulers() -> No
     assert f"lossless: {PORT} has PFC, and without 'DLCP' nothing would serve" in str(caught.value)
 
 
+def test_a_removal_where_ours_serves_no_lossless_queue_is_no_loss() -> None:
+    text = "\n".join(line for line in ROCE.splitlines() if "mydscp" not in line)
+    device, wanted = JunosLines(), intent(KEEP)
+    device.do(text)
+    made = planned(device.says(), wanted)[1]
+    told(device, wanted, plan)
+    back = reverse(made, JUNOS, JUNOS.read(device.says()))
+    assert not JUNOS.takes(JUNOS.read(device.says()), back.changes).problems
+
+
 def test_code_points_that_the_intent_keeps_go_to_the_class_of_the_queue() -> None:
     present, made = planned(ROCE, intent(f"{KEEP}[keep.dscp]\n40 = 4\n"))
     then = after(present, made.changes)
@@ -295,7 +305,7 @@ def test_the_first_queue_is_strict_high_and_has_no_ecn_which_is_said() -> None:
     assert ecn == ["DLCP-Q6"]
     assert Place("scheduler drop", "DLCP-Q7|low", "") not in found.state
     assert "front: no ECN: Junos has none on strict-high queues" in found.degraded
-    assert any("QFX10000 drops Not-ECT when full only" in each for each in found.degraded)
+    assert any("some chips drop Not-ECT from a full queue only" in each for each in found.degraded)
 
 
 def levels(mark: str) -> list[int]:
