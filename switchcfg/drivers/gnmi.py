@@ -27,7 +27,7 @@ from switchcfg.drivers.dead_man import DeadMan, refusal
 from switchcfg.drivers.driver import host_and_port
 from switchcfg.drivers.login import Login, prefix
 from switchcfg.drivers.login import login as login_of
-from switchcfg.errors import CommitFailed, SwitchcfgError, Unreachable
+from switchcfg.errors import BadState, CommitFailed, SwitchcfgError, Unreachable
 from switchcfg.platforms.platform import Step
 
 PORT: Final = 9339  # registered with IANA for gNMI
@@ -55,7 +55,10 @@ class GnmiDriver(ByDeadMan):
                 if _status(exc) == grpc.StatusCode.NOT_FOUND:
                     return "{}"  # nothing is configured yet
                 raise
-            return json.dumps(_tree(answer))
+            try:
+                return json.dumps(_tree(answer))
+            except BadState as exc:
+                raise BadState(f"{self.device}: {exc}") from exc
 
         return await self._call(ask)
 
@@ -144,12 +147,17 @@ def _set(client: Any, payload: str) -> None:
 
 
 def _tree(answer: dict[str, Any]) -> dict[str, Any]:
-    """{PATH: all of it}: a device may answer with the value of the path, or from above it."""
-    for notification in answer["notification"]:
-        for update in notification.get("update") or ():
-            value = update["val"]
-            return value if isinstance(value, dict) and PATH in value else {PATH: value}
-    return {}
+    """{PATH: all of it}: a device may answer with the value of the path, or from above it.
+
+    Raises: BadState for an answer in pieces, of which one alone would be taken for all.
+    """
+    values = [update["val"] for notification in answer["notification"]
+              for update in notification.get("update") or ()]  # fmt: skip
+    if len(values) > 1:
+        raise BadState(f"it answers a Get of /{PATH} in {len(values)} pieces, which is not read")
+    return next(
+        (each if isinstance(each, dict) and PATH in each else {PATH: each} for each in values), {}
+    )
 
 
 def _status(exc: gNMIException) -> Any:

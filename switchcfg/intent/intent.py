@@ -80,6 +80,7 @@ class Device:
     pool: str  # SONiC's buffer pool of our queues; "" = the one that there is
     reload: bool  # SONiC may restart all its services where its release takes no patch
     groups: tuple[PortGroup, ...]
+    dscp_ipv6: bool = True  # Junos: the chip has classifiers of their own for IPv6
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -192,11 +193,14 @@ def _device(table: Table, buffer: int, keep: Keep) -> Device:
     reload = table.flag("reload", False)
     if "reload" in table.values and platform != "sonic":
         raise table.error("reload", f"only SONiC is ever reloaded, not {platform}")
+    dscp_ipv6 = table.flag("dscp_ipv6", True)
+    if "dscp_ipv6" in table.values and platform != "junos":
+        raise table.error("dscp_ipv6", f"only Junos has chips with and without, not {platform}")
     groups = tuple(_group(row, platform, buffer) for row in table.tables("ports"))
     table.done()
     if not groups:
         raise table.error(None, "needs [[device.ports]]: names and rate")
-    found = Device(name, platform, address, side, pool, reload, groups)
+    found = Device(name, platform, address, side, pool, reload, groups, dscp_ipv6)
     _refuse_bad_ports(table, found, keep)
     return found
 

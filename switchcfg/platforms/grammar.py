@@ -130,6 +130,10 @@ class Grammar:
         paths += [self._lines(place, value) for place, value in self._in_order(wanted)]
         return self.nest([*paths, *self._removals(gone, then)])
 
+    def undone(self, gone: Iterable[tuple[Place, str]]) -> list[str]:
+        """What takes each value back by itself, where every line stands for itself."""
+        return [self._undo(*each)[-1] for each in reversed(self._in_order(gone))]
+
     def _removals(self, gone: list[tuple[Place, str]], then: State) -> Iterator[tuple[str, ...]]:
         """Line by line, or the outermost section that nothing is left in."""
         left = {section for item in then.items() for section in _sections(self._lines(*item))}

@@ -1,27 +1,39 @@
 """Juniper Junos and Junos EVO: `set` lines, as `show configuration | display set` has them. Pure.
 
 Junos colours by DSCP (loss priority), and its thresholds are fill levels in percent of a
-queue's buffer. Only one level is certain to starve those below it (strict-high); what follows is
-said as degraded. Source: Junos class-of-service guides for QFX and PTX.
+queue's buffer. Only one level is certain to starve those below it (strict-high), and that one has
+no ECN; what follows is said as degraded. Sources: docs/switches.md names Juniper's pages.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape, unescape
 from typing import Final
 
-from switchcfg.intent.intent import Intent, PortGroup
-from switchcfg.plan.queues import Abilities, Band, Layout, Queue
-from switchcfg.plan.state import Place
+from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.plan.queues import Abilities, Band, Layout, Queue, lay_out
+from switchcfg.plan.state import Change, Owns, Place, State, after
+from switchcfg.platforms import junos_text
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.platform import Netconf, group_name
+from switchcfg.platforms.junos_present import (
+    BINDS,
+    CLASSIFIERS,
+    Present,
+    beside,
+    left_without,
+    problems,
+)
+from switchcfg.platforms.platform import Fit, Netconf, Rendered, Step, Taken, group_name
 
 ABLE: Final = Abilities(curves=3, own_mark=False, spray=("hash", "packet"))
 LOSS: Final = ("low", "medium-high", "high")  # by drop rank
+PER_PACKET: Final = "per-packet"
 LEVELS: Final = ("strict-high", "high", "medium-high", "medium-low", "low")  # by order of queues
 
 _COS: Final = "class-of-service"
+_PFC: Final = f"{_COS} congestion-notification-profile {{name}}"
 _MAP: Final = f"{_COS} schedulers {{scheduler}} drop-profile-map"
 _HASH: Final = "policy-options policy-statement {policy} then load-balance per-packet"
 
@@ -35,9 +47,20 @@ GRAMMAR: Final = Grammar(
     rules=(
         _rule("class queue", f"{_COS} forwarding-classes class {{class}} queue-num <queue>",
               f"{_COS} forwarding-classes class {{class}}"),
+        # Read, never written: whose flow control it is, is not ours to say.
+        _rule("class no-loss", f"{_COS} forwarding-classes class {{class}} no-loss"),
+        _rule("pfc input", f"{_PFC} input ieee-802.1 code-point {{bits}} pfc"),
+        _rule("pfc input", f"{_PFC} input dscp code-point {{bits}} pfc"),
+        _rule("pfc output", f"{_PFC} output ieee-802.1 code-point {{bits}} "
+              "flow-control-queue <queue>"),
+        _rule("interface pfc",
+              f"{_COS} interfaces {{port}} congestion-notification-profile <profile>"),
         _rule("classifier",
               f"{_COS} classifiers dscp {{name}} forwarding-class {{class}} loss-priority {{loss}} "
               "code-points {bits}"),
+        _rule("classifier ipv6",
+              f"{_COS} classifiers dscp-ipv6 {{name}} forwarding-class {{class}} "
+              "loss-priority {loss} code-points {bits}"),
         _rule("drop profile",
               f"{_COS} drop-profiles {{profile}} interpolate fill-level {{percent}}"),
         _rule("drop probability",
@@ -58,6 +81,9 @@ GRAMMAR: Final = Grammar(
               f"{_COS} interfaces {{port}} scheduler-map"),
         _rule("interface classifier", f"{_COS} interfaces {{port}} unit 0 classifiers dscp <name>",
               f"{_COS} interfaces {{port}} unit 0 classifiers dscp"),
+        _rule("interface classifier ipv6",
+              f"{_COS} interfaces {{port}} unit 0 classifiers dscp-ipv6 <name>",
+              f"{_COS} interfaces {{port}} unit 0 classifiers dscp-ipv6"),
         _rule("balance policy", _HASH, "policy-options policy-statement {policy}"),
         _rule("balance export", "routing-options forwarding-table export {policy}"),
         _rule("balance mode", "forwarding-options enhanced-hash-key ecmp-dlb <mode>",
@@ -67,16 +93,100 @@ GRAMMAR: Final = Grammar(
 )  # fmt: skip
 
 
+# Entries of lists: a device keeps one that nothing is left in, so each goes with its last line.
+_WORD: Final = r"[^ ]+"
+_ENTRY: Final = re.compile(
+    f"{_COS} ("
+    f"classifiers dscp(-ipv6)? {_WORD}( forwarding-class {_WORD}( loss-priority {_WORD})?)?|"
+    f"drop-profiles {_WORD}|"
+    f"schedulers {_WORD}( drop-profile-map loss-priority {_WORD} protocol any)?|"
+    f"scheduler-maps {_WORD}( forwarding-class {_WORD})?|"
+    f"interfaces {_WORD}( unit 0)?)"
+)
+
+
 class Junos(CommandPlatform):
     """Junos 22 and later on QFX, Junos EVO on PTX and QFX: one candidate, committed as a whole."""
 
     name, able, grammar, mode = "junos", ABLE, GRAMMAR, "configure private"
-    binds = ("interface map", "interface classifier")
+    binds = BINDS
     degraded = (
-        "strict order: only the first queue is strict-high; a chip without the levels below it "
-        "shares what is left by buffer size",
+        "strict order: only the first queue is strict-high, which some routers serve beside high; "
+        "a chip without the levels below it shares what is left by buffer size",
         "thresholds become percents of each queue's buffer",
     )
+
+    def render(self, intent: Intent, device: Device) -> Rendered:
+        found = super().render(intent, device)
+        said = list(found.degraded)
+        for group in device.groups:
+            first, *others = lay_out(intent, group, self.able).queues
+            if first.mark:
+                said.append(f"{first.name}: no ECN: Junos has none on strict-high queues")
+            if any(queue.mark and len(queue.bands) > 1 for queue in others):
+                said.append(
+                    "drop ranks of queues with ECN: some chips drop Not-ECT from a full queue only"
+                )
+        state = found.state
+        if device.dscp_ipv6:
+            said.append("IPv6: a classifier of its own; dscp_ipv6 = false for chips without")
+        else:
+            only = "classifier ipv6"
+            state = {p: state[p] for p in state if p.kind not in (only, CLASSIFIERS[only])}
+            said.append("IPv6: classified as the chip does by the classifier of IPv4")
+        return Rendered(state, tuple(dict.fromkeys(said)))
+
+    def owns(self, intent: Intent) -> Owns:
+        named = super().owns(intent)
+
+        def owns(place: Place, value: str) -> bool:
+            if place.kind == "balance mode":  # has no name, but is what `spray` says
+                return value == PER_PACKET and intent.spray != "keep"
+            return named(place, value)
+
+        return owns
+
+    def read(self, text: str) -> State:
+        return junos_text.read(text, self.grammar)
+
+    def flow_controlled(self, present: State, port: str) -> Iterable[int]:
+        return sorted(Present.of(present).controlled(port))
+
+    def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
+        there = Present.of(present)
+        found = [each for port in device.ports for each in problems(intent, port, there)]
+        state, wrong = beside(intent, device, rendered, there)
+        return Fit(state, frozenset(), tuple(dict.fromkeys([*found, *wrong])))
+
+    def takes(self, present: State, changes: Sequence[Change]) -> Taken:
+        return Taken(tuple(left_without(Present.of(present), changes)), ())
+
+    def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
+        """One candidate."""
+        then = after(present, changes)
+        gone = [change for change in changes if change.after is None]
+        lines = [*self._deletes(gone, then)]
+        lines += self.grammar.commands([each for each in changes if each.after is not None], {})
+        return (Step(self.mode, "".join(f"{line}\n" for line in lines)),)
+
+    def _deletes(self, gone: Sequence[Change], then: State) -> Iterator[str]:
+        """Line by line, or the outermost entry that nothing is left in."""
+        left: set[str] = set()
+        for place, value in then.items():
+            if place.kind == junos_text.OTHER:
+                line = f"{_COS} interfaces {place.name.replace(SEPARATOR, ' ', 1)}"
+            else:
+                line = self.grammar.write({place: value}).strip().removeprefix("set ")
+            words = line.split(" ")
+            left |= {" ".join(words[:end]) for end in range(1, len(words))}
+        lines = self.grammar.undone([(each.place, each.before or "") for each in gone])
+        told: dict[str, None] = {}
+        for line in lines:
+            words = line.removeprefix("delete ").split(" ")
+            heads = (" ".join(words[:end]) for end in range(1, len(words) + 1))
+            entries = (each for each in heads if _ENTRY.fullmatch(each) and each not in left)
+            told[f"delete {next(entries, ' '.join(words))}"] = None
+        yield from told
 
     def netconf(self) -> Netconf:
         return Netconf(
@@ -103,7 +213,8 @@ def _classes(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
     colour = layout.rank_of()
     for dscp, queue in layout.queue_of(intent).items():
         where = (intent.prefix, _class(intent, queue), LOSS[colour.get(dscp, 0)], f"{dscp:06b}")
-        yield Place("classifier", SEPARATOR.join(where), ""), ""
+        for kind in CLASSIFIERS:
+            yield Place(kind, SEPARATOR.join(where), ""), ""
     for queue in sorted({*layout.queue_of(intent).values()}):
         yield Place("class queue", _class(intent, queue), ""), str(queue)
 
@@ -115,22 +226,25 @@ def _ports(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[P
         where = f"{map_}{SEPARATOR}{_class(intent, queue.index)}"
         yield Place("scheduler map", where, ""), scheduler
         yield Place("scheduler priority", scheduler, ""), LEVELS[min(order, len(LEVELS) - 1)]
-        percent = max(round(queue.share * 100), 1)
+        percent = max(int(queue.share * 100 + 1e-9), 1)  # together never above 100
         yield Place("scheduler buffer", scheduler, ""), str(percent)
-        if queue.mark:
+        marks = replace(queue, mark=None) if order == 0 else queue
+        if marks.mark:
             yield Place("scheduler ecn", scheduler, ""), ""
-        yield from _drops(intent, scheduler, queue)
+        yield from _drops(intent, scheduler, marks)
     for port in group.ports:
         yield Place("interface map", port, ""), map_
-        yield Place("interface classifier", port, ""), intent.prefix
+        for kind in CLASSIFIERS.values():
+            yield Place(kind, port, ""), intent.prefix
 
 
 def _drops(intent: Intent, scheduler: str, queue: Queue) -> Iterator[tuple[Place, str]]:
     """A profile per drop rank. What is ECT is marked by its profile, so it needs one too."""
     for band in queue.bands:
-        begin, certain = _percents(band, queue)
-        if begin >= 100:
-            continue
+        marks = queue.mark if band.rank == 0 else None
+        if band.begin >= queue.limit and not marks:
+            continue  # a full queue drops it without being told
+        begin, certain = _percents(band, marks, queue.limit)
         profile = f"{intent.prefix}-{begin}-{certain}"
         where = f"{scheduler}{SEPARATOR}{LOSS[band.rank]}"
         yield Place("scheduler drop", where, ""), profile
@@ -139,11 +253,15 @@ def _drops(intent: Intent, scheduler: str, queue: Queue) -> Iterator[tuple[Place
             yield Place("drop probability", f"{profile}{SEPARATOR}{probability}", ""), ""
 
 
-def _percents(band: Band, queue: Queue) -> tuple[int, int]:
-    ect_protected = queue.mark and band.rank == 0
-    begin, certain = queue.mark if ect_protected and queue.mark else (band.begin, band.certain)
-    low = 100 * begin // queue.limit
-    return low, max(100 * certain // queue.limit, low + 1)
+def _percents(band: Band, marks: tuple[int, int] | None, limit: int) -> tuple[int, int]:
+    """The nearest fill levels, of which the second is above the first; 0 is only what is 0."""
+    begin, certain = marks or (band.begin, band.certain)
+    low = min(max(_nearest(begin, limit), 1 if begin else 0), 99)
+    return low, min(max(_nearest(certain, limit), low + 1), 100)
+
+
+def _nearest(part: int, whole: int) -> int:
+    return (200 * part + whole) // (2 * whole)
 
 
 def _balance(intent: Intent) -> Iterator[tuple[Place, str]]:
@@ -153,10 +271,12 @@ def _balance(intent: Intent) -> Iterator[tuple[Place, str]]:
     yield Place("balance policy", policy, ""), ""
     yield Place("balance export", policy, ""), ""
     if intent.spray == "packet":
-        yield Place("balance mode", "", ""), "per-packet"
+        yield Place("balance mode", "", ""), PER_PACKET
 
 
 def _lines(reply: str) -> str:
-    """The `set` lines in a reply to get-configuration."""
+    """The `set` lines in a reply to get-configuration; a reply of another form as it is."""
     found = re.search(r"<configuration-set[^>]*>(.*?)</configuration-set>", reply, re.DOTALL)
-    return unescape(found[1]) if found else ""
+    if found:
+        return unescape(found[1])
+    return reply if re.search(r"<configuration(-text|-information)?[ >]", reply) else ""

@@ -1,21 +1,36 @@
 """OpenConfig QoS over gNMI: config containers as objects, their leaves as fields. Pure.
 
-Model: openconfig-qos 1.0.0 (2025-12). It knows one curve per queue, no drop precedence, no
-ECN thresholds apart from those of dropping, and nothing of ECMP.
+Model: openconfig-qos 2.2.0 (2026-04). It knows one curve per queue, no drop precedence, no
+ECN thresholds apart from those of dropping, no flow control, and nothing of ECMP.
 """
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from switchcfg.errors import BadState
 from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.plan.kept import kept
 from switchcfg.plan.queues import Abilities, Layout, Queue
-from switchcfg.plan.state import Change, Owns, Place, State, after, objects
+from switchcfg.plan.state import Change, Owns, Place, State, after, objects, tables
+from switchcfg.platforms.openconfig_present import classifier_name, keep, left_without, others, ways
+from switchcfg.platforms.openconfig_tree import (
+    FAMILIES,
+    INTEGER_LISTS,
+    INTERFACE,
+    OTHER,
+    ROOT,
+    SEPARATOR,
+    config_of,
+    lists,
+    path,
+    read,
+    tree,
+)
 from switchcfg.platforms.platform import (
+    Fit,
     Rendered,
     Step,
+    Taken,
     group_name,
     is_ours,
     read_json,
@@ -23,35 +38,7 @@ from switchcfg.platforms.platform import (
 )
 
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=())
-ROOT: Final = "openconfig-qos:qos"
-SEPARATOR: Final = "|"  # between the keys of a name
-
-# Kind -> its config container under /qos; {} takes the next part of a name.
-PATHS: Final[Mapping[str, str]] = {
-    "queue": "queues/queue[name={}]",
-    "forwarding-group": "forwarding-groups/forwarding-group[name={}]",
-    "classifier": "classifiers/classifier[name={}]",
-    "term": "classifiers/classifier[name={}]/terms/term[id={}]",
-    "term-match": "classifiers/classifier[name={}]/terms/term[id={}]/conditions/ipv4",
-    "term-action": "classifiers/classifier[name={}]/terms/term[id={}]/actions",
-    "scheduler-policy": "scheduler-policies/scheduler-policy[name={}]",
-    "scheduler": "scheduler-policies/scheduler-policy[name={}]/schedulers/scheduler[sequence={}]",
-    "scheduler-input": "scheduler-policies/scheduler-policy[name={}]/schedulers/"
-    "scheduler[sequence={}]/inputs/input[id={}]",
-    "curve": "queue-management-profiles/queue-management-profile[name={}]",
-    "curve-wred": "queue-management-profiles/queue-management-profile[name={}]/wred/uniform",
-    "interface": "interfaces/interface[interface-id={}]",
-    "interface-classifier": "interfaces/interface[interface-id={}]/input/classifiers/"
-    "classifier[type={}]",
-    "interface-scheduler": "interfaces/interface[interface-id={}]/output/scheduler-policy",
-    "interface-queue": "interfaces/interface[interface-id={}]/output/queues/queue[name={}]",
-}
-# How RFC 7951 writes a leaf: 64-bit numbers are strings, lists are lists.
-INTEGERS: Final = ("queue-id", "sequence", "max-drop-probability-percent")
-FLAGS: Final = ("enable-ecn", "drop")
-INTEGER_LISTS: Final = ("dscp-set",)
 REVERT: Final = "revert: gNMI has no commit that reverts; the host that applies does it instead"
-_SEGMENT: Final = re.compile(r"([\w-]+)(?:\[([\w-]+)=(\{\})\])?")
 
 
 class OpenConfig:
@@ -69,23 +56,44 @@ class OpenConfig:
 
     def owns(self, intent: Intent) -> Owns:
         def owns(place: Place, value: str) -> bool:
+            if place.kind == OTHER:
+                return False
             if not place.kind.startswith("interface"):
                 return is_ours(intent, place.name.split(SEPARATOR)[0])
             return is_ours(intent, place.name.rpartition(SEPARATOR)[2]) or is_ours(intent, value)
 
         return owns
 
+    def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
+        there = tables(present)
+        problems = [each for port in device.ports for each in others(intent, port, there)]
+        groups: dict[int, str] = {}
+        for port in device.ports:
+            through = ways(port, there)
+            keeps, wrong = kept(intent, port, {dscp: (q, q) for dscp, (q, _) in through.items()})
+            problems += wrong
+            to = {dscp: through[dscp][1] for dscp in keeps}
+            # Two queues of one number would be one too many.
+            theirs = {q: group for q, group in through.values() if not is_ours(intent, group)}
+            to |= {dscp: theirs[q] for dscp, q in intent.keep.dscp.items() if q in theirs}
+            problems += [
+                f"kept-dscp: code point {dscp} goes to {to[dscp]!r} on {port} and to "
+                f"{groups[dscp]!r} on another port: one classifier cannot say both"
+                for dscp in to
+                if groups.get(dscp, to[dscp]) != to[dscp]
+            ]
+            groups |= to
+        state = keep(intent, rendered, groups)
+        return Fit(state, frozenset(), tuple(dict.fromkeys(problems)))
+
+    def takes(self, present: State, changes: Sequence[Change]) -> Taken:
+        return Taken(tuple(left_without(tables(present), changes)), ())
+
     def write(self, state: State) -> str:
         return json.dumps(tree(state), indent=2) + "\n"
 
     def read(self, text: str) -> State:
-        root = read_json(text, "the device's answer").get(ROOT, {})
-        out: dict[Place, str] = {}
-        for kind, path in PATHS.items():
-            for name, config in _find(root, path.split("/"), ()):
-                for leaf, value in config.items():
-                    out[Place(kind, SEPARATOR.join(name), leaf)] = _from_json(value)
-        return out
+        return read(read_json(text, "the device's answer"))
 
     def check(self, state: State, device: Device) -> Sequence[str]:
         return ()
@@ -98,99 +106,38 @@ class OpenConfig:
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         """One Set, which the device does wholly or not at all: delete comes first in it."""
         then = after(present, changes)
-        kept = {(kind, name) for kind, name, _ in objects(then)}
+        had, has = ({(kind, name) for kind, name, _ in objects(each)} for each in (present, then))
         touched = {(c.place.kind, c.place.name) for c in changes}
-        deletes = [path(kind, name) for kind, name in sorted(touched - kept)]
+        deletes = [path(kind, name) for kind, name in touched - has]
+        deletes += [f"{ROOT}/{INTERFACE.format(port)}" for port in _ports(touched) - _ports(has)]
         deletes += [
             f"{path(c.place.kind, c.place.name)}/config/{c.place.field}"
             for c in changes
-            if c.after is None and (c.place.kind, c.place.name) in kept
+            if c.before and c.place.field and (c.place.kind, c.place.name) in has
+            # What is added to a list would stand beside what is there.
+            if c.after is None or c.place.field in INTEGER_LISTS
         ]
-        updates = {
-            f"{path(kind, name)}/config": {leaf: _to_json(leaf, fields[leaf]) for leaf in fields}
-            for kind, name, fields in objects(then)
-            if (kind, name) in touched
-        }
+        updates: dict[str, dict[str, Any]] = {}
+        known = {above for each in had for above, _ in lists(*each)}
+        for kind, name, fields in objects(then):
+            if (kind, name) not in touched:
+                continue
+            for above, key in lists(kind, name):
+                if above not in known:
+                    updates.setdefault(f"{above}/config", {}).update(key)
+            updates.setdefault(f"{path(kind, name)}/config", {}).update(
+                config_of(kind, name, fields)
+            )
+        for port in sorted(_ports(touched & has) - _ports(had)):
+            where = f"{ROOT}/{INTERFACE.format(port)}/interface-ref/config"
+            updates.setdefault(where, {"interface": port})
         body = {"delete": _outermost(deletes), "update": updates}
         return (Step("gNMI Set", json.dumps(body, indent=2) + "\n"),)
 
 
-def path(kind: str, name: str) -> str:
-    """The gNMI path of an object, without its config container."""
-    return f"{ROOT}/" + PATHS[kind].format(*name.split(SEPARATOR))
-
-
-def tree(state: State) -> dict[str, Any]:
-    """The RFC 7951 JSON of /qos."""
-    root: dict[str, Any] = {}
-    for kind, name, fields in objects(state):
-        at, keys = root, iter(name.split(SEPARATOR))
-        for segment in PATHS[kind].split("/"):
-            container, key = _segment(segment)
-            if key is None:
-                at = at.setdefault(container, {})
-                continue
-            value = next(keys)
-            rows = at.setdefault(container, [])
-            at = next((row for row in rows if row[key] == _to_json(key, value)), {})
-            if not at:
-                at = {key: _to_json(key, value)}
-                rows.append(at)
-        at["config"] = {leaf: _to_json(leaf, value) for leaf, value in fields.items()}
-    return {ROOT: root}
-
-
-def _segment(text: str) -> tuple[str, str | None]:
-    found = _SEGMENT.fullmatch(text)
-    assert found, text  # noqa: S101  # PATHS is ours
-    return found[1], found[2]
-
-
-def _find(
-    at: Any, segments: Sequence[str], name: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """(keys, config) of each object on a path.
-
-    Raises: BadState where the tree has another form.
-    """
-    if not isinstance(at, dict):
-        raise BadState(f"{'/'.join(segments)}: the device's answer is no container there")
-    if not segments:
-        config = at.get("config", {})
-        if not isinstance(config, dict):
-            raise BadState(f"{SEPARATOR.join(name)}: config is no container")
-        yield name, config
-        return
-    container, key = _segment(segments[0])
-    if container not in at:
-        return
-    if key is None:
-        yield from _find(at[container], segments[1:], name)
-        return
-    if not isinstance(at[container], list):
-        raise BadState(f"{container}: the device's answer is no list there")
-    for row in at[container]:
-        if not isinstance(row, dict) or key not in row:
-            raise BadState(f"{container}: an entry without its key {key}")
-        yield from _find(row, segments[1:], (*name, str(row[key])))
-
-
-def _to_json(leaf: str, value: str) -> Any:
-    if leaf in INTEGERS:
-        return int(value)
-    if leaf in FLAGS:
-        return value == "true"
-    if leaf in INTEGER_LISTS:
-        return [int(each) for each in value.split(",")]
-    return value
-
-
-def _from_json(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return ",".join(_from_json(each) for each in value)
-    return str(value)
+def _ports(found: Iterable[tuple[str, str]]) -> set[str]:
+    """Interfaces that something is bound to, among (kind, name) of objects."""
+    return {name.split(SEPARATOR)[0] for kind, name in found if kind.startswith("interface")}
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:
@@ -213,55 +160,52 @@ def _global(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
     points: dict[int, list[int]] = {}
     for dscp, queue in sorted(layout.queue_of(intent).items()):
         points.setdefault(queue, []).append(dscp)
-    yield Place("classifier", intent.prefix, "name"), intent.prefix
-    yield Place("classifier", intent.prefix, "type"), "IPV4"
-    for queue, dscps in points.items():
+    for queue in points:
         name = _queue_name(intent, queue)
-        term = f"{intent.prefix}{SEPARATOR}{name}"
-        yield Place("queue", name, "name"), name
         yield Place("queue", name, "queue-id"), str(queue)
-        yield Place("forwarding-group", name, "name"), name
         yield Place("forwarding-group", name, "output-queue"), name
-        yield Place("term", term, "id"), name
-        yield Place("term-match", term, "dscp-set"), ",".join(map(str, dscps))
-        yield Place("term-action", term, "target-group"), name
+    for family in FAMILIES:
+        classifier = classifier_name(intent, family)
+        yield Place("classifier", classifier, "type"), family
+        for queue, dscps in points.items():
+            name = _queue_name(intent, queue)
+            term = f"{classifier}{SEPARATOR}{name}"
+            yield Place("term", term, ""), ""
+            yield Place(f"term-{family.lower()}", term, "dscp-set"), ",".join(map(str, dscps))
+            yield Place("term-action", term, "target-group"), name
 
 
 def _group(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
     policy = group_name(intent, group)
-    yield Place("scheduler-policy", policy, "name"), policy
+    yield Place("scheduler-policy", policy, ""), ""
     for sequence, queue in enumerate(layout.queues, start=1):
-        yield from _scheduler(f"{policy}{SEPARATOR}{sequence}", sequence, intent, queue)
+        yield from _scheduler(f"{policy}{SEPARATOR}{sequence}", intent, queue)
         if queue.mark:
             yield from _curve(f"{policy}-Q{queue.index}", queue)
     for port in group.ports:
-        yield Place("interface", port, "interface-id"), port
-        yield Place("interface-classifier", f"{port}{SEPARATOR}IPV4", "type"), "IPV4"
-        yield Place("interface-classifier", f"{port}{SEPARATOR}IPV4", "name"), intent.prefix
+        for family in FAMILIES:
+            where = f"{port}{SEPARATOR}{family}"
+            yield Place("interface-classifier", where, "name"), classifier_name(intent, family)
         yield Place("interface-scheduler", port, "name"), policy
         for queue in layout.queues:
-            name = _queue_name(intent, queue.index)
-            where = f"{port}{SEPARATOR}{name}"
-            yield Place("interface-queue", where, "name"), name
+            where = f"{port}{SEPARATOR}{_queue_name(intent, queue.index)}"
             if queue.mark:
                 profile = f"{policy}-Q{queue.index}"
                 yield Place("interface-queue", where, "queue-management-profile"), profile
+            else:
+                yield Place("interface-queue", where, ""), ""
 
 
-def _scheduler(
-    where: str, sequence: int, intent: Intent, queue: Queue
-) -> Iterator[tuple[Place, str]]:
+def _scheduler(where: str, intent: Intent, queue: Queue) -> Iterator[tuple[Place, str]]:
     name = _queue_name(intent, queue.index)
-    yield Place("scheduler", where, "sequence"), str(sequence)
     yield Place("scheduler", where, "priority"), "STRICT"
-    yield Place("scheduler-input", f"{where}{SEPARATOR}{name}", "id"), name
     yield Place("scheduler-input", f"{where}{SEPARATOR}{name}", "input-type"), "QUEUE"
     yield Place("scheduler-input", f"{where}{SEPARATOR}{name}", "queue"), name
 
 
 def _curve(profile: str, queue: Queue) -> Iterator[tuple[Place, str]]:
     assert queue.mark  # noqa: S101  # asked by the caller
-    yield Place("curve", profile, "name"), profile
+    yield Place("curve", profile, ""), ""
     for leaf, value in (
         ("min-threshold", str(queue.mark[0])),
         ("max-threshold", str(queue.mark[1])),

@@ -82,3 +82,39 @@ def run_flat(have: set[str], script: str, *, make: str, unmake: str) -> None:
         if not re.search(r"code-points|fill-level|drop-probability|per-packet|export", new):
             have -= {each for each in have if each.rpartition(" ")[0] == stem}
         have.add(new)
+
+
+# Of Junos, entries of lists: one that nothing is left in is still there (Juniper/yang 24.4,
+# junos-conf-class-of-service: these are lists with a key).
+ENTRIES = re.compile(
+    r"class-of-service (classifiers \S+ \S+( forwarding-class \S+( loss-priority \S+)?)?|"
+    r"drop-profiles \S+|schedulers \S+( drop-profile-map loss-priority \S+ protocol \S+)?|"
+    r"scheduler-maps \S+( forwarding-class \S+)?|forwarding-classes class \S+|"
+    r"interfaces \S+( unit \S+)?)|policy-options policy-statement \S+"
+)
+
+
+class JunosLines:
+    """A Junos device: `set` and `delete`, and entries of lists that stay."""
+
+    def __init__(self) -> None:
+        self.have: set[str] = set()
+
+    def do(self, payload: str) -> None:
+        run_flat(self.have, payload, make="set", unmake="delete")
+        # An entry is said only where nothing in it says it.
+        deleted = [line[7:] for line in payload.splitlines() if line.startswith("delete ")]
+        entries = {
+            " ".join(line.split(" ")[:end])
+            for line in deleted
+            for end in range(1, len(line.split(" ")))
+        }
+        self.have |= {each for each in entries if ENTRIES.fullmatch(each)}
+        self.have = {
+            each for each in self.have
+            if not ENTRIES.fullmatch(each)
+            or not any(other.startswith(f"{each} ") for other in self.have)
+        }  # fmt: skip
+
+    def says(self) -> str:
+        return "".join(f"set {line}\n" for line in sorted(self.have))

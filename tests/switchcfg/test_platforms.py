@@ -11,7 +11,7 @@ from switchcfg.intent.intent import Device, Intent
 from switchcfg.plan.state import State, after, difference
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import NetconfPlatform, Step
-from tests.switchcfg.cli_device import Lines, run, run_flat
+from tests.switchcfg.cli_device import JunosLines, Lines, run, run_flat
 from tests.switchcfg.golden import DEVICES, file, on_every_platform, rendered
 from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.linux_device import LinuxDevice
@@ -51,7 +51,7 @@ class CommandLines:
 
 
 class FlatLines:
-    """Junos and NVUE."""
+    """NVUE."""
 
     def __init__(self, make: str, unmake: str) -> None:
         self.make, self.unmake = make, unmake
@@ -137,7 +137,7 @@ def device_for(platform: str) -> Any:
         "eos": CommandLines,
         "nxos": CommandLines,
         "linux": lambda: LinuxDevice(DEVICES["linux"].ports),
-        "junos": lambda: FlatLines("set", "delete"),
+        "junos": JunosLines,
         "nvue": lambda: FlatLines("nv set", "nv unset"),
         "openconfig": Tree,
         "sonic": Documents,

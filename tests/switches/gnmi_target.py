@@ -1,7 +1,9 @@
 """A gNMI target on real gRPC with TLS on both sides: a JSON tree, and Set as one transaction.
 
 `python gnmi_target.py FOLDER PORT`: FOLDER has ca.pem, server.pem and server.key; the tree is
-kept in FOLDER/tree.json. It refuses probabilities above 100, as a device with the model would.
+kept in FOLDER/tree.json. It refuses probabilities above 100, as a device with the model would. It
+answers as RFC 7951 asks: what stands at the top says its module (section 4), and a leaf-list that
+the system orders is in an order of its own.
 """
 
 import json
@@ -36,7 +38,7 @@ class Target(gnmi_pb2_grpc.gNMIServicer):  # type: ignore[misc]  # generated, un
             value = find(self.read(), segments(request.prefix, path))
             if value is None:
                 context.abort(grpc.StatusCode.NOT_FOUND, "nothing there")
-            typed = gnmi_pb2.TypedValue(json_ietf_val=json.dumps(value).encode())
+            typed = gnmi_pb2.TypedValue(json_ietf_val=json.dumps(said(value)).encode())
             update = gnmi_pb2.Update(path=path, val=typed)
             found.append(gnmi_pb2.Notification(timestamp=time.time_ns(), update=[update]))
         return gnmi_pb2.GetResponse(notification=found)
@@ -50,7 +52,7 @@ class Target(gnmi_pb2_grpc.gNMIServicer):  # type: ignore[misc]  # generated, un
                 value = json.loads(update.val.json_ietf_val)
                 if value.get("max-drop-probability-percent", 0) > 100:
                     context.abort(grpc.StatusCode.INVALID_ARGUMENT, "probability out of range")
-                find(tree, segments(request.prefix, update.path), make=True).update(value)
+                merge(find(tree, segments(request.prefix, update.path), make=True), value)
             time.sleep(float((self.file.parent / "delay").read_text()))
             draft = self.file.with_suffix(".draft")
             draft.write_text(json.dumps(tree))
@@ -59,6 +61,20 @@ class Target(gnmi_pb2_grpc.gNMIServicer):  # type: ignore[misc]  # generated, un
 
     def read(self) -> Any:
         return json.loads(self.file.read_text())
+
+
+def said(value: Any) -> Any:
+    """A container as a device prints it."""
+    ordered = otherwise(value)
+    return {f"openconfig-qos:{name}": each for name, each in ordered.items()}
+
+
+def otherwise(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: otherwise(value[name]) for name in reversed(value)}
+    if isinstance(value, list):
+        return [otherwise(each) for each in reversed(value)]
+    return value
 
 
 def segments(prefix: Any, path: Any) -> list[Segment]:
@@ -82,6 +98,13 @@ def find(at: Any, path: Iterable[Segment], *, make: bool = False) -> Any:
             rows.append(found)
         at = found
     return at
+
+
+def merge(config: dict[str, Any], leaves: dict[str, Any]) -> None:
+    """Leaves replace; entries of a leaf-list stand beside those that are there."""
+    for name, value in leaves.items():
+        have = config.get(name, []) if isinstance(value, list) else []
+        config[name] = sorted({*have, *value}) if isinstance(value, list) else value
 
 
 def delete(tree: Any, path: list[Segment]) -> None:

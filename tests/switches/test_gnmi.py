@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from switchcfg.drivers.gnmi import _tree
+from switchcfg.errors import BadState
 from tests.switches.certificates import certificate
 from tests.switches.ssh_switch import until
 from tests.switches.tls_switch import TlsSwitch
@@ -51,7 +53,8 @@ def switch(tmp_path: Path) -> Iterator[GnmiSwitch]:
 def canonical(tree: Any) -> Any:
     """Lists of entries are sets to a device."""
     if isinstance(tree, dict):
-        return {name: canonical(value) for name, value in tree.items() if value not in ({}, [])}
+        inner = {name: canonical(value) for name, value in tree.items()}
+        return {name: value for name, value in inner.items() if value not in ({}, [])}
     if isinstance(tree, list):
         return sorted((canonical(each) for each in tree), key=str)
     return tree
@@ -67,12 +70,34 @@ def test_it_is_applied_verified_and_rolled_back(switch: GnmiSwitch) -> None:
     assert code == 0, said
     assert switch.run("verify", "INTENT")[0] == 0
     assert switch.run("drift", "INTENT")[0] == 0
+    code, said = switch.run("plan", "INTENT", "--out", "PLANS")
+    assert code == 0, said
+    assert "No changes" in said
     queues = switch.tree()["qos"]["queues"]["queue"]
     assert THEIRS["queues"]["queue"][0] in queues
     code, said = switch.run("rollback", "INTENT", "--device", "leaf1")
     assert code == 0, said
     assert canonical(switch.tree()["qos"]["queues"]) == canonical(before["qos"]["queues"])
-    assert "DLCP" not in json.dumps(switch.tree())
+    assert canonical(switch.tree()) == canonical(before)
+
+
+def test_a_removal_leaves_nothing_on_the_device(switch: GnmiSwitch) -> None:
+    before = switch.tree()
+    assert switch.run("plan", "INTENT", "--out", "PLANS")[0] == 2
+    assert switch.run("apply", "INTENT", "PLANS")[0] == 0
+    code, said = switch.run("plan", "INTENT", "--remove", "--out", "PLANS")
+    assert code == 2, said
+    code, said = switch.run("apply", "INTENT", "PLANS")
+    assert code == 0, said
+    assert canonical(switch.tree()) == canonical(before)
+
+
+@pytest.mark.parametrize("pieces", [2, 3])
+def test_an_answer_in_pieces_is_not_taken_for_the_whole(pieces: int) -> None:
+    update = {"path": "qos/queues", "val": {"queue": []}}
+    with pytest.raises(BadState, match=f"in {pieces} pieces"):
+        _tree({"notification": [{"update": [update] * (pieces - 1)}, {"update": [update]}]})
+    assert _tree({"notification": []}) == {}
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -1,0 +1,232 @@
+"""What others have on a Junos device that ours has to stand beside: RoCE above all. Pure.
+
+A lossless queue is a forwarding class with `no-loss`, PFC is a congestion notification profile on
+a port. A kept queue keeps its class: our classifiers send its code points there, and our scheduler
+maps give it the scheduler that the port gives it today.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Final
+
+from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.plan.kept import kept, lossless
+from switchcfg.plan.state import Change, Place, State
+from switchcfg.platforms.grammar import SEPARATOR
+from switchcfg.platforms.junos_text import OTHER
+from switchcfg.platforms.platform import group_name, is_ours
+
+# Kinds of lines: of a classifier, and of what binds it to a port.
+CLASSIFIERS: Final = {
+    "classifier": "interface classifier",
+    "classifier ipv6": "interface classifier ipv6",
+}
+BINDS: Final = ("interface map", *CLASSIFIERS.values())
+# Classes that are there without a line, and their queues; others differ by chip.
+DEFAULTS: Final = {"best-effort": 0, "fcoe": 3, "no-loss": 4}
+# On a port, what ours cannot stand beside, and what no line of ours replaces.
+_IN_THE_WAY: Final = re.compile(
+    r"((unit (0|\*) )?(classifiers (dscp|dscp-ipv6|inet-precedence)|forwarding-class|"
+    r"output-traffic-control-profile|scheduler-map)|forwarding-class-set|"
+    r"input-(scheduler-map|traffic-control-profile)) .*"
+)
+Home = tuple[str, str]  # forwarding class, loss priority
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A device's state, by what is asked of it."""
+
+    state: State
+    rows: Mapping[str, Mapping[tuple[str, ...], str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: State) -> "Present":
+        """Lines by kind and by the parts of their names."""
+        rows: dict[str, dict[tuple[str, ...], str]] = {}
+        for place, value in state.items():
+            rows.setdefault(place.kind, {})[tuple(place.name.split(SEPARATOR))] = value
+        return cls(state, rows)
+
+    def bound(self, kind: str, port: str) -> str:
+        """What a port has of a kind; "" for nothing."""
+        return self.state.get(Place(kind, port, ""), "")
+
+    def queue(self, name: str) -> int | None:
+        """The queue of a forwarding class."""
+        found = self.state.get(Place("class queue", name, ""), "")
+        return int(found) if found.isdecimal() else DEFAULTS.get(name)
+
+    def controlled(self, port: str) -> set[int]:
+        """Queues with flow control: of the switch's lossless classes, and by the port's profile."""
+        classes = [name for (name,) in self.rows.get("class no-loss", {})]
+        found = {self.queue(name) for name in classes}
+        profile = self.bound("interface pfc", port)
+        for (name, _), queue in self.rows.get("pfc output", {}).items():
+            if name == profile and queue.isdecimal():
+                found.add(int(queue))
+        if not classes:  # the default classes: a queue has its priority's number
+            for name, bits in self.rows.get("pfc input", {}):
+                if name == profile and re.fullmatch("[01]{3}", bits):
+                    found.add(int(bits, 2))
+        return {each for each in found if each is not None}
+
+    def ways(self, port: str) -> dict[str, dict[int, Home]]:
+        """Kind of classifier -> code point -> where it goes on a port."""
+        found: dict[str, dict[int, Home]] = {}
+        for kind, binds in CLASSIFIERS.items():
+            if name := self.bound(binds, port):
+                found[kind] = {
+                    int(bits, 2): (to, loss)
+                    for each, to, loss, bits in self.rows.get(kind, {})
+                    if each == name and re.fullmatch("[01]{6}", bits)
+                }
+        return found
+
+    def schedulers(self, port: str) -> dict[str, str]:
+        """Forwarding class -> its scheduler on a port."""
+        map_ = self.bound("interface map", port)
+        rows = self.rows.get("scheduler map", {})
+        return {to: scheduler for (name, to), scheduler in rows.items() if name == map_}
+
+
+def problems(intent: Intent, port: str, present: Present) -> Iterator[str]:
+    """What stands in the way of ours on a port, by name of the rule."""
+    for queue in sorted(present.controlled(port)):
+        yield from lossless(intent, port, queue)
+    for kind in BINDS:
+        theirs = present.bound(kind, port)
+        if theirs and not is_ours(intent, theirs) and theirs not in intent.keep.replaces:
+            yield (
+                f"kept: {port} has {theirs!r}, which ours would replace with all that it does "
+                f"(PFC, ECN): name it in [keep] replaces, or the port in [keep] ports"
+            )
+    for where, line in present.rows.get(OTHER, {}):
+        if where == port and _IN_THE_WAY.fullmatch(line):
+            yield (
+                f"kept: {port} has `{line}`, beside which ours cannot stand: take it off, or name "
+                f"the port in [keep] ports"
+            )
+    for where, line in _by_pattern(port, present):
+        yield (
+            f"kept: {port} has `{line}` by {where!r}, which lines of its own would end: write them "
+            f"for {port} itself, or name the port in [keep] ports"
+        )
+        break  # the first says it
+
+
+def left_without(present: Present, changes: Sequence[Change]) -> Iterator[str]:
+    """Ports with PFC where changes would take away what serves their lossless queues, or feeds."""
+    for change in changes:
+        kind, port, _ = change.place
+        if change.after is not None or not present.bound("interface pfc", port):
+            continue
+        classes = {
+            "interface map": set(present.schedulers(port)),
+            "interface classifier": {
+                to for to, _ in present.ways(port).get("classifier", {}).values()
+            },
+        }.get(kind, set())
+        if {present.queue(each) for each in classes} & present.controlled(port):
+            yield (
+                f"lossless: {port} has PFC, and without {change.before!r} nothing would serve "
+                f"its lossless queues as today"
+            )
+
+
+def _by_pattern(port: str, present: Present) -> Iterator[tuple[str, str]]:
+    """(pattern, line) of what is configured for ports of many names at once."""
+    said = {"interface map": "scheduler-map", "interface pfc": "congestion-notification-profile",
+            "interface classifier": "unit 0 classifiers dscp",
+            "interface classifier ipv6": "unit 0 classifiers dscp-ipv6"}  # fmt: skip
+    for kind, words in said.items():
+        for (where,), name in present.rows.get(kind, {}).items():
+            if "*" in where and fnmatchcase(port, where.strip("<>")):
+                yield where, f"{words} {name}"
+    for where, line in present.rows.get(OTHER, {}):
+        if "*" in where and fnmatchcase(port, where.strip("<>")):
+            yield where, line
+
+
+def beside(
+    intent: Intent, device: Device, rendered: State, present: Present
+) -> tuple[dict[Place, str], list[str]]:
+    """What is rendered, made to leave kept queues to the classes of others; and problems."""
+    homes, found = _homes(intent, device, present)
+    state: dict[Place, str] = {}
+    for place, value in rendered.items():
+        if place.kind in CLASSIFIERS:
+            name, _, _, bits = place.name.split(SEPARATOR)
+            if home := homes[place.kind].get(int(bits, 2)):
+                state[Place(place.kind, SEPARATOR.join((name, *home, bits)), "")] = value
+                continue
+        state[place] = value
+    for group in device.groups:
+        maps, wrong = _schedulers(intent, group, present)
+        state |= maps
+        found += wrong
+    parts = [(place.kind, place.name.split(SEPARATOR)) for place in state]
+    used = {each[1] for kind, each in parts if kind in (*CLASSIFIERS, "scheduler map")}
+    return {
+        place: state[place] for place in state if place.kind != "class queue" or place.name in used
+    }, found
+
+
+def _homes(
+    intent: Intent, device: Device, present: Present
+) -> tuple[dict[str, dict[int, Home]], list[str]]:
+    """Kind of classifier -> code point of a kept queue -> where it goes on; and problems."""
+    homes: dict[str, dict[int, Home]] = {kind: {} for kind in CLASSIFIERS}
+    found: list[str] = []
+    for port in device.ports:
+        for kind, ways in present.ways(port).items():
+            today = {dscp: (q, q) for dscp, (to, _) in ways.items()
+                     if (q := present.queue(to)) is not None}  # fmt: skip
+            keeps, wrong = kept(intent, port, today)
+            found += wrong
+            for dscp in keeps:
+                if homes[kind].setdefault(dscp, ways[dscp]) != ways[dscp]:
+                    found.append(
+                        f"kept-dscp: code point {dscp} goes to {ways[dscp][0]!r} on {port} and to "
+                        f"{homes[kind][dscp][0]!r} on another port: one classifier cannot say both"
+                    )
+    named = [name for (name,) in present.rows.get("class queue", {}) if not is_ours(intent, name)]
+    classes = {present.queue(name): name for name in sorted(named, reverse=True)}
+    for kind in CLASSIFIERS:
+        for dscp, queue in intent.keep.dscp.items():
+            if queue in classes:
+                homes[kind].setdefault(dscp, (classes[queue], "low"))
+    # Without one of its own, IPv6 is classified as IPv4 is, or not at all.
+    homes["classifier ipv6"] = homes["classifier"] | homes["classifier ipv6"]
+    return homes, found
+
+
+def _schedulers(
+    intent: Intent, group: PortGroup, present: Present
+) -> tuple[dict[Place, str], list[str]]:
+    """Lines of a group's scheduler map for the classes of kept queues; and problems."""
+    map_ = group_name(intent, group)
+    state: dict[Place, str] = {}
+    found: list[str] = []
+    for port in group.ports:
+        today = present.schedulers(port)
+        for name, scheduler in today.items():
+            if is_ours(intent, name) or present.queue(name) not in intent.keep.queues:
+                continue
+            place = Place("scheduler map", f"{map_}{SEPARATOR}{name}", "")
+            if state.setdefault(place, scheduler) != scheduler:
+                found.append(
+                    f"kept: class {name!r} has scheduler {scheduler!r} on {port} and "
+                    f"{state[place]!r} on others of its group: give the port a group of its own"
+                )
+        if not present.bound("interface pfc", port):
+            continue
+        for (name,) in present.rows.get("class no-loss", {}):
+            if present.queue(name) in intent.keep.queues and name not in today:
+                found.append(
+                    f"kept: {port} gives class {name!r}, which is lossless, no scheduler that ours "
+                    f"could go on with: put it into the port's scheduler map first"
+                )
+    return state, found

@@ -1,0 +1,99 @@
+"""`set` lines of Junos as devices print them, one spelling per line. Pure.
+
+What `show configuration | display set` has, also where it was typed or saved by hand: lists in
+brackets, several settings of a class in one line, names of code points.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from switchcfg.errors import BadState
+from switchcfg.plan.state import Place
+from switchcfg.platforms.grammar import MAX_TEXT, SEPARATOR, Grammar
+
+OTHER: Final = "interface other"  # what else an interface has: read, never written
+ASK: Final = "`show configuration | display set`"
+# What else such an output has: lines about lines, a prompt, the name of the routing engine.
+_ABOUT: Final = re.compile(
+    r"(deactivate|activate|protect|unprotect|annotate|edit|top) .*|[\w.-]+@[\w.-]+[>#%].*|"
+    r"\{\w+:\w+\}|\[edit.*\]|#.*|/\*.*"
+)
+_INTERFACE: Final = re.compile(r"set class-of-service interfaces (\S+) (.+)")
+_BARE: Final = re.compile(r"unit \S+")
+_LIST: Final = re.compile(r"(.*) \[ (.*) \]")
+_CLASS: Final = re.compile(r"(set class-of-service forwarding-classes class \S+) (.+)")
+_QUEUE: Final = re.compile(r"set class-of-service forwarding-classes queue (\d+) (\S+)(?: (.*))?")
+_POINTS: Final = re.compile(
+    r"(set class-of-service classifiers dscp(?:-ipv6)? .* code-points) ([\w.-]+)"
+)
+_ALIAS: Final = re.compile(
+    r"set class-of-service code-point-aliases dscp(?:-ipv6)? (\S+) ([01]{6})"
+)
+_BITS: Final = re.compile(r"[01]{6}")
+# Names that Junos has for code points by itself (RFC 2474, 2597, 3246).
+NAMES: Final = {
+    "be": 0, "ef": 46, "nc1": 48, "nc2": 56,
+    **{f"cs{each}": 8 * each for each in range(1, 8)},
+    **{f"af{each}{rank}": 8 * each + 2 * rank for each in range(1, 5) for rank in range(1, 4)},
+}  # fmt: skip
+
+
+def read(text: str, grammar: Grammar) -> dict[Place, str]:
+    """The values of all lines that a rule knows, and what else interfaces have.
+
+    Raises: BadState for what is no output of Junos.
+    """
+    if len(text) > MAX_TEXT:
+        raise BadState(f"configuration of {len(text)} characters, at most {MAX_TEXT}")
+    lines = list(_lines(text))
+    names = {name: f"{point:06b}" for name, point in NAMES.items()}
+    names |= {found[1]: found[2] for line in lines if (found := _ALIAS.fullmatch(line))}
+    lines = [_with_bits(line, names) for line in lines]
+    out = grammar.read("".join(f"{line}\n" for line in lines))
+    for line in lines:
+        found = _INTERFACE.fullmatch(line)
+        if not found or any(rule.match((line,)) for rule in grammar.rules):
+            continue
+        if not _BARE.fullmatch(found[2]):  # an entry that nothing is in
+            out[Place(OTHER, f"{found[1]}{SEPARATOR}{found[2]}", "")] = ""
+    return out
+
+
+def _lines(text: str) -> Iterator[str]:
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = re.sub(r'"(\S+)"', r"\1", raw.strip())
+        if line.startswith("set "):
+            yield from _settings(line)
+        elif line and not _ABOUT.fullmatch(line):
+            shown = line if len(line) <= 60 else f"{line[:60]}..."
+            raise BadState(f"line {number} is no line of Junos' {ASK}: {shown!r}")
+
+
+def _settings(line: str) -> Iterator[str]:
+    """A line for each setting."""
+    if found := _LIST.fullmatch(line):
+        for each in found[2].split():
+            yield from _settings(f"{found[1]} {each}")
+    elif found := _QUEUE.fullmatch(line):  # the older of two ways to say it
+        rest = f" {found[3]}" if found[3] else ""
+        yield from _settings(
+            f"set class-of-service forwarding-classes class {found[2]} queue-num {found[1]}{rest}"
+        )
+    elif found := _CLASS.fullmatch(line):
+        words = iter(found[2].split())
+        for word in words:
+            yield (
+                f"{found[1]} {word}"
+                if word == "no-loss"
+                else f"{found[1]} {word} {next(words, '')}"
+            )
+    else:
+        yield line
+
+
+def _with_bits(line: str, names: dict[str, str]) -> str:
+    found = _POINTS.fullmatch(line)
+    if not found or _BITS.fullmatch(found[2]):
+        return line
+    return f"{found[1]} {names.get(found[2], found[2])}"

@@ -1,0 +1,144 @@
+"""What others have on an OpenConfig device that ours has to stand beside. Pure.
+
+The model knows no flow control: what tells of a lossless queue is that the intent keeps it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from switchcfg.intent.intent import Intent
+from switchcfg.plan.state import Change, Place, State
+from switchcfg.platforms.openconfig_tree import FAMILIES, SEPARATOR
+from switchcfg.platforms.platform import is_ours
+
+KEPT = "-KEEP-"  # in the name of a term that sends to a group of others
+Tables = Mapping[str, Mapping[str, Mapping[str, str]]]
+
+
+def others(intent: Intent, port: str, there: Tables) -> Iterator[str]:
+    """What others have on a port that ours would end, or that ours cannot stand beside."""
+    for name, fields in there.get("interface-ref", {}).items():
+        means = f"{fields.get('interface', name)}.{fields.get('subinterface', '0')}"
+        if name == port or means == f"{port}.0":
+            yield (
+                f"kept: interface-id {name!r} stands for {means} and not for the port of that "
+                f"name: what is bound there is not ours to replace; name {port} in [keep] ports"
+            )
+    for kind, _, theirs in _bound(port, there):
+        if is_ours(intent, theirs):
+            continue
+        if theirs not in intent.keep.replaces:
+            yield (
+                f"kept: {port} has {theirs!r}, which ours would replace with all that it does: "
+                f"name it in [keep] replaces, or the port in [keep] ports"
+            )
+        elif kind == "interface-scheduler":
+            yield from _served(intent, port, theirs, there)
+    yield from _queues(intent, port, there)
+
+
+def _queues(intent: Intent, port: str, there: Tables) -> Iterator[str]:
+    """Queues of others on a port, by whose numbers ours would go."""
+    for name in there.get("interface-queue", {}):
+        where, _, queue = name.partition(SEPARATOR)
+        number = _number(queue, there)
+        if where != port or is_ours(intent, queue) or number is None:
+            continue
+        if number not in intent.keep.queues:
+            yield (
+                f"kept: {port} has queue {queue!r}, whose number ({number}) ours would have "
+                f"too: name {number} in [keep] queues"
+            )
+
+
+def _bound(port: str, there: Tables) -> Iterator[tuple[str, str, str]]:
+    """(kind, name, what is bound) of a port's classifiers and scheduler."""
+    names = (("interface-classifier", f"{port}{SEPARATOR}{each}") for each in FAMILIES)
+    for kind, name in (*names, ("interface-scheduler", port)):
+        theirs = there.get(kind, {}).get(name, {}).get("name")
+        if theirs:
+            yield kind, name, theirs
+
+
+def _served(intent: Intent, port: str, policy: str, there: Tables) -> Iterator[str]:
+    """Kept queues that a scheduler policy serves."""
+    for name, fields in there.get("scheduler-input", {}).items():
+        queue = fields.get("queue", "")
+        number = _number(queue, there)
+        if name.split(SEPARATOR)[0] == policy and number in intent.keep.queues:
+            yield (
+                f"kept: {port}: {policy!r} serves queue {queue!r} ({number}), which is kept, "
+                f"and ours in its place would not: name the port in [keep] ports"
+            )
+
+
+def _number(queue: str, there: Tables) -> int | None:
+    found = there.get("queue", {}).get(queue, {}).get("queue-id", "")
+    return int(found) if found.isdecimal() else None
+
+
+def ways(port: str, there: Tables) -> dict[int, tuple[int, str]]:
+    """Code point -> number of its queue, and its forwarding group, by a port's classifiers."""
+    found: dict[int, tuple[int, str]] = {}
+    for kind, name, classifier in _bound(port, there):
+        if kind != "interface-classifier":
+            continue
+        match = f"term-{name.rpartition(SEPARATOR)[2].lower()}"
+        for term, fields in there.get(match, {}).items():
+            if term.split(SEPARATOR)[0] != classifier:
+                continue
+            group = there.get("term-action", {}).get(term, {}).get("target-group", "")
+            to = there.get("forwarding-group", {}).get(group, {})
+            number = _number(to.get("output-queue", to.get("unicast-output-queue", "")), there)
+            points = fields.get("dscp-set", fields.get("dscp", "")).split(",")
+            if number is not None:
+                found |= {int(each): (number, group) for each in points if each.isdecimal()}
+    return found
+
+
+def keep(intent: Intent, rendered: State, groups: Mapping[int, str]) -> dict[Place, str]:
+    """What is rendered, but that code points go on to those forwarding groups of others."""
+    state = dict(rendered)
+    sets = [each for each in state if each.field == "dscp-set"]
+    for place in sets:
+        left = [each for each in state[place].split(",") if int(each) not in groups]
+        if left:
+            state[place] = ",".join(left)
+        else:
+            gone = {("term", place.name), ("term-action", place.name), (place.kind, place.name)}
+            state = {each: state[each] for each in state if (each.kind, each.name) not in gone}
+    for family in FAMILIES:
+        for group in sorted({*groups.values()}):
+            points = sorted(dscp for dscp, each in groups.items() if each == group)
+            name = f"{intent.prefix}{KEPT}{group}"
+            if is_ours(intent, group):
+                name = group
+            term = f"{classifier_name(intent, family)}{SEPARATOR}{name}"
+            where = Place(f"term-{family.lower()}", term, "dscp-set")
+            have = [int(each) for each in state.get(where, "").split(",") if each]
+            state[Place("term", term, "")] = ""
+            state[where] = ",".join(map(str, sorted({*have, *points})))
+            state[Place("term-action", term, "target-group")] = group
+    used = {state[each] for each in state if each.field in ("target-group", "queue")}
+    unused = {each.name for each in state if each.kind == "forwarding-group"} - used
+    whole = ("queue", "forwarding-group")
+    return {
+        each: state[each] for each in state if each.kind not in whole or each.name not in unused
+    }
+
+
+def left_without(there: Tables, changes: Sequence[Change]) -> Iterator[str]:
+    """Ports that changes would leave without the classifier that feeds a kept queue."""
+    feeds = {name.split(SEPARATOR)[0]: fields.get("target-group", "")
+             for name, fields in there.get("term-action", {}).items() if KEPT in name}  # fmt: skip
+    for change in changes:
+        group = feeds.get(change.before or "")
+        if group and change.place.kind == "interface-classifier" and change.after is None:
+            yield (
+                f"kept: {change.place.name.split(SEPARATOR)[0]}: without {change.before!r} nothing "
+                f"would send to {group!r}, which is kept, as today"
+            )
+
+
+def classifier_name(intent: Intent, family: str) -> str:
+    """What ours of a family is called."""
+    return intent.prefix if family == FAMILIES[0] else f"{intent.prefix}-{family}"

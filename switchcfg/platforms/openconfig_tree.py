@@ -1,0 +1,244 @@
+"""The JSON of OpenConfig's /qos (RFC 7951), as objects and from them. Pure.
+
+A key of a list is no field: that the entry is there says it. An interface's own entry is no object
+either, nor is its interface-ref where that says what the key says: both go with the last thing
+that is bound there.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from switchcfg.errors import BadState
+from switchcfg.plan.state import Place, State, natural, objects
+
+MODULE: Final = "openconfig-qos"
+ROOT: Final = f"{MODULE}:qos"
+FAMILIES: Final = ("IPV4", "IPV6")  # a classifier is of one of them
+SEPARATOR: Final = "|"  # between the keys of a name
+
+# Kind -> its config container under /qos; {} takes the next part of a name.
+PATHS: Final[Mapping[str, str]] = {
+    "queue": "queues/queue[name={}]",
+    "forwarding-group": "forwarding-groups/forwarding-group[name={}]",
+    "classifier": "classifiers/classifier[name={}]",
+    "term": "classifiers/classifier[name={}]/terms/term[id={}]",
+    "term-ipv4": "classifiers/classifier[name={}]/terms/term[id={}]/conditions/ipv4",
+    "term-ipv6": "classifiers/classifier[name={}]/terms/term[id={}]/conditions/ipv6",
+    "term-action": "classifiers/classifier[name={}]/terms/term[id={}]/actions",
+    "scheduler-policy": "scheduler-policies/scheduler-policy[name={}]",
+    "scheduler": "scheduler-policies/scheduler-policy[name={}]/schedulers/scheduler[sequence={}]",
+    "scheduler-input": "scheduler-policies/scheduler-policy[name={}]/schedulers/"
+    "scheduler[sequence={}]/inputs/input[id={}]",
+    "curve": "queue-management-profiles/queue-management-profile[name={}]",
+    "curve-wred": "queue-management-profiles/queue-management-profile[name={}]/wred/uniform",
+    "interface-ref": "interfaces/interface[interface-id={}]/interface-ref",
+    "interface-classifier": "interfaces/interface[interface-id={}]/input/classifiers/"
+    "classifier[type={}]",
+    "interface-scheduler": "interfaces/interface[interface-id={}]/output/scheduler-policy",
+    "interface-queue": "interfaces/interface[interface-id={}]/output/queues/queue[name={}]",
+}
+INTERFACE: Final = "interfaces/interface[interface-id={}]"
+OTHER: Final = "interface-other"  # what else an interface has: read, never written
+# What /qos has at its top: by that its value is known without its name.
+TOP: Final = frozenset(
+    ("config", "interfaces", "classifiers", "forwarding-groups", "queues", "scheduler-policies",
+     "buffer-allocation-profiles", "queue-management-profiles", "packet-trim", "state")
+)  # fmt: skip
+# How RFC 7951 writes a leaf: 64-bit numbers are strings, lists are lists.
+INTEGERS: Final = ("queue-id", "sequence", "subinterface", "max-drop-probability-percent")
+FLAGS: Final = ("enable-ecn", "drop")
+INTEGER_LISTS: Final = ("dscp-set",)
+IDENTITIES: Final = ("type", "input-type", "priority")  # may say the module that they are of
+MAX_DEPTH: Final = 16  # of containers below an interface; the model has six
+_SEGMENT: Final = re.compile(r"([\w-]+)(?:\[([\w-]+)=(\{\})\])?")
+SCHEDULERS: Final = ("ONE_RATE_TWO_COLOR", "TWO_RATE_THREE_COLOR")  # identities: others are enums
+_QUALIFIED: Final = re.compile(r"openconfig-[\w-]+:([\w-]+)")
+
+
+def path(kind: str, name: str) -> str:
+    """The gNMI path of an object, without its config container."""
+    return f"{ROOT}/" + PATHS[kind].format(*name.split(SEPARATOR))
+
+
+def tree(state: State) -> dict[str, Any]:
+    """The RFC 7951 JSON of /qos."""
+    root: dict[str, Any] = {}
+    for kind, name, fields in objects(state):
+        at, keys = root, iter(name.split(SEPARATOR))
+        for part in PATHS[kind].split("/"):
+            container, key = _segment(part)
+            if key is None:
+                at = at.setdefault(container, {})
+                continue
+            value = next(keys)
+            rows = at.setdefault(container, [])
+            at = next((row for row in rows if row[key] == _to_json(key, value)), {})
+            if not at:
+                at = {key: _to_json(key, value), "config": {key: _to_json(key, value)}}
+                if key == "interface-id":
+                    at["interface-ref"] = {"config": {"interface": value}}
+                rows.append(at)
+        at.setdefault("config", {}).update(config_of(kind, name, fields))
+    return {ROOT: root}
+
+
+def config_of(kind: str, name: str, fields: Mapping[str, str]) -> dict[str, Any]:
+    """The leaves of an object: its key is among them."""
+    _, key = _segment(PATHS[kind].rpartition("/")[2])
+    out = {key: _to_json(key, name.rpartition(SEPARATOR)[2])} if key else {}
+    return out | {leaf: _to_json(leaf, fields[leaf]) for leaf in fields if leaf}
+
+
+def lists(kind: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(path, key) of each entry of a list on the way to an object."""
+    if kind == OTHER:
+        kind, name = "interface-ref", name.split(SEPARATOR, maxsplit=1)[0]
+    at, keys = ROOT, iter(name.split(SEPARATOR))
+    for part in PATHS[kind].split("/"):
+        _, key = _segment(part)
+        if key is None:
+            at = f"{at}/{part}"
+        else:
+            value = next(keys)
+            at = f"{at}/{part.format(value)}"
+            yield at, {key: _to_json(key, value)}
+
+
+def read(document: Mapping[str, Any]) -> dict[Place, str]:
+    """Every object of a Get of /qos, with or without the name of its root and of modules within.
+
+    Raises: BadState.
+    """
+    root = _root(document)
+    out: dict[Place, str] = {}
+    for kind, where in PATHS.items():
+        _, key = _segment(where.rpartition("/")[2])
+        for name, config in _find(root, where.split("/"), ()):
+            fields = {leaf: _from_json(leaf, config[leaf]) for leaf in config if leaf != key}
+            if kind == "interface-ref" and _says_its_key(name[0], fields):
+                continue
+            if not fields and key and kind != "interface-classifier":
+                fields = {"": ""}
+            out |= {Place(kind, SEPARATOR.join(name), leaf): fields[leaf] for leaf in fields}
+    for name, entry in _find(root, INTERFACE.split("/"), (), whole=True):
+        for below, value in _rest(entry, "", MAX_DEPTH):
+            out[Place(OTHER, SEPARATOR.join((*name, below)), "")] = value
+    return out
+
+
+def _segment(text: str) -> tuple[str, str | None]:
+    """(container or list, key of the list) of a part of a path."""
+    found = _SEGMENT.fullmatch(text)
+    assert found, text  # noqa: S101  # PATHS is ours
+    return found[1], found[2]
+
+
+def _root(document: Mapping[str, Any]) -> Any:
+    """What /qos is. A device may answer with it, or from above it; `{}` is one without QoS.
+
+    Raises: BadState for what is the answer to something else.
+    """
+    for name in (ROOT, "qos"):
+        if name in document:
+            return document[name]
+    unknown = [each for each in document if each.removeprefix(f"{MODULE}:") not in TOP]
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:3]))
+        raise BadState(f"the device's answer is not that of a Get of /{ROOT}: it has {shown}")
+    return document
+
+
+def _members(at: Mapping[str, Any]) -> dict[str, Any]:
+    """By name alone, where the model is OpenConfig's; what vendors add to it is not read."""
+    out: dict[str, Any] = {}
+    for name, value in at.items():
+        found = _QUALIFIED.fullmatch(name)
+        if found or ":" not in name:
+            out[found[1] if found else name] = value
+    return out
+
+
+def _find(
+    at: Any, segments: Sequence[str], name: tuple[str, ...], *, whole: bool = False
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """(keys, config) of each object on a path, or all of it where `whole`.
+
+    Raises: BadState where the tree has another form.
+    """
+    if not isinstance(at, dict):
+        raise BadState(f"{'/'.join(segments)}: the device's answer is no container there")
+    at = _members(at)
+    if not segments:
+        config = at if whole else at.get("config", {})
+        if not isinstance(config, dict):
+            raise BadState(f"{SEPARATOR.join(name)}: config is no container")
+        if whole or "config" in at:  # an entry without is operational state
+            yield name, _members(config)
+        return
+    container, key = _segment(segments[0])
+    if container not in at:
+        return
+    if key is None:
+        yield from _find(at[container], segments[1:], name, whole=whole)
+        return
+    if not isinstance(at[container], list):
+        raise BadState(f"{container}: the device's answer is no list there")
+    for row in at[container]:
+        found = _members(row) if isinstance(row, dict) else {}
+        if key not in found:
+            raise BadState(f"{container}: an entry without its key {key}")
+        below = (*name, _from_json(key, found[key]))
+        yield from _find(row, segments[1:], below, whole=whole)
+
+
+# Of an interface, what kinds of objects have by themselves.
+_KNOWN: Final = frozenset(
+    ("interface-ref", "output/scheduler-policy", "input/classifiers", "output/queues")
+)
+
+
+def _rest(at: Any, where: str, depth: int) -> Iterator[tuple[str, str]]:
+    """(path, value) of every configured leaf of an interface that no kind of object has."""
+    if depth == 0:
+        raise BadState(f"{where}: nested too deeply")
+    for name, value in _members(at).items():
+        below = f"{where}/{name}".lstrip("/")
+        if name == "state" or below in _KNOWN or below in ("interface-id", "config/interface-id"):
+            continue
+        if isinstance(value, dict):
+            yield from _rest(value, below, depth - 1)
+        elif isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+            for row in value:
+                keys = ",".join(str(each) for each in row.values() if not isinstance(each, dict))
+                yield from _rest(row, f"{below}[{keys}]", depth - 1)
+        elif "/config" in f"/{where}":
+            yield below, _from_json(name, value)
+
+
+def _says_its_key(interface: str, fields: Mapping[str, str]) -> bool:
+    """Does an interface-ref add nothing to the key? The model wants no subinterface of a port."""
+    return (
+        fields.get("interface", interface) == interface and fields.get("subinterface", "0") == "0"
+    )
+
+
+def _to_json(leaf: str, value: str) -> Any:
+    if leaf in INTEGERS:
+        return int(value)
+    if leaf in FLAGS:
+        return value == "true"
+    if leaf in INTEGER_LISTS:
+        return [int(each) for each in value.split(",")]
+    return f"{MODULE}-types:{value}" if leaf == "type" and value in SCHEDULERS else value
+
+
+def _from_json(leaf: str, value: Any) -> str:
+    """One spelling: no lists that are ordered otherwise, no names of modules."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(sorted((_from_json(leaf, each) for each in value), key=natural))
+    text = str(value)
+    found = _QUALIFIED.fullmatch(text) if leaf in IDENTITIES else None
+    return found[1] if found else text
