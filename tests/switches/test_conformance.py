@@ -16,12 +16,14 @@ from switchcfg.drivers.driver import Commit, Driver
 from switchcfg.drivers.eos import EosDriver
 from switchcfg.drivers.gnmi import GnmiDriver
 from switchcfg.drivers.login import Login
+from switchcfg.drivers.nvue import NvueDriver
 from switchcfg.drivers.ssh import SshDriver
 from switchcfg.errors import Busy, CommitFailed, NothingPending
 from switchcfg.intent.intent import parse
 from switchcfg.platforms.linux import Linux
 from switchcfg.platforms.platform import ShellPlatform, Step
 from switchcfg.platforms.sonic import Sonic
+from tests.switches.nvue_switch import NAME, NvueSwitch
 from tests.switches.sonic_switch import SonicSwitch
 from tests.switches.ssh_switch import SshSwitch, until
 from tests.switches.test_eos import EosSwitch
@@ -34,6 +36,7 @@ NEEDS = {
     "gnmi": (),
     "netconf": ("sshd", "netconfd"),
     "eos": (),
+    "nvue": ("sshd",),
 }
 pytestmark = pytest.mark.netns
 WHO = "me@here"
@@ -130,7 +133,23 @@ def eos(folder: Path) -> Endpoint:
     )  # fmt: skip
 
 
-MADE = {"linux": linux, "sonic": sonic, "gnmi": gnmi, "netconf": netconf, "eos": eos}
+def nvue(folder: Path) -> Endpoint:
+    switch = NvueSwitch(folder)
+
+    def mapped(dscp: int) -> Step:
+        line = f"nv set qos mapping default-global dscp {dscp} switch-priority 6"
+        return Step("a map", f"{line}\n")
+
+    config = folder / "ssh_config"
+    return Endpoint(
+        lambda: NvueDriver(NAME, NAME, config=config),
+        switch.applied, (mapped(1),), (mapped(2), Step("none", "nv set qos nonsense 1\n")),
+        "", switch.end,
+    )  # fmt: skip
+
+
+MADE = {"linux": linux, "sonic": sonic, "gnmi": gnmi, "netconf": netconf, "eos": eos,
+        "nvue": nvue}  # fmt: skip
 # pygnmi leaves the files that it reads to the collector.
 LEAKY = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
@@ -139,7 +158,7 @@ LEAKY = pytest.mark.filterwarnings(
 
 @pytest.fixture(
     scope="module",
-    params=["linux", "sonic", pytest.param("gnmi", marks=LEAKY), "netconf", "eos"],
+    params=["linux", "sonic", pytest.param("gnmi", marks=LEAKY), "netconf", "eos", "nvue"],
 )
 def endpoint(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
