@@ -29,10 +29,10 @@ _VERSION: Final = re.compile(r"version:\s*['\"]?Cumulus Linux (\d+)\.(\d+)\S*")
 # `nv` must not read the script that it stands in, which is the shell's input.
 _NV: Final = 'nv() { command nv "$@" </dev/null; }\n'
 REVISIONS: Final = f"{_NV}date +%s\nnv config revision -o json\n"
-# Whatever ends this before it has been applied, a lost connection too, leaves no candidate behind.
+# A line that is refused ends this, and leaves no candidate behind. A lost connection does not end
+# it: then it is applied, and reverts.
 _COMMIT: Final = """\
 trap 'nv config detach >/dev/null 2>&1 || :' EXIT
-trap 'exit 1' HUP TERM PIPE
 {lines}
 nv config apply --confirm {seconds}s -y -m "{ours} until $(($(date +%s) + {seconds})): "{who}
 trap - EXIT

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.switches.ssh_switch import CLIENT, SSHD, make_keys, start_sshd
 
@@ -57,8 +58,16 @@ class NvueSwitch:
     def release(self, number: str) -> None:
         (self.folder / "version").write_text(f"Cumulus Linux {number}")
 
+    def state(self) -> Any:
+        return json.loads((self.folder / "nvue.json").read_text())
+
+    def candidates(self) -> dict[str, list[str]]:
+        """What users have typed and not applied."""
+        found: dict[str, list[str]] = self.state()["pending"]
+        return found
+
     def applied(self) -> list[str]:
-        state = json.loads((self.folder / "nvue.json").read_text())
+        state = self.state()
         return sorted(state["revisions"][state["applied"]]["lines"])
 
     def startup(self) -> list[str]:

@@ -119,7 +119,9 @@ class Nvue:
         lines = self.state["pending"].get(USER, self.applied)
         if set(lines) == set(self.applied):
             return ""
-        return "".join(f"- set: {each}\n" for each in lines if each not in self.applied) or "- unset"
+        return (
+            "".join(f"- set: {each}\n" for each in lines if each not in self.applied) or "- unset"
+        )
 
     def revisions(self) -> str:
         told = {
@@ -178,28 +180,41 @@ def answer(nvue: Nvue, words: list[str]) -> str:
             nvue.set(rest)
         case ["unset", *rest]:
             nvue.unset(rest)
-        case ["config", "apply", *rest]:
-            if "--confirm" in rest and (FOLDER / "no-confirm").exists():
-                raise RefusedError("Error: unrecognized arguments: --confirm")
-            return nvue.apply(rest)
-        case ["config", "detach"]:
-            nvue.state["pending"].pop(USER, None)
-        case ["config", "save"]:
-            nvue.save()
-        case ["config", "diff"]:
-            return nvue.diff()
-        case ["config", "revision", "-o", "json"]:
-            return nvue.revisions()
-        case ["config", "show"]:
-            version = (FOLDER / "version").read_text()
-            return f"header:\n  model: VX\n  nvue-api-version: nvue_v1\n  version: {version}\n"
-        case ["config", "show", "-o", "commands"]:
-            return "".join(f"{line}\n" for line in printed(nvue.applied))
+        case ["config", "show", *rest]:
+            return shown(nvue, rest)
+        case ["config", *rest]:
+            return configured(nvue, rest)
         case ["-later", name, _]:
             if nvue.state["revisions"][name]["state"] == "confirm":
                 nvue.end(name, keep=False)
         case _:
             raise RefusedError(f"Error: Invalid Command: nv {' '.join(words)}")
+    return ""
+
+
+def shown(nvue: Nvue, words: list[str]) -> str:
+    if words == ["-o", "commands"]:
+        return "".join(f"{line}\n" for line in printed(nvue.applied))
+    version = (FOLDER / "version").read_text()
+    return f"header:\n  model: VX\n  nvue-api-version: nvue_v1\n  version: {version}\n"
+
+
+def configured(nvue: Nvue, words: list[str]) -> str:
+    match words:
+        case ["apply", *rest]:
+            if "--confirm" in rest and (FOLDER / "no-confirm").exists():
+                raise RefusedError("Error: unrecognized arguments: --confirm")
+            return nvue.apply(rest)
+        case ["detach"]:
+            nvue.state["pending"].pop(USER, None)
+        case ["save"]:
+            nvue.save()
+        case ["diff"]:
+            return nvue.diff()
+        case ["revision", "-o", "json"]:
+            return nvue.revisions()
+        case _:
+            raise RefusedError(f"Error: Invalid Command: nv config {' '.join(words)}")
     return ""
 
 
