@@ -1,23 +1,24 @@
 """Cisco NX-OS over NX-API, by NAPALM's client of it. Needs the extra `nxos` (napalm).
 
-NX-OS has checkpoints to go back to, and no timer that goes back. Its scheduler is the timer: a job on
-the switch that rolls back, so it does not matter what becomes of us. It counts in minutes, of the
-switch's own clock: a change lasts up to a minute longer than was asked for. What is pending is all
-on the switch, so any host sees whose it is, and may confirm it. See docs/decisions.md.
+NX-OS has checkpoints to go back to, and for single lines no timer that does. Its scheduler is the
+timer: a job on the switch that rolls back, so it does not matter what becomes of us. It counts in
+minutes of the switch's own clock: a change lasts up to a minute longer than was asked for. What is
+pending is all on the switch, so any host sees whose it is, and may confirm it.
 
 NX-OS goes on after a line that it refuses, and what was typed before is in force: every line's
 answer is read, and after a refusal all of them are taken back.
 
-Who logs in comes from the environment: see `switchcfg.drivers.login`, kind NXOS. Sources: Nexus 9000
-NX-OS 10.x, "Programmability Guide" (NX-API CLI: JSON-RPC, `cli_ascii`, stop on error) and "System
-Management Configuration Guide" ("Configuring Rollback", "Configuring the Scheduler").
+Who logs in comes from the environment: see `switchcfg.drivers.login`, kind NXOS. Sources: Cisco
+Nexus 9000 NX-OS 10.x, "Programmability Guide" (NX-API CLI) and "System Management Configuration
+Guide" ("Configuring Rollback", "Configuring the Scheduler").
 """
 
 import asyncio
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from napalm.nxapi_plumbing import Device as NxApi
@@ -91,10 +92,13 @@ class NxosDriver:
             raise CommitFailed(f"{self.device}: {'; '.join(complaints)}")
         if (found := self._look(switch)) is not None:
             raise busy(self.device, " ".join(filter(None, (found.who, found.problem))))
-        lines = [line.strip() for step in commit.steps for line in step.payload.splitlines()]
+        ends = time.monotonic() + commit.seconds
         self._arm(switch, commit)
         try:
-            _say(switch, "configure terminal", *filter(None, lines))
+            for section in _sections(commit):
+                if time.monotonic() > ends:  # what came after the rollback would stay
+                    raise CommitFailed(f"{self.device}: time ran out before all was done")
+                _say(switch, "configure terminal", *section)
         except (NXAPICommandError, CommitFailed):
             self._back(switch)
             raise
@@ -163,7 +167,7 @@ class NxosDriver:
 
     async def pending(self) -> Pending | None:
         found = await self._call(self._look)
-        return found and Pending(found.who, found.seconds, found.problem)
+        return Pending(found.who, found.seconds, found.problem) if found is not None else None
 
     async def examine(self) -> Sequence[str]:
         return await self._call(lambda switch: list(_complaints(switch, self._login.user)))
@@ -230,6 +234,18 @@ def _say(switch: Any, *commands: str) -> list[str]:
     return answers
 
 
+def _sections(commit: Commit) -> Iterator[list[str]]:
+    """A request for each: the switch ends one that it has begun, whatever becomes of us."""
+    section: list[str] = []
+    for line in (line for step in commit.steps for line in step.payload.splitlines()):
+        if section and not line.startswith(" "):
+            yield section
+            section = []
+        section += filter(None, [line.strip()])
+    if section:
+        yield section
+
+
 def _clear(switch: Any) -> None:
     """What is there of a commit that did nothing: each may be missing."""
     for command in CLEAR[1:3]:
@@ -257,7 +273,7 @@ def _scheduled(switch: Any, who: str, clock: str) -> Found:
     until = re.search(rf"scheduler schedule name {NAME}\s.*?time start (\S+)", config, re.DOTALL)
     if until is None:
         return Found(who, armed=False)
-    left = (datetime.strptime(until[1][:16], WHEN) - _clock(clock)).total_seconds()
+    left = (_time(until[1][:16], WHEN) - _clock(clock)).total_seconds()
     status = re.search(rf"^\s*{NAME}\s+(\S.*?)\s*$", told, re.MULTILINE)
     ran = status[1] if status and status[1] != "-NA-" else ""
     return Found(who, armed=True, seconds=left, status=ran)
@@ -268,17 +284,18 @@ def _clock(said: str) -> datetime:
     found = _CLOCK.search(said)
     if found is None:
         raise ValueError(f"`show clock` says {said.strip()!r}")
-    return datetime.strptime(" ".join(found.groups()), "%H:%M:%S %b %d %Y")
+    return _time(" ".join(found.groups()), "%H:%M:%S %b %d %Y")
+
+
+def _time(text: str, form: str) -> datetime:
+    """Of the switch's own zone, whichever that is: all that is compared is in it."""
+    return datetime.strptime(text, form).replace(tzinfo=UTC)
 
 
 def _complaints(switch: Any, user: str) -> Iterator[str]:
     """What would keep a change from being made, or from going back by itself."""
     commands = ("show version", "show feature", "show checkpoint summary", "show user-account")
-    try:
-        version, features, checkpoints, accounts = _say(switch, *commands)
-    except NXAPICommandError as exc:
-        yield f"{user} may not: {exc.command}: {exc.message.strip()}"
-        return
+    version, features, checkpoints, accounts = _say(switch, *commands)
     found = _VERSION.search(version)
     if found is None or (int(found[1]), int(found[2])) < OLDEST:
         yield f"NX-OS {'.'.join(found.groups()) if found else 'of no known version'}: need 10.2"

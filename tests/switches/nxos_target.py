@@ -5,7 +5,8 @@ line of configuration takes). It writes what it runs to FOLDER/running, its sche
 to FOLDER/startup what is saved. Each line is in force at once, and a line that it refuses ends a
 request and takes nothing back. Files there that change what it does: `ahead` (seconds that its
 clock is fast), `denied` (begins of commands that the role may not), `version`, `features`,
-`remote` (the user is known by AAA only), `stuck` (rollbacks fail), `aggregate` (ranges of code
+`remote` (the user is known by AAA only) and `trusted` (its scheduler knows it all the same),
+`held` (jobs wait), `stuck` (rollbacks fail), `aggregate` (ranges of code
 points are printed as such). Written from Cisco's guides of NX-OS 10.x, not from switchcfg.
 """
 
@@ -202,6 +203,8 @@ class Nxos:
     def tick(self) -> None:
         """Run the jobs that are due, once."""
         with self.lock:
+            if self.has("held"):
+                return
             now = time.strftime("%Y:%m:%d:%H:%M", time.gmtime(self.now()))
             jobs = self.sections("scheduler job name")
             for inner in self.sections("scheduler schedule name").values():
@@ -252,9 +255,9 @@ class Typing:
         for depth in range(len(self.path), -1, -1):
             mode = kind(self.path[:depth])
             if any(re.fullmatch(shape, what) for shape in MODES[mode]):
-                if found := re.fullmatch(r"queue-limit (\d+) bytes", command):
-                    if int(found[1]) < 100:  # in the words of an answer, as qosmgr's are
-                        return "ERROR: queue-limit is below the minimum of 100 bytes\n"
+                if re.fullmatch(r"queue-limit \d\d? bytes", command):
+                    # In the words of an answer, as what a feature itself finds wrong.
+                    return "ERROR: queue-limit is below the minimum of 100 bytes\n"
                 path = [*self.path[:depth], command]
                 self.type(path)
                 self.path = path if what == command and kind(path) != "line" else path[:-1]
@@ -323,7 +326,7 @@ def handler(switch: Nxos) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:  # http.server's name
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.path != "/ins":
+            if self.path != "/ins" or "html" in switch.features():
                 self.answer(404, b"<html>no such page</html>")
             elif self.headers.get("Authorization") != allowed:
                 self.answer(401, b"Unauthorized")
