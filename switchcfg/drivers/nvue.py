@@ -26,9 +26,7 @@ OLDEST: Final = (5, 9)
 OURS: Final = "switchcfg"  # the first word of a revision's message
 _MESSAGE: Final = re.compile(rf"{OURS} until (\d+): (.*)")
 _VERSION: Final = re.compile(r"version:\s*['\"]?Cumulus Linux (\d+)\.(\d+)\S*")
-# `nv` must not read the script that it stands in, which is the shell's input.
-_NV: Final = 'nv() { command nv "$@" </dev/null; }\n'
-REVISIONS: Final = f"{_NV}date +%s\nnv config revision -o json\n"
+REVISIONS: Final = "date +%s\nnv config revision -o json\n"
 # A line that is refused ends this, and leaves no candidate behind. A lost connection does not end
 # it: then it is applied, and reverts.
 _COMMIT: Final = """\
@@ -60,9 +58,8 @@ class NvueDriver:
             )
         lines = "\n".join(map(_quoted, _lines(commit)))
         said = await self._remote.run(
-            _NV + _COMMIT.format(
-                lines=lines, seconds=commit.seconds, ours=OURS,
-                who=shlex.quote(commit.who),
+            _COMMIT.format(
+                lines=lines, seconds=commit.seconds, ours=OURS, who=shlex.quote(commit.who)
             )
         )  # fmt: skip
         # Declined, invalid, or nothing to apply: not all of these are an exit code.
@@ -87,7 +84,7 @@ class NvueDriver:
                 raise NothingPending(f"{self.device}: reverted meanwhile ({exc})") from exc
             raise
         if (await self._mine()) is not None:
-            raise CommitFailed(f"{self.device}: still not confirmed: {_last(said)}")
+            raise CommitFailed(f"{self.device}: still pending: {_last(said)}")
 
     async def save(self) -> str:
         await self._nv("config", "save")
@@ -135,7 +132,7 @@ class NvueDriver:
         return None
 
     async def _nv(self, *words: str) -> str:
-        return await self._remote.run(f"{_NV}nv {shlex.join(words)}\n")
+        return await self._remote.run(f"nv {shlex.join(words)}\n")
 
 
 def _lines(commit: Commit) -> Iterator[str]:

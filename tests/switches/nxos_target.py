@@ -6,8 +6,8 @@ to FOLDER/startup what is saved. Each line is in force at once, and a line that 
 request and takes nothing back. Files there that change what it does: `ahead` (seconds that its
 clock is fast), `denied` (begins of commands that the role may not), `version`, `features`,
 `remote` (the user is known by AAA only) and `trusted` (its scheduler knows it all the same),
-`held` (jobs wait), `stuck` (rollbacks fail), `aggregate` (ranges of code
-points are printed as such). Written from Cisco's guides of NX-OS 10.x, not from switchcfg.
+`held` (jobs wait), `full` (nothing can be saved), `stuck` (rollbacks fail), `aggregate` (ranges of
+code points are printed as such). Written from Cisco's guides of NX-OS 10.x, not from switchcfg.
 """
 
 import base64
@@ -113,6 +113,8 @@ class Nxos:
         if found := re.fullmatch(rf"rollback running-config checkpoint ({NAME}) atomic", command):
             return self.back(found[1])
         if command == "copy running-config startup-config":
+            if self.has("full"):
+                return "Copy failed: no space left on device\n"
             (self.folder / "startup").write_text((self.folder / "running").read_text())
             return "[########################################] 100%\nCopy complete.\n"
         if command.startswith("show "):

@@ -129,6 +129,27 @@ async def committed(driver: NvueDriver, step: Step) -> None:
         await driver.close()
 
 
+@pytest.mark.parametrize("command", ["confirm", "abort"])
+def test_what_is_answered_and_not_done_is_a_failure(switch: NvueSwitch, command: str) -> None:
+    planned(switch)
+    assert switch.run("apply", "INTENT", "PLANS", "--pending")[0] == 0
+    (switch.folder / "deaf").touch()
+    code, said = switch.run(command, "INTENT")
+    assert code == 1
+    assert "still pending: not now [commit_failed]" in said
+
+
+def test_what_reverts_while_it_is_confirmed_is_not_confirmed(switch: NvueSwitch) -> None:
+    before = switch.applied()
+    planned(switch)
+    assert switch.run("apply", "INTENT", "PLANS", "--pending")[0] == 0
+    (switch.folder / "late").touch()
+    code, said = switch.run("confirm", "INTENT")
+    assert code == 1
+    assert "[nothing_pending]" in said
+    assert switch.applied() == before
+
+
 def test_a_release_too_old_and_one_without_confirm_are_named(switch: NvueSwitch) -> None:
     switch.release("5.8.0")
     code, said = switch.run("doctor", "INTENT")

@@ -253,6 +253,12 @@ def test_doctor_names_what_is_missing_and_nothing_is_committed(
     assert switch.running() == before
 
 
+def test_what_cannot_be_saved_says_so(switch: NxosSwitch) -> None:
+    (switch.folder / "full").touch()
+    with pytest.raises(CommitFailed, match="not saved: Copy failed: no space left"):
+        asyncio.run(driver(switch).save())
+
+
 def test_a_user_of_aaa_whom_the_scheduler_knows_is_ready(switch: NxosSwitch) -> None:
     (switch.folder / "remote").touch()
     (switch.folder / "trusted").touch()

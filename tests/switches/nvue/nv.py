@@ -3,7 +3,8 @@
 Written from Cumulus Linux 5.11's "NVUE CLI" and the NVUE reference, not from switchcfg. State is
 NVUE_FOLDER/nvue.json; NVUE_FOLDER/startup is what `config save`, and auto save, write. Files there
 that change what it does: `aggregate` prints interfaces that agree as one, `swp1-2,32`;
-`no-confirm` is a release whose `apply` knows no `--confirm`; `version` is the release.
+`no-confirm` is a release whose `apply` knows no `--confirm`; `version` is the release; `deaf`: what
+ends a confirm is answered and not done; `late`: it goes back just before it is confirmed.
 """
 
 import fcntl
@@ -105,11 +106,17 @@ class Nvue:
         one = self.state["revisions"].get(revision)
         if one is None or one["state"] != "confirm":
             raise RefusedError(f"Error: revision {revision!r} does not wait to be confirmed")
+        if (FOLDER / "deaf").exists():
+            return "not now\n"
+        if (FOLDER / "late").exists():
+            keep = False
         if keep:
             one["state"] = "applied_and_saved"
             self.save()
         else:
             one["state"], self.state["applied"] = "inactive", one["before"]
+            if (FOLDER / "late").exists():
+                raise RefusedError(f"Error: revision {revision!r} does not wait to be confirmed")
         return ""
 
     def save(self) -> None:
@@ -224,16 +231,17 @@ def main(words: list[str]) -> int:
     with (FOLDER / "nvue.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         nvue = Nvue(json.loads((FOLDER / "nvue.json").read_text()))
+        said, wrong = "", ""
         try:
             said = answer(nvue, words)
         except RefusedError as exc:
-            sys.stderr.write(f"{exc}\n")
-            return 1
+            wrong = f"{exc}\n"
         draft = FOLDER / "nvue.draft"
         draft.write_text(json.dumps(nvue.state))
         draft.replace(FOLDER / "nvue.json")
     sys.stdout.write(said)
-    return 0
+    sys.stderr.write(wrong)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
