@@ -2,7 +2,7 @@
 
 NX-OS has checkpoints to go back to, and for single lines no timer that does. Its scheduler is the
 timer: a job on the switch that rolls back, so it does not matter what becomes of us. It counts in
-minutes of the switch's own clock: a change lasts up to a minute longer than was asked for. What is
+minutes of the switch's own clock: a change lasts about a minute longer than was asked for. What is
 pending is all on the switch, so any host sees whose it is, and may confirm it.
 
 NX-OS goes on after a line that it refuses, and what was typed before is in force: every line's
@@ -106,8 +106,8 @@ class NxosDriver:
     def _arm(self, switch: Any, commit: Commit) -> None:
         """One request, which the switch ends even if we do not."""
         [clock] = _say(switch, "show clock")
-        # Rounded up: what was asked for is the least.
-        until = _clock(clock) + timedelta(seconds=commit.seconds + 59)
+        # Rounded up: what was asked for is the least time in which it can be confirmed.
+        until = _clock(clock) + timedelta(seconds=commit.seconds + MARGIN + 59)
         who = re.sub(r"[^\w.@:-]+", " ", commit.who)[:WHO]
         try:
             _say(switch, f"checkpoint {LOCK} description {who}")

