@@ -30,7 +30,7 @@ venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP_INSTALL) -e '.[client,demo,dev,docs,encryption,eos,gnmi,metrics,netconf,recipes,ssh,yang]'
+	$(PIP_INSTALL) -e '.[client,demo,dev,docs,encryption,eos,gnmi,metrics,netconf,nxos,recipes,ssh,yang]'
 	touch $(DEMO_STAMP) $@
 
 # What the demo needs and no more: neither the tools of development nor those of switches.

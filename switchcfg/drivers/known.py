@@ -8,6 +8,8 @@ from switchcfg.errors import CannotExpress
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.platforms.eos import Eos
 from switchcfg.platforms.known import PLATFORMS
+from switchcfg.platforms.nvue import Nvue
+from switchcfg.platforms.nxos import Nxos
 from switchcfg.platforms.openconfig import OpenConfig
 from switchcfg.platforms.platform import NetconfPlatform, Platform, ShellPlatform
 
@@ -34,6 +36,14 @@ def driver_for(intent: Intent, device: Device, *, ssh_config: Path | None, state
             from switchcfg.drivers.eos import EosDriver  # noqa: PLC0415  # an extra
 
             return EosDriver(device.name, address, login=login("EOS"), state=state / "pending")
+        if isinstance(platform, Nxos):
+            from switchcfg.drivers import nxos  # noqa: PLC0415  # an extra
+
+            return nxos.NxosDriver(device.name, address, login=login(nxos.KIND))
+        if isinstance(platform, Nvue):
+            from switchcfg.drivers.nvue import NvueDriver  # noqa: PLC0415  # an extra
+
+            return NvueDriver(device.name, address, config=ssh_config)
         if isinstance(platform, NetconfPlatform):
             from switchcfg.drivers.netconf import NetconfDriver  # noqa: PLC0415  # an extra
 
@@ -52,8 +62,10 @@ def driver_for(intent: Intent, device: Device, *, ssh_config: Path | None, state
 
 def _extra(platform: Platform) -> str:
     """What to install for it."""
-    if isinstance(platform, ShellPlatform):
+    if isinstance(platform, (ShellPlatform, Nvue)):
         return "ssh"
     if isinstance(platform, NetconfPlatform):
         return "netconf"
-    return "gnmi" if isinstance(platform, OpenConfig) else "eos"
+    if isinstance(platform, OpenConfig):
+        return "gnmi"
+    return "nxos" if isinstance(platform, Nxos) else "eos"

@@ -45,16 +45,61 @@ class StillRunning(Exception):
     """A step that was begun has not ended."""
 
 
+class Remote:
+    """Scripts for `sh`, over one connection that is made when it is first needed."""
+
+    def __init__(self, device: str, address: str, *, config: Path | None, timeout: float) -> None:
+        """`config` is read instead of ~/.ssh/config; `timeout` is of one script."""
+        self.device, self.address = device, address
+        self._config, self._timeout = config, timeout
+        self._connection: asyncssh.SSHClientConnection | None = None
+
+    async def run(self, script: str) -> str:
+        """What a script says. Raises: Unreachable, StillRunning, or what its exit code means."""
+        try:
+            connection = await self._connect()
+            # As a function: a shell whose input ends early then runs nothing, instead of a part.
+            whole = f"main() {{\n{script}\n}}\nmain\n"
+            done = await connection.run(SHELL, input=whole, timeout=self._timeout)
+        except asyncssh.TimeoutError as exc:
+            raise self.lost(f"no end after {self._timeout:.0f} s") from exc
+        except (OSError, asyncssh.Error) as exc:
+            raise self.lost(str(exc) or type(exc).__name__) from exc
+        said, complained = str(done.stdout or ""), str(done.stderr or "")
+        if done.exit_status is None:
+            raise self.lost("the connection broke")
+        if done.exit_status == RUNNING:
+            raise StillRunning(self.device)
+        if done.exit_status:
+            raise refusal(self.device, done.exit_status, complained + said)
+        return said
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            await self._connection.wait_closed()
+            self._connection = None
+
+    async def _connect(self) -> asyncssh.SSHClientConnection:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await connect(self.address, self._config)
+        return self._connection
+
+    def lost(self, why: str) -> Unreachable:
+        return Unreachable(
+            f"{self.device} ({self.address}): {why}; does `ssh {self.address} true` work? "
+            "What was not confirmed reverts by itself"
+        )
+
+
 class SshDriver(ByDeadMan):
-    """Over one connection, made when it is first needed."""
+    """Devices that the dead man's scripts run on."""
 
     def __init__(self, device: str, address: str, shell: Shell, *, config: Path | None) -> None:
         """`config` is read instead of ~/.ssh/config."""
         super().__init__(DeadMan(device))
-        self.device, self.address = device, address
         self._shell = shell
-        self._config = config
-        self._connection: asyncssh.SSHClientConnection | None = None
+        self._remote = Remote(device, address, config=config, timeout=shell.timeout)
 
     async def get(self) -> str:
         return await self._run(self._shell.snapshot)
@@ -64,10 +109,7 @@ class SshDriver(ByDeadMan):
         return (await self._run(script)).splitlines()
 
     async def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            await self._connection.wait_closed()
-            self._connection = None
+        await self._remote.close()
 
     async def save(self) -> str:
         if not self._shell.save:
@@ -94,35 +136,7 @@ class SshDriver(ByDeadMan):
                         await self._run(self._dead_man.ended())
                         return
         except TimeoutError as exc:
-            raise self._lost(f"{step.title}: no end after {step.minutes} minutes") from exc
+            raise self._remote.lost(f"{step.title}: no end after {step.minutes} minutes") from exc
 
     async def _run(self, script: str) -> str:
-        """What a script says. Raises: Unreachable, or what its exit code means."""
-        try:
-            connection = await self._connect()
-            # As a function: a shell whose input ends early then runs nothing, instead of a part.
-            whole = f"main() {{\n{script}\n}}\nmain\n"
-            done = await connection.run(SHELL, input=whole, timeout=self._shell.timeout)
-        except asyncssh.TimeoutError as exc:
-            raise self._lost(f"no end after {self._shell.timeout:.0f} s") from exc
-        except (OSError, asyncssh.Error) as exc:
-            raise self._lost(str(exc) or type(exc).__name__) from exc
-        said, complained = str(done.stdout or ""), str(done.stderr or "")
-        if done.exit_status is None:
-            raise self._lost("the connection broke")
-        if done.exit_status == RUNNING:
-            raise StillRunning(self.device)
-        if done.exit_status:
-            raise refusal(self.device, done.exit_status, complained + said)
-        return said
-
-    async def _connect(self) -> asyncssh.SSHClientConnection:
-        if self._connection is None or self._connection.is_closed():
-            self._connection = await connect(self.address, self._config)
-        return self._connection
-
-    def _lost(self, why: str) -> Unreachable:
-        return Unreachable(
-            f"{self.device} ({self.address}): {why}; does `ssh {self.address} true` work? "
-            "What was not confirmed reverts by itself"
-        )
+        return await self._remote.run(script)

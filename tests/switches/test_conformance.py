@@ -16,6 +16,8 @@ from switchcfg.drivers.driver import Commit, Driver
 from switchcfg.drivers.eos import EosDriver
 from switchcfg.drivers.gnmi import GnmiDriver
 from switchcfg.drivers.login import Login
+from switchcfg.drivers.nvue import NvueDriver
+from switchcfg.drivers.nxos import NxosDriver
 from switchcfg.drivers.ssh import SshDriver
 from switchcfg.errors import Busy, CommitFailed, NothingPending
 from switchcfg.intent.intent import parse
@@ -23,11 +25,13 @@ from switchcfg.plan.state import Place, difference
 from switchcfg.platforms.linux import Linux
 from switchcfg.platforms.platform import ShellPlatform, Step
 from switchcfg.platforms.sonic import Sonic
+from tests.switches.nvue_switch import NAME, NvueSwitch
 from tests.switches.sonic_switch import SonicSwitch
 from tests.switches.ssh_switch import SshSwitch, until
 from tests.switches.test_eos import EosSwitch
 from tests.switches.test_gnmi import GnmiSwitch
 from tests.switches.test_netconf import NetconfSwitch, queue
+from tests.switches.test_nxos import GRAIN, NxosSwitch
 
 NEEDS = {
     "linux": ("sshd",),
@@ -36,6 +40,8 @@ NEEDS = {
     "gnmi": (),
     "netconf": ("sshd", "netconfd"),
     "eos": (),
+    "nvue": ("sshd",),
+    "nxos": (),
 }
 pytestmark = pytest.mark.netns
 WHO = "me@here"
@@ -51,6 +57,8 @@ class Endpoint:
     bad: tuple[Step, ...]  # changes it as well, and then is refused
     restore: str
     end: Callable[[], None]
+    grain: int = 0  # seconds that its timer may be late
+    later: Callable[[float], None] = lambda _: None  # where time can be made to pass on the device
 
 
 def shell(switch: SshSwitch, platform: ShellPlatform) -> Callable[[], Driver]:
@@ -150,9 +158,38 @@ def eos(folder: Path) -> Endpoint:
     )  # fmt: skip
 
 
+def nvue(folder: Path) -> Endpoint:
+    switch = NvueSwitch(folder)
+
+    def mapped(dscp: int) -> Step:
+        line = f"nv set qos mapping default-global dscp {dscp} switch-priority 6"
+        return Step("a map", f"{line}\n")
+
+    config = folder / "ssh_config"
+    return Endpoint(
+        lambda: NvueDriver(NAME, NAME, config=config),
+        switch.applied, (mapped(1),), (mapped(2), Step("none", "nv set qos nonsense 1\n")),
+        "", switch.end,
+    )  # fmt: skip
+
+
+def nxos(folder: Path) -> Endpoint:
+    switch = NxosSwitch(folder)
+
+    def grouped(name: str) -> Step:
+        return Step("a policy", f"policy-map type qos {name}\n  class class-default\n"
+                                "    set qos-group 4\n")  # fmt: skip
+
+    return Endpoint(
+        lambda: NxosDriver("leaf1", f"127.0.0.1:{switch.port}", login=switch.login),
+        switch.running, (grouped("one"),), (grouped("two"), Step("none", "qos nonsense\n")),
+        "", switch.end, GRAIN, switch.later,
+    )  # fmt: skip
+
+
 MADE = {
     "linux": linux, "sonic": sonic, "sonic-reload": sonic_reload, "gnmi": gnmi,
-    "netconf": netconf, "eos": eos,
+    "netconf": netconf, "eos": eos, "nvue": nvue, "nxos": nxos,
 }  # fmt: skip
 # pygnmi leaves the files that it reads to the collector.
 LEAKY = pytest.mark.filterwarnings(
@@ -169,6 +206,8 @@ LEAKY = pytest.mark.filterwarnings(
         pytest.param("gnmi", marks=LEAKY),
         "netconf",
         "eos",
+        "nvue",
+        "nxos",
     ],
 )
 def endpoint(
@@ -221,6 +260,7 @@ def test_not_confirmed_it_reverts(endpoint: Endpoint) -> None:
     seconds = soon(endpoint)
     commit(endpoint, seconds=seconds)
     assert endpoint.state() != before
+    endpoint.later(seconds)
     patience = 60.0 + seconds
     until(lambda: endpoint.state() == before, seconds=patience, every=1.0)
     until(lambda: do(endpoint, lambda driver: driver.pending()) is None, seconds=patience)
@@ -233,7 +273,7 @@ def test_aborted_it_reverts_at_once_and_only_once(endpoint: Endpoint) -> None:
     commit(endpoint)
     found = do(endpoint, lambda driver: driver.pending())
     assert found.who == WHO
-    assert 0 < found.seconds <= 60
+    assert 0 < found.seconds <= 60 + endpoint.grain
     do(endpoint, lambda driver: driver.abort())
     assert endpoint.state() == before
     with pytest.raises(NothingPending):
@@ -266,6 +306,7 @@ def test_confirmed_it_stays(endpoint: Endpoint) -> None:
     assert do(endpoint, lambda driver: driver.pending()) is None
     with pytest.raises(NothingPending):
         do(endpoint, lambda driver: driver.confirm())
+    endpoint.later(seconds)
     asyncio.run(asyncio.sleep(seconds + 1))
     assert endpoint.state() == after
     do(endpoint, lambda driver: driver.save())

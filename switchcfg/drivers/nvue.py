@@ -1,0 +1,161 @@
+"""Cumulus Linux by NVUE's own command `nv`, over SSH. Needs the extra `ssh` (asyncssh).
+
+A revision that is applied with `--confirm` goes back by itself unless it is confirmed: NVUE does
+that, so it does not matter what becomes of us. The revision's message says whose it is, and until
+when, so another host is told so by the switch.
+
+Who logs in: see `switchcfg.drivers.ssh`. Sources: Cumulus Linux 5.9 and 5.11, "NVUE CLI"
+(`apply --confirm`, `-m`, `detach`, auto save); NVUE reference, "Config Commands" (`config
+revision`). `--confirm-yes`, `--confirm-no`, seconds as `90s` and the state `confirm` of a revision
+are in no document; NAPALM's community driver for Cumulus and NVIDIA's own tests of NVOS use them.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from switchcfg.drivers.driver import Commit, Pending, busy
+from switchcfg.drivers.ssh import Remote
+from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
+
+TIMEOUT: Final = 600.0  # seconds of one script: each `nv set` is a request of its own
+OLDEST: Final = (5, 9)
+OURS: Final = "switchcfg"  # the first word of a revision's message
+_MESSAGE: Final = re.compile(rf"{OURS} until (\d+): (.*)")
+_VERSION: Final = re.compile(r"version:\s*['\"]?Cumulus Linux (\d+)\.(\d+)\S*")
+REVISIONS: Final = "date +%s\nnv config revision -o json\n"
+# A line that is refused ends this, and leaves no candidate behind. A lost connection does not end
+# it: then it is applied, and reverts.
+_COMMIT: Final = """\
+trap 'nv config detach >/dev/null 2>&1 || :' EXIT
+{lines}
+nv config apply --confirm {seconds}s -y -m "{ours} until $(($(date +%s) + {seconds})): "{who}
+trap - EXIT
+"""
+
+
+class NvueDriver:
+    """One switch, over one connection."""
+
+    def __init__(self, device: str, address: str, *, config: Path | None) -> None:
+        """`config` is read instead of ~/.ssh/config."""
+        self.device, self.address = device, address
+        self._remote = Remote(device, address, config=config, timeout=TIMEOUT)
+
+    async def get(self) -> str:
+        return await self._nv("config", "show", "-o", "commands")
+
+    async def commit(self, commit: Commit) -> None:
+        if (found := await self._unconfirmed()) is not None:
+            raise busy(self.device, found[1].who)
+        if (await self._nv("config", "diff")).strip():  # ours would be applied together with it
+            raise Busy(
+                f"{self.device}: who logs in has changes that are not applied: `nv config diff` "
+                "shows them, `nv config detach` puts them aside"
+            )
+        lines = "\n".join(map(_quoted, _lines(commit)))
+        said = await self._remote.run(
+            _COMMIT.format(
+                lines=lines, seconds=commit.seconds, ours=OURS, who=shlex.quote(commit.who)
+            )
+        )  # fmt: skip
+        # Declined, invalid, or nothing to apply: not all of these are an exit code.
+        if (await self._mine()) is None:
+            await self._nv("config", "detach")
+            raise CommitFailed(f"{self.device}: not applied: {_last(said)}")
+
+    async def confirm(self) -> None:
+        await self._end("--confirm-yes")
+
+    async def abort(self) -> None:
+        await self._end("--confirm-no")
+
+    async def _end(self, how: str) -> None:
+        revision = await self._mine()
+        if revision is None:
+            raise NothingPending(f"{self.device}: nothing of switchcfg is pending, or it reverted")
+        try:
+            said = await self._nv("config", "apply", revision, how, "-y")
+        except CommitFailed as exc:
+            if (await self._mine()) is None:
+                raise NothingPending(f"{self.device}: reverted meanwhile ({exc})") from exc
+            raise
+        if (await self._mine()) is not None:
+            raise CommitFailed(f"{self.device}: still pending: {_last(said)}")
+
+    async def save(self) -> str:
+        await self._nv("config", "save")
+        return ""
+
+    async def pending(self) -> Pending | None:
+        found = await self._unconfirmed()
+        return found[1] if found is not None else None
+
+    async def examine(self) -> Sequence[str]:
+        try:
+            said = await self._nv("config", "show")
+            await self._unconfirmed()
+        except CommitFailed as exc:
+            return [f"`nv` does not work here: {exc}"]
+        found = _VERSION.search(said)
+        if found is None:
+            return ["`nv config show` names no version of Cumulus Linux"]
+        if (int(found[1]), int(found[2])) < OLDEST:
+            return [f"Cumulus Linux {found[1]}.{found[2]}: need {'.'.join(map(str, OLDEST))}"]
+        return []
+
+    async def close(self) -> None:
+        await self._remote.close()
+
+    async def _mine(self) -> str | None:
+        """The revision of switchcfg's that waits to be confirmed, from whichever host."""
+        found = await self._unconfirmed()
+        return found[0] if found is not None and found[2] else None
+
+    async def _unconfirmed(self) -> tuple[str, Pending, bool] | None:
+        """(revision, what it is, is it switchcfg's?) of what waits to be confirmed."""
+        now, _, rest = (await self._remote.run(REVISIONS)).partition("\n")
+        try:
+            revisions = json.loads(rest)
+            waiting = [name for name, one in revisions.items() if one.get("state") == "confirm"]
+        except (ValueError, AttributeError) as exc:
+            raise Unreachable(f"{self.device}: `nv config revision` says no JSON: {exc}") from exc
+        for name in waiting:
+            for text in _texts(revisions[name], "message"):
+                if found := _MESSAGE.fullmatch(text):
+                    return name, Pending(found[2], float(found[1]) - float(now)), True
+            who = next(_texts(revisions[name], "user"), "somebody")
+            return name, Pending(f"revision {name} of {who}", -1), False
+        return None
+
+    async def _nv(self, *words: str) -> str:
+        return await self._remote.run(f"nv {shlex.join(words)}\n")
+
+
+def _lines(commit: Commit) -> Iterator[str]:
+    for step in commit.steps:
+        yield from filter(None, map(str.strip, step.payload.splitlines()))
+
+
+def _quoted(line: str) -> str:
+    """A command of a plan, for a shell. Raises: CommitFailed for any other command."""
+    words = line.split()
+    if words[:2] not in (["nv", "set"], ["nv", "unset"]):
+        raise CommitFailed(f"{line!r}: a plan for NVUE has `nv set` and `nv unset` only")
+    return shlex.join(words)
+
+
+def _last(said: str) -> str:
+    return said.strip().rpartition("\n")[2] or "and it said nothing"
+
+
+def _texts(tree: Any, name: str) -> Iterator[str]:
+    """Every text of that name: releases nest what they tell of a revision differently."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            if key == name and isinstance(value, str):
+                yield value
+            yield from _texts(value, name)
