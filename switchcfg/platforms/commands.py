@@ -1,5 +1,6 @@
 """What platforms have in common whose configuration is command lines. Pure."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,15 @@ from switchcfg.plan.kept import kept, lossless
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Owns, Place, State, after
 from switchcfg.platforms.grammar import SEPARATOR, Grammar
-from switchcfg.platforms.platform import Fit, Rendered, Step, Taken, is_ours, render_groups
+from switchcfg.platforms.platform import (
+    Fit,
+    Rendered,
+    Step,
+    Taken,
+    foreign,
+    is_ours,
+    render_groups,
+)
 
 
 class CommandPlatform(ABC):
@@ -24,6 +33,9 @@ class CommandPlatform(ABC):
     # Kinds of lines that say on all of the switch which class a code point has, which queue a class
     points: str = ""
     classes: str = ""
+    said: str = ""  # what a device is asked to tell of itself
+    signs: str = ""  # one of its lines matches this, in every answer; "": any text is read
+    strange: str = "(?!)"  # no line matches this, or the answer is another platform's
 
     @abstractmethod
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
@@ -81,7 +93,15 @@ class CommandPlatform(ABC):
     def write(self, state: State) -> str:
         return self.grammar.write(state)
 
+    def recognises(self, text: str) -> bool:
+        """Is this what such a device says of itself? One without a line of ours says much else."""
+        own, other = (re.search(each, text, re.MULTILINE) for each in (self.signs, self.strange))
+        document = text.lstrip().startswith(("<", "{", "["))
+        return own is not None and other is None and not document
+
     def read(self, text: str) -> State:
+        if not self.recognises(text):
+            raise foreign(self.name, self.said, text)
         return self.grammar.read(text)
 
     def check(self, state: State, device: Device) -> Sequence[str]:

@@ -69,6 +69,10 @@ class Eos(CommandPlatform):
 
     name, able, grammar, mode = "eos", ABLE, GRAMMAR, "configure session"
     binds, points, classes = ("interface profile",), "dscp", "traffic-class"
+    said, signs = "show running-config", r"^(hostname|interface|qos map|qos profile) \S"
+    strange = (
+        r"^(!Command:|version \d|feature \S+$|vdc |system qos|(class|policy)-map type queuing|nv )"
+    )
     degraded = ("shares of the buffer: thresholds follow them, the limits stay the chip's",)
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:

@@ -61,6 +61,7 @@ class Nvue(CommandPlatform):
 
     name, able, grammar, mode = "nvue", ABLE, GRAMMAR, "nv set"
     binds, points, classes = ("interface profile",), "mapping dscp", "queue mapping"
+    said, signs = "nv config show -o commands", r"^nv set \S"
     degraded = ("shares of the buffer become alphas: steps of a factor of two",)
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:

@@ -62,6 +62,11 @@ class Nxos(CommandPlatform):
 
     name, able, grammar, mode = "nxos", ABLE, GRAMMAR, "configure"
     binds = ("interface mark", "interface queue")
+    said = "show running-config"
+    signs = (
+        r"^(hostname|switchname|feature|version|interface|(class|policy)-map type) \S|^system qos"
+    )
+    strange = r"^(! (device|Command): |qos (map|profile) |vrf instance |transceiver |nv )"
     degraded = ("more than one strict level needs a queuing template that has them",)
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:

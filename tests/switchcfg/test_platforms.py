@@ -41,7 +41,7 @@ class CommandLines:
     """EOS and NX-OS."""
 
     def __init__(self) -> None:
-        self.root = Lines()
+        self.root = Lines({"hostname leaf": Lines()})
 
     def do(self, payload: str) -> None:
         run(self.root, payload)
@@ -55,7 +55,7 @@ class FlatLines:
 
     def __init__(self, make: str, unmake: str) -> None:
         self.make, self.unmake = make, unmake
-        self.have: set[str] = set()
+        self.have: set[str] = {"system hostname leaf"}
 
     def do(self, payload: str) -> None:
         run_flat(self.have, payload, make=self.make, unmake=self.unmake)
