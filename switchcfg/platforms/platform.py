@@ -31,6 +31,14 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenBack:
+    """What of a whole switch a removal brings back, since no name says whose it is."""
+
+    values: Mapping[Place, str | None]  # as the intent sets them -> as they were; None: not there
+    stays: tuple[str, ...]  # what somebody else set, in words
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
     """What a device says to changes, by its release."""
 
@@ -160,6 +168,14 @@ class FittingPlatform(Platform, Protocol):
 
     def takes(self, present: State, changes: Sequence[Change]) -> Taken:
         """Whether a device of this release takes these changes."""
+
+
+@runtime_checkable
+class SharedPlatform(Platform, Protocol):
+    """One on which some of what ours sets has no name: it is the switch's."""
+
+    def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
+        """What a removal does with it."""
 
 
 @runtime_checkable
