@@ -5,7 +5,7 @@ of an intent but per-packet spraying. Source: Arista's AVD templates and its RoC
 `uc-tx-queue` is the name on Trident, Tomahawk and XP chips.
 
 It prints code points of one class on one line, and no defaults: reading fills them in. A queue is
-strict unless it says `no priority`, so `priority strict` says nothing.
+strict unless it says `no priority`, so `priority strict` says nothing and no rule knows it.
 """
 
 import re
@@ -38,8 +38,6 @@ _RANGE: Final = "minimum-threshold <min> kbytes maximum-threshold <max> kbytes"
 
 def _spell(line: str) -> str:
     """With what EOS leaves out where it is the default."""
-    if line == "priority strict":
-        return ""
     if line.startswith("random-detect ecn minimum") and " max-mark-probability " not in line:
         head, weight, tail = line.partition(" weight ")
         line = f"{head} max-mark-probability 100{weight}{tail}"

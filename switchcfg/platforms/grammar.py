@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from math import prod
 from typing import Any, Final
 
 from switchcfg.errors import BadState
@@ -62,8 +61,6 @@ class Rule:
             found |= hit.groupdict()
         names, values = self._holes
         parts = [members(found[n]) if n in self._several else [found[n]] for n in names]
-        if prod(map(len, parts)) > MOST:
-            raise BadState(f"{path[-1][:80]!r} means more values than any device has")
         return list(map(SEPARATOR.join, product(*parts))), " ".join(found[v] for v in values)
 
     @cached_property

@@ -21,7 +21,6 @@ from switchcfg.platforms.platform import Fit, group_name
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))  # it hashes layer 4 by itself
 # shared-alpha of a queue by its share of the buffer, the first that is not below it
 ALPHAS: Final = ((0.06, "alpha_1_8"), (0.12, "alpha_1_4"), (0.25, "alpha_1_2"), (1.0, "alpha_1"))
-ROCE_QUEUES: Final = (3, 6)  # RoCE and CNP; in that mode all other priorities go to queue 0
 _THERE: Final = "so what ours says for the whole switch does not count there"
 ELSEWHERE: Final = {
     "interface mapping": _THERE,
@@ -91,14 +90,9 @@ class Nvue(CommandPlatform):
         return dict([*_global(intent, layout), *_profile(intent, group, layout)])
 
     def defaults(self, present: State) -> State:
-        roce = _roce(present)
-        if not roce and present.get(Place("mapping trust", "", "")) not in {"l3", "both"}:
+        if present.get(Place("mapping trust", "", "")) not in {"l3", "both"}:
             return {}  # it does not look at code points
-        queues = {tc: str(tc if not roce or tc in ROCE_QUEUES else 0) for tc in range(QUEUES)}
-        return {
-            **{Place("mapping dscp", str(dscp), ""): str(dscp >> 3) for dscp in range(64)},
-            **{Place("queue mapping", str(tc), ""): queue for tc, queue in queues.items()},
-        }
+        return {Place("mapping dscp", str(dscp), ""): str(dscp >> 3) for dscp in range(64)}
 
     def flow_controlled(self, present: State, port: str = "") -> Iterator[int]:
         profile = present.get(Place("interface pfc", port, ""), _GLOBAL)

@@ -37,9 +37,9 @@ def _spell(line: str) -> str:
     if line.startswith("match dscp "):
         found = members(line.removeprefix("match dscp "))
         return "match dscp " + ",".join(sorted(found, key=natural))
-    if line.startswith("random-detect minimum") or line.startswith("queue-limit "):
+    if line.startswith(("random-detect minimum", "queue-limit ")):
         return _SIZE.sub(lambda hit: f"{int(hit[1]) * UNITS[hit[2]]} bytes", line)
-    return line.removesuffix(" send-tlv")
+    return line
 
 
 GRAMMAR: Final = Grammar(
@@ -125,12 +125,9 @@ class Nxos(CommandPlatform):
                 yield number_of(group or (name if name[-1:].isdigit() else cos))
 
     def marked(self, present: State, profile: str) -> Iterator[int]:
-        for place, value in present.items():
+        for place in present:
             name, *queue = place.name.split(SEPARATOR)
-            if name == profile and (
-                place.kind == "queue marks"
-                or (place.kind == "queue detect" and value.endswith(" ecn"))
-            ):
+            if name == profile and place.kind in {"queue marks", "queue detect"}:
                 yield number_of(queue[0])
 
     def inherited(self, present: State, kind: str) -> str:

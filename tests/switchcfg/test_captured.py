@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from switchcfg.errors import BadState, Refused
+from switchcfg.errors import BadState, CannotExpress, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal
 from switchcfg.plan.state import Place, after
@@ -195,6 +195,7 @@ def test_one_port_of_a_range_is_unset_alone() -> None:
 def test_nxos_prints_ranges_of_code_points_and_other_units() -> None:
     read = PLATFORMS["nxos"].read(captured("nxos.roce"))
     assert read[Place("all match", "ROCE-DATA", "")] == "24,25,26"
+    assert {p.name for p in read if p.kind == "port"} == {f"Ethernet1/{n}" for n in (1, 2, 3)}
     marks = read[Place("queue detect", "ROCE-EGRESS|c-out-8q-q3", "")]
     assert marks == "150000 3000000 7 0 ecn"
 
@@ -247,6 +248,7 @@ def test_marks_of_a_kept_queue_go_into_our_profile_on_nvue() -> None:
     assert "nv set qos congestion-control DLCP traffic-class 3 ecn enable\n" in told
     assert "nv set qos congestion-control DLCP traffic-class 3 max-threshold 200000\n" in told
     assert "DLCP traffic-class 5 max-threshold 200000" not in told  # that queue is ours now
+    assert "DLCP traffic-class 3 min-threshold" not in told  # of a profile that swp32 has not
     keep = 'queues = [3]\nreplaces = ["roce-ecn"]'
     told = planned("nvue", "swp1", keep).steps[0].payload
     assert "nv set qos congestion-control DLCP traffic-class 3 min-threshold 40000\n" in told
@@ -308,6 +310,81 @@ def test_the_roce_mode_of_nvue_is_refused_whatever_is_kept() -> None:
     assert planned("nvue", "swp1", text=off).changes
 
 
+def test_flow_control_of_other_ports_is_no_concern_on_nvue() -> None:
+    assert planned("nvue", "swp4", "").changes
+
+
+def test_flow_control_is_on_the_queue_that_its_priority_goes_to() -> None:
+    eos = captured("eos.roce") + "qos map traffic-class 3 to tx-queue 5\n"
+    assert "lossless: Ethernet2 queue 5 has PFC" in refusal("eos", "Ethernet2", text=eos)
+    mapping = "nv set qos egress-queue-mapping default-global switch-priority 3 traffic-class 5\n"
+    nvue = captured("nvue.roce") + mapping
+    assert "lossless: swp32 queue 5 has PFC" in refusal("nvue", "swp32", text=nvue)
+
+
+def test_without_ecn_nothing_of_kept_queues_is_taken_along_on_nvue() -> None:
+    """Ours binds no profile then, so the port's own goes on."""
+    found = parse(
+        'schema = 1\n[fabric]\nname = "lab"\n[queues]\necn = false\n[keep]\nqueues = [3]\n'
+        '[[device]]\nname = "leaf"\nplatform = "nvue"\n[[device.ports]]\nnames = ["swp4"]\n'
+        'rate = "100Gbit"\n[classes]\nonly = { rank = 0, dscp = [10], ecn = ["not-ect"] }\n',
+        "x",
+    )
+    kind = PLATFORMS["nvue"]
+    made = plan(found, found.device("leaf"), kind, kind.read(captured("nvue.roce")))
+    assert "congestion-control" not in made.steps[0].payload
+
+
+NXOS: Final = captured("nxos.roce")
+NO_ECN: Final = "\n".join(line for line in NXOS.splitlines() if "random-detect" not in line) + "\n"
+EGRESS: Final = 'replaces = ["ROCE-EGRESS"]'
+BOTH: Final = 'queues = [3]\nreplaces = ["ROCE-INGRESS", "ROCE-EGRESS"]'
+POINTS: Final = "\n[keep.dscp]\n24 = 3\n25 = 3\n26 = 3"
+
+
+@pytest.mark.parametrize(
+    ("port", "keep", "text"),
+    [
+        ("Ethernet1/2", EGRESS, NXOS),  # its flow control is off
+        ("Ethernet1/3", EGRESS, NXOS.replace("  service-policy type network-qos ROCE-", "  ! ")),
+        ("Ethernet1/3", "queues = [3]", NO_ECN.replace("output ROCE-EGRESS", "output default-8q")),
+    ],
+)
+def test_what_is_no_flow_control_is_planned_on_nxos(port: str, keep: str, text: str) -> None:
+    assert planned("nxos", port, keep, text).changes
+
+
+def test_code_points_that_the_intent_keeps_go_on_to_their_queue_on_nxos() -> None:
+    told = planned("nxos", "Ethernet1/1", BOTH + POINTS, NO_ECN).steps[0].payload
+    assert "class-map type qos match-any DLCP-Q3\n  match dscp 24,25,26\n" in told
+    assert "network-qos" not in told
+    assert "priority-flow-control" not in told
+
+
+@pytest.mark.parametrize(
+    ("keep", "old", "new", "says"),
+    [
+        ("", "class type network-qos c-8q-nq3", "class type network-qos RDMA", "queue 3 has PFC"),
+        (
+            "", "class type network-qos c-8q-nq3",
+            "class type network-qos RDMA\n    pause no-drop\n"
+            "class-map type network-qos RDMA\n  match qos-group 5\n"
+            "policy-map type network-qos ROCE-NETWORK-QOS\n  class type network-qos RDMA",
+            "queue 5 has PFC",
+        ),
+        (BOTH + POINTS, "bandwidth remaining percent 60",
+         "random-detect threshold burst-optimized ecn", "with it ECN in kept queue 3"),
+        (BOTH + "\n[keep.dscp]\n3 = 3", "match dscp 24-26", "match cos 3", "CoS 3 in kept queue 3"),
+        (BOTH + POINTS, "match dscp 24-26", "match dscp 24-27", "code point 27 in kept queue 3"),
+    ],
+)  # fmt: skip
+def test_what_others_send_to_kept_queues_is_refused_on_nxos(
+    keep: str, old: str, new: str, says: str
+) -> None:
+    assert old in NO_ECN
+    assert says in refusal("nxos", "Ethernet1/1", keep, NO_ECN.replace(old, new))
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -328,7 +405,10 @@ def test_code_points_that_nobody_set_are_kept_where_the_queue_is_in_use() -> Non
     intent = parse(EXAMPLES["brownfield"], "x")
     leaf, kind = intent.device("leaf-eos"), PLATFORMS["eos"]
     bare = "hostname leaf\ninterface Ethernet1/1\ninterface Ethernet2/1\ninterface Ethernet5/1\n"
-    assert plan(intent, leaf, kind, kind.read(bare)).changes
+    made = plan(intent, leaf, kind, kind.read(bare))
+    changed = {change.place.name for change in made.changes if change.place.kind == "dscp"}
+    assert "26" in changed
+    assert not {"24", "25", "32"} & changed  # no class sends these, so they stay where they are
     roce = f"{bare}   priority-flow-control on\n   priority-flow-control priority 3 no-drop\n"
     with pytest.raises(Refused, match="kept-dscp: leaf-eos: code point 26 goes to queue 3 today"):
         plan(intent, leaf, kind, kind.read(roce))
@@ -391,3 +471,13 @@ def test_a_removal_leaves_what_is_kept() -> None:
     assert {place: left.get(place) for place in before} == before
     (said,) = gone.degraded
     assert said.startswith("kept, or set by somebody else, and stays: mapping trust = l3; mapping ")
+    assert "dscp 26" not in said  # the intent itself says that this one is kept
+
+
+def test_an_intent_that_leaves_no_queue_has_nothing_to_give_back() -> None:
+    intent, leaf = wanted("eos", "Ethernet3", f"queues = {list(range(8))}")
+    kind = PLATFORMS["eos"]
+    present = kind.read(captured("eos.roce"))
+    assert not removal(intent, leaf, kind, present).changes
+    with pytest.raises(CannotExpress, match="names every queue"):
+        plan(intent, leaf, kind, present)
