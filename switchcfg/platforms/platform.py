@@ -105,7 +105,7 @@ def render_groups(
 
 def foreign(name: str, said: str, text: str) -> BadState:
     """The error for a text that is not what such a device says of itself."""
-    begin = text.strip()[:40]
+    begin = text.strip().split("\n")[0][:40]
     kinds = {"": "nothing", "{": "JSON", "[": "JSON", "<": "HTML or XML"}
     found = kinds.get(begin[:1], f"text that begins with {begin!r}")
     return BadState(f"{found} is not what {name} says of itself: that is the output of `{said}`")
