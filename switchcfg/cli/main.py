@@ -73,7 +73,12 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _from_file(intent: Intent, device: Device, options: argparse.Namespace, alone: bool) -> Plan:
     platform = PLATFORMS[device.platform]
-    present = platform.read(_present(options.present, device, alone=alone))
+    file = _present(options.present, device, alone=alone)
+    said = _read(file, BadState)
+    try:
+        present = platform.read(said)
+    except BadState as exc:
+        raise BadState(f"{file}: {exc}") from exc
     return on_devices.planner(options)(intent, device, platform, present)
 
 
@@ -160,8 +165,8 @@ def _devices(intent: Intent, names: Sequence[str] | None) -> list[Device]:
     return [intent.device(name) for name in dict.fromkeys(names)]
 
 
-def _present(path: Path, device: Device, *, alone: bool) -> str:
-    """What the device says of itself, from a file that the user saved.
+def _present(path: Path, device: Device, *, alone: bool) -> Path:
+    """The file in which the user saved what the device says of itself.
 
     Raises: BadState.
     """
@@ -169,10 +174,10 @@ def _present(path: Path, device: Device, *, alone: bool) -> str:
         found = sorted(_files_of(path, device.name))
         if len(found) != 1:
             raise BadState(f"{path}: {len(found)} files {device.name}.*, need one")
-        return _read(found[0], BadState)
+        return found[0]
     if not alone:
         raise BadState(f"{path}: one file and several devices: give --device, or a folder")
-    return _read(path, BadState)
+    return path
 
 
 def _files_of(folder: Path, name: str) -> Iterator[Path]:

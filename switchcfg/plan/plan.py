@@ -13,7 +13,15 @@ from typing import Any, Final
 from switchcfg.errors import BadPlan, Moved, Refused
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.plan.state import Change, Place, State, after, difference, fingerprint
-from switchcfg.platforms.platform import Fit, FittingPlatform, Platform, Step, Taken
+from switchcfg.platforms.platform import (
+    Fit,
+    FittingPlatform,
+    GivenBack,
+    Platform,
+    SharedPlatform,
+    Step,
+    Taken,
+)
 
 VERSION: Final = 1
 MAX_TEXT: Final = 1 << 26  # characters of a saved plan
@@ -70,11 +78,19 @@ def plan(intent: Intent, device: Device, platform: Platform, present: State) -> 
 
 
 def removal(intent: Intent, device: Device, platform: Platform, present: State) -> Plan:
-    """What takes away all that switchcfg made there; what others made stays.
+    """What takes away all that switchcfg made there; what others made stays, and is named where
+    it is beside ours.
 
     Raises: Refused with every rule that only the outcome would break.
     """
-    changes = difference(present, {}, platform.owns(intent))
+    owns = platform.owns(intent)
+    back = GivenBack({}, ())
+    if isinstance(platform, SharedPlatform):
+        back = platform.given_back(intent, device, present)
+    want = {place: value for place, value in back.values.items() if value is not None}
+    changes = difference(
+        present, want, lambda place, value: place in back.values or owns(place, value)
+    )
     before = platform.check(present, device)
     new = [each for each in platform.check(after(present, changes), device) if each not in before]
     new += not_taken(device, _taken(platform, present, changes))
@@ -82,7 +98,9 @@ def removal(intent: Intent, device: Device, platform: Platform, present: State) 
         raise refused(
             f"{device.name}: refused; `switchcfg rollback` gives back what was there", new
         )
-    return _plan(intent, device, platform, present, changes)
+    found = _plan(intent, device, platform, present, changes)
+    stays = f"kept, or set by somebody else, and stays: {'; '.join(back.stays)}"
+    return replace(found, degraded=(stays,) if back.stays else ())
 
 
 def reverse(done: Plan, device: Device, platform: Platform, present: State) -> Plan:

@@ -8,6 +8,7 @@ how the last drop rank is sent. Without ECN it takes a queue more per class, whe
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from switchcfg.errors import CannotExpress
 from switchcfg.intent.classes import TrafficClass
 from switchcfg.intent.intent import QUEUES, Intent, PortGroup
 
@@ -89,6 +90,8 @@ def lay_out(intent: Intent, group: PortGroup, able: Abilities) -> Layout:
     Raises: CannotExpress where everything is kept for others.
     """
     free = [each for each in reversed(range(QUEUES)) if each not in intent.keep.queues]
+    if not free:
+        raise CannotExpress("[keep] queues names every queue: none is left for classes")
     parts, degraded = _parts(intent, able, len(free))
     queues = tuple(
         _queue(intent, group, able, index, part) for index, part in zip(free, parts, strict=False)

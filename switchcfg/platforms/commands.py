@@ -1,15 +1,35 @@
 """What platforms have in common whose configuration is command lines. Pure."""
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
+from switchcfg.errors import CannotExpress
 from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.kept import kept, lossless
 from switchcfg.plan.queues import Abilities, Layout
-from switchcfg.plan.state import Change, Owns, Place, State, after
+from switchcfg.plan.state import Change, Owns, Place, State, after, natural
 from switchcfg.platforms.grammar import SEPARATOR, Grammar
-from switchcfg.platforms.platform import Fit, Rendered, Step, Taken, is_ours, render_groups
+from switchcfg.platforms.platform import (
+    Fit,
+    GivenBack,
+    Rendered,
+    Step,
+    Taken,
+    foreign,
+    is_ours,
+    render_groups,
+)
+
+SHOWN: Final = 4  # ports that an error names
+
+
+def number_of(name: str) -> int:
+    """The queue in the name of one: `c-out-8q-q3`, `3`; a default one is 0."""
+    found = re.search(r"(\d+)$", name)
+    return int(found[1]) if found else 0
 
 
 class CommandPlatform(ABC):
@@ -24,6 +44,12 @@ class CommandPlatform(ABC):
     # Kinds of lines that say on all of the switch which class a code point has, which queue a class
     points: str = ""
     classes: str = ""
+    shared: tuple[str, ...] = ()  # kinds of all lines of the whole switch
+    marks: str = ""  # kind of the lines by which a profile marks in a queue
+    lists_ports = False  # whether a device tells of all its ports, as kind `port`
+    said: str = ""  # what a device is asked to tell of itself
+    signs: str = ""  # one of its lines matches this, in every answer; "": any text is read
+    strange: str = "(?!)"  # no line matches this, or the answer is another platform's
 
     @abstractmethod
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
@@ -44,36 +70,123 @@ class CommandPlatform(ABC):
 
         return owns
 
+    def defaults(self, present: State) -> State:
+        """What its lines of the whole switch are where its configuration has none."""
+        return {}
+
     def queues(self, present: State) -> Mapping[int, tuple[int, int]]:
         """Code point -> its traffic class and queue, of lines of the kind `points`."""
         found: dict[int, tuple[int, int]] = {}
-        for place, value in present.items():
+        every = {**self.defaults(present), **present}
+        for place, value in every.items():
             tc = value.split(" ")[0]
             if place.kind == self.points and place.name.isdecimal() and tc.isdecimal():
-                queue = present.get(Place(self.classes, tc, ""), tc)
+                queue = every.get(Place(self.classes, tc, ""), tc)
                 if queue.isdecimal():
                     found[int(place.name)] = int(tc), int(queue)
         return found
 
-    def flow_controlled(self, present: State, port: str) -> Iterable[int]:
-        """Queues of a port that have flow control."""
+    def flow_controlled(self, present: State, port: str = "") -> Iterable[int]:
+        """Queues of a port, or of any, that have flow control."""
+        return ()
+
+    def marked(self, present: State, profile: str) -> Iterable[int]:
+        """Queues that mark (ECN), by a profile."""
+        for place in present:
+            name, *queue = place.name.split(SEPARATOR)
+            if place.kind == self.marks and name == profile:
+                yield number_of(queue[0])
+
+    def conflicts(self, intent: Intent, device: Device, present: State) -> Iterable[str]:
+        """What others have there that ours can be neither beside nor in place of."""
         return ()
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
-        keeps, problems = kept(intent, device.name, self.queues(present))
+        keeps, problems = kept(intent, device.name, self._kept_points(intent, device, present))
         state = dict(rendered)
         state |= {Place(self.points, str(dscp), ""): str(queue) for dscp, queue in keeps.items()}
+        problems += self.conflicts(intent, device, present)
+        ports = {place.name for place in present if place.kind == "port"}
         for port in device.ports:
+            if self.lists_ports and port not in ports:
+                some = ", ".join(sorted(ports, key=natural)[:SHOWN]) or "none"
+                problems.append(f"port: {device.name} has no port {port}; it has {some} ...")
             for queue in self.flow_controlled(present, port):
                 problems += lossless(intent, port, queue)
-            for kind in self.binds:
-                theirs = present.get(Place(kind, port, ""))
-                if theirs and not is_ours(intent, theirs) and theirs not in intent.keep.replaces:
-                    problems.append(
-                        f"kept: {port} has {theirs!r}, which ours would replace with all that it "
-                        f"does (PFC, ECN): name it in [keep] replaces, or the port in [keep] ports"
-                    )
+            problems += self._replaced(intent, port, present)
         return Fit(state, frozenset(), tuple(dict.fromkeys(problems)))
+
+    def _kept_points(
+        self, intent: Intent, device: Device, present: State
+    ) -> Mapping[int, tuple[int, int]]:
+        """Where code points go. Those of classes that go to a queue by default only, and to one
+        that others make nothing of, may go elsewhere."""
+        default = self.defaults(present)
+        mine = {dscp for each in intent.classes for dscp in each.dscp}
+        used = set(self.flow_controlled(present))
+        for place in present:
+            if place.kind == self.marks and not is_ours(intent, place.name.split(SEPARATOR)[0]):
+                used.add(number_of(place.name.split(SEPARATOR)[1]))
+
+        def free(dscp: int, queue: int) -> bool:
+            place = Place(self.points, str(dscp), "")
+            by_default = present.get(place, default.get(place)) == default.get(place)
+            return by_default and dscp in mine and queue not in used
+
+        today = self.queues(present)
+        return {dscp: way for dscp, way in today.items() if not free(dscp, way[1])}
+
+    def _replaced(self, intent: Intent, port: str, present: State) -> Iterator[str]:
+        """What a port has in the place of ours, and what must not end with it."""
+        for kind in self.binds:
+            theirs = present.get(Place(kind, port, "")) or self.inherited(present, kind)
+            if not theirs or is_ours(intent, theirs):
+                continue
+            if theirs not in intent.keep.replaces:
+                yield (
+                    f"kept: {port} has {theirs!r}, which ours would replace with all that it "
+                    f"does (PFC, ECN): name it in [keep] replaces, or the port in [keep] ports"
+                )
+            elif lost := self.lost(intent, theirs, present):
+                yield (
+                    f"kept: {port} has {theirs!r}, and with it {lost}, which would end: name the "
+                    f"port in [keep] ports"
+                )
+
+    def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
+        """Lines of the whole switch have no name of ours: those that are as this intent sets them
+        are taken for ours, but for what it keeps."""
+        back: dict[Place, str | None] = {}
+        stays: list[str] = []
+        default = self.defaults({})
+        for place, value in self._shared(intent, device).items():
+            there = present.get(place)
+            keeps = intent.keep.dscp if place.kind == self.points else intent.keep.queues
+            stay = number_of(place.name) in keeps if place.name else bool(keeps)
+            if there is None or there == default.get(place) or (stay and place.name):
+                continue
+            if there == value and not stay:
+                back[place] = default.get(place)
+            else:
+                stays.append(f"{place.kind} {place.name}".strip() + f" = {there}")
+        return GivenBack(back, tuple(stays))
+
+    def _shared(self, intent: Intent, device: Device) -> State:
+        """What of the whole switch the intent sets."""
+        try:
+            state = self.render(intent, device).state
+        except CannotExpress:
+            return {}  # then nothing was ever applied
+        return {place: value for place, value in state.items() if place.kind in self.shared}
+
+    def inherited(self, present: State, kind: str) -> str:
+        """The profile of a port that has none of its own; "": nobody's."""
+        return ""
+
+    def lost(self, intent: Intent, theirs: str, present: State) -> str:
+        """What ours in the place of a profile may not end, in words."""
+        found = sorted(set(intent.keep.queues) & set(self.marked(present, theirs)))
+        return f"ECN in kept queue {found[0]}" if found else ""
 
     def takes(self, present: State, changes: Sequence[Change]) -> Taken:
         return Taken((), ())
@@ -81,7 +194,15 @@ class CommandPlatform(ABC):
     def write(self, state: State) -> str:
         return self.grammar.write(state)
 
+    def recognises(self, text: str) -> bool:
+        """Is this what such a device says of itself? One without a line of ours says much else."""
+        own, other = (re.search(each, text, re.MULTILINE) for each in (self.signs, self.strange))
+        document = text.lstrip().startswith(("<", "{", "["))
+        return own is not None and other is None and not document
+
     def read(self, text: str) -> State:
+        if not self.recognises(text):
+            raise foreign(self.name, self.said, text)
         return self.grammar.read(text)
 
     def check(self, state: State, device: Device) -> Sequence[str]:

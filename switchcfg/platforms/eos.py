@@ -3,40 +3,64 @@
 EOS colours by DSCP (`drop-precedence`) and has ECN thresholds of their own, so it can say all
 of an intent but per-packet spraying. Source: Arista's AVD templates and its RoCE guides;
 `uc-tx-queue` is the name on Trident, Tomahawk and XP chips.
+
+It prints code points of one class on one line, and no defaults: reading fills them in. A queue is
+strict unless it says `no priority`, so `priority strict` says nothing and no rule knows it.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from switchcfg.intent.intent import QUEUES, Intent, PortGroup
 from switchcfg.plan.queues import Abilities, Layout, Queue
 from switchcfg.plan.state import Place, State
-from switchcfg.platforms.commands import CommandPlatform
+from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
 from switchcfg.platforms.platform import group_name
 
 KBYTE: Final = 1000  # bytes; what EOS calls kbytes
 ABLE: Final = Abilities(curves=3, own_mark=True, spray=("hash",))  # it hashes layer 4 by itself
 
+# Of the switch, where its configuration says nothing ("Quality of Service" of the EOS manual)
+DEFAULT_TC: Final = (1, 0, 2, 3, 4, 5, 6, 7)  # by the first three bits of a code point
+DEFAULTS: Final[State] = {
+    **{Place("dscp", str(dscp), ""): str(DEFAULT_TC[dscp >> 3]) for dscp in range(64)},
+    **{Place("traffic-class", str(tc), ""): str(tc) for tc in range(QUEUES)},
+}
+_PORT: Final = re.compile(r"(Ethernet|Port-Channel)[\d/]+")
+
 _PROFILE: Final = "qos profile {profile}"
 _QUEUE: Final = (_PROFILE, "uc-tx-queue {queue}")
 PFC: Final = "priority-flow-control priority {priority} no-drop"
 _RANGE: Final = "minimum-threshold <min> kbytes maximum-threshold <max> kbytes"
+
+
+def _spell(line: str) -> str:
+    """With what EOS leaves out where it is the default."""
+    if line.startswith("random-detect ecn minimum") and " max-mark-probability " not in line:
+        head, weight, tail = line.partition(" weight ")
+        line = f"{head} max-mark-probability 100{weight}{tail}"
+    if line.startswith("random-detect ") and " weight " not in line:
+        line += " weight 0"
+    return line
+
+
 GRAMMAR: Final = Grammar(
     rules=(
         Rule(
             "dscp",
-            ("qos map dscp {dscp} to traffic-class <tc> drop-precedence <dp>",),
+            ("qos map dscp {dscp+} to traffic-class <tc> drop-precedence <dp>",),
             "no qos map dscp {dscp}",
         ),
-        Rule("dscp", ("qos map dscp {dscp} to traffic-class <tc>",), "no qos map dscp {dscp}"),
+        Rule("dscp", ("qos map dscp {dscp+} to traffic-class <tc>",), "no qos map dscp {dscp}"),
         Rule(
             "traffic-class",
-            ("qos map traffic-class {tc} to tx-queue <queue>",),
+            ("qos map traffic-class {tc+} to tx-queue <queue>",),
             "no qos map traffic-class {tc} to tx-queue <queue>",
         ),
         Rule("profile trust", (_PROFILE, "qos trust <what>"), "no qos trust"),
-        Rule("queue priority", (*_QUEUE, "priority <kind>"), "no priority"),
+        Rule("queue round robin", (*_QUEUE, "no priority"), "priority strict"),
         Rule(
             "queue ecn",
             (*_QUEUE, f"random-detect ecn {_RANGE} max-mark-probability <most> weight <w>"),
@@ -59,8 +83,10 @@ GRAMMAR: Final = Grammar(
             ("interface {port}", "service-profile <profile>"),
             "no service-profile",
         ),
+        Rule("port", ("interface {port}",), ""),  # read, never written
     ),
     indent=3,
+    spell=_spell,
 )
 
 
@@ -69,17 +95,42 @@ class Eos(CommandPlatform):
 
     name, able, grammar, mode = "eos", ABLE, GRAMMAR, "configure session"
     binds, points, classes = ("interface profile",), "dscp", "traffic-class"
+    shared = (points, classes)
+    marks, lists_ports = "queue ecn", True
+    said, signs = "show running-config", r"^(hostname|interface|qos map|qos profile) \S"
+    strange = (
+        r"^(!Command:|version \d|feature \S+$|vdc |system qos|(class|policy)-map type queuing|nv )"
+    )
     degraded = ("shares of the buffer: thresholds follow them, the limits stay the chip's",)
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
         return dict([*_maps(intent, layout), *_profile(intent, group, layout)])
 
-    def flow_controlled(self, present: State, port: str) -> Iterator[int]:
+    def read(self, text: str) -> State:
+        found = super().read(text)
+        none = [p for p in found if p.kind == "port" and not _PORT.fullmatch(p.name)]
+        return {**DEFAULTS, **{place: found[place] for place in found.keys() - set(none)}}
+
+    def defaults(self, present: State) -> State:
+        return DEFAULTS
+
+    def flow_controlled(self, present: State, port: str = "") -> Iterator[int]:
         profile = present.get(Place("interface profile", port, ""), "")
         for place in present:
             owner, _, priority = place.name.rpartition(SEPARATOR)
-            if (place.kind, owner) in (("interface pfc", port), ("profile pfc", profile)):
-                yield int(priority) if priority.isdecimal() else 0
+            here = not port or (place.kind, owner) in (
+                ("interface pfc", port),
+                ("profile pfc", profile),
+            )
+            if here and place.kind.endswith(" pfc"):
+                yield number_of(present.get(Place("traffic-class", priority, ""), priority))
+
+    def lost(self, intent: Intent, theirs: str, present: State) -> str:
+        if any(
+            p.kind == "profile pfc" and p.name.startswith(f"{theirs}{SEPARATOR}") for p in present
+        ):
+            return "flow control (put that on the port itself)"
+        return super().lost(intent, theirs, present)
 
 
 def _maps(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
@@ -102,7 +153,6 @@ def _profile(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple
 
 
 def _queue(name: str, queue: Queue) -> Iterator[tuple[Place, str]]:
-    yield Place("queue priority", name, ""), "strict"
     if queue.mark:
         yield Place("queue ecn", name, ""), f"{_kbytes(*queue.mark)} 100 0"
     for band in queue.bands:

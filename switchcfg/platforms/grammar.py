@@ -3,21 +3,26 @@
 One line of a configuration is one value of a `State`. A template's `{name}` is part of the
 place, its `<value>` part of the value: "qos map traffic-class {tc} to tx-queue <queue>". So a
 template prints and reads, and what it prints it reads back: a property test holds it to that.
+`{name+}` is a part of which devices print several values on one line, and take one: each is read
+as a line of its own.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any, Final
 
 from switchcfg.errors import BadState
 from switchcfg.plan.state import Change, Place, State, natural
+from switchcfg.platforms.several import members
 
 SEPARATOR: Final = "|"  # between the parts of a place's name; no device has it in one
 WORD: Final = re.compile(r"[^\s|]{1,128}")  # what may stand in a template: never a line's end
 MAX_TEXT: Final = 1 << 24  # characters of a device's configuration
-_HOLE: Final = re.compile(r"\{(\w+)\}|<(\w+)>")
+MOST: Final = 1 << 18  # values of a device
+_HOLE: Final = re.compile(r"\{(\w+)(\+?)\}|<(\w+)>")
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,11 @@ class Rule:
         """Has this rule as many holes as `value` has words?"""
         return len(self._holes[1]) == len(value.split())
 
-    def match(self, path: Sequence[str]) -> tuple[str, str] | None:
-        """(name, value), where the lines are of this kind."""
+    def match(self, path: Sequence[str]) -> tuple[list[str], str] | None:
+        """(names, the value of each), where the lines are of this kind.
+
+        Raises: BadState for a list that no device has.
+        """
         if len(path) != len(self.path):
             return None
         found: dict[str, str] = {}
@@ -52,13 +60,18 @@ class Rule:
                 return None
             found |= hit.groupdict()
         names, values = self._holes
-        return SEPARATOR.join(found[n] for n in names), " ".join(found[v] for v in values)
+        parts = [members(found[n]) if n in self._several else [found[n]] for n in names]
+        return list(map(SEPARATOR.join, product(*parts))), " ".join(found[v] for v in values)
 
     @cached_property
     def _holes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the parts of the place, and of the value, in the order of the lines."""
         found = [hole for text in self.path for hole in _HOLE.finditer(text)]
-        return tuple(h[1] for h in found if h[1]), tuple(h[2] for h in found if h[2])
+        return tuple(h[1] for h in found if h[1]), tuple(h[3] for h in found if h[3])
+
+    @cached_property
+    def _several(self) -> frozenset[str]:
+        return frozenset(hole[1] for text in self.path for hole in _HOLE.finditer(text) if hole[2])
 
     @cached_property
     def _shapes(self) -> tuple[re.Pattern[str], ...]:
@@ -72,13 +85,15 @@ class Rule:
         for word in words.values():
             if not WORD.fullmatch(word):
                 raise BadState(f"{word!r} cannot stand in a command")
-        return _HOLE.sub(lambda hole: words[hole[1] or hole[2]], text)
+        return _HOLE.sub(lambda hole: words[hole[1] or hole[3]], text)
 
 
 def _shape(text: str) -> str:
     out, end = "", 0
     for hole in _HOLE.finditer(text):
-        out += re.escape(text[end : hole.start()]) + rf"(?P<{hole[1] or hole[2]}>[^\s|]+)"
+        more = r"(?: \d[\d,-]*)*" if hole[2] else ""
+        word = rf"(?P<{hole[1] or hole[3]}>[^\s|]+{more})"
+        out += re.escape(text[end : hole.start()]) + word
         end = hole.end()
     return out + re.escape(text[end:])
 
@@ -90,6 +105,7 @@ class Grammar:
     rules: tuple[Rule, ...]  # in the order in which a device wants to hear them
     indent: int = 0  # columns per section; 0 = every line stands for itself
     comment: str = "!"
+    spell: Callable[[str], str] = str.strip  # a line as the rules spell it; "": it says nothing
     permanent: str = "interface "  # sections that begin so are there whatever stands in them
 
     def write(self, state: State) -> str:
@@ -111,8 +127,10 @@ class Grammar:
         for path in self._paths(text):
             for rule in self.rules:
                 if hit := rule.match(path):
-                    out[Place(rule.kind, hit[0], "")] = hit[1]
+                    out |= {Place(rule.kind, name, ""): hit[1] for name in hit[0]}
                     break
+            if len(out) > MOST:
+                raise BadState(f"configuration of more than {MOST} values")
         return out
 
     def commands(self, changes: Sequence[Change], then: State) -> list[str]:
@@ -193,7 +211,8 @@ class Grammar:
         sections: list[tuple[int, str]] = []
         for raw in text.splitlines():
             line = raw.strip()
-            if not line or line.startswith(self.comment):
+            line = "" if line.startswith(self.comment) else self.spell(line)
+            if not line:
                 continue
             column = len(raw) - len(raw.lstrip()) if self.indent else 0
             while sections and sections[-1][0] >= column:

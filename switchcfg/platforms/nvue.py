@@ -1,26 +1,36 @@
 """NVIDIA Cumulus Linux: `nv set` lines, as `nv config show -o commands` has them. Pure.
 
 One WRED curve per traffic class; ECN without `red` drops by tail alone, so both are on.
-Source: Cumulus Linux 5.x documentation, "Quality of Service".
+Source: Cumulus Linux 5.x documentation, "Quality of Service" and "RDMA over Converged Ethernet".
+
+`nv config show -o commands` has what was set, defaults not, and one line for all that is set alike:
+`swp1-2,32`, `dscp 0-7`. Each is read by itself, and set and unset by itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from switchcfg.intent.intent import QUEUES, Intent, PortGroup
+from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.plan.queues import Abilities, Layout
-from switchcfg.plan.state import Change, Place
-from switchcfg.platforms.commands import CommandPlatform
+from switchcfg.plan.state import Change, Place, State
+from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.platform import group_name
+from switchcfg.platforms.platform import Fit, group_name
 
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))  # it hashes layer 4 by itself
 # shared-alpha of a queue by its share of the buffer, the first that is not below it
 ALPHAS: Final = ((0.06, "alpha_1_8"), (0.12, "alpha_1_4"), (0.25, "alpha_1_2"), (1.0, "alpha_1"))
+_THERE: Final = "so what ours says for the whole switch does not count there"
+ELSEWHERE: Final = {
+    "interface mapping": _THERE,
+    "interface scheduler": _THERE,
+    "interface pause": "which stops all of its queues",
+}
 
 _QOS: Final = "qos"
 _GLOBAL: Final = "default-global"
-_CURVE: Final = f"{_QOS} congestion-control {{profile}} traffic-class {{tc}}"
+_CURVE: Final = f"{_QOS} congestion-control {{profile}} traffic-class {{tc+}}"
 
 
 def _rule(kind: str, line: str) -> Rule:
@@ -31,14 +41,16 @@ def _rule(kind: str, line: str) -> Rule:
 GRAMMAR: Final = Grammar(
     rules=(
         _rule("mapping trust", f"{_QOS} mapping {_GLOBAL} trust <what>"),
-        _rule("mapping dscp", f"{_QOS} mapping {_GLOBAL} dscp {{dscp}} switch-priority <priority>"),
+        _rule(
+            "mapping dscp", f"{_QOS} mapping {_GLOBAL} dscp {{dscp+}} switch-priority <priority>"
+        ),
         _rule(
             "queue mapping",
-            f"{_QOS} egress-queue-mapping {_GLOBAL} switch-priority {{priority}} "
+            f"{_QOS} egress-queue-mapping {_GLOBAL} switch-priority {{priority+}} "
             "traffic-class <tc>",
         ),
         _rule(
-            "scheduler mode", f"{_QOS} egress-scheduler {_GLOBAL} traffic-class {{tc}} mode <mode>"
+            "scheduler mode", f"{_QOS} egress-scheduler {_GLOBAL} traffic-class {{tc+}} mode <mode>"
         ),
         _rule("curve min", f"{_CURVE} min-threshold <bytes>"),
         _rule("curve max", f"{_CURVE} max-threshold <bytes>"),
@@ -47,10 +59,18 @@ GRAMMAR: Final = Grammar(
         _rule("curve ecn", f"{_CURVE} ecn <state>"),
         _rule(
             "buffer alpha",
-            f"{_QOS} advance-buffer-config {_GLOBAL} egress-lossy-buffer traffic-class {{tc}} "
+            f"{_QOS} advance-buffer-config {_GLOBAL} egress-lossy-buffer traffic-class {{tc+}} "
             "shared-alpha <alpha>",
         ),
-        _rule("interface profile", "interface {port} qos congestion-control profile <profile>"),
+        _rule("interface profile", "interface {port+} qos congestion-control profile <profile>"),
+        # Read, never written: what others have.
+        _rule("roce", "qos roce"),
+        _rule("roce", "qos roce {what} <value>"),
+        _rule("pfc", "qos pfc {profile} switch-priority {priority+}"),
+        _rule("interface pfc", "interface {port+} qos pfc profile <profile>"),
+        _rule("interface pause", "interface {port+} qos link-pause profile <profile>"),
+        _rule("interface mapping", "interface {port+} qos mapping profile <profile>"),
+        _rule("interface scheduler", "interface {port+} qos egress-scheduler profile <profile>"),
     ),
     comment="#",
 )
@@ -61,15 +81,89 @@ class Nvue(CommandPlatform):
 
     name, able, grammar, mode = "nvue", ABLE, GRAMMAR, "nv set"
     binds, points, classes = ("interface profile",), "mapping dscp", "queue mapping"
+    said, signs = "nv config show -o commands", r"^nv set \S"
+    shared = ("mapping trust", points, classes, "scheduler mode", "buffer alpha")
+    marks = "curve ecn"
     degraded = ("shares of the buffer become alphas: steps of a factor of two",)
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
         return dict([*_global(intent, layout), *_profile(intent, group, layout)])
 
+    def defaults(self, present: State) -> State:
+        if present.get(Place("mapping trust", "", "")) not in {"l3", "both"}:
+            return {}  # it does not look at code points
+        return {Place("mapping dscp", str(dscp), ""): str(dscp >> 3) for dscp in range(64)}
+
+    def flow_controlled(self, present: State, port: str = "") -> Iterator[int]:
+        profile = present.get(Place("interface pfc", port, ""), _GLOBAL)
+        for place in present:
+            if place.kind == "pfc":
+                owner, priority = place.name.split(SEPARATOR)
+                if not port or owner == profile:
+                    yield number_of(present.get(Place("queue mapping", priority, ""), priority))
+
+    def conflicts(self, intent: Intent, device: Device, present: State) -> Iterator[str]:
+        if _roce(present):
+            yield (
+                f"roce: {device.name} has `nv set qos roce`, which makes default-global of its "
+                f"own on all ports: set its parts by themselves, or leave {device.name} out"
+            )
+        for place, queue in present.items():
+            other = place.kind == self.classes and queue != place.name
+            if other and number_of(queue) in intent.keep.queues:
+                yield (
+                    f"kept-tc: {device.name}: switch priority {place.name} goes to queue {queue}, "
+                    f"which is kept: only one of the queue's own number can be kept"
+                )
+        for port in device.ports:
+            for kind, why in ELSEWHERE.items():
+                if profile := present.get(Place(kind, port, "")):
+                    yield f"profile: {port} has {profile!r} ({kind.split()[1]}), {why}"
+
+    def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
+        """A port has one profile: what its kept queues have in the present one goes into ours."""
+        found = super().fit(intent, device, rendered, present)
+        kept: dict[Place, str] = {}
+        problems = list(found.problems)
+        for group in device.groups:
+            for port in group.ports:
+                bound = Place("interface profile", port, "")
+                if bound not in rendered:
+                    continue
+                theirs = present.get(bound, _GLOBAL)
+                for place, value in _curves(present, theirs, intent.keep.queues):
+                    tc = place.name.split(SEPARATOR)[1]
+                    ours = place._replace(name=f"{rendered[bound]}{SEPARATOR}{tc}")
+                    if kept.setdefault(ours, value) != value:
+                        problems.append(
+                            f"kept: queue {tc} is kept, and ports of {rendered[bound]!r} have "
+                            f"several {place.kind}s for it: give {port} a `group` of its own"
+                        )
+        state = {**found.state, **kept}
+        return replace(found, state=state, problems=tuple(dict.fromkeys(problems)))
+
+    def lost(self, intent: Intent, theirs: str, present: State) -> str:
+        return ""  # `fit` takes it along
+
     def disrupts(self, changes: Sequence[Change]) -> tuple[str, ...]:
         if any(change.place.kind == "buffer alpha" for change in changes):
             return ("buffers change: forwarding can pause on all ports",)
         return ()
+
+
+def _roce(present: State) -> bool:
+    """Has somebody turned the RoCE mode of the whole switch on?"""
+    said = [value for place, value in present.items() if place.kind == "roce"]
+    return bool(said) and not {"off", "disabled"} & set(said)
+
+
+def _curves(present: State, profile: str, queues: Sequence[int]) -> Iterator[tuple[Place, str]]:
+    """What a profile says of some queues."""
+    for place, value in present.items():
+        if place.kind.startswith("curve "):
+            name, tc = place.name.split(SEPARATOR)
+            if name == profile and number_of(tc) in queues:
+                yield place, value
 
 
 def _global(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:

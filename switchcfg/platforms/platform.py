@@ -31,6 +31,14 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenBack:
+    """What of a whole switch a removal brings back, since no name says whose it is."""
+
+    values: Mapping[Place, str | None]  # as the intent sets them -> as they were; None: not there
+    stays: tuple[str, ...]  # what somebody else set, in words
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
     """What a device says to changes, by its release."""
 
@@ -104,6 +112,14 @@ def render_groups(
     return Rendered(state, tuple(degraded))
 
 
+def foreign(name: str, said: str, text: str) -> BadState:
+    """The error for a text that is not what such a device says of itself."""
+    begin = text.strip().split("\n")[0][:40]
+    kinds = {"": "nothing", "{": "JSON", "[": "JSON", "<": "HTML or XML"}
+    found = kinds.get(begin[:1], f"text that begins with {begin!r}")
+    return BadState(f"{found} is not what {name} says of itself: that is the output of `{said}`")
+
+
 def read_json(text: str, what: str) -> dict[str, Any]:
     """The JSON object that a device answered with.
 
@@ -161,6 +177,14 @@ class FittingPlatform(Platform, Protocol):
 
     def takes(self, present: State, changes: Sequence[Change]) -> Taken:
         """Whether a device of this release takes these changes."""
+
+
+@runtime_checkable
+class SharedPlatform(Platform, Protocol):
+    """One on which some of what ours sets has no name: it is the switch's."""
+
+    def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
+        """What a removal does with it."""
 
 
 @runtime_checkable

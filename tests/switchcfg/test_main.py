@@ -33,7 +33,7 @@ def test_plan_tells_changes_by_its_exit_code_and_nothing_the_second_time(
     intent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     present = tmp_path / "leaf2.txt"
-    present.write_text("hostname leaf2\n")
+    present.write_text("hostname leaf2\ninterface Ethernet1/1\n")
     only = [intent, "--device", "leaf2"]
     assert main(["plan", *only, "--present", str(present), "--out", str(tmp_path)]) == CHANGES
     assert "+ interface profile Ethernet1/1" in capsys.readouterr().out
@@ -46,7 +46,9 @@ def test_plan_tells_changes_by_its_exit_code_and_nothing_the_second_time(
         main(["plan", *only, "--present", str(tmp_path / "now"), "--remove", "--json"]) == CHANGES
     )
     document = json.loads(capsys.readouterr().out)
-    assert document["plans"][0]["steps"][0]["payload"].startswith("interface Ethernet1/1\n")
+    told = document["plans"][0]["steps"][0]["payload"]
+    assert told.startswith("qos map dscp 0 to traffic-class 1\n")  # as EOS begins
+    assert told.endswith("interface Ethernet1/1\n   no service-profile\nno qos profile DLCP\n")
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ from tests.switchcfg.intents import whole
 EOS = Eos()
 INTENT = whole()
 LEAF = INTENT.device("leaf2")
+BARE = EOS.read("hostname leaf2\ninterface Ethernet1/1\n")
 
 
 def made() -> Plan:
-    return plan(INTENT, LEAF, EOS, {})
+    return plan(INTENT, LEAF, EOS, BARE)
 
 
 def test_a_plan_is_saved_and_read_back_as_it_was() -> None:
@@ -48,13 +49,13 @@ def test_an_edited_plan_is_refused() -> None:
 
 
 def test_a_device_that_moved_is_refused() -> None:
-    made().check({})
+    made().check(BARE)
     with pytest.raises(Moved, match="leaf2: its configuration changed"):
         made().check(EOS.read("qos map dscp 3 to traffic-class 4"))
 
 
 def test_a_second_plan_is_empty_and_says_so() -> None:
-    then = after({}, made().changes)
+    then = after(BARE, made().changes)
     again = plan(INTENT, LEAF, EOS, then)
     assert not again.changes
     assert not again.steps
@@ -63,19 +64,19 @@ def test_a_second_plan_is_empty_and_says_so() -> None:
 
 
 def test_the_reverse_of_a_plan_ends_where_it_began_and_only_from_where_it_ended() -> None:
-    then = after({}, made().changes)
+    then = after(BARE, made().changes)
     back = reverse(made(), LEAF, EOS, then)
-    assert after(then, back.changes) == {}
+    assert after(then, back.changes) == BARE
     assert back.fingerprint == fingerprint(then)
     with pytest.raises(Moved, match="has changed since"):
-        reverse(made(), LEAF, EOS, {})
+        reverse(made(), LEAF, EOS, BARE)
 
 
 def test_removal_takes_what_is_ours_alone() -> None:
-    then = after({}, made().changes)
+    then = after(BARE, made().changes)
     gone = after(then, removal(INTENT, LEAF, EOS, then).changes)
     assert not any("DLCP" in place.name or "DLCP" in value for place, value in gone.items())
-    assert Place("dscp", "0", "") in gone  # a map of the whole switch is nobody's
+    assert gone == BARE  # the map of the whole switch is the one that it begins with
 
 
 def test_people_see_each_object_once_and_few_of_many_values() -> None:

@@ -33,7 +33,8 @@ def desired(example: str, platform: str) -> State:
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_what_is_written_reads_back_as_the_same_state(example: str, platform: str) -> None:
     kind, state = PLATFORMS[platform], desired(example, platform)
-    assert kind.read(kind.write(state)) == state
+    read = kind.read(kind.write(state))  # which also tells of ports, as nothing writes them
+    assert {place: value for place, value in read.items() if place.kind != "port"} == state
     assert not difference(state, state, kind.owns(on_every_platform(example)))
 
 
@@ -41,7 +42,7 @@ class CommandLines:
     """EOS and NX-OS."""
 
     def __init__(self) -> None:
-        self.root = Lines()
+        self.root = Lines({"hostname leaf": Lines()})
 
     def do(self, payload: str) -> None:
         run(self.root, payload)
@@ -55,7 +56,7 @@ class FlatLines:
 
     def __init__(self, make: str, unmake: str) -> None:
         self.make, self.unmake = make, unmake
-        self.have: set[str] = set()
+        self.have: set[str] = {"system hostname leaf"}
 
     def do(self, payload: str) -> None:
         run_flat(self.have, payload, make=self.make, unmake=self.unmake)

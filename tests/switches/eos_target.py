@@ -3,7 +3,8 @@
 `python eos_target.py FOLDER PORT`: FOLDER has server.pem and server.key, and delay (seconds until
 a commit is answered); what it runs is kept in FOLDER/running, and in FOLDER/startup once it is
 saved. It refuses lines that it does not know, where they do not belong or say too much: a session
-of which one line is refused is none of the others either.
+of which one line is refused is none of the others either. It prints as EOS does: code points of
+one class on one line, and no defaults.
 """
 
 import base64
@@ -18,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.switchcfg import printed
 from tests.switchcfg.cli_device import Lines, run
 
 USER, PASSWORD = "admin", "not told"
@@ -111,7 +113,7 @@ class Eos:
         if line == "show version":
             return {"version": "4.32.1F", "uptime": time.monotonic()}
         if line == "show running-config":
-            return {"output": self.running}
+            return {"output": printed.eos(self.running)}
         if line.startswith("show configuration sessions"):
             return {"sessions": {name: self.state(one) for name, one in self.sessions.items()}}
         if line == "write memory":

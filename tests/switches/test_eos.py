@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from switchcfg.drivers.login import Login
+from tests.switchcfg import printed
 from tests.switches.certificates import certificate
 from tests.switches.eos_target import PASSWORD, USER
 from tests.switches.ssh_switch import until
@@ -51,10 +52,10 @@ def planned(switch: EosSwitch) -> None:
 
 
 def canonical(text: str) -> set[tuple[str, ...]]:
-    """Lines with their sections; a switch says sections in any order."""
+    """Lines with their sections, defaults left out; a switch says sections in any order."""
     found: set[tuple[str, ...]] = set()
     above: list[str] = []
-    for line in text.splitlines():
+    for line in printed.eos(text).splitlines():
         depth = (len(line) - len(line.lstrip())) // 3
         above[depth:] = [line.strip()]
         found.add(tuple(above))
