@@ -6,7 +6,7 @@ no ECN; what follows is said as degraded. Sources: docs/switches.md names Junipe
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape, unescape
 from typing import Final
@@ -148,9 +148,6 @@ class Junos(CommandPlatform):
 
     def read(self, text: str) -> State:
         return junos_text.read(text, self.grammar)
-
-    def flow_controlled(self, present: State, port: str) -> Iterable[int]:
-        return sorted(Present.of(present).controlled(port))
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
         there = Present.of(present)
