@@ -1,27 +1,24 @@
 """The command line of `switchcfg`: what may be said. What is done about it: main.py."""
 
 import argparse
-import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from switchcfg.cli import records
 from switchcfg.cli.workflow import REVERT_AFTER
+from switchcfg.errors import BadUsage
 from switchcfg.intent.table import bits_per_second
-
-WRONG_USAGE: Final = 1  # an error like others: 2 says that something is to be changed
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, but for its exit code; and half an option is none, such as --rec."""
+    """argparse, but an error is one of ours; and half an option is none, such as --rec."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(WRONG_USAGE, f"{self.prog}: error: {message}\n")
+        raise BadUsage(message, self.format_usage())
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -61,12 +58,14 @@ def _add_planning(commands: Any) -> None:
     _add_reaching(made)
     made = commands.add_parser("show", help="a saved plan, and what the device would be told")
     made.add_argument("file", type=Path, metavar="PLAN")
+    _add_json(made)
 
 
 def _add_changing(commands: Any) -> None:
     made = commands.add_parser("apply", help="bring devices to what saved plans want")
     made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
     made.add_argument("plans", type=Path, nargs="+", metavar="PLAN", help="files, or folders")
+    _add_selection(made)
     made.add_argument("--pending", action="store_true", help="leave it to `confirm` or to time")
     _add_save(made)
     _add_traffic(
@@ -77,7 +76,7 @@ def _add_changing(commands: Any) -> None:
     _add_reverting(made)
     made = commands.add_parser("rollback", help="take back what was last applied from here")
     made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
-    made.add_argument("--device", action="append", metavar="NAME", required=True)
+    _add_selection(made, required=True)
     _add_save(made)
     _add_reverting(made)
     for name, text in (
@@ -157,8 +156,17 @@ def _seconds(text: str) -> int:
 
 def _common(made: argparse.ArgumentParser) -> None:
     made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
+    _add_selection(made)
+
+
+def _add_selection(made: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """Partial work: which devices of the intent are meant."""
     made.add_argument(
-        "--device", action="append", metavar="NAME", help="only this one; may be repeated"
+        "--only", "--device", action="append", metavar="NAME[,NAME...]", required=required,
+        help="these devices; a name may have * and ?, and the option may be repeated",
+    )  # fmt: skip
+    made.add_argument(
+        "--skip", action="append", metavar="NAME[,NAME...]", help="all devices but these"
     )
 
 
@@ -167,4 +175,8 @@ def _add_reaching(made: argparse.ArgumentParser) -> None:
     made.add_argument("--ssh-config", type=Path, metavar="FILE", help="instead of ~/.ssh/config")
     made.add_argument("--at-once", type=int, default=8, metavar="N", choices=range(1, 257),
                       help="devices of one side at a time (%(default)s)")  # fmt: skip
-    made.add_argument("--json", action="store_true", help="print JSON")
+    _add_json(made)
+
+
+def _add_json(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--json", action="store_true", help="print JSON, errors too")

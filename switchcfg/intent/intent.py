@@ -14,7 +14,14 @@ from switchcfg.intent.classes import (
     read_classes,
     shared_classes,
 )
-from switchcfg.intent.port_names import PORT_PATTERNS, expand
+from switchcfg.intent.port_names import (
+    CHANNELS,
+    FASTEST,
+    MEMBERS,
+    PORT_PATTERNS,
+    expand,
+    speed_problem,
+)
 from switchcfg.intent.table import Source, Table
 from switchcfg.intent.toml_lines import lines_of
 
@@ -22,7 +29,7 @@ SCHEMA: Final = 1  # of the file; a change that breaks old files counts up
 QUEUES: Final = 8  # of a port: what every platform here has
 MAX_TEXT: Final = 1 << 20  # characters of a file: a fabric of some thousand switches
 MAX_DEVICES: Final = 4096
-MAX_RATE: Final = 1_600 * 10**9  # bit/s
+MAX_RATE: Final = FASTEST * MEMBERS  # bit/s, of a port-channel
 MIN_BUFFER, MAX_BUFFER = 1 << 14, 1 << 28  # bytes of a port: ten packets; more than chips have
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # RFC 1123, and '_'
 PREFIX: Final = re.compile(r"[A-Z][A-Z0-9]{1,11}")  # objects' names: SONiC allows 32 characters
@@ -198,12 +205,18 @@ def _group(table: Table, platform: str, buffer: int) -> PortGroup:
     shape, example = PORT_PATTERNS[platform]
     ports = _ports(table, "names")
     for port in ports:
+        if (channels := CHANNELS.get(platform)) and (problem := channels.problem(port)):
+            raise table.error("names", problem)
         if not shape.fullmatch(port):
             raise table.error("names", f"{port!r} is no port of {platform} (one is {example})")
+    rate = table.rate("rate", 10**6, MAX_RATE)
+    for port in ports:
+        if problem := speed_problem(platform, port, rate):
+            raise table.error("rate", problem)
     found = PortGroup(
         table.text("group", GROUP, "group (up to 8 capitals and digits)", ""),
         ports,
-        table.rate("rate", 10**6, MAX_RATE),
+        rate,
         table.size("buffer", MIN_BUFFER, MAX_BUFFER, buffer),
     )
     table.done()

@@ -15,6 +15,7 @@ _SIZE: Final = re.compile(r"(\d{1,12})(?:([KMG])(?:iB)?)?", re.IGNORECASE)
 _RATES: Final = {"k": 10**3, "m": 10**6, "g": 10**9}
 _RATE: Final = re.compile(r"(\d{1,6})([kmg])bit", re.IGNORECASE)
 SHOWN: Final = 40  # characters of a wrong value that an error repeats
+LIKE: Final = 0.65  # of difflib: "enc" for "ecn", and no two keys of one table
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,24 @@ class Table:
             if key not in self._read:
                 near = difflib.get_close_matches(key, self._read, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise self.error(key, f"no such key{hint} (known: {', '.join(sorted(self._read))})")
+                known = ", ".join(sorted(self._read))
+                raise self.error(key, f"unknown key {key!r}{hint} (known: {known})")
 
     def has(self, key: str) -> bool:
-        self._read.add(key)
+        self._note(key)
         return key in self.values
+
+    def _note(self, key: str) -> None:
+        """This key is known. Where it is absent and a misspelling of it is there, that is the error
+        to report: that something is missing would be another one's consequence.
+
+        Raises: BadIntent.
+        """
+        self._read.add(key)
+        if key not in self.values:
+            others = [each for each in self.values if each not in self._read]
+            for near in difflib.get_close_matches(key, others, n=1, cutoff=LIKE):
+                raise self.error(near, f"unknown key {near!r}; did you mean {key!r}?")
 
     def text(self, key: str, shape: re.Pattern[str], what: str, default: Any = _REQUIRED) -> str:
         """A string that matches `shape` wholly; `what` tells the user what that is."""
@@ -137,7 +151,7 @@ class Table:
     def table(self, key: str) -> "Table":
         """A table inside this one; an empty one where it is absent."""
         value = self.values.get(key, {})
-        self._read.add(key)
+        self._note(key)
         if not isinstance(value, dict):
             raise self.error(key, f"{_show(value)} is no table")
         return Table(value, (*self.path, key), self.source)
@@ -145,14 +159,14 @@ class Table:
     def tables(self, key: str) -> Iterator["Table"]:
         """The elements of an array of tables."""
         rows = self.values.get(key, [])
-        self._read.add(key)
+        self._note(key)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise self.error(key, f"write [[{key}]] before each of them")
         for position, row in enumerate(rows):
             yield Table(row, (*self.path, key, position), self.source)
 
     def _checked(self, key: str, default: Any, read: Any) -> Any:
-        self._read.add(key)
+        self._note(key)
         if key not in self.values:
             if default is _REQUIRED:
                 raise self.error(None, f"needs {key!r}")

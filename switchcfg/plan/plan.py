@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from switchcfg.errors import BadPlan, Moved, Refused
 from switchcfg.intent.intent import Device, Intent
+from switchcfg.plan.speeds import too_fast
 from switchcfg.plan.state import Change, Place, State, after, difference, fingerprint
 from switchcfg.platforms.platform import Fit, FittingPlatform, Platform, Step, Taken
 
@@ -50,8 +51,8 @@ def plan(intent: Intent, device: Device, platform: Platform, present: State) -> 
     """
     rendered = platform.render(intent, device)
     fit = _fit(intent, device, platform, rendered.state, present)
-    if fit.problems:
-        raise refused(f"{device.name}: refused", fit.problems)
+    if problems := [*fit.problems, *too_fast(device, present)]:
+        raise refused(f"{device.name}: refused", problems)
     owns = platform.owns(intent)
     changes = difference(
         present, fit.state, lambda place, value: place in fit.gives_way or owns(place, value)

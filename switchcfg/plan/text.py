@@ -35,14 +35,15 @@ def summary(plans: Sequence[Plan]) -> str:
     made, changed, removed = (sum(c.sign == sign for c in changes) for sign in "+~-")
     where = sum(1 for plan in plans if plan.changes)
     if not changes:
-        return f"No changes: {_count(len(plans), 'device')} as the intent wants."
+        return f"No changes: {count(len(plans), 'device')} as the intent wants."
     return (
         f"Plan: {made} to add, {changed} to change, {removed} to remove "
-        f"on {_count(where, 'device')}."
+        f"on {count(where, 'device')}."
     )
 
 
-def _count(number: int, what: str) -> str:
+def count(number: int, what: str) -> str:
+    """1 change, 2 changes."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
