@@ -41,6 +41,9 @@ def _add_planning(commands: Any) -> None:
     made = commands.add_parser("render", help="what devices shall be, in their own language")
     _common(made)
     made.add_argument("--out", type=Path, metavar="DIR", help="a file per device, not stdout")
+    made = commands.add_parser("ports", help="what each port gets: queues, classes, thresholds")
+    _common(made)
+    _add_json(made)
     made = commands.add_parser("plan", help="what devices would be told")
     _common(made)
     made.add_argument(

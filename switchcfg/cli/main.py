@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from switchcfg.cli import on_devices, selection
+from switchcfg.cli import on_devices, ports, selection
 from switchcfg.cli.arguments import parser
 from switchcfg.cli.output import error_document, put, put_json, put_text, tell
 from switchcfg.cli.rollout import Outcome
@@ -65,6 +65,18 @@ def _render(options: argparse.Namespace) -> int:
             put_text(text)
         for each in rendered.degraded:
             tell(f"{device.name}: degraded: {each}")
+    return SAME
+
+
+def _ports(options: argparse.Namespace) -> int:
+    intent = _intent(options.intent)
+    devices = selection.devices(intent, options)
+    if options.json:
+        put_json(ports.document(intent, devices))
+        return SAME
+    for device in devices:
+        for line in ports.lines(intent, device):
+            put(line)
     return SAME
 
 
@@ -231,8 +243,9 @@ def _read(file: Path, error: type[SwitchcfgError]) -> str:
 
 
 COMMANDS: Final = {
-    "render": _render, "plan": _plan, "show": _show, "apply": _apply, "rollback": _on_all,
-    "confirm": _on_all, "abort": _on_all, "verify": _verify, "drift": _drift, "doctor": _on_all,
+    "render": _render, "ports": _ports, "plan": _plan, "show": _show, "apply": _apply,
+    "rollback": _on_all, "confirm": _on_all, "abort": _on_all,
+    "verify": _verify, "drift": _drift, "doctor": _on_all,
 }  # fmt: skip
 
 

@@ -115,9 +115,15 @@ def expand(text: str) -> list[str]:
 
 
 def compact(names: Sequence[str]) -> list[str]:
-    """What `expand` makes these names of, in their order: "Ethernet[0-12/4]"."""
+    """What `expand` makes these names of, in their order: "Ethernet[0-12/4]", "Ethernet[1-8]/1"."""
+    return min((_compact(names, which) for which in (-1, -2)), key=len)
+
+
+def _compact(names: Sequence[str], which: int) -> list[str]:
+    """By the last number of each name (-1), or by the one before it (-2)."""
     out: list[str] = []
-    for (prefix, suffix), group in groupby(map(_parts, names), lambda part: (part[0], part[2])):
+    parts = (_parts(name, which) for name in names)
+    for (prefix, suffix), group in groupby(parts, lambda part: (part[0], part[2])):
         for first, last, step in _runs(number for _, number, _ in group):
             if first == last:
                 out.append(f"{prefix}{first}{suffix}")
@@ -127,11 +133,13 @@ def compact(names: Sequence[str]) -> list[str]:
     return out
 
 
-def _parts(name: str) -> tuple[str, str, str]:
-    """Before, in and after the last number of a name; a number that `expand` would not give as it
-    is stands with what is before it."""
-    found = re.fullmatch(r"(.*?)(0|[1-9]\d{0,3})(\D*)", name)
-    return (found[1], found[2], found[3]) if found else (name, "", "")
+def _parts(name: str, which: int) -> tuple[str, str, str]:
+    """Before, in and after one number of a name; all is before it where it has none of those, or
+    one that `expand` would not give as it is."""
+    found = list(re.finditer(r"[0-9]+", name))
+    if len(found) < -which or not re.fullmatch(r"0|[1-9]\d{0,3}", found[which][0]):
+        return name, "", ""
+    return name[: found[which].start()], found[which][0], name[found[which].end() :]
 
 
 def _runs(numbers: Iterable[str]) -> Iterator[tuple[str, str, int]]:

@@ -1,15 +1,19 @@
 """Ports: ranges both ways, port-channels of each platform, and rates against speeds."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchcfg.cli.main import SAME, main
 from switchcfg.errors import BadIntent, Refused
 from switchcfg.intent.intent import Intent, parse
 from switchcfg.intent.port_names import PORT_PATTERNS, compact, expand, in_words
 from switchcfg.plan.plan import plan
-from switchcfg.platforms.known import PLATFORMS
-from tests.switchcfg.intents import NAME
+from switchcfg.platforms.known import ABLE, PLATFORMS
+from tests.switchcfg.intents import NAME, WHOLE
 from tests.switchcfg.stock import sonic_roce, sonic_text
 
 
@@ -97,7 +101,7 @@ def test_a_rate_above_what_the_device_tells_of_its_port_is_refused_by_name() -> 
     ("names", "short"),
     [
         (["Ethernet0", "Ethernet4", "Ethernet8"], ["Ethernet[0-8/4]"]),
-        (["Ethernet1/1", "Ethernet2/1"], ["Ethernet1/1", "Ethernet2/1"]),
+        (["Ethernet1/1", "Ethernet2/1"], ["Ethernet[1-2]/1"]),
         (["swp1", "swp2", "swp3", "swp7"], ["swp[1-3]", "swp7"]),
         (["eth09", "eth10"], ["eth09", "eth10"]),
         (["swp1s0", "swp1s1"], ["swp1s[0-1]"]),
@@ -116,3 +120,35 @@ def test_ranges_are_the_names_again(platform: str, data: st.DataObject) -> None:
     first, step = data.draw(st.integers(0, 40)), data.draw(st.integers(1, 9))
     names += [f"Ethernet{first + step * index}" for index in range(data.draw(st.integers(0, 5)))]
     assert [each for text in compact(names) for each in expand(text)] == names
+
+
+def test_each_port_is_told_with_its_profile_queues_and_thresholds(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / NAME
+    file.write_text(WHOLE)
+    assert main(["ports", str(file)]) == SAME
+    said = capsys.readouterr().out
+    rows = [" ".join(line.split()) for line in said.splitlines()]
+    assert "leaf1 (sonic):" in rows
+    assert "Ethernet[0-8/4], Ethernet40: DLCP, 100Gbit, buffer 512KiB" in rows
+    assert "Ethernet60: DLCP_UP, 400Gbit, buffer 1MiB" in rows
+    # What is not ECT is dropped where a queue with one curve marks.
+    assert "6 front 34,38 209715 41943-104857 38: 41943-104857" in rows
+    assert "5 back 10,14, and all others 104857 20971-52428 14: 20971-52428" in rows
+    # EOS drops by colour, at thresholds of the intent's own.
+    assert (
+        "6 front 34,38 209715 41943-104857 38: 41943-104857" in rows[rows.index("leaf2 (eos):") :]
+    )
+    assert "7 control 48 174762 34952-87381 when full" in rows
+    assert rows.count("kept for others: queues 3, 4") == 2
+    assert main(["ports", str(file), "--only", "leaf1", "--json"]) == SAME
+    document = json.loads(capsys.readouterr().out)
+    port = document["devices"]["leaf1"]["ports"]["Ethernet60"]
+    assert (port["profile"], port["rate"], port["rest"]) == ("DLCP_UP", 400 * 10**9, 5)
+    assert port["queues"][1]["ecn"] == [83886, 209715]
+    assert port["queues"][1]["drops"] == [{"dscp": [38], "begin": 83886, "certain": 209715}]
+
+
+def test_every_platform_has_its_abilities() -> None:
+    assert ABLE.keys() == PLATFORMS.keys()
