@@ -215,7 +215,9 @@ def _print_planned(
 
 
 def _intent(file: Path) -> Intent:
-    return parse(_read(file, BadIntent), str(file))
+    return parse(
+        _read(file, BadIntent), str(file), lambda named: _read(file.parent / named, BadIntent)
+    )
 
 
 def _present(path: Path, device: Device) -> Path:

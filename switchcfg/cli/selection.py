@@ -2,12 +2,12 @@
 
 import argparse
 from collections.abc import Collection, Iterable, Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Final
 
 from switchcfg.errors import BadIntent, BadPlan, BadUsage
 from switchcfg.intent.intent import Device, Intent
+from switchcfg.intent.table import among
 from switchcfg.plan.plan import Plan
 
 SHOWN: Final = 12  # names that an error repeats
@@ -22,7 +22,7 @@ def devices(intent: Intent, options: argparse.Namespace) -> list[Device]:
     only, skip = _patterns(options.only), _patterns(options.skip)
     for pattern in (*only, *skip):
         if not any(fnmatchcase(name, pattern) for name in names):
-            raise BadIntent(_unknown(pattern, names))
+            raise BadIntent(f"no device {pattern!r} in this intent{among(pattern, names)}")
     chosen = [
         each
         for each in intent.devices
@@ -63,12 +63,6 @@ def _patterns(values: Sequence[str] | None) -> list[str]:
 
 def _matches(name: str, patterns: Collection[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _unknown(name: str, known: Sequence[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"no device {name!r} in this intent{hint} (known: {_some(known)})"
 
 
 def _some(names: Sequence[str]) -> str:
