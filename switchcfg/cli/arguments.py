@@ -1,6 +1,7 @@
 """The command line of `switchcfg`: what may be said. What is done about it: main.py."""
 
 import argparse
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -135,6 +136,13 @@ def _add_asking(commands: Any) -> None:
                 "second one's IPv4 address on the fabric",
             )
 
+    made = commands.add_parser("history", help="who applied what from here, and when")
+    made.add_argument("device", nargs="*", metavar="DEVICE", help="these; all where none is named")
+    made.add_argument("--last", type=_up_to(1000), default=20, metavar="N",
+                      help="so many records (%(default)s)")  # fmt: skip
+    _add_records(made)
+    _add_json(made)
+
 
 def _add_traffic(made: argparse.ArgumentParser, text: str) -> None:
     made.add_argument("--traffic", nargs=3, metavar=("SENDER", "RECEIVER", "ADDRESS"), help=text)
@@ -149,6 +157,15 @@ def _rate(text: str) -> int:
         return bits_per_second(text)
     except ValueError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from None
+
+
+def _up_to(most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or not 1 <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r}: need 1..{most}")
+        return int(text)
+
+    return number
 
 
 def _seconds(text: str) -> int:
@@ -176,7 +193,7 @@ def _add_selection(made: argparse.ArgumentParser, *, required: bool = False) -> 
 def _add_reaching(made: argparse.ArgumentParser) -> None:
     """How devices are reached, and how what became of it is told."""
     made.add_argument("--ssh-config", type=Path, metavar="FILE", help="instead of ~/.ssh/config")
-    made.add_argument("--at-once", type=int, default=8, metavar="N", choices=range(1, 257),
+    made.add_argument("--at-once", type=_up_to(256), default=8, metavar="N",
                       help="devices of one side at a time (%(default)s)")  # fmt: skip
     _add_json(made)
 

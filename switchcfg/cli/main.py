@@ -7,14 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from switchcfg.cli import on_devices, ports, selection
+from switchcfg.cli import history, on_devices, ports, records, selection
 from switchcfg.cli.arguments import parser
 from switchcfg.cli.output import error_document, put, put_json, put_text, tell
 from switchcfg.cli.rollout import Outcome
 from switchcfg.errors import BadIntent, BadPlan, BadState, BadUsage, SwitchcfgError
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan import text
-from switchcfg.plan.plan import Plan, dump, load
+from switchcfg.plan.plan import Plan, digest, dump, load
 from switchcfg.platforms.known import PLATFORMS
 
 SAME: Final = 0
@@ -162,6 +162,18 @@ def _drift(options: argparse.Namespace) -> int:
     return _print_planned(found, options, total=False)
 
 
+def _history(options: argparse.Namespace) -> int:
+    found = records.history(options.records, options.device, options.last)
+    if options.json:
+        put_json(history.document(found))
+    elif not found:
+        tell(f"{options.records}: nothing was applied from here")
+    else:
+        for line in history.lines(found):
+            put(line)
+    return SAME
+
+
 def _plan_files(paths: Sequence[Path]) -> Iterator[Path]:
     """Files as they are, and the plans of folders. Raises: BadPlan."""
     for path in paths:
@@ -174,10 +186,13 @@ def _plan_files(paths: Sequence[Path]) -> Iterator[Path]:
 def _show(options: argparse.Namespace) -> int:
     found = load(_read(options.file, BadPlan), str(options.file))
     if options.json:
-        put_json({"summary": text.summary([found]), "plans": [asdict(found)]})
+        put_json(
+            {"summary": text.summary([found]), "plans": [asdict(found)], "plan": digest(found)}
+        )
         return CHANGES if found.changes else SAME
     _print_plans([found])
     put(text.summary([found]))
+    put(f"plan {digest(found)[: history.SHORT]}")
     for step in found.steps:
         put("")
         put(f"# {step.title}")
@@ -247,7 +262,7 @@ def _read(file: Path, error: type[SwitchcfgError]) -> str:
 COMMANDS: Final = {
     "render": _render, "ports": _ports, "plan": _plan, "show": _show, "apply": _apply,
     "rollback": _on_all, "confirm": _on_all, "abort": _on_all,
-    "verify": _verify, "drift": _drift, "doctor": _on_all,
+    "verify": _verify, "drift": _drift, "doctor": _on_all, "history": _history,
 }  # fmt: skip
 
 

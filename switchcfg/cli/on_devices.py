@@ -107,7 +107,9 @@ def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace
         )  # fmt: skip
         if not options.pending:
             await workflow.confirm(driver, device.name, tell)
-        records.keep(options.records, wanted, snapshot, pending=options.pending)
+        records.keep(
+            options.records, wanted, snapshot, who=workflow.operator(), pending=options.pending
+        )
         report.said[device.name] = "pending" if options.pending else "confirmed"
         await _save(device, driver, options)
 
@@ -144,7 +146,7 @@ def rollback(intent: Intent, devices: Sequence[Device], options: argparse.Namesp
         back = reverse(record.plan, platform, await workflow.present(driver, platform))
         await workflow.apply(driver, platform, back, seconds=options.revert_after, tell=tell)
         await workflow.confirm(driver, device.name, tell)
-        records.undo(record)
+        records.undo(record, workflow.operator())
         report.said[device.name] = "rolled back"
         await _save(device, driver, options)
 

@@ -141,10 +141,19 @@ def _plan(
 # --- as a file -----------------------------------------------------------------------
 
 
+def digest(plan: Plan) -> str:
+    """Tells one plan from all others: the seal that it is saved with."""
+    return _seal(_body(plan))
+
+
 def dump(plan: Plan) -> str:
     """JSON, with a seal over all of it."""
-    body = {"switchcfg plan": VERSION, **asdict(plan)}
+    body = _body(plan)
     return json.dumps({**body, "seal": _seal(body)}, indent=1) + "\n"
+
+
+def _body(plan: Plan) -> dict[str, Any]:
+    return {"switchcfg plan": VERSION, **asdict(plan)}
 
 
 def load(text: str, name: str) -> Plan:

@@ -31,15 +31,21 @@ def lines(plan: Plan) -> Iterator[str]:
 
 def summary(plans: Sequence[Plan]) -> str:
     """One line for all devices."""
-    changes = [change for plan in plans for change in plan.changes]
-    made, changed, removed = (sum(c.sign == sign for c in changes) for sign in "+~-")
+    made, changed, removed = signs(plans)
     where = sum(1 for plan in plans if plan.changes)
-    if not changes:
+    if not where:
         return f"No changes: {count(len(plans), 'device')} as the intent wants."
     return (
         f"Plan: {made} to add, {changed} to change, {removed} to remove "
         f"on {count(where, 'device')}."
     )
+
+
+def signs(plans: Sequence[Plan]) -> tuple[int, int, int]:
+    """How many values are made, changed and removed."""
+    changes = [change for plan in plans for change in plan.changes]
+    made, changed, removed = (sum(c.sign == sign for c in changes) for sign in "+~-")
+    return made, changed, removed
 
 
 def count(number: int, what: str) -> str:
