@@ -7,6 +7,16 @@ class SwitchcfgError(Exception):
     code = "internal"
 
 
+class BadUsage(SwitchcfgError):
+    """What was typed is no command line of switchcfg; `usage` says what would be."""
+
+    code = "bad_usage"
+
+    def __init__(self, message: str, usage: str = "") -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
 class BadIntent(SwitchcfgError):
     """The intent file breaks a rule; the text names file, line and field."""
 

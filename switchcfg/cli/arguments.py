@@ -1,27 +1,25 @@
 """The command line of `switchcfg`: what may be said. What is done about it: main.py."""
 
 import argparse
-import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from switchcfg.cli import records
 from switchcfg.cli.workflow import REVERT_AFTER
+from switchcfg.errors import BadUsage
 from switchcfg.intent.table import bits_per_second
-
-WRONG_USAGE: Final = 1  # an error like others: 2 says that something is to be changed
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, but for its exit code; and half an option is none, such as --rec."""
+    """argparse, but an error is one of ours; and half an option is none, such as --rec."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(WRONG_USAGE, f"{self.prog}: error: {message}\n")
+        raise BadUsage(message, self.format_usage())
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -44,6 +42,9 @@ def _add_planning(commands: Any) -> None:
     made = commands.add_parser("render", help="what devices shall be, in their own language")
     _common(made)
     made.add_argument("--out", type=Path, metavar="DIR", help="a file per device, not stdout")
+    made = commands.add_parser("ports", help="what each port gets: queues, classes, thresholds")
+    _common(made)
+    _add_json(made)
     made = commands.add_parser("plan", help="what devices would be told")
     _common(made)
     made.add_argument(
@@ -61,12 +62,14 @@ def _add_planning(commands: Any) -> None:
     _add_reaching(made)
     made = commands.add_parser("show", help="a saved plan, and what the device would be told")
     made.add_argument("file", type=Path, metavar="PLAN")
+    _add_json(made)
 
 
 def _add_changing(commands: Any) -> None:
     made = commands.add_parser("apply", help="bring devices to what saved plans want")
     made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
     made.add_argument("plans", type=Path, nargs="+", metavar="PLAN", help="files, or folders")
+    _add_selection(made)
     made.add_argument("--pending", action="store_true", help="leave it to `confirm` or to time")
     _add_save(made)
     _add_traffic(
@@ -77,7 +80,7 @@ def _add_changing(commands: Any) -> None:
     _add_reverting(made)
     made = commands.add_parser("rollback", help="take back what was last applied from here")
     made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
-    made.add_argument("--device", action="append", metavar="NAME", required=True)
+    _add_selection(made, required=True)
     _add_save(made)
     _add_reverting(made)
     for name, text in (
@@ -134,6 +137,13 @@ def _add_asking(commands: Any) -> None:
                 "second one's IPv4 address on the fabric",
             )
 
+    made = commands.add_parser("history", help="who applied what from here, and when")
+    made.add_argument("device", nargs="*", metavar="DEVICE", help="these; all where none is named")
+    made.add_argument("--last", type=_up_to(1000), default=20, metavar="N",
+                      help="so many records (%(default)s)")  # fmt: skip
+    _add_records(made)
+    _add_json(made)
+
 
 def _add_traffic(made: argparse.ArgumentParser, text: str) -> None:
     made.add_argument("--traffic", nargs=3, metavar=("SENDER", "RECEIVER", "ADDRESS"), help=text)
@@ -150,6 +160,15 @@ def _rate(text: str) -> int:
         raise argparse.ArgumentTypeError(str(exc)) from None
 
 
+def _up_to(most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or not 1 <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r}: need 1..{most}")
+        return int(text)
+
+    return number
+
+
 def _seconds(text: str) -> int:
     if not text.isdecimal() or not 5 <= int(text) <= 86_400:
         raise argparse.ArgumentTypeError(f"{text!r}: need 5..86400 seconds")
@@ -158,14 +177,27 @@ def _seconds(text: str) -> int:
 
 def _common(made: argparse.ArgumentParser) -> None:
     made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
+    _add_selection(made)
+
+
+def _add_selection(made: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """Partial work: which devices of the intent are meant."""
     made.add_argument(
-        "--device", action="append", metavar="NAME", help="only this one; may be repeated"
+        "--only", "--device", action="append", metavar="NAME[,NAME...]", required=required,
+        help="these devices; a name may have * and ?, and the option may be repeated",
+    )  # fmt: skip
+    made.add_argument(
+        "--skip", action="append", metavar="NAME[,NAME...]", help="all devices but these"
     )
 
 
 def _add_reaching(made: argparse.ArgumentParser) -> None:
     """How devices are reached, and how what became of it is told."""
     made.add_argument("--ssh-config", type=Path, metavar="FILE", help="instead of ~/.ssh/config")
-    made.add_argument("--at-once", type=int, default=8, metavar="N", choices=range(1, 257),
+    made.add_argument("--at-once", type=_up_to(256), default=8, metavar="N",
                       help="devices of one side at a time (%(default)s)")  # fmt: skip
-    made.add_argument("--json", action="store_true", help="print JSON")
+    _add_json(made)
+
+
+def _add_json(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--json", action="store_true", help="print JSON, errors too")

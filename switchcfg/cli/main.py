@@ -1,19 +1,20 @@
 """The command `switchcfg`. Exit code: 0 no change (or done), 1 error, 2 changes are to be made."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from switchcfg.cli import on_devices
+from switchcfg.cli import history, on_devices, ports, records, selection
 from switchcfg.cli.arguments import parser
-from switchcfg.errors import BadIntent, BadPlan, BadState, SwitchcfgError
+from switchcfg.cli.output import error_document, put, put_json, put_text, tell
+from switchcfg.cli.rollout import Outcome
+from switchcfg.errors import BadIntent, BadPlan, BadState, BadUsage, SwitchcfgError
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan import text
-from switchcfg.plan.plan import Plan, dump, load
+from switchcfg.plan.plan import Plan, digest, dump, load
 from switchcfg.platforms.known import PLATFORMS
 
 SAME: Final = 0
@@ -23,26 +24,37 @@ CHANGES: Final = 2  # as `terraform plan -detailed-exitcode` has it
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
-    options = parser(__doc__).parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in words  # what is no command line is told as it asks for, too
     try:
+        options = parser(__doc__).parse_args(words)
         return COMMANDS[options.command](options)
+    except BadUsage as exc:
+        sys.stderr.write(exc.usage)
+        return _failed(exc.code, str(exc), as_json=as_json)
     except SwitchcfgError as exc:
-        sys.stderr.write(f"switchcfg: {exc} [{exc.code}]\n")
-        return FAILED
+        return _failed(exc.code, str(exc), as_json=as_json)
     except KeyboardInterrupt:
-        sys.stderr.write("switchcfg: interrupted\n")
+        tell("switchcfg: interrupted")
         return 130  # 128 + SIGINT, as a shell reports it
     except BrokenPipeError:  # `switchcfg plan ... | head`
         sys.stderr.close()  # or the interpreter complains when it flushes at its end
         return FAILED
     except OSError as exc:  # such as a folder that cannot be written
-        sys.stderr.write(f"switchcfg: {exc} [os_error]\n")
-        return FAILED
+        return _failed("os_error", str(exc), as_json=as_json)
+
+
+def _failed(code: str, message: str, *, as_json: bool) -> int:
+    """Tell what ended the whole command."""
+    tell(f"switchcfg: {message} [{code}]")
+    if as_json:
+        put_json({"error": error_document(code, message)})
+    return FAILED
 
 
 def _render(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
-    for device in _devices(intent, options.device):
+    for device in selection.devices(intent, options):
         platform = PLATFORMS[device.platform]
         rendered = platform.render(intent, device)
         text = platform.write(rendered.state)
@@ -50,30 +62,66 @@ def _render(options: argparse.Namespace) -> int:
             options.out.mkdir(parents=True, exist_ok=True)
             (options.out / f"{device.name}.{device.platform}").write_text(text, encoding="utf-8")
         else:
-            sys.stdout.write(text)
+            put_text(text)
         for each in rendered.degraded:
-            sys.stderr.write(f"{device.name}: degraded: {each}\n")
+            tell(f"{device.name}: degraded: {each}")
+    return SAME
+
+
+def _ports(options: argparse.Namespace) -> int:
+    intent = _intent(options.intent)
+    devices = selection.devices(intent, options)
+    if options.json:
+        put_json(ports.document(intent, devices))
+        return SAME
+    for device in devices:
+        for line in ports.lines(intent, device):
+            put(line)
     return SAME
 
 
 def _plan(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
-    devices = _devices(intent, options.device)
+    devices = selection.devices(intent, options)
     if options.present:
-        plans = [_from_file(intent, device, options, len(devices) == 1) for device in devices]
+        found = _from_files(intent, devices, options)
     else:
-        plans = on_devices.planned(intent, devices, options)
+        found = on_devices.planned(intent, devices, options)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
-        for each in plans:
-            (options.out / f"{each.device}.plan.json").write_text(dump(each), encoding="utf-8")
-    _print(plans, as_json=options.json)
-    return CHANGES if any(each.changes for each in plans) else SAME
+        for each in found.plans:
+            _plan_file(options.out, each.device).write_text(dump(each), encoding="utf-8")
+        for name in found.report.outcome.failed:  # or `apply` would take the one of before
+            _plan_file(options.out, name).unlink(missing_ok=True)
+    return _print_planned(found, options)
 
 
-def _from_file(intent: Intent, device: Device, options: argparse.Namespace, alone: bool) -> Plan:
+def _plan_file(folder: Path, device: str) -> Path:
+    return folder / f"{device}.plan.json"
+
+
+def _from_files(
+    intent: Intent, devices: Sequence[Device], options: argparse.Namespace
+) -> on_devices.Planned:
+    """Plans of all devices whose file there is. Raises: BadState."""
+    if len(devices) > 1 and not options.present.is_dir():
+        why = "several devices: give --only, or a folder with a file DEVICE.* for each"
+        raise BadState(f"{options.present}: {why}")
+    plans: dict[str, Plan] = {}
+    outcome = Outcome()
+    for device in devices:
+        try:
+            plans[device.name] = _from_file(intent, device, options)
+        except SwitchcfgError as exc:
+            outcome.failed[device.name] = exc
+        else:
+            outcome.done.append(device.name)
+    return on_devices.as_planned(devices, plans, outcome)
+
+
+def _from_file(intent: Intent, device: Device, options: argparse.Namespace) -> Plan:
     platform = PLATFORMS[device.platform]
-    file = _present(options.present, device, alone=alone)
+    file = _present(options.present, device)
     said = _read(file, BadState)
     try:
         present = platform.read(said)
@@ -85,43 +133,45 @@ def _from_file(intent: Intent, device: Device, options: argparse.Namespace, alon
 def _apply(options: argparse.Namespace) -> int:
     if options.pending and options.save:
         raise BadPlan("--save: what is pending may revert; save with `switchcfg confirm --save`")
-    plans = [load(_read(file, BadPlan), str(file)) for file in _plan_files(options.plans)]
-    return SAME if on_devices.apply(_intent(options.intent), plans, options) else FAILED
-
-
-def _rollback(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
-    for device in _devices(intent, options.device):
-        on_devices.rollback(intent, device, options)
-    return SAME
+    found = [load(_read(file, BadPlan), str(file)) for file in _plan_files(options.plans)]
+    plans = selection.plans(intent, found, options)
+    return SAME if on_devices.apply(intent, plans, options) else FAILED
 
 
 def _on_all(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
-    work = on_devices.confirm if options.command == "confirm" else on_devices.abort
-    work(intent, _devices(intent, options.device), options)
-    return SAME
+    work = {
+        "rollback": on_devices.rollback, "confirm": on_devices.confirm,
+        "abort": on_devices.abort, "doctor": on_devices.doctor,
+    }[options.command]  # fmt: skip
+    return SAME if work(intent, selection.devices(intent, options), options) else FAILED
 
 
 def _verify(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
     if options.traffic:
         return SAME if on_devices.traffic(intent, options) else CHANGES
-    found = on_devices.planned(intent, _devices(intent, options.device), options)
-    _print(found, as_json=options.json)
-    return CHANGES if any(each.changes for each in found) else SAME
+    found = on_devices.planned(intent, selection.devices(intent, options), options)
+    return _print_planned(found, options)
 
 
 def _drift(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
-    found = on_devices.drift(intent, _devices(intent, options.device), options)
-    _print(found, as_json=options.json, total=False)
-    return CHANGES if any(each.changes for each in found) else SAME
+    found = on_devices.drift(intent, selection.devices(intent, options), options)
+    return _print_planned(found, options, total=False)
 
 
-def _doctor(options: argparse.Namespace) -> int:
-    intent = _intent(options.intent)
-    return SAME if on_devices.doctor(intent, _devices(intent, options.device), options) else FAILED
+def _history(options: argparse.Namespace) -> int:
+    found = records.history(options.records, options.device, options.last)
+    if options.json:
+        put_json(history.document(found))
+    elif not found:
+        tell(f"{options.records}: nothing was applied from here")
+    else:
+        for line in history.lines(found):
+            put(line)
+    return SAME
 
 
 def _plan_files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -135,37 +185,57 @@ def _plan_files(paths: Sequence[Path]) -> Iterator[Path]:
 
 def _show(options: argparse.Namespace) -> int:
     found = load(_read(options.file, BadPlan), str(options.file))
-    _print([found], as_json=False)
+    if options.json:
+        put_json(
+            {"summary": text.summary([found]), "plans": [asdict(found)], "plan": digest(found)}
+        )
+        return CHANGES if found.changes else SAME
+    _print_plans([found])
+    put(text.summary([found]))
+    put(f"plan {digest(found)[: history.SHORT]}")
     for step in found.steps:
-        sys.stdout.write(f"\n# {step.title}\n{step.payload}")
+        put("")
+        put(f"# {step.title}")
+        put_text(step.payload)
     return CHANGES if found.changes else SAME
 
 
-def _print(plans: Sequence[Plan], *, as_json: bool, total: bool = True) -> None:
-    if as_json:
-        document: dict[str, Any] = {
+def _print_plans(plans: Sequence[Plan]) -> None:
+    for each in plans:
+        for line in text.lines(each):
+            put(line)
+
+
+def _print_planned(
+    found: on_devices.Planned, options: argparse.Namespace, *, total: bool = True
+) -> int:
+    """Plans, errors, a table of all devices, and the sum. Gives the exit code."""
+    plans, report = found.plans, found.report
+    report.tell_errors()
+    if options.json:
+        put_json({
             "summary": text.summary(plans),
             "plans": [asdict(each) for each in plans],
-        }
-        sys.stdout.write(json.dumps(document, indent=1) + "\n")
-        return
-    for each in plans:
-        sys.stdout.writelines(f"{line}\n" for line in text.lines(each))
-    if total:
-        sys.stdout.write(text.summary(plans) + "\n")
+            **report.document(),
+        })  # fmt: skip
+    else:
+        _print_plans(plans)
+        for line in report.table():
+            put(line)
+        if total and plans:
+            put(text.summary(plans))
+    if report.outcome.failed:
+        return FAILED
+    return CHANGES if any(each.changes for each in plans) else SAME
 
 
 def _intent(file: Path) -> Intent:
-    return parse(_read(file, BadIntent), str(file))
+    return parse(
+        _read(file, BadIntent), str(file), lambda named: _read(file.parent / named, BadIntent)
+    )
 
 
-def _devices(intent: Intent, names: Sequence[str] | None) -> list[Device]:
-    if not names:
-        return list(intent.devices)
-    return [intent.device(name) for name in dict.fromkeys(names)]
-
-
-def _present(path: Path, device: Device, *, alone: bool) -> Path:
+def _present(path: Path, device: Device) -> Path:
     """The file in which the user saved what the device says of itself.
 
     Raises: BadState.
@@ -175,8 +245,6 @@ def _present(path: Path, device: Device, *, alone: bool) -> Path:
         if len(found) != 1:
             raise BadState(f"{path}: {len(found)} files {device.name}.*, need one")
         return found[0]
-    if not alone:
-        raise BadState(f"{path}: one file and several devices: give --device, or a folder")
     return path
 
 
@@ -192,8 +260,9 @@ def _read(file: Path, error: type[SwitchcfgError]) -> str:
 
 
 COMMANDS: Final = {
-    "render": _render, "plan": _plan, "show": _show, "apply": _apply, "rollback": _rollback,
-    "confirm": _on_all, "abort": _on_all, "verify": _verify, "drift": _drift, "doctor": _doctor,
+    "render": _render, "ports": _ports, "plan": _plan, "show": _show, "apply": _apply,
+    "rollback": _on_all, "confirm": _on_all, "abort": _on_all,
+    "verify": _verify, "drift": _drift, "doctor": _on_all, "history": _history,
 }  # fmt: skip
 
 

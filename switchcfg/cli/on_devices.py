@@ -2,18 +2,19 @@
 
 import argparse
 import asyncio
-import json
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from switchcfg.cli import records, sonic_yang, workflow
+from switchcfg.cli.output import put, put_json, tell
+from switchcfg.cli.report import Report
 from switchcfg.cli.rollout import Outcome, every, roll
 from switchcfg.drivers.driver import Driver
 from switchcfg.drivers.known import driver_for
 from switchcfg.errors import BadPlan, CannotExpress, SwitchcfgError
 from switchcfg.intent.intent import Device, Intent
+from switchcfg.plan import text
 from switchcfg.plan.plan import Plan, plan, refuse, refused, removal, reverse
 from switchcfg.plan.state import State, after, difference
 from switchcfg.platforms.known import PLATFORMS
@@ -24,19 +25,44 @@ from switchcfg.traffic.judge import Verdict, lines
 Work = Callable[[Device, Driver], Awaitable[None]]
 
 
-def planned(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> list[Plan]:
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Plans of all devices that there is one for, and what became of the others."""
+
+    plans: list[Plan]
+    report: Report
+
+
+def planned(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> Planned:
     """A plan for each device, from what it says of itself now."""
     make = planner(options)
+
+    async def work(device: Device, driver: Driver) -> Plan:
+        platform = PLATFORMS[device.platform]
+        return make(intent, device, platform, await workflow.present(driver, platform))
+
+    return _plans(intent, devices, options, work)
+
+
+def _plans(
+    intent: Intent,
+    devices: Sequence[Device],
+    options: argparse.Namespace,
+    make: Callable[[Device, Driver], Awaitable[Plan]],
+) -> Planned:
     found: dict[str, Plan] = {}
 
     async def work(device: Device, driver: Driver) -> None:
-        platform = PLATFORMS[device.platform]
-        found[device.name] = make(
-            intent, device, platform, await workflow.present(driver, platform)
-        )
+        found[device.name] = await make(device, driver)
 
-    _raise(_every(intent, devices, options, work))
-    return [found[device.name] for device in devices]
+    return as_planned(devices, found, _every(intent, devices, options, work))
+
+
+def as_planned(devices: Sequence[Device], found: Mapping[str, Plan], outcome: Outcome) -> Planned:
+    """The plans in the intent's order, and what they come to in words."""
+    said = {name: text.count(len(each.changes), "change") for name, each in found.items()}
+    plans = [found[device.name] for device in devices if device.name in found]
+    return Planned(plans, Report(devices, outcome, said))
 
 
 def planner(options: argparse.Namespace) -> Callable[[Intent, Device, Platform, State], Plan]:
@@ -56,10 +82,10 @@ def planner(options: argparse.Namespace) -> Callable[[Intent, Device, Platform, 
     return checked
 
 
-def apply(intent: Intent, plans: Sequence[Plan], options: argparse.Namespace) -> bool:
+def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace) -> bool:
     """Bring devices to what their plans want. False where one failed."""
-    by_name = {each.device: each for each in plans}
-    devices = [intent.device(name) for name in by_name]
+    devices = [intent.device(name) for name in plans]
+    report = Report(devices)
     one_at_a_time = asyncio.Lock()  # or probes would count each other's datagrams
 
     async def probe() -> Sequence[str]:
@@ -67,88 +93,106 @@ def apply(intent: Intent, plans: Sequence[Plan], options: argparse.Namespace) ->
             return (await _traffic(intent, options)).problems
 
     async def work(device: Device, driver: Driver) -> None:
-        wanted, platform = by_name[device.name], PLATFORMS[device.platform]
+        wanted, platform = plans[device.name], PLATFORMS[device.platform]
         if wanted.platform != device.platform:
             raise BadPlan(f"{device.name}: planned as {wanted.platform}, is {device.platform} now")
         if not wanted.changes:
-            _tell(f"{device.name}: nothing to do")
+            report.said[device.name] = "nothing to do"
+            tell(f"{device.name}: nothing to do")
             return
         records.prepare(options.records, device.name)
         snapshot = await workflow.apply(
             driver, platform, wanted,
-            seconds=options.revert_after, tell=_tell, probe=probe if options.traffic else None,
+            seconds=options.revert_after, tell=tell, probe=probe if options.traffic else None,
         )  # fmt: skip
         if not options.pending:
-            await workflow.confirm(driver, device.name, _tell)
-        records.keep(options.records, wanted, snapshot, pending=options.pending)
+            await workflow.confirm(driver, device.name, tell)
+        records.keep(
+            options.records, wanted, snapshot, who=workflow.operator(), pending=options.pending
+        )
+        report.said[device.name] = "pending" if options.pending else "confirmed"
         await _save(device, driver, options)
 
-    def ended(outcome: Outcome) -> None:
-        if len(devices) > 1:
-            _tell(f"{len(outcome.done) + len(outcome.failed)} of {len(devices)} devices")
+    report.outcome = asyncio.run(
+        roll(devices, _connected(intent, options, work), at_once=options.at_once,
+             ended=lambda outcome: _tell_progress(outcome, devices))
+    )  # fmt: skip
+    return _rolled(report, options)
+
+
+def _tell_progress(outcome: Outcome, devices: Sequence[Device]) -> None:
+    if len(devices) > 1:
+        tell(f"{len(outcome.done) + len(outcome.failed)} of {len(devices)} devices")
+
+
+def _rolled(report: Report, options: argparse.Namespace) -> bool:
+    """Say what became of all, where a failure stops the rest."""
+    succeeded = report.close(as_json=options.json)
+    outcome = report.outcome
+    if outcome.left:
+        tell(f"not begun: {', '.join(outcome.left)}; run it again once this is mended: "
+             "what is done has an empty plan")  # fmt: skip
+    tell(f"{len(outcome.done)} done, {len(outcome.failed)} failed, {len(outcome.left)} not begun")
+    return succeeded
+
+
+def rollback(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> bool:
+    """Take the last apply of each back, as carefully as it was done. False where one failed."""
+    report = Report(devices)
+
+    async def work(device: Device, driver: Driver) -> None:
+        record = records.last(options.records, device.name)
+        platform = PLATFORMS[device.platform]
+        back = reverse(record.plan, device, platform, await workflow.present(driver, platform))
+        await workflow.apply(driver, platform, back, seconds=options.revert_after, tell=tell)
+        await workflow.confirm(driver, device.name, tell)
+        records.undo(record, workflow.operator())
+        report.said[device.name] = "rolled back"
+        await _save(device, driver, options)
 
     do = _connected(intent, options, work)
-    outcome = asyncio.run(roll(devices, do, at_once=options.at_once, ended=ended))
-    _tell_errors(outcome.failed.values())
-    if outcome.left:
-        _tell(f"not begun: {', '.join(outcome.left)}; run it again once this is mended: "
-              "what is done has an empty plan")  # fmt: skip
-    _tell(f"{len(outcome.done)} done, {len(outcome.failed)} failed, {len(outcome.left)} not begun")
-    _document(outcome, options)
-    return not outcome.failed
+    report.outcome = asyncio.run(roll(devices, do, at_once=options.at_once))
+    return report.close(as_json=options.json)
 
 
-def rollback(intent: Intent, device: Device, options: argparse.Namespace) -> None:
-    """Take the last apply back, as carefully as it was done."""
-    record = records.last(options.records, device.name)
-    platform = PLATFORMS[device.platform]
-
-    async def work(device: Device, driver: Driver) -> None:
-        back = reverse(record.plan, device, platform, await workflow.present(driver, platform))
-        await workflow.apply(driver, platform, back, seconds=options.revert_after, tell=_tell)
-        await workflow.confirm(driver, device.name, _tell)
-        records.undo(record)
-        await _save(device, driver, options)
-
-    _change(intent, [device], options, work)
-
-
-def drift(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> list[Plan]:
+def drift(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> Planned:
     """What would bring devices back to what was last applied from here."""
-    found: list[Plan] = []
 
-    async def work(device: Device, driver: Driver) -> None:
+    async def work(device: Device, driver: Driver) -> Plan:
         platform, record = PLATFORMS[device.platform], records.last(options.records, device.name)
         owns = platform.owns(intent)
         wanted = after(platform.read(record.snapshot), record.plan.changes)
         mine = {place: value for place, value in wanted.items() if owns(place, value)}
         changes = difference(await workflow.present(driver, platform), mine, owns)
-        found.append(Plan(device.name, device.platform, intent.fabric, "", changes, (), ()))
+        return Plan(device.name, device.platform, intent.fabric, "", changes, (), ())
 
-    _raise(_every(intent, devices, options, work))
-    return sorted(found, key=lambda each: each.device)
+    return _plans(intent, devices, options, work)
 
 
-def confirm(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> None:
-    """Keep what is pending."""
+def confirm(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> bool:
+    """Keep what is pending. False where one failed."""
 
     async def work(device: Device, driver: Driver) -> None:
-        await workflow.confirm(driver, device.name, _tell)
+        await workflow.confirm(driver, device.name, tell)
         records.settle(options.records, device.name, confirmed=True)
         await _save(device, driver, options)
 
-    _change(intent, devices, options, work)
+    outcome = _every(intent, devices, options, work)
+    said = dict.fromkeys(outcome.done, "confirmed")
+    return Report(devices, outcome, said).close(as_json=options.json)
 
 
-def abort(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> None:
-    """Revert what is pending, now."""
+def abort(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> bool:
+    """Revert what is pending, now. False where one failed."""
 
     async def work(device: Device, driver: Driver) -> None:
         await driver.abort()
         records.settle(options.records, device.name, confirmed=False)
-        _tell(f"{device.name}: reverted")
+        tell(f"{device.name}: reverted")
 
-    _change(intent, devices, options, work)
+    outcome = _every(intent, devices, options, work)
+    said = dict.fromkeys(outcome.done, "reverted")
+    return Report(devices, outcome, said).close(as_json=options.json)
 
 
 def doctor(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> bool:
@@ -156,20 +200,24 @@ def doctor(intent: Intent, devices: Sequence[Device], options: argparse.Namespac
     complaints: dict[str, list[str]] = {}
 
     async def work(device: Device, driver: Driver) -> None:
-        found = [text async for text in _complaints(intent, device, driver)]
+        found = [each async for each in _complaints(intent, device, driver)]
         complaints[device.name] = found
-        for text in found or ["ready"]:
-            _tell(f"{device.name}: {text}")
+        for complaint in found or ["ready"]:
+            tell(f"{device.name}: {complaint}")
 
     outcome = _every(intent, devices, options, work)
-    _tell_errors(outcome.failed.values())
-    _document(outcome, options, complaints=complaints)
-    return not outcome.failed and not any(complaints.values())
+    said = {
+        name: text.count(len(found), "complaint") if found else "ready"
+        for name, found in complaints.items()
+    }
+    report = Report(devices, outcome, said)
+    reached = report.close(as_json=options.json, complaints=complaints)
+    return reached and not any(complaints.values())
 
 
 async def _complaints(intent: Intent, device: Device, driver: Driver) -> AsyncIterator[str]:
-    for text in await driver.examine():
-        yield text
+    for complaint in await driver.examine():
+        yield complaint
     if (pending := await driver.pending()) is not None:
         left = f"reverts in {pending.seconds:.0f} s" if pending.seconds > 0 else "should be gone"
         yield f"a commit is pending: {pending.who}; {left} {pending.problem}".rstrip()
@@ -184,16 +232,7 @@ async def _complaints(intent: Intent, device: Device, driver: Driver) -> AsyncIt
 
 async def _save(device: Device, driver: Driver, options: argparse.Namespace) -> None:
     if options.save:
-        _tell(f"{device.name}: {await driver.save() or 'saved'}")
-
-
-def _change(
-    intent: Intent, devices: Sequence[Device], options: argparse.Namespace, work: Work
-) -> None:
-    """Do it to all devices and say what became of each. Raises: the first error."""
-    outcome = _every(intent, devices, options, work)
-    _document(outcome, options)
-    _raise(outcome)
+        tell(f"{device.name}: {await driver.save() or 'saved'}")
 
 
 def _every(
@@ -227,32 +266,6 @@ async def _driver(
         await driver.close()
 
 
-def _raise(outcome: Outcome) -> None:
-    """Raises: the first error, after the others have been told."""
-    errors = list(outcome.failed.values())
-    _tell_errors(errors[1:])
-    if errors:
-        raise errors[0]
-
-
-def _tell_errors(errors: Iterable[SwitchcfgError]) -> None:
-    for exc in errors:
-        _tell(f"switchcfg: {exc} [{exc.code}]")
-
-
-def _document(outcome: Outcome, options: argparse.Namespace, **more: object) -> None:
-    """What became of each, as JSON on standard output, where that was asked for."""
-    if not options.json:
-        return
-    failed = {name: {"error": str(exc), "code": exc.code} for name, exc in outcome.failed.items()}
-    document = {"done": outcome.done, "failed": failed, "not_begun": outcome.left, **more}
-    sys.stdout.write(json.dumps(document, indent=1) + "\n")
-
-
-def _tell(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-
-
 def traffic(intent: Intent, options: argparse.Namespace) -> bool:
     """Print what the network does to each code point. True: all that is asked of it.
 
@@ -260,9 +273,10 @@ def traffic(intent: Intent, options: argparse.Namespace) -> bool:
     """
     found = asyncio.run(_traffic(intent, options))
     if options.json:
-        sys.stdout.write(json.dumps({**asdict(found), "passes": found.passes}, indent=1) + "\n")
+        put_json({**asdict(found), "passes": found.passes})
     else:
-        sys.stdout.writelines(f"{line}\n" for line in lines(found))
+        for line in lines(found):
+            put(line)
     return found.passes
 
 

@@ -1,26 +1,31 @@
-"""What was applied, kept on the machine that applied it: to roll back, and to tell drift from work.
+"""What was applied, kept on the machine that applied it: to roll back, to tell drift from work, and
+to say who did what when.
 
-FOLDER/DEVICE/TIME.json: the plan, what the device was before, and a hash over both. While nobody
-has confirmed it, TIME.pending: it may revert.
+FOLDER/DEVICE/TIME.json: the plan, who applied it, what the device was before, and a hash over all.
+While nobody has confirmed it, TIME.pending: it may revert. TIME.undone was rolled back.
 """
 
 import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from switchcfg.errors import BadPlan, NotKept
+from switchcfg.intent.table import among
 from switchcfg.plan import plan as plans
 from switchcfg.plan.plan import Plan
 
 VERSION: Final = 1
 ENDING: Final = ".json"
 UNDONE, PENDING = ".undone", ".pending"  # of a record that was rolled back; not confirmed yet
+STATES: Final = {ENDING: "applied", PENDING: "pending", UNDONE: "rolled back"}
+KEPT: Final = 100  # records of a device; the oldest go
+TIME: Final = "%Y%m%dT%H%M%S"
 
 
 def default_folder() -> Path:
@@ -36,6 +41,31 @@ class Record:
     file: Path
     plan: Plan
     snapshot: str  # what the device said of itself before
+    who: str  # "": written before that was noted
+    undone: str  # by whom it was rolled back, and when; "" where it was not
+
+    @property
+    def state(self) -> str:
+        """What became of it."""
+        return STATES[self.file.suffix]
+
+    @property
+    def when(self) -> str:
+        """ISO 8601, UTC."""
+        return _when(self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A record that cannot be read."""
+
+    file: Path
+    why: str
+
+    @property
+    def when(self) -> str:
+        """ISO 8601, UTC."""
+        return _when(self.file)
 
 
 def prepare(folder: Path, device: str) -> None:
@@ -47,20 +77,65 @@ def prepare(folder: Path, device: str) -> None:
         probe.unlink()
 
 
-def keep(folder: Path, plan: Plan, snapshot: str, *, pending: bool = False) -> Path:
-    """Write a record; other users may not read it. Raises: NotKept."""
+def keep(folder: Path, plan: Plan, snapshot: str, *, who: str = "", pending: bool = False) -> Path:
+    """Write a record; other users may not read it. The oldest go where there are too many.
+
+    Raises: NotKept.
+    """
     settle(folder, plan.device, confirmed=False)  # one that was pending before has reverted
     home = folder / plan.device
-    body = {"switchcfg record": VERSION, "plan": plans.dump(plan), "snapshot": snapshot}
-    now = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{time.time_ns() % 10**9:09}"
-    file = home / f"{now}{PENDING if pending else ENDING}"
-    draft = file.with_suffix(".draft")
+    body = {
+        "switchcfg record": VERSION, "plan": plans.dump(plan), "snapshot": snapshot, "who": who,
+    }  # fmt: skip
+    nanoseconds = time.time_ns()
+    now = time.strftime(TIME, time.gmtime(nanoseconds // 10**9))
+    file = home / f"{now}-{nanoseconds % 10**9:09}{PENDING if pending else ENDING}"
     with _writing(folder):
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft.touch(0o600)
-        draft.write_text(json.dumps({**body, "seal": _seal(body)}), encoding="utf-8")
-        draft.replace(file)
+        _write(file, body)
+        for old in _files(home)[:-KEPT]:
+            old.unlink()
     return file
+
+
+def _write(file: Path, body: Mapping[str, object]) -> None:
+    """As a whole, or not at all."""
+    draft = file.with_suffix(".draft")
+    draft.touch(0o600)
+    draft.write_text(json.dumps({**body, "seal": _seal(body)}), encoding="utf-8")
+    draft.replace(file)
+
+
+def _files(home: Path) -> list[Path]:
+    """The records of a device, the oldest first."""
+    return sorted(file for file in home.glob("*-*.*") if file.suffix in STATES)
+
+
+def history(folder: Path, devices: Sequence[str], most: int) -> list[tuple[str, Record | Damaged]]:
+    """The last records of these devices, or of all, with the device; the oldest first.
+
+    Raises: BadPlan for a device that has none.
+    """
+    there = sorted(home.name for home in folder.glob("*") if home.is_dir() and _files(home))
+    for name in devices:
+        if name not in there:
+            raise BadPlan(f"no record of {name!r} in {folder}{among(name, there)}")
+    files = [file for name in devices or there for file in _files(folder / name)]
+    found: list[tuple[str, Record | Damaged]] = []
+    for file in sorted(files, key=lambda file: file.name)[-most:]:
+        try:
+            found.append((file.parent.name, _load(file)))
+        except BadPlan as exc:
+            found.append((file.parent.name, Damaged(file, str(exc))))
+    return found
+
+
+def _when(file: Path) -> str:
+    try:
+        noted = time.strptime(file.name.partition("-")[0], TIME)
+    except ValueError:
+        return file.name
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", noted)
 
 
 def settle(folder: Path, device: str, *, confirmed: bool) -> None:
@@ -81,9 +156,15 @@ def last(folder: Path, device: str) -> Record:
     return _load(found[-1])
 
 
-def undo(record: Record) -> None:
+def undo(record: Record, who: str = "") -> None:
     """It was rolled back. Raises: NotKept."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    body = {
+        "switchcfg record": VERSION, "plan": plans.dump(record.plan), "snapshot": record.snapshot,
+        "who": record.who, "undone": f"{who} {now}".strip(),
+    }  # fmt: skip
     with _writing(record.file.parent):
+        _write(record.file, body)
         record.file.rename(record.file.with_suffix(UNDONE))
 
 
@@ -104,8 +185,9 @@ def _load(file: Path) -> Record:
         raise BadPlan(f"{file}: no record of switchcfg ({type(exc).__name__})") from exc
     if seal != _seal(body):
         raise BadPlan(f"{file}: was edited or damaged since it was written")
-    return Record(file, plans.load(plan, str(file)), snapshot)
+    who, undone = str(body.get("who", "")), str(body.get("undone", ""))
+    return Record(file, plans.load(plan, str(file)), snapshot, who, undone)
 
 
-def _seal(body: dict[str, object]) -> str:
+def _seal(body: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

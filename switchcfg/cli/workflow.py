@@ -8,7 +8,7 @@ from typing import Final
 
 from switchcfg.drivers.driver import Commit, Driver, busy
 from switchcfg.errors import BadPlan, CommitFailed, SwitchcfgError
-from switchcfg.plan.plan import Plan
+from switchcfg.plan.plan import Plan, digest
 from switchcfg.plan.state import Change, State, after
 from switchcfg.platforms.platform import Platform
 
@@ -53,7 +53,7 @@ async def apply(
     snapshot = await driver.get()
     before = platform.read(snapshot)
     plan.check(before)
-    who = f"{getpass.getuser()}@{socket.gethostname()}, plan {plan.fingerprint[:8]}"
+    who = f"{operator()}, plan {digest(plan)[:8]}"
     restore = platform.restore(before, plan.changes)
     count = f"{len(plan.changes)} change{'s'[: len(plan.changes) != 1]}"
     tell(f"{plan.device}: {count}; reverts in {seconds} s unless confirmed")
@@ -73,6 +73,11 @@ async def apply(
         await _abort(driver, plan.device, tell)
         raise
     return snapshot
+
+
+def operator() -> str:
+    """Who works here, for others and for later."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 async def confirm(driver: Driver, device: str, tell: Tell) -> None:

@@ -2,11 +2,12 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from switchcfg.errors import BadIntent
+from switchcfg.intent import inventory
 from switchcfg.intent.classes import (
     MAX_CLASSES,
     MAX_DSCP,
@@ -14,22 +15,32 @@ from switchcfg.intent.classes import (
     read_classes,
     shared_classes,
 )
-from switchcfg.intent.port_names import PORT_PATTERNS, expand
-from switchcfg.intent.table import Source, Table
+from switchcfg.intent.port_names import (
+    CHANNELS,
+    FASTEST,
+    MEMBERS,
+    PORT_PATTERNS,
+    expand,
+    speed_problem,
+)
+from switchcfg.intent.table import Source, Table, among
 from switchcfg.intent.toml_lines import lines_of
 
 SCHEMA: Final = 1  # of the file; a change that breaks old files counts up
 QUEUES: Final = 8  # of a port: what every platform here has
 MAX_TEXT: Final = 1 << 20  # characters of a file: a fabric of some thousand switches
 MAX_DEVICES: Final = 4096
-MAX_RATE: Final = 1_600 * 10**9  # bit/s
+MAX_RATE: Final = FASTEST * MEMBERS  # bit/s, of a port-channel
 MIN_BUFFER, MAX_BUFFER = 1 << 14, 1 << 28  # bytes of a port: ten packets; more than chips have
 MIN_TRIM, MAX_TRIM = 64, 9216  # bytes: headers have to be left, and no packet is longer
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # RFC 1123, and '_'
 PREFIX: Final = re.compile(r"[A-Z][A-Z0-9]{1,11}")  # objects' names: SONiC allows 32 characters
 GROUP: Final = re.compile(r"[A-Z][A-Z0-9]{0,7}")
 NAME_OF_PORT: Final = re.compile(r"[A-Za-z][A-Za-z0-9/:._\[\]-]{0,63}")  # or a range of them
+FILE: Final = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
 ADDRESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}")  # a name, IPv4, or IPv6
+
+Read = Callable[[str], str]
 
 SPRAY: Final = ("hash", "packet", "keep")
 # Where a drop rank begins to be dropped and is dropped wholly, as parts of its queue: the
@@ -105,12 +116,13 @@ class Intent:
         for each in self.devices:
             if each.name == name:
                 return each
-        known = ", ".join(each.name for each in self.devices)
-        raise BadIntent(f"no device {name!r} in this intent (known: {known})")
+        known = [each.name for each in self.devices]
+        raise BadIntent(f"no device {name!r} in this intent{among(name, known)}")
 
 
-def parse(text: str, name: str) -> Intent:
-    """Read an intent; `name` is the file's, for errors.
+def parse(text: str, name: str, read: Read | None = None) -> Intent:
+    """Read an intent; `name` is the file's, for errors. `read` gives the text of a file that it
+    names, or raises BadIntent.
 
     Raises: BadIntent naming file, line and field.
     """
@@ -122,10 +134,10 @@ def parse(text: str, name: str) -> Intent:
         raise BadIntent(f"{name}: {exc}") from exc
     except RecursionError as exc:
         raise BadIntent(f"{name}: nested too deeply") from exc
-    return _intent(Table(values, (), Source(name, lines_of(text))))
+    return _intent(Table(values, (), Source(name, lines_of(text))), read)
 
 
-def _intent(root: Table) -> Intent:
+def _intent(root: Table, read: Read | None) -> Intent:
     if root.integer("schema", 0, 1 << 16) != SCHEMA:
         raise root.error("schema", f"this switchcfg reads schema {SCHEMA}")
     fabric = root.table("fabric")
@@ -136,8 +148,7 @@ def _intent(root: Table) -> Intent:
     classes = read_classes(root.table("classes")) if root.has("classes") else shared_classes()
     keep = _keep(root.table("keep"), classes)
     queueing = _queueing(root.table("queues"), classes)
-    devices = tuple(_device(row, queueing.buffer, keep) for row in root.tables("device"))
-    _refuse_bad_count(root, devices)
+    devices = _devices(root, read, queueing.buffer, keep)
     root.done()
     return Intent(name, prefix, spray, classes, queueing, keep, devices)
 
@@ -182,7 +193,54 @@ def _keep(table: Table, classes: tuple[TrafficClass, ...]) -> Keep:
     return found
 
 
+def _devices(root: Table, read: Read | None, buffer: int, keep: Keep) -> tuple[Device, ...]:
+    """Those of the file, then those of its inventory; each on its template."""
+    templates = root.table("template")
+    rows = [*root.tables("device"), *_inventory(root, read)]
+    devices: dict[str, Device] = {}
+    for row in rows:
+        table = _on_template(row, templates)
+        found = _device(table, buffer, keep)
+        if found.name in devices:
+            raise table.error("name", f"{found.name!r} is there twice")
+        devices[found.name] = found
+        for name in templates.values:  # one that nobody takes yet is to be right, too
+            _refuse_unknown(templates.table(name), table.known)
+    if not 1 <= len(devices) <= MAX_DEVICES:
+        raise root.error("device", f"{len(devices)} devices, need 1..{MAX_DEVICES} ([[device]])")
+    return tuple(devices.values())
+
+
+def _refuse_unknown(template: Table, known: Collection[str]) -> None:
+    for key in template.values:
+        if key not in known:
+            raise template.error(key, f"unknown key {key!r}{among(key, known)}")
+
+
+def _inventory(root: Table, read: Read | None) -> Iterator[Table]:
+    file = root.text("inventory", FILE, "name of a file", "")
+    if file:
+        if read is None:
+            raise root.error("inventory", "an intent that is no file names no other one")
+        yield from inventory.rows(read(file), file)
+
+
+def _on_template(table: Table, templates: Table) -> Table:
+    """The table of a device, with what its template says where it says nothing itself."""
+    name = table.text("template", NAME, "name of a template", "")
+    if not name:
+        return table
+    if name not in templates.values:
+        raise table.error("template", f"no [template.{name}]{among(name, templates.values)}")
+    template = templates.table(name)
+    for key in ("name", "address", "template"):
+        if key in template.values:
+            raise template.error(key, "is of one device, not of a template")
+    return table.on(template)
+
+
 def _device(table: Table, buffer: int, keep: Keep) -> Device:
+    table.has("template")
     name = table.text("name", NAME, "name (letters, digits, '.', '_', '-'; at most 63)")
     platform = table.one_of("platform", tuple(PORT_PATTERNS))
     address = table.text("address", ADDRESS, "host name or address", "")
@@ -199,7 +257,7 @@ def _device(table: Table, buffer: int, keep: Keep) -> Device:
     groups = tuple(_group(row, platform, buffer) for row in table.tables("ports"))
     table.done()
     if not groups:
-        raise table.error(None, "needs [[device.ports]]: names and rate")
+        raise table.error(None, "needs [[device.ports]], names and rate, or a template with ports")
     found = Device(name, platform, address, side, pool, reload, groups, dscp_ipv6)
     _refuse_bad_ports(table, found, keep)
     return found
@@ -209,12 +267,18 @@ def _group(table: Table, platform: str, buffer: int) -> PortGroup:
     shape, example = PORT_PATTERNS[platform]
     ports = _ports(table, "names")
     for port in ports:
+        if (channels := CHANNELS.get(platform)) and (problem := channels.problem(port)):
+            raise table.error("names", problem)
         if not shape.fullmatch(port):
             raise table.error("names", f"{port!r} is no port of {platform} (one is {example})")
+    rate = table.rate("rate", 10**6, MAX_RATE)
+    for port in ports:
+        if problem := speed_problem(platform, port, rate):
+            raise table.error("rate", problem)
     found = PortGroup(
         table.text("group", GROUP, "group (up to 8 capitals and digits)", ""),
         ports,
-        table.rate("rate", 10**6, MAX_RATE),
+        rate,
         table.size("buffer", MIN_BUFFER, MAX_BUFFER, buffer),
     )
     table.done()
@@ -245,16 +309,6 @@ def _refuse_bad_ports(table: Table, device: Device, keep: Keep) -> None:
         if port in keep.ports:
             raise table.error("ports", f"{port} is to be kept as it is ([keep] ports)")
         seen.add(port)
-
-
-def _refuse_bad_count(root: Table, devices: tuple[Device, ...]) -> None:
-    if not 1 <= len(devices) <= MAX_DEVICES:
-        raise root.error("device", f"{len(devices)} devices, need 1..{MAX_DEVICES} ([[device]])")
-    seen: set[str] = set()
-    for position, each in enumerate(devices):
-        if each.name in seen:
-            raise root.source.error(("device", position, "name"), f"{each.name!r} is there twice")
-        seen.add(each.name)
 
 
 assert MAX_CLASSES <= QUEUES  # noqa: S101  # every class can have a queue where none is kept

@@ -1,7 +1,9 @@
-"""Names of ports: what each platform calls them, and ranges of them. Pure."""
+"""Names of ports: what each platform calls them, ranges of them, port-channels, speeds. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 MAX_PORTS: Final = 1024  # of one range: more than a chassis has
@@ -10,13 +12,86 @@ MAX_PORTS: Final = 1024  # of one range: more than a chassis has
 # quote or comment of a configuration.
 PORT_PATTERNS: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
     "sonic": (re.compile(r"Ethernet\d{1,4}"), "Ethernet0"),
-    "eos": (re.compile(r"Ethernet\d{1,3}(/\d{1,3}){0,2}"), "Ethernet1/1"),
-    "nxos": (re.compile(r"Ethernet\d{1,3}/\d{1,3}(/\d{1,2})?"), "Ethernet1/1"),
+    "eos": (re.compile(r"Ethernet\d{1,3}(/\d{1,3}){0,2}|Port-Channel\d{1,4}"), "Ethernet1/1"),
+    "nxos": (re.compile(r"Ethernet\d{1,3}/\d{1,3}(/\d{1,2})?|port-channel\d{1,4}"), "Ethernet1/1"),
     "nvue": (re.compile(r"swp\d{1,3}(s\d{1,2})?"), "swp1"),
-    "junos": (re.compile(r"(et|xe|ge)-\d{1,2}/\d{1,2}/\d{1,3}(:\d{1,2})?"), "et-0/0/0"),
+    "junos": (re.compile(r"(et|xe|ge)-\d{1,2}/\d{1,2}/\d{1,3}(:\d{1,2})?|ae\d{1,4}"), "et-0/0/0"),
     "linux": (re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,14}"), "eth0"),
     "openconfig": (re.compile(r"[A-Za-z][A-Za-z0-9/:._-]{0,31}"), "Ethernet1"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Port-channels of a platform: several links as one port."""
+
+    shape: re.Pattern[str]  # what the name of one looks like, in any spelling that people use
+    name: str = ""  # before its number, where queues are bound to the channel; "": to its members
+
+    def problem(self, name: str) -> str:
+        """Why a port-channel of this name cannot be configured; "": it can, or is none."""
+        found = self.shape.fullmatch(name)
+        if not found:
+            return ""
+        if not self.name:
+            return f"{name} is a port-channel: name its member ports, each has queues of its own"
+        wanted = f"{self.name}{found[1]}"
+        return "" if name == wanted else f"{name}: write {wanted}, as the device does"
+
+
+_ANY_CHANNEL: Final = re.compile(r"(?i:port-?channel|bond|ae|po|team)(\d{1,4})")
+# Where queues and profiles of a port-channel are bound. EOS: Arista's AVD, service_profile of
+# port-channel interfaces. NX-OS: a policy of a member has no effect, one of the channel has
+# (Nexus 9000 QoS guide). Junos: one configuration for all members, none for single ones (CoS guide,
+# "Configuring Schedulers on Aggregated Interfaces"). SONiC: QUEUE and PORT_QOS_MAP are by rows of
+# PORT (its YANG). NVUE, Linux: a bond hands packets to queues of its members.
+CHANNELS: Final[Mapping[str, Channels]] = {
+    "sonic": Channels(_ANY_CHANNEL),
+    "eos": Channels(_ANY_CHANNEL, "Port-Channel"),
+    "nxos": Channels(_ANY_CHANNEL, "port-channel"),
+    "nvue": Channels(_ANY_CHANNEL),
+    "junos": Channels(_ANY_CHANNEL, "ae"),
+    "linux": Channels(re.compile(r"(?:bond|team)(\d{1,4})")),
+}
+
+# What a port's name says of its speed: bit/s at most.
+_SPEEDS: Final[Mapping[str, Sequence[tuple[str, int]]]] = {
+    "junos": (("ge-", 10**9), ("xe-", 10 * 10**9)),
+}
+SLOWEST: Final = 10 * 10**6  # bit/s of an Ethernet port of a switch
+FASTEST: Final = 1_600 * 10**9  # and of any port
+MEMBERS: Final = 64  # links of one port-channel, at most
+
+
+def is_channel(platform: str, name: str) -> bool:
+    """A port-channel that this platform binds queues to?"""
+    channels = CHANNELS.get(platform)
+    if channels is None:  # its devices have names of any kind
+        return bool(_ANY_CHANNEL.fullmatch(name))
+    return bool(channels.name) and name.startswith(channels.name)
+
+
+def speed_problem(platform: str, name: str, rate: int) -> str:
+    """Why a port of this name has no such rate; "": it may have."""
+    most = FASTEST * MEMBERS if is_channel(platform, name) else FASTEST
+    for start, speed in _SPEEDS.get(platform, ()):
+        if name.startswith(start):
+            most = speed
+    if rate > most:
+        return f"{name} has {in_words(most)} at most, not {in_words(rate)}"
+    if rate < SLOWEST and platform != "linux":  # where a rate shapes, it may be any
+        return f"{name}: no port of a switch has {in_words(rate)}"
+    return ""
+
+
+def in_words(rate: int) -> str:
+    """100Gbit: as an intent says it."""
+    for unit, factor in (("Gbit", 10**9), ("Mbit", 10**6), ("kbit", 10**3)):
+        if rate >= factor and rate % factor == 0:
+            return f"{rate // factor}{unit}"
+    return f"{rate}bit"
+
+
 _RANGE: Final = re.compile(r"([^\[\]]*)\[(\d{1,4})-(\d{1,4})(?:/(\d{1,2}))?\]([^\[\]]*)")
 
 
@@ -37,3 +112,48 @@ def expand(text: str) -> list[str]:
     if len(numbers) > MAX_PORTS:
         raise ValueError(f"{text!r}: {len(numbers)} ports, at most {MAX_PORTS}")
     return [f"{found[1]}{number}{found[5]}" for number in numbers]
+
+
+def compact(names: Sequence[str]) -> list[str]:
+    """What `expand` makes these names of, in their order: "Ethernet[0-12/4]", "Ethernet[1-8]/1"."""
+    return min((_compact(names, which) for which in (-1, -2)), key=len)
+
+
+def _compact(names: Sequence[str], which: int) -> list[str]:
+    """By the last number of each name (-1), or by the one before it (-2)."""
+    out: list[str] = []
+    parts = (_parts(name, which) for name in names)
+    for (prefix, suffix), group in groupby(parts, lambda part: (part[0], part[2])):
+        for first, last, step in _runs(number for _, number, _ in group):
+            if first == last:
+                out.append(f"{prefix}{first}{suffix}")
+            else:
+                by = f"/{step}" if step > 1 else ""
+                out.append(f"{prefix}[{first}-{last}{by}]{suffix}")
+    return out
+
+
+def _parts(name: str, which: int) -> tuple[str, str, str]:
+    """Before, in and after one number of a name; all is before it where it has none of those, or
+    one that `expand` would not give as it is."""
+    found = list(re.finditer(r"[0-9]+", name))
+    if len(found) < -which or not re.fullmatch(r"0|[1-9]\d{0,3}", found[which][0]):
+        return name, "", ""
+    return name[: found[which].start()], found[which][0], name[found[which].end() :]
+
+
+def _runs(numbers: Iterable[str]) -> Iterator[tuple[str, str, int]]:
+    """(first, last, step) of what goes up evenly."""
+    run: list[int] = []
+    for text in numbers:
+        if not text:
+            yield "", "", 0
+            continue
+        number = int(text)
+        step = run[1] - run[0] if len(run) > 1 else number - run[0] if run else 0
+        if run and (number - run[-1] != step or not 0 < step < 100 or len(run) >= MAX_PORTS):
+            yield str(run[0]), str(run[-1]), run[1] - run[0] if len(run) > 1 else 0
+            run = []
+        run.append(number)
+    if run:
+        yield str(run[0]), str(run[-1]), run[1] - run[0] if len(run) > 1 else 0

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ _SIZE: Final = re.compile(r"(\d{1,12})(?:([KMG])(?:iB)?)?", re.IGNORECASE)
 _RATES: Final = {"k": 10**3, "m": 10**6, "g": 10**9}
 _RATE: Final = re.compile(r"(\d{1,6})([kmg])bit", re.IGNORECASE)
 SHOWN: Final = 40  # characters of a wrong value that an error repeats
+LIKE: Final = 0.65  # of difflib: "enc" for "ecn", and no two keys of one table
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +23,22 @@ class Source:
     """Where a document came from."""
 
     name: str  # as the user wrote it
-    lines: Mapping[Path, int]
+    lines: Mapping[Path, int] | None  # None: not known
 
     def error(self, path: Path, why: str) -> BadIntent:
         """`FILE:LINE: FIELD: WHY`."""
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-        return BadIntent(f"{self.name}:{line_at(self.lines, path)}: {where.lstrip('.')}: {why}")
+        line = "" if self.lines is None else f":{line_at(self.lines, path)}"
+        return BadIntent(f"{self.name}{line}: {where.lstrip('.')}: {why}")
+
+
+def among(word: str, known: Collection[str], shown: int = 30) -> str:
+    """What a word may have been meant as, and which ones there are."""
+    near = difflib.get_close_matches(word, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    names = sorted(known)
+    rest = f", and {len(names) - shown} more" if len(names) > shown else ""
+    return f"{hint} (known: {', '.join(names[:shown]) or 'none'}{rest})"
 
 
 def bits_per_second(value: Any) -> int:
@@ -45,23 +56,50 @@ class Table:
     values: Mapping[str, Any]
     path: Path
     source: Source
+    elsewhere: Mapping[str, tuple[Source, Path]] = field(default_factory=dict)  # where keys stand
     _read: set[str] = field(default_factory=set)
 
-    def error(self, key: str | int | None, why: str) -> BadIntent:
+    def at(self, key: str) -> tuple[Source, Path]:
+        """Where a key stands, in this table unless it came from elsewhere."""
+        return self.elsewhere.get(key, (self.source, (*self.path, key)))
+
+    def on(self, base: "Table") -> "Table":
+        """This table, with the values of another one where it says nothing itself."""
+        theirs = {key: base.at(key) for key in base.values if key not in self.values}
+        values = {**base.values, **self.values}
+        return Table(values, self.path, self.source, {**self.elsewhere, **theirs})
+
+    @property
+    def known(self) -> frozenset[str]:
+        """All keys that were asked for."""
+        return frozenset(self._read)
+
+    def error(self, key: str | None, why: str) -> BadIntent:
         """About one key, or about the whole table."""
-        return self.source.error(self.path if key is None else (*self.path, key), why)
+        source, path = (self.source, self.path) if key is None else self.at(key)
+        return source.error(path, why)
 
     def done(self) -> None:
         """Raises: BadIntent for a key that nobody asked for."""
         for key in self.values:
             if key not in self._read:
-                near = difflib.get_close_matches(key, self._read, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise self.error(key, f"no such key{hint} (known: {', '.join(sorted(self._read))})")
+                raise self.error(key, f"unknown key {key!r}{among(key, self._read)}")
 
     def has(self, key: str) -> bool:
-        self._read.add(key)
+        self._note(key)
         return key in self.values
+
+    def _note(self, key: str) -> None:
+        """This key is known. Where it is absent and a misspelling of it is there, that is the error
+        to report: that something is missing would be another one's consequence.
+
+        Raises: BadIntent.
+        """
+        self._read.add(key)
+        if key not in self.values:
+            others = [each for each in self.values if each not in self._read]
+            for near in difflib.get_close_matches(key, others, n=1, cutoff=LIKE):
+                raise self.error(near, f"unknown key {near!r}; did you mean {key!r}?")
 
     def text(self, key: str, shape: re.Pattern[str], what: str, default: Any = _REQUIRED) -> str:
         """A string that matches `shape` wholly; `what` tells the user what that is."""
@@ -137,22 +175,24 @@ class Table:
     def table(self, key: str) -> "Table":
         """A table inside this one; an empty one where it is absent."""
         value = self.values.get(key, {})
-        self._read.add(key)
+        self._note(key)
         if not isinstance(value, dict):
             raise self.error(key, f"{_show(value)} is no table")
-        return Table(value, (*self.path, key), self.source)
+        source, path = self.at(key)
+        return Table(value, path, source)
 
     def tables(self, key: str) -> Iterator["Table"]:
         """The elements of an array of tables."""
         rows = self.values.get(key, [])
-        self._read.add(key)
+        self._note(key)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise self.error(key, f"write [[{key}]] before each of them")
+        source, path = self.at(key)
         for position, row in enumerate(rows):
-            yield Table(row, (*self.path, key, position), self.source)
+            yield Table(row, (*path, position), source)
 
     def _checked(self, key: str, default: Any, read: Any) -> Any:
-        self._read.add(key)
+        self._note(key)
         if key not in self.values:
             if default is _REQUIRED:
                 raise self.error(None, f"needs {key!r}")

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from switchcfg.errors import BadPlan, Moved, Refused
 from switchcfg.intent.intent import Device, Intent
+from switchcfg.plan.speeds import too_fast
 from switchcfg.plan.state import Change, Place, State, after, difference, fingerprint
 from switchcfg.platforms.platform import (
     Fit,
@@ -63,8 +64,8 @@ def plan(intent: Intent, device: Device, platform: Platform, present: State) -> 
     """
     rendered = platform.render(intent, device)
     fit = _fit(intent, device, platform, rendered.state, present)
-    if fit.problems:
-        raise refused(f"{device.name}: refused", fit.problems)
+    if problems := [*fit.problems, *too_fast(device, present)]:
+        raise refused(f"{device.name}: refused", problems)
     owns = platform.owns(intent)
     changes = difference(
         present, fit.state, lambda place, value: place in fit.gives_way or owns(place, value)
@@ -174,10 +175,19 @@ def _plan(
 # --- as a file -----------------------------------------------------------------------
 
 
+def digest(plan: Plan) -> str:
+    """Tells one plan from all others: the seal that it is saved with."""
+    return _seal(_body(plan))
+
+
 def dump(plan: Plan) -> str:
     """JSON, with a seal over all of it."""
-    body = {"switchcfg plan": VERSION, **asdict(plan)}
+    body = _body(plan)
     return json.dumps({**body, "seal": _seal(body)}, indent=1) + "\n"
+
+
+def _body(plan: Plan) -> dict[str, Any]:
+    return {"switchcfg plan": VERSION, **asdict(plan)}
 
 
 def load(text: str, name: str) -> Plan:

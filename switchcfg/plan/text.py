@@ -31,18 +31,25 @@ def lines(plan: Plan) -> Iterator[str]:
 
 def summary(plans: Sequence[Plan]) -> str:
     """One line for all devices."""
-    changes = [change for plan in plans for change in plan.changes]
-    made, changed, removed = (sum(c.sign == sign for c in changes) for sign in "+~-")
+    made, changed, removed = signs(plans)
     where = sum(1 for plan in plans if plan.changes)
-    if not changes:
-        return f"No changes: {_count(len(plans), 'device')} as the intent wants."
+    if not where:
+        return f"No changes: {count(len(plans), 'device')} as the intent wants."
     return (
         f"Plan: {made} to add, {changed} to change, {removed} to remove "
-        f"on {_count(where, 'device')}."
+        f"on {count(where, 'device')}."
     )
 
 
-def _count(number: int, what: str) -> str:
+def signs(plans: Sequence[Plan]) -> tuple[int, int, int]:
+    """How many values are made, changed and removed."""
+    changes = [change for plan in plans for change in plan.changes]
+    made, changed, removed = (sum(c.sign == sign for c in changes) for sign in "+~-")
+    return made, changed, removed
+
+
+def count(number: int, what: str) -> str:
+    """1 change, 2 changes."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 

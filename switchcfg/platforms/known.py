@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+from switchcfg.plan.queues import Abilities
+from switchcfg.platforms import eos, junos, linux, nvue, nxos, openconfig, sonic
 from switchcfg.platforms.eos import Eos
 from switchcfg.platforms.junos import Junos
 from switchcfg.platforms.linux import Linux
@@ -15,3 +17,9 @@ from switchcfg.platforms.sonic import Sonic
 PLATFORMS: Final[Mapping[str, Platform]] = {
     each.name: each for each in (Eos(), Junos(), Linux(), Nvue(), Nxos(), OpenConfig(), Sonic())
 }
+
+# What each of them can tell apart.
+ABLE: Final[Mapping[str, Abilities]] = {
+    Eos.name: eos.ABLE, Junos.name: junos.ABLE, Linux.name: linux.ABLE, Nvue.name: nvue.ABLE,
+    Nxos.name: nxos.ABLE, OpenConfig.name: openconfig.ABLE, Sonic.name: sonic.ABLE,
+}  # fmt: skip

@@ -45,8 +45,33 @@ MUTATIONS = {
     # what is replaced, what by, and what the error says
     "schema of a later version": ("schema = 1", "schema = 2", ":1: schema: this switchcfg"),
     "no schema": ("schema = 1\n", "", ":1: : needs 'schema'"),
-    "unknown table": ("[keep]", "[keeps]", ":20: keeps: no such key; did you mean 'keep'?"),
-    "misspelt key": ("buffer = \"512KiB\"", "bufer = 1", ":9: queues.bufer: no such key"),
+    "unknown table": ("[keep]", "[keeps]", ":20: keeps: unknown key 'keeps'; did you mean 'keep'?"),
+    "misspelt key": ("buffer = \"512KiB\"", "bufer = 1", ":9: queues.bufer: unknown key 'bufer'"),
+    "misspelt key that is needed": (
+        'name = "leaf2"', 'nmae = "leaf2"',
+        ":44: device[1].nmae: unknown key 'nmae'; did you mean 'name'?",
+    ),
+    "misspelt table of classes that another names": (
+        "[classes]", "[clases]", ":15: clases: unknown key 'clases'; did you mean 'classes'?",
+    ),
+    "misspelt list of marks": (
+        'dscp = [48], ecn = ["ect0"]', 'dscp = [48], enc = ["ect0"]',
+        ":16: classes.control.enc: unknown key 'enc'; did you mean 'ecn'?",
+    ),
+    "misspelt ports": (
+        '[[device.ports]]\nnames = ["Ethernet1/1"]', '[[device.port]]\nnames = ["Ethernet1/1"]',
+        ":47: device[1].port: unknown key 'port'; did you mean 'ports'?",
+    ),
+    "key like none": ("ecn = true", "colour = true", ":11: queues.colour: unknown key 'colour' ("),
+    "rate above what any port has": (
+        '"25Gbit"', '"25000Gbit"', ":49: device[1].ports[0].rate: Ethernet1/1 has 1600Gbit at most",
+    ),
+    "rate of no port of a switch": (
+        '"25Gbit"', '"25kbit"', ":49: device[1].ports[0].rate: 25000 is outside",
+    ),
+    "rate of hardly a port": (
+        '"25Gbit"', '"2Mbit"', ":49: device[1].ports[0].rate: Ethernet1/1: no port of a switch has",
+    ),
     "no name": ('name = "pod1"\n', "", ":3: fabric: needs 'name'"),
     "name with a line's end": ('"pod1"', '"pod1\\nno shut"', ":4: fabric.name: 'pod1\\nno shut'"),
     "prefix in small letters": ('"DLCP"', '"dlcp"', ":5: fabric.prefix"),

@@ -1,0 +1,130 @@
+"""`switchcfg ports`: what each port of an intent gets, before any device is asked.
+
+In bytes as the intent comes to them; where a platform rounds them, or takes less than it is asked
+for, `plan` says so.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.intent.port_names import compact, in_words
+from switchcfg.plan.queues import Layout, Queue, lay_out
+from switchcfg.platforms.known import ABLE
+from switchcfg.platforms.platform import group_name
+
+COLUMNS: Final = ("queue", "class", "code points", "limit", "ECN marks", "drops")
+
+
+def lines(intent: Intent, device: Device) -> Iterator[str]:
+    """For people: a table per group of ports that are alike."""
+    yield f"{device.name} ({device.platform}):"
+    for group in device.groups:
+        layout = lay_out(intent, group, ABLE[device.platform])
+        ports = ", ".join(compact(group.ports))
+        rate, buffer = in_words(group.rate), _bytes(group.buffer)
+        yield f"  {ports}: {_profile(intent, device, group)}, {rate}, buffer {buffer}"
+        rows = [COLUMNS, *(_row(intent, device, queue, layout) for queue in layout.queues)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+        for row in rows:
+            cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
+            yield f"    {'  '.join(cells)}".rstrip()
+        yield from (f"    degraded: {each}" for each in layout.degraded)
+    kept = ", ".join(map(str, intent.keep.queues))
+    if kept:
+        yield f"  kept for others: queues {kept}"
+
+
+def document(intent: Intent, devices: Sequence[Device]) -> dict[str, Any]:
+    """For programs: device -> port -> its profile and queues."""
+    return {
+        "devices": {
+            device.name: {
+                "platform": device.platform,
+                "ports": {
+                    port: _port(intent, device, group)
+                    for group in device.groups
+                    for port in group.ports
+                },
+            }
+            for device in devices
+        }
+    }
+
+
+def _profile(intent: Intent, device: Device, group: PortGroup) -> str:
+    """What the device calls it, or begins to."""
+    name = group_name(intent, group)
+    return name.replace("-", "_") if device.platform == "sonic" else name
+
+
+def _row(intent: Intent, device: Device, queue: Queue, layout: Layout) -> tuple[str, ...]:
+    rest = ", and all others" if queue.index == layout.rest else ""
+    drops = [
+        f"{','.join(map(str, dscps))}: {_between(begin, certain)}"
+        for dscps, begin, certain in _drops(intent, device, queue)
+    ]
+    return (
+        str(queue.index),
+        queue.name,
+        ",".join(map(str, queue.dscps)) + rest,
+        _bytes(queue.limit),
+        _between(*queue.mark) if queue.mark else "-",
+        "; ".join(drops) or "when full",
+    )
+
+
+def _drops(
+    intent: Intent, device: Device, queue: Queue
+) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """Code points that are dropped before the queue is full, and from where to where."""
+    able = ABLE[device.platform]
+    if queue.mark and not able.own_mark and len(queue.bands) == 1:
+        ect = {
+            dscp: sent
+            for each in intent.classes
+            for dscp, sent in zip(each.dscp, each.ect, strict=True)
+        }
+        bare = tuple(dscp for dscp in queue.dscps if not ect[dscp])
+        if bare:  # one curve for both: it marks what is ECT, and drops what is not
+            yield bare, *queue.mark
+        return
+    for band in queue.bands:
+        if band.begin < queue.limit:
+            yield band.dscps, band.begin, band.certain
+
+
+def _port(intent: Intent, device: Device, group: PortGroup) -> dict[str, Any]:
+    layout = lay_out(intent, group, ABLE[device.platform])
+    return {
+        "profile": _profile(intent, device, group),
+        "rate": group.rate,
+        "buffer": group.buffer,
+        "rest": layout.rest,
+        "queues": [
+            {
+                "queue": queue.index,
+                "class": queue.name,
+                "dscp": list(queue.dscps),
+                "limit": queue.limit,
+                "ecn": list(queue.mark) if queue.mark else None,
+                "drops": [
+                    {"dscp": list(dscps), "begin": begin, "certain": certain}
+                    for dscps, begin, certain in _drops(intent, device, queue)
+                ],
+            }
+            for queue in layout.queues
+        ],
+        "degraded": list(layout.degraded),
+    }
+
+
+def _between(begin: int, certain: int) -> str:
+    return f"{begin}-{certain}"
+
+
+def _bytes(number: int) -> str:
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= factor and number % factor == 0:
+            return f"{number // factor}{unit}"
+    return str(number)

@@ -1,0 +1,89 @@
+"""Devices out of a JSON file: a list of our own, or what NetBox's API answers. Pure.
+
+A list has objects with the keys of [[device]]. NetBox's `/api/dcim/devices/` has `results`; of each
+the name, the platform's slug and the primary address are read, and which template it takes: by its
+role, or by `switchcfg_template` of its custom fields, which have `switchcfg_side` too.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from switchcfg.errors import BadIntent
+from switchcfg.intent.table import Source, Table
+from switchcfg.intent.toml_lines import Path
+
+MAX_TEXT: Final = 1 << 26  # characters; NetBox has some thousand of a device
+# Slugs that people give to platforms, with '-' for '_': other names than ours.
+SLUGS: Final[Mapping[str, str]] = {
+    "arista-eos": "eos",
+    "cisco-nxos": "nxos", "cisco-nx-os": "nxos", "nx-os": "nxos",
+    "cumulus": "nvue", "cumulus-linux": "nvue", "nvidia-cumulus-linux": "nvue",
+    "juniper-junos": "junos", "junos-evo": "junos", "juniper-junos-evo": "junos",
+    "community-sonic": "sonic",
+}  # fmt: skip
+
+
+def rows(text: str, name: str) -> Iterator[Table]:
+    """A table for each device. Raises: BadIntent naming the file and the device."""
+    source = Source(name, None)
+    if len(text) > MAX_TEXT:
+        raise BadIntent(f"{name}: {len(text)} characters, at most {MAX_TEXT}")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise BadIntent(f"{name}: no JSON: {exc}") from exc
+    if isinstance(found, list):
+        for position, row in enumerate(found):
+            yield Table(_object(row, (position,), source), (position,), source)
+    elif isinstance(found, dict) and isinstance(found.get("results"), list):
+        _refuse_pages(found, source)
+        for position, row in enumerate(found["results"]):
+            path: Path = ("results", position)
+            yield _netbox(_object(row, path, source), path, source)
+    else:
+        raise BadIntent(f"{name}: neither a list of devices nor NetBox's answer with `results`")
+
+
+def _object(row: Any, path: Path, source: Source) -> Mapping[str, Any]:
+    if not isinstance(row, dict):
+        raise source.error(path, "is no object")
+    return row
+
+
+def _refuse_pages(answer: Mapping[str, Any], source: Source) -> None:
+    """A part of the devices would look like all of them."""
+    count = answer.get("count", len(answer["results"]))
+    if answer.get("next") or count != len(answer["results"]):
+        why = (
+            f"{len(answer['results'])} of {count} devices: ask NetBox with ?limit=0 for all, or "
+            "join the `results` of all pages"
+        )
+        raise source.error(("results",), why)
+
+
+def _netbox(row: Mapping[str, Any], path: Path, source: Source) -> Table:
+    """The keys of [[device]], each with the place that it comes from."""
+    found: dict[str, tuple[Any, Path]] = {}
+
+    def take(key: str, *way: str) -> None:
+        value: Any = row
+        for part in way:
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None and value != "" and key not in found:
+            found[key] = value, (*path, *way)
+
+    take("name", "name")
+    take("platform", "platform", "slug")
+    take("address", "primary_ip", "address")
+    take("side", "custom_fields", "switchcfg_side")
+    take("template", "custom_fields", "switchcfg_template")
+    take("template", "role", "slug")
+    take("template", "device_role", "slug")  # of NetBox before 3.6
+    values = {key: value for key, (value, _) in found.items()}
+    if isinstance(values.get("platform"), str):
+        slug = values["platform"].lower().replace("_", "-")
+        values["platform"] = SLUGS.get(slug, slug)
+    if isinstance(values.get("address"), str):
+        values["address"] = values["address"].partition("/")[0]  # the length of its prefix
+    return Table(values, path, source, {key: (source, at) for key, (_, at) in found.items()})
