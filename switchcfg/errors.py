@@ -1,10 +1,17 @@
 """Everything switchcfg raises on purpose. `code` is a stable token, for JSON output and tests."""
 
+from collections.abc import Sequence
+
 
 class SwitchcfgError(Exception):
     """Root of all intended errors; catch it at a process edge only."""
 
     code = "internal"
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The text, as people read it."""
+        return (str(self),)
 
 
 class BadUsage(SwitchcfgError):
@@ -39,6 +46,14 @@ class Refused(SwitchcfgError):
     """A device would not take, or would silently not do, what the intent wants; nothing is done."""
 
     code = "refused"
+
+    def __init__(self, title: str, problems: Sequence[str]) -> None:
+        self._lines = (title, *(f"  {problem}" for problem in problems))
+        super().__init__("\n".join(self._lines))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return self._lines
 
 
 class BadPlan(SwitchcfgError):

@@ -34,8 +34,11 @@ def tell(line: str) -> None:
 def tell_error(exc: SwitchcfgError, device: str) -> None:
     """An error, on standard error; it names the device that it is about."""
     named = re.search(rf"(?<![\w.-]){re.escape(device)}(?![\w-])", str(exc))
-    where = "" if named else f"{device}: "
-    tell(f"switchcfg: {where}{exc} [{exc.code}]")
+    before = "switchcfg: " if named else f"switchcfg: {device}: "
+    *lines, last = exc.lines
+    for line in (*lines, f"{last} [{exc.code}]"):
+        tell(f"{before}{line}")
+        before = ""
 
 
 def put(line: str) -> None:

@@ -143,7 +143,7 @@ def refused(title: str, found: Sequence[str]) -> Refused:
     """The error that names them, or the first of many."""
     rest = len(found) - MAX_SHOWN
     more = [f"... and {rest} more"] if rest > 0 else []
-    return Refused("\n  ".join([title, *found[:MAX_SHOWN], *more]))
+    return Refused(title, [*found[:MAX_SHOWN], *more])
 
 
 def _fit(

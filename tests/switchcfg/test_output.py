@@ -24,7 +24,7 @@ ESCAPED = r"\x1b[2J\x9b31m\u202e\u2028\x7f\x07"
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "intent.toml").write_text(WHOLE)
     (tmp_path / "now").mkdir()
-    (tmp_path / "now" / "leaf2.txt").write_text("hostname leaf2\n")
+    (tmp_path / "now" / "leaf2.txt").write_text("hostname leaf2\ninterface Ethernet1/1\n")
     return tmp_path
 
 
@@ -172,3 +172,17 @@ def test_nothing_is_wrong_where_nothing_is(folder: Path) -> None:
     main(["render", str(folder / "intent.toml"), "--only", "leaf2", "--out", str(folder / "is")])
     words = ["plan", str(folder / "intent.toml"), "--present", str(folder / "is")]
     assert main([*words, "--only", "leaf2"]) == SAME
+
+
+def test_a_refusal_has_a_line_for_each_problem_and_no_line_that_a_device_made(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nasty = "Theirs\x1b[2J"
+    text = f"interface Ethernet1/1\n   service-profile {nasty}\ninterface Ethernet9\n"
+    (folder / "now" / "leaf2.txt").write_text(text)
+    words = ["plan", str(folder / "intent.toml"), "--present", str(folder / "now")]
+    assert main([*words, "--only", "leaf2"]) == FAILED
+    title, *problems = capsys.readouterr().err.splitlines()[:2]
+    assert title.startswith("switchcfg: leaf2")
+    assert problems[0].startswith(r"  kept: Ethernet1/1 has 'Theirs")
+    assert "\x1b" not in title + problems[0]
