@@ -6,8 +6,7 @@ to FOLDER/startup what is saved. Each line is in force at once, and a line that 
 request and takes nothing back. Files there that change what it does: `ahead` (seconds that its
 clock is fast), `denied` (begins of commands that the role may not), `version`, `features`,
 `remote` (the user is known by AAA only) and `trusted` (its scheduler knows it all the same),
-`held` (jobs wait), `full` (nothing can be saved), `stuck` (rollbacks fail), `aggregate` (ranges of
-code points are printed as such). Written from Cisco's guides of NX-OS 10.x, not from switchcfg.
+`held` (jobs wait), `full` (nothing can be saved), `stuck` (rollbacks fail). Written from Cisco's guides of NX-OS 10.x, not from switchcfg.
 """
 
 import base64
@@ -154,7 +153,7 @@ class Nxos:
                 return "".join(f"{row:<22} 1          enabled\n" for row in rows)
             case "running-config":
                 stamp = time.strftime("%a %b %d %H:%M:%S %Y")
-                text = printed(self.tree, points=self.has("aggregate"))
+                text = printed(self.tree, points=True)
                 return f"!Command: show running-config\n!Time: {stamp}.{time.time_ns()}\n\n{text}"
             case "checkpoint summary":
                 return self.summary()

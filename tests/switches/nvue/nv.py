@@ -2,7 +2,7 @@
 
 Written from Cumulus Linux 5.11's "NVUE CLI" and the NVUE reference, not from switchcfg. State is
 NVUE_FOLDER/nvue.json; NVUE_FOLDER/startup is what `config save`, and auto save, write. Files there
-that change what it does: `aggregate` prints interfaces that agree as one, `swp1-2,32`;
+that change what it does:
 `no-confirm` is a release whose `apply` knows no `--confirm`; `version` is the release; `deaf`: what
 ends a confirm is answered and not done; `late`: it goes back just before it is confirmed.
 """
@@ -159,11 +159,11 @@ def duration(text: str) -> float:
 
 
 def printed(lines: list[str]) -> Iterator[str]:
-    """As `nv config show -o commands`; interfaces that agree on one line, if it aggregates."""
+    """As `nv config show -o commands`; interfaces that agree on one line: `swp1-2,32`."""
     same: dict[str, list[int]] = {}
     for line in lines:
         found = re.fullmatch(r"interface swp(\d+) (.*)", line)
-        if found and (FOLDER / "aggregate").exists():
+        if found:
             same.setdefault(found[2], []).append(int(found[1]))
         else:
             yield f"nv set {line}"
