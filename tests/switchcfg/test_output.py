@@ -24,7 +24,7 @@ ESCAPED = r"\x1b[2J\x9b31m\u202e\u2028\x7f\x07"
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "intent.toml").write_text(WHOLE)
     (tmp_path / "now").mkdir()
-    (tmp_path / "now" / "leaf2.txt").write_text("hostname leaf2\n")
+    (tmp_path / "now" / "leaf2.txt").write_text("hostname leaf2\ninterface Ethernet1/1\n")
     return tmp_path
 
 
