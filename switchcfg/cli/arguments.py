@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from switchcfg.cli import records
 from switchcfg.cli.workflow import REVERT_AFTER
 from switchcfg.errors import BadUsage
+from switchcfg.intent.port_names import PORT_PATTERNS
 from switchcfg.intent.table import bits_per_second
 
 
@@ -28,6 +29,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--version", action="version", version=f"switchcfg {version('dlcpd')}")
     commands = made.add_subparsers(required=True, metavar="COMMAND", dest="command")
     _add_planning(commands)
+    _add_importing(commands)
     _add_changing(commands)
     _add_asking(commands)
     return made
@@ -63,6 +65,22 @@ def _add_planning(commands: Any) -> None:
     made = commands.add_parser("show", help="a saved plan, and what the device would be told")
     made.add_argument("file", type=Path, metavar="PLAN")
     _add_json(made)
+
+
+def _add_importing(commands: Any) -> None:
+    made = commands.add_parser("import", help="an intent that keeps what a device has today")
+    made.add_argument("name", metavar="NAME", help="of the device")
+    made.add_argument("--platform", required=True, choices=sorted(PORT_PATTERNS))
+    made.add_argument("--address", default="", metavar="HOST", help="where it answers (NAME)")
+    made.add_argument(
+        "--ports", action="append", metavar="NAME[,NAME...]",
+        help="ports or ranges of them, such as Ethernet[1-48]; all that it tells of",
+    )  # fmt: skip
+    made.add_argument("--rate", type=_rate, default=0, metavar="RATE", help="of its ports")
+    made.add_argument(
+        "--present", type=Path, metavar="FILE", help="what it says of itself, not asked for now"
+    )
+    _add_reaching(made)
 
 
 def _add_changing(commands: Any) -> None:

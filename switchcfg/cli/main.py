@@ -7,15 +7,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from switchcfg.cli import history, on_devices, ports, records, selection
+from switchcfg.cli import adopt, history, on_devices, ports, records, selection
 from switchcfg.cli.arguments import parser
 from switchcfg.cli.output import error_document, put, put_json, put_text, tell
 from switchcfg.cli.rollout import Outcome
 from switchcfg.errors import BadIntent, BadPlan, BadState, BadUsage, SwitchcfgError
 from switchcfg.intent.intent import Device, Intent, parse
+from switchcfg.intent.port_names import expand
 from switchcfg.plan import text
 from switchcfg.plan.plan import Plan, digest, dump, load
+from switchcfg.plan.state import State
 from switchcfg.platforms.known import PLATFORMS
+from switchcfg.platforms.platform import Platform
 
 SAME: Final = 0
 FAILED: Final = 1
@@ -121,13 +124,38 @@ def _from_files(
 
 def _from_file(intent: Intent, device: Device, options: argparse.Namespace) -> Plan:
     platform = PLATFORMS[device.platform]
-    file = _present(options.present, device)
+    present = _state(platform, _present(options.present, device))
+    return on_devices.planner(options)(intent, device, platform, present)
+
+
+def _state(platform: Platform, file: Path) -> State:
+    """What a device said of itself. Raises: BadState."""
     said = _read(file, BadState)
     try:
-        present = platform.read(said)
+        return platform.read(said)
     except BadState as exc:
         raise BadState(f"{file}: {exc}") from exc
-    return on_devices.planner(options)(intent, device, platform, present)
+
+
+def _import(options: argparse.Namespace) -> int:
+    try:
+        ports = [name for each in options.ports or () for name in each.split(",")]
+        names = tuple(name for each in ports for name in expand(each.strip()))
+    except ValueError as exc:
+        raise BadIntent(f"--ports: {exc}") from exc
+    asked = adopt.Asked(options.name, options.platform, options.address, names, options.rate)
+    skeleton = adopt.skeleton(asked)
+    [device] = skeleton.devices
+    if options.present:
+        present = _state(PLATFORMS[device.platform], options.present)
+    else:
+        present = on_devices.present(skeleton, device, options)
+    text = adopt.intent(asked, present)
+    if options.json:
+        put_json({"intent": text})
+    else:
+        put_text(text)
+    return SAME
 
 
 def _apply(options: argparse.Namespace) -> int:
@@ -260,7 +288,8 @@ def _read(file: Path, error: type[SwitchcfgError]) -> str:
 
 
 COMMANDS: Final = {
-    "render": _render, "ports": _ports, "plan": _plan, "show": _show, "apply": _apply,
+    "render": _render, "ports": _ports, "plan": _plan, "show": _show, "import": _import,
+    "apply": _apply,
     "rollback": _on_all, "confirm": _on_all, "abort": _on_all,
     "verify": _verify, "drift": _drift, "doctor": _on_all, "history": _history,
 }  # fmt: skip

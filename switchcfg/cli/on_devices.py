@@ -65,6 +65,19 @@ def as_planned(devices: Sequence[Device], found: Mapping[str, Plan], outcome: Ou
     return Planned(plans, Report(devices, outcome, said))
 
 
+def present(intent: Intent, device: Device, options: argparse.Namespace) -> State:
+    """What one device is. Raises: Unreachable, BadState, CannotExpress."""
+    platform, found = PLATFORMS[device.platform], list[State]()
+
+    async def work(_: Device, driver: Driver) -> None:
+        found.append(await workflow.present(driver, platform))
+
+    outcome = _every(intent, [device], options, work)
+    for exc in outcome.failed.values():
+        raise exc
+    return found[0]
+
+
 def planner(options: argparse.Namespace) -> Callable[[Intent, Device, Platform, State], Plan]:
     """`plan` or `removal`, with the checks that were asked for."""
     make = removal if options.remove else plan

@@ -71,12 +71,15 @@ def is_channel(platform: str, name: str) -> bool:
     return bool(channels.name) and name.startswith(channels.name)
 
 
+def speed_of(platform: str, name: str) -> int:
+    """Bit/s at most, by a port's name; 0: it does not say."""
+    return next((most for start, most in _SPEEDS.get(platform, ()) if name.startswith(start)), 0)
+
+
 def speed_problem(platform: str, name: str, rate: int) -> str:
     """Why a port of this name has no such rate; "": it may have."""
-    most = FASTEST * MEMBERS if is_channel(platform, name) else FASTEST
-    for start, speed in _SPEEDS.get(platform, ()):
-        if name.startswith(start):
-            most = speed
+    links = MEMBERS if is_channel(platform, name) else 1
+    most = speed_of(platform, name) or FASTEST * links
     if rate > most:
         return f"{name} has {in_words(most)} at most, not {in_words(rate)}"
     if rate < SLOWEST and platform != "linux":  # where a rate shapes, it may be any

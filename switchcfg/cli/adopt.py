@@ -1,0 +1,247 @@
+"""`switchcfg import`: an intent that begins with what a device has today, and keeps it.
+
+What a plan would refuse is asked of the platform itself, so this says what `plan` says later. What
+an intent cannot say stands in comments, and so does what a person has to decide.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from switchcfg.cli.output import printable
+from switchcfg.errors import BadIntent, SwitchcfgError
+from switchcfg.intent.intent import NAME, QUEUES, Intent, Keep, parse
+from switchcfg.intent.port_names import PORT_PATTERNS, compact, in_words, speed_of
+from switchcfg.plan.plan import plan
+from switchcfg.plan.speeds import speeds
+from switchcfg.plan.state import Place, State, natural
+from switchcfg.platforms.commands import CommandPlatform
+from switchcfg.platforms.known import PLATFORMS
+from switchcfg.platforms.platform import Fit, FittingPlatform, Platform, is_ours
+
+NOTHING: Final = Keep({}, (), (), ())
+RATE: Final = 100 * 10**9  # bit/s, where neither the device nor the operator says it
+SHOWN: Final = 8  # names that one comment lists
+WIDTH: Final = 96  # columns of a comment
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an operator says of a device that no intent knows yet."""
+
+    name: str
+    platform: str
+    address: str
+    ports: tuple[str, ...]  # () = all that the device tells of
+    rate: int  # bit/s; 0 = what the device tells, or RATE
+
+
+def skeleton(asked: Asked) -> Intent:
+    """An intent with nothing but the device, to reach it by. Raises: BadIntent."""
+    ports = asked.ports or (PORT_PATTERNS[asked.platform][1],)
+    rates = _by_rate(asked, ports, {})
+    return _parsed(asked, _text(asked, rates, NOTHING, ()))
+
+
+def intent(asked: Asked, present: State) -> str:
+    """The text of the intent. Raises: BadIntent where no port is known."""
+    platform = PLATFORMS[asked.platform]
+    ports = list(asked.ports) or _ports(asked.platform, present)
+    if not ports:
+        why = "tells of no port: name them with --ports"
+        raise BadIntent(f"{asked.name}: what the device says of itself {why}")
+    by_rate = _by_rate(asked, ports, present)
+    bare = _parsed(asked, _text(asked, by_rate, NOTHING, ()))
+    keep = _keep(platform, bare, present)
+    profiles = _profiles(platform, bare, ports, present)
+    text = _text(asked, by_rate, keep, profiles)
+    notes = [*_verdict(_parsed(asked, text), platform, present), *_others(platform, bare, present)]
+    return f"{text}\n" + "".join(f"# {line}\n" for note in notes for line in _wrapped(note))
+
+
+def _parsed(asked: Asked, text: str) -> Intent:
+    return parse(text, f"import {asked.name}")
+
+
+# --- what is there ---------------------------------------------------------------------------
+
+
+def _ports(platform: str, present: State) -> list[str]:
+    """Names of ports that a state has, in any kind of its objects."""
+    shape = PORT_PATTERNS[platform][0]
+    kinds = ("interface", "port")
+    names = {
+        part
+        for place in present
+        if place.kind.lower().startswith(kinds) or place.kind == "QUEUE"
+        for part in place.name.split("|")[:1]
+    }
+    return sorted(filter(shape.fullmatch, names), key=natural)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    """Of ports that are alike."""
+
+    bits: int  # per second
+    guessed: bool
+
+
+Rates = Mapping[_Rate, Sequence[str]]
+
+
+def _by_rate(asked: Asked, ports: Sequence[str], present: State) -> Rates:
+    told = speeds(asked.platform, present)
+    found: dict[_Rate, list[str]] = {}
+    for port in ports:
+        known = asked.rate or told.get(port) or speed_of(asked.platform, port)
+        found.setdefault(_Rate(known or RATE, not known), []).append(port)
+    return found
+
+
+def _keep(platform: Platform, bare: Intent, present: State) -> Keep:
+    """Queues with flow control, and the code points that go to them."""
+    if not isinstance(platform, FittingPlatform):
+        return NOTHING
+    refused = len(_lossless(platform, bare, present))
+    queues = tuple(
+        queue
+        for queue in range(QUEUES)
+        if len(_lossless(platform, _keeping(bare, (queue,)), present)) < refused
+    )
+    if not queues:
+        return NOTHING
+    kept = _keeping(bare, queues)
+    [device] = kept.devices
+    rendered = platform.render(kept, device).state
+    fit = platform.fit(kept, device, rendered, present)
+    points = {
+        int(dscp): int(queue)
+        for place, value in fit.state.items()
+        if place in rendered and rendered[place] != value
+        for dscp, queue in ((place.field or place.name, value.split(" ")[0]),)
+        if dscp.isdecimal() and queue.isdecimal() and int(queue) in queues
+    }
+    return Keep(dict(sorted(points.items())), queues, (), ())
+
+
+def _keeping(bare: Intent, queues: tuple[int, ...]) -> Intent:
+    return replace(bare, keep=replace(bare.keep, queues=queues))
+
+
+def _lossless(platform: FittingPlatform, wanted: Intent, present: State) -> list[str]:
+    """Problems by the rule of queues with flow control."""
+    [device] = wanted.devices
+    fit: Fit = platform.fit(wanted, device, platform.render(wanted, device).state, present)
+    return [each for each in fit.problems if each.startswith("lossless:")]
+
+
+def _profiles(
+    platform: Platform, bare: Intent, ports: Iterable[str], present: State
+) -> tuple[str, ...]:
+    """Profiles of others on ports, which ours would take the place of."""
+    if not isinstance(platform, CommandPlatform):
+        return ()
+    found = (present.get(Place(kind, port, "")) for kind in platform.binds for port in ports)
+    names = {name for name in found if name and not is_ours(bare, name) and NAME.fullmatch(name)}
+    return tuple(sorted(names))
+
+
+# --- in words --------------------------------------------------------------------------------
+
+
+def _text(asked: Asked, by_rate: Rates, keep: Keep, profiles: Sequence[str]) -> str:
+    """TOML. Everything in quotes has been checked, or is when it is parsed."""
+    address = f"address = {_quoted(asked.address)}\n" if asked.address else ""
+    head = (
+        f"# What {printable(asked.name)} has today, kept. Read it and plan with it before you apply.\n"
+        "# Classes are dlcpd's own: docs/switches.md.\n"
+        f'schema = 1\n\n[fabric]\nname = "imported"\n'
+    )
+    device = (
+        f"\n[[device]]\nname = {_quoted(asked.name)}\nplatform = {_quoted(asked.platform)}\n"
+        f"{address}"
+    )
+    return head + _keep_text(keep, profiles) + device + "".join(_groups(by_rate))
+
+
+def _keep_text(keep: Keep, profiles: Sequence[str]) -> str:
+    out = ""
+    if profiles:
+        names = ", ".join(map(_quoted, profiles))
+        out += (
+            "# Ours would take the place of these on their ports, and end their PFC and ECN.\n"
+            "# Where that is meant, name them; where not, move those ports to `ports` here:\n"
+            f"# replaces = [{names}]\n# ports = []\n"
+        )
+    if keep.queues:
+        out += f"queues = [{', '.join(map(str, keep.queues))}]  # they have flow control\n"
+    if keep.dscp:
+        out += "\n[keep.dscp]\n" + "".join(f"{dscp} = {to}\n" for dscp, to in keep.dscp.items())
+    return f"\n[keep]\n{out}" if out else ""
+
+
+def _groups(by_rate: Rates) -> Iterator[str]:
+    for number, (rate, ports) in enumerate(by_rate.items()):
+        names = ", ".join(map(_quoted, compact(ports)))
+        group = f'group = "G{number}"\n' if number else ""
+        guess = "  # a guess: nothing says it" if rate.guessed else ""
+        yield f"\n[[device.ports]]\n{group}names = [{names}]\n"
+        yield f'rate = "{in_words(rate.bits)}"{guess}\n'
+
+
+def _quoted(text: str) -> str:
+    """As TOML has it; what cannot stand there is an error when it is read."""
+    return '"' + printable(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _verdict(wanted: Intent, platform: Platform, present: State) -> Iterator[str]:
+    [device] = wanted.devices
+    if not isinstance(platform, FittingPlatform):
+        yield (
+            "What others have on ports of this platform cannot be told: look at the plan for what "
+            "it changes."
+        )
+    elif not wanted.keep.queues:
+        yield (
+            "What the device said tells of no queue with flow control. Where there is one, name it "
+            "in [keep] queues."
+        )
+    try:
+        made = plan(wanted, device, platform, present)
+    except SwitchcfgError as exc:
+        yield "`switchcfg plan` refuses this intent until you have decided:"
+        yield from (f"  {line}" for line in str(exc).splitlines())
+    else:
+        yield f"`switchcfg plan` takes it: {len(made.changes)} values would change."
+
+
+def _others(platform: Platform, bare: Intent, present: State) -> Iterator[str]:
+    """What is there and no intent says: named, since this is all that import knows of it."""
+    owns = platform.owns(bare)
+    there: dict[str, dict[str, None]] = {}
+    for place, value in sorted(present.items()):
+        if not owns(place, value):
+            there.setdefault(place.kind, {})[place.name] = None
+    if there:
+        yield "There today, and said by no intent; a plan says what of it changes:"
+    for kind, names in there.items():
+        shown = [*names][:SHOWN]
+        rest = len(names) - len(shown)
+        more = f" and {rest} more" if rest else ""
+        yield f"  {kind} {', '.join(filter(None, shown))}{more}".rstrip()
+
+
+def _wrapped(note: str) -> Iterator[str]:
+    """Lines of a comment; nothing of a device ends one."""
+    text = printable(note)
+    indent = text[: len(text) - len(text.lstrip())]
+    line = ""
+    for word in text.split():
+        if line and len(line) + len(word) >= WIDTH:
+            yield line
+            line = f"{indent}  {word}"
+        else:
+            line = f"{line} {word}" if line else f"{indent}{word}"
+    if line:
+        yield line

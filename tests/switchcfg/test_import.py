@@ -1,0 +1,166 @@
+"""An intent out of what a device has today."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from switchcfg.cli.main import CHANGES, FAILED, SAME, main
+from switchcfg.intent.intent import parse
+from tests.switchcfg.intents import NAME
+from tests.switchcfg.stock import sonic_roce, sonic_text
+from tests.switchcfg.test_kept import ROCE
+from tests.switchcfg.test_on_devices import Lab, lab
+from tests.switchcfg.test_output import NASTY, assert_harmless
+
+__all__ = ["lab"]  # the fixture
+SONIC = ["Ethernet0", "Ethernet4", "Ethernet8"]
+
+
+@pytest.fixture
+def said(tmp_path: Path) -> Path:
+    return tmp_path / "leaf.said"
+
+
+def imported(
+    capsys: pytest.CaptureFixture[str], platform: str, said: Path, *more: str
+) -> tuple[str, str]:
+    """The intent, and its comments in one line."""
+    capsys.readouterr()
+    words = ["import", "leaf", "--platform", platform, "--present", str(said), *more]
+    assert main(words) == SAME
+    text = capsys.readouterr().out
+    lines = [line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#")]
+    return text, " ".join(lines)
+
+
+def test_a_switch_from_the_factory_is_adopted_and_nothing_of_its_roce_is_lost(
+    said: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said.write_text(sonic_text(sonic_roce(SONIC)))
+    text, notes = imported(capsys, "sonic", said, "--address", "192.0.2.1")
+    found = parse(text, NAME)
+    assert found.keep.queues == (3, 4)
+    assert found.keep.dscp == {3: 3, 4: 4}
+    [device] = found.devices
+    assert (device.address, device.ports) == ("192.0.2.1", tuple(SONIC))
+    assert "`switchcfg plan` takes it: " in notes
+    assert "WRED_PROFILE AZURE_LOSSLESS" in notes
+    said.with_name("intent.toml").write_text(text)
+    plan = ["plan", str(said.with_name("intent.toml")), "--present", str(said)]
+    assert main(plan) == CHANGES
+    out = capsys.readouterr().out
+    assert not [line for line in out.splitlines() if "|3" in line and "BUFFER_QUEUE" not in line]
+    assert "pfc_enable" not in out
+
+
+def test_ports_of_several_speeds_are_groups_with_their_rates(
+    said: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = sonic_roce(SONIC)
+    tables["PORT"]["Ethernet4"]["speed"] = "400000"
+    said.write_text(sonic_text(tables))
+    text, _ = imported(capsys, "sonic", said)
+    groups = parse(text, NAME).devices[0].groups
+    assert [(each.name, each.rate // 10**9, each.ports) for each in groups] == [
+        ("", 100, ("Ethernet0", "Ethernet8")), ("G1", 400, ("Ethernet4",)),
+    ]  # fmt: skip
+    assert "a guess" not in text
+
+
+@pytest.mark.parametrize("platform", ROCE)
+def test_profiles_of_others_are_named_but_not_given_up(
+    platform: str, said: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which of them ours may replace, with their flow control, a person decides."""
+    said.write_text(ROCE[platform])
+    text, notes = imported(capsys, platform, said)
+    assert parse(text, NAME).keep.replaces == ()
+    [suggested] = [line for line in text.splitlines() if line.startswith("# replaces = ")]
+    assert all(name.startswith("ROCE") for name in tomllib.loads(suggested[2:])["replaces"])
+    assert "`switchcfg plan` refuses this intent until you have decided:" in notes
+    assert "in [keep] replaces" in notes
+    assert 'rate = "100Gbit"  # a guess: nothing says it' in text
+
+
+def test_eos_keeps_its_lossless_queue_and_says_which_code_point_is_in_the_way(
+    said: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said.write_text(ROCE["eos"])
+    text, notes = imported(capsys, "eos", said)
+    assert parse(text, NAME).keep.queues == (3,)
+    assert (
+        "code point 26 goes to queue 3 today, which is kept, and class 'middle' sends it" in notes
+    )
+    said.write_text(ROCE["eos"].replace("dscp 26", "dscp 24"))
+    text, notes = imported(capsys, "eos", said)
+    assert parse(text, NAME).keep.dscp == {24: 3}
+
+
+def test_without_flow_control_it_says_that_it_saw_none(
+    said: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said.write_text(ROCE["nxos"])
+    _, notes = imported(capsys, "nxos", said)
+    assert "tells of no queue with flow control. Where there is one, name it" in notes
+    said.write_text("interface Ethernet1/1\n")
+    text, notes = imported(capsys, "eos", said, "--ports", "Ethernet[1-2]/1", "--rate", "25Gbit")
+    assert '\nnames = ["Ethernet[1-2]/1"]\nrate = "25Gbit"\n' in text
+
+
+def test_junos_ports_have_the_rate_of_their_names(
+    said: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said.write_text(ROCE["junos"].replace("et-0/0/0", "xe-0/0/0"))
+    text, _ = imported(capsys, "junos", said)
+    assert 'rate = "10Gbit"\n' in text
+
+
+def test_nothing_of_a_device_gets_out_of_its_comment(
+    said: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = sonic_roce(SONIC[:1])
+    tables["SCHEDULER"]['x"\n[fabric]\n' + NASTY] = {"type": "DWRR"}
+    said.write_text(sonic_text(tables))
+    text, _ = imported(capsys, "sonic", said)
+    assert parse(text, NAME).fabric == "imported"
+    assert r"x\"\x0a[fabric]\x0a".replace('\\"', '"') in text
+    assert_harmless(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["leaf", "--platform", "eos", "--present", "SAID"], "tells of no port: name them"),
+        (["leaf", "--platform", "eos", "--ports", "swp1"], "'swp1' is no port of eos"),
+        (["leaf", "--platform", "eos", "--ports", "Ethernet[1-"], "--ports: 'Ethernet[1-'"),
+        (['le"af', "--platform", "eos", "--present", "SAID"], "is no name"),
+        (["leaf", "--platform", "ios"], "invalid choice: 'ios'"),
+        (["leaf", "--platform", "sonic", "--present", "SAID"], "leaf.said: CONFIG_DB is no JSON"),
+        (["leaf", "--platform", "eos", "--present", "absent"], "absent: cannot be read"),
+        (["leaf", "--platform", "linux", "--present", "SAID"], "leaf.said: "),
+    ],
+)
+def test_what_cannot_be_imported_is_an_error(
+    said: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    said.write_text("hostname leaf\n")
+    assert main(["import", *(str(said) if word == "SAID" else word for word in words)]) == FAILED
+    out, err = capsys.readouterr()
+    assert (out, says in err) == ("", True), err
+
+
+def test_a_device_is_asked_where_nothing_is_saved(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("import", "sw", "--platform", "linux", "--ports", "p[1-2]", "--rate", "20Mbit")
+    assert lab.run(*words, "--json") == SAME
+    text = json.loads(capsys.readouterr().out)["intent"]
+    assert parse(text, NAME).devices[0].ports == ("p1", "p2")
+    assert "What others have on ports of this platform cannot be told" in text
+    (lab.folder / "intent.toml").write_text(text)
+    assert lab.run("plan", "INTENT", "--out", "PLANS") == CHANGES
+    lab.drivers["sw"].silent = "get"
+    assert lab.run(*words) == FAILED
+    assert "no answer [unreachable]" in capsys.readouterr().err
