@@ -6,7 +6,8 @@ to FOLDER/startup what is saved. Each line is in force at once, and a line that 
 request and takes nothing back. Files there that change what it does: `ahead` (seconds that its
 clock is fast), `denied` (begins of commands that the role may not), `version`, `features`,
 `remote` (the user is known by AAA only) and `trusted` (its scheduler knows it all the same),
-`held` (jobs wait), `full` (nothing can be saved), `stuck` (rollbacks fail). Written from Cisco's guides of NX-OS 10.x, not from switchcfg.
+`held` (jobs wait), `full` (nothing can be saved), `stuck` (rollbacks fail). Written from Cisco's
+guides of NX-OS 10.x, not from switchcfg.
 """
 
 import base64
