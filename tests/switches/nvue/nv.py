@@ -2,8 +2,9 @@
 
 Written from Cumulus Linux 5.11's "NVUE CLI" and the NVUE reference, not from switchcfg. State is
 NVUE_FOLDER/nvue.json; NVUE_FOLDER/startup is what `config save`, and auto save, write. Files there
-that change what it does: `no-confirm` is a release whose `apply` knows no `--confirm`; `version` is the release; `deaf`: what
-ends a confirm is answered and not done; `late`: it goes back just before it is confirmed.
+that change what it does: `no-confirm` is a release whose `apply` knows no `--confirm`; `version`
+is the release; `deaf`: what ends a confirm is answered and not done; `late`: it goes back just
+before it is confirmed.
 """
 
 import fcntl
