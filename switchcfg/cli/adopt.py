@@ -154,7 +154,7 @@ def _text(asked: Asked, by_rate: Rates, keep: Keep, profiles: Sequence[str]) -> 
     """TOML. Everything in quotes has been checked, or is when it is parsed."""
     address = f"address = {_quoted(asked.address)}\n" if asked.address else ""
     head = (
-        f"# What {printable(asked.name)} has today, kept. Read it and plan with it before you apply.\n"
+        f"# What {printable(asked.name)} has today, kept. Read it, and plan, before you apply.\n"
         "# Classes are dlcpd's own: docs/switches.md.\n"
         f'schema = 1\n\n[fabric]\nname = "imported"\n'
     )

@@ -69,7 +69,7 @@ def test_manual_pages_name_every_command(tmp_path: Path) -> None:
     assert str(ROOT) not in page
     assert "check\\-config" in (tmp_path / "man" / "man8" / "dlcpd.8").read_text()
     page = (tmp_path / "man" / "man1" / "switchcfg.1").read_text()
-    for name in ("render", "plan", "apply", "rollback", "doctor"):
+    for name in ("render", "plan", "apply", "rollback", "doctor", "ports", "history", "import"):
         assert f"switchcfg {name}" in page
     for program in ("dlcpctl", "switchcfg"):
         zsh = tmp_path / "zsh" / "site-functions" / f"_{program}"
