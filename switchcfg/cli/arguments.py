@@ -80,7 +80,9 @@ def _add_importing(commands: Any) -> None:
     made.add_argument(
         "--present", type=Path, metavar="FILE", help="what it says of itself, not asked for now"
     )
-    _add_reaching(made)
+    _add_ssh(made)
+    _add_json(made)
+    made.set_defaults(at_once=1)
 
 
 def _add_changing(commands: Any) -> None:
@@ -211,10 +213,14 @@ def _add_selection(made: argparse.ArgumentParser, *, required: bool = False) -> 
 
 def _add_reaching(made: argparse.ArgumentParser) -> None:
     """How devices are reached, and how what became of it is told."""
-    made.add_argument("--ssh-config", type=Path, metavar="FILE", help="instead of ~/.ssh/config")
+    _add_ssh(made)
     made.add_argument("--at-once", type=_up_to(256), default=8, metavar="N",
                       help="devices of one side at a time (%(default)s)")  # fmt: skip
     _add_json(made)
+
+
+def _add_ssh(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--ssh-config", type=Path, metavar="FILE", help="instead of ~/.ssh/config")
 
 
 def _add_json(made: argparse.ArgumentParser) -> None:
