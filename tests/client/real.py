@@ -43,8 +43,12 @@ def engine_of(session: Session) -> psutil.Process:
 
 
 def kill(pid: int | None) -> None:
+    """End a process at once. A daemon's engine notices, and could do some more work until then:
+    wait for it."""
     assert pid is not None
+    engines = psutil.Process(pid).children()
     os.kill(pid, signal.SIGKILL)
+    psutil.wait_procs(engines, timeout=10)
 
 
 def reduce_all(sessions: list[Session], *args: Any, **more: Any) -> list[torch.Tensor]:
