@@ -12,7 +12,7 @@ from dlcp_client import ps
 from dlcp_client.ps.home import Home
 from dlcp_lab.training.tasks import Digits
 from dlcpd.contract.errors import StaleWorker
-from tests.server.kit import each, served
+from tests.server.kit import TIMEOUT, each, served
 
 ONE = [ps.Named("w", (4,))]
 RATE = ps.sgd(1.0).groups
@@ -27,18 +27,27 @@ def push(client: ps.Client, into: list[Any]) -> None:
 
 
 def test_it_learns_the_digits_with_a_staleness_of_four(tmp_path: Path, home: Home) -> None:
-    task, workers, steps = Digits(), 2, 100
+    """The workers take turns of as many steps as the staleness allows: what each learns from is as
+    old as may be, and the order of the steps does not hang on the machine's load.
+    """
+    task, workers, steps, staleness = Digits(), 2, 100, 4
+    turns = [threading.Semaphore(1), threading.Semaphore(0)]
     torch.manual_seed(0)
     models = [task.model() for _ in range(workers)]
 
     def work(rank: int) -> float:
         model = models[rank]
         optimizer = task.optimizer(model)
-        handle = ps.register(model, optimizer, staleness=4, rank=rank, world_size=workers, **found)
+        options = {"staleness": staleness, "rank": rank, "world_size": workers, **found}
+        handle = ps.register(model, optimizer, **options)
         for step in range(steps):
+            if step % staleness == 0:
+                assert turns[rank].acquire(timeout=TIMEOUT)
             optimizer.zero_grad()
             task.loss(model, step, rank).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
+            if step % staleness == staleness - 1:
+                turns[1 - rank].release()
         handle.close()
         return handle.version
 
@@ -47,7 +56,7 @@ def test_it_learns_the_digits_with_a_staleness_of_four(tmp_path: Path, home: Hom
     assert max(versions) == workers * steps
     last = models[int(np.argmax(versions))].eval()
     with torch.no_grad():
-        assert task.score(last) > 0.8  # it was 0.86 to 0.98, by who comes first
+        assert task.score(last) > 0.8
 
 
 def test_who_is_ahead_by_more_than_the_staleness_waits(tmp_path: Path, home: Home) -> None:
