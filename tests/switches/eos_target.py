@@ -21,6 +21,7 @@ from typing import Any
 
 from tests.switchcfg import printed
 from tests.switchcfg.cli_device import Lines, run
+from tests.switches import clock
 
 USER, PASSWORD = "admin", "not told"
 SHARE = r"(\d\d?|100)"
@@ -57,7 +58,7 @@ class Session:
     """A candidate; with a timer once it is committed."""
 
     script: str = ""
-    timer: threading.Timer | None = None
+    timer: threading.Thread | None = None
     until: float = 0.0
     before: str = ""
 
@@ -131,18 +132,24 @@ class Eos:
     def commit(self, name: str, seconds: int) -> Any:
         session = self.sessions[name]
         session.before, self.running = self.running, tree(self.running, session.script)
-        session.until = time.monotonic() + seconds
-        session.timer = threading.Timer(seconds, self.one, (f"configure session {name} abort",))
-        session.timer.daemon = True
+        session.until = clock.now(self.folder) + seconds
+        session.timer = threading.Thread(target=self.expire, args=(name, session), daemon=True)
         session.timer.start()
         time.sleep(float((self.folder / "delay").read_text()))
         return {"output": ""}
+
+    def expire(self, name: str, session: Session) -> None:
+        """Takes it back when its time has come, unless it has ended by then."""
+        while clock.now(self.folder) < session.until:
+            time.sleep(0.05)
+        with self.lock:
+            if self.sessions.get(name) is session:
+                self.ended(name, keep=False)
 
     def ended(self, name: str, *, keep: bool) -> Any:
         if (session := self.sessions.pop(name, None)) is None:
             raise Invalid(f"no session {name}")
         if session.timer is not None:
-            session.timer.cancel()
             if not keep:
                 self.running = session.before
         elif keep:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.switches import clock
 from tests.switches.ssh_switch import CLIENT, SSHD, make_keys, start_sshd
 
 SCRIPT = Path(__file__).parent / "nvue" / "nv.py"
@@ -44,6 +45,7 @@ class NvueSwitch:
             f'exec {sys.executable} -S {SCRIPT} "$@"\n'
         )
         tool.chmod(0o755)
+        clock.make_sleep(folder)
         make_keys(folder)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -60,6 +62,10 @@ class NvueSwitch:
 
     def state(self) -> Any:
         return json.loads((self.folder / "nvue.json").read_text())
+
+    def later(self, seconds: float = 120) -> None:
+        """So many seconds pass on the switch: all, for a change that nobody confirmed."""
+        clock.later(self.folder, seconds)
 
     def candidates(self) -> dict[str, list[str]]:
         """What users have typed and not applied."""

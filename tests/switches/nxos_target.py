@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.switchcfg.cli_device import Lines, run
+from tests.switches import clock
 
 USER, PASSWORD = "admin", "not told"
 CHECKPOINTS = 10
@@ -78,8 +79,7 @@ class Nxos:
         return (self.folder / name).exists()
 
     def now(self) -> float:
-        file = self.folder / "ahead"
-        return time.time() + (float(file.read_text()) if file.exists() else 0)
+        return clock.now(self.folder)
 
     def write(self) -> None:
         draft = self.folder / "running.draft"
@@ -145,10 +145,8 @@ class Nxos:
             case "version":
                 return f"Software\n  NXOS: version {(self.folder / 'version').read_text()}\n"
             case "clock":
-                clock = time.gmtime(self.now())
-                return (
-                    f"Time source is NTP\n{time.strftime('%H:%M:%S.123 UTC %a %b %d %Y', clock)}\n"
-                )
+                now = time.gmtime(self.now())
+                return f"Time source is NTP\n{time.strftime('%H:%M:%S.123 UTC %a %b %d %Y', now)}\n"
             case "feature":
                 rows = ("nxapi", *self.features())
                 return "".join(f"{row:<22} 1          enabled\n" for row in rows)

@@ -13,6 +13,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
+from tests.switches import clock
+
 OFFLOADS = ("tx-udp-segmentation", "tso", "gso", "gro")
 ADDRESS, OPERATOR = "192.0.2.1", "192.0.2.2"
 PORTS = ("p1", "p2")
@@ -71,6 +73,7 @@ class SshSwitch:
 
     def begin(self) -> None:
         (self.folder / "bin").mkdir()
+        clock.make_sleep(self.folder)
         make_keys(self.folder)
         host_key = (self.folder / "host_key.pub").read_text()
         (self.folder / "known_hosts").write_text(f"{ADDRESS} {host_key}")
@@ -181,8 +184,12 @@ class SshSwitch:
     def slow(self, tool: str, seconds: float) -> None:
         """From now on this tool waits first, on the switch."""
         shim = self.folder / "bin" / tool
-        shim.write_text(f'#!/bin/sh\nsleep {seconds}\nexec {shutil.which(tool)} "$@"\n')
+        shim.write_text(f'#!/bin/sh\nsleep {seconds:.1f}\nexec {shutil.which(tool)} "$@"\n')
         shim.chmod(0o755)
+
+    def later(self, seconds: float = 120) -> None:
+        """So many seconds pass on the switch: all, for a change that nobody confirmed."""
+        clock.later(self.folder, seconds)
 
 
 def make_keys(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import os
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -45,6 +46,7 @@ NEEDS = {
 }
 pytestmark = pytest.mark.netns
 WHO = "me@here"
+LONG = 600  # seconds, on a clock that the test moves
 
 
 @dataclass
@@ -57,8 +59,8 @@ class Endpoint:
     bad: tuple[Step, ...]  # changes it as well, and then is refused
     restore: str
     end: Callable[[], None]
+    later: Callable[[float], None] | None  # makes time pass on the device, where that can be had
     grain: int = 0  # seconds that its timer may be late
-    later: Callable[[float], None] = lambda _: None  # where time can be made to pass on the device
 
 
 def shell(switch: SshSwitch, platform: ShellPlatform) -> Callable[[], Driver]:
@@ -76,7 +78,7 @@ def linux(folder: Path) -> Endpoint:
     good = Step("a queue", "tc qdisc add dev p1 root bfifo limit 5000\n")
     return Endpoint(
         shell(switch, Linux()), switch.queues, (good,), (good, Step("none", "tc qdisc nonsense\n")),
-        "tc qdisc del dev p1 root 2>/dev/null || :\n", switch.end,
+        "tc qdisc del dev p1 root 2>/dev/null || :\n", switch.end, switch.later,
     )  # fmt: skip
 
 
@@ -89,8 +91,9 @@ def sonic(folder: Path) -> Endpoint:
     good, bad = Step("a scheduler", json.dumps(add)), Step("a pool", json.dumps(pool))
     restore = Sonic().restore({}, ())
     return Endpoint(
-        shell(switch, Sonic()), switch.contents, (good,), (good, bad), restore, switch.end
-    )
+        shell(switch, Sonic()), switch.contents, (good,), (good, bad), restore, switch.end,
+        switch.later,
+    )  # fmt: skip
 
 
 def sonic_reload(folder: Path) -> Endpoint:
@@ -107,12 +110,19 @@ def sonic_reload(folder: Path) -> Endpoint:
     bad = Step("a pool", json.dumps(pool))
     restore = Sonic().restore(present, changes)
     return Endpoint(
-        shell(switch, Sonic()), switch.contents, (good,), (good, bad), restore, switch.end
-    )
+        shell(switch, Sonic()), switch.contents, (good,), (good, bad), restore, switch.end,
+        switch.later,
+    )  # fmt: skip
 
 
 def gnmi(folder: Path) -> Endpoint:
-    switch = GnmiSwitch(folder)
+    switch, path = GnmiSwitch(folder), os.environ["PATH"]
+    os.environ["PATH"] = switch.environment["PATH"]  # this host waits for the device
+
+    def end() -> None:
+        os.environ["PATH"] = path
+        switch.end()
+
     where = "openconfig-qos:qos/queue-management-profiles/queue-management-profile[name=OURS]"
     leaf = "max-drop-probability-percent"
 
@@ -127,7 +137,7 @@ def gnmi(folder: Path) -> Endpoint:
         lambda: GnmiDriver("leaf1", address, login=login, folder=folder / "pending"),
         switch.tree, (put(50),), (put(60), put(500)),
         json.dumps({"delete": ["openconfig-qos:qos/queue-management-profiles"], "update": {}}),
-        switch.end,
+        end, switch.later,
     )  # fmt: skip
 
 
@@ -140,7 +150,7 @@ def netconf(folder: Path) -> Endpoint:
         return asyncio.run(_closed(ask(), lambda driver: driver.get()))
 
     return Endpoint(ask, state, (queue(1, 10, 1001),),
-                    (queue(2, 10, 2002), queue(3, 100, 50)), "", switch.end)  # fmt: skip
+                    (queue(2, 10, 2002), queue(3, 100, 50)), "", switch.end, None)  # fmt: skip
 
 
 def eos(folder: Path) -> Endpoint:
@@ -154,7 +164,7 @@ def eos(folder: Path) -> Endpoint:
             "leaf1", f"127.0.0.1:{switch.port}", login=switch.login, state=folder / "pending"
         ),
         switch.running, (mapped(1),), (mapped(2), Step("none", "qos map dscp 3 to nonsense\n")),
-        "", switch.end,
+        "", switch.end, switch.later,
     )  # fmt: skip
 
 
@@ -169,7 +179,7 @@ def nvue(folder: Path) -> Endpoint:
     return Endpoint(
         lambda: NvueDriver(NAME, NAME, config=config),
         switch.applied, (mapped(1),), (mapped(2), Step("none", "nv set qos nonsense 1\n")),
-        "", switch.end,
+        "", switch.end, switch.later,
     )  # fmt: skip
 
 
@@ -183,7 +193,7 @@ def nxos(folder: Path) -> Endpoint:
     return Endpoint(
         lambda: NxosDriver("leaf1", f"127.0.0.1:{switch.port}", login=switch.login),
         switch.running, (grouped("one"),), (grouped("two"), Step("none", "qos nonsense\n")),
-        "", switch.end, GRAIN, switch.later,
+        "", switch.end, switch.later, GRAIN,
     )  # fmt: skip
 
 
@@ -242,6 +252,8 @@ def commit(endpoint: Endpoint, *, seconds: int = 60, bad: bool = False) -> None:
 
 def soon(endpoint: Endpoint) -> int:
     """Seconds until a revert before which this machine, as busy as it is, has done more."""
+    if endpoint.later is not None:
+        return LONG
     began = time.monotonic()
     commit(endpoint)
     do(endpoint, lambda driver: driver.abort())
@@ -260,9 +272,10 @@ def test_not_confirmed_it_reverts(endpoint: Endpoint) -> None:
     seconds = soon(endpoint)
     commit(endpoint, seconds=seconds)
     assert endpoint.state() != before
-    endpoint.later(seconds)
-    patience = 60.0 + seconds
-    until(lambda: endpoint.state() == before, seconds=patience, every=1.0)
+    if endpoint.later is not None:
+        endpoint.later(seconds)
+    patience = 60.0 if endpoint.later is not None else 60.0 + seconds
+    until(lambda: endpoint.state() == before, seconds=patience, every=0.5)
     until(lambda: do(endpoint, lambda driver: driver.pending()) is None, seconds=patience)
     with pytest.raises(NothingPending):
         do(endpoint, lambda driver: driver.confirm())
@@ -306,8 +319,9 @@ def test_confirmed_it_stays(endpoint: Endpoint) -> None:
     assert do(endpoint, lambda driver: driver.pending()) is None
     with pytest.raises(NothingPending):
         do(endpoint, lambda driver: driver.confirm())
-    endpoint.later(seconds)
-    asyncio.run(asyncio.sleep(seconds + 1))
+    if endpoint.later is not None:
+        endpoint.later(seconds)
+    time.sleep(2 if endpoint.later is not None else seconds + 1)
     assert endpoint.state() == after
     do(endpoint, lambda driver: driver.save())
     assert endpoint.state() == after

@@ -84,16 +84,17 @@ def test_what_nobody_confirms_reverts_by_itself(switch: EosSwitch, killed: bool)
     planned(switch)
     if killed:
         switch.delay(1.0)
-        child = switch.start("apply", "INTENT", "PLANS", "--revert-after", "5")
+        child = switch.start("apply", "INTENT", "PLANS")
         until(lambda: switch.running() != before)
         child.send_signal(signal.SIGKILL)
         child.communicate()
     else:
-        assert switch.run("apply", "INTENT", "PLANS", "--pending", "--revert-after", "5")[0] == 0
+        assert switch.run("apply", "INTENT", "PLANS", "--pending")[0] == 0
         assert switch.running() != before
         code, said = switch.run("apply", "INTENT", "PLANS")
         assert code == 1
         assert "[busy]" in said
+    switch.later()
     until(lambda: switch.running() == before)
     assert not (switch.folder / "startup").exists()
 

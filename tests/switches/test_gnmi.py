@@ -12,6 +12,7 @@ import pytest
 
 from switchcfg.drivers.gnmi import _tree
 from switchcfg.errors import BadState
+from tests.switches import clock
 from tests.switches.certificates import certificate
 from tests.switches.ssh_switch import until
 from tests.switches.tls_switch import TlsSwitch
@@ -28,6 +29,9 @@ class GnmiSwitch(TlsSwitch):
         super().__init__(folder, (str(TARGET),))
         for name, file in (("CERT", "client.pem"), ("KEY", "client.key")):
             self.environment[f"SWITCHCFG_GNMI_{name}"] = str(folder / file)
+        (folder / "bin").mkdir()
+        clock.make_sleep(folder)  # this host waits for the device
+        self.environment["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"
 
     def tree(self) -> Any:
         return json.loads((self.folder / "tree.json").read_text())
@@ -105,16 +109,17 @@ def test_what_nobody_confirms_reverts_by_itself(switch: GnmiSwitch, killed: bool
     switch.run("plan", "INTENT", "--out", "PLANS")
     if killed:
         switch.delay(1.0)
-        child = switch.start("apply", "INTENT", "PLANS", "--revert-after", "5")
+        child = switch.start("apply", "INTENT", "PLANS")
         until((switch.pending / "armed").exists)
         child.send_signal(signal.SIGKILL)
         child.communicate()
     else:
-        assert switch.run("apply", "INTENT", "PLANS", "--pending", "--revert-after", "5")[0] == 0
+        assert switch.run("apply", "INTENT", "PLANS", "--pending")[0] == 0
         assert "DLCP" in json.dumps(switch.tree())
         code, said = switch.run("apply", "INTENT", "PLANS")
         assert code == 1
         assert "[busy]" in said
+    switch.later()
     until(lambda: not switch.pending.exists())
     assert "DLCP" not in json.dumps(switch.tree())
 

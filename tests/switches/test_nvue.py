@@ -50,11 +50,13 @@ def test_killed_in_the_middle_it_reverts_and_leaves_no_candidate(switch: NvueSwi
     before = switch.applied()
     planned(switch)
     (switch.folder / "delay").write_text("0.02")
-    child = switch.start("apply", "INTENT", "PLANS", "--revert-after", "5")
+    child = switch.start("apply", "INTENT", "PLANS")
     until(switch.candidates)
     child.send_signal(signal.SIGKILL)
     child.communicate()
-    until(lambda: not switch.candidates())
+    until(lambda: switch.applied() != before)
+    assert not switch.candidates()
+    switch.later()
     until(lambda: switch.applied() == before)
 
 

@@ -15,6 +15,7 @@ from switchcfg.drivers.login import Login
 from switchcfg.drivers.nxos import NxosDriver
 from switchcfg.errors import Busy, CommitFailed, NothingPending
 from switchcfg.platforms.platform import Step
+from tests.switches import clock
 from tests.switches.certificates import certificate
 from tests.switches.nxos_target import PASSWORD, USER
 from tests.switches.ssh_switch import until
@@ -40,7 +41,6 @@ class NxosSwitch(TlsSwitch):
         (folder / "features").write_text("scheduler")
         super().__init__(folder, ("-m", "tests.switches.nxos_target"))
         self.environment |= {"SWITCHCFG_NXOS_USER": USER, "SWITCHCFG_NXOS_PASSWORD": PASSWORD}
-        self.ahead = 0.0
 
     @property
     def login(self) -> Login:
@@ -50,10 +50,9 @@ class NxosSwitch(TlsSwitch):
         """Without its scheduler."""
         return (self.folder / "running").read_text()
 
-    def later(self, seconds: float) -> None:
-        """So many seconds pass on the switch, and what its timer may be late."""
-        self.ahead += seconds + GRAIN
-        (self.folder / "ahead").write_text(str(self.ahead))
+    def later(self, seconds: float = 120) -> None:
+        """And what its timer may be late."""
+        super().later(seconds + GRAIN)
 
 
 @pytest.fixture
@@ -166,8 +165,7 @@ def test_a_short_time_can_be_confirmed_at_any_second_of_a_minute(switch: NxosSwi
 
 def at_second(switch: NxosSwitch, second: int) -> None:
     """Of a minute, on the switch's clock."""
-    switch.ahead = (second - time.time()) % 60
-    (switch.folder / "ahead").write_text(str(switch.ahead))
+    clock.later(switch.folder, (second - clock.now(switch.folder)) % 60)
 
 
 def test_a_timer_that_cannot_be_set_leaves_nothing(switch: NxosSwitch) -> None:

@@ -72,8 +72,9 @@ def test_a_threshold_changes_without_taking_a_port_down(switch: SonicSwitch) -> 
 
 def test_what_nobody_confirms_reverts_by_itself(switch: SonicSwitch) -> None:
     before = switch.contents()
-    applied(switch, "--pending", "--revert-after", "15")  # a busy machine reads back in some
+    applied(switch, "--pending")
     assert switch.contents() != before
+    switch.later()
     until(lambda: not Path("/run/switchcfg", switch.name).exists())
     assert switch.contents() == before
 
@@ -82,10 +83,11 @@ def test_killed_in_the_middle_it_comes_back(switch: SonicSwitch) -> None:
     before = switch.contents()
     assert switch.run("plan", "INTENT", "--out", "PLANS")[0] == 2
     switch.tool("config", delay=1.0)
-    child = switch.start("apply", "INTENT", "PLANS", "--revert-after", "5")
+    child = switch.start("apply", "INTENT", "PLANS")
     until(lambda: switch.contents() != before)
     child.send_signal(signal.SIGKILL)
     child.communicate()
+    switch.later()
     until(lambda: not Path("/run/switchcfg", switch.name).exists(), seconds=40)
     assert switch.contents() == before
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.switches import clock
 from tests.switches.certificates import certificate
 from tests.switches.ssh_switch import until
 
@@ -69,6 +70,10 @@ class TlsSwitch:
         child = self.start(*words)
         out, err = child.communicate(timeout=60)
         return child.returncode, out + err
+
+    def later(self, seconds: float = 120) -> None:
+        """So many seconds pass on the device: all, for a change that nobody confirmed."""
+        clock.later(self.folder, seconds)
 
     def end(self) -> None:
         self.child.kill()
