@@ -59,6 +59,8 @@ class Endpoint:
     end: Callable[[], None]
     grain: int = 0  # seconds that its timer may be late
     later: Callable[[float], None] = lambda _: None  # where time can be made to pass on the device
+    says: tuple[str, ...] = ()  # what its own diff of the good steps names; (): it has none
+    early: bool = True  # it has one before anything is done, too
 
 
 def shell(switch: SshSwitch, platform: ShellPlatform) -> Callable[[], Driver]:
@@ -140,7 +142,8 @@ def netconf(folder: Path) -> Endpoint:
         return asyncio.run(_closed(ask(), lambda driver: driver.get()))
 
     return Endpoint(ask, state, (queue(1, 10, 1001),),
-                    (queue(2, 10, 2002), queue(3, 100, 50)), "", switch.end)  # fmt: skip
+                    (queue(2, 10, 2002), queue(3, 100, 50)), "", switch.end,
+                    says=("+ 1001",))  # fmt: skip
 
 
 def eos(folder: Path) -> Endpoint:
@@ -154,7 +157,7 @@ def eos(folder: Path) -> Endpoint:
             "leaf1", f"127.0.0.1:{switch.port}", login=switch.login, state=folder / "pending"
         ),
         switch.running, (mapped(1),), (mapped(2), Step("none", "qos map dscp 3 to nonsense\n")),
-        "", switch.end,
+        "", switch.end, says=("@@ ", "\n+qos map dscp 1 to traffic-class 6"),
     )  # fmt: skip
 
 
@@ -169,7 +172,7 @@ def nvue(folder: Path) -> Endpoint:
     return Endpoint(
         lambda: NvueDriver(NAME, NAME, config=config),
         switch.applied, (mapped(1),), (mapped(2), Step("none", "nv set qos nonsense 1\n")),
-        "", switch.end,
+        "", switch.end, says=("- set:\n    qos:\n", "'1':\n              switch-priority: 6"),
     )  # fmt: skip
 
 
@@ -184,6 +187,7 @@ def nxos(folder: Path) -> Endpoint:
         lambda: NxosDriver("leaf1", f"127.0.0.1:{switch.port}", login=switch.login),
         switch.running, (grouped("one"),), (grouped("two"), Step("none", "qos nonsense\n")),
         "", switch.end, GRAIN, switch.later,
+        says=("policy-map type qos one\n  class class-default\n    set qos-group 4",), early=False,
     )  # fmt: skip
 
 
@@ -234,10 +238,13 @@ def do(endpoint: Endpoint, what: Callable[[Driver], Awaitable[Any]]) -> Any:
     return asyncio.run(_closed(endpoint.driver(), what))
 
 
-def commit(endpoint: Endpoint, *, seconds: int = 60, bad: bool = False) -> None:
+def commit(
+    endpoint: Endpoint, *, seconds: int = 60, bad: bool = False, diff: bool = False
+) -> str | None:
     steps = endpoint.bad if bad else endpoint.good
-    wanted = Commit(steps, endpoint.restore, seconds, WHO)
-    do(endpoint, lambda driver: driver.commit(wanted))
+    wanted = Commit(steps, endpoint.restore, seconds, WHO, diff)
+    said: str | None = do(endpoint, lambda driver: driver.commit(wanted))
+    return said
 
 
 def soon(endpoint: Endpoint) -> int:
@@ -253,6 +260,31 @@ def test_it_is_ready_and_tells_the_same_twice(endpoint: Endpoint) -> None:
     first, second = (do(endpoint, lambda driver: driver.get()) for _ in range(2))
     assert first == second
     assert do(endpoint, lambda driver: driver.pending()) is None
+
+
+def names(endpoint: Endpoint, diff: str | None, *, early: bool = False) -> bool:
+    if not endpoint.says or (early and not endpoint.early):
+        return diff is None
+    return diff is not None and all(each in diff for each in endpoint.says)
+
+
+def test_a_diff_names_what_would_change_and_leaves_nothing(endpoint: Endpoint) -> None:
+    before = endpoint.state()
+    for _ in range(2):  # what the first one left, the second one would name, or be refused for
+        diff = do(endpoint, lambda driver: driver.diff(endpoint.good))
+        assert names(endpoint, diff, early=True)
+        assert endpoint.state() == before
+    assert do(endpoint, lambda driver: driver.pending()) is None
+
+
+def test_a_commit_says_what_it_changes_where_that_is_asked_for(endpoint: Endpoint) -> None:
+    before = endpoint.state()
+    assert commit(endpoint) is None
+    do(endpoint, lambda driver: driver.abort())
+    assert names(endpoint, commit(endpoint, diff=True))
+    assert do(endpoint, lambda driver: driver.pending()).who == WHO
+    do(endpoint, lambda driver: driver.abort())
+    assert endpoint.state() == before
 
 
 def test_not_confirmed_it_reverts(endpoint: Endpoint) -> None:
@@ -293,6 +325,9 @@ def test_while_one_is_pending_another_is_told_whose_it_is(endpoint: Endpoint) ->
     commit(endpoint)
     with pytest.raises(Busy, match=WHO):
         commit(endpoint)
+    if endpoint.says and endpoint.early:
+        with pytest.raises(Busy, match=WHO):
+            do(endpoint, lambda driver: driver.diff(endpoint.good))
     do(endpoint, lambda driver: driver.abort())
     assert endpoint.state() == before
 
