@@ -25,6 +25,7 @@ from switchcfg.platforms.junos_present import (
     beside,
     left_without,
     problems,
+    unread,
 )
 from switchcfg.platforms.platform import Fit, Netconf, Rendered, Step, Taken, group_name
 
@@ -157,7 +158,8 @@ class Junos(CommandPlatform):
         return Fit(state, frozenset(), tuple(dict.fromkeys([*found, *wrong])))
 
     def takes(self, present: State, changes: Sequence[Change]) -> Taken:
-        return Taken(tuple(left_without(Present.of(present), changes)), ())
+        there = Present.of(present)
+        return Taken((*left_without(there, changes), *unread(there, changes)), ())
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         """One candidate."""
@@ -171,6 +173,8 @@ class Junos(CommandPlatform):
         """Line by line, or the outermost entry that nothing is left in."""
         left: set[str] = set()
         for place, value in then.items():
+            if place.kind == junos_text.UNREAD:
+                continue
             if place.kind == junos_text.OTHER:
                 line = f"{_COS} interfaces {place.name.replace(SEPARATOR, ' ', 1)}"
             else:
