@@ -7,11 +7,13 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ncclient.manager import Manager
 from ncclient.xml_ import to_ele
 
 from switchcfg.cli import workflow
@@ -198,18 +200,32 @@ async def candidate(driver: NetconfDriver) -> list[str]:
     return highs(await driver._call(lambda session: session.dispatch(ask).xml))  # noqa: SLF001
 
 
-def test_a_diff_leaves_nothing_in_the_candidate(switch: NetconfSwitch) -> None:
+NONSENSE = f'<edit-config xmlns="{BASE}"><target><candidate/></target></edit-config>'
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+def test_a_diff_leaves_nothing_in_the_candidate(
+    switch: NetconfSwitch, monkeypatch: pytest.MonkeyPatch, forgets: bool
+) -> None:
+    """Also where the device does not forget it with the lock, as RFC 6241 asks."""
+    if not forgets:
+        monkeypatch.setattr(Manager, "locked", lambda *_: nullcontext())
     before = drive(switch, candidate)
-    assert "+ 3333" in drive(switch, lambda driver: driver.diff((queue(3, 10, 3333),)))
-    assert drive(switch, candidate) == before
-    nonsense = Step("nonsense", f'<edit-config xmlns="{BASE}"><target><candidate/></target>'
-                    "</edit-config>")  # fmt: skip
-    with pytest.raises(CommitFailed):
-        drive(switch, lambda driver: driver.diff((queue(3, 10, 3333), nonsense)))
-    assert drive(switch, candidate) == before
+    steps = (queue(3, 10, 3333),)
+
+    async def both(driver: NetconfDriver) -> None:
+        assert "+ 3333" in (await driver.diff(steps) or "")
+        assert await candidate(driver) == before
+        with pytest.raises(CommitFailed):
+            await driver.diff((*steps, Step("nonsense", NONSENSE)))
+        assert await candidate(driver) == before
+
+    drive(switch, both)
 
 
-def test_no_diff_where_the_device_has_none_or_does_not_say_it(switch: NetconfSwitch) -> None:
+def test_no_diff_where_the_device_has_none_or_does_not_say_it(
+    switch: NetconfSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def silent(_reply: str) -> str:
         raise BadState("no comparison")
 
@@ -217,9 +233,14 @@ def test_no_diff_where_the_device_has_none_or_does_not_say_it(switch: NetconfSwi
     without = replace(DIALECT, compare="")
     assert drive(switch, lambda driver: driver.diff(steps), dialect=without) is None
     odd = replace(DIALECT, compared=silent)
-    with pytest.raises(CommitFailed, match="leaf1: no comparison"):
-        drive(switch, lambda driver: driver.diff(steps), dialect=odd)
-    assert "3333" not in drive(switch, candidate)
+    monkeypatch.setattr(Manager, "locked", lambda *_: nullcontext())
+
+    async def refused(driver: NetconfDriver) -> None:
+        with pytest.raises(CommitFailed, match="leaf1: no comparison"):
+            await driver.diff(steps)
+        assert "3333" not in await candidate(driver)
+
+    drive(switch, refused, dialect=odd)
 
 
 def test_a_commit_that_the_device_loses_is_noticed(switch: NetconfSwitch) -> None:
