@@ -150,8 +150,8 @@ printf '\\n{_DIFF}\\n%s\\n' "$diff"
 
 
 def _typing(steps: Sequence[Step], then: str) -> str:
-    """A script that types the steps. A line that is refused ends it, without a candidate. So may a
-    connection that is lost, or it goes on: then what is applied reverts.
+    """A script that types the steps. A line that is refused ends it, without a candidate. A lost
+    connection may do so, too, or it goes on: what is applied then reverts.
 
     What a user types goes into one candidate, so only one of us may type at a time: the lock is on
     `nv` itself, and nothing is left of it.
@@ -159,7 +159,6 @@ def _typing(steps: Sequence[Step], then: str) -> str:
     lines = (line.strip() for step in steps for line in step.payload.splitlines())
     typed = "\n".join(_quoted(line) for line in lines if line)
     return f"""\
-trap '' PIPE
 exec 9<"$(command -v nv)"
 flock -n 9 || {{ echo '{TYPING}'; exit 0; }}
 unready=$(nv config diff)
