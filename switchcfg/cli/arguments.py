@@ -86,11 +86,17 @@ def _add_importing(commands: Any) -> None:
 
 
 def _add_changing(commands: Any) -> None:
+    made = commands.add_parser(
+        "diff", help="what devices themselves say that saved plans would change"
+    )
+    _add_plans(made)
+    _add_reaching(made)
     made = commands.add_parser("apply", help="bring devices to what saved plans want")
-    made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
-    made.add_argument("plans", type=Path, nargs="+", metavar="PLAN", help="files, or folders")
-    _add_selection(made)
+    _add_plans(made)
     made.add_argument("--pending", action="store_true", help="leave it to `confirm` or to time")
+    made.add_argument(
+        "--diff", action="store_true", help="show what the device itself says that this changes"
+    )
     _add_save(made)
     _add_traffic(
         made,
@@ -113,6 +119,12 @@ def _add_changing(commands: Any) -> None:
         if name == "confirm":
             _add_save(made)
         _add_reaching(made)
+
+
+def _add_plans(made: argparse.ArgumentParser) -> None:
+    made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
+    made.add_argument("plans", type=Path, nargs="+", metavar="PLAN", help="files, or folders")
+    _add_selection(made)
 
 
 def _add_reverting(made: argparse.ArgumentParser) -> None:

@@ -57,4 +57,5 @@ def _entry(device: str, entry: Record | Damaged) -> dict[str, Any]:
         "who": entry.who,
         "state": entry.state,
         "rolled_back": entry.undone,
+        "diff": entry.diff,
     }

@@ -162,9 +162,18 @@ def _apply(options: argparse.Namespace) -> int:
     if options.pending and options.save:
         raise BadPlan("--save: what is pending may revert; save with `switchcfg confirm --save`")
     intent = _intent(options.intent)
+    return SAME if on_devices.apply(intent, _saved(intent, options), options) else FAILED
+
+
+def _diff(options: argparse.Namespace) -> int:
+    intent = _intent(options.intent)
+    return SAME if on_devices.diff(intent, _saved(intent, options), options) else FAILED
+
+
+def _saved(intent: Intent, options: argparse.Namespace) -> dict[str, Plan]:
+    """The saved plans that are meant, by device. Raises: BadPlan, BadIntent."""
     found = [load(_read(file, BadPlan), str(file)) for file in _plan_files(options.plans)]
-    plans = selection.plans(intent, found, options)
-    return SAME if on_devices.apply(intent, plans, options) else FAILED
+    return selection.plans(intent, found, options)
 
 
 def _on_all(options: argparse.Namespace) -> int:
@@ -289,7 +298,7 @@ def _read(file: Path, error: type[SwitchcfgError]) -> str:
 
 COMMANDS: Final = {
     "render": _render, "ports": _ports, "plan": _plan, "show": _show, "import": _import,
-    "apply": _apply,
+    "diff": _diff, "apply": _apply,
     "rollback": _on_all, "confirm": _on_all, "abort": _on_all,
     "verify": _verify, "drift": _drift, "doctor": _on_all, "history": _history,
 }  # fmt: skip

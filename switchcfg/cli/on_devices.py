@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 
 from switchcfg.cli import records, sonic_yang, workflow
+from switchcfg.cli.diffs import NOT_BEFORE, Diffs
 from switchcfg.cli.output import put, put_json, tell
 from switchcfg.cli.report import Report
 from switchcfg.cli.rollout import Outcome, every, roll
@@ -98,7 +99,7 @@ def planner(options: argparse.Namespace) -> Callable[[Intent, Device, Platform, 
 def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace) -> bool:
     """Bring devices to what their plans want. False where one failed."""
     devices = [intent.device(name) for name in plans]
-    report = Report(devices)
+    report, told = Report(devices), Diffs()
     one_at_a_time = asyncio.Lock()  # or probes would count each other's datagrams
 
     async def probe() -> Sequence[str]:
@@ -106,9 +107,7 @@ def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace
             return (await _traffic(intent, options)).problems
 
     async def work(device: Device, driver: Driver) -> None:
-        wanted, platform = plans[device.name], PLATFORMS[device.platform]
-        if wanted.platform != device.platform:
-            raise BadPlan(f"{device.name}: planned as {wanted.platform}, is {device.platform} now")
+        wanted, platform = _planned_as(plans[device.name], device), PLATFORMS[device.platform]
         if not wanted.changes:
             report.said[device.name] = "nothing to do"
             tell(f"{device.name}: nothing to do")
@@ -117,12 +116,14 @@ def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace
         snapshot = await workflow.apply(
             driver, platform, wanted,
             seconds=options.revert_after, tell=tell, probe=probe if options.traffic else None,
+            diff=told.telling(device) if options.diff else None,
         )  # fmt: skip
         if not options.pending:
             await workflow.confirm(driver, device.name, tell)
         records.keep(
-            options.records, wanted, snapshot, who=workflow.operator(), pending=options.pending
-        )
+            options.records, wanted, snapshot, who=workflow.operator(), pending=options.pending,
+            diff=told.found.get(device.name),
+        )  # fmt: skip
         report.said[device.name] = "pending" if options.pending else "confirmed"
         await _save(device, driver, options)
 
@@ -130,7 +131,35 @@ def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace
         roll(devices, _connected(intent, options, work), at_once=options.at_once,
              ended=lambda outcome: _tell_progress(outcome, devices))
     )  # fmt: skip
-    return _rolled(report, options)
+    return _rolled(report, options, told)
+
+
+def _planned_as(wanted: Plan, device: Device) -> Plan:
+    if wanted.platform != device.platform:
+        raise BadPlan(f"{device.name}: planned as {wanted.platform}, is {device.platform} now")
+    return wanted
+
+
+def diff(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace) -> bool:
+    """Print what devices themselves say that their plans would change; nothing is changed.
+
+    False where one failed.
+    """
+    devices = [intent.device(name) for name in plans]
+    told = Diffs(NOT_BEFORE)
+
+    async def work(device: Device, driver: Driver) -> None:
+        wanted, platform = _planned_as(plans[device.name], device), PLATFORMS[device.platform]
+        if wanted.changes:
+            told.add(device, await workflow.preview(driver, platform, wanted))
+
+    outcome = _every(intent, devices, options, work)
+    said = {name: told.status(name) for name in outcome.done}
+    for device in devices:
+        if device.name in outcome.done and not options.json:
+            for line in told.lines(device):
+                put(line)
+    return Report(devices, outcome, said).close(as_json=options.json, diffs=told.found)
 
 
 def _tell_progress(outcome: Outcome, devices: Sequence[Device]) -> None:
@@ -138,9 +167,10 @@ def _tell_progress(outcome: Outcome, devices: Sequence[Device]) -> None:
         tell(f"{len(outcome.done) + len(outcome.failed)} of {len(devices)} devices")
 
 
-def _rolled(report: Report, options: argparse.Namespace) -> bool:
+def _rolled(report: Report, options: argparse.Namespace, told: Diffs) -> bool:
     """Say what became of all, where a failure stops the rest."""
-    succeeded = report.close(as_json=options.json)
+    more = {"diffs": told.found} if options.diff else {}
+    succeeded = report.close(as_json=options.json, **more)
     outcome = report.outcome
     if outcome.left:
         tell(f"not begun: {', '.join(outcome.left)}; run it again once this is mended: "

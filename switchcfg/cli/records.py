@@ -43,6 +43,7 @@ class Record:
     snapshot: str  # what the device said of itself before
     who: str  # "": written before that was noted
     undone: str  # by whom it was rolled back, and when; "" where it was not
+    diff: str | None  # what the device itself said that it changes, where it was asked and could
 
     @property
     def state(self) -> str:
@@ -77,7 +78,15 @@ def prepare(folder: Path, device: str) -> None:
         probe.unlink()
 
 
-def keep(folder: Path, plan: Plan, snapshot: str, *, who: str = "", pending: bool = False) -> Path:
+def keep(
+    folder: Path,
+    plan: Plan,
+    snapshot: str,
+    *,
+    who: str = "",
+    pending: bool = False,
+    diff: str | None = None,
+) -> Path:
     """Write a record; other users may not read it. The oldest go where there are too many.
 
     Raises: NotKept.
@@ -86,6 +95,7 @@ def keep(folder: Path, plan: Plan, snapshot: str, *, who: str = "", pending: boo
     home = folder / plan.device
     body = {
         "switchcfg record": VERSION, "plan": plans.dump(plan), "snapshot": snapshot, "who": who,
+        "diff": diff,
     }  # fmt: skip
     nanoseconds = time.time_ns()
     now = time.strftime(TIME, time.gmtime(nanoseconds // 10**9))
@@ -161,7 +171,7 @@ def undo(record: Record, who: str = "") -> None:
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     body = {
         "switchcfg record": VERSION, "plan": plans.dump(record.plan), "snapshot": record.snapshot,
-        "who": record.who, "undone": f"{who} {now}".strip(),
+        "who": record.who, "undone": f"{who} {now}".strip(), "diff": record.diff,
     }  # fmt: skip
     with _writing(record.file.parent):
         _write(record.file, body)
@@ -186,7 +196,7 @@ def _load(file: Path) -> Record:
     if seal != _seal(body):
         raise BadPlan(f"{file}: was edited or damaged since it was written")
     who, undone = str(body.get("who", "")), str(body.get("undone", ""))
-    return Record(file, plans.load(plan, str(file)), snapshot, who, undone)
+    return Record(file, plans.load(plan, str(file)), snapshot, who, undone, body.get("diff"))
 
 
 def _seal(body: Mapping[str, object]) -> str:

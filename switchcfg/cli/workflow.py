@@ -16,6 +16,7 @@ REVERT_AFTER: Final = 120  # seconds; NVUE's and Junos's own default are ten min
 SHOWN: Final = 5  # values that an error names
 
 Tell = Callable[[str], None]
+TellDiff = Callable[[str | None], None]  # what a device says that it changes; None: it cannot
 Probe = Callable[[], Awaitable[Sequence[str]]]
 
 
@@ -24,7 +25,7 @@ async def present(driver: Driver, platform: Platform) -> State:
     return platform.read(await driver.get())
 
 
-async def apply(
+async def apply(  # noqa: PLR0913  # all but the first three by keyword
     driver: Driver,
     platform: Platform,
     plan: Plan,
@@ -32,10 +33,12 @@ async def apply(
     seconds: int | None,
     tell: Tell,
     probe: Probe | None = None,
+    diff: TellDiff | None = None,
 ) -> str:
     """Bring one device to what its plan wants, until `confirm` or for so many seconds; gives what
-    it said of itself before. `probe` asks the network what is wrong with it now. Without `seconds`
-    it is as long as the plan's steps may take.
+    it said of itself before. `probe` asks the network what is wrong with it now; `diff` is told
+    what the device itself says of the change. Without `seconds` it is as long as the plan's steps
+    may take.
 
     Raises: before anything is done BadPlan, where that is not long enough, and Moved, where the
     device is no longer what was planned for; Busy, CommitFailed, Unreachable. Whatever is raised,
@@ -48,18 +51,17 @@ async def apply(
             f"{plan.device}: a step may take {plan.minutes} minutes, and would be reverted in the "
             f"middle: --revert-after {needs}, or more"
         )
-    if (found := await driver.pending()) is not None:
-        raise busy(plan.device, found.who)
-    snapshot = await driver.get()
+    snapshot = await _as_planned(driver, platform, plan)
     before = platform.read(snapshot)
-    plan.check(before)
     who = f"{operator()}, plan {digest(plan)[:8]}"
     restore = platform.restore(before, plan.changes)
     count = f"{len(plan.changes)} change{'s'[: len(plan.changes) != 1]}"
     tell(f"{plan.device}: {count}; reverts in {seconds} s unless confirmed")
     if plan.minutes:
         tell(f"{plan.device}: disrupts: {'; '.join(plan.disrupts)}")
-    await driver.commit(Commit(plan.steps, restore, seconds, who))
+    said = await driver.commit(Commit(plan.steps, restore, seconds, who, diff is not None))
+    if diff is not None:
+        diff(said)
     try:
         wanted = after(before, plan.changes)
         if wrong := differing(wanted, await present(driver, platform), plan.changes):
@@ -72,6 +74,24 @@ async def apply(
     except (SwitchcfgError, asyncio.CancelledError):
         await _abort(driver, plan.device, tell)
         raise
+    return snapshot
+
+
+async def preview(driver: Driver, platform: Platform, plan: Plan) -> str | None:
+    """What a device itself says that a plan would change; nothing is. None: it cannot say so.
+
+    Raises: Moved, Busy, CommitFailed, Unreachable.
+    """
+    await _as_planned(driver, platform, plan)
+    return await driver.diff(plan.steps)
+
+
+async def _as_planned(driver: Driver, platform: Platform, plan: Plan) -> str:
+    """What a device says of itself, which is what was planned for. Raises: Busy, Moved."""
+    if (found := await driver.pending()) is not None:
+        raise busy(plan.device, found.who)
+    snapshot = await driver.get()
+    plan.check(platform.read(snapshot))
     return snapshot
 
 

@@ -10,12 +10,15 @@ from switchcfg.platforms.platform import Step
 
 
 class ByDeadMan(ABC):
-    """Commit, confirm, abort and pending of `Driver`."""
+    """Commit, confirm, abort and pending of `Driver`; such devices have no diff of their own."""
 
     def __init__(self, dead_man: DeadMan) -> None:
         self._dead_man = dead_man
 
-    async def commit(self, commit: Commit) -> None:
+    async def diff(self, _steps: Sequence[Step]) -> str | None:
+        return None
+
+    async def commit(self, commit: Commit) -> str | None:
         restore = self._restoring(commit.restore)
         await self._run(self._dead_man.arm(restore, commit.seconds, commit.who))
         try:
@@ -25,6 +28,7 @@ class ByDeadMan(ABC):
         except SwitchcfgError:
             await self.abort()
             raise
+        return None
 
     async def confirm(self) -> None:
         await self._run(self._dead_man.confirm())

@@ -39,6 +39,7 @@ class Commit:
     restore: str  # a script; "" where the device reverts by itself
     seconds: int  # until it reverts
     who: str  # one line, for others who find it pending
+    diff: bool = False  # also ask the device what this changes
 
 
 class Driver(Protocol):
@@ -50,8 +51,18 @@ class Driver(Protocol):
     async def get(self) -> str:
         """What the device says of itself, in its platform's words."""
 
-    async def commit(self, commit: Commit) -> None:
-        """Do the steps, after the device has been told to revert.
+    async def diff(self, steps: Sequence[Step]) -> str | None:
+        """What the device itself says that these steps would change, in its own words; "": nothing.
+        None: it has no way to say so before they are done. Nothing that runs is touched, and
+        nothing is left behind.
+
+        Raises: Busy where a commit is pending, or somebody is typing; CommitFailed where a step is
+        refused.
+        """
+
+    async def commit(self, commit: Commit) -> str | None:
+        """Do the steps, after the device has been told to revert. Gives what the device itself says
+        that they change, where that was asked for; None: it has no way to say so.
 
         Raises: Busy where another commit is pending; CommitFailed where a step was refused:
         then the device has been brought back.

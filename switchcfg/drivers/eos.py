@@ -27,6 +27,7 @@ from switchcfg.drivers.driver import Commit, Pending, busy, host_and_port
 from switchcfg.drivers.login import Login
 from switchcfg.drivers.note import Note
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
+from switchcfg.platforms.platform import Step
 
 TIMEOUT: Final = 60  # seconds for one call
 PORT: Final = 443
@@ -48,22 +49,39 @@ class EosDriver:
     async def get(self) -> str:
         return await self._call(lambda switch: str(switch.get_config("running")["running"]))
 
-    async def commit(self, commit: Commit) -> None:
-        await self._call(lambda switch: self._commit(switch, commit))
+    async def diff(self, steps: Sequence[Step]) -> str | None:
+        return await self._call(lambda switch: self._diff(switch, steps))
 
-    def _commit(self, switch: Any, commit: Commit) -> None:
+    def _diff(self, switch: Any, steps: Sequence[Step]) -> str:
+        self._load(switch, steps)
+        try:
+            return str(switch.compare_config())
+        finally:
+            switch.discard_config()
+
+    def _load(self, switch: Any, steps: Sequence[Step]) -> str:
+        """Into a session of its own, whose name this gives; one that is refused is gone."""
         if found := self._pending(switch):
             raise busy(self.device, found.who)
         name = f"switchcfg_{secrets.token_hex(8)}"
         switch.config_session = name
-        switch.load_merge_candidate(config="".join(step.payload for step in commit.steps))
+        switch.load_merge_candidate(config="".join(step.payload for step in steps))
+        return name
+
+    async def commit(self, commit: Commit) -> str | None:
+        return await self._call(lambda switch: self._commit(switch, commit))
+
+    def _commit(self, switch: Any, commit: Commit) -> str | None:
+        name = self._load(switch, commit.steps)
         try:
+            said = str(switch.compare_config()) if commit.diff else None
             self._note.write(name, commit.who, commit.seconds)
             switch.commit_config(revert_in=min(commit.seconds, LONGEST))
         except (CommitError, CommandError):
             self._note.drop()
             switch.discard_config()
             raise
+        return said
 
     async def confirm(self) -> None:
         await self._call(lambda switch: self._end(switch, switch.confirm_commit))

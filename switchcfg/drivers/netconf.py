@@ -8,7 +8,8 @@ are checked, always.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -18,8 +19,8 @@ from ncclient.xml_ import to_ele
 
 from switchcfg.drivers.driver import Commit, Pending, busy, host_and_port
 from switchcfg.drivers.note import Note
-from switchcfg.errors import CommitFailed, NothingPending, Unreachable
-from switchcfg.platforms.platform import Netconf
+from switchcfg.errors import BadState, CommitFailed, NothingPending, Unreachable
+from switchcfg.platforms.platform import Netconf, Step
 
 TIMEOUT: Final = 60  # seconds for one call; a commit on a full router takes ten
 PORT: Final = 830
@@ -49,27 +50,61 @@ class NetconfDriver:
             lambda session: self._dialect.said(session.dispatch(to_ele(self._dialect.ask)).xml)
         )
 
-    async def commit(self, commit: Commit) -> None:
-        if (found := await self.pending()) is not None:
-            raise busy(self.device, found.who)
-        await self._call(lambda session: self._commit(session, commit))
+    async def diff(self, steps: Sequence[Step]) -> str | None:
+        await self._refuse_pending()
+        return await self._call(lambda session: self._diff(session, steps))
 
-    def _commit(self, session: Any, commit: Commit) -> None:
+    def _diff(self, session: Any, steps: Sequence[Step]) -> str | None:
+        if not self._dialect.compare:
+            return None
+        with self._loaded(session, steps):
+            said = self._compared(session)
+            session.discard_changes()
+        return said
+
+    async def commit(self, commit: Commit) -> str | None:
+        await self._refuse_pending()
+        return await self._call(lambda session: self._commit(session, commit))
+
+    def _commit(self, session: Any, commit: Commit) -> str | None:
+        with self._loaded(session, commit.steps):
+            said = self._compared(session) if commit.diff and self._dialect.compare else None
+            # Not validated before: netconfd 2.13 then forgets to commit, and says "ok".
+            name = f"switchcfg-{secrets.token_hex(8)}" if self._named(session) else None
+            if name:
+                self._note.write(name, commit.who, commit.seconds)
+            try:
+                session.commit(confirmed=True, timeout=str(commit.seconds), persist=name)
+            except RPCError:
+                self._note.drop()
+                raise
+            self._unnamed = name is None
+        return said
+
+    @contextmanager
+    def _loaded(self, session: Any, steps: Sequence[Step]) -> Iterator[None]:
+        """With the steps in the candidate, and nothing else. An error takes them out again; so does
+        the device, when a session with the lock is lost (RFC 6241, 8.3.5.2)."""
         with session.locked("candidate"):
             session.discard_changes()
             try:
-                for step in commit.steps:
+                for step in steps:
                     session.dispatch(to_ele(self._dialect.load(step)))
-                # Not validated before: netconfd 2.13 then forgets to commit, and says "ok".
-                name = f"switchcfg-{secrets.token_hex(8)}" if self._named(session) else None
-                if name:
-                    self._note.write(name, commit.who, commit.seconds)
-                session.commit(confirmed=True, timeout=str(commit.seconds), persist=name)
-                self._unnamed = name is None
-            except RPCError:
-                self._note.drop()
+                yield
+            except (RPCError, CommitFailed):
                 session.discard_changes()
                 raise
+
+    def _compared(self, session: Any) -> str:
+        reply = session.dispatch(to_ele(self._dialect.compare)).xml
+        try:
+            return self._dialect.compared(reply)
+        except BadState as exc:
+            raise CommitFailed(f"{self.device}: {exc}") from exc
+
+    async def _refuse_pending(self) -> None:
+        if (found := await self.pending()) is not None:
+            raise busy(self.device, found.who)
 
     async def confirm(self) -> None:
         name = self._take()

@@ -20,6 +20,7 @@ from typing import Any, Final
 from switchcfg.drivers.driver import Commit, Pending, busy
 from switchcfg.drivers.ssh import Remote
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
+from switchcfg.platforms.platform import Step
 
 TIMEOUT: Final = 600.0  # seconds of one script: each `nv set` is a request of its own
 OLDEST: Final = (5, 9)
@@ -27,13 +28,18 @@ OURS: Final = "switchcfg"  # the first word of a revision's message
 _MESSAGE: Final = re.compile(rf"{OURS} until (\d+): (.*)")
 _VERSION: Final = re.compile(r"version:\s*['\"]?Cumulus Linux (\d+)\.(\d+)\S*")
 REVISIONS: Final = "date +%s\nnv config revision -o json\n"
-# A line that is refused ends this, and leaves no candidate behind. A lost connection does not end
-# it: then it is applied, and reverts.
-_COMMIT: Final = """\
-trap 'nv config detach >/dev/null 2>&1 || :' EXIT
-{lines}
-nv config apply --confirm {seconds}s -y -m "{ours} until $(($(date +%s) + {seconds})): "{who}
-trap - EXIT
+TYPING: Final = "another switchcfg types here; ask again"
+UNREADY: Final = (
+    "who logs in has changes that are not applied: `nv config diff` shows them, `nv config detach` "
+    "puts them aside"
+)
+_DIFF: Final = "--"  # a line; what `nv config diff` said comes after it
+# `detach` keeps the candidate as a revision of its own, which not every release can delete.
+_PUT_ASIDE: Final = """\
+put_aside() {
+    revision=$(nv config detach 2>/dev/null | sed -n 's/.*rev_id: *\\([0-9][0-9]*\\).*/\\1/p')
+    [ -z "$revision" ] || nv config delete "$revision" >/dev/null 2>&1 || :
+}
 """
 
 
@@ -48,24 +54,32 @@ class NvueDriver:
     async def get(self) -> str:
         return await self._nv("config", "show", "-o", "commands")
 
-    async def commit(self, commit: Commit) -> None:
-        if (found := await self._unconfirmed()) is not None:
-            raise busy(self.device, found[1].who)
-        if (await self._nv("config", "diff")).strip():  # ours would be applied together with it
-            raise Busy(
-                f"{self.device}: who logs in has changes that are not applied: `nv config diff` "
-                "shows them, `nv config detach` puts them aside"
-            )
-        lines = "\n".join(map(_quoted, _lines(commit)))
-        said = await self._remote.run(
-            _COMMIT.format(
-                lines=lines, seconds=commit.seconds, ours=OURS, who=shlex.quote(commit.who)
-            )
-        )  # fmt: skip
+    async def diff(self, steps: Sequence[Step]) -> str | None:
+        return (await self._typed(steps, "nv config diff\n")).strip("\n")
+
+    async def commit(self, commit: Commit) -> str | None:
+        then = f"""\
+{"diff=$(nv config diff)" if commit.diff else "diff="}
+ends=$(($(date +%s) + {commit.seconds}))
+nv config apply --confirm {commit.seconds}s -y -m "{OURS} until $ends: "{shlex.quote(commit.who)}
+trap - EXIT
+printf '\\n{_DIFF}\\n%s\\n' "$diff"
+"""
+        said, _, diff = (await self._typed(commit.steps, then)).rpartition(f"\n{_DIFF}\n")
         # Declined, invalid, or nothing to apply: not all of these are an exit code.
         if (await self._mine()) is None:
-            await self._nv("config", "detach")
+            await self._remote.run(f"{_PUT_ASIDE}put_aside\n")
             raise CommitFailed(f"{self.device}: not applied: {_last(said)}")
+        return diff.strip("\n") if commit.diff else None
+
+    async def _typed(self, steps: Sequence[Step], then: str) -> str:
+        """What `then` says, with the steps in the candidate."""
+        if (found := await self._unconfirmed()) is not None:
+            raise busy(self.device, found[1].who)
+        said = await self._remote.run(_typing(steps, then))
+        if said.strip() in {TYPING, UNREADY}:
+            raise Busy(f"{self.device}: {said.strip()}")
+        return said
 
     async def confirm(self) -> None:
         await self._end("--confirm-yes")
@@ -135,9 +149,25 @@ class NvueDriver:
         return await self._remote.run(f"nv {shlex.join(words)}\n")
 
 
-def _lines(commit: Commit) -> Iterator[str]:
-    for step in commit.steps:
-        yield from filter(None, map(str.strip, step.payload.splitlines()))
+def _typing(steps: Sequence[Step], then: str) -> str:
+    """A script that types the steps. A line that is refused ends it, without a candidate. A lost
+    connection may do so, too, or it goes on: what is applied then reverts.
+
+    What a user types goes into one candidate, so only one of us may type at a time: the lock is on
+    `nv` itself, and nothing is left of it.
+    """
+    lines = (line.strip() for step in steps for line in step.payload.splitlines())
+    typed = "\n".join(_quoted(line) for line in lines if line)
+    return f"""\
+exec 9<"$(command -v nv)"
+flock -n 9 || {{ echo '{TYPING}'; exit 0; }}
+unready=$(nv config diff)
+[ -z "$unready" ] || {{ echo '{UNREADY}'; exit 0; }}
+{_PUT_ASIDE}trap put_aside EXIT
+{{
+{typed}
+}} >&2
+{then}"""
 
 
 def _quoted(line: str) -> str:

@@ -27,6 +27,7 @@ from napalm.nxapi_plumbing.errors import NXAPIAuthError, NXAPICommandError, NXAP
 from switchcfg.drivers.driver import Commit, Pending, busy, host_and_port
 from switchcfg.drivers.login import Login, prefix
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
+from switchcfg.platforms.platform import Step
 
 TIMEOUT: Final = 300  # seconds for one request; a rollback of a large configuration takes minutes
 PORT: Final = 443
@@ -38,6 +39,7 @@ WHO: Final = 80  # characters of a checkpoint's description
 NAME: Final = "switchcfg"  # of the job, of its schedule, and of the checkpoint that it goes back to
 LOCK: Final = "switchcfg-lock"  # a checkpoint: its name is given once, its description says who
 BACK: Final = f"rollback running-config checkpoint {NAME} atomic"
+DIFF: Final = f"show diff rollback-patch checkpoint {NAME} running-config"
 CLEAR: Final = (
     "configure terminal",
     f"no scheduler schedule name {NAME}",
@@ -50,6 +52,7 @@ WHEN: Final = "%Y:%m:%d:%H:%M"
 _CLOCK: Final = re.compile(r"(\d+:\d\d:\d\d)(?:\.\d+)? \S+ \w{3} (\w{3}) +(\d+) (\d{4})")
 _VERSION: Final = re.compile(r"NXOS: version (\d+)\.(\d+)")
 _REFUSED: Final = re.compile(r"^\s*(?:ERROR|Error|%).*", re.MULTILINE)
+_EMPTY: Final = re.compile(r"Rollback Patch is Empty\.?", re.IGNORECASE)
 _BACK: Final = re.compile(r"Rollback completed successfully|Rollback Patch is Empty", re.IGNORECASE)
 T = TypeVar("T")
 
@@ -84,10 +87,13 @@ class NxosDriver:
     async def get(self) -> str:
         return await self._call(_running)
 
-    async def commit(self, commit: Commit) -> None:
-        await self._call(lambda switch: self._commit(switch, commit))
+    async def diff(self, _steps: Sequence[Step]) -> str | None:
+        return None  # there is no candidate
 
-    def _commit(self, switch: Any, commit: Commit) -> None:
+    async def commit(self, commit: Commit) -> str | None:
+        return await self._call(lambda switch: self._commit(switch, commit))
+
+    def _commit(self, switch: Any, commit: Commit) -> str | None:
         if complaints := list(_complaints(switch, self._login.user)):
             raise CommitFailed(f"{self.device}: {'; '.join(complaints)}")
         if (found := self._look(switch)) is not None:
@@ -99,6 +105,7 @@ class NxosDriver:
                 if time.monotonic() > ends:  # what came after the rollback would stay
                     raise CommitFailed(f"{self.device}: time ran out before all was done")
                 _say(switch, "configure terminal", *section)
+            return _patch(switch) if commit.diff else None
         except (NXAPICommandError, CommitFailed):
             self._back(switch)
             raise
@@ -266,6 +273,18 @@ def _running(switch: Any) -> str:
     [said] = _say(switch, "show running-config")
     lines = (line for line in said.splitlines() if not line.startswith("!"))
     return "".join(f"{line}\n" for line in lines)
+
+
+def _patch(switch: Any) -> str:
+    """The commands that lead from the checkpoint to what runs now. Raises: CommitFailed."""
+    [said] = _say(switch, DIFF)
+    _, found, patch = said.partition("Generating Rollback Patch")
+    if not found and not _EMPTY.search(said):
+        raise CommitFailed(f"`{DIFF}` says no patch: {said.strip()}")
+    lines = (line.rstrip() for line in patch.splitlines())
+    return "\n".join(
+        line for line in lines if line and line[0] not in "!." and not _EMPTY.fullmatch(line)
+    )
 
 
 def _scheduled(switch: Any, who: str, clock: str) -> Found:

@@ -33,6 +33,7 @@ class Rule:
     path: tuple[str, ...]  # the sections around it and the line itself
     undo: str  # what takes the line back, in the same sections
     adds: bool = False  # a second line stands beside the first instead of replacing it
+    joins: bool = False  # and says more of one list: `1,2` and `3` are `1,2,3`
 
     def lines(self, name: str, value: str) -> tuple[str, ...]:
         """The sections and the line for one value."""
@@ -41,6 +42,12 @@ class Rule:
     def undo_lines(self, name: str, value: str) -> tuple[str, ...]:
         """The sections and what takes the line back."""
         return (*self.lines(name, value)[:-1], self._fill(self.undo, name, value))
+
+    def joined(self, first: str, second: str) -> str:
+        """The value of two lines for one place; the first is "" where there is one line."""
+        if not self.joins or not first:
+            return second
+        return ",".join(sorted({*first.split(","), *second.split(",")}, key=natural))
 
     def fits(self, value: str) -> bool:
         """Has this rule as many holes as `value` has words?"""
@@ -127,7 +134,9 @@ class Grammar:
         for path in self._paths(text):
             for rule in self.rules:
                 if hit := rule.match(path):
-                    out |= {Place(rule.kind, name, ""): hit[1] for name in hit[0]}
+                    for name in hit[0]:
+                        place = Place(rule.kind, name, "")
+                        out[place] = rule.joined(out.get(place, ""), hit[1])
                     break
             if len(out) > MOST:
                 raise BadState(f"configuration of more than {MOST} values")

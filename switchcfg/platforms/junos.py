@@ -11,6 +11,7 @@ from dataclasses import replace
 from html import escape, unescape
 from typing import Final
 
+from switchcfg.errors import BadState
 from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.queues import Abilities, Band, Layout, Queue, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State, after
@@ -24,6 +25,7 @@ from switchcfg.platforms.junos_present import (
     beside,
     left_without,
     problems,
+    unread,
 )
 from switchcfg.platforms.platform import Fit, Netconf, Rendered, Step, Taken, group_name
 
@@ -156,7 +158,8 @@ class Junos(CommandPlatform):
         return Fit(state, frozenset(), tuple(dict.fromkeys([*found, *wrong])))
 
     def takes(self, present: State, changes: Sequence[Change]) -> Taken:
-        return Taken(tuple(left_without(Present.of(present), changes)), ())
+        there = Present.of(present)
+        return Taken((*left_without(there, changes), *unread(there, changes)), ())
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         """One candidate."""
@@ -170,6 +173,8 @@ class Junos(CommandPlatform):
         """Line by line, or the outermost entry that nothing is left in."""
         left: set[str] = set()
         for place, value in then.items():
+            if place.kind == junos_text.UNREAD:
+                continue
             if place.kind == junos_text.OTHER:
                 line = f"{_COS} interfaces {place.name.replace(SEPARATOR, ' ', 1)}"
             else:
@@ -194,6 +199,8 @@ class Junos(CommandPlatform):
                 f"{escape(step.payload, quote=False)}</configuration-set></load-configuration>"
             ),
             '<load-configuration rollback="1"/>',
+            '<get-configuration compare="rollback" rollback="0" format="text"/>',
+            _compared,
         )
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
@@ -269,6 +276,16 @@ def _balance(intent: Intent) -> Iterator[tuple[Place, str]]:
     yield Place("balance export", policy, ""), ""
     if intent.spray == "packet":
         yield Place("balance mode", "", ""), PER_PACKET
+
+
+def _compared(reply: str) -> str:
+    """What `show | compare` prints, in a reply to get-configuration. Raises: BadState."""
+    found = re.search(
+        r"<configuration-output[^>]*?(?:/>|>(.*?)</configuration-output>)", reply, re.DOTALL
+    )
+    if found is None:
+        raise BadState("its answer to a comparison holds no <configuration-output>")
+    return unescape(found[1] or "").strip("\n")
 
 
 def _lines(reply: str) -> str:

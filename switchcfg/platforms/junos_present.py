@@ -15,7 +15,7 @@ from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.kept import kept, lossless
 from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.grammar import SEPARATOR
-from switchcfg.platforms.junos_text import OTHER
+from switchcfg.platforms.junos_text import OTHER, UNREAD
 from switchcfg.platforms.platform import group_name, is_ours
 
 # Kinds of lines: of a classifier, and of what binds it to a port.
@@ -115,6 +115,25 @@ def problems(intent: Intent, port: str, present: Present) -> Iterator[str]:
             f"for {port} itself, or name the port in [keep] ports"
         )
         break  # the first says it
+
+
+def unread(present: Present, changes: Sequence[Change]) -> Iterator[str]:
+    """What is said about lines that changes come near, by name of the rule."""
+    names = [each.place.name for each in changes if each.place.kind.startswith("interface")]
+    ports = {name.split(SEPARATOR)[0] for name in names}
+    for what in map(SEPARATOR.join, present.rows.get(UNREAD, {})):
+        if what.startswith("groups "):
+            yield (
+                f"groups: `set {what} class-of-service ...` is applied, and not read: write its "
+                f"lines where they are applied"
+            )
+            continue
+        where = re.match(r"deactivate class-of-service interfaces (\S+)", what)
+        if where is None or any(fnmatchcase(port, where[1]) for port in ports):
+            yield (
+                f"deactivated: `{what}`: lines of ours there would not be in force: activate it, "
+                f"or delete what is there"
+            )
 
 
 def left_without(present: Present, changes: Sequence[Change]) -> Iterator[str]:

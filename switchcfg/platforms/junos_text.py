@@ -5,7 +5,7 @@ brackets, several settings of a class in one line, names of code points.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from switchcfg.errors import BadState
@@ -13,12 +13,17 @@ from switchcfg.plan.state import Place
 from switchcfg.platforms.grammar import MAX_TEXT, SEPARATOR, Grammar
 
 OTHER: Final = "interface other"  # what else an interface has: read, never written
+UNREAD: Final = "not read"  # what says of lines that they are not in force, or that others are
+DEEPEST: Final = 16  # words of what a line stands in; class-of-service has ten
 ASK: Final = "`show configuration | display set`"
 # What else such an output has: lines about lines, a prompt, the name of the routing engine.
 _ABOUT: Final = re.compile(
     r"(deactivate|activate|protect|unprotect|annotate|edit|top) .*|[\w.-]+@[\w.-]+[>#%].*|"
     r"\{\w+:\w+\}|\[edit.*\]|#.*|/\*.*"
 )
+_DEACTIVATED: Final = re.compile(r"deactivate (class-of-service( .+)?)")
+_APPLIED: Final = re.compile(r"set (.+ )?apply-groups (\S+)")
+_GROUP: Final = re.compile(r"set groups (\S+) (class-of-service|<.+>) .+")
 _INTERFACE: Final = re.compile(r"set class-of-service interfaces (\S+) (.+)")
 _BARE: Final = re.compile(r"unit \S+")
 _LIST: Final = re.compile(r"(.*) \[ (.*) \]")
@@ -40,13 +45,16 @@ NAMES: Final = {
 
 
 def read(text: str, grammar: Grammar) -> dict[Place, str]:
-    """The values of all lines that a rule knows, and what else interfaces have.
+    """The values of all lines that a rule knows, and what else interfaces have. Lines that are
+    deactivated have none; they, and lines of groups that are applied, are named as not read.
 
     Raises: BadState for what is no output of Junos.
     """
     if len(text) > MAX_TEXT:
         raise BadState(f"configuration of {len(text)} characters, at most {MAX_TEXT}")
-    lines = list(_lines(text))
+    raw = [re.sub(r'"(\S+)"', r"\1", line.strip()) for line in text.splitlines()]
+    inactive = {found[1] for line in raw if (found := _DEACTIVATED.fullmatch(line))}
+    lines = list(_lines(raw, inactive))
     names = {name: f"{point:06b}" for name, point in NAMES.items()}
     names |= {found[1]: found[2] for line in lines if (found := _ALIAS.fullmatch(line))}
     lines = [_with_bits(line, names) for line in lines]
@@ -57,14 +65,36 @@ def read(text: str, grammar: Grammar) -> dict[Place, str]:
             continue
         if not _BARE.fullmatch(found[2]):  # an entry that nothing is in
             out[Place(OTHER, f"{found[1]}{SEPARATOR}{found[2]}", "")] = ""
-    return out
+    return out | {Place(UNREAD, what, ""): "" for what in _unread(raw, lines, inactive, grammar)}
 
 
-def _lines(text: str) -> Iterator[str]:
-    for number, raw in enumerate(text.splitlines(), start=1):
-        line = re.sub(r'"(\S+)"', r"\1", raw.strip())
+def _unread(
+    raw: Sequence[str], lines: Sequence[str], inactive: Collection[str], grammar: Grammar
+) -> Iterator[str]:
+    """What is said about lines that matter here."""
+    matter: dict[str, None] = {}
+    for line in _lines(raw, ()):
+        if (paths := [each for each in _heads(line) if each in inactive]) and (
+            _INTERFACE.fullmatch(line) or any(rule.match((line,)) for rule in grammar.rules)
+        ):
+            matter |= dict.fromkeys(paths)
+    yield from (f"deactivate {path}" for path in matter)
+    applied = {found[2] for line in lines if (found := _APPLIED.fullmatch(line))}
+    groups = {found[1]: None for line in lines if (found := _GROUP.fullmatch(line))}
+    yield from (f"groups {name}" for name in groups if name in applied)
+
+
+def _heads(line: str) -> Iterator[str]:
+    """Everything that a line stands in, and itself, as `deactivate` names it."""
+    words = line.split(" ", DEEPEST)
+    return (" ".join(words[1:end]) for end in range(2, len(words) + 1))
+
+
+def _lines(raw: Sequence[str], inactive: Collection[str]) -> Iterator[str]:
+    for number, line in enumerate(raw, start=1):
         if line.startswith("set "):
-            yield from _settings(line)
+            if not any(head in inactive for head in _heads(line)):
+                yield from _settings(line)
         elif line and not _ABOUT.fullmatch(line):
             shown = line if len(line) <= 60 else f"{line[:60]}..."
             raise BadState(f"line {number} is no line of Junos' {ASK}: {shown!r}")

@@ -34,9 +34,9 @@ _ETHERNET: Final = re.compile(r"(Ethernet|port-channel)[\d/]+")
 
 def _spell(line: str) -> str:
     """Thresholds in bytes, code points one by one in their order."""
-    if line.startswith("match dscp "):
-        found = members(line.removeprefix("match dscp "))
-        return "match dscp " + ",".join(sorted(found, key=natural))
+    for head in ("match dscp ", "match cos "):
+        if line.startswith(head):
+            return head + ",".join(sorted(members(line.removeprefix(head)), key=natural))
     if line.startswith(("random-detect minimum", "queue-limit ")):
         return _SIZE.sub(lambda hit: f"{int(hit[1]) * UNITS[hit[2]]} bytes", line)
     return line
@@ -44,7 +44,13 @@ def _spell(line: str) -> str:
 
 GRAMMAR: Final = Grammar(
     rules=(
-        Rule("class match", (_CLASS, "match dscp <dscps>"), "no match dscp <dscps>", adds=True),
+        Rule(
+            "class match",
+            (_CLASS, "match dscp <dscps>"),
+            "no match dscp <dscps>",
+            adds=True,
+            joins=True,
+        ),
         Rule("mark group", (*_MARK, "set qos-group <group>"), "no set qos-group <group>"),
         Rule("queue priority", (*_QUEUE, "priority level <level>"), "no priority level <level>"),
         Rule(
@@ -60,9 +66,16 @@ GRAMMAR: Final = Grammar(
         Rule("queue limit", (*_QUEUE, "queue-limit <limit> bytes"), "no queue-limit <limit> bytes"),
         # Read, never written: what others have.
         Rule("queue marks", (*_QUEUE, "random-detect threshold <how> ecn"), ""),
-        Rule("all match", ("class-map type qos match-all {class}", "match dscp <dscps>"), ""),
-        Rule("cos match", (_CLASS, "match cos <cos>"), ""),
-        Rule("cos match", ("class-map type qos match-all {class}", "match cos <cos>"), ""),
+        Rule(
+            "all match",
+            ("class-map type qos match-all {class}", "match dscp <dscps>"),
+            "",
+            joins=True,
+        ),
+        Rule("cos match", (_CLASS, "match cos <cos>"), "", joins=True),
+        Rule(
+            "cos match", ("class-map type qos match-all {class}", "match cos <cos>"), "", joins=True
+        ),
         Rule("class group", ("class-map type network-qos {class}", "match qos-group <group>"), ""),
         Rule("class pause", (*_NETWORK, "pause pfc-cos <cos>"), ""),
         Rule("class pause", (*_NETWORK, "pause no-drop"), ""),

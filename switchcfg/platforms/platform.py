@@ -76,6 +76,8 @@ class Netconf:
     said: Callable[[str], str]  # the reply to `ask` -> what `Platform.read` understands
     load: Callable[[Step], str]  # puts one step into the candidate
     undo: str = ""  # puts there what was before the last commit; needed before version 1.1
+    compare: str = ""  # asks what the candidate changes; "" where nothing says so
+    compared: Callable[[str], str] = str  # the reply to `compare` -> what it says
 
 
 def is_ours(intent: Intent, name: str) -> bool:

@@ -14,6 +14,7 @@ from switchcfg.errors import BadState
 from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State, after, natural, objects
+from switchcfg.platforms import sonic_asics
 from switchcfg.platforms.json_patch import merge_patch, patch
 from switchcfg.platforms.platform import (
     Fit,
@@ -131,7 +132,8 @@ class Sonic:
 
     def shell(self, intent: Intent, device: Device) -> Shell:
         tools = ("config", "sonic-cfggen", "sonic-db-cli", "python3")
-        return Shell(f"{SNAPSHOT}\n", tools, _script, TIMEOUT, "config save -y >/dev/null\n")
+        ask = f"{sonic_asics.ASK}{SNAPSHOT}\n"
+        return Shell(ask, tools, _script, TIMEOUT, "config save -y >/dev/null\n")
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         if refuses(present, changes):  # and who plans has the operator's consent
@@ -256,6 +258,7 @@ def _bindings(
 
 def _read(text: str) -> dict[Place, str]:
     tables = read_json(text, "CONFIG_DB")
+    sonic_asics.refuse_several(tables)
     out: dict[Place, str] = {}
     for table in READ:
         rows = tables.get(table, {})

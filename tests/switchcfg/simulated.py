@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from switchcfg.drivers.driver import Commit, Pending
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
+from switchcfg.platforms.platform import Step
 from tests.switchcfg.linux_device import LinuxDevice
 
 
@@ -16,6 +17,7 @@ class SimulatedDriver:
     forgets: str = ""  # title of the step that it takes and does not do
     silent: str = ""  # method from which on it does not answer
     delay: float = 0.0  # seconds of each answer
+    says: str | None = None  # that a change changes
     armed: Commit | None = None
     calls: list[str] = field(default_factory=list)
 
@@ -23,7 +25,11 @@ class SimulatedDriver:
         await self._called("get")
         return self.device.says()
 
-    async def commit(self, commit: Commit) -> None:
+    async def diff(self, steps: Sequence[Step]) -> str | None:
+        await self._called("diff")
+        return self.says
+
+    async def commit(self, commit: Commit) -> str | None:
         await self._called("commit")
         if self.armed:
             raise Busy("pending")
@@ -34,6 +40,7 @@ class SimulatedDriver:
                 raise CommitFailed(f"refused: {step.title}")
             if step.title != self.forgets:
                 self.device.do(step.payload)
+        return self.says if commit.diff else None
 
     async def confirm(self) -> None:
         await self._called("confirm")

@@ -196,6 +196,9 @@ def test_nxos_prints_ranges_of_code_points_and_other_units() -> None:
     read = PLATFORMS["nxos"].read(captured("nxos.roce"))
     assert read[Place("all match", "ROCE-DATA", "")] == "24,25,26"
     assert {p.name for p in read if p.kind == "port"} == {f"Ethernet1/{n}" for n in (1, 2, 3)}
+    several = "match dscp 24-26\n  match dscp 9,af11\n  match dscp 8"
+    read = PLATFORMS["nxos"].read(captured("nxos.roce").replace("match dscp 24-26", several))
+    assert read[Place("all match", "ROCE-DATA", "")] == "8,9,24,25,26,af11"
     marks = read[Place("queue detect", "ROCE-EGRESS|c-out-8q-q3", "")]
     assert marks == "150000 3000000 7 0 ecn"
 
@@ -376,6 +379,10 @@ def test_code_points_that_the_intent_keeps_go_on_to_their_queue_on_nxos() -> Non
          "random-detect threshold burst-optimized ecn", "with it ECN in kept queue 3"),
         (BOTH + "\n[keep.dscp]\n3 = 3", "match dscp 24-26", "match cos 3", "CoS 3 in kept queue 3"),
         (BOTH + POINTS, "match dscp 24-26", "match dscp 24-27", "code point 27 in kept queue 3"),
+        (BOTH + POINTS, "match dscp 24-26", "match dscp 27\n  match dscp 24-26",
+         "code point 27 in kept queue 3"),
+        (BOTH + "\n[keep.dscp]\n3 = 3", "match dscp 24-26", "match cos 2-3\n  match cos 5",
+         "CoS 2 in kept queue 3, which would end"),
     ],
 )  # fmt: skip
 def test_what_others_send_to_kept_queues_is_refused_on_nxos(

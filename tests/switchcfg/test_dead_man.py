@@ -1,4 +1,7 @@
-"""The scripts that revert a commit, run by the real shell; the "device" is a file."""
+"""The scripts that revert a commit, run by the real shell; the "device" is a file.
+
+The timer's seconds are over when a test says so, and not by a clock.
+"""
 
 import os
 import signal
@@ -16,12 +19,23 @@ from switchcfg.errors import Busy, CommitFailed, NothingPending
 
 NAME = "sw"
 LONG = 600
+# Of the timer alone: others say /bin/sleep.
+SLEEP = """\
+#!/bin/sh
+while [ ! -e {folder}/late ]; do /bin/sleep 0.02; done
+"""
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "device").write_text("before\n")
+    (tmp_path / "bin").mkdir()
+    sleep = tmp_path / "bin" / "sleep"
+    sleep.write_text(SLEEP.format(folder=tmp_path))
+    sleep.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     yield tmp_path
+    (tmp_path / "go").touch()  # whatever still waits for it
     timer = tmp_path / "run" / NAME / "timer"
     if timer.exists():
         with suppress(ProcessLookupError):  # it has ended by itself
@@ -37,13 +51,44 @@ def sh(script: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def armed(folder: Path, *, seconds: int = LONG, restore: str = "") -> tuple[int, str]:
+def armed(folder: Path, *, restore: str = "") -> tuple[int, str]:
     restore = restore or f"echo before >{folder}/device\n"
-    return sh(the(folder).arm(restore, seconds, "me@here, plan 'x'"))
+    return sh(the(folder).arm(restore, LONG, "me@here, plan 'x'"))
 
 
 def stepped(folder: Path) -> int:
     return sh(the(folder).step(f"echo after >{folder}/device\n"))[0]
+
+
+def begun(folder: Path, payload: str) -> "subprocess.Popen[bytes]":
+    """A step that is under way."""
+    script = the(folder).step(f"touch {folder}/begun\n{payload}")
+    child = subprocess.Popen(("sh", "-euc", script))
+    until((folder / "begun").exists)
+    return child
+
+
+def waits(folder: Path) -> str:
+    """Lines that end when there is a file `go`."""
+    return f"while [ ! -e {folder}/go ]; do /bin/sleep 0.02; done\n"
+
+
+def late(folder: Path) -> None:
+    """The timer's seconds are over."""
+    (folder / "late").touch()
+
+
+def timer(folder: Path) -> Path:
+    """Its process."""
+    return Path("/proc", (folder / "run" / NAME / "timer").read_text().strip())
+
+
+def ran(process: Path) -> bool:
+    """Has it ended? One that nobody has waited for yet has no command line."""
+    try:
+        return not (process / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def device(folder: Path) -> str:
@@ -60,16 +105,17 @@ def until(what: Callable[[], bool]) -> None:
 def test_confirmed_stays_and_the_timer_is_gone(folder: Path) -> None:
     assert armed(folder)[0] == 0
     assert stepped(folder) == 0
-    timer = int((folder / "run" / NAME / "timer").read_text())
+    process = timer(folder)
     assert sh(the(folder).confirm())[0] == 0
     assert device(folder) == "after"
     assert not (folder / "run" / NAME).exists()
-    until(lambda: not Path("/proc", str(timer)).exists())
+    until(lambda: ran(process))
 
 
 def test_not_confirmed_reverts(folder: Path) -> None:
-    armed(folder, seconds=1)
+    armed(folder)
     assert stepped(folder) == 0
+    late(folder)
     until(lambda: not (folder / "run" / NAME).exists())
     assert device(folder) == "before"
     assert stepped(folder) == dead_man.DISARMED  # a straggler does nothing any more
@@ -98,9 +144,11 @@ def test_a_second_one_is_told_who_was_first(folder: Path) -> None:
 def test_what_could_not_be_restored_says_why_and_can_be_tried_again(folder: Path) -> None:
     (folder / "stuck").touch()
     script = f"[ ! -e {folder}/stuck ] || {{ echo tc is busy >&2; exit 1; }}\n"
-    armed(folder, seconds=1, restore=f"{script}echo before >{folder}/device\n")
-    stepped(folder)
+    armed(folder, restore=f"{script}echo before >{folder}/device\n")
+    assert stepped(folder) == 0
+    late(folder)
     until(lambda: "tc is busy" in sh(the(folder).pending())[1])
+    until(lambda: ran(timer(folder)))  # while it runs, an abort is told to wait
     assert device(folder) == "after"
     assert sh(the(folder).abort())[0] == 1
     (folder / "stuck").unlink()
@@ -109,18 +157,24 @@ def test_what_could_not_be_restored_says_why_and_can_be_tried_again(folder: Path
 
 
 def test_while_the_timer_restores_an_abort_waits_its_turn(folder: Path) -> None:
-    armed(folder, seconds=1, restore=f"sleep 2\necho before >{folder}/device\n")
-    stepped(folder)
+    armed(folder, restore=f"{waits(folder)}echo before >{folder}/device\n")
+    assert stepped(folder) == 0
+    late(folder)
     until((folder / "run" / NAME / "fired").exists)
     assert sh(the(folder).abort())[0] == dead_man.RESTORING
+    assert device(folder) == "after"
+    (folder / "go").touch()
     until(lambda: not (folder / "run" / NAME).exists())
     assert device(folder) == "before"
 
 
 def test_a_step_that_outlasts_the_timer_is_waited_for_and_undone(folder: Path) -> None:
-    armed(folder, seconds=1)
-    slow = the(folder).step(f"sleep 3\necho after >{folder}/device\n")
-    assert sh(slow)[0] == 0
+    armed(folder)
+    step = begun(folder, f"{waits(folder)}echo after >{folder}/device\n")
+    late(folder)
+    until((folder / "run" / NAME / "fired").exists)
+    (folder / "go").touch()
+    assert step.wait() == 0
     until(lambda: not (folder / "run" / NAME).exists())
     assert device(folder) == "before"
 
@@ -128,9 +182,10 @@ def test_a_step_that_outlasts_the_timer_is_waited_for_and_undone(folder: Path) -
 def test_a_step_that_hangs_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for script in ("_RESTORE", "_TIMER"):
         monkeypatch.setattr(dead_man, script, getattr(dead_man, script).replace("-w 30", "-w 1"))
-    armed(folder, seconds=1)
-    hung = the(folder).step(f"while :; do :; done\necho after >{folder}/device\n")
-    assert sh(hung)[0] != 0
+    armed(folder)
+    step = begun(folder, f"{waits(folder)}echo after >{folder}/device\n")
+    late(folder)
+    assert step.wait() == -signal.SIGKILL
     until(lambda: not (folder / "run" / NAME).exists())
     assert device(folder) == "before"
 
@@ -143,8 +198,7 @@ def ended(folder: Path) -> int:
 
 def test_a_long_step_goes_on_by_itself_and_says_how_it_ended(folder: Path) -> None:
     armed(folder)
-    wait = f"while [ ! -e {folder}/go ]; do sleep 0.05; done\n"
-    assert sh(the(folder).begin(f"{wait}echo after >{folder}/device\n"))[0] == 0
+    assert sh(the(folder).begin(f"{waits(folder)}echo after >{folder}/device\n"))[0] == 0
     assert sh(the(folder).ended())[0] == dead_man.RUNNING
     assert device(folder) == "before"
     (folder / "go").touch()
@@ -155,17 +209,22 @@ def test_a_long_step_goes_on_by_itself_and_says_how_it_ended(folder: Path) -> No
     assert sh(the(folder).ended())[1] == "no room\n"
 
 
-def test_a_long_step_does_not_go_on_where_it_may_not(
+def test_a_long_step_is_ended_with_its_children_and_does_not_go_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for script in ("_RESTORE", "_TIMER"):
         monkeypatch.setattr(dead_man, script, getattr(dead_man, script).replace("-w 30", "-w 1"))
-    armed(folder, seconds=1)
-    hung = f"echo after >{folder}/device\nsleep 100\necho after >{folder}/device\n"
-    assert sh(the(folder).begin(hung))[0] == 0
+    armed(folder)
+    hung = f"echo after >{folder}/device\necho $$ >{folder}/child\n/bin/sleep 100\n"
+    assert sh(the(folder).begin(f"{hung}echo after >{folder}/device\n"))[0] == 0
+    until(lambda: (folder / "child").exists() and (folder / "child").read_text().endswith("\n"))
+    child = Path("/proc", (folder / "child").read_text().strip())
+    assert not ran(child)
+    late(folder)
     assert ended(folder) == dead_man.DISARMED
     until(lambda: not (folder / "run" / NAME).exists())
     assert device(folder) == "before"
+    until(lambda: ran(child))  # it would say "after" once more, a hundred seconds later
     assert sh(the(folder).begin("true\n"))[0] == dead_man.DISARMED
     assert sh(the(folder).ended())[0] == dead_man.DISARMED
 

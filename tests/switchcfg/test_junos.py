@@ -104,6 +104,80 @@ def test_a_reply_of_another_form_is_not_taken_for_an_empty_one() -> None:
     assert JUNOS.read(said("<rpc-reply><configuration-set></configuration-set></rpc-reply>")) == {}
 
 
+def test_what_show_compare_prints_is_read_from_its_reply() -> None:
+    """As Juniper has it ("Compare the Active or Candidate Configuration to a Prior Version")."""
+    compared = JUNOS.netconf().compared
+    reply = (
+        '<rpc-reply xmlns:junos="URL"><configuration-information><configuration-output>\n'
+        "[edit class-of-service interfaces]\n+    et-0/0/0 {\n+        scheduler-map DLCP;\n"
+        "+    }\n-    &lt;*&gt; {}\n</configuration-output></configuration-information></rpc-reply>"
+    )
+    assert compared(reply) == (
+        "[edit class-of-service interfaces]\n+    et-0/0/0 {\n+        scheduler-map DLCP;\n"
+        "+    }\n-    <*> {}"
+    )
+    for empty in (">\n</configuration-output>", "/>", "></configuration-output>"):
+        assert compared(f"<rpc-reply><configuration-output{empty}</rpc-reply>") == ""
+    with pytest.raises(BadState, match="holds no <configuration-output>"):
+        compared("<rpc-reply><ok/></rpc-reply>")
+
+
+# --- lines about lines ---------------------------------------------------------------
+
+OURS = "set class-of-service interfaces et-0/0/0 scheduler-map DLCP\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "class-of-service",
+        "class-of-service interfaces et-0/0/0",
+        "class-of-service interfaces et-0/0/0 scheduler-map",
+    ],
+)
+def test_what_is_deactivated_is_not_there_and_ours_does_not_come_near_it(path: str) -> None:
+    text = f"{OURS}deactivate {path}\n"
+    assert Place("interface map", "et-0/0/0", "") not in JUNOS.read(text)
+    assert f"deactivated: `deactivate {path}`: lines of ours" in refusal(text, intent())
+
+
+def test_what_is_deactivated_elsewhere_matters_to_nobody() -> None:
+    text = (
+        "set class-of-service shared-buffer ingress percent 100\n"
+        "set class-of-service interfaces et-0/0/10 scheduler-map DLCP\n"
+        "deactivate class-of-service shared-buffer\n"
+        "deactivate class-of-service interfaces et-0/0/1\n"  # not et-0/0/10
+        "deactivate class-of-service interfaces et-0/0/10\n"
+        "deactivate system ntp\n"
+    )
+    present, found = planned(text, intent())
+    assert found.changes
+    assert Place("interface map", "et-0/0/10", "") not in present
+
+
+def test_a_group_that_is_applied_and_has_class_of_service_is_refused_by_name() -> None:
+    group = "set groups QOS class-of-service interfaces <et-*> scheduler-map theirs\n"
+    rest = "set groups re0 system host-name leaf\nset apply-groups [ re0 re1 ]\n"
+    assert planned(group + rest, intent())[1].changes  # it is applied nowhere
+    for applied in (
+        "set apply-groups QOS\n",
+        "set apply-groups [ re0 QOS ]\n",
+        "set class-of-service apply-groups QOS\n",
+        "set class-of-service interfaces et-0/0/0 apply-groups QOS\n",
+    ):
+        said = refusal(group + rest + applied, intent())
+        assert "groups: `set groups QOS class-of-service ...` is applied, and not read" in said
+
+
+def test_a_removal_near_what_is_deactivated_is_refused_too() -> None:
+    wanted = intent()
+    present, made = planned("", wanted)
+    text = JUNOS.write(after(present, made.changes))
+    there = JUNOS.read(f"{text}deactivate class-of-service schedulers\n")
+    with pytest.raises(Refused, match="deactivated: `deactivate class-of-service schedulers`"):
+        removal(*wanted, JUNOS, there)
+
+
 # --- RoCE ----------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from switchcfg.errors import Refused
+from switchcfg.errors import BadState, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal, reverse
 from switchcfg.plan.state import State, after
@@ -200,3 +200,24 @@ def test_examples_on_a_switch_with_roce(example: str) -> None:
     with pytest.raises(Refused) as caught:
         plan(wanted, device, SONIC, present)
     assert EXPECTED[example] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tables", "says"),
+    [
+        ({"localhost": {}, "asic0": {"PORT": {}}, "asic1": {}}, "a switch of several ASICs: each"),
+        (
+            {"DEVICE_METADATA": {"localhost": {"asic_name": "asic1", "sub_role": "BackEnd"}}},
+            r"one ASIC of several \(BackEnd\): each has a CONFIG_DB of its own",
+        ),
+    ],
+)
+def test_a_switch_of_several_asics_is_refused_by_name(tables: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadState, match=says):
+        SONIC.read(sonic_text(tables))
+
+
+def test_the_one_asic_of_a_line_card_is_a_switch() -> None:
+    tables = sonic_roce(PORTS)
+    tables["DEVICE_METADATA"] = {"localhost": {"asic_name": "Asic0", "switch_type": "voq"}}
+    assert planned(tables, intent())[1].changes

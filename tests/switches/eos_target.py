@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from difflib import unified_diff
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ HEADS = (
     ("priority", "random-detect "),
 )
 OPENING = ("qos profile ", "interface ", "uc-tx-queue ")
+
+
+DIFFS = r"show session-config named (\S+) diffs"
 
 
 class Invalid(Exception):
@@ -115,6 +119,8 @@ class Eos:
             return {"version": "4.32.1F", "uptime": time.monotonic()}
         if line == "show running-config":
             return {"output": printed.eos(self.running)}
+        if found := re.fullmatch(DIFFS, line):
+            return {"output": self.diffs(found[1])}
         if line.startswith("show configuration sessions"):
             return {"sessions": {name: self.state(one) for name, one in self.sessions.items()}}
         if line == "write memory":
@@ -122,6 +128,15 @@ class Eos:
         elif line not in {"enable", "copy startup-config flash:rollback-0"}:
             raise Invalid(line)
         return {"output": ""}
+
+    def diffs(self, name: str) -> str:
+        """As EOS prints it: a unified diff, with three lines around each change."""
+        if name not in self.sessions:
+            raise Invalid(f"no session {name}")
+        now = printed.eos(self.running).splitlines()
+        then = printed.eos(tree(self.running, self.sessions[name].script)).splitlines()
+        heads = ("system:/running-config", f"session:/{name}-session-config")
+        return "\n".join(unified_diff(now, then, *heads, lineterm=""))
 
     @staticmethod
     def state(session: Session) -> dict[str, Any]:

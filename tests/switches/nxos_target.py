@@ -17,6 +17,7 @@ import ssl
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -117,6 +118,8 @@ class Nxos:
                 return "Copy failed: no space left on device\n"
             (self.folder / "startup").write_text((self.folder / "running").read_text())
             return "[########################################] 100%\nCopy complete.\n"
+        if command.startswith("show diff "):
+            return self.patch(command.removeprefix("show diff "))
         if command.startswith("show "):
             return self.shown(command.removeprefix("show "))
         if command == "terminal dont-ask":
@@ -167,6 +170,15 @@ class Nxos:
             case "scheduler schedule" if scheduler:
                 return self.schedules()
         raise RefusedError("% Invalid command\n")
+
+    def patch(self, what: str) -> str:
+        """The commands that lead from a checkpoint to what runs."""
+        found = re.fullmatch(rf"rollback-patch checkpoint ({NAME}) running-config", what)
+        if found is None or found[1] not in self.checkpoints:
+            raise RefusedError("% Invalid command\n")
+        lines = "".join(led(self.checkpoints[found[1]].tree, self.tree, 0))
+        patch = f"!!\n!\n{lines}" if lines else "Rollback Patch is Empty\n"
+        return f"Collecting Running-Config\n#Generating Rollback Patch\n..\n{patch}"
 
     def features(self) -> list[str]:
         return (self.folder / "features").read_text().split()
@@ -296,6 +308,18 @@ def printed(tree: Lines, *, only: str = "", leave_out: str = "!", points: bool =
             out += f"{head}\n{nested(tree.inner[head], 2, points=points)}"
             out += "end-job\n" if head.startswith("scheduler job") else ""
     return out
+
+
+def led(old: Lines, new: Lines, columns: int) -> Iterator[str]:
+    """What goes, with `no` before it; then what comes or changes, under its section."""
+    for line in old.inner:
+        if line not in new.inner:
+            yield f"{' ' * columns}no {line}\n"
+    for line, inner in new.inner.items():
+        below = list(led(old.inner.get(line, Lines()), inner, columns + 2))
+        if below or line not in old.inner:
+            yield f"{' ' * columns}{line}\n"
+            yield from below
 
 
 def nested(tree: Lines, columns: int, *, points: bool) -> str:

@@ -46,7 +46,7 @@ NEEDS = {
 }
 pytestmark = pytest.mark.netns
 WHO = "me@here"
-LONG = 600  # seconds, on a clock that the test moves
+LONG = 600  # seconds until a revert that no test waits for
 
 
 @dataclass
@@ -61,6 +61,8 @@ class Endpoint:
     end: Callable[[], None]
     later: Callable[[float], None] | None  # makes time pass on the device, where that can be had
     grain: int = 0  # seconds that its timer may be late
+    says: tuple[str, ...] = ()  # what its own diff of the good steps names; (): it has none
+    early: bool = True  # it has one before anything is done, too
 
 
 def shell(switch: SshSwitch, platform: ShellPlatform) -> Callable[[], Driver]:
@@ -150,7 +152,8 @@ def netconf(folder: Path) -> Endpoint:
         return asyncio.run(_closed(ask(), lambda driver: driver.get()))
 
     return Endpoint(ask, state, (queue(1, 10, 1001),),
-                    (queue(2, 10, 2002), queue(3, 100, 50)), "", switch.end, None)  # fmt: skip
+                    (queue(2, 10, 2002), queue(3, 100, 50)), "", switch.end, None,
+                    says=("+ 1001",))  # fmt: skip
 
 
 def eos(folder: Path) -> Endpoint:
@@ -164,7 +167,7 @@ def eos(folder: Path) -> Endpoint:
             "leaf1", f"127.0.0.1:{switch.port}", login=switch.login, state=folder / "pending"
         ),
         switch.running, (mapped(1),), (mapped(2), Step("none", "qos map dscp 3 to nonsense\n")),
-        "", switch.end, switch.later,
+        "", switch.end, switch.later, says=("@@ ", "\n+qos map dscp 1 to traffic-class 6"),
     )  # fmt: skip
 
 
@@ -180,6 +183,7 @@ def nvue(folder: Path) -> Endpoint:
         lambda: NvueDriver(NAME, NAME, config=config),
         switch.applied, (mapped(1),), (mapped(2), Step("none", "nv set qos nonsense 1\n")),
         "", switch.end, switch.later,
+        says=("- set:\n    qos:\n", "'1':\n              switch-priority: 6"),
     )  # fmt: skip
 
 
@@ -194,6 +198,7 @@ def nxos(folder: Path) -> Endpoint:
         lambda: NxosDriver("leaf1", f"127.0.0.1:{switch.port}", login=switch.login),
         switch.running, (grouped("one"),), (grouped("two"), Step("none", "qos nonsense\n")),
         "", switch.end, switch.later, GRAIN,
+        says=("policy-map type qos one\n  class class-default\n    set qos-group 4",), early=False,
     )  # fmt: skip
 
 
@@ -244,10 +249,13 @@ def do(endpoint: Endpoint, what: Callable[[Driver], Awaitable[Any]]) -> Any:
     return asyncio.run(_closed(endpoint.driver(), what))
 
 
-def commit(endpoint: Endpoint, *, seconds: int = 60, bad: bool = False) -> None:
+def commit(
+    endpoint: Endpoint, *, seconds: int = LONG, bad: bool = False, diff: bool = False
+) -> str | None:
     steps = endpoint.bad if bad else endpoint.good
-    wanted = Commit(steps, endpoint.restore, seconds, WHO)
-    do(endpoint, lambda driver: driver.commit(wanted))
+    wanted = Commit(steps, endpoint.restore, seconds, WHO, diff)
+    said: str | None = do(endpoint, lambda driver: driver.commit(wanted))
+    return said
 
 
 def soon(endpoint: Endpoint) -> int:
@@ -265,6 +273,31 @@ def test_it_is_ready_and_tells_the_same_twice(endpoint: Endpoint) -> None:
     first, second = (do(endpoint, lambda driver: driver.get()) for _ in range(2))
     assert first == second
     assert do(endpoint, lambda driver: driver.pending()) is None
+
+
+def names(endpoint: Endpoint, diff: str | None, *, early: bool = False) -> bool:
+    if not endpoint.says or (early and not endpoint.early):
+        return diff is None
+    return diff is not None and all(each in diff for each in endpoint.says)
+
+
+def test_a_diff_names_what_would_change_and_leaves_nothing(endpoint: Endpoint) -> None:
+    before = endpoint.state()
+    for _ in range(2):  # what the first one left, the second one would name, or be refused for
+        diff = do(endpoint, lambda driver: driver.diff(endpoint.good))
+        assert names(endpoint, diff, early=True)
+        assert endpoint.state() == before
+    assert do(endpoint, lambda driver: driver.pending()) is None
+
+
+def test_a_commit_says_what_it_changes_where_that_is_asked_for(endpoint: Endpoint) -> None:
+    before = endpoint.state()
+    assert commit(endpoint) is None
+    do(endpoint, lambda driver: driver.abort())
+    assert names(endpoint, commit(endpoint, diff=True))
+    assert do(endpoint, lambda driver: driver.pending()).who == WHO
+    do(endpoint, lambda driver: driver.abort())
+    assert endpoint.state() == before
 
 
 def test_not_confirmed_it_reverts(endpoint: Endpoint) -> None:
@@ -286,7 +319,7 @@ def test_aborted_it_reverts_at_once_and_only_once(endpoint: Endpoint) -> None:
     commit(endpoint)
     found = do(endpoint, lambda driver: driver.pending())
     assert found.who == WHO
-    assert 0 < found.seconds <= 60 + endpoint.grain
+    assert 0 < found.seconds <= LONG + endpoint.grain
     do(endpoint, lambda driver: driver.abort())
     assert endpoint.state() == before
     with pytest.raises(NothingPending):
@@ -306,6 +339,9 @@ def test_while_one_is_pending_another_is_told_whose_it_is(endpoint: Endpoint) ->
     commit(endpoint)
     with pytest.raises(Busy, match=WHO):
         commit(endpoint)
+    if endpoint.says and endpoint.early:
+        with pytest.raises(Busy, match=WHO):
+            do(endpoint, lambda driver: driver.diff(endpoint.good))
     do(endpoint, lambda driver: driver.abort())
     assert endpoint.state() == before
 

@@ -1,12 +1,20 @@
 """switchcfg and a switch that speaks eAPI: NAPALM, real HTTP and TLS, sessions with a timer."""
 
+import asyncio
 import signal
+import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyeapi
 import pytest
 
+from switchcfg.drivers.eos import EosDriver
 from switchcfg.drivers.login import Login
+from switchcfg.errors import Busy, CommitFailed
+from switchcfg.platforms.platform import Step
 from tests.switchcfg import printed
 from tests.switches.certificates import certificate
 from tests.switches.eos_target import PASSWORD, USER
@@ -37,6 +45,15 @@ class EosSwitch(TlsSwitch):
 
     def running(self) -> str:
         return (self.folder / "running").read_text()
+
+    def told(self, *commands: str) -> Any:
+        """What the last of these commands says to somebody else."""
+        trust = ssl.create_default_context(cafile=self.folder / "ca.pem")
+        node = pyeapi.connect(
+            transport="https", host="127.0.0.1", port=self.port, username=USER, password=PASSWORD,
+            context=trust,
+        )  # fmt: skip
+        return node.execute(list(commands))["result"][-1]
 
 
 @pytest.fixture
@@ -130,3 +147,57 @@ def test_a_server_that_the_ca_did_not_sign_is_refused(switch: EosSwitch, tmp_pat
     assert "CERTIFICATE_VERIFY_FAILED" in said
     assert "[unreachable]" in said
     assert "Traceback" not in said
+
+
+async def asked(driver: EosDriver, *lines: str) -> str | None:
+    try:
+        return await driver.diff((Step("lines", "".join(f"{line}\n" for line in lines)),))
+    finally:
+        await driver.close()
+
+
+def driver(switch: EosSwitch) -> EosDriver:
+    address = f"127.0.0.1:{switch.port}"
+    return EosDriver("leaf1", address, login=switch.login, state=switch.folder / "pending")
+
+
+def sessions(switch: EosSwitch) -> set[str]:
+    return set(switch.told("show configuration sessions")["sessions"])
+
+
+def test_the_switchs_own_diff_is_shown_and_its_session_is_gone(switch: EosSwitch) -> None:
+    before = switch.running()
+    planned(switch)
+    code, said = switch.run("diff", "INTENT", "PLANS")
+    assert code == 0, said
+    assert said.startswith("leaf1 (eos): says what changes:\n  @@ -1,5 +1,")
+    assert "   interface Ethernet1\n      description theirs\n  +   service-profile DLCP\n" in said
+    assert "  +qos map dscp 26 to traffic-class 5\n" in said
+    assert switch.running() == before
+    assert sessions(switch) == set()
+    code, said = switch.run("apply", "INTENT", "PLANS", "--diff")
+    assert code == 0, said
+    assert "  +   service-profile DLCP\n" in said
+
+
+def test_what_the_switch_refuses_leaves_no_session(switch: EosSwitch) -> None:
+    with pytest.raises(CommitFailed, match="qos map dscp 3 to nonsense"):
+        asyncio.run(asked(driver(switch), "qos map dscp 3 to nonsense"))
+    assert sessions(switch) == set()
+
+
+def test_what_is_the_same_is_an_empty_diff(switch: EosSwitch) -> None:
+    assert asyncio.run(asked(driver(switch), "qos map dscp 46 to traffic-class 5")) == ""
+
+
+def test_no_diff_where_somebody_else_has_a_session(
+    switch: EosSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NAPALM asks for ten seconds whether it has gone."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    clock = iter(range(0, 1000, 6))
+    monkeypatch.setattr(time, "time", lambda: next(clock))
+    switch.told("configure session theirs", "qos map dscp 2 to traffic-class 6", "end")
+    with pytest.raises(Busy, match="somebody has a configuration session open"):
+        asyncio.run(asked(driver(switch), "qos map dscp 1 to traffic-class 6"))
+    assert sessions(switch) == {"theirs"}

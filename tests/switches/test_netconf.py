@@ -7,14 +7,18 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ncclient.manager import Manager
+from ncclient.xml_ import to_ele
 
 from switchcfg.cli import workflow
 from switchcfg.drivers.netconf import NetconfDriver
-from switchcfg.errors import CommitFailed, Unreachable
+from switchcfg.errors import BadState, CommitFailed, Unreachable
 from switchcfg.plan.plan import Plan
 from switchcfg.plan.state import Change, Place, State, fingerprint
 from switchcfg.platforms.platform import Netconf, Step
@@ -61,8 +65,18 @@ ASK = (
     f'<get-config xmlns="{BASE}"><source><running/></source><filter type="subtree">'
     f'<qos xmlns="{QOS}"/></filter></get-config>'
 )
-DIALECT = Netconf(ASK, lambda reply: " ".join(re.findall(r"<(?:\w+:)?high>(\d+)<", reply)),
-                  lambda step: step.payload)  # fmt: skip
+# netconfd has no comparison; what its candidate holds takes the place of one.
+COMPARE = ASK.replace("<running/>", "<candidate/>")
+
+
+def highs(reply: str) -> list[str]:
+    return re.findall(r"<(?:\w+:)?high>(\d+)<", reply)
+
+
+DIALECT = Netconf(
+    ASK, lambda reply: " ".join(highs(reply)), lambda step: step.payload,
+    compare=COMPARE, compared=lambda reply: "".join(f"+ {each}\n" for each in highs(reply)),
+)  # fmt: skip
 
 
 class NetconfSwitch:
@@ -109,9 +123,9 @@ class NetconfSwitch:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
-    def driver(self, *, state: str = "state") -> NetconfDriver:
+    def driver(self, *, state: str = "state", dialect: Netconf = DIALECT) -> NetconfDriver:
         return NetconfDriver(
-            "leaf1", f"127.0.0.1:{self.port}", DIALECT,
+            "leaf1", f"127.0.0.1:{self.port}", dialect,
             ssh_config=self.folder / "ssh_config", state=self.folder / state,
         )  # fmt: skip
 
@@ -179,6 +193,54 @@ def test_the_workflow_applies_and_confirms(switch: NetconfSwitch) -> None:
     applied(switch, planned(switch, "1111", queue(1, 10, 1111)))
     assert "1111" in running(switch)
     assert drive(switch, lambda driver: driver.pending()) is None
+
+
+async def candidate(driver: NetconfDriver) -> list[str]:
+    ask = to_ele(COMPARE)
+    return highs(await driver._call(lambda session: session.dispatch(ask).xml))  # noqa: SLF001
+
+
+NONSENSE = f'<edit-config xmlns="{BASE}"><target><candidate/></target></edit-config>'
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+def test_a_diff_leaves_nothing_in_the_candidate(
+    switch: NetconfSwitch, monkeypatch: pytest.MonkeyPatch, forgets: bool
+) -> None:
+    """Also where the device does not forget it with the lock, as RFC 6241 asks."""
+    if not forgets:
+        monkeypatch.setattr(Manager, "locked", lambda *_: nullcontext())
+    before = drive(switch, candidate)
+    steps = (queue(3, 10, 3333),)
+
+    async def both(driver: NetconfDriver) -> None:
+        assert "+ 3333" in (await driver.diff(steps) or "")
+        assert await candidate(driver) == before
+        with pytest.raises(CommitFailed):
+            await driver.diff((*steps, Step("nonsense", NONSENSE)))
+        assert await candidate(driver) == before
+
+    drive(switch, both)
+
+
+def test_no_diff_where_the_device_has_none_or_does_not_say_it(
+    switch: NetconfSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(_reply: str) -> str:
+        raise BadState("no comparison")
+
+    steps = (queue(3, 10, 3333),)
+    without = replace(DIALECT, compare="")
+    assert drive(switch, lambda driver: driver.diff(steps), dialect=without) is None
+    odd = replace(DIALECT, compared=silent)
+    monkeypatch.setattr(Manager, "locked", lambda *_: nullcontext())
+
+    async def refused(driver: NetconfDriver) -> None:
+        with pytest.raises(CommitFailed, match="leaf1: no comparison"):
+            await driver.diff(steps)
+        assert "3333" not in await candidate(driver)
+
+    drive(switch, refused, dialect=odd)
 
 
 def test_a_commit_that_the_device_loses_is_noticed(switch: NetconfSwitch) -> None:

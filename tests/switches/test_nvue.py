@@ -1,6 +1,7 @@
 """switchcfg and a switch with NVUE behind a real sshd: its own timer, its own candidates."""
 
 import asyncio
+import fcntl
 import shutil
 import signal
 from collections.abc import Iterator
@@ -10,12 +11,21 @@ import pytest
 
 from switchcfg.drivers.driver import Commit
 from switchcfg.drivers.nvue import NvueDriver
-from switchcfg.errors import CommitFailed
+from switchcfg.errors import Busy, CommitFailed
 from switchcfg.platforms.platform import Step
 from tests.switches.nvue_switch import NAME, NvueSwitch
 from tests.switches.ssh_switch import until
 
 pytestmark = pytest.mark.skipif(not shutil.which("sshd"), reason="sshd is not installed")
+
+INTERFACES = """\
+  - set:
+      interface:
+        swp1:
+          qos:
+            congestion-control:
+              profile: DLCP
+"""
 
 
 @pytest.fixture
@@ -172,3 +182,59 @@ def test_a_switch_without_nvue_is_named(switch: NvueSwitch) -> None:
     code, said = switch.run("doctor", "INTENT")
     assert code == 1
     assert "nv: not found" in said
+
+
+async def asked(switch: NvueSwitch, *lines: str) -> str | None:
+    driver = NvueDriver(NAME, NAME, config=switch.folder / "ssh_config")
+    try:
+        return await driver.diff((Step("lines", "".join(f"nv {line}\n" for line in lines)),))
+    finally:
+        await driver.close()
+
+
+def test_the_switchs_own_diff_is_shown_and_nothing_of_it_is_left(switch: NvueSwitch) -> None:
+    state = switch.state()
+    planned(switch)
+    code, said = switch.run("diff", "INTENT", "PLANS")
+    assert code == 0, said
+    assert said.startswith(f"leaf1 (nvue): says what changes:\n{INTERFACES}")
+    assert switch.state() == state  # its revisions, too
+
+
+def test_what_goes_is_in_it_and_what_stays_is_not(switch: NvueSwitch) -> None:
+    assert asyncio.run(asked(switch, "unset interface swp1 description")) == (
+        "- unset:\n    interface:\n      swp1:\n        description: {}"
+    )
+    assert asyncio.run(asked(switch, "set interface swp1 description theirs")) == ""
+
+
+@pytest.mark.parametrize("lines", [("set interface swp1 description new", "set qos nonsense 1")])
+def test_a_line_that_is_refused_leaves_no_candidate(
+    switch: NvueSwitch, lines: tuple[str, ...]
+) -> None:
+    state = switch.state()
+    with pytest.raises(CommitFailed, match="Invalid Command: nv set qos nonsense"):
+        asyncio.run(asked(switch, *lines))
+    assert switch.state() == state
+
+
+def test_a_release_that_deletes_no_revision_keeps_what_was_put_aside(switch: NvueSwitch) -> None:
+    """It is what `nv config detach` does there: it is in no candidate, and is never applied."""
+    (switch.folder / "no-delete").touch()
+    applied = switch.applied()
+    assert asyncio.run(asked(switch, "set interface swp1 description new"))
+    assert switch.candidates() == {}
+    assert switch.applied() == applied
+    assert switch.state()["revisions"]["2"]["state"] == "detached"
+
+
+def test_no_diff_where_the_user_has_changes_or_another_types(switch: NvueSwitch) -> None:
+    line = "set interface swp2 description new"
+    with (switch.folder / "bin" / "nv").open() as nv:
+        fcntl.flock(nv, fcntl.LOCK_EX)
+        with pytest.raises(Busy, match="another switchcfg types here"):
+            asyncio.run(asked(switch, line))
+    switch.nv("set", "interface", "swp2", "description", "unready", user="cumulus")
+    with pytest.raises(Busy, match="changes that are not applied"):
+        asyncio.run(asked(switch, line))
+    assert "unready" in switch.nv("config", "diff", user="cumulus")

@@ -333,3 +333,31 @@ def test_a_certificate_of_ours_is_refused_by_name(switch: NxosSwitch) -> None:
     code, said = switch.run("verify", "INTENT")
     assert code == 1
     assert "SWITCHCFG_NXOS_CERT: NX-API is asked with a user and a password" in said
+
+
+def test_its_own_diff_is_of_what_was_changed_and_there_is_none_before(switch: NxosSwitch) -> None:
+    before = switch.running()
+    planned(switch)
+    code, said = switch.run("diff", "INTENT", "PLANS")
+    assert (code, said) == (0, "leaf1 (nxos): has no diff of its own before it is changed\n")
+    assert switch.running() == before
+    code, said = switch.run("apply", "INTENT", "PLANS", "--diff", "--pending")
+    assert code == 0, said
+    changes = said.partition("leaf1 (nxos): says what changes:\n")[2]
+    # A patch, without what is around it, and without the scheduler's part in the commit.
+    assert changes.startswith("  interface Ethernet1/1\n    service-policy type qos input DLCP\n")
+    assert "  class-map type qos match-any DLCP-Q5\n    match dscp 26,28,30\n" in changes
+    assert "scheduler" not in changes
+    assert "!" not in changes
+    assert "Rollback" not in changes
+
+
+def test_a_switch_that_cannot_say_what_changed_goes_back(switch: NxosSwitch) -> None:
+    before = switch.running()
+    planned(switch)
+    (switch.folder / "denied").write_text("show diff")
+    code, said = switch.run("apply", "INTENT", "PLANS", "--diff")
+    assert code == 1
+    assert "Permission denied for the role" in said
+    assert switch.running() == before
+    assert switch.run("apply", "INTENT", "PLANS")[0] == 0

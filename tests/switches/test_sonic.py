@@ -117,3 +117,17 @@ def test_the_target_is_as_particular_as_upstream(switch: SonicSwitch) -> None:
     file.write_text(json.dumps([{"op": "add", "path": "/SCHEDULER/y", "value": {"priority": "1"}}]))
     switch.shell(f"{switch.folder}/bin/config apply-patch {file}")
     assert "drop it: SCHEDULER|y" in switch.noted("syslog")[0]
+
+
+def test_a_switch_of_several_asics_is_refused_before_it_is_touched(switch: SonicSwitch) -> None:
+    """Each of them is a network namespace there."""
+    switch.run("plan", "INTENT", "--out", "PLANS")
+    before = switch.contents()
+    tool = switch.folder / "bin" / "ip"
+    tool.write_text("#!/bin/sh\necho 'asic0 (id: 1)'\necho 'asic1 (id: 2)'\n")
+    tool.chmod(0o755)
+    for words in (("doctor",), ("plan",), ("apply", "PLANS"), ("diff", "PLANS")):
+        code, said = switch.run(words[0], "INTENT", *words[1:])
+        assert code == 1
+        assert f"{switch.name}: a switch of several ASICs: each has a CONFIG_DB of its own" in said
+    assert switch.contents() == before

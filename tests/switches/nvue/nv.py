@@ -4,7 +4,9 @@ Written from Cumulus Linux 5.11's "NVUE CLI" and the NVUE reference, not from sw
 NVUE_FOLDER/nvue.json; NVUE_FOLDER/startup is what `config save`, and auto save, write. Files there
 that change what it does: `no-confirm` is a release whose `apply` knows no `--confirm`; `version`
 is the release; `deaf`: what ends a confirm is answered and not done; `late`: it goes back just
-before it is confirmed.
+before it is confirmed; `no-delete` is a release that keeps what was detached.
+What `config diff` prints is YAML, first what goes and then what comes (the reference's `config
+find` and `config show` have that shape); NVIDIA's tests of NVOS have `detached [rev_id: N]`.
 """
 
 import fcntl
@@ -61,6 +63,9 @@ class Nvue:
         revisions = self.state["revisions"]
         return next((name for name in revisions if revisions[name]["state"] == "confirm"), None)
 
+    def next(self) -> str:
+        return str(max(map(int, self.state["revisions"])) + 1)
+
     def candidate(self) -> list[str]:
         """This user's, begun from what is applied."""
         found: list[str] = self.state["pending"].setdefault(USER, list(self.applied))
@@ -90,7 +95,7 @@ class Nvue:
             raise RefusedError("Error: another apply waits to be confirmed")
         if USER not in self.state["pending"]:
             raise RefusedError("Error: there is no pending configuration")
-        name = str(len(self.state["revisions"]) + 1)
+        name = self.next()
         lines = self.state["pending"][USER]
         if wrong := contradiction(lines):
             return f"Invalid config [rev_id: {name}]\n  {wrong}\n"  # and no exit code says so
@@ -128,13 +133,31 @@ class Nvue:
     def save(self) -> None:
         (FOLDER / "startup").write_text("\n".join(self.applied))
 
-    def diff(self) -> str:
-        lines = self.state["pending"].get(USER, self.applied)
-        if set(lines) == set(self.applied):
+    def detach(self) -> str:
+        lines = self.state["pending"].pop(USER, None)
+        if lines is None:
             return ""
-        return (
-            "".join(f"- set: {each}\n" for each in lines if each not in self.applied) or "- unset"
-        )
+        name = self.next()
+        self.state["revisions"][name] = {"state": "detached", "lines": lines}
+        return f"detached [rev_id: {name}]\n"
+
+    def delete(self, revision: str) -> str:
+        if (FOLDER / "no-delete").exists():
+            raise RefusedError("Error: Invalid Command: nv config delete")
+        if revision == self.state["applied"]:
+            raise RefusedError(f"Error: Revision '{revision}' is currently applied")
+        if self.state["revisions"].pop(revision, None) is None:
+            raise RefusedError(f"Error: Revision {revision} does not exist")
+        return f"deleted [rev_id: {revision}]\n"
+
+    def diff(self) -> str:
+        was, now = self.applied, self.state["pending"].get(USER, self.applied)
+        stems = {each.rpartition(" ")[0] for each in now}
+        gone = [f"{stem} {{}}" for stem, _, _ in (each.rpartition(" ") for each in was)
+                if stem not in stems]  # fmt: skip
+        come = [each for each in now if each not in was]
+        return "".join(f"- {verb}:\n{yaml(lines)}" for verb, lines in
+                       (("unset", gone), ("set", come)) if lines)  # fmt: skip
 
     def revisions(self) -> str:
         told = {
@@ -142,6 +165,20 @@ class Nvue:
             for name, one in self.state["revisions"].items()
         }
         return json.dumps(told, indent=2) + "\n"
+
+
+def yaml(lines: list[str]) -> str:
+    """Words as keys of each other, the last one as their value."""
+    out, above = "", list[str]()
+    for *keys, value in (line.split() for line in sorted(lines)):
+        same = next((at for at, (one, two) in enumerate(zip(keys, above, strict=False))
+                     if one != two), min(len(keys), len(above)))  # fmt: skip
+        for depth, key in list(enumerate(keys))[same:]:
+            shown = f"'{key}'" if key.isdecimal() else key
+            end = f" {value}" if depth == len(keys) - 1 else ""
+            out += f"{'  ' * (depth + 2)}{shown}:{end}\n"
+        above = keys
+    return out
 
 
 def contradiction(lines: list[str]) -> str:
@@ -219,7 +256,9 @@ def configured(nvue: Nvue, words: list[str]) -> str:
                 raise RefusedError("Error: unrecognized arguments: --confirm")
             return nvue.apply(rest)
         case ["detach"]:
-            nvue.state["pending"].pop(USER, None)
+            return nvue.detach()
+        case ["delete", revision]:
+            return nvue.delete(revision)
         case ["save"]:
             nvue.save()
         case ["diff"]:

@@ -1,0 +1,59 @@
+"""What devices themselves say that a plan changes, in their own words and beside ours."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from switchcfg.cli.output import tell
+from switchcfg.cli.workflow import TellDiff
+from switchcfg.intent.intent import Device
+
+LINES: Final = (
+    5000  # of one device: six for each of 800 ports, as EOS prints a change in the middle
+)
+WIDTH: Final = 1000  # characters of one line
+NONE: Final = "has no diff of its own"
+NOT_BEFORE: Final = f"{NONE} before it is changed"  # NX-OS has one then
+
+
+def shortened(diff: str) -> str:
+    """No longer than anybody reads; it ends by saying what is left out."""
+    lines = diff.splitlines()
+    shown = [each if len(each) <= WIDTH else f"{each[:WIDTH]}..." for each in lines[:LINES]]
+    left = len(lines) - len(shown)
+    return "\n".join([*shown, *([f"... and {left} more lines"] if left else [])])
+
+
+class Diffs:
+    """Those of all devices, by name; None for one that has none."""
+
+    def __init__(self, none: str = NONE) -> None:
+        self.found: dict[str, str | None] = {}
+        self._none = none
+
+    def add(self, device: Device, diff: str | None) -> None:
+        self.found[device.name] = shortened(diff) if diff is not None else None
+
+    def status(self, name: str) -> str:
+        """In few words."""
+        if name not in self.found:
+            return "nothing to do"
+        if (diff := self.found[name]) is None:
+            return self._none
+        return "says what changes" if diff else "says that nothing changes"
+
+    def lines(self, device: Device) -> Iterator[str]:
+        """As people read it. It is indented: no line of a device's looks like one of ours."""
+        diff = self.found.get(device.name) or ""
+        yield f"{device.name} ({device.platform}): {self.status(device.name)}{':' if diff else ''}"
+        for line in diff.splitlines():
+            yield f"  {line.expandtabs()}".rstrip()
+
+    def telling(self, device: Device) -> TellDiff:
+        """Adds it, and says so at once."""
+
+        def told(diff: str | None) -> None:
+            self.add(device, diff)
+            for line in self.lines(device):
+                tell(line)
+
+        return told
