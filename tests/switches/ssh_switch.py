@@ -184,6 +184,16 @@ class SshSwitch:
         shim.write_text(f'#!/bin/sh\nsleep {seconds}\nexec {shutil.which(tool)} "$@"\n')
         shim.chmod(0o755)
 
+    def hold(self, seconds: int) -> None:
+        """From now on a timer of so many seconds, on the switch, ends when `late` says so."""
+        shim = self.folder / "bin" / "sleep"
+        wait = f"while [ ! -e {self.folder}/late ]; do /bin/sleep 0.05; done"
+        shim.write_text(f'#!/bin/sh\n[ "$1" = {seconds} ] || exec /bin/sleep "$@"\n{wait}\n')
+        shim.chmod(0o755)
+
+    def late(self) -> None:
+        (self.folder / "late").touch()
+
 
 def make_keys(folder: Path) -> None:
     """Of a host, and of who logs in."""

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from switchcfg.cli.workflow import REVERT_AFTER
 from tests.switches.ssh_switch import SshSwitch, ip, until
 
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.skipif(not shutil.which("sshd"), reason="sshd is not installed"),
 ]
-SOON = ("--revert-after", "5")
 
 
 @pytest.fixture
@@ -58,7 +58,8 @@ def test_plan_apply_verify_drift_rollback(switch: SshSwitch) -> None:
 def test_what_nobody_confirms_reverts_by_itself(switch: SshSwitch) -> None:
     before = switch.queues()
     planned(switch)
-    assert switch.run("apply", "INTENT", "PLANS", "--pending", *SOON)[0] == 0
+    switch.hold(REVERT_AFTER)
+    assert switch.run("apply", "INTENT", "PLANS", "--pending")[0] == 0
     assert switch.queues() != before
     code, said = switch.run("doctor", "INTENT")
     assert code == 1
@@ -66,6 +67,7 @@ def test_what_nobody_confirms_reverts_by_itself(switch: SshSwitch) -> None:
     code, said = switch.run("apply", "INTENT", "PLANS")
     assert code == 1
     assert "[busy]" in said
+    switch.late()
     until(lambda: not pending_folder(switch).exists())
     assert switch.queues() == before
     code, said = switch.run("confirm", "INTENT")
@@ -76,10 +78,10 @@ def test_what_nobody_confirms_reverts_by_itself(switch: SshSwitch) -> None:
 def test_what_is_confirmed_stays_and_what_is_aborted_goes(switch: SshSwitch) -> None:
     before = switch.queues()
     planned(switch)
-    assert switch.run("apply", "INTENT", "PLANS", "--pending", *SOON)[0] == 0
+    assert switch.run("apply", "INTENT", "PLANS", "--pending")[0] == 0
     assert switch.run("abort", "INTENT")[0] == 0
     assert switch.queues() == before
-    assert switch.run("apply", "INTENT", "PLANS", "--pending", *SOON)[0] == 0
+    assert switch.run("apply", "INTENT", "PLANS", "--pending")[0] == 0
     applied = switch.queues()
     timer = int((pending_folder(switch) / "timer").read_text())
     assert switch.run("confirm", "INTENT")[0] == 0
@@ -93,19 +95,22 @@ def test_an_apply_that_ends_in_the_middle_leaves_nothing_half_done(
 ) -> None:
     before = switch.queues()
     planned(switch)
+    switch.hold(REVERT_AFTER)
     switch.slow("nft", 2.0)  # queues are made by then, rules are not
-    child = switch.start("apply", "INTENT", "PLANS", *SOON)
+    child = switch.start("apply", "INTENT", "PLANS")
     until(lambda: switch.queues() != before)
     if how == "kill":
         child.send_signal(signal.SIGKILL)
     else:
         ip("-n", switch.operator, "link", "set", "mgmt", "down")
+    switch.late()
     until(lambda: not pending_folder(switch).exists(), seconds=30)
     assert switch.queues() == before
     child.kill()
     child.communicate()
     ip("-n", switch.operator, "link", "set", "mgmt", "up")
-    (switch.folder / "bin" / "nft").unlink()
+    for tool in ("nft", "sleep"):
+        (switch.folder / "bin" / tool).unlink()
     assert switch.run("apply", "INTENT", "PLANS")[0] == 0  # and it can be done again
 
 
@@ -151,14 +156,16 @@ def test_a_device_that_does_not_answer_is_one_error(switch: SshSwitch) -> None:
 
 def test_interrupted_by_hand_it_says_so(switch: SshSwitch) -> None:
     planned(switch)
+    switch.hold(REVERT_AFTER)
     switch.slow("nft", 2.0)
     before = switch.queues()
-    child = switch.start("apply", "INTENT", "PLANS", *SOON)
+    child = switch.start("apply", "INTENT", "PLANS")
     until(lambda: switch.queues() != before)
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=30)
     assert child.returncode == 130
     assert "Traceback" not in err
+    switch.late()  # it may have been reverted at once
     until(lambda: not pending_folder(switch).exists(), seconds=30)
     assert switch.queues() == before
 
