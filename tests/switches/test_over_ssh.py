@@ -106,7 +106,8 @@ def test_an_apply_that_ends_in_the_middle_leaves_nothing_half_done(
     child.kill()
     child.communicate()
     ip("-n", switch.operator, "link", "set", "mgmt", "up")
-    (switch.folder / "bin" / "nft").unlink()
+    for tool in ("nft", "sleep"):
+        (switch.folder / "bin" / tool).unlink()
     assert switch.run("apply", "INTENT", "PLANS")[0] == 0  # and it can be done again
 
 
