@@ -40,6 +40,22 @@ def kept(
 
 def lossless(intent: Intent, where: str, queue: int) -> list[str]:
     """The problem of a queue with flow control that a class of ours would come to."""
-    if queue in intent.keep.queues:
+    if queue in intent.keep.queues or any(each.priority == queue for each in intent.lossless):
         return []
     return [f"lossless: {where} queue {queue} has PFC: name it in [keep] queues"]
+
+
+def left_out(intent: Intent, where: str, today: Mapping[int, int]) -> list[str]:
+    """Problems of code points that flow control of others protects today, and that would go
+    elsewhere: `today` says to which queue each goes, by what others have made."""
+    has = {each.priority: each for each in intent.lossless}
+    classes = {dscp: each.name for each in intent.classes for dscp in each.dscp}
+    found: list[str] = []
+    for dscp, queue in sorted(today.items()):
+        if queue in has and dscp not in has[queue].dscp:
+            name = f"name it in dscp of [[lossless]] {has[queue].name!r}"
+            if dscp in classes:
+                name = f"and class {classes[dscp]!r} sends it: give that another under [classes]"
+            goes = f"code point {dscp} goes to queue {queue} today, which has PFC"
+            found.append(f"lossless-dscp: {where}: {goes}: {name}")
+    return found
