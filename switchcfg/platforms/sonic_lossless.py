@@ -27,6 +27,7 @@ Tables = Mapping[str, Mapping[str, Mapping[str, str]]]
 MOST: Final = 2  # classes: what buffers of common ASICs are dealt for
 MODEL: Final = Place("DEVICE_METADATA", "localhost", "buffer_model")
 BUFFER: Final = "egress_lossless_profile"  # of SONiC's buffer templates
+INGRESS: Final = "ingress_lossless_pool"
 CABLES: Final = "AZURE"  # the row of CABLE_LENGTH in its templates
 HEADROOM: Final = re.compile(r"NULL|pg_lossless_\w+_profile")
 MAP_PFC: Final = "MAP_PFC_PRIORITY_TO_QUEUE"
@@ -81,6 +82,7 @@ class Beside:
         self.state = dict(state)
         self.gives_way: set[Place] = set()
         self.problems: list[str] = []
+        self._lengths: dict[str, str] = {}  # port with PFC of ours -> its CABLE_LENGTH then
         self._groups: dict[tuple[str, str], str] = {}  # (our map, traffic class) -> what is kept
         self.wanted = {each.priority for each in intent.lossless}
         self._cables()
@@ -93,6 +95,7 @@ class Beside:
         self._ended()
         if intent.lossless:
             self._unused()
+            self._fits()
 
     # --- PFC that is there ---------------------------------------------------------------
 
@@ -198,9 +201,11 @@ class Beside:
                         f"another on a port of the same group: give it a group of its own"
                     )
                 self.state[Place(MAP_PG, name, tc)] = group
-        cable = next((row[port] for row in self.tables.get("CABLE_LENGTH", {}).values()
-                      if port in row), "0m")  # fmt: skip
-        if cable == "0m" and not any(each.cable for each in self.intent.lossless):
+        rows = self.tables.get("CABLE_LENGTH", {}).values()
+        there = next((row[port] for row in rows if port in row), "0m")
+        longest = max(each.cable for each in self.intent.lossless)
+        self._lengths[port] = f"{longest}m" if longest else there
+        if self._lengths[port] == "0m":
             self.problems.append(
                 f"lossless: {port} has no CABLE_LENGTH, which its headroom follows from: say cable "
                 f"in [[lossless]]"
@@ -247,6 +252,34 @@ class Beside:
             place = Place("PORT_QOS_MAP", port, "pfc_enable")
             wanted = {int(each) for each in self.state.get(place, "").split(",") if each}
             self.gives_way |= {place} | headroom(self.tables, port, beyond=wanted)
+
+    def _fits(self) -> None:
+        """Is there room for headroom, where the switch says what it takes?
+
+        Not where the pool has an xoff of its own: that is shared, and dealt out several times over.
+        """
+        profiles = self.tables.get("BUFFER_PROFILE", {})
+        pool = self.tables.get("BUFFER_POOL", {}).get(INGRESS, {})
+        needed = {
+            f"{port}|{each.priority}": f"pg_lossless_{self._speed(port)}_{length}_profile"
+            for port, length in self._lengths.items()
+            for each in self.intent.lossless
+        }
+        for key, fields in self.tables.get("BUFFER_PG", {}).items():
+            port = key.rpartition("|")[0]
+            if fields.get("profile") in profiles and port not in self._lengths:
+                needed |= {f"{port}|{index}": fields["profile"] for index in _members(port, key)}
+        sizes = [profiles.get(name, {}).get("size", "") for name in needed.values()]
+        total = sum(int(size) for size in sizes if size.isdecimal())
+        room = pool.get("size", "")
+        if room.isdecimal() and "xoff" not in pool and total > int(room):
+            self.problems.append(
+                f"headroom: {self.device.name}: {len(needed)} priority groups need {total} bytes, "
+                f"and {INGRESS} has {room}"
+            )
+
+    def _speed(self, port: str) -> str:
+        return self.tables.get("PORT", {}).get(port, {}).get("speed", "")
 
     # --- of the whole switch ------------------------------------------------------------------
 

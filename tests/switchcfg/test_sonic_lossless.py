@@ -255,6 +255,24 @@ def test_headroom_needs_a_length() -> None:
     assert again(tables, intent(ROCE))["CABLE_LENGTH"]["AZURE"]["Ethernet0"] == "300m"
 
 
+def test_headroom_has_to_fit_into_its_pool() -> None:
+    tables = bare()
+    profile = tables["BUFFER_PROFILE"]["pg_lossless_100000_40m_profile"]
+    pool = tables["BUFFER_POOL"]["ingress_lossless_pool"]
+    tables["PORT"]["Ethernet8"] = {"lanes": "8", "speed": "100000"}
+    tables["BUFFER_PG"]["Ethernet8|3-4"] = {"profile": "pg_lossless_100000_40m_profile"}
+    four = ROCE.replace("300m", "40m")
+    pool["size"] = str(4 * int(profile["size"]))
+    assert again(tables, intent(four))
+    pool["size"] = str(4 * int(profile["size"]) - 1)
+    assert (
+        "headroom: leaf: 4 priority groups need 200704 bytes, and ingress_lossless_pool has 200703"
+    ) in problems(tables, intent(four))
+    assert again(tables, intent(ROCE))  # what 300 m take nobody says
+    pool["xoff"] = "65536"  # shared: it may be dealt out several times over
+    assert again(tables, intent(four))
+
+
 def test_lengths_go_into_the_row_that_there_is() -> None:
     tables = bare()
     tables["CABLE_LENGTH"] = {"LAB": {"Ethernet0": "5m", "Ethernet8": "5m"}}
