@@ -56,13 +56,7 @@ class Beside:
         self.intent, self.device, self.present = intent, device, present
         self.state = dict(state)
         self.problems: list[str] = []
-        weights = {place for place in present if place.kind == "scheduler weight"}
-        # A queue of ours that is strict now has no weight.
-        self.gives_way = frozenset(
-            place
-            for place in weights
-            if state.get(place._replace(kind="scheduler mode")) == "strict"
-        )
+        self.gives_way = frozenset([*self._weightless(), *self._memory()])
         if not intent.lossless:
             return
         for port in device.ports:
@@ -70,6 +64,28 @@ class Beside:
         self._scheduler()
         self._pools()
         self._unused()
+
+    def _weightless(self) -> Iterator[Place]:
+        """Queues that have no weight any more: of ours that are strict now, and of lossless classes
+        that have gone, as our profiles tell."""
+        lossless = {str(each.priority) for each in self.intent.lossless}
+        for place in self.present:
+            name, *tc = place.name.split(SEPARATOR)
+            mode = self.state.get(place._replace(kind="scheduler mode"))
+            if place.kind == "scheduler weight" and mode == "strict":
+                yield place
+            if place.kind == "pfc" and is_ours(self.intent, name) and tc[0] not in lossless:
+                yield Place("scheduler weight", tc[0], "")
+                yield Place("scheduler mode", tc[0], "")
+
+    def _memory(self) -> Iterator[Place]:
+        """What we have set aside, where the last class goes and nobody else needs it."""
+        had = any(p.kind == "pfc rx" and is_ours(self.intent, p.name) for p in self.present)
+        if had and not self.intent.lossless and not pfc_of_others(self.intent, self.present):
+            for pool, percent in POOLS.items():
+                place = Place("pool", pool, "")
+                if self.present.get(place) == percent:
+                    yield place
 
     def _port(self, port: str) -> None:
         bound = Place("interface pfc", port, "")

@@ -240,9 +240,26 @@ def test_a_removal_leaves_the_memory_that_others_need() -> None:
     )
 
 
+def test_another_priority_takes_the_place_of_the_first() -> None:
+    ours = HEAD + "".join(f"{line}\n" for line in told(HEAD, intent()))
+    lines = told(ours, intent(ROCE.replace("priority = 3", "priority = 2")))
+    assert "nv set qos pfc DLCP switch-priority 2" in lines
+    assert "nv unset qos pfc DLCP switch-priority 3" in lines
+    assert "nv unset qos egress-scheduler default-global traffic-class 3 bw-percent" in lines
+    assert "nv unset qos egress-scheduler default-global traffic-class 3 mode" in lines
+
+
 def test_an_intent_that_drops_the_class_ends_its_pfc() -> None:
     ours = HEAD + "".join(f"{line}\n" for line in told(HEAD, intent()))
     lines = told(ours, intent(lossless=""))
     assert "nv unset interface swp32 qos pfc profile" in lines
     assert "nv unset qos pfc DLCP switch-priority 3" in lines
-    assert "nv unset qos egress-scheduler default-global traffic-class 3 bw-percent" not in lines
+    assert "nv unset qos egress-scheduler default-global traffic-class 3 bw-percent" in lines
+    assert "nv unset qos traffic-pool default-lossless memory-percent" in lines
+    assert "nv unset qos traffic-pool default-lossy memory-percent" in lines
+    # Memory that is dealt otherwise was not dealt by us, and others may need what we set aside.
+    other = ours.replace("default-lossless memory-percent 50", "default-lossless memory-percent 40")
+    lines = told(other, intent(lossless=""))
+    assert not [line for line in lines if "default-lossless" in line]
+    lines = told(ours + "nv set qos pfc theirs switch-priority 5\n", intent(lossless=""))
+    assert not [line for line in lines if "traffic-pool" in line]

@@ -71,8 +71,10 @@ class Nvue:
         if not any(re.fullmatch(shape, line) for shape in SETTINGS):
             raise RefusedError(f"Error: Invalid Command: nv set {line}")
         stem = line.rpartition(" ")[0]
+        if re.fullmatch(rf"qos pfc {ID} switch-priority", stem):
+            stem = line  # a collection: it has several
         lines = self.candidate()
-        lines[:] = [each for each in lines if each.rpartition(" ")[0] != stem]
+        lines[:] = [each for each in lines if each != line and each.rpartition(" ")[0] != stem]
         lines.append(line)
 
     def unset(self, words: list[str]) -> None:
