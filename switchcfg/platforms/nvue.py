@@ -181,9 +181,9 @@ class Nvue(CommandPlatform):
         return Fit(beside.state, beside.gives_way, tuple(dict.fromkeys(problems)))
 
     def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
-        """Memory for lossless traffic stays where others have PFC."""
+        """Memory for lossless traffic stays where others have PFC, or have dealt it."""
         found = super().given_back(intent, device, present)
-        if not nvue_lossless.pfc_of_others(intent, present):
+        if nvue_lossless.memory_is_ours(intent, present):
             return found
         pools = [place for place in found.values if place.kind == "pool"]
         stays = [f"pool {place.name} = {present[place]}" for place in pools]

@@ -49,6 +49,12 @@ def pfc_of_others(intent: Intent, present: State) -> bool:
     )
 
 
+def memory_is_ours(intent: Intent, present: State) -> bool:
+    """Is it dealt as we deal it, and needed by nobody else?"""
+    there = {place.name: value for place, value in present.items() if place.kind == "pool"}
+    return there == POOLS and not pfc_of_others(intent, present)
+
+
 class Beside:
     """Ours made to go beside what a switch has: `state`, `gives_way` and `problems`."""
 
@@ -81,11 +87,8 @@ class Beside:
     def _memory(self) -> Iterator[Place]:
         """What we have set aside, where the last class goes and nobody else needs it."""
         had = any(p.kind == "pfc rx" and is_ours(self.intent, p.name) for p in self.present)
-        if had and not self.intent.lossless and not pfc_of_others(self.intent, self.present):
-            for pool, percent in POOLS.items():
-                place = Place("pool", pool, "")
-                if self.present.get(place) == percent:
-                    yield place
+        if had and not self.intent.lossless and memory_is_ours(self.intent, self.present):
+            yield from (Place("pool", pool, "") for pool in POOLS)
 
     def _port(self, port: str) -> None:
         bound = Place("interface pfc", port, "")

@@ -238,6 +238,11 @@ def test_a_removal_leaves_the_memory_that_others_need() -> None:
         "kept, or set by somebody else, and stays: pool default-lossless = 50; pool default-lossy "
         "= 50",
     )
+    text = HEAD + "nv set qos traffic-pool default-lossless memory-percent 40\n" + (
+        "nv set qos traffic-pool default-lossy memory-percent 50\n")  # fmt: skip
+    applied = after(NVUE.read(text), plan(*intent(), NVUE, NVUE.read(text)).changes)
+    gone = removal(*intent(), NVUE, applied)
+    assert not [change for change in gone.changes if change.place.kind == "pool"]
 
 
 def test_another_priority_takes_the_place_of_the_first() -> None:
@@ -260,6 +265,6 @@ def test_an_intent_that_drops_the_class_ends_its_pfc() -> None:
     # Memory that is dealt otherwise was not dealt by us, and others may need what we set aside.
     other = ours.replace("default-lossless memory-percent 50", "default-lossless memory-percent 40")
     lines = told(other, intent(lossless=""))
-    assert not [line for line in lines if "default-lossless" in line]
+    assert not [line for line in lines if "traffic-pool" in line]
     lines = told(ours + "nv set qos pfc theirs switch-priority 5\n", intent(lossless=""))
     assert not [line for line in lines if "traffic-pool" in line]
