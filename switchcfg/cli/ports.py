@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.intent.lossless import Lossless
 from switchcfg.intent.port_names import compact, in_words
 from switchcfg.plan.queues import Layout, Queue, lay_out
 from switchcfg.platforms.known import ABLE
-from switchcfg.platforms.platform import group_name
+from switchcfg.platforms.platform import group_name, not_to_be_had
 
 COLUMNS: Final = ("queue", "class", "code points", "limit", "ECN marks", "drops")
 
@@ -19,12 +20,16 @@ COLUMNS: Final = ("queue", "class", "code points", "limit", "ECN marks", "drops"
 def lines(intent: Intent, device: Device) -> Iterator[str]:
     """For people: a table per group of ports that are alike."""
     yield f"{device.name} ({device.platform}):"
+    if why := not_to_be_had(intent, device, ABLE[device.platform]):
+        yield f"  refused: {why}"
+        return
     for group in device.groups:
         layout = lay_out(intent, group, ABLE[device.platform])
         ports = ", ".join(compact(group.ports))
         rate, buffer = in_words(group.rate), _bytes(group.buffer)
         yield f"  {ports}: {_profile(intent, device, group)}, {rate}, buffer {buffer}"
         rows = [COLUMNS, *(_row(intent, device, queue, layout) for queue in layout.queues)]
+        rows += [_lossless_row(each) for each in layout.lossless]
         widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
         for row in rows:
             cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
@@ -41,6 +46,7 @@ def document(intent: Intent, devices: Sequence[Device]) -> dict[str, Any]:
         "devices": {
             device.name: {
                 "platform": device.platform,
+                "refused": not_to_be_had(intent, device, ABLE[device.platform]) or None,
                 "ports": {
                     port: _port(intent, device, group)
                     for group in device.groups
@@ -74,6 +80,19 @@ def _row(intent: Intent, device: Device, queue: Queue, layout: Layout) -> tuple[
     )
 
 
+def _lossless_row(each: Lossless) -> tuple[str, ...]:
+    cable = f", cable {each.cable}m" if each.cable else ""
+    share = f"share {each.share}%"
+    return (
+        str(each.priority),
+        each.name,
+        ",".join(map(str, each.dscp)),
+        "-",
+        _between(*each.mark) if each.mark else "-",
+        f"never: PFC, {share}{cable}",
+    )
+
+
 def _drops(
     intent: Intent, device: Device, queue: Queue
 ) -> Iterator[tuple[tuple[int, ...], int, int]]:
@@ -85,7 +104,7 @@ def _drops(
             for each in intent.classes
             for dscp, sent in zip(each.dscp, each.ect, strict=True)
         }
-        bare = tuple(dscp for dscp in queue.dscps if not ect[dscp])
+        bare = tuple(dscp for dscp in queue.dscps if not ect.get(dscp, False))
         if bare:  # one curve for both: it marks what is ECT, and drops what is not
             yield bare, *queue.mark
         return
@@ -114,6 +133,17 @@ def _port(intent: Intent, device: Device, group: PortGroup) -> dict[str, Any]:
                 ],
             }
             for queue in layout.queues
+        ],
+        "lossless": [
+            {
+                "queue": each.priority,
+                "class": each.name,
+                "dscp": list(each.dscp),
+                "share": each.share,
+                "cable": each.cable or None,
+                "ecn": list(each.mark) if each.mark else None,
+            }
+            for each in layout.lossless
         ],
         "degraded": list(layout.degraded),
     }

@@ -15,6 +15,7 @@ from switchcfg.intent.classes import (
     read_classes,
     shared_classes,
 )
+from switchcfg.intent.lossless import Lossless, read_lossless
 from switchcfg.intent.port_names import (
     CHANNELS,
     FASTEST,
@@ -110,6 +111,7 @@ class Intent:
     queueing: Queueing
     keep: Keep
     devices: tuple[Device, ...]
+    lossless: tuple[Lossless, ...] = ()  # by priority
 
     def device(self, name: str) -> Device:
         """Raises: BadIntent, with the names that there are."""
@@ -145,12 +147,14 @@ def _intent(root: Table, read: Read | None) -> Intent:
     prefix = fabric.text("prefix", PREFIX, "prefix (2 to 12 capitals and digits)", "DLCP")
     spray = fabric.one_of("spray", SPRAY, "hash")
     fabric.done()
+    root.expect("classes", "lossless")
     classes = read_classes(root.table("classes")) if root.has("classes") else shared_classes()
     keep = _keep(root.table("keep"), classes)
+    lossless = read_lossless(root, classes, keep.dscp, keep.queues)
     queueing = _queueing(root.table("queues"), classes)
     devices = _devices(root, read, queueing.buffer, keep)
     root.done()
-    return Intent(name, prefix, spray, classes, queueing, keep, devices)
+    return Intent(name, prefix, spray, classes, queueing, keep, devices, lossless)
 
 
 def _queueing(table: Table, classes: tuple[TrafficClass, ...]) -> Queueing:

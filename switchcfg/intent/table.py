@@ -85,6 +85,10 @@ class Table:
             if key not in self._read:
                 raise self.error(key, f"unknown key {key!r}{among(key, self._read)}")
 
+    def expect(self, *keys: str) -> None:
+        """Keys that are so alike that one would be taken for a misspelling of the other."""
+        self._read.update(keys)
+
     def has(self, key: str) -> bool:
         self._note(key)
         return key in self.values
@@ -154,15 +158,19 @@ class Table:
 
     def size(self, key: str, low: int, high: int, default: Any = _REQUIRED) -> int:
         """Bytes: a number, or "256KiB"; units are powers of 1024."""
+        return int(self._checked(key, default, lambda value: _size(value, low, high)))
 
-        def read(value: Any) -> int:
-            if isinstance(value, str) and (found := _SIZE.fullmatch(value.strip())):
-                value = int(found[1]) * _SIZES[(found[2] or "").upper()]
-            if type(value) is not int:
-                raise ValueError(f'{_show(value)} is no size; write 65536 or "64KiB"')
-            return _integer(value, low, high)
+    def sizes(self, key: str, low: int, high: int, default: Any = _REQUIRED) -> tuple[int, int]:
+        """[begin, certain] in bytes, begin below certain."""
 
-        return int(self._checked(key, default, read))
+        def read(value: Any) -> tuple[int, ...]:
+            found = tuple(_size(each, low, high) for each in _list(value))
+            if len(found) != 2 or found[0] >= found[1]:
+                raise ValueError(f"{_show(value)} is no pair [begin, certain] with begin < certain")
+            return found
+
+        begin, certain = self._checked(key, default, read)
+        return begin, certain
 
     def rate(self, key: str, low: int, high: int, default: Any = _REQUIRED) -> int:
         """Bit/s: "100Gbit"; units are powers of 1000."""
@@ -229,6 +237,14 @@ def _integer(value: Any, low: int, high: int) -> int:
     if not low <= value <= high:
         raise ValueError(f"{value} is outside {low}..{high}")
     return value
+
+
+def _size(value: Any, low: int, high: int) -> int:
+    if isinstance(value, str) and (found := _SIZE.fullmatch(value.strip())):
+        value = int(found[1]) * _SIZES[(found[2] or "").upper()]
+    if type(value) is not int:
+        raise ValueError(f'{_show(value)} is no size; write 65536 or "64KiB"')
+    return _integer(value, low, high)
 
 
 def _fraction(value: Any) -> float:

@@ -6,11 +6,12 @@ how the last drop rank is sent. Without ECN it takes a queue more per class, whe
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from switchcfg.errors import CannotExpress
 from switchcfg.intent.classes import TrafficClass
 from switchcfg.intent.intent import QUEUES, Intent, PortGroup
+from switchcfg.intent.lossless import Lossless
 
 MIN_QUEUE = 1 << 13  # bytes; five full packets: less would drop what never met congestion
 
@@ -23,6 +24,8 @@ class Abilities:
     own_mark: bool  # ECN has thresholds of its own, apart from those of dropping
     spray: tuple[str, ...]  # modes of the intent that it can be set to
     trim: bool = False  # what has no room goes on as its first bytes
+    lossless: int = 0  # classes of [[lossless]] that it can have
+    no_lossless: str = "switchcfg knows none there"  # why it can have none
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,16 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The queues of one port group, the first served first, and what had to be given up."""
+    """The queues of one port group, the first served first, and what had to be given up.
+
+    `queues` are strict. The queue of a lossless class is the one of its priority's number; such
+    queues share what the strict ones leave, by weight.
+    """
 
     queues: tuple[Queue, ...]
     rest: int  # index of the queue that takes every other DSCP
     degraded: tuple[str, ...]
+    lossless: tuple[Lossless, ...] = ()
 
     def rank_of(self) -> dict[int, int]:
         """Every DSCP of a class -> its drop rank, as far as the platform tells ranks apart."""
@@ -69,6 +77,8 @@ class Layout:
         """Every DSCP -> index of its queue."""
         out = dict.fromkeys(range(64), self.rest)
         out.update(intent.keep.dscp)
+        for each in self.lossless:
+            out.update(dict.fromkeys(each.dscp, each.priority))
         for queue in self.queues:
             out.update(dict.fromkeys(queue.dscps, queue.index))
         return out
@@ -89,9 +99,10 @@ def lay_out(intent: Intent, group: PortGroup, able: Abilities) -> Layout:
 
     Raises: CannotExpress where everything is kept for others.
     """
-    free = [each for each in reversed(range(QUEUES)) if each not in intent.keep.queues]
+    taken = {*intent.keep.queues, *(each.priority for each in intent.lossless)}
+    free = [each for each in reversed(range(QUEUES)) if each not in taken]
     if not free:
-        raise CannotExpress("[keep] queues names every queue: none is left for classes")
+        raise CannotExpress("[keep] and [[lossless]] have every queue: none is left for classes")
     parts, degraded = _parts(intent, able, len(free))
     queues = tuple(
         _queue(intent, group, able, index, part) for index, part in zip(free, parts, strict=False)
@@ -99,7 +110,26 @@ def lay_out(intent: Intent, group: PortGroup, able: Abilities) -> Layout:
     rest = next(each.index for each in queues if intent.queueing.rest in each.name.split("+"))
     if intent.spray not in (*able.spray, "keep"):
         degraded.append(f'spray = "{intent.spray}" is not to be had: ECMP stays as it is')
-    return Layout(queues, rest, tuple(degraded))
+    degraded += _starved(intent)
+    first, *others = queues
+    return Layout((_with_cnps(intent, first), *others), rest, tuple(degraded), intent.lossless)
+
+
+def _with_cnps(intent: Intent, first: Queue) -> Queue:
+    """The first queue, with what receivers of lossless classes send back: late, it is of no use."""
+    sent = {dscp for each in intent.classes for dscp in each.dscp}
+    cnps = {each.cnp for each in intent.lossless if each.cnp is not None}
+    protected, *others = first.bands
+    more = replace(protected, dscps=(*protected.dscps, *sorted(cnps - sent)))
+    return replace(first, bands=(more, *others))
+
+
+def _starved(intent: Intent) -> Iterator[str]:
+    for each in intent.lossless:
+        yield (
+            f"{each.name}: strict queues go first, as far as they fill the port: its share of "
+            f"{each.share}% is of what they leave"
+        )
 
 
 def _parts(intent: Intent, able: Abilities, free: int) -> tuple[list[_Part], list[str]]:

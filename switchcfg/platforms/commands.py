@@ -8,7 +8,7 @@ from typing import Final
 
 from switchcfg.errors import CannotExpress
 from switchcfg.intent.intent import Device, Intent, PortGroup
-from switchcfg.plan.kept import kept, lossless
+from switchcfg.plan.kept import kept, left_out, lossless
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Owns, Place, State, after, natural
 from switchcfg.platforms.grammar import SEPARATOR, Grammar
@@ -90,6 +90,10 @@ class CommandPlatform(ABC):
         """Queues of a port, or of any, that have flow control."""
         return ()
 
+    def protected(self, intent: Intent, present: State, port: str) -> Iterable[int]:
+        """Those of a port whose flow control is not ours."""
+        return self.flow_controlled(present, port)
+
     def marked(self, present: State, profile: str) -> Iterable[int]:
         """Queues that mark (ECN), by a profile."""
         for place in present:
@@ -102,7 +106,8 @@ class CommandPlatform(ABC):
         return ()
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
-        keeps, problems = kept(intent, device.name, self._kept_points(intent, device, present))
+        through = self._kept_points(intent, device, present)
+        keeps, problems = kept(intent, device.name, through)
         state = dict(rendered)
         state |= {Place(self.points, str(dscp), ""): str(queue) for dscp, queue in keeps.items()}
         problems += self.conflicts(intent, device, present)
@@ -111,8 +116,11 @@ class CommandPlatform(ABC):
             if self.lists_ports and port not in ports:
                 some = ", ".join(sorted(ports, key=natural)[:SHOWN]) or "none"
                 problems.append(f"port: {device.name} has no port {port}; it has {some} ...")
-            for queue in self.flow_controlled(present, port):
+            theirs = set(self.protected(intent, present, port))
+            for queue in sorted(theirs):
                 problems += lossless(intent, port, queue)
+            today = {dscp: queue for dscp, (_, queue) in through.items() if queue in theirs}
+            problems += left_out(intent, port, today)
             problems += self._replaced(intent, port, present)
         return Fit(state, frozenset(), tuple(dict.fromkeys(problems)))
 

@@ -90,6 +90,20 @@ def group_name(intent: Intent, group: PortGroup) -> str:
     return "-".join(filter(None, (intent.prefix, group.name)))
 
 
+def not_to_be_had(intent: Intent, device: Device, able: Abilities) -> str:
+    """What of the intent a platform cannot do, and must not leave out without a word; "": all."""
+    if intent.queueing.trim and not able.trim:
+        return f"[queues] trim: switchcfg has packet trimming on SONiC, not on {device.platform}"
+    if intent.lossless and not able.lossless:
+        return f"lossless: {device.platform} cannot have [[lossless]] classes: {able.no_lossless}"
+    if len(intent.lossless) > able.lossless:
+        return (
+            f"lossless: {device.platform} has at most {able.lossless} [[lossless]] classes, not "
+            f"{len(intent.lossless)}"
+        )
+    return ""
+
+
 def render_groups(
     intent: Intent,
     device: Device,
@@ -100,11 +114,8 @@ def render_groups(
 
     Raises: CannotExpress.
     """
-    if intent.queueing.trim and not able.trim:
-        raise CannotExpress(
-            f"{device.name}: [queues] trim: switchcfg has packet trimming on SONiC, not on "
-            f"{device.platform}: give this device an intent without it"
-        )
+    if why := not_to_be_had(intent, device, able):
+        raise CannotExpress(f"{device.name}: {why}: give this device an intent without it")
     state: dict[Place, str] = {}
     degraded: dict[str, None] = {}
     for group in device.groups:

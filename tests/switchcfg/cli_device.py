@@ -64,6 +64,10 @@ def _bound(here: Lines, line: str) -> bool:
     return any(each.startswith(kind) and each != line for each in here.inner)
 
 
+# Lines that stand beside others of their kind instead of replacing them.
+LISTS = r"code-points|fill-level|drop-probability|per-packet|export|qos pfc \S+ switch-priority"
+
+
 def run_flat(have: set[str], script: str, *, make: str, unmake: str) -> None:
     """Type a script of a language without sections: `set` and `delete`, `nv set` and `nv unset`.
 
@@ -79,7 +83,7 @@ def run_flat(have: set[str], script: str, *, make: str, unmake: str) -> None:
         assert line.startswith(f"{make} "), line
         new = line.removeprefix(f"{make} ")
         stem = new.rpartition(" ")[0]
-        if not re.search(r"code-points|fill-level|drop-probability|per-packet|export", new):
+        if not re.search(LISTS, new):
             have -= {each for each in have if each.rpartition(" ")[0] == stem}
         have.add(new)
 

@@ -4,9 +4,11 @@ Read the difference before you commit it: it is what an operator's switches will
 """
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
+from switchcfg.errors import CannotExpress
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.platforms.known import PLATFORMS
 from tests.switchcfg.intents import EXAMPLES
@@ -25,8 +27,20 @@ def rendered(example: str, platform: str) -> str:
     """The configuration, and below it what of the intent it is not."""
     device: Device = DEVICES[platform]
     kind = PLATFORMS[platform]
-    out = kind.render(on_every_platform(example), device)
+    try:
+        out = kind.render(on_every_platform(example), device)
+    except CannotExpress as exc:
+        return f"# refused: {exc}\n"
     return kind.write(out.state) + "".join(f"# degraded: {text}\n" for text in out.degraded)
+
+
+@cache
+def taken(platform: str) -> tuple[str, ...]:
+    """Examples that a platform does not refuse as a whole."""
+    return tuple(each for each in EXAMPLES if not rendered(each, platform).startswith("# refused"))
+
+
+PAIRS: Final = [(example, platform) for platform in PLATFORMS for example in taken(platform)]
 
 
 def file(example: str, platform: str) -> Path:

@@ -16,8 +16,7 @@ from switchcfg.plan.plan import Plan, plan, removal
 from switchcfg.plan.state import Place, State, after
 from switchcfg.platforms.openconfig import OpenConfig
 from switchcfg.platforms.openconfig_tree import OTHER, tree
-from tests.switchcfg.golden import DEVICES, on_every_platform
-from tests.switchcfg.intents import EXAMPLES
+from tests.switchcfg.golden import DEVICES, on_every_platform, taken
 from tests.switchcfg.stock import sonic_roce, sonic_text
 from tests.switchcfg.test_platforms import Tree
 
@@ -340,7 +339,7 @@ def needs_models(test: Any) -> Any:
 
 
 @needs_models
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("example", taken("openconfig"))
 def test_examples_pass_the_model(example: str, tmp_path: Path) -> None:
     device = DEVICES["openconfig"]
     state = OC.render(on_every_platform(example), device).state

@@ -12,7 +12,7 @@ from switchcfg.plan.state import State, after, difference
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import NetconfPlatform, Step
 from tests.switchcfg.cli_device import JunosLines, Lines, run, run_flat
-from tests.switchcfg.golden import DEVICES, file, on_every_platform, rendered
+from tests.switchcfg.golden import DEVICES, PAIRS, file, on_every_platform, rendered, taken
 from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.linux_device import LinuxDevice
 
@@ -29,8 +29,7 @@ def desired(example: str, platform: str) -> State:
     return PLATFORMS[platform].render(on_every_platform(example), DEVICES[platform]).state
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize(("example", "platform"), PAIRS)
 def test_what_is_written_reads_back_as_the_same_state(example: str, platform: str) -> None:
     kind, state = PLATFORMS[platform], desired(example, platform)
     read = kind.read(kind.write(state))  # which also tells of ports, as nothing writes them
@@ -155,12 +154,12 @@ def bring(device: Any, platform: str, intent: Intent, want: State) -> None:
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(examples=st.lists(st.sampled_from(sorted(EXAMPLES)), min_size=1, max_size=4))
+@given(data=st.data())
 def test_a_device_told_the_steps_is_what_the_intent_wants_and_a_second_plan_is_empty(
-    platform: str, examples: list[str]
+    platform: str, data: st.DataObject
 ) -> None:
     kind, device = PLATFORMS[platform], device_for(platform)
-    for example in examples:
+    for example in data.draw(st.lists(st.sampled_from(taken(platform)), min_size=1, max_size=4)):
         intent, want = on_every_platform(example), desired(example, platform)
         bring(device, platform, intent, want)
         present = kind.read(device.says())
@@ -168,8 +167,7 @@ def test_a_device_told_the_steps_is_what_the_intent_wants_and_a_second_plan_is_e
         assert {place: present.get(place) for place in want} == want
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize(("example", "platform"), PAIRS)
 def test_the_reverse_restores_the_very_state(example: str, platform: str) -> None:
     kind, device = PLATFORMS[platform], device_for(platform)
     bring(
