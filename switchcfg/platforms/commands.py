@@ -33,7 +33,8 @@ def number_of(name: str) -> int:
 
 
 class CommandPlatform(ABC):
-    """Names of ours are parts of places, but for interfaces: those are bound by their value."""
+    """Names of ours are parts of places, but for interfaces and the system: those are bound by
+    their value."""
 
     name: str
     able: Abilities
@@ -70,7 +71,7 @@ class CommandPlatform(ABC):
 
     def owns(self, intent: Intent) -> Owns:
         def owns(place: Place, value: str) -> bool:
-            bound = place.kind.startswith("interface")
+            bound = place.kind.startswith(("interface", "system"))
             return is_ours(intent, value if bound else place.name.split(SEPARATOR)[0])
 
         return owns

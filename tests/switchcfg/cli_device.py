@@ -12,7 +12,8 @@ SETTINGS = (
     r"qos map dscp \d+ to ", r"qos map traffic-class \d+ to ", r"qos trust ", r"priority ",
     r"random-detect ecn ", r"random-detect drop drop-precedence \d+ ", r"service-profile ",
     r"set qos-group ", r"priority level ", r"bandwidth remaining ", r"random-detect minimum",
-    r"queue-limit ", r"bandwidth percent ",
+    r"queue-limit ", r"bandwidth percent ", r"mtu ", r"pause ",
+    r"priority-flow-control mode ",
 )  # fmt: skip
 IN_TURN = "no priority"  # a line of EOS that it keeps; `priority strict` takes it back
 
