@@ -25,6 +25,7 @@ class Abilities:
     spray: tuple[str, ...]  # modes of the intent that it can be set to
     trim: bool = False  # what has no room goes on as its first bytes
     lossless: int = 0  # classes of [[lossless]] that it can have
+    no_lossless: str = "switchcfg knows none there"  # why it can have none
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,9 @@ from switchcfg.platforms.linux_text import (
 )
 from switchcfg.platforms.platform import Rendered, Shell, Step, is_ours, render_groups
 
-ABLE: Final = Abilities(curves=3, own_mark=True, spray=("hash",))
+ABLE: Final = Abilities(
+    curves=3, own_mark=True, spray=("hash",), no_lossless="its queues are software's, without PFC"
+)
 SHAPED: Final = 0.98  # of the port's rate; at 1.0 the driver's own queue fills instead
 DRAIN: Final = (0.94, 0.98)  # of the port's rate: of the lowest virtual queue, and the highest
 GUARANTEED: Final = 8000  # bit/s: what a class is guaranteed is served before any priority

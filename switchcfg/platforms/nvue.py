@@ -1,7 +1,8 @@
 """NVIDIA Cumulus Linux: `nv set` lines, as `nv config show -o commands` has them. Pure.
 
-One WRED curve per traffic class; ECN without `red` drops by tail alone, so both are on.
-Source: Cumulus Linux 5.x documentation, "Quality of Service" and "RDMA over Converged Ethernet".
+One WRED curve per traffic class; ECN without `red` drops by tail alone, so both are on, but for
+lossless classes. Source: Cumulus Linux 5.x documentation, "Quality of Service" and "RDMA over
+Converged Ethernet".
 
 `nv config show -o commands` has what was set, defaults not, and one line for all that is set alike:
 `swp1-2,32`, `dscp 0-7`. Each is read by itself, and set and unset by itself.
@@ -14,11 +15,13 @@ from typing import Final
 from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Place, State
+from switchcfg.platforms import nvue_lossless
 from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.platform import Fit, group_name
+from switchcfg.platforms.platform import Fit, GivenBack, Rendered, group_name, is_ours
 
-ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))  # it hashes layer 4 by itself
+# It hashes layer 4 by itself, and has one lossless priority group (its reference, "QoS").
+ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), lossless=1)
 # shared-alpha of a queue by its share of the buffer, the first that is not below it
 ALPHAS: Final = ((0.06, "alpha_1_8"), (0.12, "alpha_1_4"), (0.25, "alpha_1_2"), (1.0, "alpha_1"))
 _THERE: Final = "so what ours says for the whole switch does not count there"
@@ -28,9 +31,11 @@ ELSEWHERE: Final = {
     "interface pause": "which stops all of its queues",
 }
 
+BUFFERS: Final = ("buffer alpha", "pool", "pfc", "pfc cable", "interface pfc")
 _QOS: Final = "qos"
 _GLOBAL: Final = "default-global"
 _CURVE: Final = f"{_QOS} congestion-control {{profile}} traffic-class {{tc+}}"
+_PFC: Final = f"{_QOS} pfc {{profile}}"
 
 
 def _rule(kind: str, line: str) -> Rule:
@@ -52,6 +57,11 @@ GRAMMAR: Final = Grammar(
         _rule(
             "scheduler mode", f"{_QOS} egress-scheduler {_GLOBAL} traffic-class {{tc+}} mode <mode>"
         ),
+        _rule(
+            "scheduler weight",
+            f"{_QOS} egress-scheduler {_GLOBAL} traffic-class {{tc+}} bw-percent <percent>",
+        ),
+        _rule("pool", f"{_QOS} traffic-pool {{pool}} memory-percent <percent>"),
         _rule("curve min", f"{_CURVE} min-threshold <bytes>"),
         _rule("curve max", f"{_CURVE} max-threshold <bytes>"),
         _rule("curve probability", f"{_CURVE} probability <percent>"),
@@ -62,12 +72,15 @@ GRAMMAR: Final = Grammar(
             f"{_QOS} advance-buffer-config {_GLOBAL} egress-lossy-buffer traffic-class {{tc+}} "
             "shared-alpha <alpha>",
         ),
+        _rule("pfc", f"{_PFC} switch-priority {{priority+}}"),
+        _rule("pfc rx", f"{_PFC} rx <state>"),
+        _rule("pfc tx", f"{_PFC} tx <state>"),
+        _rule("pfc cable", f"{_PFC} cable-length <metres>"),
         _rule("interface profile", "interface {port+} qos congestion-control profile <profile>"),
+        _rule("interface pfc", "interface {port+} qos pfc profile <profile>"),
         # Read, never written: what others have.
         _rule("roce", "qos roce"),
         _rule("roce", "qos roce {what} <value>"),
-        _rule("pfc", "qos pfc {profile} switch-priority {priority+}"),
-        _rule("interface pfc", "interface {port+} qos pfc profile <profile>"),
         _rule("interface pause", "interface {port+} qos link-pause profile <profile>"),
         _rule("interface mapping", "interface {port+} qos mapping profile <profile>"),
         _rule("interface scheduler", "interface {port+} qos egress-scheduler profile <profile>"),
@@ -82,12 +95,22 @@ class Nvue(CommandPlatform):
     name, able, grammar, mode = "nvue", ABLE, GRAMMAR, "nv set"
     binds, points, classes = ("interface profile",), "mapping dscp", "queue mapping"
     said, signs = "nv config show -o commands", r"^nv set \S"
-    shared = ("mapping trust", points, classes, "scheduler mode", "buffer alpha")
+    shared = (
+        "mapping trust", points, classes, "scheduler mode", "scheduler weight", "buffer alpha",
+        "pool",
+    )  # fmt: skip
     marks = "curve ecn"
     degraded = ("shares of the buffer become alphas: steps of a factor of two",)
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
-        return dict([*_global(intent, layout), *_profile(intent, group, layout)])
+        name = group_name(intent, group)
+        lossless = nvue_lossless.settings(name, layout, group.ports)
+        return dict([*_global(intent, layout), *_profile(name, group, layout), *lossless])
+
+    def render(self, intent: Intent, device: Device) -> Rendered:
+        found = super().render(intent, device)
+        more = (nvue_lossless.HALF,) if intent.lossless else ()
+        return replace(found, degraded=(*found.degraded, *more))
 
     def defaults(self, present: State) -> State:
         if present.get(Place("mapping trust", "", "")) not in {"l3", "both"}:
@@ -101,6 +124,10 @@ class Nvue(CommandPlatform):
                 owner, priority = place.name.split(SEPARATOR)
                 if not port or owner == profile:
                     yield number_of(present.get(Place("queue mapping", priority, ""), priority))
+
+    def protected(self, intent: Intent, present: State, port: str) -> Iterator[int]:
+        if not is_ours(intent, present.get(Place("interface pfc", port, ""), _GLOBAL)):
+            yield from self.flow_controlled(present, port)
 
     def conflicts(self, intent: Intent, device: Device, present: State) -> Iterator[str]:
         if _roce(present):
@@ -139,14 +166,25 @@ class Nvue(CommandPlatform):
                             f"kept: queue {tc} is kept, and ports of {rendered[bound]!r} have "
                             f"several {place.kind}s for it: give {port} a `group` of its own"
                         )
-        state = {**found.state, **kept}
-        return replace(found, state=state, problems=tuple(dict.fromkeys(problems)))
+        beside = nvue_lossless.Beside(intent, device, {**found.state, **kept}, present)
+        problems += beside.problems
+        return Fit(beside.state, beside.gives_way, tuple(dict.fromkeys(problems)))
+
+    def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
+        """Memory for lossless traffic stays where others have PFC."""
+        found = super().given_back(intent, device, present)
+        if not nvue_lossless.pfc_of_others(intent, present):
+            return found
+        pools = [place for place in found.values if place.kind == "pool"]
+        stays = [f"pool {place.name} = {present[place]}" for place in pools]
+        back = {place: value for place, value in found.values.items() if place not in pools}
+        return GivenBack(back, (*found.stays, *stays))
 
     def lost(self, intent: Intent, theirs: str, present: State) -> str:
         return ""  # `fit` takes it along
 
     def disrupts(self, changes: Sequence[Change]) -> tuple[str, ...]:
-        if any(change.place.kind == "buffer alpha" for change in changes):
+        if any(change.place.kind in BUFFERS for change in changes):
             return ("buffers change: forwarding can pause on all ports",)
         return ()
 
@@ -179,18 +217,19 @@ def _global(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
         yield Place("buffer alpha", str(queue.index), ""), alpha
 
 
-def _profile(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
-    name = group_name(intent, group)
-    for queue in layout.queues:
-        if not queue.mark:
+def _profile(name: str, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
+    marks = {queue.index: (queue.mark, "enable") for queue in layout.queues}
+    marks |= {each.priority: (each.mark, "disable") for each in layout.lossless}
+    for index, (mark, red) in marks.items():
+        if not mark:
             continue
-        where = f"{name}{SEPARATOR}{queue.index}"
-        begin, certain = queue.mark
+        where = f"{name}{SEPARATOR}{index}"
+        begin, certain = mark
         yield Place("curve min", where, ""), str(begin)
         yield Place("curve max", where, ""), str(certain)
         yield Place("curve probability", where, ""), "100"
-        yield Place("curve red", where, ""), "enable"
+        yield Place("curve red", where, ""), red
         yield Place("curve ecn", where, ""), "enable"
-    if any(queue.mark for queue in layout.queues):
+    if any(mark for mark, _ in marks.values()):
         for port in group.ports:
             yield Place("interface profile", port, ""), name

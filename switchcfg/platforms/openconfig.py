@@ -37,7 +37,9 @@ from switchcfg.platforms.platform import (
     render_groups,
 )
 
-ABLE: Final = Abilities(curves=1, own_mark=False, spray=())
+ABLE: Final = Abilities(
+    curves=1, own_mark=False, spray=(), no_lossless="its model has no flow control"
+)
 REVERT: Final = "revert: gNMI has no commit that reverts; the host that applies does it instead"
 
 

@@ -93,7 +93,7 @@ def not_to_be_had(intent: Intent, device: Device, able: Abilities) -> str:
     if intent.queueing.trim and not able.trim:
         return f"[queues] trim: switchcfg has packet trimming on SONiC, not on {device.platform}"
     if intent.lossless and not able.lossless:
-        return f"lossless: {device.platform} cannot have [[lossless]] classes with switchcfg"
+        return f"lossless: {device.platform} cannot have [[lossless]] classes: {able.no_lossless}"
     if len(intent.lossless) > able.lossless:
         return (
             f"lossless: {device.platform} has at most {able.lossless} [[lossless]] classes, not "

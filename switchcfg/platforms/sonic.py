@@ -17,6 +17,7 @@ from switchcfg.plan.state import Change, Owns, Place, State, after, natural, obj
 from switchcfg.platforms.json_patch import merge_patch, patch
 from switchcfg.platforms.platform import (
     Fit,
+    GivenBack,
     Rendered,
     Shell,
     Step,
@@ -25,22 +26,26 @@ from switchcfg.platforms.platform import (
     read_json,
     render_groups,
 )
+from switchcfg.platforms.sonic_lossless import MODEL, MOST, degraded, given_back
+from switchcfg.platforms.sonic_lossless import settings as lossless_settings
 from switchcfg.platforms.sonic_present import POOL, fit
 from switchcfg.platforms.sonic_releases import HWSKU, VERSION, doubts, refuses
 from switchcfg.platforms.sonic_rules import check
 from switchcfg.platforms.sonic_trimming import ACTION, USELESS, settings
 from switchcfg.platforms.sonic_trimming import problems as trimming_problems
 
-MAPS: Final = ("DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP")
+MAPS: Final = (
+    "DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP", "MAP_PFC_PRIORITY_TO_QUEUE",
+)  # fmt: skip
 PROFILES: Final = ("SCHEDULER", "WRED_PROFILE", "BUFFER_PROFILE")
-BINDINGS: Final = ("QUEUE", "PORT_QOS_MAP", "BUFFER_QUEUE")
+BINDINGS: Final = ("QUEUE", "PORT_QOS_MAP", "BUFFER_QUEUE", "BUFFER_PG")
 # What PORT_QOS_MAP of others refers to: without it models would call that dangling.
 THEIRS: Final = (
-    "DOT1P_TO_TC_MAP", "MAP_PFC_PRIORITY_TO_QUEUE", "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP",
-    "TC_TO_DSCP_MAP",
+    "DOT1P_TO_TC_MAP", "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", "TC_TO_DSCP_MAP",
 )  # fmt: skip
 READ: Final = (
-    *MAPS, *PROFILES, *BINDINGS, *THEIRS, "BUFFER_POOL", "SWITCH_HASH", "SWITCH_TRIMMING", "PORT",
+    *MAPS, *PROFILES, *BINDINGS, *THEIRS, "BUFFER_POOL", "CABLE_LENGTH", "SWITCH_HASH",
+    "SWITCH_TRIMMING", "PORT",
 )  # fmt: skip
 LISTS: Final = ("ecmp_hash", "lag_hash")  # fields that hold a list; in a State with commas
 HASH: Final = "SRC_IP,DST_IP,IP_PROTOCOL,L4_SRC_PORT,L4_DST_PORT"
@@ -82,7 +87,7 @@ json.dump(whole, sys.stdout, indent=4)
 """
 LEAST_ALPHA, MOST_ALPHA = -8, 7  # of dynamic_th: a queue may take 2**th of what is free
 
-ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), trim=True)
+ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), trim=True, lossless=MOST)
 
 
 class Sonic:
@@ -98,7 +103,7 @@ class Sonic:
             state[Place("SWITCH_HASH", "GLOBAL", "ecmp_hash")] = HASH
         buffers = "shares of the buffer become dynamic thresholds: steps of a factor of two"
         trims = (USELESS,) if intent.queueing.trim else ()
-        return Rendered(state, (*found.degraded, buffers, *trims))
+        return Rendered(state, (*found.degraded, buffers, *trims, *degraded(intent)))
 
     def owns(self, intent: Intent) -> Owns:
         def owns(place: Place, value: str) -> bool:
@@ -125,6 +130,10 @@ class Sonic:
 
     def takes(self, present: State, changes: Sequence[Change]) -> Taken:
         return Taken((), tuple(doubts(present, changes)), tuple(refuses(present, changes)))
+
+    def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
+        """PFC where it is ours, and its headroom, which have no name."""
+        return given_back(intent, device, present)
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
         return RELOAD_BACK if refuses(before, changes) else ROLL_BACK
@@ -163,8 +172,12 @@ def _group(intent: Intent, group: PortGroup, layout: Layout) -> dict[Place, str]
     state = dict(_maps(intent, group, layout))
     if intent.queueing.trim:
         state |= dict(settings(intent, layout))
+    if layout.lossless:
+        state |= dict(lossless_settings(_name(intent, group), layout, group.ports))
+    for each in layout.lossless:
+        state |= _curve(f"{_name(intent, group)}_Q{each.priority}", each.mark)
     for queue in layout.queues:
-        state |= _curve(_name(intent, group, queue), queue)
+        state |= _curve(_name(intent, group, queue), queue.mark)
         state |= _buffer(_buffer_name(intent, group, layout, queue), queue)
         if _trims(intent, layout, queue):
             state[Place("BUFFER_PROFILE", _buffer_name(intent, group, layout, queue), ACTION)] = (
@@ -196,9 +209,9 @@ def _buffer_name(intent: Intent, group: PortGroup, layout: Layout, queue: Queue)
     return _name(intent, group, queue) + "_TRIM" * _trims(intent, layout, queue)
 
 
-def _curve(name: str, queue: Queue) -> Iterator[tuple[Place, str]]:
-    if queue.mark:
-        begin, certain = queue.mark
+def _curve(name: str, mark: tuple[int, int] | None) -> Iterator[tuple[Place, str]]:
+    if mark:
+        begin, certain = mark
         for field, value in (
             ("ecn", "ecn_green"),
             ("green_drop_probability", "100"),
@@ -268,7 +281,7 @@ def _read(text: str) -> dict[Place, str]:
                 out[Place(table, key, "")] = ""
             for field, value in fields.items():
                 out[Place(table, key, field)] = _value(Place(table, key, field), value)
-    for place in (VERSION, HWSKU):
+    for place in (VERSION, HWSKU, MODEL):
         row = _row(tables, place)
         if place.field in row:
             out[place] = _value(place, row[place.field])

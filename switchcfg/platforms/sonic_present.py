@@ -13,6 +13,7 @@ from switchcfg.plan.kept import kept, lossless
 from switchcfg.plan.state import Place, State
 from switchcfg.plan.state import tables as tables_of
 from switchcfg.platforms.platform import Fit
+from switchcfg.platforms.sonic_lossless import Beside, pfc_is_ours
 
 DSCP_MAP: Final = "DSCP_TO_TC_MAP"
 POOL: Final = "egress_lossy_pool"  # the one of SONiC's buffer templates, where they have it
@@ -38,6 +39,9 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
                     f"another on a port of the same group: give it a group of its own"
                 )
             state[place] = str(queue)
+    beside = Beside(intent, device, state, tables)
+    state = beside.state
+    problems += beside.problems
     pool = _pool(device, tables)
     if pool is None:
         pools = ", ".join(sorted(_egress(tables)))
@@ -46,8 +50,8 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
         for place in rendered:
             if place.kind == "BUFFER_PROFILE" and place.field == "pool":
                 state[place] = pool
-    split, gives_way = _split(device, rendered, tables)
-    return Fit(state | split, gives_way, tuple(dict.fromkeys(problems)))
+    split, gives_way = _split(device, state, tables)
+    return Fit(state | split, gives_way | beside.gives_way, tuple(dict.fromkeys(problems)))
 
 
 def _binding(tables: Tables, port: str) -> Mapping[str, str]:
@@ -60,7 +64,9 @@ def _bound(tables: Tables, port: str, field: str, table: str) -> Mapping[str, st
 
 
 def _lossless(intent: Intent, tables: Tables, port: str) -> Iterator[str]:
-    """Queues of priorities with flow control that a class of ours would come to."""
+    """Queues of priorities with flow control of others that a class of ours would come to."""
+    if pfc_is_ours(intent, tables, port):
+        return
     enabled = _binding(tables, port).get("pfc_enable", "")
     queues = _bound(tables, port, "pfc_to_queue_map", "MAP_PFC_PRIORITY_TO_QUEUE")
     for priority in filter(None, enabled.split(",")):
@@ -100,7 +106,7 @@ def _pool(device: Device, tables: Tables) -> str | None:
 
 
 def _split(
-    device: Device, rendered: State, tables: Tables
+    device: Device, wanted: State, tables: Tables
 ) -> tuple[dict[Place, str], frozenset[Place]]:
     """Rows for ranges of queues that ours are among: one row for each of the others instead.
 
@@ -109,7 +115,7 @@ def _split(
     rows: dict[Place, str] = {}
     gives_way: set[Place] = set()
     for table in PER_QUEUE:
-        ours = {place.name for place in rendered if place.kind == table}
+        ours = {place.name for place in wanted if place.kind == table}
         for key, fields in tables.get(table, {}).items():
             port, _, queues = key.rpartition("|")
             members = [f"{port}|{index}" for index in _range(queues)]

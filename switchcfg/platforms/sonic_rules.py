@@ -34,6 +34,7 @@ REFERENCES: Final[Mapping[tuple[str, str], str]] = {
     ("PORT_QOS_MAP", "dscp_to_tc_map"): "DSCP_TO_TC_MAP",
     ("PORT_QOS_MAP", "tc_to_queue_map"): "TC_TO_QUEUE_MAP",
     ("PORT_QOS_MAP", "tc_to_pg_map"): "TC_TO_PRIORITY_GROUP_MAP",
+    ("PORT_QOS_MAP", "pfc_to_queue_map"): "MAP_PFC_PRIORITY_TO_QUEUE",
     ("BUFFER_QUEUE", "profile"): "BUFFER_PROFILE",
     ("BUFFER_PROFILE", "pool"): "BUFFER_POOL",
 }
@@ -44,6 +45,7 @@ MAP_RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "DSCP_TO_TC_MAP": (63, 15),
     "TC_TO_QUEUE_MAP": (15, QUEUES - 1),
     "TC_TO_PRIORITY_GROUP_MAP": (15, 7),
+    "MAP_PFC_PRIORITY_TO_QUEUE": (7, QUEUES - 1),
 }
 
 

@@ -14,7 +14,8 @@ def sonic_roce(
     ports: Sequence[str], *, pool: str = "egress_lossy_pool", version: str = "version_202511_01"
 ) -> dict[str, Any]:
     """CONFIG_DB of a switch from the factory: what sonic-buildimage's templates qos_config.j2 and
-    buffers_config.j2 make, with PFC on 3 and 4, and rows of BUFFER_QUEUE for ranges."""
+    buffers_config.j2 make, with PFC on 3 and 4, and rows of BUFFER_QUEUE for ranges; and what
+    buffermgrd makes of it, headroom for priority groups 3 and 4."""
     tc = {str(dscp): "1" for dscp in range(64)}
     tc |= {"3": "3", "4": "4", "5": "2", "8": "0", "46": "5", "48": "6"}
     wred: dict[str, str] = {"ecn": "ecn_all"}
@@ -36,6 +37,10 @@ def sonic_roce(
         lossy, lossless = "egress_lossy_profile", "egress_lossless_profile"
         for part, profile in (("0-2", lossy), ("3-4", lossless), ("5-6", lossy)):
             buffers[f"{port}|{part}"] = {"profile": profile}
+    groups: dict[str, Any] = {}
+    for port in ports:
+        groups[f"{port}|0"] = {"profile": "ingress_lossy_profile"}
+        groups[f"{port}|3-4"] = {"profile": "pg_lossless_100000_40m_profile"}
     identity = {str(index): str(index) for index in range(8)}
     binding = {
         "dscp_to_tc_map": "AZURE", "tc_to_queue_map": "AZURE", "tc_to_pg_map": "AZURE",
@@ -67,7 +72,16 @@ def sonic_roce(
                if pool != "egress_lossless_pool" else {}),
             "ingress_lossless_pool": {"type": "ingress", "mode": "dynamic", "size": "12766208"},
         },
+        "CABLE_LENGTH": {"AZURE": dict.fromkeys(ports, "40m")},
+        "BUFFER_PG": groups,
         "BUFFER_PROFILE": {
+            "ingress_lossy_profile": {
+                "pool": "ingress_lossless_pool", "size": "0", "dynamic_th": "3",
+            },
+            "pg_lossless_100000_40m_profile": {
+                "pool": "ingress_lossless_pool", "size": "50176", "xon": "19456", "xoff": "30720",
+                "dynamic_th": "0",
+            },
             "egress_lossless_profile": {
                 "pool": "egress_lossless_pool", "size": "0", "static_th": "12766208",
             },

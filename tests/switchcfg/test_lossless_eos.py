@@ -1,6 +1,5 @@
 """Lossless classes on EOS: ours, and what others have there already."""
 
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -11,6 +10,7 @@ from switchcfg.plan.plan import Plan, plan, removal, reverse
 from switchcfg.plan.state import Place, after
 from switchcfg.platforms.eos import Eos
 from tests.switchcfg import printed
+from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.test_captured import CLASSES, captured, device
 
 EOS: Final = Eos()
@@ -77,7 +77,9 @@ def test_without_it_the_queue_is_strict_and_flow_control_is_off_again() -> None:
 
 
 def test_queues_above_are_strict_and_those_below_are_in_turn_which_is_said() -> None:
-    found = parse((Path(__file__).parents[2] / "switchcfg/examples/roce.toml").read_text(), "x")
+    storage = '[[lossless]]\nname = "storage"\npriority = 4\ndscp = [32]\nshare = 40\n'
+    text = EXAMPLES["roce"].replace("share = 50", "share = 60") + storage
+    found = parse(text, "x")
     out = EOS.render(found, found.device("leaf-eos"))
     share = {p.name: v for p, v in out.state.items() if p.kind == "queue share"}
     assert share == {"DLCP|3": "48", "DLCP|4": "32", "DLCP|2": "10", "DLCP|1": "10"}

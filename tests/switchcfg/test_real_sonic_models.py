@@ -19,6 +19,8 @@ from switchcfg.plan.state import after
 from switchcfg.platforms.sonic import Sonic, document
 from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.stock import sonic_example, sonic_roce, sonic_text
+from tests.switchcfg.test_sonic_lossless import ROCE, bare
+from tests.switchcfg.test_sonic_lossless import intent as lossless
 from tests.switchcfg.test_sonic_present import PORTS, intent
 
 MODELS: Final = os.environ.get("SONIC_YANG_MODELS", "")
@@ -56,6 +58,29 @@ def test_a_plan_that_trims_passes_and_mistakes_in_it_are_found() -> None:
         assert field in wrong[table][key]
         wrong[table][key][field] = value
         assert said(wrong)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_lossless_classes_pass_and_mistakes_in_them_are_found(dynamic: bool) -> None:
+    tables = bare()
+    if dynamic:
+        tables["DEVICE_METADATA"]["localhost"]["buffer_model"] = "dynamic"
+    present = SONIC.read(sonic_text(tables))
+    found = document(after(present, plan(*lossless(ROCE), SONIC, present).changes))
+    assert found["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] == "3"
+    assert ("Ethernet0|3" in found["BUFFER_PG"]) == dynamic
+    assert said(found) == []
+    for table, key, field, value in (
+        ("PORT_QOS_MAP", "Ethernet0", "pfc_enable", "3,8"),
+        ("PORT_QOS_MAP", "Ethernet0", "pfc_to_queue_map", "nobody"),
+        ("MAP_PFC_PRIORITY_TO_QUEUE", "DLCP", "8", "3"),
+        ("SCHEDULER", "DLCP_Q3", "weight", "0"),
+        ("CABLE_LENGTH", "AZURE", "Ethernet0", "300"),
+        ("BUFFER_PG", "Ethernet0|3", "profile", "nobody"),
+    ):
+        wrong = copy.deepcopy(found)
+        wrong[table].setdefault(key, {})[field] = value
+        assert said(wrong), (table, key, field)
 
 
 @cache

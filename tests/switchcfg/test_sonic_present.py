@@ -187,7 +187,7 @@ EXPECTED = {  # what each is refused for; "" = it is planned
     "brownfield": "kept-dscp: Ethernet0: code point 24 goes to queue 1 today, not to 3",
     "eight_classes": "lossless: Ethernet0 queue 3 has PFC",
     "minimal": "lossless: Ethernet0 queue 3 has PFC",
-    "roce": "SONICROCE",
+    "roce": "lossless-dscp: Ethernet0: code point 3 goes to queue 3 today, which has PFC",
     "no_ecn": "lossless: Ethernet0 queue 3 has PFC",
     "two_drop_ranks": "lossless: Ethernet0 queue 3 has PFC",
 }

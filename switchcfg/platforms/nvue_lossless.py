@@ -1,0 +1,186 @@
+"""Lossless classes on Cumulus Linux: a PFC profile per port, the rest of the whole switch. Pure.
+
+A port has one PFC profile, and without one `default-global`. Where somebody else's does what the
+intent says it stays; ours takes its place where [keep] replaces names it, and where it would end no
+PFC that the intent has not. Memory for lossless traffic has to be set aside before ("Flow Control
+Buffers" of "Quality of Service"): all of it is for lossy traffic by default.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from switchcfg.intent.intent import Device, Intent
+from switchcfg.plan.queues import Layout
+from switchcfg.plan.state import Place, State
+from switchcfg.platforms.grammar import SEPARATOR
+from switchcfg.platforms.platform import is_ours
+
+GLOBAL: Final = "default-global"
+POOLS: Final = {"default-lossless": "50", "default-lossy": "50"}  # as in the vendor's example
+HALF: Final = (
+    "memory: half of it goes to lossless traffic (traffic-pool default-lossless), unless it has a "
+    "part already"
+)
+
+
+def settings(name: str, layout: Layout, ports: Sequence[str]) -> Iterator[tuple[Place, str]]:
+    """As on a switch that has no PFC yet."""
+    for each in layout.lossless:
+        tc = str(each.priority)
+        yield Place("scheduler mode", tc, ""), "dwrr"
+        yield Place("scheduler weight", tc, ""), str(each.share)
+        yield Place("pfc", f"{name}{SEPARATOR}{tc}", ""), ""
+        if each.cable:
+            yield Place("pfc cable", name, ""), str(each.cable)
+    if layout.lossless:
+        yield Place("pfc rx", name, ""), "enable"
+        yield Place("pfc tx", name, ""), "enable"
+        for port in ports:
+            yield Place("interface pfc", port, ""), name
+        for pool, percent in POOLS.items():
+            yield Place("pool", pool, ""), percent
+
+
+def pfc_of_others(intent: Intent, present: State) -> bool:
+    """Has somebody else a PFC profile with priorities?"""
+    return any(
+        place.kind == "pfc" and not is_ours(intent, place.name.split(SEPARATOR)[0])
+        for place in present
+    )
+
+
+class Beside:
+    """Ours made to go beside what a switch has: `state`, `gives_way` and `problems`."""
+
+    def __init__(self, intent: Intent, device: Device, state: State, present: State) -> None:
+        self.intent, self.device, self.present = intent, device, present
+        self.state = dict(state)
+        self.problems: list[str] = []
+        weights = {place for place in present if place.kind == "scheduler weight"}
+        # A queue of ours that is strict now has no weight.
+        self.gives_way = frozenset(
+            place
+            for place in weights
+            if state.get(place._replace(kind="scheduler mode")) == "strict"
+        )
+        if not intent.lossless:
+            return
+        for port in device.ports:
+            self._port(port)
+        self._scheduler()
+        self._pools()
+        self._unused()
+
+    def _port(self, port: str) -> None:
+        bound = Place("interface pfc", port, "")
+        theirs = self.present.get(bound, GLOBAL)
+        priorities = self._priorities(theirs)
+        if is_ours(self.intent, theirs) or not priorities:
+            return
+        wanted = {each.priority for each in self.intent.lossless}
+        self._marks(port)
+        why = self._differs(theirs, priorities)
+        if not why:
+            del self.state[bound]
+        elif more := sorted(priorities - wanted):
+            self.problems.append(
+                f"lossless: {port} has PFC by {theirs!r} on {_list(sorted(priorities))}, {why}: "
+                f"ours in its place would end that on {_list(more)}"
+            )
+        elif theirs not in self.intent.keep.replaces:
+            self.problems.append(
+                f"kept: {port} has PFC by {theirs!r}, {why}: change it, or name it in [keep] "
+                f"replaces"
+            )
+
+    def _marks(self, port: str) -> None:
+        """A port without a profile of its own marks by that of the whole switch, until it has ours:
+        what that says of a queue with PFC of others does not end without a word."""
+        own = self.present.get(Place("interface profile", port, ""))
+        if own is not None or GLOBAL in self.intent.keep.replaces:
+            return  # an own one is asked about in any case
+        for each in self.intent.lossless:
+            where = f"{GLOBAL}{SEPARATOR}{each.priority}"
+            kinds = ("curve min", "curve max")
+            there = tuple(self.present.get(Place(kind, where, ""), "by default") for kind in kinds)
+            if Place("curve ecn", where, "") not in self.present:
+                continue
+            if each.mark is None or there != tuple(map(str, each.mark)):
+                marks = "none" if each.mark is None else " to ".join(map(str, each.mark))
+                self.problems.append(
+                    f"kept: {port} marks in queue {each.priority} from {there[0]} to {there[1]} by "
+                    f"{GLOBAL!r}, and the intent says {marks}: say that, or name {GLOBAL!r} in "
+                    f"[keep] replaces"
+                )
+
+    def _priorities(self, profile: str) -> set[int]:
+        parts = [place.name.split(SEPARATOR) for place in self.present if place.kind == "pfc"]
+        return {int(number) for name, number in parts if name == profile and number.isdecimal()}
+
+    def _differs(self, profile: str, priorities: set[int]) -> str:
+        """What of a profile is not as the intent says; "": nothing."""
+        for each in self.intent.lossless:
+            if each.priority not in priorities:
+                return f"not on {each.priority}"
+            cable = self.present.get(Place("pfc cable", profile, ""))
+            if each.cable and cable != str(each.cable):
+                return f"with cable-length {cable or 'by default'}, not {each.cable}"
+        for kind in ("pfc rx", "pfc tx"):
+            said = self.present.get(Place(kind, profile, ""), "")
+            if not said.startswith("enable"):  # 5.15 and later say `enabled`
+                return f"with {kind.split()[1]} {said or 'by default'}, not enable"
+        return ""
+
+    def _scheduler(self) -> None:
+        """That of the whole switch: what serves PFC of others is not changed without a word."""
+        for each in self.intent.lossless:
+            tc = str(each.priority)
+            mode = self.present.get(Place("scheduler mode", tc, ""))
+            weight = self.present.get(Place("scheduler weight", tc, ""), "")
+            there = f"{mode} {weight}".strip() if mode else ""
+            if (
+                there not in {"", f"dwrr {each.share}"}
+                and GLOBAL not in self.intent.keep.replaces
+                and pfc_of_others(self.intent, self.present)
+            ):
+                self.problems.append(
+                    f"kept: {self.device.name}: traffic class {tc} is served by {there}, and the "
+                    f"intent says dwrr {each.share}: say that, or name {GLOBAL!r} in [keep] "
+                    f"replaces"
+                )
+        after = {p: v for p, v in self.present.items() if p not in self.gives_way}
+        weights = {p: v for p, v in {**after, **self.state}.items() if p.kind == "scheduler weight"}
+        total = sum(int(value) for value in weights.values() if value.isdecimal())
+        if total > 100:  # percent
+            parts = ", ".join(f"{place.name}: {value}" for place, value in sorted(weights.items()))
+            self.problems.append(
+                f"share: {self.device.name}: bw-percent of all traffic classes sums to {total} "
+                f"({parts}), at most 100"
+            )
+
+    def _pools(self) -> None:
+        there = {p.name: v for p, v in self.present.items() if p.kind == "pool"}
+        if not there:
+            return
+        for pool in POOLS:
+            del self.state[Place("pool", pool, "")]
+        if there.get("default-lossless", "0") == "0":
+            self.problems.append(
+                f"memory: {self.device.name} has traffic pools ({_pairs(there)}), and none for "
+                f"lossless traffic: give default-lossless a memory-percent"
+            )
+
+    def _unused(self) -> None:
+        """Our profile, where no port takes it."""
+        bound = {value for place, value in self.state.items() if place.kind == "interface pfc"}
+        for place in [each for each in self.state if each.kind.startswith("pfc")]:
+            if place.name.split(SEPARATOR)[0] not in bound:
+                del self.state[place]
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _pairs(values: dict[str, str]) -> str:
+    return ", ".join(f"{name} {value}%" for name, value in sorted(values.items()))
