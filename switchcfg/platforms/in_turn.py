@@ -35,6 +35,8 @@ def percents(layout: Layout, ours: Sequence[Queue]) -> dict[int, int]:
 
 def in_words(layout: Layout, ours: Sequence[Queue], why: str) -> Iterator[str]:
     """What of the intent that is not, for a plan to say; `why` ends the sentence."""
+    if not layout.lossless:
+        return
     found = percents(layout, ours)
     for queue in ours:
         percent = found[queue.index]

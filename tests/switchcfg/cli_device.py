@@ -94,6 +94,7 @@ ENTRIES = re.compile(
     r"class-of-service (classifiers \S+ \S+( forwarding-class \S+( loss-priority \S+)?)?|"
     r"drop-profiles \S+|schedulers \S+( drop-profile-map loss-priority \S+ protocol \S+)?|"
     r"scheduler-maps \S+( forwarding-class \S+)?|forwarding-classes class \S+|"
+    r"congestion-notification-profile \S+( (input|output) \S+ code-point \S+)?|"
     r"interfaces \S+( unit \S+)?)|policy-options policy-statement \S+"
 )
 

@@ -48,7 +48,7 @@ def test_nothing_is_in_turn_without_lossless_classes() -> None:
     found = layout()
     assert below(found) == []
     assert percents(found, found.queues) == {}
-    assert not [*in_words(found, [], "")]
+    assert not [*in_words(found, found.queues, "")]
 
 
 def test_what_is_not_as_asked_is_said() -> None:
