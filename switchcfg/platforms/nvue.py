@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
+from switchcfg.plan.kept import left_out
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms import nvue_lossless
@@ -135,6 +136,15 @@ class Nvue(CommandPlatform):
                 f"roce: {device.name} has `nv set qos roce`, which makes default-global of its "
                 f"own on all ports: set its parts by themselves, or leave {device.name} out"
             )
+        theirs = set[int]()  # on any port: the map of code points is the whole switch's
+        for place in present:
+            if place.kind == "pfc" and not is_ours(intent, place.name.split(SEPARATOR)[0]):
+                number = place.name.split(SEPARATOR)[1]
+                theirs.add(number_of(present.get(Place("queue mapping", number, ""), number)))
+        for port in device.ports:
+            theirs -= set(self.protected(intent, present, port))
+        ways = self.queues(present).items()
+        yield from left_out(intent, device.name, {dscp: q for dscp, (_, q) in ways if q in theirs})
         for place, queue in present.items():
             other = place.kind == self.classes and queue != place.name
             if other and number_of(queue) in intent.keep.queues:

@@ -102,8 +102,9 @@ class Sonic:
         if intent.spray == "hash":
             state[Place("SWITCH_HASH", "GLOBAL", "ecmp_hash")] = HASH
         buffers = "shares of the buffer become dynamic thresholds: steps of a factor of two"
+        layouts = [lay_out(intent, group, ABLE) for group in device.groups]
         trims = (USELESS,) if intent.queueing.trim else ()
-        return Rendered(state, (*found.degraded, buffers, *trims, *degraded(intent)))
+        return Rendered(state, (*found.degraded, buffers, *trims, *degraded(intent, layouts)))
 
     def owns(self, intent: Intent) -> Owns:
         def owns(place: Place, value: str) -> bool:

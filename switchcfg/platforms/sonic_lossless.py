@@ -33,13 +33,19 @@ HEADROOM: Final = re.compile(r"NULL|pg_lossless_\w+_profile")
 MAP_PFC: Final = "MAP_PFC_PRIORITY_TO_QUEUE"
 MAP_PG: Final = "TC_TO_PRIORITY_GROUP_MAP"
 ONE_CABLE: Final = "cable: SONiC has one length for a port, here the longest of its classes"
+BELOW: Final = (
+    "{0}: its queue is strict and below {1}, which is not: ASICs differ in which goes first"
+)
 NOT_ECT: Final = (
     "{0}: what is sent there without ECN is dropped where ECN marks, as there is one curve for both"
 )
 
 
-def degraded(intent: Intent) -> Iterator[str]:
+def degraded(intent: Intent, layouts: Sequence[Layout]) -> Iterator[str]:
     """What of them SONiC has less exactly."""
+    top = max((each.priority for each in intent.lossless), default=-1)
+    for name in dict.fromkeys(q.name for each in layouts for q in each.queues if q.index < top):
+        yield BELOW.format(name, top)
     if len({each.cable for each in intent.lossless}) > 1:
         yield ONE_CABLE
     yield from (NOT_ECT.format(each.name) for each in intent.lossless if each.mark)

@@ -167,6 +167,13 @@ def test_code_points_that_are_protected_today_are_not_left_out() -> None:
     assert "nv set qos mapping default-global dscp 3 switch-priority 5" in changed
 
 
+def test_code_points_of_other_ports_count_as_the_map_is_the_whole_switch_s() -> None:
+    fewer = ROCE.replace(POINTS, POINTS.replace("3, ", "", 1))
+    says = "lossless-dscp: leaf: code point 3 goes to queue 3 today, which has PFC: name it in"
+    assert says in refusal(THEIRS, intent(fewer, port="swp4"))
+    assert told(THEIRS, intent(ROCE, '[keep]\nreplaces = ["default-global"]\n', port="swp4"))
+
+
 def test_marks_of_the_whole_switch_need_a_word() -> None:
     text = THEIRS + "nv set qos pfc roce-pfc cable-length 40\n"
     assert (

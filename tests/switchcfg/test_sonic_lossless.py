@@ -398,6 +398,10 @@ def test_the_plan_says_what_is_less_exact() -> None:
         "roce: what is sent there without ECN is dropped where ECN marks, as there is one curve "
         "for both"
     ) in made.degraded
+    assert (
+        "bulk: its queue is strict and below 3, which is not: ASICs differ in which goes first"
+    ) in made.degraded
+    assert not [text for text in made.degraded if text.startswith("front: its queue is strict")]
     two = STOCK.replace("share = 15", 'share = 15\ncable = "40m"', 1)
     _, made = planned(bare(), intent(two))
     assert any("one length for a port" in text for text in made.degraded)

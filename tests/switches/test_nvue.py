@@ -45,6 +45,33 @@ def test_it_is_applied_verified_saved_and_rolled_back(switch: NvueSwitch) -> Non
     assert switch.applied() == before
 
 
+LOSSLESS = """
+[[lossless]]
+name = "roce"
+priority = 3
+dscp = [24]
+share = 50
+cable = "40m"
+[[device]]"""
+
+
+def test_a_lossless_class_is_made_kept_and_taken_back(switch: NvueSwitch) -> None:
+    before = switch.applied()
+    intent = switch.folder / "intent.toml"
+    intent.write_text(intent.read_text().replace("[[device]]", LOSSLESS, 1))
+    planned(switch)
+    code, said = switch.run("apply", "INTENT", "PLANS")
+    assert code == 0, said
+    now = switch.applied()
+    assert "qos pfc DLCP switch-priority 3" in now
+    assert "interface swp2 qos pfc profile DLCP" in now
+    assert switch.run("verify", "INTENT")[0] == 0
+    assert switch.run("plan", "INTENT", "--remove", "--out", "PLANS")[0] == 2
+    code, said = switch.run("apply", "INTENT", "PLANS")
+    assert code == 0, said
+    assert switch.applied() == before
+
+
 def test_killed_in_the_middle_it_reverts_and_leaves_no_candidate(switch: NvueSwitch) -> None:
     """A lost connection does not end what the switch was told: it is applied, and goes back."""
     before = switch.applied()

@@ -101,6 +101,68 @@ def test_removed_in_two_phases_nothing_of_ours_is_left(switch: SonicSwitch) -> N
     assert after == before
 
 
+LOSSLESS = """
+[[lossless]]
+name = "roce"
+priority = 3
+dscp = [24]
+share = 50
+cable = "40m"
+[[device]]"""
+BUFFERS: dict[str, dict[str, dict[str, str]]] = {
+    "BUFFER_POOL": {
+        "egress_lossless_pool": {"mode": "static", "size": "12766208", "type": "egress"},
+        "ingress_lossless_pool": {"mode": "dynamic", "size": "12766208", "type": "ingress"},
+    },
+    "BUFFER_PROFILE": {
+        "egress_lossless_profile": {
+            "pool": "egress_lossless_pool", "size": "0", "static_th": "12766208",
+        },
+    },
+    "BUFFER_PG": {"Ethernet8|0": {"profile": "egress_lossy_profile"}},
+    "CABLE_LENGTH": {"AZURE": {"Ethernet0": "5m", "Ethernet4": "5m", "Ethernet8": "5m"}},
+}  # fmt: skip
+
+
+@pytest.fixture
+def roce(switch: SonicSwitch) -> SonicSwitch:
+    """A switch without PFC, whose intent has a lossless class."""
+    switch.fill(BUFFERS)
+    intent = switch.folder / "intent.toml"
+    intent.write_text(intent.read_text().replace("[[device]]", LOSSLESS, 1))
+    return switch
+
+
+def test_a_lossless_class_is_made_kept_and_taken_back(roce: SonicSwitch) -> None:
+    before = roce.contents()
+    applied(roce)
+    now = roce.contents()
+    assert now["PORT_QOS_MAP|Ethernet0"]["pfc_enable"] == "3"
+    assert now["BUFFER_PG|Ethernet0|3"] == {"profile": "pg_lossless_100000_40m_profile"}
+    assert "DLCP" not in str(now.get("QUEUE|Ethernet8|0"))
+    assert roce.noted("syslog") == []
+    # What the switch made of it by itself is no drift, and wants no second plan.
+    assert roce.run("verify", "INTENT")[0] == 0
+    assert roce.run("drift", "INTENT")[0] == 0
+    assert roce.run("plan", "INTENT", "--remove", "--out", "PLANS")[0] == 2
+    code, said = roce.run("apply", "INTENT", "PLANS")
+    assert code == 0, said
+    after = roce.contents()
+    after.pop(HASH)
+    left = {"BUFFER_PROFILE|pg_lossless_100000_40m_profile", "CABLE_LENGTH|AZURE"}
+    assert {key for key in after if before.get(key) != after[key]} == left
+    assert after["CABLE_LENGTH|AZURE"]["Ethernet8"] == "5m"
+    assert before.keys() <= after.keys()
+
+
+def test_a_lossless_class_that_nobody_confirms_leaves_nothing(roce: SonicSwitch) -> None:
+    before = roce.contents()
+    applied(roce, "--pending", "--revert-after", "15")
+    assert "BUFFER_PG|Ethernet0|3" in roce.contents()
+    until(lambda: not Path("/run/switchcfg", roce.name).exists())
+    assert roce.contents() == before
+
+
 def test_the_target_is_as_particular_as_upstream(switch: SonicSwitch) -> None:
     """Else the tests above would prove nothing."""
     for op, says in (

@@ -29,6 +29,12 @@ SETTINGS = (
     rf"qos mapping {ID} dscp ([0-9]|[1-5][0-9]|6[0-3]) switch-priority [0-7]",
     rf"qos egress-queue-mapping {ID} switch-priority [0-7] traffic-class [0-7]",
     rf"qos egress-scheduler {ID} traffic-class [0-7] mode (strict|dwrr)",
+    rf"qos egress-scheduler {ID} traffic-class [0-7] bw-percent {NUMBER}",
+    rf"qos pfc {ID} (rx|tx) (enable|disable)",
+    rf"qos pfc {ID} cable-length {NUMBER}",
+    rf"qos pfc {ID} switch-priority [0-7]",
+    rf"qos traffic-pool {ID} memory-percent {NUMBER}",
+    rf"interface swp\d+ qos pfc profile {ID}",
     rf"qos congestion-control {ID} traffic-class [0-7] (min|max)-threshold {NUMBER}",
     rf"qos congestion-control {ID} traffic-class [0-7] probability {NUMBER}",
     rf"qos congestion-control {ID} traffic-class [0-7] (red|ecn) (enable|disable)",
@@ -144,6 +150,17 @@ def contradiction(lines: list[str]) -> str:
     for line in lines:
         if found := re.fullmatch(r"(qos congestion-control .*) (min|max)-threshold (\d+)", line):
             edges.setdefault(found[1], {})[found[2]] = int(found[3])
+    for what in ("traffic-pool", "egress-scheduler"):
+        parts = [line.split() for line in lines if line.startswith(f"qos {what} ")]
+        total = sum(int(p[-1]) for p in parts if p[-2] in ("memory-percent", "bw-percent"))
+        if total > 100:
+            return f"qos {what}: the sum of all is {total}, more than 100"
+    bound = {line.split()[-1] for line in lines if " qos pfc profile " in line}
+    for profile in bound:
+        if f"qos pfc {profile} tx enable" not in lines:
+            return f"qos pfc {profile}: there is no such profile that sends"
+    if bound and not any(line.startswith("qos traffic-pool default-lossless ") for line in lines):
+        return "qos pfc: no memory for lossless traffic"
     for where, edge in edges.items():
         if edge.get("min", 0) > edge.get("max", 1 << 62):
             return f"{where}: min-threshold is above max-threshold"

@@ -32,6 +32,7 @@ NAMES = {
     ("PORT_QOS_MAP", "dscp_to_tc_map"): "DSCP_TO_TC_MAP",
     ("PORT_QOS_MAP", "tc_to_queue_map"): "TC_TO_QUEUE_MAP",
     ("PORT_QOS_MAP", "tc_to_pg_map"): "TC_TO_PRIORITY_GROUP_MAP",
+    ("PORT_QOS_MAP", "pfc_to_queue_map"): "MAP_PFC_PRIORITY_TO_QUEUE",
 }
 # Changing these takes an admin-up port down and up (patch_sorter.RequiredValueIdentifier).
 FLAPPING = ("QUEUE", "PORT_QOS_MAP", "BUFFER_QUEUE")
@@ -91,6 +92,30 @@ def replace(before: Tables, tables: Tables) -> None:
     note("syslog", sorted(dropped(before, tables)))
     time.sleep(float(os.environ["SONIC_DELAY"]))
     write(tables)
+    if made := headroom(before, tables):
+        write(made)
+
+
+def headroom(before: Tables, tables: Tables) -> Tables:
+    """What buffermgrd makes of PFC, in its traditional model: rows and profiles that nobody asked
+    for, and that it does not take away again (sonic-swss, buffermgr.cpp)."""
+    cables = {port: length for row in tables.get("CABLE_LENGTH", {}).values()
+              for port, length in row.items()}  # fmt: skip
+    made: Tables = {}
+    for port, binding in tables.get("PORT_QOS_MAP", {}).items():
+        enabled = binding.get("pfc_enable", "")
+        was = before.get("PORT_QOS_MAP", {}).get(port, {}).get("pfc_enable")
+        if not enabled or enabled == was or cables.get(port, "0m") == "0m":
+            continue
+        profile = f"pg_lossless_{tables['PORT'][port]['speed']}_{cables[port]}_profile"
+        made.setdefault("BUFFER_PROFILE", {})[profile] = {
+            "pool": "ingress_lossless_pool", "size": "50176", "xon": "19456", "xoff": "30720",
+            "dynamic_th": "0",
+        }  # fmt: skip
+        for priority in enabled.split(","):
+            made.setdefault("BUFFER_PG", {})[f"{port}|{priority}"] = {"profile": profile}
+    return {**tables, **{name: {**tables.get(name, {}), **rows} for name, rows in made.items()}} \
+        if made else {}  # fmt: skip
 
 
 def reload(words: list[str]) -> None:
