@@ -92,6 +92,34 @@ def test_without_it_no_flow_control_of_ours_is_left() -> None:
     assert not planned(device.says(), wanted()).changes
 
 
+def test_a_code_point_that_is_no_more_lossless_leaves_no_entry() -> None:
+    device = JunosLines()
+    told(device, wanted())
+    told(device, wanted(LOSSLESS.replace("26, 28", "26")))
+    assert [line for line in device.have if "input dscp" in line] == [
+        f"{COS} congestion-notification-profile DLCP input dscp code-point 011010 pfc"
+    ]
+    moved = LOSSLESS.replace("priority = 3", "priority = 4")
+    told(device, wanted(moved))
+    stem = f"{COS} congestion-notification-profile DLCP output"
+    assert [line for line in device.have if line.startswith(stem)] == [
+        f"{stem} ieee-802.1 code-point 100 flow-control-queue 4"
+    ]
+
+
+def test_a_queue_of_a_class_of_ours_becomes_a_lossless_one() -> None:
+    device = JunosLines()
+    five = "".join(f'c{n} = {{ rank = {n}, dscp = [{n}], ecn = ["ect0"] }}\n' for n in range(5))
+    text = f'schema = 1\n[fabric]\nname = "lab"\n[classes]\n{five}[[device]]\nname = "leaf"\n'
+    text += f'platform = "junos"\n[[device.ports]]\nnames = ["{PORT}"]\nrate = "100Gbit"\n'
+    found = parse(text, "x")
+    told(device, (found, found.device("leaf")))
+    stem = f"{COS} forwarding-classes class DLCP-Q3"
+    assert f"{stem} queue-num 3" in device.have
+    told(device, wanted())
+    assert f"{stem} no-loss" in device.have
+
+
 def test_the_levels_that_there_are_and_rates_where_they_end() -> None:
     found = parse(EXAMPLES["roce"], "x")
     out = JUNOS.render(found, found.device("leaf-junos"))
@@ -189,6 +217,14 @@ def test_what_ours_would_end_is_refused(old: str, new: str, says: str) -> None:
     assert old in ROCE
     text = ROCE.replace(old, new) if old else ROCE + new
     assert says in refusal(text, wanted(keep=TAKES))
+
+
+def test_profiles_that_a_port_has_not_are_not_asked_about() -> None:
+    stem = f"set {COS} congestion-notification-profile else"
+    other = f"{stem} input dscp code-point 100010 pfc\n{stem} input ieee-802.1 code-point 101 pfc\n"
+    other += f"{stem} output ieee-802.1 code-point 101 flow-control-queue 5\n"
+    assert planned(ROCE + other, wanted(keep=TAKES)).changes
+    assert planned(other, wanted()).changes
 
 
 def test_flow_control_of_others_is_not_left_without_what_serves_it() -> None:

@@ -195,8 +195,20 @@ def test_a_port_that_is_on_in_other_words_stays_so() -> None:
     assert f"   {MODE} on send-tlv\n" in had.says()
     assert f"{MODE} on\n" not in had.says()
     assert not planned(had.says(), wanted()).changes
-    had.do(removal(*wanted(), NXOS, NXOS.read(had.says())).steps[0].payload)
+    gone = removal(*wanted(), NXOS, NXOS.read(had.says()))
+    assert not [change for change in gone.changes if change.place.kind == "interface pfc"]
+    had.do(gone.steps[0].payload)
     assert f"   {MODE} on send-tlv\n" in had.says()
+
+
+def test_flow_control_that_others_turned_on_at_a_port_of_ours_stays_on() -> None:
+    """Without lossless classes of ours, whatever our policies are bound to there."""
+    on = BARE.replace("Ethernet1/1\n", f"Ethernet1/1\n  {MODE} on\n")
+    had, of = device("nxos", on), wanted("")
+    had.do(planned(had.says(), of).steps[0].payload)
+    assert not planned(had.says(), of).changes
+    had.do(removal(*of, NXOS, NXOS.read(had.says())).steps[0].payload)
+    assert f"   {MODE} on\n" in had.says()
 
 
 def test_our_own_flow_control_is_in_nobodys_way() -> None:
