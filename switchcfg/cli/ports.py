@@ -82,13 +82,14 @@ def _row(intent: Intent, device: Device, queue: Queue, layout: Layout) -> tuple[
 
 def _lossless_row(each: Lossless) -> tuple[str, ...]:
     cable = f", cable {each.cable}m" if each.cable else ""
+    share = f"share {each.share}%"
     return (
         str(each.priority),
         each.name,
         ",".join(map(str, each.dscp)),
-        f"{each.share}%",
+        "-",
         _between(*each.mark) if each.mark else "-",
-        f"never: PFC{cable}",
+        f"never: PFC, {share}{cable}",
     )
 
 

@@ -43,7 +43,7 @@ def read_lossless(
     names = {each.name for each in classes}
     points = {dscp: f"class {each.name!r} sends it" for each in classes for dscp in each.dscp}
     points |= dict.fromkeys(keep_dscp, "[keep.dscp] has it")
-    cnps: list[tuple[Table, int]] = []
+    cnps: list[tuple[Table, int | None]] = []
     shares = 0
     for table in root.tables("lossless"):
         one = _row(table, points)
@@ -59,8 +59,7 @@ def read_lossless(
         names.add(one.name)
         points |= dict.fromkeys(one.dscp, f"lossless class {one.name!r} has it")
         found[one.priority] = one
-        if one.cnp is not None:
-            cnps.append((table, one.cnp))
+        cnps.append((table, one.cnp))
     mine = {dscp for each in classes for dscp in each.dscp}
     for table, cnp in cnps:  # a class of ours may send it: then it has a strict queue already
         if cnp in points and cnp not in mine:

@@ -50,12 +50,22 @@ def left_out(intent: Intent, where: str, today: Mapping[int, int]) -> list[str]:
     elsewhere: `today` says to which queue each goes, by what others have made."""
     has = {each.priority: each for each in intent.lossless}
     classes = {dscp: each.name for each in intent.classes for dscp in each.dscp}
-    found: list[str] = []
+    lost: dict[tuple[int, str], list[int]] = {}  # (queue, class that sends it or "") -> code points
     for dscp, queue in sorted(today.items()):
         if queue in has and dscp not in has[queue].dscp:
-            name = f"name it in dscp of [[lossless]] {has[queue].name!r}"
-            if dscp in classes:
-                name = f"and class {classes[dscp]!r} sends it: give that another under [classes]"
-            goes = f"code point {dscp} goes to queue {queue} today, which has PFC"
-            found.append(f"lossless-dscp: {where}: {goes}: {name}")
+            lost.setdefault((queue, classes.get(dscp, "")), []).append(dscp)
+    found: list[str] = []
+    for (queue, name), points in lost.items():
+        one = len(points) == 1
+        goes = f"code point {points[0]} goes"
+        if not one:
+            goes = f"code points {', '.join(map(str, points))} go"
+        them = "it" if one else "them"
+        advice = f"name {them} in dscp of [[lossless]] {has[queue].name!r}"
+        if name:
+            more = "that another" if one else "those others"
+            advice = f"and class {name!r} sends {them}: give {more} under [classes]"
+        found.append(
+            f"lossless-dscp: {where}: {goes} to queue {queue} today, which has PFC: {advice}"
+        )
     return found

@@ -163,8 +163,7 @@ class Beside:
         for field in stay:  # beside another field of ours its value is said, too
             if field in row:
                 self.state[Place("QUEUE", key, field)] = row[field]
-        if not each.mark and used["wred_profile"]:
-            self.gives_way.add(Place("QUEUE", key, "wred_profile"))
+        self.gives_way.add(Place("QUEUE", key, "wred_profile"))  # where the intent has none
 
     def _scheduler(self, name: str, each: Lossless) -> str | None:
         """What of a scheduler is not as the intent says; "": nothing. None: it is ours to set."""
@@ -181,8 +180,6 @@ class Beside:
         """The same of a curve."""
         if is_ours(self.intent, name) or (not name and each.mark):
             return None
-        if not name:
-            return ""
         found = self.tables.get("WRED_PROFILE", {}).get(name, {})
         marks = found.get("ecn", "ecn_none") in {"ecn_all", "ecn_green"}
         fields = ("green_min_threshold", "green_max_threshold")
@@ -313,8 +310,6 @@ class Beside:
     def _row(self, table: str, port: str, index: int) -> Mapping[str, str]:
         """Of a queue or a priority group, by itself or in a range."""
         rows = self.tables.get(table, {})
-        if own := rows.get(f"{port}|{index}"):
-            return own
         return next((rows[key] for key in rows if index in _members(port, key)), {})
 
     def _drop(self, kind: str, name: str, *fields: str) -> None:

@@ -166,12 +166,16 @@ def test_flow_control_on_a_queue_of_the_intents_is_no_problem_and_on_another_is(
 
 
 def test_code_points_that_are_protected_today_are_not_left_out() -> None:
-    today = {24: 3, 3: 3, 26: 3, 32: 4, 0: 0}
+    today = {24: 3, 3: 3, 26: 3, 32: 4, 33: 4, 34: 4, 35: 4, 36: 4, 0: 0}
     assert left_out(intent(), "swp1", today) == [
         "lossless-dscp: swp1: code point 3 goes to queue 3 today, which has PFC: name it in dscp "
         "of [[lossless]] 'roce'",
         "lossless-dscp: swp1: code point 26 goes to queue 3 today, which has PFC: and class "
         "'middle' sends it: give that another under [classes]",
+        "lossless-dscp: swp1: code points 33, 35 go to queue 4 today, which has PFC: name them in "
+        "dscp of [[lossless]] 'storage'",
+        "lossless-dscp: swp1: code points 34, 36 go to queue 4 today, which has PFC: and class "
+        "'front' sends them: give those others under [classes]",
     ]
 
 
@@ -208,3 +212,4 @@ def test_ports_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert kind.lossless or name in ("linux", "openconfig") or refused in said
     if able:
         assert "3      roce     24  " in said
+        assert "153600-1536000  never: PFC, share 50%, cable 40m\n" in said

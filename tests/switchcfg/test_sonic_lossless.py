@@ -144,6 +144,38 @@ def test_one_of_the_two_may_be_theirs() -> None:
     assert "DLCP_Q3" not in found["SCHEDULER"]
 
 
+def test_a_row_for_both_queues_stays_where_nothing_of_it_differs() -> None:
+    tables = sonic_roce(PORTS)
+    for port in PORTS:
+        row = tables["QUEUE"].pop(f"{port}|3")
+        del tables["QUEUE"][f"{port}|4"]
+        tables["QUEUE"][f"{port}|3-4"] = row
+    found = again(tables, intent(STOCK))
+    assert "Ethernet0|3-4" in found["QUEUE"]
+    assert "Ethernet0|3" not in found["QUEUE"]
+    taken = again(tables, intent(STOCK.replace("share = 15", "share = 30", 1), TAKE))
+    assert "Ethernet0|3-4" not in taken["QUEUE"]
+    assert taken["QUEUE"]["Ethernet0|3"]["scheduler"] == "DLCP_Q3"
+    assert taken["QUEUE"]["Ethernet0|4"] == row
+
+
+def test_what_others_left_open_is_ours_to_say() -> None:
+    tables = sonic_roce(PORTS)
+    for port in PORTS:
+        tables["QUEUE"][f"{port}|3"] = {}
+    row = {"scheduler": "DLCP_Q3", "wred_profile": "DLCP_Q3"}
+    assert again(tables, intent(STOCK))["QUEUE"]["Ethernet0|3"] == row
+    silent = STOCK.replace("mark = [1048576, 2097152]", "ecn = false", 1)
+    found = again(tables, intent(silent))
+    assert found["QUEUE"]["Ethernet0|3"] == {"scheduler": "DLCP_Q3"}
+
+
+def test_once_it_is_ours_it_changes_without_another_word() -> None:
+    first = again(sonic_roce(PORTS), intent(STOCK.replace("share = 15", "share = 30", 1), TAKE))
+    found = again(first, intent(STOCK.replace("share = 15", "share = 40", 1)))
+    assert found["SCHEDULER"]["DLCP_Q3"]["weight"] == "40"
+
+
 def test_a_class_without_ecn_ends_theirs_where_it_is_named() -> None:
     text = STOCK.replace("mark = [1048576, 2097152]", "ecn = false", 1)
     assert "which marks 1048576 to 2097152, and the intent says none: say mark" in problems(
@@ -234,6 +266,10 @@ def test_a_queue_that_was_not_lossless_gets_a_copy_of_the_buffer_of_those_that_a
         before["BUFFER_QUEUE"][f"{port}|3-4"] = {"profile": "egress_lossy_profile"}
     found = again(before, intent(ROCE))
     assert found["BUFFER_QUEUE"]["Ethernet0|3"] == {"profile": "DLCP_Q3"}
+    before["BUFFER_QUEUE"]["Ethernet0|3-4"] = {"profile": "egress_lossless_profile"}
+    found = again(before, intent(ROCE))
+    assert found["BUFFER_QUEUE"]["Ethernet0|3"] == {"profile": "egress_lossless_profile"}
+    assert found["BUFFER_QUEUE"]["Ethernet4|3"] == {"profile": "DLCP_Q3"}
     lossless = before["BUFFER_PROFILE"]["egress_lossless_profile"]
     assert found["BUFFER_PROFILE"]["DLCP_Q3"] == lossless
     del before["BUFFER_PROFILE"]["egress_lossless_profile"]
@@ -269,6 +305,8 @@ def test_headroom_has_to_fit_into_its_pool() -> None:
         "headroom: leaf: 4 priority groups need 200704 bytes, and ingress_lossless_pool has 200703"
     ) in problems(tables, intent(four))
     assert again(tables, intent(ROCE))  # what 300 m take nobody says
+    pool["size"] = "1"
+    assert then(tables, intent("", "[keep]\nqueues = [3, 4]\n"))  # of no lossless class of ours
     pool["xoff"] = "65536"  # shared: it may be dealt out several times over
     assert again(tables, intent(four))
 
@@ -367,6 +405,8 @@ def test_a_port_that_leaves_the_intent_loses_our_pfc_alone() -> None:
         "pfc_enable": "3", "pfc_to_queue_map": "AZURE", "dscp_to_tc_map": "AZURE",
         "tc_to_queue_map": "AZURE",
     }  # fmt: skip
+    for key in ("Ethernet0|3", "Ethernet4|3", "Ethernet8|3", "Ethernet4|all"):
+        first["BUFFER_PG"][key] = {"profile": "pg_lossless_100000_300m_profile"}
     wanted, device = intent(ROCE)
     [group] = device.groups
     fewer = replace(device, groups=(replace(group, ports=("Ethernet0",)),))
@@ -374,6 +414,9 @@ def test_a_port_that_leaves_the_intent_loses_our_pfc_alone() -> None:
     assert "pfc_enable" not in found["PORT_QOS_MAP"].get("Ethernet4", {})
     assert found["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] == "3"
     assert found["PORT_QOS_MAP"]["Ethernet8"] == first["PORT_QOS_MAP"]["Ethernet8"]
+    assert found["BUFFER_PG"] == {
+        key: row for key, row in first["BUFFER_PG"].items() if key != "Ethernet4|3"
+    }
 
 
 # --- releases ----------------------------------------------------------------------------------
@@ -405,3 +448,5 @@ def test_the_plan_says_what_is_less_exact() -> None:
     two = STOCK.replace("share = 15", 'share = 15\ncable = "40m"', 1)
     _, made = planned(bare(), intent(two))
     assert any("one length for a port" in text for text in made.degraded)
+    _, made = planned(bare(), intent(STOCK))
+    assert not any("one length for a port" in text for text in made.degraded)
