@@ -136,7 +136,7 @@ def mixed(intent: Intent, device: Device, present: Present) -> Iterator[str]:
         where = f"lossless: {device.name} has class {name!r} on queue {queue}"
         priority = present.state.get(Place("class priority", name, ""), queue)
         if (name,) not in present.rows.get("class no-loss", {}):
-            yield f"{where}, which drops: all classes of a queue do, or none"
+            yield f"{where}, which drops: all classes of a queue do, or none: give it another"
         elif priority != queue:
             yield f"{where} with PFC priority {priority}: [[lossless]] has one number for both"
 
@@ -158,7 +158,10 @@ def _pauses(intent: Intent, port: str, present: Present) -> Iterator[str]:
           if name == theirs and queues.get(bits) != queue),
     ]  # fmt: skip
     for each in lost:
-        yield f"lossless: {port} has {theirs!r}, which pauses {each}, and ours would not"
+        yield (
+            f"lossless: {port} has {theirs!r}, which pauses {each}, and ours would not: that needs "
+            f"a [[lossless]] class, or the port in [keep] ports"
+        )
 
 
 def left_without(present: Present, changes: Sequence[Change]) -> Iterator[str]:

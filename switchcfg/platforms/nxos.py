@@ -179,7 +179,7 @@ class Nxos(CommandPlatform):
             return
         what = f"kept: {device.name} has the network-qos policy {theirs!r}"
         if theirs not in intent.keep.replaces:
-            yield f"{what}, which ours would replace with all that it does: [keep] replaces"
+            yield f"{what}, which ours would replace: name it in [keep] replaces"
         mine = {each.priority for each in intent.lossless}
         for queue, cos in _pauses(present, theirs):
             if queue not in mine or cos not in ("", str(queue)):
