@@ -33,7 +33,8 @@ def number_of(name: str) -> int:
 
 
 class CommandPlatform(ABC):
-    """Names of ours are parts of places, but for interfaces: those are bound by their value."""
+    """Names of ours are parts of places, but for interfaces and the system: those are bound by
+    their value."""
 
     name: str
     able: Abilities
@@ -55,17 +56,22 @@ class CommandPlatform(ABC):
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
         """The state that one port group needs, on its ports and on the switch."""
 
+    def given_up(self, intent: Intent, device: Device) -> Iterable[str]:
+        """What of the lossless classes it cannot do, in words."""
+        return ()
+
     def disrupts(self, changes: Sequence[Change]) -> tuple[str, ...]:
         """What traffic notices of them."""
         return ()
 
     def render(self, intent: Intent, device: Device) -> Rendered:
         found = render_groups(intent, device, self.able, self.group)
-        return replace(found, degraded=(*found.degraded, *self.degraded))
+        degraded = dict.fromkeys((*found.degraded, *self.given_up(intent, device)))
+        return replace(found, degraded=(*degraded, *self.degraded))
 
     def owns(self, intent: Intent) -> Owns:
         def owns(place: Place, value: str) -> bool:
-            bound = place.kind.startswith("interface")
+            bound = place.kind.startswith(("interface", "system"))
             return is_ours(intent, value if bound else place.name.split(SEPARATOR)[0])
 
         return owns

@@ -5,22 +5,29 @@ of an intent but per-packet spraying. Source: Arista's AVD templates and its RoC
 `uc-tx-queue` is the name on Trident, Tomahawk and XP chips.
 
 It prints code points of one class on one line, and no defaults: reading fills them in. A queue is
-strict unless it says `no priority`, so `priority strict` says nothing and no rule knows it.
+strict unless it says `no priority`, so `priority strict` says nothing and no rule knows it. None is
+strict below one that says so.
+
+Flow control is a port's own or its profile's; the headroom behind it is EOS's to work out.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from switchcfg.intent.intent import QUEUES, Intent, PortGroup
-from switchcfg.plan.queues import Abilities, Layout, Queue
+from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
+from switchcfg.intent.lossless import Lossless
+from switchcfg.plan.kept import left_out
+from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Place, State
 from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.platform import group_name
+from switchcfg.platforms.in_turn import below, in_words, percents
+from switchcfg.platforms.platform import group_name, is_ours
 
 KBYTE: Final = 1000  # bytes; what EOS calls kbytes
-ABLE: Final = Abilities(curves=3, own_mark=True, spray=("hash",))  # it hashes layer 4 by itself
+# It hashes layer 4 by itself. Two lossless classes are what chips have headroom for.
+ABLE: Final = Abilities(curves=3, own_mark=True, spray=("hash",), lossless=2)
 
 # Of the switch, where its configuration says nothing ("Quality of Service" of the EOS manual)
 DEFAULT_TC: Final = (1, 0, 2, 3, 4, 5, 6, 7)  # by the first three bits of a code point
@@ -33,6 +40,7 @@ _PORT: Final = re.compile(r"(Ethernet|Port-Channel)[\d/]+")
 _PROFILE: Final = "qos profile {profile}"
 _QUEUE: Final = (_PROFILE, "uc-tx-queue {queue}")
 PFC: Final = "priority-flow-control priority {priority} no-drop"
+_NO_PFC: Final = "no priority-flow-control"
 _RANGE: Final = "minimum-threshold <min> kbytes maximum-threshold <max> kbytes"
 
 
@@ -60,7 +68,10 @@ GRAMMAR: Final = Grammar(
             "no qos map traffic-class {tc} to tx-queue <queue>",
         ),
         Rule("profile trust", (_PROFILE, "qos trust <what>"), "no qos trust"),
+        Rule("profile pfc mode", (_PROFILE, "priority-flow-control <mode>"), _NO_PFC),
+        Rule("profile pfc", (_PROFILE, PFC), f"no {PFC}"),
         Rule("queue round robin", (*_QUEUE, "no priority"), "priority strict"),
+        Rule("queue share", (*_QUEUE, "bandwidth percent <percent>"), "no bandwidth percent"),
         Rule(
             "queue ecn",
             (*_QUEUE, f"random-detect ecn {_RANGE} max-mark-probability <most> weight <w>"),
@@ -75,9 +86,7 @@ GRAMMAR: Final = Grammar(
             ),
             "no random-detect drop drop-precedence {dp}",
         ),
-        # Read, never written: whose flow control it is, is not ours to say.
-        Rule("profile pfc", (_PROFILE, PFC), f"no {PFC}"),
-        Rule("interface pfc", ("interface {port}", PFC), f"no {PFC}"),
+        Rule("interface pfc", ("interface {port}", PFC), ""),  # read, never written
         Rule(
             "interface profile",
             ("interface {port}", "service-profile <profile>"),
@@ -114,23 +123,50 @@ class Eos(CommandPlatform):
     def defaults(self, present: State) -> State:
         return DEFAULTS
 
+    def given_up(self, intent: Intent, device: Device) -> Iterator[str]:
+        layout = lay_out(intent, device.groups[0], self.able)
+        why = "EOS has no strict queue below one that is not"
+        yield from in_words(layout, below(layout), why)
+        for each in layout.lossless:
+            if each.cable:
+                yield f"{each.name}: cable: EOS works out its headroom by itself"
+
     def flow_controlled(self, present: State, port: str = "") -> Iterator[int]:
-        profile = present.get(Place("interface profile", port, ""), "")
-        for place in present:
-            owner, _, priority = place.name.rpartition(SEPARATOR)
-            here = not port or (place.kind, owner) in (
-                ("interface pfc", port),
-                ("profile pfc", profile),
-            )
-            if here and place.kind.endswith(" pfc"):
-                yield number_of(present.get(Place("traffic-class", priority, ""), priority))
+        return (queue for _, queue in _controlled(present, port))
+
+    def protected(self, intent: Intent, present: State, port: str) -> Iterator[int]:
+        for profile, queue in _controlled(present, port):
+            if not is_ours(intent, profile):
+                yield queue
+
+    def conflicts(self, intent: Intent, device: Device, present: State) -> Iterator[str]:
+        """The map of code points is the switch's, and other ports may have flow control, too."""
+        theirs = set(self.protected(intent, present, ""))
+        theirs -= {q for port in device.ports for q in self.protected(intent, present, port)}
+        ways = self.queues(present).items()
+        yield from left_out(
+            intent, device.name, {dscp: queue for dscp, (_, queue) in ways if queue in theirs}
+        )
 
     def lost(self, intent: Intent, theirs: str, present: State) -> str:
-        if any(
-            p.kind == "profile pfc" and p.name.startswith(f"{theirs}{SEPARATOR}") for p in present
-        ):
-            return "flow control (put that on the port itself)"
+        """Flow control on priorities that are lossless in the intent goes on, as ours."""
+        goes_on = {str(each.priority) for each in intent.lossless}
+        for place in present:
+            profile, _, priority = place.name.rpartition(SEPARATOR)
+            if (place.kind, profile) == ("profile pfc", theirs) and priority not in goes_on:
+                return "flow control (put that on the port itself)"
         return super().lost(intent, theirs, present)
+
+
+def _controlled(present: State, port: str) -> Iterator[tuple[str, int]]:
+    """(profile, queue) with flow control, of a port or of any; "": it is the port's own."""
+    bound = present.get(Place("interface profile", port, ""), "")
+    for place in present:
+        owner, _, priority = place.name.rpartition(SEPARATOR)
+        here = not port or (place.kind, owner) in (("interface pfc", port), ("profile pfc", bound))
+        if here and place.kind in ("interface pfc", "profile pfc"):
+            queue = present.get(Place("traffic-class", priority, ""), priority)
+            yield owner if place.kind == "profile pfc" else "", number_of(queue)
 
 
 def _maps(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
@@ -148,6 +184,13 @@ def _profile(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple
     yield Place("profile trust", name, ""), "dscp"
     for queue in layout.queues:
         yield from _queue(f"{name}{SEPARATOR}{queue.index}", queue)
+    if layout.lossless:
+        yield Place("profile pfc mode", name, ""), "on"
+    for each in layout.lossless:
+        yield from _lossless(f"{name}{SEPARATOR}{each.priority}", each)
+    for index, percent in percents(layout, below(layout)).items():
+        yield Place("queue round robin", f"{name}{SEPARATOR}{index}", ""), ""
+        yield Place("queue share", f"{name}{SEPARATOR}{index}", ""), str(percent)
     for port in group.ports:
         yield Place("interface profile", port, ""), name
 
@@ -159,6 +202,13 @@ def _queue(name: str, queue: Queue) -> Iterator[tuple[Place, str]]:
         if band.begin < queue.limit:  # else a full queue drops it without being told
             where = f"{name}{SEPARATOR}{band.rank}"
             yield Place("queue drop", where, ""), f"{_kbytes(band.begin, band.certain)} 100 0"
+
+
+def _lossless(name: str, each: Lossless) -> Iterator[tuple[Place, str]]:
+    """Priority = traffic class = queue, as in `_maps`."""
+    yield Place("profile pfc", name, ""), ""
+    if each.mark:
+        yield Place("queue ecn", name, ""), f"{_kbytes(*each.mark)} 100 0"
 
 
 def _kbytes(begin: int, certain: int) -> str:

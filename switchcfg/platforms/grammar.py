@@ -113,7 +113,8 @@ class Grammar:
     indent: int = 0  # columns per section; 0 = every line stands for itself
     comment: str = "!"
     spell: Callable[[str], str] = str.strip  # a line as the rules spell it; "": it says nothing
-    permanent: str = "interface "  # sections that begin so are there whatever stands in them
+    # Sections that begin so are there whatever stands in them.
+    permanent: tuple[str, ...] = ("interface ", "system qos")
 
     def write(self, state: State) -> str:
         """All lines, each section once, in the order of rules and names.

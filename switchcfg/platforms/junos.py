@@ -3,6 +3,9 @@
 Junos colours by DSCP (loss priority), and its thresholds are fill levels in percent of a
 queue's buffer. Only one level is certain to starve those below it (strict-high), and that one has
 no ECN; what follows is said as degraded. Sources: docs/switches.md names Juniper's pages.
+
+A lossless class is a forwarding class with `no-loss`; a congestion notification profile turns PFC
+for its code points on at a port, and knows the cable.
 """
 
 import re
@@ -11,28 +14,34 @@ from dataclasses import replace
 from html import escape, unescape
 from typing import Final
 
-from switchcfg.errors import BadState
+from switchcfg.errors import BadState, CannotExpress
 from switchcfg.intent.intent import Device, Intent, PortGroup
-from switchcfg.plan.queues import Abilities, Band, Layout, Queue, lay_out
+from switchcfg.intent.lossless import Lossless
+from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State, after
 from switchcfg.platforms import junos_text
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
+from switchcfg.platforms.in_turn import in_words, percents
 from switchcfg.platforms.junos_present import (
     BINDS,
     CLASSIFIERS,
     Present,
     beside,
     left_without,
+    mixed,
     problems,
     unread,
 )
 from switchcfg.platforms.platform import Fit, Netconf, Rendered, Step, Taken, group_name
 
-ABLE: Final = Abilities(curves=3, own_mark=False, spray=("hash", "packet"))
+ABLE: Final = Abilities(curves=3, own_mark=False, spray=("hash", "packet"), lossless=6)
 LOSS: Final = ("low", "medium-high", "high")  # by drop rank
 PER_PACKET: Final = "per-packet"
 LEVELS: Final = ("strict-high", "high", "medium-high", "medium-low", "low")  # by order of queues
+STRICT: Final = len(LEVELS) - 1  # queues of ours above the level of lossless classes
+# Queues of Junos' own classes that drop: all classes of a queue have to drop, or none.
+DROPPING: Final = {0: "best-effort", 7: "network-control"}
 
 _COS: Final = "class-of-service"
 _PFC: Final = f"{_COS} congestion-notification-profile {{name}}"
@@ -49,10 +58,13 @@ GRAMMAR: Final = Grammar(
     rules=(
         _rule("class queue", f"{_COS} forwarding-classes class {{class}} queue-num <queue>",
               f"{_COS} forwarding-classes class {{class}}"),
-        # Read, never written: whose flow control it is, is not ours to say.
         _rule("class no-loss", f"{_COS} forwarding-classes class {{class}} no-loss"),
-        _rule("pfc input", f"{_PFC} input ieee-802.1 code-point {{bits}} pfc"),
+        _rule("class priority",
+              f"{_COS} forwarding-classes class {{class}} pfc-priority <priority>",
+              f"{_COS} forwarding-classes class {{class}} pfc-priority"),
+        _rule("pfc tagged", f"{_PFC} input ieee-802.1 code-point {{bits}} pfc"),  # never written
         _rule("pfc input", f"{_PFC} input dscp code-point {{bits}} pfc"),
+        _rule("pfc cable", f"{_PFC} input cable-length <metres>", f"{_PFC} input cable-length"),
         _rule("pfc output", f"{_PFC} output ieee-802.1 code-point {{bits}} "
               "flow-control-queue <queue>"),
         _rule("interface pfc",
@@ -69,6 +81,9 @@ GRAMMAR: Final = Grammar(
               f"{_COS} drop-profiles {{profile}} interpolate drop-probability {{percent}}"),
         _rule("scheduler priority", f"{_COS} schedulers {{scheduler}} priority <level>",
               f"{_COS} schedulers {{scheduler}} priority"),
+        _rule("scheduler rate",
+              f"{_COS} schedulers {{scheduler}} transmit-rate percent <percent>",
+              f"{_COS} schedulers {{scheduler}} transmit-rate"),
         _rule("scheduler buffer",
               f"{_COS} schedulers {{scheduler}} buffer-size percent <percent>",
               f"{_COS} schedulers {{scheduler}} buffer-size"),
@@ -100,6 +115,8 @@ _WORD: Final = r"[^ ]+"
 _ENTRY: Final = re.compile(
     f"{_COS} ("
     f"classifiers dscp(-ipv6)? {_WORD}( forwarding-class {_WORD}( loss-priority {_WORD})?)?|"
+    f"congestion-notification-profile {_WORD}( (input dscp|output ieee-802.1) code-point {_WORD})?|"
+    f"forwarding-classes class {_WORD}|"
     f"drop-profiles {_WORD}|"
     f"schedulers {_WORD}( drop-profile-map loss-priority {_WORD} protocol any)?|"
     f"scheduler-maps {_WORD}( forwarding-class {_WORD})?|"
@@ -119,6 +136,12 @@ class Junos(CommandPlatform):
     )
 
     def render(self, intent: Intent, device: Device) -> Rendered:
+        for each in intent.lossless:
+            if own := DROPPING.get(each.priority):
+                raise CannotExpress(
+                    f"{device.name}: lossless: {each.name}: junos: queue {each.priority} is that "
+                    f"of its class {own}, which drops: give this device an intent without it"
+                )
         found = super().render(intent, device)
         said = list(found.degraded)
         for group in device.groups:
@@ -138,6 +161,27 @@ class Junos(CommandPlatform):
             said.append("IPv6: classified as the chip does by the classifier of IPv4")
         return Rendered(state, tuple(dict.fromkeys(said)))
 
+    def given_up(self, intent: Intent, device: Device) -> Iterator[str]:
+        cables = {each.cable for each in intent.lossless}
+        for group in device.groups:
+            layout = lay_out(intent, group, self.able)
+            yield from in_words(layout, layout.queues[STRICT:], "Junos has five levels")
+            for each in layout.lossless:
+                yield f"{each.name}: PFC by code point: for traffic without VLAN tags"
+                if each.mark:
+                    low, high = _between(*each.mark, group.buffer)
+                    yield (
+                        f"{each.name}: ECN from {low}% to {high}% of its queue, taken for one of "
+                        f"{group.buffer} bytes: Junos has no bytes, and the chip sizes it"
+                    )
+        if len(cables) > 1:
+            yield f"cable: {max(cables)}m for all lossless classes of a port"
+
+    def disrupts(self, changes: Sequence[Change]) -> tuple[str, ...]:
+        if any(each.place.kind.startswith(("pfc ", "interface pfc")) for each in changes):
+            return ("ports with PFC pass nothing until a change of it is done",)
+        return ()
+
     def owns(self, intent: Intent) -> Owns:
         named = super().owns(intent)
 
@@ -153,7 +197,8 @@ class Junos(CommandPlatform):
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
         there = Present.of(present)
-        found = [each for port in device.ports for each in problems(intent, port, there)]
+        found = [*mixed(intent, device, there)]
+        found += [each for port in device.ports for each in problems(intent, port, there)]
         state, wrong = beside(intent, device, rendered, there)
         return Fit(state, frozenset(), tuple(dict.fromkeys([*found, *wrong])))
 
@@ -164,10 +209,17 @@ class Junos(CommandPlatform):
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         """One candidate."""
         then = after(present, changes)
-        gone = [change for change in changes if change.after is None]
+        # A port has one such profile, whose name is part of the line: another does not replace it.
+        named = {change.place for change in changes if change.place.kind == "interface pfc"}
+        gone = [
+            change
+            for change in changes
+            if change.after is None or (change.place in named and change.before is not None)
+        ]
         lines = [*self._deletes(gone, then)]
         lines += self.grammar.commands([each for each in changes if each.after is not None], {})
-        return (Step(self.mode, "".join(f"{line}\n" for line in lines)),)
+        payload = "".join(f"{line}\n" for line in lines)
+        return (Step(self.mode, payload, self.disrupts(changes)),)
 
     def _deletes(self, gone: Sequence[Change], then: State) -> Iterator[str]:
         """Line by line, or the outermost entry that nothing is left in."""
@@ -221,15 +273,29 @@ def _classes(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
             yield Place(kind, SEPARATOR.join(where), ""), ""
     for queue in sorted({*layout.queue_of(intent).values()}):
         yield Place("class queue", _class(intent, queue), ""), str(queue)
+    for each in layout.lossless:
+        yield Place("class no-loss", _class(intent, each.priority), ""), ""
+        yield Place("class priority", _class(intent, each.priority), ""), str(each.priority)
+        for dscp in each.dscp:
+            yield Place("pfc input", f"{intent.prefix}{SEPARATOR}{dscp:06b}", ""), ""
+        frames = f"{intent.prefix}{SEPARATOR}{each.priority:03b}"
+        yield Place("pfc output", frames, ""), str(each.priority)
+    if cable := max((each.cable for each in layout.lossless), default=0):
+        yield Place("pfc cable", intent.prefix, ""), str(cable)
 
 
 def _ports(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
     map_ = group_name(intent, group)
+    turns = percents(layout, layout.queues[STRICT:])
+    for index, percent in turns.items():
+        yield Place("scheduler rate", f"{map_}-Q{index}", ""), str(percent)
+    for each in layout.lossless:
+        yield from _lossless(intent, group, each)
     for order, queue in enumerate(layout.queues):
         scheduler = f"{map_}-Q{queue.index}"
         where = f"{map_}{SEPARATOR}{_class(intent, queue.index)}"
         yield Place("scheduler map", where, ""), scheduler
-        yield Place("scheduler priority", scheduler, ""), LEVELS[min(order, len(LEVELS) - 1)]
+        yield Place("scheduler priority", scheduler, ""), LEVELS[min(order, STRICT)]
         percent = max(int(queue.share * 100 + 1e-9), 1)  # together never above 100
         yield Place("scheduler buffer", scheduler, ""), str(percent)
         marks = replace(queue, mark=None) if order == 0 else queue
@@ -238,8 +304,22 @@ def _ports(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[P
         yield from _drops(intent, scheduler, marks)
     for port in group.ports:
         yield Place("interface map", port, ""), map_
+        if layout.lossless:
+            yield Place("interface pfc", port, ""), intent.prefix
         for kind in CLASSIFIERS.values():
             yield Place(kind, port, ""), intent.prefix
+
+
+def _lossless(intent: Intent, group: PortGroup, each: Lossless) -> Iterator[tuple[Place, str]]:
+    """Its scheduler: no buffer of its own, as lossless traffic has a part of what all share."""
+    map_ = group_name(intent, group)
+    scheduler = f"{map_}-Q{each.priority}"
+    where = f"{map_}{SEPARATOR}{_class(intent, each.priority)}"
+    yield Place("scheduler map", where, ""), scheduler
+    yield Place("scheduler priority", scheduler, ""), LEVELS[STRICT]
+    if each.mark:
+        yield Place("scheduler ecn", scheduler, ""), ""
+        yield from _drop(intent, scheduler, LOSS[0], _between(*each.mark, group.buffer))
 
 
 def _drops(intent: Intent, scheduler: str, queue: Queue) -> Iterator[tuple[Place, str]]:
@@ -248,18 +328,24 @@ def _drops(intent: Intent, scheduler: str, queue: Queue) -> Iterator[tuple[Place
         marks = queue.mark if band.rank == 0 else None
         if band.begin >= queue.limit and not marks:
             continue  # a full queue drops it without being told
-        begin, certain = _percents(band, marks, queue.limit)
-        profile = f"{intent.prefix}-{begin}-{certain}"
-        where = f"{scheduler}{SEPARATOR}{LOSS[band.rank]}"
-        yield Place("scheduler drop", where, ""), profile
-        for fill, probability in ((begin, 0), (certain, 100)):
-            yield Place("drop profile", f"{profile}{SEPARATOR}{fill}", ""), ""
-            yield Place("drop probability", f"{profile}{SEPARATOR}{probability}", ""), ""
+        levels = _between(*(marks or (band.begin, band.certain)), queue.limit)
+        yield from _drop(intent, scheduler, LOSS[band.rank], levels)
 
 
-def _percents(band: Band, marks: tuple[int, int] | None, limit: int) -> tuple[int, int]:
+def _drop(
+    intent: Intent, scheduler: str, loss: str, levels: tuple[int, int]
+) -> Iterator[tuple[Place, str]]:
+    """A profile is called after its fill levels."""
+    begin, certain = levels
+    profile = f"{intent.prefix}-{begin}-{certain}"
+    yield Place("scheduler drop", f"{scheduler}{SEPARATOR}{loss}", ""), profile
+    for fill, probability in ((begin, 0), (certain, 100)):
+        yield Place("drop profile", f"{profile}{SEPARATOR}{fill}", ""), ""
+        yield Place("drop probability", f"{profile}{SEPARATOR}{probability}", ""), ""
+
+
+def _between(begin: int, certain: int, limit: int) -> tuple[int, int]:
     """The nearest fill levels, of which the second is above the first; 0 is only what is 0."""
-    begin, certain = marks or (band.begin, band.certain)
     low = min(max(_nearest(begin, limit), 1 if begin else 0), 99)
     return low, min(max(_nearest(certain, limit), low + 1), 100)
 

@@ -2,17 +2,18 @@
 
 A lossless queue is a forwarding class with `no-loss`, PFC is a congestion notification profile on
 a port. A kept queue keeps its class: our classifiers send its code points there, and our scheduler
-maps give it the scheduler that the port gives it today.
+maps give it the scheduler that the port gives it today. A lossless class of the intent takes the
+place of theirs, where all that theirs pauses is in it.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
 from switchcfg.intent.intent import Device, Intent, PortGroup
-from switchcfg.plan.kept import kept, lossless
+from switchcfg.plan.kept import kept, left_out, lossless
 from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.junos_text import OTHER, UNREAD
@@ -59,19 +60,26 @@ class Present:
         found = self.state.get(Place("class queue", name, ""), "")
         return int(found) if found.isdecimal() else DEFAULTS.get(name)
 
-    def controlled(self, port: str) -> set[int]:
-        """Queues with flow control: of the switch's lossless classes, and by the port's profile."""
+    def controlled(self, port: str, ours: Callable[[str], bool] = lambda _: False) -> set[int]:
+        """Queues with flow control: of the switch's lossless classes, and by the port's profile;
+        but for those classes and profiles that are `ours`, by name."""
         classes = [name for (name,) in self.rows.get("class no-loss", {})]
-        found = {self.queue(name) for name in classes}
+        found = {self.queue(name) for name in classes if not ours(name)}
         profile = self.bound("interface pfc", port)
+        if ours(profile):
+            profile = ""
         for (name, _), queue in self.rows.get("pfc output", {}).items():
             if name == profile and queue.isdecimal():
                 found.add(int(queue))
         if not classes:  # the default classes: a queue has its priority's number
-            for name, bits in self.rows.get("pfc input", {}):
+            for name, bits in self.rows.get("pfc tagged", {}):
                 if name == profile and re.fullmatch("[01]{3}", bits):
                     found.add(int(bits, 2))
         return {each for each in found if each is not None}
+
+    def protected(self, intent: Intent, port: str) -> set[int]:
+        """Queues with flow control of others."""
+        return self.controlled(port, lambda name: is_ours(intent, name))
 
     def ways(self, port: str) -> dict[str, dict[int, Home]]:
         """Kind of classifier -> code point -> where it goes on a port."""
@@ -94,9 +102,10 @@ class Present:
 
 def problems(intent: Intent, port: str, present: Present) -> Iterator[str]:
     """What stands in the way of ours on a port, by name of the rule."""
-    for queue in sorted(present.controlled(port)):
+    for queue in sorted(present.protected(intent, port)):
         yield from lossless(intent, port, queue)
-    for kind in BINDS:
+    yield from _pauses(intent, port, present)
+    for kind in (*BINDS, *(("interface pfc",) if intent.lossless else ())):
         theirs = present.bound(kind, port)
         if theirs and not is_ours(intent, theirs) and theirs not in intent.keep.replaces:
             yield (
@@ -136,11 +145,52 @@ def unread(present: Present, changes: Sequence[Change]) -> Iterator[str]:
             )
 
 
+def mixed(intent: Intent, device: Device, present: Present) -> Iterator[str]:
+    """Classes of others on queues of lossless classes: all of a queue are lossless, or none, and
+    they are paused alike."""
+    has = {str(each.priority) for each in intent.lossless}
+    for (name,), queue in present.rows.get("class queue", {}).items():
+        if queue not in has or is_ours(intent, name):
+            continue
+        where = f"lossless: {device.name} has class {name!r} on queue {queue}"
+        priority = present.state.get(Place("class priority", name, ""), queue)
+        if (name,) not in present.rows.get("class no-loss", {}):
+            yield f"{where}, which drops: all classes of a queue do, or none: give it another"
+        elif priority != queue:
+            yield f"{where} with PFC priority {priority}: [[lossless]] has one number for both"
+
+
+def _pauses(intent: Intent, port: str, present: Present) -> Iterator[str]:
+    """What a port's profile of others pauses, and ours in its place would not."""
+    theirs = present.bound("interface pfc", port)
+    if not intent.lossless or is_ours(intent, theirs):
+        return
+    points = {f"{dscp:06b}" for each in intent.lossless for dscp in each.dscp}
+    queues = {f"{each.priority:03b}": str(each.priority) for each in intent.lossless}
+    lost = [
+        *(f"code point {bits}" for name, bits in present.rows.get("pfc input", {})
+          if name == theirs and bits not in points),
+        *(f"frames of VLANs with priority {bits}"
+          for name, bits in present.rows.get("pfc tagged", {}) if name == theirs),
+        *(f"queue {queue} by priority {bits}"
+          for (name, bits), queue in present.rows.get("pfc output", {}).items()
+          if name == theirs and queues.get(bits) != queue),
+    ]  # fmt: skip
+    for each in lost:
+        yield (
+            f"lossless: {port} has {theirs!r}, which pauses {each}, and ours would not: that needs "
+            f"a [[lossless]] class, or the port in [keep] ports"
+        )
+
+
 def left_without(present: Present, changes: Sequence[Change]) -> Iterator[str]:
-    """Ports with PFC where changes would take away what serves their lossless queues, or feeds."""
+    """Ports with PFC where changes would take away what serves their lossless queues, or feeds,
+    and leave them PFC."""
+    without = {c.place.name for c in changes if c.place.kind == "interface pfc" and c.after is None}
     for change in changes:
         kind, port, _ = change.place
-        if change.after is not None or not present.bound("interface pfc", port):
+        pauses = present.bound("interface pfc", port) and port not in without
+        if change.after is not None or not pauses:
             continue
         classes = {
             "interface map": set(present.schedulers(port)),
@@ -204,7 +254,9 @@ def _homes(
             today = {dscp: (q, q) for dscp, (to, _) in ways.items()
                      if (q := present.queue(to)) is not None}  # fmt: skip
             keeps, wrong = kept(intent, port, today)
-            found += wrong
+            theirs = present.protected(intent, port)
+            paused = {dscp: queue for dscp, (_, queue) in today.items() if queue in theirs}
+            found += [*wrong, *left_out(intent, port, paused)]
             for dscp in keeps:
                 if homes[kind].setdefault(dscp, ways[dscp]) != ways[dscp]:
                     found.append(

@@ -3,21 +3,29 @@
 One curve per queue, shared by dropping and ECN; strict-priority queues must be the highest
 and adjacent; queuing policies are disruptive. Source: Nexus 9000 QoS guides 10.x. That all
 queues but the last may be strict at levels of their own depends on the queuing template.
+
+A class that is never dropped is one of the network-qos policy, of which the switch has one; a port
+has flow control where its mode is on. Headroom is what NX-OS gives for cables of up to 100 m.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from switchcfg.intent.intent import QUEUES, Intent, PortGroup
-from switchcfg.plan.queues import Abilities, Layout, Queue
+from switchcfg.errors import CannotExpress
+from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
+from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Change, Place, State, natural
 from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.platform import group_name
+from switchcfg.platforms.in_turn import below, in_words, percents
+from switchcfg.platforms.platform import Fit, GivenBack, Rendered, group_name, is_ours
 from switchcfg.platforms.several import members
 
-ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",))  # it hashes layer 4 by itself
+# It hashes layer 4 by itself. Two lossless classes are what chips have headroom for.
+ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), lossless=2)
+MTU: Final = 9216  # bytes; the largest that a port can have, as in all of Cisco's RoCE guides
+FAR: Final = 100  # metres of cable, beyond which headroom has to be told
 
 _CLASS: Final = "class-map type qos match-any {class}"
 _MARK: Final = ("policy-map type qos {policy}", "class {class}")
@@ -26,6 +34,7 @@ _PORT: Final = "interface {port}"
 _RANGE: Final = (
     "minimum-threshold <min> bytes maximum-threshold <max> bytes drop-probability <most>"
 )
+_SYSTEM: Final = Place("system network", "", "")
 _NETWORK: Final = ("policy-map type network-qos {policy}", "class type network-qos {class}")
 UNITS: Final = {"kbytes": 1000, "mbytes": 1_000_000}
 _SIZE: Final = re.compile(r"(\d{1,9}) (kbytes|mbytes)")
@@ -37,6 +46,8 @@ def _spell(line: str) -> str:
     for head in ("match dscp ", "match cos "):
         if line.startswith(head):
             return head + ",".join(sorted(members(line.removeprefix(head)), key=natural))
+    if line.startswith("pause ") and " pfc-cos " in line:  # with a buffer of its own, or without
+        return f"pause pfc-cos {line.rpartition(' ')[2]}"
     if line.startswith(("random-detect minimum", "queue-limit ")):
         return _SIZE.sub(lambda hit: f"{int(hit[1]) * UNITS[hit[2]]} bytes", line)
     return line
@@ -64,6 +75,8 @@ GRAMMAR: Final = Grammar(
             "no random-detect",
         ),
         Rule("queue limit", (*_QUEUE, "queue-limit <limit> bytes"), "no queue-limit <limit> bytes"),
+        Rule("class mtu", (*_NETWORK, "mtu <bytes>"), "no mtu <bytes>"),
+        Rule("class pause", (*_NETWORK, "pause pfc-cos <cos>"), "no pause pfc-cos <cos>"),
         # Read, never written: what others have.
         Rule("queue marks", (*_QUEUE, "random-detect threshold <how> ecn"), ""),
         Rule(
@@ -77,12 +90,21 @@ GRAMMAR: Final = Grammar(
             "cos match", ("class-map type qos match-all {class}", "match cos <cos>"), "", joins=True
         ),
         Rule("class group", ("class-map type network-qos {class}", "match qos-group <group>"), ""),
-        Rule("class pause", (*_NETWORK, "pause pfc-cos <cos>"), ""),
         Rule("class pause", (*_NETWORK, "pause no-drop"), ""),
-        Rule("system network", ("system qos", "service-policy type network-qos <policy>"), ""),
+        Rule(
+            "system network",
+            ("system qos", "service-policy type network-qos <policy>"),
+            "no service-policy type network-qos <policy>",
+            adds=True,
+        ),
         Rule("system queue", ("system qos", "service-policy type queuing output <policy>"), ""),
         Rule("system mark", ("system qos", "service-policy type qos input <policy>"), ""),
-        Rule("interface pfc", (_PORT, "priority-flow-control mode <mode>"), ""),
+        Rule(
+            "interface pfc",
+            (_PORT, "priority-flow-control mode <mode>"),
+            "no priority-flow-control mode <mode>",
+        ),
+        Rule("interface pfc", (_PORT, "priority-flow-control mode <mode> <how>"), ""),  # never ours
         Rule("port", (_PORT,), ""),
         Rule(
             "interface mark",
@@ -115,8 +137,29 @@ class Nxos(CommandPlatform):
     strange = r"^(! (device|Command): |qos (map|profile) |vrf instance |transceiver |nv )"
     degraded = ("more than one strict level needs a queuing template that has them",)
 
+    def render(self, intent: Intent, device: Device) -> Rendered:
+        for each in intent.lossless:
+            if each.priority == 0:
+                why = "priority 0 is that of its default class, which drops"
+            elif each.cable > FAR:
+                why = f"a cable of {each.cable}m needs a pause buffer, as more than {FAR}m do"
+            else:
+                continue
+            raise CannotExpress(
+                f"{device.name}: lossless: {each.name}: nxos: {why}: give this device an intent "
+                f"without it"
+            )
+        return super().render(intent, device)
+
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
-        return dict([*_marking(intent, layout), *_queuing(intent, group, layout)])
+        queuing = _queuing(intent, group, layout)
+        return dict([*_marking(intent, layout), *queuing, *_network(intent, group, layout)])
+
+    def given_up(self, intent: Intent, device: Device) -> Iterator[str]:
+        layout = lay_out(intent, device.groups[0], self.able)
+        yield from in_words(layout, below(layout), "strict queues of NX-OS are the highest")
+        for each in layout.lossless:
+            yield f"{each.name}: queue {each.priority} drops nothing on all ports with flow control"
 
     def read(self, text: str) -> State:
         found = super().read(text)
@@ -130,12 +173,47 @@ class Nxos(CommandPlatform):
         """Where a port does not say `off`, its neighbour may turn it on (DCBX)."""
         if present.get(Place("interface pfc", port, "")) == "off":
             return
-        active = present.get(Place("system network", "", ""), "")
-        for place, cos in present.items():
-            policy, _, name = place.name.partition(SEPARATOR)
-            if place.kind == "class pause" and policy == active:
-                group = present.get(Place("class group", name, ""), "")
-                yield number_of(group or (name if name[-1:].isdigit() else cos))
+        for queue, _ in _pauses(present, present.get(_SYSTEM, "")):
+            yield queue
+
+    def protected(self, intent: Intent, present: State, port: str) -> Iterator[int]:
+        if not is_ours(intent, present.get(_SYSTEM, "")):
+            yield from self.flow_controlled(present, port)
+
+    def conflicts(self, intent: Intent, device: Device, present: State) -> Iterator[str]:
+        """The switch has one network-qos policy, which ours would replace."""
+        theirs = present.get(_SYSTEM, "")
+        if not intent.lossless:
+            return
+        for port in device.ports:
+            if present.get(Place("interface pfc", port, ""), "") == "off":
+                yield f"lossless: {port} has `priority-flow-control mode off`: take that off first"
+        if not theirs or theirs.startswith("default-") or is_ours(intent, theirs):
+            return
+        what = f"kept: {device.name} has the network-qos policy {theirs!r}"
+        if theirs not in intent.keep.replaces:
+            yield f"{what}, which ours would replace: name it in [keep] replaces"
+        mine = {each.priority for each in intent.lossless}
+        for queue, cos in _pauses(present, theirs):
+            if queue not in mine or cos not in ("", str(queue)):
+                yield (
+                    f"{what}, and with it flow control of queue {queue} by CoS {cos or queue}, "
+                    f"which would end: make that a lossless class, or leave this device out"
+                )
+
+    def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
+        """A port that is on in more words stays so; one that was made so by us goes off again."""
+        found = super().fit(intent, device, rendered, present)
+        stays = {
+            place: value
+            for place, value in present.items()
+            if place.kind == "interface pfc" and place in rendered and value.startswith("on ")
+        }
+        gone = frozenset(place for place in _switched_on(intent, present) if place not in rendered)
+        return Fit({**found.state, **stays}, found.gives_way | gone, found.problems)
+
+    def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
+        return GivenBack(dict.fromkeys(_switched_on(intent, present)), ())
 
     def marked(self, present: State, profile: str) -> Iterator[int]:
         for place in present:
@@ -153,27 +231,51 @@ class Nxos(CommandPlatform):
         )
 
     def disrupts(self, changes: Sequence[Change]) -> tuple[str, ...]:
-        for change in changes:
-            if change.place.kind == "interface queue":
-                return (f"all ports of the type of {change.place.name} lose packets for a moment",)
-        return ()
+        """Carving buffers anew for classes that are never dropped concerns all ports."""
+        kinds = {change.place.kind: change.place.name for change in reversed(changes)}
+        found: list[str] = []
+        if not kinds.keys().isdisjoint({"system network", "class pause"}):
+            found.append("flow control of the whole switch changes: all ports may lose packets")
+        if port := kinds.get("interface queue"):
+            found.append(f"all ports of the type of {port} lose packets for a moment")
+        return tuple(found)
+
+
+def _pauses(present: State, active: str) -> Iterator[tuple[int, str]]:
+    """(queue, CoS) of what a network-qos policy never drops; "" for a CoS that it does not say."""
+    for place, cos in present.items():
+        policy, _, name = place.name.partition(SEPARATOR)
+        if place.kind == "class pause" and policy == active:
+            group = present.get(Place("class group", name, ""), "")
+            yield number_of(group or (name if name[-1:].isdigit() else cos)), cos
+
+
+def _switched_on(intent: Intent, present: State) -> Iterator[Place]:
+    """Ports of ours with flow control, while the switch has our policy for it: that is by us."""
+    if is_ours(intent, present.get(_SYSTEM, "")):
+        for place, value in present.items():
+            bound = present.get(Place("interface queue", place.name, ""), "")
+            if place.kind == "interface pfc" and value == "on" and is_ours(intent, bound):
+                yield place
 
 
 def _kept_ways(intent: Intent, policy: str, present: State) -> Iterator[str]:
-    """What a policy sends to kept queues and ours would not."""
+    """What a policy sends to kept queues, or to lossless ones, and ours would not."""
+    homes = {dscp: each.priority for each in intent.lossless for dscp in each.dscp}
+    homes |= intent.keep.dscp
+    how = {each.priority: "lossless" for each in intent.lossless}
+    how |= dict.fromkeys(intent.keep.queues, "kept")
     for place, group in present.items():
-        name, *below = place.name.split(SEPARATOR)
-        if (place.kind, name) != ("mark group", policy) or number_of(group) not in (
-            intent.keep.queues
-        ):
+        name, *inside = place.name.split(SEPARATOR)
+        if (place.kind, name) != ("mark group", policy) or number_of(group) not in how:
             continue
         for kind in ("class match", "all match", "cos match"):
-            what = present.get(Place(kind, below[0], ""), "")
+            what = present.get(Place(kind, inside[0], ""), "")
             for each in what.split(",") if what else ():
                 point = int(each) if kind != "cos match" and each.isdecimal() else -1
-                if intent.keep.dscp.get(point) != number_of(group):
+                if homes.get(point) != number_of(group):
                     unit = "CoS" if kind == "cos match" else "code point"
-                    yield f"{unit} {each} in kept queue {group}"
+                    yield f"{unit} {each} in {how[number_of(group)]} queue {group}"
 
 
 def _marking(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
@@ -192,8 +294,13 @@ def _marking(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
 
 def _queuing(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
     name = f"{group_name(intent, group)}-OUT"
+    turns = percents(layout, below(layout))
     for queue in layout.queues:
-        yield from _queue(f"{name}{SEPARATOR}{_class(queue.index)}", queue)
+        yield from _queue(f"{name}{SEPARATOR}{_class(queue.index)}", queue, turns.get(queue.index))
+    for each in layout.lossless:
+        where = f"{name}{SEPARATOR}{_class(each.priority)}"
+        yield Place("queue bandwidth", where, ""), str(turns[each.priority])
+        yield from _marks(where, each.mark)
     for port in group.ports:
         yield Place("interface mark", port, ""), intent.prefix
         yield Place("interface queue", port, ""), name
@@ -204,12 +311,31 @@ def _class(index: int) -> str:
     return f"c-out-8q-q{index}" if index else "c-out-8q-q-default"
 
 
-def _queue(name: str, queue: Queue) -> Iterator[tuple[Place, str]]:
-    if queue.index:
+def _queue(name: str, queue: Queue, percent: int | None) -> Iterator[tuple[Place, str]]:
+    """`percent` of what the strict ones leave, where it is in turn with others."""
+    if queue.index and percent is None:
         yield Place("queue priority", name, ""), str(QUEUES - queue.index)
     else:
-        yield Place("queue bandwidth", name, ""), "100"  # of what the strict ones leave
-    if queue.mark:
-        begin, certain = queue.mark
-        yield Place("queue detect", name, ""), f"{begin} {certain} 100 0 ecn"
+        yield Place("queue bandwidth", name, ""), str(percent or 100)
+    yield from _marks(name, queue.mark)
     yield Place("queue limit", name, ""), str(queue.limit)
+
+
+def _marks(name: str, mark: tuple[int, int] | None) -> Iterator[tuple[Place, str]]:
+    if mark:
+        yield Place("queue detect", name, ""), f"{mark[0]} {mark[1]} 100 0 ecn"
+
+
+def _network(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
+    """Of the whole switch, and what turns it on at a port."""
+    if not layout.lossless:
+        return
+    policy = f"{intent.prefix}-NETWORK"
+    yield Place("class mtu", f"{policy}{SEPARATOR}c-8q-nq-default", ""), str(MTU)
+    for each in layout.lossless:
+        where = f"{policy}{SEPARATOR}c-8q-nq{each.priority}"
+        yield Place("class mtu", where, ""), str(MTU)
+        yield Place("class pause", where, ""), str(each.priority)
+    yield _SYSTEM, policy
+    for port in group.ports:
+        yield Place("interface pfc", port, ""), "on"

@@ -12,8 +12,10 @@ SETTINGS = (
     r"qos map dscp \d+ to ", r"qos map traffic-class \d+ to ", r"qos trust ", r"priority ",
     r"random-detect ecn ", r"random-detect drop drop-precedence \d+ ", r"service-profile ",
     r"set qos-group ", r"priority level ", r"bandwidth remaining ", r"random-detect minimum",
-    r"queue-limit ",
+    r"queue-limit ", r"bandwidth percent ", r"mtu ", r"pause ",
+    r"priority-flow-control mode ",
 )  # fmt: skip
+IN_TURN = "no priority"  # a line of EOS that it keeps; `priority strict` takes it back
 
 
 @dataclass
@@ -40,12 +42,14 @@ def run(root: Lines, script: str) -> None:
         while sections[-1][0] >= column:
             sections.pop()
         here = sections[-1][1]
-        if line.startswith("no "):
+        if line.startswith("no ") and line != IN_TURN:
             gone = [each for each in here.inner if _takes_back(line[3:], each)]
             assert gone, f"{line!r}: there is nothing to take back"
             for each in gone:
                 del here.inner[each]
             continue
+        if line in (IN_TURN, "priority strict"):
+            here.inner.pop("priority strict" if line == IN_TURN else IN_TURN, None)
         for shape in SETTINGS:
             if found := re.match(shape, line):
                 for each in [e for e in here.inner if e.startswith(found[0]) and e != line]:
@@ -94,6 +98,7 @@ ENTRIES = re.compile(
     r"class-of-service (classifiers \S+ \S+( forwarding-class \S+( loss-priority \S+)?)?|"
     r"drop-profiles \S+|schedulers \S+( drop-profile-map loss-priority \S+ protocol \S+)?|"
     r"scheduler-maps \S+( forwarding-class \S+)?|forwarding-classes class \S+|"
+    r"congestion-notification-profile \S+( (input|output) \S+ code-point \S+)?|"
     r"interfaces \S+( unit \S+)?)|policy-options policy-statement \S+"
 )
 

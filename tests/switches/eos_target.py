@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.switchcfg import printed
-from tests.switchcfg.cli_device import Lines, run
+from tests.switchcfg.cli_device import IN_TURN, Lines, run
 from tests.switches import clock
 
 USER, PASSWORD = "admin", "not told"
@@ -35,18 +35,22 @@ MODES = (
         r"qos profile [\w.-]+",
         r"interface [\w/.-]+",
     ),
-    (r"qos trust (dscp|cos)", r"uc-tx-queue [0-7]", r"service-profile [\w.-]+", r"description .*"),
     (
-        r"priority strict",
+        r"qos trust (dscp|cos)", r"uc-tx-queue [0-7]", r"service-profile [\w.-]+",
+        r"description .*",
+        r"priority-flow-control (on|priority [0-7] (no-)?drop)",
+    ),
+    (
+        r"priority strict", IN_TURN, rf"bandwidth percent {SHARE}",
         rf"random-detect ecn {CURVE} max-mark-probability {SHARE} weight \d+",
         rf"random-detect drop drop-precedence [0-2] {CURVE} drop-probability {SHARE} weight \d+",
     ),
-)
+)  # fmt: skip
 HEADS = (
     ("qos map ", "qos profile ", "interface "),
-    ("qos trust", "uc-tx-queue ", "service-profile", "description"),
-    ("priority", "random-detect "),
-)
+    ("qos trust", "uc-tx-queue ", "service-profile", "description", "priority-flow-control"),
+    ("priority ", IN_TURN, "bandwidth ", "random-detect "),
+)  # fmt: skip
 OPENING = ("qos profile ", "interface ", "uc-tx-queue ")
 
 
@@ -176,7 +180,7 @@ def indented(lines: list[str]) -> str:
     """With each line under the section that it belongs to. Raises: Invalid."""
     out, mode = "", 0
     for line in lines:
-        what = line.removeprefix("no ")
+        what = line if line == IN_TURN else line.removeprefix("no ")
         at = next((at for at in range(mode, -1, -1) if what.startswith(HEADS[at])), -1)
         if at < 0 or (what == line and not any(re.fullmatch(e, line) for e in MODES[at])):
             raise Invalid(line)

@@ -33,25 +33,28 @@ POINTS = r"[\d,-]+"
 # What opens a section -> the lines that belong into it. NX-OS takes a line of an outer one.
 MODES = {
     "": (
-        rf"class-map type qos match-any {NAME}", rf"policy-map type (qos|queuing) {NAME}",
-        r"interface Ethernet\d+/\d+", rf"scheduler job name {NAME}",
+        rf"class-map type qos match-any {NAME}",
+        rf"policy-map type (qos|queuing|network-qos) {NAME}",
+        r"interface Ethernet\d+/\d+", r"system qos", rf"scheduler job name {NAME}",
         rf"scheduler schedule name {NAME}",
     ),
     "class-map": (rf"match dscp {POINTS}",),
-    "policy-map": (rf"class {NAME}", rf"class type queuing {NAME}"),
+    "policy-map": (rf"class {NAME}", rf"class type (queuing|network-qos) {NAME}"),
     "class": (
         r"set qos-group [0-7]", r"priority level [1-7]", r"bandwidth remaining percent \d+",
         r"random-detect minimum-threshold \d+ bytes maximum-threshold \d+ bytes "
         r"drop-probability \d+ weight \d+( ecn)?",
-        r"random-detect", r"queue-limit \d+ bytes",
+        r"random-detect", r"queue-limit \d+ bytes", r"pause pfc-cos [0-7]", r"mtu \d+",
     ),
+    "system": (rf"service-policy type network-qos {NAME}",),
     "interface": (
         rf"service-policy type (qos input|queuing output) {NAME}", r"description .+",
+        r"priority-flow-control mode (on|off|auto)",
     ),
     "scheduler job": (),
     "scheduler schedule": (rf"job name {NAME}", r"time start \d{4}:\d\d:\d\d:\d\d:\d\d"),
 }  # fmt: skip
-ORDER = ("class-map", "policy-map", "interface", "scheduler")
+ORDER = ("class-map", "policy-map", "system", "interface", "scheduler")
 DONE = "Rollback completed successfully.\n"
 
 
@@ -262,6 +265,8 @@ class Typing:
 
     def configured(self, command: str) -> str:
         what = command.removeprefix("no ")
+        if command == "no system qos":  # it is always there
+            raise RefusedError("% Invalid command\n")
         if what.startswith("scheduler") and "scheduler" not in self.switch.features():
             raise RefusedError("% Invalid command\n")
         for depth in range(len(self.path), -1, -1):

@@ -31,6 +31,15 @@ qos profile theirs
 """
 
 
+LOSSLESS = """\
+[[lossless]]
+name = "roce"
+priority = 3
+dscp = [24]
+share = 60
+"""
+
+
 class EosSwitch(TlsSwitch):
     platform, ports, kind = "eos", "Ethernet", "EOS"
 
@@ -91,6 +100,22 @@ def test_it_is_applied_verified_saved_and_rolled_back(switch: EosSwitch) -> None
     assert "service-profile DLCP" in switch.running()
     assert (switch.folder / "startup").read_text() == switch.running()
     code, said = switch.run("rollback", "INTENT", "--device", "leaf1")
+    assert code == 0, said
+    assert canonical(switch.running()) == canonical(before)
+
+
+def test_lossless_classes_are_applied_verified_and_removed(switch: EosSwitch) -> None:
+    intent = switch.folder / "intent.toml"
+    intent.write_text(intent.read_text() + LOSSLESS)
+    before = switch.running()
+    planned(switch)
+    code, said = switch.run("apply", "INTENT", "PLANS")
+    assert code == 0, said
+    assert switch.run("verify", "INTENT")[0] == 0
+    assert "   priority-flow-control priority 3 no-drop\n" in switch.running()
+    code, said = switch.run("plan", "INTENT", "--remove", "--out", "PLANS")
+    assert code == 2, said
+    code, said = switch.run("apply", "INTENT", "PLANS")
     assert code == 0, said
     assert canonical(switch.running()) == canonical(before)
 
