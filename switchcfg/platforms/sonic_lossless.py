@@ -1,8 +1,7 @@
-"""Lossless classes on SONiC: what they are, and how they go beside PFC that is there already. Pure.
+"""Lossless classes on SONiC: what they are, and whose PFC is. Pure.
 
 A port has one list of priorities with PFC (PORT_QOS_MAP, pfc_enable), so it is either ours or
-somebody else's. It is ours where its pfc_to_queue_map is. What others have is used where it does
-what the intent says: then nothing of it changes, and a removal leaves it.
+somebody else's. It is ours where its pfc_to_queue_map is.
 
 Headroom is the switch's to work out, from speed and CABLE_LENGTH: in the traditional buffer model
 buffermgrd makes BUFFER_PG and pg_lossless_SPEED_CABLE_profile of each port by its pfc_enable, in
@@ -15,8 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from switchcfg.intent.intent import QUEUES, Device, Intent
-from switchcfg.intent.lossless import Lossless
-from switchcfg.plan.kept import left_out
 from switchcfg.plan.queues import Layout
 from switchcfg.plan.state import Place, State
 from switchcfg.plan.state import tables as tables_of
@@ -79,253 +76,6 @@ def settings(name: str, layout: Layout, ports: Sequence[str]) -> Iterator[tuple[
             yield Place("BUFFER_QUEUE", key, "profile"), BUFFER
 
 
-class Beside:
-    """Ours made to go beside what a switch has. `state`, `gives_way` and `problems` are the answer;
-    what others have is read from `tables`."""
-
-    def __init__(self, intent: Intent, device: Device, state: State, tables: Tables) -> None:
-        self.intent, self.device, self.tables = intent, device, tables
-        self.state = dict(state)
-        self.gives_way: set[Place] = set()
-        self.problems: list[str] = []
-        self._lengths: dict[str, str] = {}  # port with PFC of ours -> its CABLE_LENGTH then
-        self._groups: dict[tuple[str, str], str] = {}  # (our map, traffic class) -> what is kept
-        self.wanted = {each.priority for each in intent.lossless}
-        self._cables()
-        for group in device.groups:
-            for port in group.ports:
-                if intent.lossless and pfc_of_others(intent, tables, port):
-                    self._theirs(port)
-                elif intent.lossless:
-                    self._ours(port)
-        self._ended()
-        if intent.lossless:
-            self._unused()
-            self._fits()
-
-    # --- PFC that is there ---------------------------------------------------------------
-
-    def _theirs(self, port: str) -> None:
-        """All that is left to ours are the scheduler and the curve, where they differ."""
-        binding = self.tables["PORT_QOS_MAP"][port]
-        enabled = {int(each) for each in binding["pfc_enable"].split(",") if each.isdecimal()}
-        if absent := sorted(self.wanted - enabled):
-            self.problems.append(
-                f"lossless: {port} has PFC on {binding['pfc_enable']} by somebody else, and not on "
-                f"{_list(absent)}: one list of a port has them all: enable it there"
-            )
-        groups = self._bound(binding, "tc_to_pg_map", MAP_PG)
-        queues = self._bound(binding, "pfc_to_queue_map", MAP_PFC)
-        for each in self.intent.lossless:
-            priority = str(each.priority)
-            sharing = [tc for tc, group in sorted(groups.items()) if group == priority]
-            if sharing != [priority]:
-                self.problems.append(
-                    f"lossless: {port}: traffic classes {_list(sharing) or 'none'} go to priority "
-                    f"group {priority} by {binding.get('tc_to_pg_map', 'no map')}, not {priority} "
-                    f"alone"
-                )
-            if queues.get(priority, priority) != priority:
-                self.problems.append(
-                    f"lossless: {port}: PFC of priority {priority} pauses queue "
-                    f"{queues[priority]} by {binding['pfc_to_queue_map']}, not {priority}"
-                )
-            self._queue(port, each)
-            self._drop("BUFFER_QUEUE", f"{port}|{priority}", "profile")
-        for field in ("pfc_enable", "pfc_to_queue_map", "tc_to_pg_map"):
-            self._drop("PORT_QOS_MAP", port, field)
-        if not is_ours(self.intent, binding.get("dscp_to_tc_map", "")):
-            points = self._bound(binding, "dscp_to_tc_map", "DSCP_TO_TC_MAP")
-            to = self._bound(binding, "tc_to_queue_map", "TC_TO_QUEUE_MAP")
-            today = {int(dscp): to.get(tc, tc) for dscp, tc in points.items() if dscp.isdecimal()}
-            known = {dscp: int(queue) for dscp, queue in today.items() if queue.isdecimal()}
-            self.problems += left_out(self.intent, port, known)
-
-    def _queue(self, port: str, each: Lossless) -> None:
-        """Its scheduler and curve stay where they are as the intent says, or are named in
-        [keep] replaces."""
-        key = f"{port}|{each.priority}"
-        row = self._row("QUEUE", port, each.priority)
-        used = {
-            "scheduler": self._scheduler(row.get("scheduler", ""), each),
-            "wred_profile": self._curve(row.get("wred_profile", ""), each),
-        }
-        stay = [field for field, why in used.items() if why == ""]
-        for field, why in used.items():
-            if why and (name := row[field]) not in self.intent.keep.replaces:
-                self.problems.append(
-                    f"kept: {port} queue {each.priority} has {field} {name!r}, {why}, or name "
-                    f"{name!r} in [keep] replaces"
-                )
-        if len(stay) == len(used):
-            self._drop("QUEUE", key, *used)
-            return
-        for field in stay:  # beside another field of ours its value is said, too
-            if field in row:
-                self.state[Place("QUEUE", key, field)] = row[field]
-        self.gives_way.add(Place("QUEUE", key, "wred_profile"))  # where the intent has none
-
-    def _scheduler(self, name: str, each: Lossless) -> str | None:
-        """What of a scheduler is not as the intent says; "": nothing. None: it is ours to set."""
-        if not name or is_ours(self.intent, name):
-            return None
-        found = self.tables.get("SCHEDULER", {}).get(name, {})
-        kind, weight = found.get("type", ""), found.get("weight", "")
-        if (kind, weight) == ("DWRR", str(each.share)):
-            return ""
-        hint = f"say share = {weight}" if kind == "DWRR" else "which is not DWRR"
-        return f"{kind} {weight}".strip() + f", and the intent says DWRR {each.share}: {hint}"
-
-    def _curve(self, name: str, each: Lossless) -> str | None:
-        """The same of a curve."""
-        if is_ours(self.intent, name) or (not name and each.mark):
-            return None
-        found = self.tables.get("WRED_PROFILE", {}).get(name, {})
-        marks = found.get("ecn", "ecn_none") in {"ecn_all", "ecn_green"}
-        fields = ("green_min_threshold", "green_max_threshold")
-        there = tuple(found.get(field, "") for field in fields) if marks else None
-        if there == (tuple(map(str, each.mark)) if each.mark else None):
-            return ""
-        hint = f"say mark = [{', '.join(there)}]" if there else "say ecn = false"
-        marked = " to ".join(map(str, each.mark)) if each.mark else "none"
-        shown = " to ".join(there) if there else "none"
-        return f"which marks {shown}, and the intent says {marked}: {hint}"
-
-    # --- PFC that is or becomes ours -------------------------------------------------------
-
-    def _ours(self, port: str) -> None:
-        binding = self.tables.get("PORT_QOS_MAP", {}).get(port, {})
-        name = self.state[Place("PORT_QOS_MAP", port, "tc_to_pg_map")]
-        for tc, group in self._bound(binding, "tc_to_pg_map", MAP_PG).items():
-            if tc.isdecimal() and int(tc) in self.intent.keep.queues:
-                if self._groups.setdefault((name, tc), group) != group:
-                    self.problems.append(
-                        f"kept: {port}: traffic class {tc} goes to priority group {group}, and to "
-                        f"another on a port of the same group: give it a group of its own"
-                    )
-                self.state[Place(MAP_PG, name, tc)] = group
-        rows = self.tables.get("CABLE_LENGTH", {}).values()
-        there = next((row[port] for row in rows if port in row), "0m")
-        longest = max(each.cable for each in self.intent.lossless)
-        self._lengths[port] = f"{longest}m" if longest else there
-        if self._lengths[port] == "0m":
-            self.problems.append(
-                f"lossless: {port} has no CABLE_LENGTH, which its headroom follows from: say cable "
-                f"in [[lossless]]"
-            )
-        self.gives_way |= headroom(self.tables, port, beyond=self.wanted)
-        for each in self.intent.lossless:
-            self._buffer(port, each, name)
-            self._headroom(port, each)
-
-    def _headroom(self, port: str, each: Lossless) -> None:
-        """Asked for where the buffer model is dynamic; the traditional one goes by PFC itself."""
-        if self.tables.get(MODEL.kind, {}).get(MODEL.name, {}).get(MODEL.field) != "dynamic":
-            return
-        for key, fields in self.tables.get("BUFFER_PG", {}).items():
-            members = set(_members(port, key))
-            there = HEADROOM.fullmatch(fields.get("profile", ""))
-            if each.priority in members and members <= self.wanted and there:
-                return
-        self.state[Place("BUFFER_PG", f"{port}|{each.priority}", "profile")] = "NULL"
-
-    def _buffer(self, port: str, each: Lossless, name: str) -> None:
-        """Its queue has the buffer of lossless queues already, or gets a copy of it that is ours,
-        and can be taken away again."""
-        key = f"{port}|{each.priority}"
-        if self._row("BUFFER_QUEUE", port, each.priority).get("profile") == BUFFER:
-            self._drop("BUFFER_QUEUE", key, "profile")
-            return
-        there = self.tables.get("BUFFER_PROFILE", {}).get(BUFFER)
-        if there is None:
-            self.problems.append(
-                f"lossless: {self.device.name} has no BUFFER_PROFILE|{BUFFER}, which says what a "
-                f"lossless queue may hold"
-            )
-            return
-        profile = f"{name}_Q{each.priority}"
-        self.state[Place("BUFFER_QUEUE", key, "profile")] = profile
-        self.state |= {Place("BUFFER_PROFILE", profile, field): v for field, v in there.items()}
-
-    def _ended(self) -> None:
-        """PFC of ours that the intent no longer has, and headroom that is for nothing then."""
-        for port in self.tables.get("PORT_QOS_MAP", {}):
-            if not pfc_is_ours(self.intent, self.tables, port):
-                continue
-            place = Place("PORT_QOS_MAP", port, "pfc_enable")
-            wanted = {int(each) for each in self.state.get(place, "").split(",") if each}
-            self.gives_way |= {place} | headroom(self.tables, port, beyond=wanted)
-
-    def _fits(self) -> None:
-        """Is there room for headroom, where the switch says what it takes?
-
-        Not where the pool has an xoff of its own: that is shared, and dealt out several times over.
-        """
-        profiles = self.tables.get("BUFFER_PROFILE", {})
-        pool = self.tables.get("BUFFER_POOL", {}).get(INGRESS, {})
-        needed = {
-            f"{port}|{each.priority}": f"pg_lossless_{self._speed(port)}_{length}_profile"
-            for port, length in self._lengths.items()
-            for each in self.intent.lossless
-        }
-        for key, fields in self.tables.get("BUFFER_PG", {}).items():
-            port = key.rpartition("|")[0]
-            if fields.get("profile") in profiles and port not in self._lengths:
-                needed |= {f"{port}|{index}": fields["profile"] for index in _members(port, key)}
-        sizes = [profiles.get(name, {}).get("size", "") for name in needed.values()]
-        total = sum(int(size) for size in sizes if size.isdecimal())
-        room = pool.get("size", "")
-        if room.isdecimal() and "xoff" not in pool and total > int(room):
-            self.problems.append(
-                f"headroom: {self.device.name}: {len(needed)} priority groups need {total} bytes, "
-                f"and {INGRESS} has {room}"
-            )
-
-    def _speed(self, port: str) -> str:
-        return self.tables.get("PORT", {}).get(port, {}).get("speed", "")
-
-    # --- of the whole switch ------------------------------------------------------------------
-
-    def _cables(self) -> None:
-        """The row that there is, whatever it is called."""
-        rows = list(self.tables.get("CABLE_LENGTH", {}))
-        if len(rows) == 1 and rows != [CABLES]:
-            for place in [each for each in self.state if each.kind == "CABLE_LENGTH"]:
-                self.state[place._replace(name=rows[0])] = self.state.pop(place)
-
-    def _unused(self) -> None:
-        """Maps and profiles that no port of ours needs, since what others have is used."""
-        bindings = ("PORT_QOS_MAP", "QUEUE")
-        used = {
-            (place.field, value) for place, value in self.state.items() if place.kind in bindings
-        }
-        for place in list(self.state):
-            field = REFERRED.get(place.kind)
-            if field and is_ours(self.intent, place.name) and (field, place.name) not in used:
-                del self.state[place]
-
-    def _bound(self, binding: Mapping[str, str], field: str, table: str) -> Mapping[str, str]:
-        return self.tables.get(table, {}).get(binding.get(field, ""), {})
-
-    def _row(self, table: str, port: str, index: int) -> Mapping[str, str]:
-        """Of a queue or a priority group, by itself or in a range."""
-        rows = self.tables.get(table, {})
-        return next((rows[key] for key in rows if index in _members(port, key)), {})
-
-    def _drop(self, kind: str, name: str, *fields: str) -> None:
-        for field in fields:
-            self.state.pop(Place(kind, name, field), None)
-
-
-# Kind of objects that lossless classes have -> the field that refers to one.
-REFERRED: Final = {
-    MAP_PFC: "pfc_to_queue_map",
-    MAP_PG: "tc_to_pg_map",
-    "SCHEDULER": "scheduler",
-    "WRED_PROFILE": "wred_profile",
-}
-
-
 def pfc_is_ours(intent: Intent, tables: Tables, port: str) -> bool:
     """Did we enable it there?"""
     binding = tables.get("PORT_QOS_MAP", {}).get(port, {})
@@ -357,13 +107,13 @@ def headroom(tables: Tables, port: str, beyond: set[int]) -> set[Place]:
     """A port's headroom for priority groups that are none of these."""
     found: set[Place] = set()
     for key, fields in tables.get("BUFFER_PG", {}).items():
-        members = set(_members(port, key))
+        members = set(numbered(port, key))
         if members - beyond and HEADROOM.fullmatch(fields.get("profile", "")):
             found |= {Place("BUFFER_PG", key, field) for field in fields}
     return found
 
 
-def _members(port: str, key: str) -> Sequence[int]:
+def numbered(port: str, key: str) -> Sequence[int]:
     """The numbers in PORT|FIRST-LAST, where it is this port's."""
     owner, _, numbers = key.rpartition("|")
     first, _, last = numbers.partition("-")
@@ -371,7 +121,3 @@ def _members(port: str, key: str) -> Sequence[int]:
         return ()
     low, high = int(first), int(last or first)
     return range(low, high + 1) if 0 <= low <= high < QUEUES else ()
-
-
-def _list(numbers: Sequence[object]) -> str:
-    return ", ".join(map(str, numbers))

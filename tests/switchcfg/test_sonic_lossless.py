@@ -115,9 +115,14 @@ def test_another_share_and_other_marks_need_a_word() -> None:
 
 
 def test_what_the_intent_names_is_replaced_and_pfc_stays_theirs() -> None:
-    keep = TAKE + "queues = [4]\n"
     before = sonic_roce(PORTS)
-    wanted = intent(ROCE.replace("[24]", "[3, 24]"), keep)
+    text = ROCE.replace("[24]", "[3, 24]")
+    assert (
+        'kept: Ethernet0 has CABLE_LENGTH 40m, and the intent says 300m: say cable = "40m", or '
+        "name 'AZURE' in [keep] replaces"
+    ) in problems(before, intent(text, TAKE + "queues = [4]\n"))
+    keep = TAKE.replace('LOSSLESS"', 'LOSSLESS", "AZURE"') + "queues = [4]\n"
+    wanted = intent(text, keep)
     found = again(before, wanted)
     for port in PORTS:
         row = {"scheduler": "DLCP_Q3", "wred_profile": "DLCP_Q3"}
@@ -137,6 +142,7 @@ def test_what_the_intent_names_is_replaced_and_pfc_stays_theirs() -> None:
 
 def test_one_of_the_two_may_be_theirs() -> None:
     marks = ROCE.replace("[24]", "[3]").replace("share = 60", "share = 15")
+    marks = marks.replace("300m", "40m")
     keep = '[keep]\nqueues = [4]\nreplaces = ["AZURE_LOSSLESS"]\n'
     found = again(sonic_roce(PORTS), intent(marks, keep))
     row = {"scheduler": "scheduler.1", "wred_profile": "DLCP_Q3"}
@@ -233,6 +239,22 @@ def test_maps_of_others_that_contradict_are_named(
     tables = sonic_roce(PORTS)
     tables[table]["AZURE"][key] = value
     assert says in problems(tables, intent(STOCK, "[keep]\nqueues = [5]\n"))
+
+
+def test_a_map_from_priorities_to_groups_has_to_know_it() -> None:
+    for tables, wanted in (
+        (sonic_roce(PORTS), intent(STOCK)),
+        (bare(), intent(ROCE)),
+    ):
+        tables["PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"] = {"AZURE": {"3": "3", "4": "4"}}
+        for port in PORTS:
+            tables["PORT_QOS_MAP"][port]["pfc_to_pg_map"] = "AZURE"
+        assert again(tables, wanted)
+        tables["PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"]["AZURE"] = {"3": "2"}
+        says = "lossless: Ethernet0: priority 3 is that of priority group 2 by AZURE (pfc_to_pg_map"
+        assert says in problems(tables, wanted)
+        tables["PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"]["AZURE"] = {"5": "5"}
+        assert "priority 3 is that of priority group none by AZURE" in problems(tables, wanted)
 
 
 # --- no PFC yet -----------------------------------------------------------------------------
