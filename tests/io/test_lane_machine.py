@@ -64,6 +64,8 @@ GARBAGE: Final = st.one_of(
     ),
 )
 
+pytestmark = pytest.mark.timeout(600)  # seconds; it takes 15 s of CPU, on cores that others use
+
 
 class LaneMachine(RuleBasedStateMachine):
     """The model: groups that are open, the last number, and what each operation has come to."""

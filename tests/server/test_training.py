@@ -74,7 +74,8 @@ def worker(rank: int, make: Make, found: dict[str, Any]) -> torch.Tensor:
         schedule.step()
     assert handle.version == handle.steps == STEPS and not handle.skipped
     told = handle.metrics()
-    assert told["steps"] == STEPS and told["bytes"] and 0 < told["exposed_s"] < told["step_s"]
+    assert told["steps"] == STEPS and told["bytes"]
+    assert told["exposed_s"] > 0 and told["step_s"] > 0  # of all steps; after the first
     handle.close()
     return state(model)
 
