@@ -307,8 +307,9 @@ def test_not_confirmed_it_reverts(endpoint: Endpoint) -> None:
     assert endpoint.state() != before
     if endpoint.later is not None:
         endpoint.later(seconds)
-    patience = 60.0 if endpoint.later is not None else 60.0 + seconds
-    until(lambda: endpoint.state() == before, seconds=patience, every=0.5)
+    patience, pause = (60.0, 0.5) if endpoint.later is not None else (60.0 + seconds, 2.0)
+    # netconfd looks at its timer where it hears nothing for a second.
+    until(lambda: endpoint.state() == before, seconds=patience, every=pause)
     until(lambda: do(endpoint, lambda driver: driver.pending()) is None, seconds=patience)
     with pytest.raises(NothingPending):
         do(endpoint, lambda driver: driver.confirm())
