@@ -23,6 +23,7 @@ class Abilities:
     curves: int  # drop ranks by DSCP inside one queue; 1 = one curve for all
     own_mark: bool  # ECN has thresholds of its own, apart from those of dropping
     spray: tuple[str, ...]  # modes of the intent that it can be set to
+    bare_curve: bool = False  # what is sent as Not-ECT has a curve of its own where others mark
     trim: bool = False  # what has no room goes on as its first bytes
     lossless: int = 0  # classes of [[lossless]] that it can have
     no_lossless: str = "switchcfg knows none there"  # why it can have none
@@ -150,7 +151,8 @@ def _parts(intent: Intent, able: Abilities, free: int) -> tuple[list[_Part], lis
         elif by_ecn and _ecn_tells(part):
             out.append(part)
             degraded += _merged(part.name, ranks[:-1], "one curve per queue")
-            degraded += _moved(part.name, intent, ranks[-1])
+            if not able.bare_curve:
+                degraded += _moved(part.name, intent, ranks[-1])
         elif spare and len(ranks) > 1:
             spare -= 1
             out += _split(part, ranks[-1])
@@ -217,8 +219,15 @@ def _queue(intent: Intent, group: PortGroup, able: Abilities, index: int, part: 
 
 def _bands(intent: Intent, able: Abilities, part: _Part, limit: int) -> tuple[Band, ...]:
     ranks = sorted({rank for rank, _, _ in part.ranks})
+    if able.bare_curve and intent.queueing.mark and len(ranks) > 1 and _ecn_tells(part):
+        above = tuple(dscp for rank, dscp, _ in part.ranks if rank < ranks[-1])
+        return (Band(0, above, limit, limit), *_curves(intent, part, limit, ranks[-1:]))
     if part.shallow or len(ranks) > able.curves:
         return (Band(0, tuple(dscp for _, dscp, _ in part.ranks), limit, limit),)
+    return _curves(intent, part, limit, ranks)
+
+
+def _curves(intent: Intent, part: _Part, limit: int, ranks: Sequence[int]) -> tuple[Band, ...]:
     return tuple(
         Band(
             rank,

@@ -1,8 +1,9 @@
 """Cisco NX-OS on Nexus 9000: command lines as `show running-config` has them. Pure.
 
-One curve per queue, shared by dropping and ECN; strict-priority queues must be the highest
-and adjacent; queuing policies are disruptive. Source: Nexus 9000 QoS guides 10.x. That all
-queues but the last may be strict at levels of their own depends on the queuing template.
+One curve per queue, shared by dropping and ECN unless `non-ecn` says another for what is Not-ECT;
+strict-priority queues must be the highest and adjacent; queuing policies are disruptive. Source:
+Nexus 9000 QoS guides 10.x; for `random-detect non-ecn` the command reference 9.3(x), "R Commands".
+That all queues but the last may be strict at levels of their own depends on the queuing template.
 
 A class that is never dropped is one of the network-qos policy, of which the switch has one; a port
 has flow control where its mode is on. Headroom is what NX-OS gives for cables of up to 100 m.
@@ -23,7 +24,7 @@ from switchcfg.platforms.platform import Fit, GivenBack, Rendered, group_name, i
 from switchcfg.platforms.several import members
 
 # It hashes layer 4 by itself. Two lossless classes are what chips have headroom for.
-ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), lossless=2)
+ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), bare_curve=True, lossless=2)
 MTU: Final = 9216  # bytes; the largest that a port can have, as in all of Cisco's RoCE guides
 FAR: Final = 100  # metres of cable, beyond which headroom has to be told
 
@@ -48,7 +49,7 @@ def _spell(line: str) -> str:
             return head + ",".join(sorted(members(line.removeprefix(head)), key=natural))
     if line.startswith("pause ") and " pfc-cos " in line:  # with a buffer of its own, or without
         return f"pause pfc-cos {line.rpartition(' ')[2]}"
-    if line.startswith(("random-detect minimum", "queue-limit ")):
+    if line.startswith(("random-detect minimum", "random-detect non-ecn", "queue-limit ")):
         return _SIZE.sub(lambda hit: f"{int(hit[1]) * UNITS[hit[2]]} bytes", line)
     return line
 
@@ -73,6 +74,11 @@ GRAMMAR: Final = Grammar(
             "queue detect",
             (*_QUEUE, f"random-detect {_RANGE} weight <w> <ecn>"),
             "no random-detect",
+        ),
+        Rule(
+            "queue bare",
+            (*_QUEUE, f"random-detect non-ecn {_RANGE}"),
+            f"no random-detect non-ecn {_RANGE}",
         ),
         Rule("queue limit", (*_QUEUE, "queue-limit <limit> bytes"), "no queue-limit <limit> bytes"),
         Rule("class mtu", (*_NETWORK, "mtu <bytes>"), "no mtu <bytes>"),
@@ -318,6 +324,9 @@ def _queue(name: str, queue: Queue, percent: int | None) -> Iterator[tuple[Place
     else:
         yield Place("queue bandwidth", name, ""), str(percent or 100)
     yield from _marks(name, queue.mark)
+    bare = queue.bands[-1]
+    if queue.mark and len(queue.bands) > 1 and (bare.begin, bare.certain) != queue.mark:
+        yield Place("queue bare", name, ""), f"{bare.begin} {bare.certain} 100"
     yield Place("queue limit", name, ""), str(queue.limit)
 
 

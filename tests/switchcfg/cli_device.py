@@ -12,6 +12,7 @@ SETTINGS = (
     r"qos map dscp \d+ to ", r"qos map traffic-class \d+ to ", r"qos trust ", r"priority ",
     r"random-detect ecn ", r"random-detect drop drop-precedence \d+ ", r"service-profile ",
     r"set qos-group ", r"priority level ", r"bandwidth remaining ", r"random-detect minimum",
+    r"random-detect non-ecn ",
     r"queue-limit ", r"bandwidth percent ", r"mtu ", r"pause ",
     r"priority-flow-control mode ",
 )  # fmt: skip

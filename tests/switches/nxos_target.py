@@ -44,6 +44,8 @@ MODES = {
         r"set qos-group [0-7]", r"priority level [1-7]", r"bandwidth remaining percent \d+",
         r"random-detect minimum-threshold \d+ bytes maximum-threshold \d+ bytes "
         r"drop-probability \d+ weight \d+( ecn)?",
+        r"random-detect non-ecn minimum-threshold \d+ bytes maximum-threshold \d+ bytes "
+        r"drop-probability \d+",
         r"random-detect", r"queue-limit \d+ bytes", r"pause pfc-cos [0-7]", r"mtu \d+",
     ),
     "system": (rf"service-policy type network-qos {NAME}",),
