@@ -103,5 +103,6 @@ class NvueSwitch:
         return child.returncode, out + err
 
     def end(self) -> None:
+        self.later(3600)  # or what waits to be taken back goes on waiting
         self.sshd.kill()
         self.sshd.wait()

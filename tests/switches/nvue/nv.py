@@ -289,10 +289,15 @@ def configured(nvue: Nvue, words: list[str]) -> str:
     return ""
 
 
+def pending(revision: str) -> bool:
+    state = json.loads((FOLDER / "nvue.json").read_text())
+    return bool(state["revisions"].get(revision, {}).get("state") in {None, "confirm"})
+
+
 def main(words: list[str]) -> int:
     if words[:1] == ["-later"]:
-        while now() < float(words[2]):
-            time.sleep(0.05)
+        while now() < float(words[2]) and pending(words[1]):
+            time.sleep(0.1)
     with (FOLDER / "nvue.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         nvue = Nvue(json.loads((FOLDER / "nvue.json").read_text()))
