@@ -35,7 +35,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sleep.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     yield tmp_path
-    (tmp_path / "go").touch()  # whatever still waits for it
+    for each in ("go", "late"):  # whatever still waits for it
+        (tmp_path / each).touch()
     timer = tmp_path / "run" / NAME / "timer"
     if timer.exists():
         with suppress(ProcessLookupError):  # it has ended by itself
