@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from dlcp_lab.emulation.fabric import Fabric
@@ -57,14 +58,7 @@ def _first_status(ranks: Sequence[subprocess.Popen[Any]], deadline: float) -> in
         codes = [child.poll() for child in ranks]
         if any(codes) or None not in codes:
             return next((code for code in codes if code), 0)
-        _wait_briefly(ranks)
+        with suppress(subprocess.TimeoutExpired):
+            ranks[codes.index(None)].wait(0.1)
     print("ranks: not all have finished in time", file=sys.stderr)
     return TIMED_OUT
-
-
-def _wait_briefly(ranks: Sequence[subprocess.Popen[Any]]) -> None:
-    running = next(child for child in ranks if child.poll() is None)
-    try:
-        running.wait(0.1)
-    except subprocess.TimeoutExpired:
-        return
