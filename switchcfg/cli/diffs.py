@@ -7,9 +7,7 @@ from switchcfg.cli.output import tell
 from switchcfg.cli.workflow import TellDiff
 from switchcfg.intent.intent import Device
 
-LINES: Final = (
-    5000  # of one device: six for each of 800 ports, as EOS prints a change in the middle
-)
+LINES: Final = 5000  # of one device: six for each of 800 ports, as EOS prints a changed one
 WIDTH: Final = 1000  # characters of one line
 NONE: Final = "has no diff of its own"
 NOT_BEFORE: Final = f"{NONE} before it is changed"  # NX-OS has one then

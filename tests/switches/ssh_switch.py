@@ -236,9 +236,14 @@ def inside(namespace: str, *argv: str) -> tuple[str, ...]:
     return ("ip", "netns", "exec", namespace, *argv)
 
 
-def until(what: Any, *, seconds: float = 90.0, every: float = 0.05) -> None:
-    """Wait for something to become true."""
+def until(
+    what: Any, *, seconds: float = 90.0, every: float = 0.05, meanwhile: Any = lambda: None
+) -> None:
+    """Wait for something to become true, and do `meanwhile` before each look.
+
+    That may be a switch's `later`: a timer may begin only after the first one.
+    """
     end = time.monotonic() + seconds
-    while not what():
+    while meanwhile() or not what():
         assert time.monotonic() < end, "it did not come true"
         time.sleep(every)

@@ -31,15 +31,6 @@ qos profile theirs
 """
 
 
-LOSSLESS = """\
-[[lossless]]
-name = "roce"
-priority = 3
-dscp = [24]
-share = 60
-"""
-
-
 class EosSwitch(TlsSwitch):
     platform, ports, kind = "eos", "Ethernet", "EOS"
 
@@ -105,18 +96,14 @@ def test_it_is_applied_verified_saved_and_rolled_back(switch: EosSwitch) -> None
 
 
 def test_lossless_classes_are_applied_verified_and_removed(switch: EosSwitch) -> None:
-    intent = switch.folder / "intent.toml"
-    intent.write_text(intent.read_text() + LOSSLESS)
+    switch.want_lossless()
     before = switch.running()
     planned(switch)
     code, said = switch.run("apply", "INTENT", "PLANS")
     assert code == 0, said
     assert switch.run("verify", "INTENT")[0] == 0
     assert "   priority-flow-control priority 3 no-drop\n" in switch.running()
-    code, said = switch.run("plan", "INTENT", "--remove", "--out", "PLANS")
-    assert code == 2, said
-    code, said = switch.run("apply", "INTENT", "PLANS")
-    assert code == 0, said
+    switch.remove()
     assert canonical(switch.running()) == canonical(before)
 
 
@@ -136,8 +123,7 @@ def test_what_nobody_confirms_reverts_by_itself(switch: EosSwitch, killed: bool)
         code, said = switch.run("apply", "INTENT", "PLANS")
         assert code == 1
         assert "[busy]" in said
-    switch.later()
-    until(lambda: switch.running() == before)
+    until(lambda: switch.running() == before, meanwhile=switch.later)
     assert not (switch.folder / "startup").exists()
 
 

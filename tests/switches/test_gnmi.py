@@ -89,10 +89,7 @@ def test_a_removal_leaves_nothing_on_the_device(switch: GnmiSwitch) -> None:
     before = switch.tree()
     assert switch.run("plan", "INTENT", "--out", "PLANS")[0] == 2
     assert switch.run("apply", "INTENT", "PLANS")[0] == 0
-    code, said = switch.run("plan", "INTENT", "--remove", "--out", "PLANS")
-    assert code == 2, said
-    code, said = switch.run("apply", "INTENT", "PLANS")
-    assert code == 0, said
+    switch.remove()
     assert canonical(switch.tree()) == canonical(before)
 
 
@@ -119,8 +116,7 @@ def test_what_nobody_confirms_reverts_by_itself(switch: GnmiSwitch, killed: bool
         code, said = switch.run("apply", "INTENT", "PLANS")
         assert code == 1
         assert "[busy]" in said
-    switch.later()
-    until(lambda: not switch.pending.exists())
+    until(lambda: not switch.pending.exists(), meanwhile=switch.later)
     assert "DLCP" not in json.dumps(switch.tree())
 
 

@@ -93,8 +93,7 @@ def test_killed_in_the_middle_it_reverts_and_leaves_no_candidate(switch: NvueSwi
     child.communicate()
     until(lambda: switch.applied() != before)
     assert not switch.candidates()
-    switch.later()
-    until(lambda: switch.applied() == before)
+    until(lambda: switch.applied() == before, meanwhile=switch.later)
 
 
 def test_another_host_is_told_whose_it_is_and_may_abort(switch: NvueSwitch) -> None:

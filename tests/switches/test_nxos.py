@@ -32,15 +32,6 @@ interface Ethernet1/2
 """
 
 
-LOSSLESS = """\
-[[lossless]]
-name = "roce"
-priority = 3
-dscp = [24]
-share = 60
-"""
-
-
 class NxosSwitch(TlsSwitch):
     platform, ports, kind = "nxos", "Ethernet1/", "NXOS"
 
@@ -117,18 +108,14 @@ def test_it_is_applied_verified_saved_and_rolled_back(switch: NxosSwitch) -> Non
 
 
 def test_lossless_classes_are_applied_verified_and_removed(switch: NxosSwitch) -> None:
-    intent = switch.folder / "intent.toml"
-    intent.write_text(intent.read_text() + LOSSLESS)
+    switch.want_lossless()
     before = switch.running()
     planned(switch)
     code, said = switch.run("apply", "INTENT", "PLANS")
     assert code == 0, said
     assert switch.run("verify", "INTENT")[0] == 0
     assert "system qos\n  service-policy type network-qos DLCP-NETWORK\n" in switch.running()
-    code, said = switch.run("plan", "INTENT", "--remove", "--out", "PLANS")
-    assert code == 2, said
-    code, said = switch.run("apply", "INTENT", "PLANS")
-    assert code == 0, said
+    switch.remove()
     assert switch.running().replace("system qos\n", "") == before
 
 

@@ -65,8 +65,7 @@ def test_what_nobody_confirms_reverts_by_itself(switch: SshSwitch) -> None:
     code, said = switch.run("apply", "INTENT", "PLANS")
     assert code == 1
     assert "[busy]" in said
-    switch.later()
-    until(lambda: not pending_folder(switch).exists())
+    until(lambda: not pending_folder(switch).exists(), meanwhile=switch.later)
     assert switch.queues() == before
     code, said = switch.run("confirm", "INTENT")
     assert code == 1
@@ -100,8 +99,7 @@ def test_an_apply_that_ends_in_the_middle_leaves_nothing_half_done(
         child.send_signal(signal.SIGKILL)
     else:
         ip("-n", switch.operator, "link", "set", "mgmt", "down")
-    switch.later()
-    until(lambda: not pending_folder(switch).exists(), seconds=30)
+    until(lambda: not pending_folder(switch).exists(), seconds=30, meanwhile=switch.later)
     assert switch.queues() == before
     child.kill()
     child.communicate()
@@ -161,8 +159,7 @@ def test_interrupted_by_hand_it_says_so(switch: SshSwitch) -> None:
     _, err = child.communicate(timeout=30)
     assert child.returncode == 130
     assert "Traceback" not in err
-    switch.later()
-    until(lambda: not pending_folder(switch).exists(), seconds=30)
+    until(lambda: not pending_folder(switch).exists(), seconds=30, meanwhile=switch.later)
     assert switch.queues() == before
 
 

@@ -74,8 +74,7 @@ def test_what_nobody_confirms_reverts_by_itself(switch: SonicSwitch) -> None:
     before = switch.contents()
     applied(switch, "--pending")
     assert switch.contents() != before
-    switch.later()
-    until(lambda: not Path("/run/switchcfg", switch.name).exists())
+    until(lambda: not Path("/run/switchcfg", switch.name).exists(), meanwhile=switch.later)
     assert switch.contents() == before
 
 
@@ -87,8 +86,9 @@ def test_killed_in_the_middle_it_comes_back(switch: SonicSwitch) -> None:
     until(lambda: switch.contents() != before)
     child.send_signal(signal.SIGKILL)
     child.communicate()
-    switch.later()
-    until(lambda: not Path("/run/switchcfg", switch.name).exists(), seconds=40)
+    until(
+        lambda: not Path("/run/switchcfg", switch.name).exists(), seconds=40, meanwhile=switch.later
+    )
     assert switch.contents() == before
 
 

@@ -22,6 +22,13 @@ address = "127.0.0.1:PORT"
 names = ["PREFIX1", "PREFIX2"]
 rate = "100Gbit"
 """
+LOSSLESS = """\
+[[lossless]]
+name = "roce"
+priority = 3
+dscp = [24]
+share = 60
+"""
 
 
 class TlsSwitch:
@@ -70,6 +77,18 @@ class TlsSwitch:
         child = self.start(*words)
         out, err = child.communicate(timeout=60)
         return child.returncode, out + err
+
+    def want_lossless(self) -> None:
+        """From now on the intent has a lossless class, too."""
+        with (self.folder / "intent.toml").open("a") as intent:
+            intent.write(LOSSLESS)
+
+    def remove(self) -> None:
+        """All that is ours, as an operator does."""
+        code, said = self.run("plan", "INTENT", "--remove", "--out", "PLANS")
+        assert code == 2, said
+        code, said = self.run("apply", "INTENT", "PLANS")
+        assert code == 0, said
 
     def later(self, seconds: float = 120) -> None:
         """So many seconds pass on the device: all, for a change that nobody confirmed."""
