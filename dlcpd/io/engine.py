@@ -82,7 +82,7 @@ class Engine:
         self.config = config
         counters, effort, keys = Counter[str](), Counter[str](), Keyring()
         self.encryption = encryption(config.data_encryption)
-        self.compiled = None if self.encryption else compiled(config.data_path)
+        self.compiled = None if self.encryption else compiled(config.data_path, counters)
         self.paths = [
             self.encryption.path(index, config, counters, effort) if self.encryption
             else UdpPath(index, config, counters, effort, self.compiled, keys=keys)
