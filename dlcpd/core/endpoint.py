@@ -134,7 +134,8 @@ class Endpoint:
             token_in=peer.token_in, token_out=peer.token_out, segment_size=self.segment_size,
             window=0, grant=0, placement=self.placement, agenda=self._agenda,
             paths=Paths.new(
-                peer.paths, congestion_control=self.congestion_control, alarm_loss=self.alarm_loss
+                peer.paths, congestion_control=self.congestion_control, alarm_loss=self.alarm_loss,
+                seed=peer.token_in,
             ),
         )  # fmt: skip
 

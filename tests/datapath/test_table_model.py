@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dlcpd.collectives.segment_sum import SegmentSum
-from dlcpd.core.transfer.incoming import Incoming
+from dlcpd.core.transfer.incoming import Incoming, Sum
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Bytes, Group
@@ -248,7 +248,7 @@ def test_a_sum_keeps_its_row_while_one_of_its_transfers_has_it() -> None:
     table = OpenTransfers(found.library, 4 * MAX_SUMS)
     ring = new_ring(Compiled(found.library, table))
 
-    def opened(number: int, coming: int, operand: int, sum_: SegmentSum | None = None) -> Incoming:
+    def opened(number: int, coming: int, operand: int, sum_: Sum | None = None) -> Incoming:
         memory = np.zeros((coming + 1, 3 * SEGMENT), np.uint8)
         sum_ = sum_ or SegmentSum(memory[0], [*memory[1:]], coming, SEGMENT)
         key, receiver = Key(0, number, 0), TransferReceiver(len(sum_.here))
