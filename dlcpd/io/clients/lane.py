@@ -12,6 +12,7 @@ import numpy as np
 from dlcpd.collectives.accounts import Accounts
 from dlcpd.contract.messages import Message
 from dlcpd.core.wire.datagram import Bytes
+from dlcpd.io.clients.committed import Committed
 from dlcpd.io.clients.unmapping import give_back
 from dlcpd.io.udp.mmsg import address
 from dlcpd.ipc.seqpacket import decode_untrusted, encode, receive_now, send_now
@@ -42,6 +43,7 @@ class Lane:
             with suppress(OSError):  # a kernel without huge pages for shared memory: just slower
                 mapped.madvise(mmap.MADV_HUGEPAGE)
         self.memory: Bytes = np.frombuffer(mapped, np.uint8)
+        self.committed = Committed(arena, address(self.memory))
 
     def fileno(self) -> int:
         return self.socket.fileno()
