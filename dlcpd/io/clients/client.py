@@ -115,6 +115,7 @@ class Client:
             self.claims.claim(made, ranges)  # before its residuals are added
         except DlcpError as exc:
             return self._refuse(ask, group.group, exc)
+        made.hold(made.charge)
         work = made.prepare(self.session)
         committed = self.lane.committed
         if not committed.knows(ranges):
@@ -138,6 +139,7 @@ class Client:
             self._begin(pending, now)
         except DlcpError as exc:
             pending.made.on_failed()
+            pending.made.closed()
             self.pending = None
             return self._refuse(pending.ask, pending.group, exc)
         self.pending = None

@@ -23,7 +23,10 @@ MAX_BACKLOG: Final = 8192  # frames a client may leave unread: two per operation
 class Lane:
     """Non-blocking SOCK_SEQPACKET; a frame is one packet."""
 
-    def __init__(self, session: int, arena: int, arena_bytes: int, lane: int) -> None:
+    def __init__(
+        self, session: int, arena: int, arena_bytes: int, lane: int,
+        accounts: Accounts | None = None,
+    ) -> None:  # fmt: skip
         """Takes both descriptors over. Raises: OSError, ValueError when there is no room for
         the arena in this process."""
         self.session = session
@@ -31,7 +34,7 @@ class Lane:
         self.socket.setblocking(False)
         self.backlog: deque[bytes] = deque()
         self.released: list[int] = []  # operations the client has yet to hear of
-        self.accounts = Accounts()
+        self.accounts = accounts or Accounts()
         try:
             self._mapped = mapped = mmap.mmap(arena, arena_bytes)
         except (OSError, ValueError):
@@ -90,5 +93,6 @@ class Lane:
         while receive_now(self.socket):
             pass
         self.socket.close()
+        self.accounts.holdings.close()
         at, self.memory = address(self.memory), np.empty(0, np.uint8)
         give_back(self._mapped, at, self._arena)
