@@ -352,6 +352,7 @@ class Session:
 
     def _close(self, operation: Operation) -> None:
         self.operations.pop(operation.id, None)
+        operation.closed()
         self.timers.cancel((self, Timer.DEADLINE, operation))
         wire, _, number = operation.id
         for rank in operation.peers:
@@ -418,6 +419,7 @@ class Session:
     def _fail_receiver(self, operation: Operation, error: DlcpError) -> None:
         """A receiver that met no message."""
         self.mailbox.cancel(operation)
+        operation.closed()
         self.timers.cancel((self, Timer.DEADLINE, operation))
         self.outcomes.refused(operation.ticket, _awaited(error, operation))
 
