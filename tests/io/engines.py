@@ -178,8 +178,9 @@ class Job:
         """What keys the checksums of one direction."""
         return b"secret of %d for %d" % (receiver, sender) if self.keyed else b""
 
-    def open(self, rank: int, session: int = 1, arena_bytes: int = ARENA) -> Rank:
+    def open(self, rank: int, session: int = 1, arena_bytes: int = 0) -> Rank:
         """A session of this rank; further ones are those of other jobs on the same engines."""
+        arena_bytes = arena_bytes or ARENA
         arena = create_arena(arena_bytes)
         mapped = mmap.mmap(arena, arena_bytes)
         lane, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
