@@ -318,7 +318,7 @@ class Engine:
             case commands.PeerGone(number) | commands.AbortOperations(number):
                 if session := self.endpoint.sessions.get(number):  # else it is gone: no error
                     try:
-                        _pass_on(command, session)
+                        _pass_on(command, session, now)
                     except Exception as exc:  # a bug: the other sessions go on
                         self.clients.fault(number, exc)
 
@@ -439,14 +439,17 @@ class Engine:
         sys.setprofile(count)
 
 
-def _pass_on(command: commands.PeerGone | commands.AbortOperations, session: Session) -> None:
+def _pass_on(
+    command: commands.PeerGone | commands.AbortOperations, session: Session, now: float
+) -> None:
     """What control has heard from peers, to the session that it is about."""
     if isinstance(command, commands.PeerGone):
-        session.peer_gone(command.rank, PeerLost(command.text, session.peer(command.rank)))
+        error = PeerLost(command.text, session.peer(command.rank))
+        session.peer_gone(command.rank, error, now)
         return
     for aborted in command.aborted:
-        error = made(OperationAborted, aborted.text, session.peer(aborted.lost))
-        session.abort(aborted.rank, aborted.stream, aborted.operation, error)
+        reason = made(OperationAborted, aborted.text, session.peer(aborted.lost))
+        session.abort(aborted.rank, aborted.stream, aborted.operation, reason, now)
 
 
 def _pin(cpus: tuple[int, ...]) -> None:

@@ -193,7 +193,7 @@ class SimNetwork:
 
     def abort(self, rank: int, number: int, error: DlcpError, source: int = 0) -> None:
         """What control does when another rank gave the operation up."""
-        self.sessions[rank].abort(source, 0, number, error)
+        self.sessions[rank].abort(source, 0, number, error, self.now)
         self._drain()
 
     def open(self, rank: int, number: int) -> Execution:

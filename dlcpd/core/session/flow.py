@@ -120,7 +120,7 @@ class Flow:
         twin = self.twin
         opened: Incoming | str = "early"
         if twin is not None:
-            opened = twin.session.open_incoming(twin.rank, sender.key)
+            opened = twin.session.open_incoming(twin.rank, sender.key, now)
         if opened in ("early", "unready"):
             return False
         if twin is not None and isinstance(opened, Incoming):
