@@ -107,6 +107,7 @@ def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:
         bounded_loss=network.bounded_loss,
         alarm_loss=network.alarm_loss,
         peer_timeout=network.peer_timeout,
+        suspect_after=network.suspect_after,
         digest_every=config.checks.digest_every,
         ledger=config.ledger.directory,
         ledger_bytes=config.ledger.max_bytes,
