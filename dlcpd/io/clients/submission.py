@@ -262,16 +262,24 @@ def _digest(value: object) -> int:
 
 
 def _among(group: Group) -> str:
-    """Its ranks, which each member names for itself; the first of them where they are many."""
+    """Its ranks and name, which each member says for itself; the first of them where they are
+    many. So two groups that were given one number are told apart."""
     if not group.number:
         return ""
     ranks = ",".join(map(str, group.members))
-    return f", ranks {ranks if len(ranks) <= MAX_RANKS_TEXT else ranks[:MAX_RANKS_TEXT] + '...'}"
+    named = f", group {group.name!a}"
+    return f", ranks {_cut(ranks)}{_cut(named)}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_RANKS_TEXT else text[:MAX_RANKS_TEXT] + "..."
 
 
 def _fingerprint(ask: Submit, group: Group, choice: Choice) -> int:
-    """Of what the words leave out: ranks, name, critical ranges, layers, schedule in full."""
-    return _digest((group.members, ask.name, ask.critical, ask.layers, choice.fingerprint))
+    """Of what the words leave out: ranks, name of the group and of the operation, critical ranges,
+    layers, schedule in full."""
+    what = (group.members, group.name, ask.name, ask.critical, ask.layers, choice.fingerprint)
+    return _digest(what)
 
 
 def _check_peers(ask: Submit, group: Group) -> None:
