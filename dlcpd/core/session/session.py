@@ -25,7 +25,7 @@ from dlcpd.core.paths.health import PathState
 from dlcpd.core.session.announcing import Announcements, Telling
 from dlcpd.core.session.conclusion import Conclusion, answer
 from dlcpd.core.session.digests import Digest, Digester
-from dlcpd.core.session.events import Concluded, PathNews, Stats
+from dlcpd.core.session.events import Concluded, PathNews, PeerNews, Stats
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.liveness import Liveness
 from dlcpd.core.session.mailbox import ANY, Announced, Mailbox, Wanted
@@ -41,6 +41,7 @@ from dlcpd.core.session.stream import (
     messages,
     stream_id,
 )
+from dlcpd.core.session.suspicions import Suspicions
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.trace import Trace
 from dlcpd.core.transfer.incoming import Incoming
@@ -63,7 +64,8 @@ class Session:
     world_size: int
     timers: TimerTable
     counters: Counter[str]
-    peer_timeout: float = 1.0  # seconds
+    peer_timeout: float = 30.0  # seconds of silence that end a peer
+    suspect_after: float = 1.0  # seconds of silence that are told
     host: str = ""  # name of this one, as that of a flow is its peer's
     digester: Digester = field(default_factory=Digester)  # of results, to compare replicas
     flows: dict[int, Flow] = field(default_factory=dict)
@@ -74,11 +76,13 @@ class Session:
     outcomes: Outcomes = field(init=False)
     liveness: Liveness = field(init=False)
     _announcements: Announcements = field(init=False)
+    _suspicions: Suspicions = field(init=False)
     _conclusion: Conclusion = field(default_factory=Conclusion)
 
     def __post_init__(self) -> None:
         self.outcomes = Outcomes(self.number)
-        self.liveness = Liveness(self.peer_timeout)
+        self.liveness = Liveness(self.peer_timeout, self.suspect_after)
+        self._suspicions = Suspicions(self.number)
         self._announcements = Announcements(self, self.timers)
 
     # --- from the client ----------------------------------------------------------
@@ -361,6 +365,7 @@ class Session:
 
     def _close(self, operation: Operation) -> None:
         self.operations.pop(operation.id, None)
+        operation.closed()
         self.timers.cancel((self, Timer.DEADLINE, operation))
         wire, _, number = operation.id
         for rank in operation.peers:
@@ -427,6 +432,7 @@ class Session:
     def _fail_receiver(self, operation: Operation, error: DlcpError) -> None:
         """A receiver that met no message."""
         self.mailbox.cancel(operation)
+        operation.closed()
         self.timers.cancel((self, Timer.DEADLINE, operation))
         self.outcomes.refused(operation.ticket, _awaited(error, operation))
 
@@ -547,20 +553,38 @@ class Session:
 
     def _check_alive(self, flow: Flow, now: float) -> None:
         """Look after a peer for as long as anything here waits for it."""
-        waiting = [op for op in self.operations.values() if flow.rank in op.peers]
-        waiting += [w.receiver for w in self.mailbox.receivers if w.rank in (ANY, flow.rank)]
+        waiting = self._waiting_for(flow)
         if not waiting:
+            self._tell(self._suspicions.end(flow, now))
             return
         if self.liveness.is_lost(flow, now):
             awaited = [operation.waiting_for() for operation in waiting]
             self.fail_all(flow.rank, self.liveness.loss(flow, awaited, now))
             return
+        self._tell(self._suspicions.look(flow, self.liveness, now))
         self.timers.set((self, Timer.ALIVE, flow.rank), self.liveness.look(flow, now))
 
-    def ignore_silence(self, now: float) -> None:
-        """We ourselves were asleep: nobody's silence counts."""
+    def _waiting_for(self, flow: Flow) -> list[Operation]:
+        waiting = [op for op in self.operations.values() if flow.rank in op.peers]
+        wanted = [w.receiver for w in self.mailbox.receivers if w.rank in (ANY, flow.rank)]
+        return waiting + wanted
+
+    def _tell(self, news: PeerNews | None) -> None:
+        if news is not None:
+            self.outcomes.events.append(news)
+
+    def doubt(self, rank: int, sign: str, now: float) -> None:
+        """Something speaks for the end of a peer's process: ask it at once."""
+        flow = self.flows.get(rank)
+        if flow is None or not self.timers.pending(key := (self, Timer.ALIVE, rank)):
+            return  # nothing waits for it
+        if flow.doubt(sign, now):
+            self.timers.set(key, now)
+
+    def excuse(self, seconds: float, now: float) -> None:
+        """This process could not listen for so long."""
         for flow in self.flows.values():
-            flow.heard(now)
+            flow.excuse(seconds, now)
 
 
 def _awaited(error: DlcpError, operation: Operation) -> DlcpError:
