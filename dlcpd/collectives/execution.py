@@ -380,7 +380,16 @@ class Execution:
 
     # --- data in ------------------------------------------------------------------------------
 
-    def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str:
+    def settle_implied(self, rank: int, key: Key, now: float) -> None:
+        """A transfer from `rank` begins to come: take what it implies for acknowledged."""
+        position = self.program.receives.get((self.order.group.index[rank], key.transfer))
+        if position not in self._open or position in self._staged or rank not in self.ready_ranks:
+            return
+        step = self.program.steps[position]
+        assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
+        self._settle_implied(rank, step, now, whole=False)
+
+    def open_incoming(self, rank: int, key: Key) -> Incoming | str:
         """Where a transfer from `rank` goes; a reason to discard when it may not come."""
         position = self.program.receives.get((self.order.group.index[rank], key.transfer))
         if position is None:
@@ -396,7 +405,6 @@ class Execution:
             return "segment"  # the peer's READY names segments that no bitmap could list
         if self._lacks_room(position, step):
             return "memory"
-        self._settle_implied(rank, step, now, whole=False)
         if self._waits[position]:
             self._aside.add(position)
             buffer = self.scratch.take(size)

@@ -286,10 +286,15 @@ class Session:
 
     # --- what flows ask (FlowOwner) --------------------------------------------------------
 
-    def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str:
+    def settle_implied(self, rank: int, key: Key, now: float) -> None:
         operation = self.operations.get(self._id_of(key, rank))
         if operation is not None:
-            return operation.open_incoming(rank, key, now)
+            operation.settle_implied(rank, key, now)
+
+    def open_incoming(self, rank: int, key: Key) -> Incoming | str:
+        operation = self.operations.get(self._id_of(key, rank))
+        if operation is not None:
+            return operation.open_incoming(rank, key)
         stream = self.streams.get(stream_id(key.stream, rank))
         return "early" if stream is None else stream.refusal(key.operation)
 
