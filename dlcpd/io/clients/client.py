@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from dlcpd.collectives.execution import Execution
@@ -108,12 +109,18 @@ class Client:
         group = self.groups.get(ask.group)
         if group is None:
             return BadMessage(f"operation {ask.operation}: group {ask.group} is not open")
+        ranges = ranges_of(ask)
         try:
             made = group.make(ask, self.lane.memory, self.lane.accounts, now)
-            self.claims.claim(made, ranges_of(ask))  # before its residuals are added
+            self.claims.claim(made, ranges)  # before its residuals are added
         except DlcpError as exc:
             return self._refuse(ask, group.group, exc)
-        self.pending = Pending(ask, group.group, made, made.prepare(self.session))
+        made.hold(made.charge)
+        work = made.prepare(self.session)
+        committed = self.lane.committed
+        if not committed.knows(ranges):
+            work = chain(committed.look(ranges, ask.operation), work)
+        self.pending = Pending(ask, group.group, made, work)
         return self.go_on(now, AT_ONCE)
 
     def go_on(self, now: float, size: int) -> DlcpError | None:
@@ -122,18 +129,20 @@ class Client:
         pending = self.pending
         if pending is None:
             return None
-        for done in pending.work:
-            size -= done
-            if now >= pending.made.deadline:
-                break
-            if size <= 0:
-                return None
-        self.pending = None
         try:
+            for done in pending.work:
+                size -= done
+                if now >= pending.made.deadline:
+                    break
+                if size <= 0:
+                    return None
             self._begin(pending, now)
         except DlcpError as exc:
             pending.made.on_failed()
+            pending.made.closed()
+            self.pending = None
             return self._refuse(pending.ask, pending.group, exc)
+        self.pending = None
         return None
 
     def _refuse(self, ask: Submit, group: Group, error: DlcpError) -> DlcpError | None:

@@ -12,6 +12,7 @@ import numpy as np
 from dlcpd.collectives.accounts import Accounts
 from dlcpd.contract.messages import Message
 from dlcpd.core.wire.datagram import Bytes
+from dlcpd.io.clients.committed import Committed
 from dlcpd.io.clients.unmapping import give_back
 from dlcpd.io.udp.mmsg import address
 from dlcpd.ipc.seqpacket import decode_untrusted, encode, receive_now, send_now
@@ -22,7 +23,10 @@ MAX_BACKLOG: Final = 8192  # frames a client may leave unread: two per operation
 class Lane:
     """Non-blocking SOCK_SEQPACKET; a frame is one packet."""
 
-    def __init__(self, session: int, arena: int, arena_bytes: int, lane: int) -> None:
+    def __init__(
+        self, session: int, arena: int, arena_bytes: int, lane: int,
+        accounts: Accounts | None = None,
+    ) -> None:  # fmt: skip
         """Takes both descriptors over. Raises: OSError, ValueError when there is no room for
         the arena in this process."""
         self.session = session
@@ -30,7 +34,7 @@ class Lane:
         self.socket.setblocking(False)
         self.backlog: deque[bytes] = deque()
         self.released: list[int] = []  # operations the client has yet to hear of
-        self.accounts = Accounts()
+        self.accounts = accounts or Accounts()
         try:
             self._mapped = mapped = mmap.mmap(arena, arena_bytes)
         except (OSError, ValueError):
@@ -42,6 +46,7 @@ class Lane:
             with suppress(OSError):  # a kernel without huge pages for shared memory: just slower
                 mapped.madvise(mmap.MADV_HUGEPAGE)
         self.memory: Bytes = np.frombuffer(mapped, np.uint8)
+        self.committed = Committed(arena, address(self.memory))
 
     def fileno(self) -> int:
         return self.socket.fileno()
@@ -88,5 +93,6 @@ class Lane:
         while receive_now(self.socket):
             pass
         self.socket.close()
+        self.accounts.holdings.close()
         at, self.memory = address(self.memory), np.empty(0, np.uint8)
         give_back(self._mapped, at, self._arena)
