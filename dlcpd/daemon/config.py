@@ -80,6 +80,10 @@ class NetworkTable:
     # processes that share the work; "auto" = one per 8 CPUs, at most 4. A session uses as many as
     # the daemon of each of its ranks has
     engines: int | str = field(default=1, metadata={"type": object})
+    # engines that carry one job: those with the fewest sessions when it comes. 0 = all: a job is
+    # fastest, and ends with any engine. With 1 an engine that ends takes its own jobs only: for
+    # hosts that serve several jobs at once
+    engines_per_job: int = integer(0, MAX_ENGINES, 0)
     # CPUs that each engine may run on, like "2-5,8"; [] = all, for all of them
     engine_cpus: tuple[str, ...] = field(default=(), metadata={"type": tuple})
     # largest payload of a datagram that is tried, bytes; "auto" = what each path carries
