@@ -221,7 +221,7 @@ class Execution:
         if not self._prepared or self._sizes_out != self._segment_sizes(session):
             deque(self.prepare(session), maxlen=0)
         self._advance([at for at, waits in enumerate(self._waits) if not waits])
-        self._finish_if_done()
+        self._finish_if_done(now)
 
     def _measure(self, loss: Bounded) -> Iterator[int]:
         steps = enumerate(self.program.steps)
@@ -244,7 +244,7 @@ class Execution:
                 self._session.flows[rank].resend(sender)
         for position in self._blocked.pop(rank, []):
             self._send(position)
-        self._finish_if_done()
+        self._finish_if_done(now)
 
     def _advance(self, ready: list[int]) -> None:
         """Begin steps, and all that follows from those that are done at once."""
@@ -278,10 +278,10 @@ class Execution:
             make_canonical(self._bytes(step.target), self.order.dtype)  # others compute it too
         return True
 
-    def _done(self, position: int) -> None:
+    def _done(self, position: int, now: float) -> None:
         """A transfer is done."""
         self._advance(self._close(position))
-        self._finish_if_done()
+        self._finish_if_done(now)
 
     def _close(self, position: int) -> list[int]:
         """Book a step as done. Returns the steps that now wait for no other."""
@@ -459,7 +459,7 @@ class Execution:
             return
         if position in self._aside:  # its place became free while it came in beside it
             self._move(position, incoming)
-        self._done(position)
+        self._done(position, now)
 
     def _move(self, position: int, incoming: Incoming) -> None:
         """From memory beside its place to its place."""
@@ -479,7 +479,7 @@ class Execution:
         """A peer has a transfer of ours."""
         peer = self.order.group.index[rank]
         self._note("taken", rank, sender.key.transfer, sender.repaired)
-        self._done(self.program.sends[peer, sender.key.transfer])
+        self._done(self.program.sends[peer, sender.key.transfer], now)
 
     def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
         """A peer would go without some segments. Returns those that it must not."""
@@ -495,7 +495,7 @@ class Execution:
 
     # --- ends --------------------------------------------------------------------------------
 
-    def _finish_if_done(self) -> None:
+    def _finish_if_done(self, now: float) -> None:
         if self.done:
             self._end_if_unused()
             return
@@ -515,7 +515,7 @@ class Execution:
         if self.order.digest_every:
             digest = self._digest._replace(label=f"{self.label} ({self.order.terms})")
         source = next(iter(self.program.peers)) if self.id[0] & MESSAGES else -1
-        self._session.done(self, stats=self._stats(), digest=digest, source=source)
+        self._session.done(self, now, stats=self._stats(), digest=digest, source=source)
         self._end_if_unused()
 
     def _end_if_unused(self) -> None:

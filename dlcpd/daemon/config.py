@@ -107,8 +107,10 @@ class NetworkTable:
     bounded_loss: bool = flag(_ENGINE.bounded_loss)  # false: exact, whatever clients ask for
     # fraction of loss that makes a path gray
     alarm_loss: float = real(0.0, 1.0, _ENGINE.alarm_loss)
-    # seconds of silence after which a peer is lost
-    peer_timeout: float = real(0.05, 60.0, _ENGINE.peer_timeout)
+    # seconds of silence after which a peer is suspected, and named in log, status and metrics
+    suspect_after: float = real(0.05, 3600.0, _ENGINE.suspect_after)
+    # seconds of silence after which a peer is lost; one whose process has ended is lost at once
+    peer_timeout: float = real(0.05, 3600.0, _ENGINE.peer_timeout)
 
     @property
     def largest_segment(self) -> int:

@@ -132,6 +132,7 @@ def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:
         bounded_loss=network.bounded_loss,
         alarm_loss=network.alarm_loss,
         peer_timeout=network.peer_timeout,
+        suspect_after=network.suspect_after,
         digest_every=config.checks.digest_every,
         memory=daemon.max_memory_bytes // engines,
         session_memory=daemon.max_session_memory_bytes // engines,

@@ -137,7 +137,7 @@ class Service:
             daemon.control_address,
             daemon.control_port,
             trust=self._trust,
-            news=News(self._peer_message, self._peer_version, self._turned_away),
+            news=News(self._peer_message, self._peer_version, self._turned_away, self._daemon_lost),
             counters=self._counters,
             told=next(iter(self._config.inject.relays), ""),
         )
@@ -296,6 +296,9 @@ class Service:
 
     def _turned_away(self, address: PeerAddress, code: str) -> None:
         self._dispatch.turned_away(address, code)
+
+    def _daemon_lost(self, address: PeerAddress, sign: str) -> None:
+        self._dispatch.daemon_lost(address, sign)
 
     def _peer_version(self, key: str, version: int) -> None:
         self._dispatch.other_version(key, version)

@@ -33,7 +33,8 @@ class EngineConfig:
     )
     bounded_loss: bool = True  # False: this host gives nothing up and lets nothing be given up
     alarm_loss: float = 0.005  # fraction a path may lose before it is called gray (core.health)
-    peer_timeout: float = 1.0  # seconds of silence after which a probed peer counts as lost
+    peer_timeout: float = 30.0  # seconds of silence that lose a peer: a paused host comes back
+    suspect_after: float = 1.0  # seconds of silence after which a peer is named in log and status
     digest_every: int = 16  # 1 of so many chunks enters the replica digest; 1 = all, 0 = none
     memory: int = NO_LIMIT  # bytes that it may hold for all sessions beside their arenas
     session_memory: int = NO_LIMIT  # bytes for one of them

@@ -162,7 +162,7 @@ class FlowOwner(Protocol):
 
     number: int  # of the session
 
-    def open_incoming(self, rank: int, key: Key) -> Incoming | str:
+    def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str:
         """Where a transfer goes, or the reason to discard ("duplicate", "stale", ...)."""
 
     def on_received(self, incoming: Incoming, now: float) -> None:

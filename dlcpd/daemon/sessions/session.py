@@ -11,6 +11,7 @@ from dlcpd.daemon.peers.membership import Link, Membership
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import Aborts
 from dlcpd.daemon.sessions.admission import Proof
+from dlcpd.daemon.sessions.silence import Silence
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.commands import EnginePeer, OpenSession
 from dlcpd.ipc.seqpacket import close_all
@@ -52,6 +53,7 @@ class Session:
     descriptors: list[int] = field(default_factory=list)
     timers: dict[str, asyncio.Handle] = field(default_factory=dict)
     aborts: Aborts = field(default_factory=Aborts)  # of peers
+    silence: Silence = field(default_factory=Silence)  # of peers
 
     @property
     def name(self) -> tuple[str, int]:
