@@ -6,6 +6,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,12 +81,8 @@ def test_programs_of_all_builders() -> None:
 def test_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MAX_MEMBERS", 10)
     session = session_of(2)
-    made = client.Client(
-        _Lane(),
-        session,
-        EngineConfig(),
-        submissions(session).scratch,  # type: ignore[arg-type]
-    )
+    end: Any = _Lane()
+    made = client.Client(end, session, EngineConfig(), submissions(session).scratch)
     for number in range(1, 6):
         made.handle(OpenGroup(number, "", [0, 1]), 1.0)
     with pytest.raises(BadMessage, match="of 10 ranks in all"):
