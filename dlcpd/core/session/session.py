@@ -92,11 +92,12 @@ class Session:
 
         Raises: the error that broke the session; TooMany. Nothing changed then.
         """
-        self._begin_next(operation, self.streams.open(group, EVERYBODY), now)
+        self._begin_next(operation, self.streams.open_own(group, EVERYBODY), now)
 
     def submit_send(self, operation: Operation, group: int, rank: int, now: float) -> None:
         """Offer a message to `rank`. Raises as `submit`."""
-        self._begin_next(operation, self.streams.open(messages(group, self.rank, rank), rank), now)
+        stream = self.streams.open_own(messages(group, self.rank, rank), rank)
+        self._begin_next(operation, stream, now)
 
     def submit_receive(
         self, operation: Operation, group: int, rank: int, tag: int, now: float

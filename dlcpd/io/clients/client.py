@@ -21,6 +21,9 @@ from dlcpd.ledger.recorder import Recorder
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules.divide import WHOLE, Share
 
+# Ranks of all groups that a session opens over its life, closed ones too: some 300 B each are
+# kept for each, so 40 MB. 512 groups of 256 ranks, or 8,192 of 16
+MAX_MEMBERS: Final = 1 << 17
 AT_ONCE: Final = 4 << 20  # bytes of an operation that are prepared before others get their turn
 
 
@@ -46,6 +49,7 @@ class Client:
     recorder: Recorder | None = None  # where the session has a ledger
     groups: dict[int, Submissions] = field(default_factory=dict)
     plans: Plans = field(default_factory=Plans)  # of all groups
+    members: int = 0  # of all groups that were opened
     submitted: int = 0  # tickets count up
     pending: Pending | None = None  # submitted last, and not begun: the lane is not read meanwhile
     inherits: int = 0  # session whose residuals it took over
@@ -183,6 +187,12 @@ class Client:
             raise BadMessage(f"group {ask.group}: ranks are different, and of this session")
         if self.session.rank not in members:
             raise BadMessage(f"group {ask.group}: rank {self.session.rank} is not a member")
+        if self.members + len(members) > MAX_MEMBERS:
+            raise BadMessage(
+                f"group {ask.group}: a session may open groups of {MAX_MEMBERS} ranks in all, and "
+                f"has opened some of {self.members}"
+            )
+        self.members += len(members)
         rank = members.index(self.session.rank)
         self._add_group(Group(ask.group, members, rank, ask.name or str(ask.group)))
 

@@ -18,6 +18,7 @@ from dlcpd.io.udp.mmsg import address
 from dlcpd.ipc.seqpacket import decode_untrusted, encode, receive_now, send_now
 
 MAX_BACKLOG: Final = 8192  # frames a client may leave unread: two per operation it may have open
+MAX_WAITING: Final = 32 << 20  # bytes of them: texts of failures may be long
 
 
 class Lane:
@@ -33,6 +34,7 @@ class Lane:
         self.socket = socket.socket(fileno=lane)
         self.socket.setblocking(False)
         self.backlog: deque[bytes] = deque()
+        self._waiting = 0  # bytes of it
         self.released: list[int] = []  # operations the client has yet to hear of
         self.accounts = accounts or Accounts()
         try:
@@ -70,9 +72,11 @@ class Lane:
 
     def send(self, message: Message) -> bool:
         """Queue and try; False when the client has left too much unread."""
-        self.backlog.append(encode(message))
+        frame = encode(message)
+        self.backlog.append(frame)
+        self._waiting += len(frame)
         self.flush()
-        return len(self.backlog) <= MAX_BACKLOG
+        return len(self.backlog) <= MAX_BACKLOG and self._waiting <= MAX_WAITING
 
     def flush(self) -> None:
         """Send what waits, as far as the client reads."""
@@ -81,9 +85,10 @@ class Lane:
                 if not send_now(self.socket, self.backlog[0]):
                     return
             except OSError:
+                self._waiting = 0
                 self.backlog.clear()  # the client is gone; `receive` will say so
                 return
-            self.backlog.popleft()
+            self._waiting -= len(self.backlog.popleft())
 
     def close(self) -> None:
         """End it. What the client sent and nobody read is read first: unread, it would reset
