@@ -192,7 +192,7 @@ def _origin(session: Session) -> Origin:
 
 def _lost(session: Session | None) -> frozenset[int]:
     """Seats whose loss ended the session."""
-    error: DlcpError | None = session.error if session else None
+    error: DlcpError | None = session.failure() if session else None
     rank = error.peer.rank if error else -1
     return frozenset([rank]) if rank >= 0 else frozenset()
 
@@ -244,6 +244,6 @@ def _say(session: Session, made: Session) -> None:
     if left:
         names = ", ".join(map(str, left))
         text += f"; rank(s) {names} left, and what they had yet to bring back is lost"
-    if isinstance(session.error, DaemonLost):
+    if isinstance(session.failure(), DaemonLost):
         text += "; this rank's dlcpd had ended, and what was to come back here is lost with it"
     _log.warning(text)

@@ -223,9 +223,9 @@ class Session(Generic[A]):
         """How often the job has changed its ranks: 0 after `connect`."""
         return self.origin.epoch if self.origin else 0
 
-    @property
-    def error(self) -> DlcpError | None:
-        """Why no operation succeeds any more, as far as frames that are there tell."""
+    def failure(self) -> DlcpError | None:
+        """Why no operation succeeds any more; None: as far as is known, they do. Reads the frames
+        that have come, and settles the operations that they tell of."""
         self._lanes.pump()
         return self._table.error
 

@@ -137,7 +137,7 @@ class Link:
         if session is None:
             return
         try:
-            if session.error is None:
+            if session.failure() is None:
                 words = Request(Ask.LEAVE).words(self._wish.terms, len(self.layout.pieces))
                 session.world.send(words, SERVER, REQUEST, policy=control(self._exact)).wait()
         except DlcpError as exc:

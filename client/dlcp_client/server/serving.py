@@ -187,7 +187,7 @@ class Serving:
 
     def _alive(self) -> None:
         """Raises: _Gone where the worker is."""
-        if (error := self._session.error) is not None:
+        if (error := self._session.failure()) is not None:
             raise _Gone(error)
 
 
