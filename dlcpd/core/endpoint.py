@@ -13,9 +13,11 @@ from typing import Any, Final
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.traffic import DROP_RANKS
 from dlcpd.core.inbox import Inbox
+from dlcpd.core.own_time import OwnTime
 from dlcpd.core.paths.health import ALARM_LOSS
 from dlcpd.core.paths.incast import ArrivalRate
 from dlcpd.core.paths.paths import Paths
+from dlcpd.core.room import Room
 from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.digests import Digester, HashRows
 from dlcpd.core.session.flow import Flow
@@ -23,6 +25,7 @@ from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream import stream_id
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.trace import Trace
+from dlcpd.core.transfer.early import MAX_SESSION
 from dlcpd.core.transfer.incoming import NoPlacement, Placement
 from dlcpd.core.turns import Turns
 from dlcpd.core.wire import control, nh
@@ -35,7 +38,6 @@ from dlcpd.core.wire.sizes import MAX_SEGMENT
 HERE_TURN: Final = 8 << 20  # bytes copied within this process before others get their turn: some
 # milliseconds, with the reductions that follow
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
-ASLEEP: Final = 0.25  # seconds; a timer this late means that this process stalled, not its peers
 MOST_CONTROL: Final = 256  # control datagrams handled per wake-up; some milliseconds
 _READY: Final = bytes([Kind.READY])  # second byte of a datagram
 
@@ -72,6 +74,7 @@ class Endpoint:
     trace: Trace = field(default_factory=Trace)  # of all operations
     sessions: dict[int, Session] = field(default_factory=dict)
     flows: dict[int, Flow] = field(default_factory=dict)  # by index
+    own_time: OwnTime = field(default_factory=OwnTime)
     inbox: Inbox = field(default_factory=Inbox)  # what came beyond MOST_CONTROL
     _handled: int = 0  # control datagrams, since `handle_timeout` was called
     _arriving: ArrivalRate = field(default_factory=ArrivalRate)
@@ -105,16 +108,18 @@ class Endpoint:
 
     def open_session(
         self, number: int, rank: int, peers: list[PeerSpec], *, peer_timeout: float,
-        digest_key: bytes = b"",
+        suspect_after: float = 1.0, digest_key: bytes = b"",
     ) -> Session:  # fmt: skip
         """A session and a flow to every peer; `flow.index` is for io's address table.
         `digest_key`: the same on all ranks."""
         session = Session(
-            number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout, self.host,
-            Digester(digest_key, self.hash_rows), trace=self.trace,
+            number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout, suspect_after,
+            self.host, Digester(digest_key, self.hash_rows), trace=self.trace,
         )  # fmt: skip
+        early = Room(MAX_SESSION)
         for peer in peers:
             flow = self._open_flow(session, peer)
+            flow.arrivals.early.session = early
             session.flows[peer.rank] = flow
             self._by_token[peer.token_in] = flow
             if peer.secret_in:
@@ -134,7 +139,8 @@ class Endpoint:
             token_in=peer.token_in, token_out=peer.token_out, segment_size=self.segment_size,
             window=0, grant=0, placement=self.placement, agenda=self._agenda,
             paths=Paths.new(
-                peer.paths, congestion_control=self.congestion_control, alarm_loss=self.alarm_loss
+                peer.paths, congestion_control=self.congestion_control, alarm_loss=self.alarm_loss,
+                seed=peer.token_in,
             ),
         )  # fmt: skip
 
@@ -296,11 +302,11 @@ class Endpoint:
         """Run what is due, and handle what waits."""
         self._work_off(now)
         due = self.timers.next_timeout()
+        if unheard := self.own_time.wake(due, now):
+            for session in self.sessions.values():
+                session.excuse(unheard, now)
         if due is None or due > now:
             return
-        if now - due > ASLEEP:
-            for session in self.sessions.values():
-                session.ignore_silence(now)
         for key in self.timers.pop_due(now):
             self._expire(key, now)
 

@@ -76,6 +76,15 @@ class PeerGone:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class PeerDoubted:
+    """Control has a sign that a peer's process has ended; the engine is to ask the peer."""
+
+    session: int
+    rank: int
+    sign: str  # in words
+
+
 class AbortedOperation(NamedTuple):
     """A peer gave an operation up."""
 
@@ -190,6 +199,16 @@ class PathChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerChanged:
+    """A peer fell silent, or its silence is over."""
+
+    session: int
+    rank: int  # the peer
+    state: str  # a value of dlcpd.core.session.events.PeerState
+    silent: float  # seconds
+
+
+@dataclass(frozen=True, slots=True)
 class PathMtuChanged:
     """What a path towards a peer carries is known, or is no longer what it was."""
 
@@ -223,7 +242,14 @@ class Traced:
 
 
 Command = (
-    OpenSession | CloseSession | PeerGone | AbortOperations | ReportRequest | TraceRequest | Stop
+    OpenSession
+    | CloseSession
+    | PeerGone
+    | PeerDoubted
+    | AbortOperations
+    | ReportRequest
+    | TraceRequest
+    | Stop
 )
 Event = (
     EngineReady
@@ -233,6 +259,7 @@ Event = (
     | OperationsFailed
     | SessionBroken
     | PathChanged
+    | PeerChanged
     | PathMtuChanged
     | LedgerEnded
     | Report
@@ -242,9 +269,10 @@ Event = (
 _KINDS: dict[str, type[Command | Event]] = {
     kind.__name__: kind
     for kind in (
-        OpenSession, CloseSession, PeerGone, AbortOperations, ReportRequest, TraceRequest, Stop,
+        OpenSession, CloseSession, PeerGone, PeerDoubted, AbortOperations, ReportRequest,
+        TraceRequest, Stop,
         EngineReady, EngineFailed, SessionOpened, SessionEnded, OperationsFailed, SessionBroken,
-        PathChanged, PathMtuChanged,
+        PathChanged, PeerChanged, PathMtuChanged,
         LedgerEnded, Report, Traced,
     )
 }  # fmt: skip

@@ -19,6 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from dlcpd.collectives.accounts import MAX_LEFT_OVER, Accounts
+from dlcpd.collectives.holdings import Budget, Holdings
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import (
     AddressUnavailable,
@@ -34,7 +36,8 @@ from dlcpd.contract.errors import (
 from dlcpd.core.endpoint import MAX_FLOWS, Endpoint, PeerSpec
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.paths.pacing import Pacer
-from dlcpd.core.session.events import PathNews
+from dlcpd.core.session.events import Event as SessionEvent
+from dlcpd.core.session.events import PathNews, PeerNews
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.trace import Trace
@@ -53,6 +56,7 @@ from dlcpd.io.config import COUNT_CALLS, EngineConfig
 from dlcpd.io.control_link import ControlLink
 from dlcpd.io.datapath.compiled import compiled
 from dlcpd.io.datapath.library import COMPILED, NUMPY
+from dlcpd.io.discovery.closed_ports import ClosedPorts
 from dlcpd.io.discovery.mtu import MtuDiscovery, MtuNews
 from dlcpd.io.discovery.routes import Discovery
 from dlcpd.io.heap import keep_warm
@@ -82,7 +86,7 @@ class Engine:
         self.config = config
         counters, effort, keys = Counter[str](), Counter[str](), Keyring()
         self.encryption = encryption(config.data_encryption)
-        self.compiled = None if self.encryption else compiled(config.data_path)
+        self.compiled = None if self.encryption else compiled(config.data_path, counters)
         self.paths = [
             self.encryption.path(index, config, counters, effort) if self.encryption
             else UdpPath(index, config, counters, effort, self.compiled, keys=keys)
@@ -103,8 +107,10 @@ class Engine:
             hash_rows=self.compiled.hash_rows if self.compiled else nh.of_rows,
             trace=Trace(time.monotonic),
         )
-        self._scratch = ScratchPool(config.chunk_bytes)
+        self._scratch, self._spare = ScratchPool(config.chunk_bytes), ScratchPool(MAX_LEFT_OVER)
+        self._budget = Budget.of(config.memory, config.session_memory, config.sessions)
         self.discovery = Discovery(self.endpoint, self.paths)
+        self.closed_ports = ClosedPorts()
         self.mtu = MtuDiscovery(
             self.endpoint, self.paths, config.segment_size, self._mtu_changed,
             trailer=self.encryption.trailer if self.encryption else 0,
@@ -193,14 +199,21 @@ class Engine:
         for session in self.endpoint.sessions.values():
             if session.outcomes.events:
                 events = session.outcomes.take()
-                for news in [event for event in events if isinstance(event, PathNews)]:
-                    self._on_path_news(news)
+                self._tell_control(events)
                 self.clients.tell(session.number, events)
         for number, bug in self.endpoint.take_faults():
             self.clients.fault(number, bug)
         if self.encryption and self.encryption.spent:
             self._end_spent(self.encryption.spent)
         self.clients.close_ended()
+
+    def _tell_control(self, events: list[SessionEvent]) -> None:
+        for event in events:
+            if isinstance(event, PathNews):
+                self._on_path_news(event)
+            elif isinstance(event, PeerNews):
+                number, rank, state, silent = event
+                self.control.emit(commands.PeerChanged(number, rank, state.value, silent))
 
     def _end_spent(self, spent: set[int]) -> None:
         """End the sessions of flows that have no counter left for another datagram."""
@@ -246,6 +259,9 @@ class Engine:
             try:
                 if news.mtu:
                     self.mtu.on_icmp(path, news, now)
+                elif news.refused:
+                    if not self.closed_ports.on_refused(news, now):
+                        self.endpoint.counters["icmp"] += 1
                 else:
                     self.discovery.on_answer(news)
             except Exception as exc:  # a bug: this news is lost, as news of ICMP often are
@@ -281,6 +297,7 @@ class Engine:
         for flow in session.flows.values():
             self.discovery.forget(flow)
             self.mtu.forget(flow)
+            self.closed_ports.forget(flow)
             for path in self.paths:
                 path.disconnect(flow.index)
             if self.encryption:
@@ -315,10 +332,14 @@ class Engine:
                 self.clients.draining = True
             case commands.CloseSession(number, code, text):
                 self.clients.close(number, error_for(code, text))
-            case commands.PeerGone(number) | commands.AbortOperations(number):
+            case (
+                commands.PeerGone(number)
+                | commands.PeerDoubted(number)
+                | commands.AbortOperations(number)
+            ):
                 if session := self.endpoint.sessions.get(number):  # else it is gone: no error
                     try:
-                        _pass_on(command, session)
+                        _pass_on(command, session, now)
                     except Exception as exc:  # a bug: the other sessions go on
                         self.clients.fault(number, exc)
 
@@ -356,7 +377,8 @@ class Engine:
             raise TooMany(f"an engine has at most {MAX_FLOWS} flows to peers")
         arena, lane = descriptors
         try:
-            return Lane(ask.session, arena, ask.arena_bytes, lane)
+            accounts = Accounts(Holdings(self._budget), self._spare)
+            return Lane(ask.session, arena, ask.arena_bytes, lane, accounts)
         except (OSError, ValueError) as exc:
             size = ask.arena_bytes
             raise ArenaFull(f"the engine has no room to map an arena of {size} B: {exc}") from exc
@@ -372,7 +394,7 @@ class Engine:
         ]  # fmt: skip
         session = self.endpoint.open_session(
             ask.session, ask.rank, peers, peer_timeout=self.config.peer_timeout,
-            digest_key=ask.digest_key,
+            suspect_after=self.config.suspect_after, digest_key=ask.digest_key,
         )  # fmt: skip
         self._admit()
         share = Share(ask.engine, ask.engines)
@@ -383,6 +405,7 @@ class Engine:
             flow = session.flows[peer.rank]
             host, port = peer.endpoints[0]
             flow.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            self.closed_ports.add(flow)
             self._protect(flow, peer)
             self._aim(ask.session, flow, peer.endpoints)
         self.control.emit(commands.SessionOpened(ask.session))
@@ -439,14 +462,22 @@ class Engine:
         sys.setprofile(count)
 
 
-def _pass_on(command: commands.PeerGone | commands.AbortOperations, session: Session) -> None:
+def _pass_on(
+    command: commands.PeerGone | commands.PeerDoubted | commands.AbortOperations,
+    session: Session,
+    now: float,
+) -> None:
     """What control has heard from peers, to the session that it is about."""
     if isinstance(command, commands.PeerGone):
-        session.peer_gone(command.rank, PeerLost(command.text, session.peer(command.rank)))
+        error = PeerLost(command.text, session.peer(command.rank))
+        session.peer_gone(command.rank, error, now)
+        return
+    if isinstance(command, commands.PeerDoubted):
+        session.doubt(command.rank, command.sign, now)
         return
     for aborted in command.aborted:
-        error = made(OperationAborted, aborted.text, session.peer(aborted.lost))
-        session.abort(aborted.rank, aborted.stream, aborted.operation, error)
+        reason = made(OperationAborted, aborted.text, session.peer(aborted.lost))
+        session.abort(aborted.rank, aborted.stream, aborted.operation, reason, now)
 
 
 def _pin(cpus: tuple[int, ...]) -> None:

@@ -88,6 +88,7 @@ def _session(
         "late": [row._asdict() for row in stragglers(session, time.monotonic())],
         "waiting": [op.waiting_for() for op in oldest if not op.done],
         "residual_bytes": accounts.residuals.size,
+        "held_bytes": accounts.holdings.held,
         "residual_evicted": accounts.residuals.evicted,
         "broken": session.broken[1] if session.broken else "",
         "totals": session.outcomes.totals.report(),
@@ -105,6 +106,8 @@ def _peer(flow: Flow, mtu: list[dict[str, Any]], accounts: Accounts) -> dict[str
         "routes": flow.paths.distinct,
         "queued": flow.outgoing.queued,
         "went_without": accounts.lost[flow.rank],
+        "suspected": flow.suspected,
+        "silent": time.monotonic() - flow.heard_at if flow.suspected else 0.0,
         "paths": [
             _path(tx, rx)
             | (mtu[number] if number < len(mtu) else {})

@@ -40,8 +40,8 @@ def finished_by_rank_0_only() -> SimNetwork:
 def test_the_rest_of_an_operation_goes_on_without_a_rank_that_has_its_result() -> None:
     net = finished_by_rank_0_only()
     net.cut.add(0)
-    net.sessions[1].peer_gone(0, GONE)
-    net.sessions[2].peer_gone(0, GONE)
+    net.sessions[1].peer_gone(0, GONE, net.now)
+    net.sessions[2].peer_gone(0, GONE, net.now)
     net.run()
     for rank in (1, 2):
         assert OperationDone in kinds(net, rank)
@@ -54,7 +54,7 @@ def test_what_still_needs_the_rank_fails_with_its_name() -> None:
     for rank in (1, 2):
         net.submit(rank, 1, np.ones(600, np.float32))
     net.run(until=0.01)
-    net.sessions[1].peer_gone(0, GONE)
+    net.sessions[1].peer_gone(0, GONE, net.now)
     net.run(until=0.01)
     failed = [e for e in net.events[1] if isinstance(e, OperationFailed)]
     assert [(e.code, e.text) for e in failed] == [("peer_lost", "rank 0 on host0 left")]
@@ -63,7 +63,7 @@ def test_what_still_needs_the_rank_fails_with_its_name() -> None:
 
 def test_an_idle_session_hears_of_it_at_once() -> None:
     net = SimNetwork(2)
-    net.sessions[1].peer_gone(0, GONE)
+    net.sessions[1].peer_gone(0, GONE, net.now)
     net.run(until=0.01)
     assert kinds(net, 1) == [SessionBroken]
 
@@ -71,7 +71,7 @@ def test_an_idle_session_hears_of_it_at_once() -> None:
 def test_a_second_rank_that_dies_is_named_too() -> None:
     net = finished_by_rank_0_only()
     net.cut |= {0, 2}
-    net.sessions[1].peer_gone(0, GONE)
+    net.sessions[1].peer_gone(0, GONE, net.now)
     begin = net.now
     net.run(until=3.0)
     failed = [e for e in net.events[1] if isinstance(e, OperationFailed)]
@@ -86,7 +86,7 @@ def test_the_silence_of_the_one_that_left_is_no_news() -> None:
     net = finished_by_rank_0_only()
     net.cut.add(0)
     for rank in (1, 2):
-        net.sessions[rank].peer_gone(0, GONE)
+        net.sessions[rank].peer_gone(0, GONE, net.now)
     net.tamper = DeafToEachOther(net)
     net.run(until=3.0)
     net.now += 3.0
@@ -115,10 +115,10 @@ def test_the_last_words_of_a_session_release_its_peers() -> None:
 
 def test_nothing_more_can_be_submitted() -> None:
     net = SimNetwork(2)
-    net.sessions[1].peer_gone(0, GONE)
+    net.sessions[1].peer_gone(0, GONE, net.now)
     with pytest.raises(PeerLost, match="rank 0 on host0 left"):
         net.submit(1, 1, np.ones(600, np.float32))
-    net.sessions[1].peer_gone(0, PeerLost("told twice"))
+    net.sessions[1].peer_gone(0, PeerLost("told twice"), net.now)
     net.sessions[1].fail_all(1, SessionClosed("the client ended"))
     net.run(until=0.01)
     assert kinds(net, 1) == [SessionBroken]

@@ -217,7 +217,7 @@ def test_a_peer_that_does_not_answer_is_waited_for_in_vain() -> None:
 def test_a_peer_that_left_is_not_waited_for() -> None:
     net = SimNetwork(2)
     run(net, [1])
-    net.sessions[0].peer_gone(1, PeerLost("rank 1 left"))
+    net.sessions[0].peer_gone(1, PeerLost("rank 1 left"), net.now)
     net.sessions[0].conclude(net.now, net.now + PATIENCE)
     net.run(until=0.1)
     assert [event.unconfirmed for event in concluded(net, 0)] == [0]

@@ -10,7 +10,9 @@ from dlcpd.collectives.order import Group
 from dlcpd.contract.errors import OperationAborted, SessionClosed, TooMany
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.session.session import MAX_OPEN
-from dlcpd.core.session.stream import MAX_AHEAD
+from dlcpd.core.session.stream import MAX_AHEAD, messages
+from dlcpd.core.wire.control import Ready
+from dlcpd.core.wire.header import Header, Kind
 from dlcpd.schedules.builders.all_to_all import all_to_all
 from dlcpd.schedules.builders.barrier import barrier
 from dlcpd.schedules.builders.point_to_point import receive, send
@@ -374,7 +376,9 @@ def test_a_message_that_nobody_receives_fails_at_its_deadline_by_name() -> None:
     assert "rank(s) 0 to submit message 1" in failed.text
     assert net.now - begin < 2.5
     assert failed.ranks == (0,)
-    net.sessions[0].abort(1, failed.stream, failed.number, OperationAborted("rank 1 gave up"))
+    net.sessions[0].abort(
+        1, failed.stream, failed.number, OperationAborted("rank 1 gave up"), net.now
+    )
     assert not net.sessions[0].mailbox.messages
     assert_idle(net)
 
@@ -384,7 +388,9 @@ def test_a_message_that_was_given_up_is_not_received_and_the_next_one_is() -> No
     offer(net, 1, 1, 0, four(1), deadline=0.5)
     net.run()
     failed = net.failed(1)[1]
-    net.sessions[0].abort(1, failed.stream, failed.number, OperationAborted("rank 1 gave up"))
+    net.sessions[0].abort(
+        1, failed.stream, failed.number, OperationAborted("rank 1 gave up"), net.now
+    )
     place = wait(net, 0, 1, 1)
     offer(net, 1, 2, 0, four(2))
     net.run()
@@ -398,12 +404,12 @@ def test_an_offer_that_comes_after_it_was_given_up_is_ignored() -> None:
     sent = offer(net, 1, 1, 0, four(1))
     net.run(until=0.0)
     stream, _, number = sent.id
-    net.sessions[0].abort(1, stream, number, OperationAborted("rank 1 gave up"))
+    net.sessions[0].abort(1, stream, number, OperationAborted("rank 1 gave up"), net.now)
     net.run(until=0.1)
     place = wait(net, 0, 1, ANY)
     net.run(until=0.1)
     assert not net.done(0)
-    net.sessions[1].abort(0, stream, number, OperationAborted("told back"))
+    net.sessions[1].abort(0, stream, number, OperationAborted("told back"), net.now)
     offer(net, 1, 2, 0, four(2))
     net.run()
     assert (place == 2).all()
@@ -417,7 +423,7 @@ def test_given_up_messages_do_not_use_up_the_numbers_of_later_ones() -> None:
         net.run(until=1e-3)
         stream, _, number = sent.id
         for rank, other in ((0, 1), (1, 0)):
-            net.sessions[rank].abort(other, stream, number, OperationAborted("enough"))
+            net.sessions[rank].abort(other, stream, number, OperationAborted("enough"), net.now)
     assert not session.streams[stream, 1]._beyond  # noqa: SLF001
     place = wait(net, 0, 1, 1)
     offer(net, 1, MAX_AHEAD + 3, 0, four(5))
@@ -472,3 +478,18 @@ def test_receivers_count_as_operations_in_flight() -> None:
     with pytest.raises(TooMany):
         net.submit(0, MAX_OPEN + 1, four(1))
     assert len(net.sessions[0].mailbox.receivers) == MAX_OPEN
+
+
+def test_a_message_whose_turn_comes_by_an_abort_begins_when_the_abort_came() -> None:
+    """Not when the session last did something else."""
+    net = SimNetwork(2)
+    wait(net, 0, 1, 1)
+    session, stream = net.sessions[0], messages(0, 1, 0)
+    header = Header(Kind.READY, net.token(0, 1), 2, stream)
+    ready = Ready("message", 0, 128, outgoing=16)
+    session.on_ready(session.flows[1], header, ready.pack(), net.now)
+    assert not session.operations  # the first message has yet to come
+    net.now += 5.0
+    session.abort(1, stream, 1, OperationAborted("rank 1 gave up"), net.now)
+    [operation] = session.operations.values()
+    assert operation.begun == net.now

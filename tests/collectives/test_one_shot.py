@@ -142,7 +142,7 @@ def test_a_peer_that_leaves(done: bool) -> None:
     net.submit_all(1, draw("float32", 2, COUNT, 1))
     net.run(until=5e-3)
     net.cut.add(1)
-    net.sessions[0].peer_gone(1, PeerLost("rank 1 on host1 left"))
+    net.sessions[0].peer_gone(1, PeerLost("rank 1 on host1 left"), net.now)
     net.run()
     failures = [e.code for e in net.events[0] if isinstance(e, OperationFailed)]
     assert failures == ([] if done else ["peer_lost"])

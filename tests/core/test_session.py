@@ -34,13 +34,15 @@ def test_the_ledger_keeps_the_newest_rows() -> None:
     assert accounts.ledger[-1] == row(3 * MAX_LEDGER - 1)
 
 
-def test_failed_operations_are_remembered_up_to_a_bound() -> None:
+def test_failed_operations_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlcpd.core.session.stream.MAX_FAILED", MAX_AHEAD)
     net = SimNetwork(2)
     session = net.sessions[0]
     for number in range(1, MAX_AHEAD + 11):
         session.refuse(number, 0, (0, 1), BadPolicy("no"))
     assert session.open_incoming(1, Key(0, MAX_AHEAD + 10, 0)) == "failed"
-    assert session.open_incoming(1, Key(0, 1, 0)) == "stale"  # forgotten, refused all the same
+    oldest = session.open_incoming(1, Key(0, 1, 0))
+    assert oldest == "stale"  # forgotten, refused all the same
 
 
 def test_a_refused_operation_takes_its_number() -> None:
@@ -74,7 +76,7 @@ def test_a_digest_that_came_before_our_own_result_is_compared_with_it() -> None:
     session.submit(net.operation(0, 1, np.ones(8, np.float32)), 0, net.now)
     operation = net.open(0, 1)
     assert session.streams.open(0, EVERYBODY).digests.check(1, 1, 0xBAD)
-    session.done(operation, stats=Stats(), digest=Digest(0x600D, operation.label))
+    session.done(operation, net.now, stats=Stats(), digest=Digest(0x600D, operation.label))
     code, text = session.broken or ("", "")
     assert code == "replica_divergence"
     assert "operation 1" in text
@@ -107,7 +109,7 @@ def test_a_peer_can_make_us_remember_so_many_streams() -> None:
     assert caught.value.reason == "stream"
     hear(net, MAX_STREAMS - 1, 2)  # of one that is known
     assert len(net.sessions[0].streams) == MAX_STREAMS
-    net.sessions[0].abort(1, UPWARD, 1, OperationAborted("no"))
+    net.sessions[0].abort(1, UPWARD, 1, OperationAborted("no"), net.now)
     assert len(net.sessions[0].streams) == MAX_STREAMS
 
 
@@ -133,18 +135,18 @@ def test_aborts_that_come_early_are_remembered_up_to_a_bound() -> None:
     net, error = SimNetwork(2), OperationAborted("no")
     session = net.sessions[0]
     for number in range(MAX_HELD + 10):
-        session.abort(1, number % 4, 1 + number // 4, error)
+        session.abort(1, number % 4, 1 + number // 4, error, net.now)
     streams = [session.streams[wire, EVERYBODY] for wire in range(4)]
     last = MAX_HELD // 4
     assert [s.aborted_ahead(last) for s in streams] == [error] * 4
     assert [s.aborted_ahead(last + 1) for s in streams] == [None] * 4
-    session.abort(1, 0, last + 1, error)  # there is room again
+    session.abort(1, 0, last + 1, error, net.now)  # there is room again
     assert streams[0].aborted_ahead(last + 1) is error
 
 
 def test_what_is_aborted_of_a_stream_that_cannot_be_is_not_remembered() -> None:
     net = SimNetwork(2)
-    net.sessions[0].abort(1, MESSAGES, 1, OperationAborted("no"))
+    net.sessions[0].abort(1, MESSAGES, 1, OperationAborted("no"), net.now)
     assert not net.sessions[0].streams
 
 

@@ -22,7 +22,7 @@ from dlcpd.daemon.peers.curve import COMMAND
 from dlcpd.daemon.peers.frames import greeting
 from dlcpd.daemon.peers.key_files import Identity
 from dlcpd.daemon.peers.keys import KeyPair, key_text
-from dlcpd.daemon.peers.line import MAX_QUEUED
+from dlcpd.daemon.peers.line import MAX_QUEUED, REFUSED, REOPENED
 from dlcpd.daemon.peers.peer_messages import (
     MAX_PEER_FRAME,
     PEER_VERSION,
@@ -49,12 +49,14 @@ class Node:
         self.inbox: asyncio.Queue[tuple[str, PeerMessage]] = asyncio.Queue()
         self.versions: list[tuple[str, int]] = []
         self.turned_away: list[tuple[PeerAddress, str]] = []
+        self.lost: list[tuple[PeerAddress, str]] = []
         self.counters: Counter[str] = Counter()
         pair = keys or KeyPair.new()
         news = News(
             message=lambda key, message: self.inbox.put_nowait((key, message)),
             other_version=lambda key, version: self.versions.append((key, version)),
             turned_away=lambda peer, code: self.turned_away.append((peer, code)),
+            lost=lambda peer, sign: self.lost.append((peer, sign)),
         )
         self.peers = Peers(
             asyncio.get_running_loop(), address, port,
@@ -648,3 +650,46 @@ async def test_what_waits_for_a_key_that_is_revoked_is_not_said(folder: Path) ->
             assert await asyncio.to_thread(peer.hear) == pack(HELLO)
             strict.peers.revoke({friend.pair.text})
             assert await asyncio.to_thread(peer.sock.recv, 1) == b"", "the line is cut"
+
+
+# --- signs that a daemon has ended -----------------------------------------------------------
+
+
+@on_uvloop
+async def test_a_daemon_that_has_ended_is_told_of_by_its_closed_port() -> None:
+    with nodes(1) as [first]:
+        second = Node()
+        first.knows(second)
+        second.knows(first)
+        first.say(second)
+        await second.hear()
+        assert not first.lost
+        address = second.address
+        second.peers.close()
+        await until(lambda: first.lost, "a sign")
+        assert set(first.lost) == {(address, REFUSED)}
+
+
+@on_uvloop
+async def test_a_daemon_that_never_was_there_gives_no_sign() -> None:
+    """It has yet to start: the join waits for it."""
+    with nodes(1) as [first]:
+        gone = Node()
+        first.knows(gone)
+        gone.peers.close()
+        await asyncio.sleep(0.3)
+        assert not first.lost
+
+
+@on_uvloop
+async def test_a_connection_that_is_cut_and_made_anew_is_a_sign() -> None:
+    """Another daemon may have taken the place of the first."""
+    with nodes(2) as [first, second]:
+        first.knows(second)
+        second.knows(first)
+        first.say(second)
+        await second.hear()
+        second.peers.revoke([first.peers.public_key])
+
+        await until(lambda: first.lost, "a sign")
+        assert set(first.lost) == {(second.address, REOPENED)}

@@ -123,8 +123,8 @@ def test_a_header_holds_up_to_the_bound_and_no_more(field: str, most: int) -> No
 STATELESS: Final = {"short", "version", "kind", "flags", "path", "segment", "tag", "token", "body"}
 # A peer that says something wrong is alive all the same: when it was heard, and that it is owed a
 # look at what may go out, is no state that a datagram could do harm with.
-NOTES: Final = {"counters", "effort", "touched", "_handled", "_now"}
-HEARD: Final = NOTES | {"heard_at", "unanswered", "held"}
+NOTES: Final = {"counters", "effort", "touched", "_handled"}
+HEARD: Final = NOTES | {"heard_at", "unanswered", "suspected", "sign", "held"}
 
 
 def at_work() -> SimNetwork:

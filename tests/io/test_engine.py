@@ -1,5 +1,6 @@
 """Whole engines on loopback: real processes, sockets and shared memory."""
 
+import signal
 import socket
 import struct
 import time
@@ -230,20 +231,75 @@ def test_a_rank_whose_session_closes_is_lost_to_those_that_wait_for_it(job: Jobs
     assert [(row.code, row.peer) for row in failures(started.engines[0])] == [("peer_lost", 0)]
 
 
-def test_a_killed_engine_is_named_to_the_other_rank(job: Jobs) -> None:
-    started = job(peer_timeout=0.5)
+@pytest.mark.parametrize(("host", "paths"), [("127.0.0.1", 1), ("127.0.0.1", 2), ("::1", 1)])
+def test_a_killed_engine_is_named_to_the_other_rank(job: Jobs, host: str, paths: int) -> None:
+    """Within a second where the kernel says that its port is closed, however long a host that
+    merely stands still is waited for."""
+    started = job(host=host, paths=paths, peer_timeout=3600.0)
     exact(started, 1, 1000)
-    started.ranks[0].submit(2)
+    started.ranks[0].submit(2, deadline=3600.0)
     started.engines[1].kill()
     number, code, text = failure(started.ranks[0].outcome(2))
     assert (number, code) == (2, "peer_lost")
     assert "rank 1 on host1" in text
+    assert "its UDP port is closed: its process has ended" in text
     number, code, _ = failure(started.ranks[0].receive())
     assert (number, code) == (0, "peer_lost")
     events = [started.engines[0].receive() for _ in range(2)]
     assert [type(e) for e in events] == [commands.OperationsFailed, commands.SessionBroken]
     started.ranks[0].submit(3)
     assert failure(started.ranks[0].outcome(3))[1] == "peer_lost"
+
+
+def test_an_engine_that_stands_still_is_suspected_and_goes_on(job: Jobs) -> None:
+    """Stopped for as long as it takes to be suspected, and for longer."""
+    started = job(suspect_after=0.3)
+    parts = draw("float32", 2, 100_000, 1)
+    started.engines[1].process.send_signal(signal.SIGSTOP)
+    for rank, part in zip(started.ranks, parts, strict=True):
+        rank.memory[: part.nbytes] = part.view(np.uint8)
+        rank.submit(1, count=part.size)
+    suspected = started.engines[0].receive()
+    assert isinstance(suspected, commands.PeerChanged)
+    assert (suspected.rank, suspected.state) == (1, "peer_suspected")
+    assert suspected.silent >= 0.3
+    [peer] = started.engines[0].report()["sessions"]["1"]["peers"]
+    assert peer["suspected"]
+    assert peer["silent"] >= 0.3
+    started.engines[1].process.send_signal(signal.SIGCONT)
+    for rank in started.ranks:
+        assert isinstance(rank.outcome(1), Completed)
+        assert rank.tensor(0, 100_000).tobytes() == rank_ordered(parts, "float32", "sum").tobytes()
+    heard = started.engines[0].receive()
+    assert isinstance(heard, commands.PeerChanged)
+    assert (heard.rank, heard.state) == (1, "peer_heard")
+    [peer] = started.engines[0].report()["sessions"]["1"]["peers"]
+    assert (peer["suspected"], peer["silent"]) == (False, 0.0)
+
+
+def test_a_sign_from_control_ends_nothing_while_the_peer_answers(job: Jobs) -> None:
+    started = job()
+    started.ranks[0].submit(1)
+    for _ in range(20):
+        started.engines[0].send(commands.PeerDoubted(1, 1, "a sign"))
+        time.sleep(0.05)
+    started.ranks[1].submit(1)
+    for rank in started.ranks:
+        assert isinstance(rank.outcome(1), Completed)
+
+
+def test_a_sign_from_control_and_silence_end_the_session(job: Jobs) -> None:
+    started = job(peer_timeout=3600.0)
+    exact(started, 1, 1000)
+    started.engines[1].process.send_signal(signal.SIGSTOP)
+    try:
+        started.ranks[0].submit(2, deadline=3600.0)
+        started.engines[0].send(commands.PeerDoubted(1, 1, "the port of its daemon is closed"))
+        _, code, text = failure(started.ranks[0].outcome(2))
+    finally:
+        started.engines[1].process.send_signal(signal.SIGCONT)
+    assert code == "peer_lost"
+    assert "the port of its daemon is closed: its process has ended" in text
 
 
 def test_what_control_learned_reaches_the_client(job: Jobs) -> None:

@@ -81,12 +81,16 @@ class SimNetwork:
     grant: int = 1 << 20
     rate_bps: float = 0.0  # of every engine; 0 = no cap
     peer_timeout: float = 1.0
+    suspect_after: float = 1.0
     detour: dict[int, float] = field(default_factory=dict)  # path -> seconds beyond link.delay
     one_shot: bool = False  # small operations go in one step, as in the engine
     hosts: tuple[tuple[int, ...], ...] = ()  # ranks that share an endpoint; empty: each has its own
     life: int = 0  # tells the tokens of one network's sessions from another's
     now: float = 1000.0
     cut: set[int] = field(default_factory=set)  # ranks that hear and say nothing
+    # ranks whose process is stopped; what comes meanwhile waits in their sockets' buffers
+    stopped: dict[int, list[tuple[int, bytes, bool]]] = field(default_factory=dict)
+    buffers: int = 1000  # datagrams that wait for a stopped rank; the others are lost
     tamper: Tamper | None = None  # what the network does to a datagram
     recorded: list[Carried] | None = None  # set to a list to keep what is sent
     endpoints: list[Endpoint] = field(init=False)
@@ -125,7 +129,11 @@ class SimNetwork:
             if p != rank
         ]
         session = self.endpoints[rank].open_session(
-            number, rank, peers, peer_timeout=self.peer_timeout
+            number,
+            rank,
+            peers,
+            peer_timeout=self.peer_timeout,
+            suspect_after=self.suspect_after,
         )
         for peer, flow in session.flows.items():
             for neighbour in next(ranks for ranks in self.hosts if rank in ranks):
@@ -193,7 +201,7 @@ class SimNetwork:
 
     def abort(self, rank: int, number: int, error: DlcpError, source: int = 0) -> None:
         """What control does when another rank gave the operation up."""
-        self.sessions[rank].abort(source, 0, number, error)
+        self.sessions[rank].abort(source, 0, number, error, self.now)
         self._drain()
 
     def open(self, rank: int, number: int) -> Execution:
@@ -256,21 +264,35 @@ class SimNetwork:
             self._drain(awake)
             if enough():
                 return
-            wakes = [t for e in self.endpoints if (t := e.next_timeout()) is not None]
+            wakes = [t for e in self._running().values() if (t := e.next_timeout()) is not None]
             wakes += [self._queue[0][0]] if self._queue else []
             if not wakes or min(wakes) > stop:
                 return
             self.now = max(self.now, min(wakes))
             awake = self._deliver()
-            for rank, endpoint in enumerate(self.endpoints):
+            for rank, endpoint in self._running().items():
                 due = endpoint.next_timeout()
                 if due is not None and due <= self.now:
                     endpoint.handle_timeout(self.now)
                     awake.add(rank)
         raise AssertionError(f"livelock: {max_steps} steps, now={self.now}")
 
+    def _running(self) -> dict[int, Endpoint]:
+        return {rank: e for rank, e in enumerate(self.endpoints) if rank not in self.stopped}
+
+    def stop(self, rank: int) -> None:
+        """Stop the process of a rank, as SIGSTOP does."""
+        self.stopped[rank] = []
+
+    def go_on(self, rank: int) -> None:
+        """Let it go on: it reads what waits for it, and then runs what is due."""
+        for path, data, marked in self.stopped.pop(rank):
+            self._event(self.now, rank, path, data, marked)
+
     def _drain(self, ranks: Iterable[int] | None = None) -> None:
         for rank in sorted(range(self.world_size) if ranks is None else ranks):
+            if rank in self.stopped:
+                continue
             endpoint = self.endpoints[rank]
             endpoint.exchange(self.now)
             while endpoint.more_here:  # an engine would look at its other sources in between
@@ -343,7 +365,10 @@ class SimNetwork:
         due: dict[tuple[int, int, bool], list[bytes]] = {}
         while self._queue and self._queue[0][0] <= self.now:
             _, _, target, path, data, marked = heapq.heappop(self._queue)
-            if data is not None:
+            if data is not None and target in self.stopped:
+                waiting = self.stopped[target]
+                waiting += [(path, data, marked)] if len(waiting) < self.buffers else []
+            elif data is not None:
                 due.setdefault((target, path, marked), []).append(data)
             else:
                 self._serve(self.ports[target, path], target, path)

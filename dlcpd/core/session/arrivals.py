@@ -78,7 +78,7 @@ class Arrivals:
         key = group.header.key
         incoming = self._incoming.get(key)
         if incoming is None:
-            incoming = self._open(key, group.count, ending=group.ending, data=group)
+            incoming = self._open(key, group.count, now, ending=group.ending, data=group)
             if incoming is not None:
                 self._limit_wait(incoming, now)
         return incoming
@@ -139,8 +139,9 @@ class Arrivals:
                 self._on_placed(incoming, group, group.place(incoming), now)
 
     def _open(
-        self, key: Key, datagrams: int, *, ending: bool, data: Group | None = None
+        self, key: Key, datagrams: int, now: float, *, ending: bool, data: Group | None = None
     ) -> Incoming | None:
+        self.session.settle_implied(self.rank, key, now)
         opened = self.session.open_incoming(self.rank, key)
         if isinstance(opened, Incoming):
             self._incoming[key] = opened
@@ -169,7 +170,7 @@ class Arrivals:
     def on_end(self, header: Header, now: float) -> None:
         """The peer says that a pass is over."""
         key = header.key
-        incoming = self._incoming.get(key) or self._open(key, 1, ending=True)
+        incoming = self._incoming.get(key) or self._open(key, 1, now, ending=True)
         if incoming is not None and incoming.receiver.on_end(header.round, header.sent_at):
             # it may have overtaken data, as anything may
             self._judge_at(incoming, now + self._patience(incoming.receiver))

@@ -1,5 +1,6 @@
 """What a session tells its owner. Values, drained after every wake-up."""
 
+from enum import Enum
 from typing import NamedTuple
 
 from dlcpd.contract.errors import NOBODY, Peer
@@ -75,6 +76,23 @@ class PathNews(NamedTuple):
     loss: float  # fraction of the packets of the last sample
 
 
+class PeerState(Enum):
+    """What the silence of a peer means."""
+
+    SUSPECTED = "peer_suspected"  # it is silent; it may be paused, cut off or dead
+    HEARD = "peer_heard"  # it was suspected, and lives
+    AWAITED_NO_MORE = "peer_not_awaited"  # it was suspected, and nothing waits for it any more
+
+
+class PeerNews(NamedTuple):
+    """A peer fell silent or is heard again. Never an error: the operations go on."""
+
+    session: int
+    rank: int
+    state: PeerState
+    silent: float  # seconds
+
+
 class Concluded(NamedTuple):
     """The session may end: peers have the same results, but for `unconfirmed` of them, which some
     did not speak of in time."""
@@ -83,4 +101,12 @@ class Concluded(NamedTuple):
     unconfirmed: int
 
 
-Event = OperationDone | OperationReleased | OperationFailed | SessionBroken | PathNews | Concluded
+Event = (
+    OperationDone
+    | OperationReleased
+    | OperationFailed
+    | SessionBroken
+    | PathNews
+    | PeerNews
+    | Concluded
+)

@@ -47,6 +47,10 @@ class Flow:
     arrivals: Arrivals = field(init=False)
     heard_at: float = 0.0
     unanswered: int = 0  # pings since the peer was last heard
+    suspected: bool = False  # its silence has been told, and lasts
+    sign: str = ""  # in words, what speaks for the end of its process; "" = nothing does
+    sign_at: float = 0.0  # when that came
+    unanswered_at_sign: int = 0  # `unanswered` at that time
     twin: "Flow | None" = None  # the peer's flow to us, where its session is in this process too
     _local: list[TransferSender] = field(default_factory=list)  # for the twin, in order
     _credited: int | None = None  # packets acked at the last look; None: no credit is awaited
@@ -120,6 +124,7 @@ class Flow:
         twin = self.twin
         opened: Incoming | str = "early"
         if twin is not None:
+            twin.session.settle_implied(twin.rank, sender.key, now)
             opened = twin.session.open_incoming(twin.rank, sender.key)
         if opened in ("early", "unready"):
             return False
@@ -135,7 +140,20 @@ class Flow:
     def heard(self, now: float) -> None:
         """The peer lives: it has sent data that are new, or answered. What anybody can send again
         does not show it."""
-        self.heard_at, self.unanswered = now, 0
+        self.heard_at, self.unanswered, self.suspected, self.sign = now, 0, False, ""
+
+    def doubt(self, sign: str, now: float) -> bool:
+        """Something speaks for the end of the peer's process. That is no proof, as anybody may
+        have sent it: only unanswered pings are. False: it is known already."""
+        if self.sign:
+            return False
+        self.sign, self.sign_at, self.unanswered_at_sign = sign, now, self.unanswered
+        return True
+
+    def excuse(self, seconds: float, now: float) -> None:
+        """This process could not listen for so long: the peer was not silent meanwhile."""
+        self.heard_at = min(self.heard_at + seconds, now)
+        self.sign_at = min(self.sign_at + seconds, now)
 
     def on_control(self, header: Header, body: bytes, arrived_at: float, now: float) -> None:
         """One control datagram of this flow. Raises MalformedDatagram; nothing changed."""

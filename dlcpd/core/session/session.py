@@ -25,7 +25,7 @@ from dlcpd.core.paths.health import PathState
 from dlcpd.core.session.announcing import Announcements, Telling
 from dlcpd.core.session.conclusion import Conclusion, answer
 from dlcpd.core.session.digests import Digest, Digester
-from dlcpd.core.session.events import Concluded, PathNews, Stats
+from dlcpd.core.session.events import Concluded, PathNews, PeerNews, Stats
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.liveness import Liveness
 from dlcpd.core.session.mailbox import ANY, Announced, Mailbox, Wanted
@@ -41,6 +41,7 @@ from dlcpd.core.session.stream import (
     messages,
     stream_id,
 )
+from dlcpd.core.session.suspicions import Suspicions
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.trace import Trace
 from dlcpd.core.transfer.incoming import Incoming
@@ -63,7 +64,8 @@ class Session:
     world_size: int
     timers: TimerTable
     counters: Counter[str]
-    peer_timeout: float = 1.0  # seconds
+    peer_timeout: float = 30.0  # seconds of silence that end a peer
+    suspect_after: float = 1.0  # seconds of silence that are told
     host: str = ""  # name of this one, as that of a flow is its peer's
     digester: Digester = field(default_factory=Digester)  # of results, to compare replicas
     flows: dict[int, Flow] = field(default_factory=dict)
@@ -74,12 +76,13 @@ class Session:
     outcomes: Outcomes = field(init=False)
     liveness: Liveness = field(init=False)
     _announcements: Announcements = field(init=False)
+    _suspicions: Suspicions = field(init=False)
     _conclusion: Conclusion = field(default_factory=Conclusion)
-    _now: float = 0.0
 
     def __post_init__(self) -> None:
         self.outcomes = Outcomes(self.number)
-        self.liveness = Liveness(self.peer_timeout)
+        self.liveness = Liveness(self.peer_timeout, self.suspect_after)
+        self._suspicions = Suspicions(self.number)
         self._announcements = Announcements(self, self.timers)
 
     # --- from the client ----------------------------------------------------------
@@ -89,26 +92,27 @@ class Session:
 
         Raises: the error that broke the session; TooMany. Nothing changed then.
         """
-        self._begin_next(operation, self.streams.open(group, EVERYBODY), now)
+        self._begin_next(operation, self.streams.open_own(group, EVERYBODY), now)
 
     def submit_send(self, operation: Operation, group: int, rank: int, now: float) -> None:
         """Offer a message to `rank`. Raises as `submit`."""
-        self._begin_next(operation, self.streams.open(messages(group, self.rank, rank), rank), now)
+        stream = self.streams.open_own(messages(group, self.rank, rank), rank)
+        self._begin_next(operation, stream, now)
 
     def submit_receive(
         self, operation: Operation, group: int, rank: int, tag: int, now: float
     ) -> None:
         """Take the next message of a tag from `rank` or ANY. Raises as `submit`."""
-        self._check_room(now)
+        self._check_room()
         wanted = Wanted(group, rank, tag, operation)
         message = self.mailbox.on_receiver(wanted)
         if message is not None:
-            self._receive(operation, message)
+            self._receive(operation, message, now)
             return
         self.timers.set((self, Timer.DEADLINE, operation), operation.deadline)
         for flow in self.flows.values():
             if rank in (ANY, flow.rank):
-                self._watch(flow)
+                self._watch(flow, now)
 
     def refuse(self, ticket: int, group: int, members: Iterable[int], error: DlcpError) -> None:
         """The next collective of a group cannot begin here. It takes its number all the same,
@@ -123,18 +127,16 @@ class Session:
         stream.fail(number)
         self.outcomes.refused(ticket, error, group, number, tuple(others))
 
-    def _check_room(self, now: float) -> None:
-        self._now = now
+    def _check_room(self) -> None:
         self.outcomes.raise_if_broken()
         if len(self.operations) + len(self.mailbox.receivers) >= MAX_OPEN:
             raise TooMany(f"{MAX_OPEN} operations in flight; wait for some before submitting more")
 
     def _begin_next(self, operation: Operation, stream: Stream, now: float) -> None:
-        self._check_room(now)
-        self._begin(operation, stream, stream.next_number())
+        self._check_room()
+        self._begin(operation, stream, stream.next_number(), now)
 
-    def _begin(self, operation: Operation, stream: Stream, number: int) -> None:
-        now = self._now
+    def _begin(self, operation: Operation, stream: Stream, number: int, now: float) -> None:
         stream.begin(number)
         operation.id = id_ = (stream.wire, stream.peer, number)
         self.operations[id_] = operation
@@ -149,23 +151,26 @@ class Session:
                 flow.arrivals.expect(stream.wire, number, ready.incoming)
             told = Telling(ready, *stream.digests.next_for(flow.rank), late)
             self._announcements.begin(flow, id_, told, now)
-            self._watch(flow)
+            self._watch(flow, now)
         if (error := stream.aborted_ahead(number)) is not None:
             self.fail(operation, error)
         for flow in flows:
             theirs = stream.take(flow.rank, number)
             if theirs is not None and id_ in self.operations:
-                self._match(flow, operation, theirs, late=False)
+                self._match(flow, operation, theirs, now, late=False)
         for rank in [r for r, early in stream.announced.items() if number in early]:
             if id_ in self.operations:
                 self._unexpected(self.flows[rank], operation)
 
-    def _receive(self, operation: Operation, message: Announced) -> None:
+    def _receive(self, operation: Operation, message: Announced, now: float) -> None:
         """A receiver and its message have met."""
         operation.meet(message.rank)
-        self._begin(operation, self.streams.open(message.stream, message.rank), message.number)
+        stream = self.streams.open(message.stream, message.rank)
+        self._begin(operation, stream, message.number, now)
 
-    def _match(self, flow: Flow, operation: Operation, theirs: Ready, *, late: bool) -> None:
+    def _match(
+        self, flow: Flow, operation: Operation, theirs: Ready, now: float, *, late: bool
+    ) -> None:
         ours = operation.ready_for(flow.rank)
         if not ours.agrees_with(theirs):
             text = (
@@ -175,8 +180,8 @@ class Session:
             )
             self.fail(operation, RanksDisagree(text))
             return
-        operation.on_peer_ready(flow.rank, theirs, self._now, late=late)
-        flow.arrivals.replay(operation.id[0], operation.id[2], self._now)
+        operation.on_peer_ready(flow.rank, theirs, now, late=late)
+        flow.arrivals.replay(operation.id[0], operation.id[2], now)
 
     @property
     def broken(self) -> tuple[str, str] | None:
@@ -193,7 +198,6 @@ class Session:
     def on_ready(self, flow: Flow, header: Header, body: bytes, now: float) -> None:
         """A peer's READY. Raises MalformedDatagram."""
         wire, number = header.stream, header.operation
-        self._now = now
         ready = control.unpack_ready_untrusted(body)
         stream = self.streams.of_peer(wire, flow.rank)
         flow.on_window(ready.window, header.sent_at, now)
@@ -204,21 +208,21 @@ class Session:
         flow.outgoing.acknowledge_all(wire, ready.checked, now)
         operation = self.operations.get((wire, stream.peer, number))
         if operation is not None:
-            self._on_ready_of_open(flow, operation, header, ready)
+            self._on_ready_of_open(flow, operation, header, ready, now)
             return
         if stream.near(number) and stream.room(flow.rank, number):
-            self._on_announcement(flow, stream, number, ready)
+            self._on_announcement(flow, stream, number, ready, now)
         elif not stream.has_begun(number):
             return  # no room to remember it: without an answer it will be told again
         flow.outbox.heard_ready.add((wire, number))
 
     def _on_ready_of_open(
-        self, flow: Flow, operation: Operation, header: Header, ready: Ready
+        self, flow: Flow, operation: Operation, header: Header, ready: Ready, now: float
     ) -> None:
         if flow.rank not in operation.peers:
             self._unexpected(flow, operation)
         elif flow.rank not in operation.ready_ranks:
-            self._match(flow, operation, ready, late=bool(header.flags & LATE))
+            self._match(flow, operation, ready, now, late=bool(header.flags & LATE))
         elif header.round:  # repeated: it does not know yet that we have heard
             flow.outbox.heard_ready.add((header.stream, header.operation))
 
@@ -230,13 +234,15 @@ class Session:
         )
         self.fail(operation, RanksDisagree(text))
 
-    def _on_announcement(self, flow: Flow, stream: Stream, number: int, ready: Ready) -> None:
+    def _on_announcement(
+        self, flow: Flow, stream: Stream, number: int, ready: Ready, now: float
+    ) -> None:
         """A peer is ahead of us, or offers a message."""
         stream.announce(flow.rank, number, ready)
         flow.arrivals.early.announce((stream.wire, number))
-        self._offer(stream)
+        self._offer(stream, now)
 
-    def _offer(self, stream: Stream) -> None:
+    def _offer(self, stream: Stream, now: float) -> None:
         """Let receivers have the messages whose turn it is."""
         if not stream.leads_to(self.rank):
             return
@@ -244,11 +250,10 @@ class Session:
             message = Announced(stream.peer, stream.wire, number, stream.group, ready.tag)
             receiver = self.mailbox.on_message(message)
             if receiver is not None:
-                self._receive(receiver, message)
+                self._receive(receiver, message, now)
 
     def on_digests(self, flow: Flow, header: Header, body: bytes, now: float) -> None:
         """A peer tells its digests, and may ask for ours. Raises MalformedDatagram."""
-        self._now = now
         rows = control.unpack_digests_untrusted(body)
         stream = self.streams.of_peer(header.stream, flow.rank)
         for number, known, digest in rows:
@@ -282,21 +287,24 @@ class Session:
 
     # --- what flows ask (FlowOwner) --------------------------------------------------------
 
+    def settle_implied(self, rank: int, key: Key, now: float) -> None:
+        operation = self.operations.get(self._id_of(key, rank))
+        if operation is not None:
+            operation.settle_implied(rank, key, now)
+
     def open_incoming(self, rank: int, key: Key) -> Incoming | str:
         operation = self.operations.get(self._id_of(key, rank))
         if operation is not None:
-            return operation.open_incoming(rank, key, self._now)
+            return operation.open_incoming(rank, key)
         stream = self.streams.get(stream_id(key.stream, rank))
         return "early" if stream is None else stream.refusal(key.operation)
 
     def on_received(self, incoming: Incoming, now: float) -> None:
-        self._now = now
         operation = self.operations.get(self._id_of(incoming.key, incoming.rank))
         if operation is not None:
             operation.on_received(incoming, now)
 
     def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
-        self._now = now
         id_ = self._id_of(sender.key, rank)
         self._knows_us_ready(rank, id_)  # it took our part: it has our READY
         operation = self.operations.get(id_)
@@ -330,10 +338,16 @@ class Session:
         return not self._announcements.unknown(rank, operation.id)
 
     def done(
-        self, operation: Operation, *, stats: Stats, digest: Digest | None, source: int = -1
+        self,
+        operation: Operation,
+        now: float,
+        *,
+        stats: Stats,
+        digest: Digest | None,
+        source: int = -1,
     ) -> None:
         """The result of an operation stands."""
-        self.outcomes.done(operation, stats, source, self._now)
+        self.outcomes.done(operation, stats, source, now)
         if digest is not None:
             wire, peer, number = operation.id
             stream = self.streams[wire, peer]
@@ -352,6 +366,7 @@ class Session:
 
     def _close(self, operation: Operation) -> None:
         self.operations.pop(operation.id, None)
+        operation.closed()
         self.timers.cancel((self, Timer.DEADLINE, operation))
         wire, _, number = operation.id
         for rank in operation.peers:
@@ -360,7 +375,7 @@ class Session:
 
     # --- failure ------------------------------------------------------------------------
 
-    def abort(self, rank: int, wire: int, number: int, error: DlcpError) -> None:
+    def abort(self, rank: int, wire: int, number: int, error: DlcpError, now: float) -> None:
         """`rank` gave an operation up. One that has not begun here fails as soon as it does."""
         id_ = (*stream_id(wire, rank), number)
         if (operation := self.operations.get(id_)) is not None:
@@ -368,11 +383,11 @@ class Session:
         elif is_known(wire) and not self.streams.full:
             stream = self.streams.open(*id_[:2])
             if wire & MESSAGES:
-                self._withdraw(stream, rank, number)
+                self._withdraw(stream, rank, number, now)
             elif stream.near(number):
                 stream.abort_ahead(number, error)
 
-    def _withdraw(self, stream: Stream, rank: int, number: int) -> None:
+    def _withdraw(self, stream: Stream, rank: int, number: int, now: float) -> None:
         """A message that was not received yet never will be. Its number is used up: a hole in
         the sequence would keep those far behind it out for ever."""
         self.mailbox.withdraw(rank, stream.wire, number)
@@ -381,7 +396,7 @@ class Session:
             stream.begin(number)
             stream.fail(number)
             self.flows[rank].forget(stream.wire, number)
-            self._offer(stream)
+            self._offer(stream, now)
 
     def fail(self, operation: Operation, error: DlcpError) -> None:
         """End an open operation without a result. One that is done already is released: a peer
@@ -418,6 +433,7 @@ class Session:
     def _fail_receiver(self, operation: Operation, error: DlcpError) -> None:
         """A receiver that met no message."""
         self.mailbox.cancel(operation)
+        operation.closed()
         self.timers.cancel((self, Timer.DEADLINE, operation))
         self.outcomes.refused(operation.ticket, _awaited(error, operation))
 
@@ -443,7 +459,7 @@ class Session:
         flow = self.flows.get(rank)
         return Peer(rank, flow.host, flow.address) if flow else NOBODY
 
-    def peer_gone(self, rank: int, error: DlcpError) -> None:
+    def peer_gone(self, rank: int, error: DlcpError, now: float) -> None:
         """`rank` left or died, as its daemon says. What still needs it fails; the rest goes on.
 
         A rank may leave as soon as it has its own last result, while others still exchange
@@ -462,7 +478,7 @@ class Session:
                 self.fail(operation, error)
             else:
                 self._announcements.known(rank, id_)
-                self.flows[rank].outgoing.acknowledge_all(id_[0], id_[2], self._now)
+                self.flows[rank].outgoing.acknowledge_all(id_[0], id_[2], now)
                 operation.on_known(rank)
         self._tell_departure()
 
@@ -483,7 +499,6 @@ class Session:
     def conclude(self, now: float, until: float) -> None:
         """The owner is about to leave: compare what results are left, and say `Concluded`, at
         `until` at the latest."""
-        self._now = now
         if not self._conclusion.until:
             self._conclusion.until = until
             self._ask_for_digests(now)
@@ -511,7 +526,6 @@ class Session:
 
     def handle_timer(self, timer: Timer, subject: Any, now: float) -> None:
         """A timer of this session expired."""
-        self._now = now
         match timer:
             case Timer.DEADLINE:
                 self._on_deadline(subject)
@@ -532,28 +546,46 @@ class Session:
         else:
             self.fail(operation, DeadlineExceeded(text))
 
-    def _watch(self, flow: Flow) -> None:
+    def _watch(self, flow: Flow, now: float) -> None:
         key = (self, Timer.ALIVE, flow.rank)
         if not self.timers.pending(key):
-            flow.heard(self._now)
-            self.timers.set(key, self._now + self.liveness.interval)
+            flow.heard(now)
+            self.timers.set(key, now + self.liveness.interval)
 
     def _check_alive(self, flow: Flow, now: float) -> None:
         """Look after a peer for as long as anything here waits for it."""
-        waiting = [op for op in self.operations.values() if flow.rank in op.peers]
-        waiting += [w.receiver for w in self.mailbox.receivers if w.rank in (ANY, flow.rank)]
+        waiting = self._waiting_for(flow)
         if not waiting:
+            self._tell(self._suspicions.end(flow, now))
             return
         if self.liveness.is_lost(flow, now):
             awaited = [operation.waiting_for() for operation in waiting]
             self.fail_all(flow.rank, self.liveness.loss(flow, awaited, now))
             return
+        self._tell(self._suspicions.look(flow, self.liveness, now))
         self.timers.set((self, Timer.ALIVE, flow.rank), self.liveness.look(flow, now))
 
-    def ignore_silence(self, now: float) -> None:
-        """We ourselves were asleep: nobody's silence counts."""
+    def _waiting_for(self, flow: Flow) -> list[Operation]:
+        waiting = [op for op in self.operations.values() if flow.rank in op.peers]
+        wanted = [w.receiver for w in self.mailbox.receivers if w.rank in (ANY, flow.rank)]
+        return waiting + wanted
+
+    def _tell(self, news: PeerNews | None) -> None:
+        if news is not None:
+            self.outcomes.events.append(news)
+
+    def doubt(self, rank: int, sign: str, now: float) -> None:
+        """Something speaks for the end of a peer's process: ask it at once."""
+        flow = self.flows.get(rank)
+        if flow is None or not self.timers.pending(key := (self, Timer.ALIVE, rank)):
+            return  # nothing waits for it
+        if flow.doubt(sign, now):
+            self.timers.set(key, now)
+
+    def excuse(self, seconds: float, now: float) -> None:
+        """This process could not listen for so long."""
         for flow in self.flows.values():
-            flow.heard(now)
+            flow.excuse(seconds, now)
 
 
 def _awaited(error: DlcpError, operation: Operation) -> DlcpError:

@@ -20,13 +20,15 @@ MAX_QUEUED: Final = 64  # messages to one unreachable peer; a hello is repeated 
 RECONNECT: Final = 0.05  # seconds, doubled up to RECONNECT_MAX: who starts late is found soon
 RECONNECT_MAX: Final = 0.5  # seconds
 CONNECT: Final = 2.0  # seconds; a host that boots is found without TCP's doubling of SYN timers
+REFUSED: Final = "the port of its daemon is closed"
+REOPENED: Final = "the connection to its daemon had to be made anew"
 HANDSHAKE: Final = 5.0  # seconds; who is early waits as long for a Join, then connects again
 
 
 class Line:
     """`send` keeps the order. What a dying connection had taken and not delivered is lost."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the last four by keyword
         self,
         loop: asyncio.AbstractEventLoop,
         target: tuple[str, int],
@@ -35,12 +37,16 @@ class Line:
         keys: KeyPair,
         counters: Counter[str],
         on_turned_away: Callable[[str], None] = lambda reason: None,
+        on_lost: Callable[[str], None] = lambda sign: None,
     ) -> None:
         """`on_turned_away` gets the code for which the peer does not let this daemon in; the line
-        goes on trying, since whoever decides that there may change it.
+        goes on trying, since whoever decides that there may change it. `on_lost` gets a sign, in
+        words, that the daemon to which the line was open has ended: nothing listens at its port any
+        more, or the connection had to be made anew. A connection that merely ends is no sign.
         """
         self._loop, self._target, self._server_key = loop, target, server_key
         self._keys, self._counters, self._on_turned_away = keys, counters, on_turned_away
+        self._on_lost, self._was_open = on_lost, False
         self._queue: deque[bytes] = deque()  # the first may be under way, in `_out`
         self._out = b""  # what the socket has not taken of it, or of the handshake
         self._stream: Stream | None = None
@@ -101,8 +107,15 @@ class Line:
         except BrokenStream:
             self._counters["line_broken"] += 1
             self._again(RECONNECT_MAX)
+        except ConnectionRefusedError:
+            self._refused()
         except (OSError, EOFError):
             self._again(self._delay)
+
+    def _refused(self) -> None:
+        self._again(self._delay)
+        if self._was_open:
+            self._on_lost(REFUSED)
 
     def _dial(self) -> None:
         family = socket.AF_INET6 if ":" in self._target[0] else socket.AF_INET
@@ -114,6 +127,9 @@ class Line:
         set_options(sock)
         self._stream, self._connecting = Stream(sock), True
         error = sock.connect_ex(self._target)
+        if error == errno.ECONNREFUSED:
+            self._refused()
+            return
         if error not in (0, errno.EINPROGRESS):
             self._again(self._delay)
             return
@@ -142,6 +158,9 @@ class Line:
         self._cipher = cipher
         self._delay = RECONNECT
         self._set_timer(0.0, None)
+        again, self._was_open = self._was_open, True
+        if again:
+            self._on_lost(REOPENED)
         return b""
 
     def _read(self) -> None:

@@ -84,6 +84,7 @@ class News:
     message: Callable[[str, PeerMessage], None]  # the key that sent it
     other_version: Callable[[str, int], None]  # the key whose holder speaks it
     turned_away: Callable[[PeerAddress, str], None]  # who does not let us in; its code for why
+    lost: Callable[[PeerAddress, str], None]  # whose daemon may have ended; the sign, in words
 
 
 @dataclass(slots=True)
@@ -187,6 +188,7 @@ class Peers:
                 self._loop, address.target, key_bytes(address.key),
                 keys=self._keys, counters=self._counters,
                 on_turned_away=partial(self._news.turned_away, address),
+                on_lost=partial(self._news.lost, address),
             )  # fmt: skip
             shared = self._lines[address] = _Shared(line)
         shared.users += 1

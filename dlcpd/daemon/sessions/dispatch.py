@@ -15,6 +15,7 @@ from dlcpd.contract.errors import (
     error_for,
 )
 from dlcpd.core.paths.health import PathState
+from dlcpd.core.session.events import PeerState
 from dlcpd.core.wire.sizes import LEAST_MTU
 from dlcpd.daemon import log
 from dlcpd.daemon.engines import Engines
@@ -32,12 +33,15 @@ from dlcpd.io.commands import (
     OperationsFailed,
     PathChanged,
     PathMtuChanged,
+    PeerChanged,
+    PeerDoubted,
     PeerGone,
     SessionBroken,
     SessionEnded,
     SessionOpened,
 )
 
+SILENT: Final = "paused, overloaded, cut off or dead: it is lost after [network] peer_timeout"
 GOOD_NEWS: Final = frozenset({PathState.UP.value, PathState.CLEAR.value})
 
 
@@ -53,6 +57,7 @@ class Dispatch:
         key: str,
     ) -> None:
         """`key` is this daemon's."""
+        self._loop = loop
         self._sessions, self._engines, self._counters = sessions, engines, counters
         self._key = key
         self._aborts = AbortQueue(loop, engines, counters)
@@ -61,7 +66,7 @@ class Dispatch:
         """A message that came under the CURVE key `key`."""
         session = self._sessions.named(message.job, message.to_rank)
         link = session.membership.links.get(message.from_rank) if session else None
-        if session is None or link is None:
+        if session is None or link is None or not session.begun:
             self._counters["peer_unknown_session"] += 1  # a hello is repeated until its time comes
         elif link.key != key:
             self._counters["peer_wrong_key"] += 1
@@ -94,6 +99,13 @@ class Dispatch:
 
         self._sessions.end_all(lambda link: address_of(link) == address, why)
 
+    def daemon_lost(self, address: PeerAddress, sign: str) -> None:
+        """There is a sign that the daemon at `address` has ended: the engines ask its ranks."""
+        for session in self._sessions:
+            for link in session.membership.links.values():
+                if session.opened and link.state is LinkState.UP and address_of(link) == address:
+                    self._engines.send_all(PeerDoubted(session.number, link.rank, sign))
+
     def revoked(self, keys: Collection[str]) -> None:
         """The operator of this host took the authorisation of these keys back."""
 
@@ -117,29 +129,50 @@ class Dispatch:
                         "session_broken", session=session, peer=rank, code=code, text=text
                     )
                     session.broken, session.broken_code = text, code
+                    session.silence.clear()
                     self._counters[f"broken_{code}"] += 1
                     self._sessions.part(session, code, f"{session}: {text}")
-            case PathChanged(number, rank, path, state, loss):
-                if session := self._sessions.numbered(number):
-                    tell = log.info if state in GOOD_NEWS else log.warning
-                    whose = self._whose(session, engine, rank, path)
-                    tell(state, **whose, loss=round(loss, 5))
             case LedgerEnded(number, text):
                 log.error("ledger_ended", session=number, engine=engine, text=text)
-            case PathMtuChanged():
-                self._mtu_changed(engine, event)
+            case PathChanged() | PeerChanged() | PathMtuChanged():
+                if session := self._sessions.numbered(event.session):
+                    self._network_news(session, engine, event)
             case _:
                 log.error("engine_event_unknown", event_kind=type(event).__name__)
+
+    def _network_news(
+        self, session: Session, engine: int, event: PathChanged | PeerChanged | PathMtuChanged
+    ) -> None:
+        match event:
+            case PathChanged(_, rank, path, state, loss):
+                tell = log.info if state in GOOD_NEWS else log.warning
+                tell(state, **self._whose(session, engine, rank, path), loss=round(loss, 5))
+            case PeerChanged(_, rank, state, silent):
+                self._peer_changed(session, engine, rank, PeerState(state), silent)
+            case PathMtuChanged():
+                self._mtu_changed(session, engine, event)
+
+    def _peer_changed(
+        self, session: Session, engine: int, rank: int, state: PeerState, silent: float
+    ) -> None:
+        """A peer is suspected, or no longer: told once, however many engines say so."""
+        told = session.silence.change(engine, rank, state, self._loop.time())
+        if told is None:
+            return
+        self._counters[state.value] += 1
+        text = SILENT if state is PeerState.SUSPECTED else ""
+        tell = (log.warning if text else log.info) if told else log.debug
+        tell(
+            state.value, session=session, peer=session.membership.links.get(rank, rank),
+            silent=round(silent, 1), **({"text": text} if text else {}),
+        )  # fmt: skip
 
     def _whose(self, session: Session, engine: int, rank: int, path: int) -> dict[str, Any]:
         """For the log: a path of a peer, and of an engine where there are several."""
         number = {"engine": engine} if len(self._engines) > 1 else {}
         return {"session": session, "peer": rank, "path": path} | number
 
-    def _mtu_changed(self, engine: int, news: PathMtuChanged) -> None:
-        session = self._sessions.numbered(news.session)
-        if session is None:
-            return
+    def _mtu_changed(self, session: Session, engine: int, news: PathMtuChanged) -> None:
         fields = self._whose(session, engine, news.rank, news.path)
         if not news.mtu:
             log.warning(
@@ -225,7 +258,8 @@ class Dispatch:
             return
         for row in abort.aborted:
             aborted = AbortedOperation(link.rank, *row)
-            self._aborts.add(session.number, session.aborts, abort.engine, aborted)
+            engine = session.engines[abort.engine]
+            self._aborts.add(session.number, session.aborts, engine, aborted)
 
     def _gone(self, session: Session, link: Link, text: str) -> None:
         log.info("peer_gone", session=session, peer=link, text=text)  # what it breaks, warns

@@ -31,6 +31,7 @@ class IcmpNews(NamedTuple):
     quoted: bytes  # the datagram's beginning, as far as the message had it
     router: str  # who says so
     mtu: int  # of the link that the datagram was too big for; 0 when it was not that
+    refused: bool = False  # it reached a host, and nothing listens at its port there
 
 
 class RouteProbe:
@@ -66,7 +67,8 @@ class RouteProbe:
                     number, origin, _, _, _, info, _ = _ERROR.unpack_from(payload)
                     router = self._router(payload)
                     if router and origin != _LOCAL:
-                        yield IcmpNews(data, router, info if number == errno.EMSGSIZE else 0)
+                        mtu = info if number == errno.EMSGSIZE else 0
+                        yield IcmpNews(data, router, mtu, number == errno.ECONNREFUSED)
 
     def _router(self, payload: bytes) -> str:
         """Who sent the ICMP message; empty where it was none."""
