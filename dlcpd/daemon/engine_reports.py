@@ -56,7 +56,8 @@ def _session(parts: list[Report]) -> Report:
 def _peer(rank: int, parts: list[Report], paths: dict[int, list[Report]]) -> Report:
     same: list[Report] = [peer for part in parts for peer in part["peers"] if peer["rank"] == rank]
     added = {name: sum(peer[name] for peer in same) for name in ("queued", "went_without")}
-    return same[0] | added | {"paths": paths[rank]}
+    silent = max(peer["silent"] for peer in same)
+    return same[0] | added | {"silent": silent, "paths": paths[rank]}
 
 
 def _totals(parts: list[Report]) -> Report:
