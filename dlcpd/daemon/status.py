@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from dlcpd import __version__
 from dlcpd.contract.messages import MAX_FRAME, Status
@@ -11,6 +11,9 @@ from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.sessions.session import Session
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.ipc.seqpacket import encode
+
+MOST_ROWS: Final = 1024  # of a list, where a status is too long
+_LISTS: Final = frozenset({"peers", "late", "waiting", "ledger"})  # of a session
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +50,47 @@ def report(
 
 
 def fitting(status: dict[str, Any]) -> bytes:
-    """The packet of Status; what makes it too long for one is left out, ledgers first."""
-    shorter = (_without_ledgers, _without_engine, _without_sessions)
+    """The packet of Status. What makes it too long for one is left out: ledgers first, then the
+    last rows of the longest lists of sessions, which begin with peers in alarm, and sessions as
+    the last resort. Counters, and what engines say of themselves, always stay."""
     packet = encode(Status(status))
-    for shorten in shorter:
+    if len(packet) <= MAX_FRAME:
+        return packet
+    status = status | {"truncated": True}
+    for most in (MOST_ROWS >> shift for shift in range(MOST_ROWS.bit_length() + 1)):
+        packet = encode(Status(_with_rows(status, most)))
         if len(packet) <= MAX_FRAME:
-            break
-        status = shorten(status) | {"truncated": True}
-        packet = encode(Status(status))
+            return packet
+    bare = _with_rows(status, 0)
+    while len(packet) > MAX_FRAME and bare["sessions"]:
+        bare = _with_half_of_sessions(bare)
+        packet = encode(Status(bare))
     return packet
 
 
-def _without_ledgers(status: dict[str, Any]) -> dict[str, Any]:
-    sessions = status["engine"].get("sessions", {})
-    bare = {number: {**session, "ledger": []} for number, session in sessions.items()}
-    return status | {"engine": status["engine"] | {"sessions": bare}}
+def _with_rows(status: dict[str, Any], most: int) -> dict[str, Any]:
+    """No list of a session has more than `most` rows, and there is no ledger."""
+    engine = status["engine"]
+    if "sessions" in engine:
+        sessions = {key: _cut(session, most) for key, session in engine["sessions"].items()}
+        engine = engine | {"sessions": sessions}
+    return status | {"sessions": [_cut(row, most) for row in status["sessions"]], "engine": engine}
 
 
-def _without_engine(status: dict[str, Any]) -> dict[str, Any]:
-    return status | {"engine": {"error": "too long for one packet"}}
+def _cut(session: dict[str, Any], most: int) -> dict[str, Any]:
+    return {
+        name: value[: 0 if name == "ledger" else most] if name in _LISTS else value
+        for name, value in session.items()
+    }
 
 
-def _without_sessions(status: dict[str, Any]) -> dict[str, Any]:
-    return status | {"sessions": []}
+def _with_half_of_sessions(status: dict[str, Any]) -> dict[str, Any]:
+    kept, engine = status["sessions"][: len(status["sessions"]) // 2], status["engine"]
+    if "sessions" in engine:
+        numbers = {str(row["session"]) for row in kept}
+        sessions = {key: row for key, row in engine["sessions"].items() if key in numbers}
+        engine = engine | {"sessions": sessions}
+    return status | {"sessions": kept, "engine": engine}
 
 
 def _session(session: Session, now: float) -> dict[str, Any]:

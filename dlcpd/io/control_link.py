@@ -2,6 +2,7 @@
 
 import socket
 from collections import Counter, deque
+from dataclasses import replace
 from typing import Final
 
 from dlcpd.io import commands
@@ -14,6 +15,7 @@ MAX_WAITING: Final = 32 << 20  # bytes of those: one may have 131 KB
 NEEDED: Final = (
     commands.SessionEnded, commands.SessionDelivered, commands.SessionBroken, commands.Report,
 )  # fmt: skip
+MAX_TEXT: Final = 4096  # characters that are left of a text which is too long
 
 
 class ControlLink:
@@ -55,11 +57,26 @@ class ControlLink:
         if full and not isinstance(event, NEEDED):
             self._counters["events_dropped"] += 1
             return
-        frame = commands.pack(event)
+        frame = self._frame(event)
+        if frame is None:
+            return
         self._waiting.append(frame)
         self._size += len(frame)
         if self.backlog == 1:
             self.flush()
+
+    def _frame(self, event: commands.Event) -> bytes | None:
+        """The packet of an event. One that is too long for a packet is counted; what control
+        cannot do without goes on shorter, and others are dropped."""
+        frame = commands.pack(event)
+        if len(frame) <= commands.MAX_COMMAND:
+            return frame
+        self._counters["events_too_long"] += 1
+        if isinstance(event, commands.Report | commands.Traced):  # each answers a question
+            return commands.pack(type(event)({"error": f"{len(frame)} B are too long"}))
+        if isinstance(event, commands.SessionEnded | commands.SessionBroken):
+            return commands.pack(replace(event, text=event.text[:MAX_TEXT]))
+        return None
 
     def flush(self) -> None:
         """Send what waits, as far as control reads.

@@ -1,6 +1,8 @@
 """What an engine knows of itself, as plain values for `dlcpctl status`."""
 
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgpack
@@ -12,24 +14,50 @@ from dlcpd.core.paths.path import PathReceiver, PathSender
 from dlcpd.core.paths.space import SpaceSender
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
-from dlcpd.core.session.stragglers import stragglers
+from dlcpd.core.session.stragglers import Straggler, stragglers
 from dlcpd.io.commands import MAX_COMMAND
 from dlcpd.io.discovery.mtu import MtuDiscovery
 from dlcpd.io.udp.udp_path import UdpPath
 
 MAX_WAITING: Final = 3  # oldest open operations of a session; the others mostly wait alike
 MAX_REPORT: Final = MAX_COMMAND - 1024  # bytes; the frame around it is small
+MAX_TEXT: Final = 512  # characters of a text, which may list every rank
+LISTS: Final = 64  # bytes that msgpack takes for the number of a session and its long lists
 
 
-def report(
+@dataclass(slots=True)
+class _Room:
+    """Bytes that are left in a packet."""
+
+    left: int
+    short: bool = False  # something did not fit
+
+    def fill(self, rows: list[Any], more: Iterable[Any]) -> None:
+        """Append what fits, in order, and make nothing that comes after the first row that does
+        not: with thousands of peers that would keep the engine busy for seconds."""
+        for row in more:
+            size = len(msgpack.packb(row))
+            if size > self.left:
+                self.short = True
+                return
+            self.left -= size
+            rows.append(row)
+
+
+def bounded_report(
     endpoint: Endpoint,
     paths: list[UdpPath],
     mtu: MtuDiscovery,
     accounts: dict[int, Accounts],
     ledger: int,
 ) -> dict[str, Any]:
-    """Counters, paths, sessions and the newest `ledger` rows of each session."""
-    return {
+    """Counters, paths, sessions and the newest `ledger` rows of each session, in one frame.
+
+    Each part is measured before it is added: totals of sessions first, then the peers that they
+    wait for, then the peers with an alarm, the other peers, and ledger rows. Where something did
+    not fit, the report says so (`truncated`).
+    """
+    whole: dict[str, Any] = {
         "counters": _counters(endpoint, paths),
         "effort": dict(endpoint.effort),
         "paths": [
@@ -41,11 +69,29 @@ def report(
             }
             for path in paths
         ],
-        "sessions": {
-            str(number): _session(session, mtu, accounts.get(number, Accounts()), ledger)
-            for number, session in endpoint.sessions.items()
-        },
+        "sessions": {},
     }
+    known = {number: accounts.get(number) or Accounts() for number in endpoint.sessions}
+    room = _Room(MAX_REPORT - len(msgpack.packb(whole)))
+    heads: list[dict[str, Any]] = []
+    room.left -= LISTS * len(endpoint.sessions)
+    room.fill(heads, (_session(s, known[s.number]) for s in endpoint.sessions.values()))
+    shown = list(zip(endpoint.sessions.values(), heads, strict=False))
+    whole["sessions"] = {str(session.number): head for session, head in shown}
+    now = time.monotonic()
+    for session, head in shown:
+        room.fill(head["late"], (_late(row) for row in stragglers(session, now)))
+        room.fill(head["waiting"], _waiting(session))
+    for wanted in (True, False):
+        for session, head in shown:
+            flows = [flow for flow in session.flows.values() if _in_alarm(flow) is wanted]
+            told = known[session.number]
+            room.fill(head["peers"], (_peer(flow, mtu.report(flow), told) for flow in flows))
+    for session, head in shown:
+        rows = known[session.number].ledger[-ledger:] if ledger else []
+        room.fill(head["ledger"], (_ledger_row(row) for row in reversed(rows)))
+        head["ledger"].reverse()
+    return whole | ({"truncated": True} if room.short else {})
 
 
 def _counters(endpoint: Endpoint, paths: list[UdpPath]) -> dict[str, int]:
@@ -57,44 +103,37 @@ def _counters(endpoint: Endpoint, paths: list[UdpPath]) -> dict[str, int]:
     return dict(endpoint.counters) | {what: count for what, count in elsewhere.items() if count}
 
 
-def bounded_report(
-    endpoint: Endpoint,
-    paths: list[UdpPath],
-    mtu: MtuDiscovery,
-    accounts: dict[int, Accounts],
-    ledger: int,
-) -> dict[str, Any]:
-    """A report that fits one frame: fewer ledger rows, then no peers, rather than none at all."""
-    while True:
-        whole = report(endpoint, paths, mtu, accounts, ledger)
-        if len(msgpack.packb(whole)) <= MAX_REPORT:
-            return whole
-        if not ledger:
-            break
-        ledger //= 2
-    for session in whole["sessions"].values():
-        session["peers"] = []
-    return whole | {"truncated": True}
-
-
-def _session(
-    session: Session, mtu: MtuDiscovery, accounts: Accounts, ledger: int
-) -> dict[str, Any]:
-    oldest = list(session.operations.values())[:MAX_WAITING]
+def _session(session: Session, accounts: Accounts) -> dict[str, Any]:
+    """What is known of it as a whole; lists are filled as far as there is room."""
     return {
         "rank": session.rank,
         "submitted": session.begun,
         "open": len(session.operations),
-        "late": [row._asdict() for row in stragglers(session, time.monotonic())],
-        "waiting": [op.waiting_for() for op in oldest if not op.done],
+        "late": [],
+        "waiting": [],
         "residual_bytes": accounts.residuals.size,
         "held_bytes": accounts.holdings.held,
         "residual_evicted": accounts.residuals.evicted,
-        "broken": session.broken[1] if session.broken else "",
+        "broken": session.broken[1][:MAX_TEXT] if session.broken else "",
         "totals": session.outcomes.totals.report(),
-        "peers": [_peer(flow, mtu.report(flow), accounts) for flow in session.flows.values()],
-        "ledger": [_ledger_row(row) for row in accounts.ledger[-ledger:]] if ledger else [],
+        "peers": [],
+        "ledger": [],
     }
+
+
+def _late(row: Straggler) -> dict[str, Any]:
+    return row._asdict() | {"awaiting": row.awaiting[:MAX_TEXT]}
+
+
+def _waiting(session: Session) -> list[str]:
+    oldest = list(session.operations.values())[:MAX_WAITING]
+    return [op.waiting_for()[:MAX_TEXT] for op in oldest if not op.done]
+
+
+def _in_alarm(flow: Flow) -> bool:
+    """Whether the peer or a path to it is doubted: reports leave out other peers first."""
+    gray = any(health.gray for health in flow.paths.health)
+    return gray or flow.suspected or not all(tx.up for tx in flow.paths.tx)
 
 
 def _peer(flow: Flow, mtu: list[dict[str, Any]], accounts: Accounts) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """A SEQPACKET socket on the event loop, with a bounded outbox."""
 
 import asyncio
+import errno
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from dlcpd.contract.messages import MAX_FRAME
+from dlcpd.daemon import log
 from dlcpd.ipc.seqpacket import close_all, receive_now, send_now
 
 MAX_OUTBOX: Final = 64  # packets waiting for a reader that does not read; then it is cut off
@@ -89,6 +91,11 @@ class PacketChannel:
                     self._loop.add_writer(self._sock.fileno(), self._flush)
                     return
             except OSError as exc:
+                if exc.errno == errno.EMSGSIZE:  # costs this packet, not the connection
+                    log.error("packet_too_long", bytes=len(data))
+                    self._outbox.popleft()
+                    close_all(descriptors)
+                    continue
                 self._end_soon(f"cannot be written: {exc.strerror}")
                 return
             self._outbox.popleft()
