@@ -106,8 +106,9 @@ def start(
     inherited = [theirs.fileno(), *([text] if text is not None else [])]
     command = [sys.executable, "-m", "dlcpd", "--embedded", "--session-fd", str(theirs.fileno())]
     if door is not None:  # also for one rank: another may come later, and its own next session
-        inherited.append(door.socket.fileno())
-        command += ["--listen-fd", str(door.socket.fileno())]
+        fds = door.socket.fileno(), door.place.folder.descriptor
+        inherited += fds
+        command += ["--listen-fd", str(fds[0]), "--listen-folder-fd", str(fds[1])]
     command += ["--config", str(config or f"/proc/self/fd/{text}"), *options]
     try:
         process = subprocess.Popen(
@@ -128,6 +129,8 @@ def start(
         theirs.close()
         if text is not None:
             os.close(text)
+    if door is not None:
+        door.give()
     daemon = Embedded(process, shared=door is not None and ranks > 1)
     return daemon, ControlConnection(ours, daemon.how_it_ended)
 
