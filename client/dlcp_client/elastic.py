@@ -13,21 +13,23 @@ docs/elastic.md has the whole loop. Every change begins an epoch: a new session 
 import json
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import torch
-from torch._C._distributed_c10d import PrefixStore
 
 from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.environment import Environment
-from dlcp_client.job.epochs import ROOT, Roll, Round, store_errors
+from dlcp_client.job.epochs import ROOT, Roll, Round
 from dlcp_client.job.joining import DEFAULT_ARENA, check_timeout, enter
 from dlcp_client.job.origin import Origin
+from dlcp_client.job.prefix import Prefixed
 from dlcp_client.job.rendezvous import Member
 from dlcp_client.job.roll import NEW, Rule, gone, majority
+from dlcp_client.job.sealed import Sealed, StoreLost
 from dlcp_client.job.secret import job_secret
 from dlcpd.contract.errors import (
     BadConfig,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT: Final = 120.0  # seconds; two attempts, should another rank die during the first
 DEFAULT_GRACE: Final = 20.0  # seconds for a rank that is busy with something else
 MAX_ATTEMPTS: Final = 5  # epochs that were agreed on and failed: what keeps failing is no accident
+MAX_EPOCH: Final = 1 << 31
 ENTER_TIMEOUT: Final = 30.0  # seconds for those that agreed on an epoch to be in it
 
 _log: Final = logging.getLogger("dlcp_client")
@@ -100,10 +103,11 @@ def boundary(
     """
     origin, waiting = _origin(session), torch.zeros(1, dtype=torch.int64)
     if session.rank == 0:
-        with store_errors():
+        secret = job_secret(Environment.read())
+        with _without_store():
             here = json.dumps([origin.lineage, origin.epoch])
-            origin.store.set(_address(origin.subject), here)
-            following = Round(origin.store, origin.lineage, origin.epoch + 1, origin.epoch)
+            Sealed(origin.store, secret).write(_address(origin.subject), here)
+            following = Round(origin.store, origin.lineage, origin.epoch + 1, origin.epoch, secret)
             waiting += following.newcomers()
     session.world.broadcast(waiting, 0).wait()
     return regroup(session, timeout=timeout, grace=grace) if waiting.item() else session
@@ -147,15 +151,16 @@ def _attempts(
 ) -> Session:
     """Agree on an epoch and enter it; where that fails for all, on the one after it."""
     seat, epoch, attempts = (session.rank if session else NEW), origin.epoch, 0
+    secret = job_secret(Environment.read())
     while True:
         epoch += 1
-        asked = Round(origin.store, origin.lineage, epoch, origin.epoch)
-        with store_errors():
-            number = 0 if asked.roll() else asked.bid(seat)
-            roll = asked.agree(number, rule, lambda: _lost(session), deadline)
-        if number in roll.bids:
+        asked = Round(origin.store, origin.lineage, epoch, origin.epoch, secret)
+        with _without_store():
+            own = None if asked.roll() else asked.bid(seat)
+            roll = asked.agree(own, rule, lambda: _lost(session), deadline)
+        if (rank := roll.rank_of(own)) is not None:
             try:
-                return _enter(origin, roll, number, session, arena_bytes, deadline)
+                return _enter(origin, asked, roll, rank, session, arena_bytes, deadline)
             except (PeerLost, DaemonLost, DaemonUnavailable) as exc:
                 attempts += 1
                 if attempts == MAX_ATTEMPTS or time.monotonic() >= deadline:
@@ -168,14 +173,12 @@ def _attempts(
             )
 
 
-def _enter(  # noqa: PLR0917  # a step of _attempts, with its variables
-    origin: Origin, roll: Roll, number: int, session: Session | None, arena_bytes: int,
-    deadline: float,
+def _enter(  # noqa: PLR0913, PLR0917  # a step of _attempts, with its variables
+    origin: Origin, asked: Round, roll: Roll, rank: int, session: Session | None,
+    arena_bytes: int, deadline: float,
 ) -> Session:  # fmt: skip
-    place = f"{ROOT}/{origin.lineage}/{roll.epoch}"
-    secret = job_secret(Environment.read())
-    rank, size = roll.bids.index(number), len(roll.bids)
-    member = Member(PrefixStore(place, cast("Store", origin.store)), rank, size, secret)
+    place = Prefixed(asked.store, f"{asked.place}/{roll.digest}")
+    member = Member(place, rank, len(roll.bids), asked.secret)
     origin = replace(origin, epoch=roll.epoch, seats=roll.seats)
     deadline = min(deadline, time.monotonic() + ENTER_TIMEOUT)
     return enter(member, origin, origin.subject, arena_bytes, deadline, previous=session)
@@ -189,7 +192,7 @@ def _origin(session: Session) -> Origin:
 
 def _lost(session: Session | None) -> frozenset[int]:
     """Seats whose loss ended the session."""
-    error: DlcpError | None = session.error if session else None
+    error: DlcpError | None = session.failure() if session else None
     rank = error.peer.rank if error else -1
     return frozenset([rank]) if rank >= 0 else frozenset()
 
@@ -199,18 +202,35 @@ def _address(subject: str) -> str:
 
 
 def _found(store: "Store", subject: str, timeout: float) -> tuple[str, int]:
-    """Lineage and epoch of a running job. Raises: PeerLost, BadMessage."""
+    """Lineage and epoch of a running job. Raises: PeerLost, BadMessage, NotAuthorised."""
+    sealed, key = Sealed(store, job_secret(Environment.read())), _address(subject)
+    until = time.monotonic() + timeout
+    while not sealed.wait([key], until):
+        if time.monotonic() >= until:
+            raise PeerLost(
+                f"no job {subject!r} came to elastic.boundary() within {timeout:g} s, in "
+                f"{sealed.name}"
+            )
+    text = sealed.read(key, f"where job {subject!r} is, as the store says,")
     try:
-        store.wait([_address(subject)], timedelta(seconds=timeout))
-    except RuntimeError as exc:  # the store's own error is one
-        raise PeerLost(
-            f"no job {subject!r} came to elastic.boundary() within {timeout:g} s"
-        ) from exc
-    try:
-        lineage, epoch = json.loads(store.get(_address(subject)))
-        return str(lineage), int(epoch)
+        lineage, epoch = json.loads(text or "")
+        if not isinstance(lineage, str) or type(epoch) is not int or not 0 <= epoch < MAX_EPOCH:
+            raise TypeError
     except (ValueError, TypeError, RecursionError) as exc:
         raise BadMessage(f"the store does not say where job {subject!r} is") from exc
+    return lineage, epoch
+
+
+@contextmanager
+def _without_store() -> Iterator[None]:
+    """Raises: StoreLost that says what to do."""
+    try:
+        yield
+    except StoreLost as exc:
+        raise StoreLost(
+            f"{exc}. Without the store no epoch can be agreed on; restart the job from its last "
+            f"checkpoint"
+        ) from exc
 
 
 def _say(session: Session, made: Session) -> None:
@@ -224,6 +244,6 @@ def _say(session: Session, made: Session) -> None:
     if left:
         names = ", ".join(map(str, left))
         text += f"; rank(s) {names} left, and what they had yet to bring back is lost"
-    if isinstance(session.error, DaemonLost):
+    if isinstance(session.failure(), DaemonLost):
         text += "; this rank's dlcpd had ended, and what was to come back here is lost with it"
     _log.warning(text)

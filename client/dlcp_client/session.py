@@ -20,6 +20,7 @@ from dlcp_client.ipc.handshake import STATUS_TIMEOUT, ControlConnection
 from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.job.group_numbers import GroupNumbers
 from dlcp_client.job.origin import Origin
+from dlcp_client.job.secret import JobSecret
 from dlcp_client.job.store import Store
 from dlcp_client.operations.ask import Ask, Call
 from dlcp_client.operations.completion import Completion
@@ -73,6 +74,7 @@ class JoinedJob:
     arena_bytes: int
     daemon: Embedded | None  # when it is ours
     store: Store | None = None  # by which groups agree on their numbers
+    secret: JobSecret | None = field(default=None, kw_only=True)  # which signs them
     origin: Origin | None = None  # what regrouping needs; None: it is not possible
     library: Library[Any] = field(kw_only=True)  # whose arrays the session takes
 
@@ -108,7 +110,7 @@ class Session(Generic[A]):
         self._places = Places(self._arena, self._staging, self._table, self._lanes)
         # By id: operations that get room, and leave, when it is their turn. Threads add and remove.
         self._unplaced: set[int] = set()
-        self._numbers = GroupNumbers(joined.store, joined.job, joined.rank)
+        self._numbers = GroupNumbers(joined.store, joined.job, joined.rank, joined.secret)
         self.world = Group(self, 0, range(joined.world_size), "")
         self._open = True
         self._at_close: list[Callable[[], None]] = []
@@ -171,8 +173,8 @@ class Session(Generic[A]):
             )
         if self.rank not in ranks:
             raise BadConfig(f"group of ranks {list(ranks)}: rank {self.rank} is no member")
-        number = self._numbers.number(ranks, name, timeout)
-        self.say(OpenGroup(number, name, list(ranks)))
+        number, title = self._numbers.agree(ranks, name, timeout)
+        self.say(OpenGroup(number, title, list(ranks)))
         return Group(self, number, ranks, name)
 
     def empty(
@@ -221,9 +223,9 @@ class Session(Generic[A]):
         """How often the job has changed its ranks: 0 after `connect`."""
         return self.origin.epoch if self.origin else 0
 
-    @property
-    def error(self) -> DlcpError | None:
-        """Why no operation succeeds any more, as far as frames that are there tell."""
+    def failure(self) -> DlcpError | None:
+        """Why no operation succeeds any more; None: as far as is known, they do. Reads the frames
+        that have come, and settles the operations that they tell of."""
         self._lanes.pump()
         return self._table.error
 

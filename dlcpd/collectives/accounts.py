@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from dlcpd.collectives.holdings import Holdings
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.numerics.residual import ResidualStore
 
@@ -29,13 +30,17 @@ class LedgerRow:
 class Accounts:
     """Of one session."""
 
-    residuals: ResidualStore = field(default_factory=ResidualStore)
-    # memory of residuals that codecs left over, from one operation to the next
+    holdings: Holdings = field(default_factory=Holdings)
+    # memory of residuals that codecs left over, from one operation to the next; of the engine
     spare: ScratchPool = field(default_factory=lambda: ScratchPool(MAX_LEFT_OVER))
+    residuals: ResidualStore = field(init=False)
     ledger: list[LedgerRow] = field(default_factory=list)
     # segments, by the rank that went without them and by path: at most 256 x 16 rows
     given_up: Counter[tuple[int, int]] = field(default_factory=Counter)
     lost: Counter[int] = field(default_factory=Counter)  # segments, by the rank that sent them
+
+    def __post_init__(self) -> None:
+        self.residuals = ResidualStore(self.holdings)
 
     def record(self, row: LedgerRow) -> None:
         """Book a loss."""

@@ -71,6 +71,7 @@ class Execution:
     accounts: Accounts
     receiving: Callable[[int], Program] | None = None  # of a message: the program, by its sender
     recording: Recording | None = None  # where a ledger is kept
+    charge: int = 0  # bytes that it holds from its beginning to its end, beside scratch memory
     id: OperationId = (0, 0, 0)
     begun: float = 0.0  # when it did
     ready_ranks: set[int] = field(default_factory=set)  # in the session, like all ranks here
@@ -92,6 +93,8 @@ class Execution:
     _sums: dict[int, SegmentSum] = field(default_factory=dict)  # by reduction: begun before it
     _buffers: dict[int, Bytes] = field(default_factory=dict)  # scratch in use
     _uses: list[int] = field(init=False)  # by scratch buffer: open steps that touch it
+    _held: int = 0  # bytes that are counted for it
+    _closed: bool = False  # and none are any more
     _strangers: list[int] = field(init=False)  # exchange no data, which would show who knows of us
     _loss: Bounded | None = None
     _digest: Digest = field(default_factory=Digest)
@@ -132,6 +135,39 @@ class Execution:
             order.terms, order.fingerprint, self._sizes_out[rank], order.tag,
             self.program.outgoing.get(peer, 0), self.program.incoming.get(peer, 0),
         )  # fmt: skip
+
+    # --- memory ------------------------------------------------------------------------------
+
+    def hold(self, size: int) -> None:
+        """So many bytes more are held for it."""
+        if not self._closed:
+            self._held += size
+            self.accounts.holdings.take(size)
+
+    def _let_go(self, size: int) -> None:
+        if not self._closed:
+            self._held -= size
+            self.accounts.holdings.give(size)
+
+    def closed(self) -> None:
+        """Nobody knows of it any more."""
+        self._let_go(self._held)
+        self._closed = True
+
+    def _lacks_room(self, position: int, step: Receive) -> bool:
+        """Whether the daemon has no memory for what is about to arrive, unless it goes to the
+        arena. Then the operation fails."""
+        number, size = step.span.buffer - SCRATCH, step.span.size
+        if not self._waits[position]:
+            if number < 0 or number in self._buffers:
+                return False
+            part = self.program.parts.get(position)
+            size = self.program.scratch[number] * (part.coming if part is not None else 1)
+        holdings = self.accounts.holdings
+        if holdings.has_room(size):
+            return False
+        self._session.fail(self, holdings.lack(size, f"what arrives for {self.label}"))
+        return True
 
     # --- life --------------------------------------------------------------------------------
 
@@ -344,7 +380,16 @@ class Execution:
 
     # --- data in ------------------------------------------------------------------------------
 
-    def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str:
+    def settle_implied(self, rank: int, key: Key, now: float) -> None:
+        """A transfer from `rank` begins to come: take what it implies for acknowledged."""
+        position = self.program.receives.get((self.order.group.index[rank], key.transfer))
+        if position not in self._open or position in self._staged or rank not in self.ready_ranks:
+            return
+        step = self.program.steps[position]
+        assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
+        self._settle_implied(rank, step, now, whole=False)
+
+    def open_incoming(self, rank: int, key: Key) -> Incoming | str:
         """Where a transfer from `rank` goes; a reason to discard when it may not come."""
         position = self.program.receives.get((self.order.group.index[rank], key.transfer))
         if position is None:
@@ -358,10 +403,12 @@ class Execution:
         size = step.span.size
         if segment_count(size, self._sizes_in[rank]) > MAX_SEGMENTS:
             return "segment"  # the peer's READY names segments that no bitmap could list
-        self._settle_implied(rank, step, now, whole=False)
+        if self._lacks_room(position, step):
+            return "memory"
         if self._waits[position]:
             self._aside.add(position)
             buffer = self.scratch.take(size)
+            self.hold(size)
             return Incoming(key, rank, self._receiver(rank, step), buffer, self._sizes_in[rank])
         incoming = Incoming(
             key, rank, self._receiver(rank, step), self._bytes(step.span), self._sizes_in[rank]
@@ -427,6 +474,7 @@ class Execution:
         step = self.program.steps[position]
         assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
         self._bytes(step.span)[:] = incoming.buffer
+        self._let_go(len(incoming.buffer))
         self.scratch.give(incoming.buffer)
 
     # --- verdicts of peers ----------------------------------------------------------------------
@@ -565,13 +613,16 @@ class Execution:
         if buffer is None:
             size = self.program.scratch[number]
             buffer = self._buffers[number] = self.scratch.take(size)
+            self.hold(size)
         return buffer[span.start : stop]
 
     def _release_scratch(self, number: int) -> None:
         """A step is done that touched a scratch buffer: it goes back when no open one does."""
         self._uses[number] -= 1
         if not self._uses[number] and number in self._buffers:
-            self.scratch.give(self._buffers.pop(number))
+            buffer = self._buffers.pop(number)
+            self._let_go(len(buffer))
+            self.scratch.give(buffer)
 
     def _add_digest(self, step: Receive | Reduce | Encode | Decode) -> None:
         every = self.order.digest_every

@@ -1,11 +1,11 @@
 """The bytes of one transfer, and which layers and critical ranges they belong to."""
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcpd.contract.sized_cache import SizedCache
 from dlcpd.core.transfer.layers import Layers
 from dlcpd.numerics.codecs.codec import Codec, body_at
 
@@ -21,7 +21,12 @@ class Stretch(NamedTuple):
     size: int
 
 
-@lru_cache(maxsize=1024)
+def _rows(made: Stretch) -> int:
+    """What is kept of a stretch beside itself: 130 B each, some 34 MB."""
+    return len(made.critical) + len(made.layers.starts) + 1
+
+
+@SizedCache(most=1 << 18, size=_rows)
 def on_the_wire(plain: Stretch, codec: Codec, item: int) -> Stretch:
     """What `codec` makes of the bytes of a tensor with elements of `item` bytes.
 

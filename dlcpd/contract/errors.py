@@ -6,6 +6,8 @@ over IPC; a client turns it back into the class with `error_for`.
 
 from typing import NamedTuple
 
+from dlcpd.contract.printable import harmless
+
 
 class Peer(NamedTuple):
     """The peer that an error is about, and what is known of it beside the error's text."""
@@ -20,10 +22,17 @@ NOBODY = Peer()
 
 
 class DlcpError(Exception):
-    """Root of all intended errors; catch it at a process edge only."""
+    """Root of all intended errors; catch it at a process edge only.
+
+    Its text may quote what a peer, a client or the job's store said: control characters in it are
+    escaped here, so that no error has any.
+    """
 
     code = "internal"
     peer = NOBODY
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*[harmless(each) if isinstance(each, str) else each for each in args])
 
 
 class LocalError(DlcpError):
@@ -251,6 +260,6 @@ def error_for(code: str, text: str, peer: Peer = NOBODY) -> DlcpError:
 def made(kind: type[DlcpError], text: str, peer: Peer = NOBODY) -> DlcpError:
     """An error of `kind`, whatever its constructor takes."""
     error = kind.__new__(kind)
-    Exception.__init__(error, text)
+    DlcpError.__init__(error, text)
     error.peer = peer
     return error

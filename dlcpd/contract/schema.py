@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, Self
 
+from dlcpd.contract.printable import harmless
+
 MAX_TEXT: Final = 1024  # characters of a name, host or error text
 MAX_BITS: Final = 64  # of an integer; a larger one cannot become a float, nor always be printed
 
@@ -21,6 +23,7 @@ class Specification:
     bounds: tuple[tuple[int, float, float], ...]  # position, low, high of numbers
     choices: tuple[tuple[int, frozenset[str]], ...]  # position; of texts that have some
     lengths: tuple[tuple[int, int], ...]  # position, most characters of other texts, or bytes
+    texts: tuple[tuple[int, int], ...]  # likewise, of texts alone
     lists: tuple[tuple[int, Any], ...]  # position, class of the elements
 
     @classmethod
@@ -37,6 +40,11 @@ class Specification:
                 (at, rule["high"])
                 for at, rule in rules
                 if rule["type"] in (str, bytes) and "choices" not in rule
+            ),
+            tuple(
+                (at, rule["high"])
+                for at, rule in rules
+                if rule["type"] is str and "choices" not in rule
             ),
             tuple((at, rule["of"]) for at, rule in rules if "of" in rule),
         )
@@ -141,11 +149,20 @@ def _plain(values: Sequence[Any], spec: Specification) -> bool:
 
 
 def with_rows(values: list[Any], spec: Specification) -> list[Any]:
-    """Checked values of the fields; rows, which come as lists, are of their class now."""
+    """Checked values of the fields. Rows, which come as lists, are of their class now; texts have
+    no control characters, whoever sent them."""
+    for at, limit in spec.texts:
+        if not values[at].isprintable():
+            values[at] = harmless(values[at])[:limit]
     for at, kind in spec.lists:
         if kind is not int and values[at]:
-            values[at] = [kind(*cells) for cells in values[at]]
+            texts = str in kind.__annotations__.values()
+            values[at] = [kind(*(map(_cell, cells) if texts else cells)) for cells in values[at]]
     return values
+
+
+def _cell(value: Any) -> Any:
+    return harmless(value)[:MAX_TEXT] if isinstance(value, str) else value
 
 
 def _list_problem(values: list[Any], kind: Any) -> str:

@@ -17,6 +17,7 @@ from dlcpd.core.own_time import OwnTime
 from dlcpd.core.paths.health import ALARM_LOSS
 from dlcpd.core.paths.incast import ArrivalRate
 from dlcpd.core.paths.paths import Paths
+from dlcpd.core.room import Room
 from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.digests import Digester, HashRows
 from dlcpd.core.session.flow import Flow
@@ -24,6 +25,7 @@ from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream import stream_id
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.trace import Trace
+from dlcpd.core.transfer.early import MAX_SESSION
 from dlcpd.core.transfer.incoming import NoPlacement, Placement
 from dlcpd.core.turns import Turns
 from dlcpd.core.wire import control, nh
@@ -114,8 +116,10 @@ class Endpoint:
             number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout, suspect_after,
             self.host, Digester(digest_key, self.hash_rows), trace=self.trace,
         )  # fmt: skip
+        early = Room(MAX_SESSION)
         for peer in peers:
             flow = self._open_flow(session, peer)
+            flow.arrivals.early.session = early
             session.flows[peer.rank] = flow
             self._by_token[peer.token_in] = flow
             if peer.secret_in:
@@ -135,7 +139,8 @@ class Endpoint:
             token_in=peer.token_in, token_out=peer.token_out, segment_size=self.segment_size,
             window=0, grant=0, placement=self.placement, agenda=self._agenda,
             paths=Paths.new(
-                peer.paths, congestion_control=self.congestion_control, alarm_loss=self.alarm_loss
+                peer.paths, congestion_control=self.congestion_control, alarm_loss=self.alarm_loss,
+                seed=peer.token_in,
             ),
         )  # fmt: skip
 

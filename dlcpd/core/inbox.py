@@ -14,6 +14,7 @@ from dlcpd.core.wire.header import Header, Kind
 
 MOST_WAITING: Final = 1 << 16  # datagrams, some 300 bytes each with their key; what comes while as
 # many wait is lost, and told again
+MOST_BYTES: Final = 32 << 20  # of them, likewise: a datagram may be of 9 KB
 # Each says all that an earlier one of the same key has said. The others add to what came before.
 REPEATED: Final = frozenset({Kind.READY, Kind.READY_ACK, Kind.END})
 
@@ -35,6 +36,7 @@ class Inbox:
     # ordered, for a plain dict that has lost its first n keys takes n steps to find the next
     _waiting: OrderedDict[Hashable, Waiting] = field(default_factory=OrderedDict)
     _number: int = 0
+    _size: int = 0  # bytes of what waits
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -47,14 +49,18 @@ class Inbox:
             self.repeated += 1
             if not _is_newer(header.sent_at, former.header.sent_at):
                 return
-        elif len(self._waiting) >= MOST_WAITING:
+            self._size -= len(former.data)
+        elif len(self._waiting) >= MOST_WAITING or self._size + len(data) > MOST_BYTES:
             self.lost += 1
             return
+        self._size += len(data)
         self._waiting[key] = Waiting(header, data, arrived_at)  # in the place of the former
 
     def take(self) -> Waiting:
         """The one that has waited longest. Raises: KeyError where none waits."""
-        return self._waiting.popitem(last=False)[1]
+        taken = self._waiting.popitem(last=False)[1]
+        self._size -= len(taken.data)
+        return taken
 
     def _key(self, header: Header) -> Hashable:
         if header.kind in REPEATED:

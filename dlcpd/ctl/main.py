@@ -11,11 +11,11 @@ from types import FrameType
 from typing import Final
 
 from dlcpd.contract.errors import BadConfig, DlcpError
+from dlcpd.contract.printable import lines
 from dlcpd.ctl.arguments import parser
 from dlcpd.ctl.extensions import installed
 from dlcpd.ctl.grammar import check_needs
 from dlcpd.ctl.output import Output
-from dlcpd.ctl.printable import lines
 
 OK: Final = 0
 FAILED: Final = 1

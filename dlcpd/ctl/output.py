@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl.printable import lines
+from dlcpd.contract.printable import lines
 
 STDOUT = "-"  # as --json's value: JSON alone on stdout, and what people read on stderr
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dlcpd.ctl.printable import one_line
+from dlcpd.contract.printable import one_line
 
 GAP: Final = "  "
 

@@ -24,6 +24,7 @@ KEYS: Final = Path("/etc/dlcpd/keys")  # where `dlcpctl keys` keeps them, by the
 IDENTITY: Final = "identity.toml"
 AUTHORISED: Final = "authorised"
 MAX_CPUS: Final = 8192  # as many as Linux is built for
+LEAST_MEMORY: Final = 1 << 20  # bytes of max_memory_bytes
 MAX_USERS: Final = 256  # entries of allowed_users; more is a group's job
 _ENGINE: Final = EngineConfig()  # one place for defaults: here they are only repeated
 
@@ -53,6 +54,12 @@ class DaemonTable:
     max_sessions: int = integer(1, 1024, 64)  # ranks served at once; 8 GPUs x 8 jobs
     # shared memory that a session may have; it takes only what is used
     max_arena_bytes: int = integer(1 << 16, MAX_ARENA, MAX_ARENA)
+    # what engines may hold for all sessions beside their arenas: data that wait for others, and
+    # residuals; "auto" = half of the lowest memory limit of the daemon's control groups, or a
+    # fourth of the machine's memory. Half of it is divided among max_sessions, and assured
+    max_memory_bytes: int | str = field(default=AUTO, metadata={"type": object})
+    # and for one session; "auto" = a fourth of that, at least 64 MB
+    max_session_memory_bytes: int | str = field(default=AUTO, metadata={"type": object})
     drain_timeout: float = real(0.0, 3600.0, 10.0)  # seconds operations may go on after SIGTERM
     # the least severe lines that are logged
     log_level: str = one_of("debug", "info", "warning", "error", default="info")
@@ -73,6 +80,10 @@ class NetworkTable:
     # processes that share the work; "auto" = one per 8 CPUs, at most 4. A session uses as many as
     # the daemon of each of its ranks has
     engines: int | str = field(default=1, metadata={"type": object})
+    # engines that carry one job: those with the fewest sessions when it comes. 0 = all: a job is
+    # fastest, and ends with any engine. With 1 an engine that ends takes its own jobs only: for
+    # hosts that serve several jobs at once
+    engines_per_job: int = integer(0, MAX_ENGINES, 0)
     # CPUs that each engine may run on, like "2-5,8"; [] = all, for all of them
     engine_cpus: tuple[str, ...] = field(default=(), metadata={"type": tuple})
     # largest payload of a datagram that is tried, bytes; "auto" = what each path carries
@@ -345,6 +356,14 @@ def _segment_size(value: Any, where: str) -> int | str:
     return _whole_units(value, where, UNIT, MAX_SEGMENT)
 
 
+def _memory(value: Any, where: str) -> int | str:
+    if value == AUTO:
+        return AUTO
+    if wrong := problem(value, {"type": int, "low": LEAST_MEMORY, "high": 1 << 50}):
+        raise BadConfig(f'{where}: {wrong}, or "{AUTO}"')
+    return int(value)
+
+
 def _chunk_bytes(value: Any, where: str) -> int:
     return _whole_units(value, where, UNIT, MAX_SEGMENTS * BASE)
 
@@ -437,6 +456,8 @@ _SPECIAL: Final = {
     "control_address": _address,
     "segment_size": _segment_size,
     "engines": _engines,
+    "max_memory_bytes": _memory,
+    "max_session_memory_bytes": _memory,
     "engine_cpus": _engine_cpus,
     "chunk_bytes": _chunk_bytes,
     "allowed_users": _users,

@@ -12,14 +12,21 @@ from dlcpd.daemon.config import (
     IDENTITY,
     KEYS,
     Config,
+    DaemonTable,
     NetworkTable,
     cpu_numbers,
 )
+from dlcpd.daemon.memory_limit import memory_limit
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.udp.encryption import CHOICES
 
 CPUS_PER_ENGINE: Final = 8  # a trainer and its data loaders want the others
 MOST_BY_ITSELF: Final = 4  # engines: about 40 Gb/s
+OF_A_GROUP: Final = 2  # the part of a control group's memory that may be held for sessions: the
+# rest is for programs, buffers of sockets and page tables
+OF_A_MACHINE: Final = 4  # the part of a machine's: most is for trainers
+OF_ALL: Final = 4  # the part of that which one session may have
+LEAST_SESSION: Final = 64_000_000  # bytes
 _NOWHERE: Final = ("192.0.2.1", 9)  # RFC 5737: a documentation address, never a real host
 
 
@@ -49,13 +56,29 @@ def resolved(config: Config, *, embedded: bool = False) -> Config:
     engines = network.engines if isinstance(network.engines, int) else _engines(network)
     return replace(
         config,
-        daemon=replace(daemon, host=daemon.host or socket.gethostname(), control_address=control),
+        daemon=_daemon(daemon, control),
         network=replace(network, paths=paths, engines=engines),
         security=replace(
             config.security,
             identity=_keys(config.security.identity, IDENTITY, embedded=embedded),
             authorised=_keys(config.security.authorised, AUTHORISED, embedded=embedded),
         ),
+    )
+
+
+def _daemon(given: DaemonTable, control_address: str) -> DaemonTable:
+    total, session = given.max_memory_bytes, given.max_session_memory_bytes
+    if not isinstance(total, int):
+        limit = memory_limit()
+        total = limit.size // (OF_A_GROUP if limit.group else OF_A_MACHINE)
+    if not isinstance(session, int):
+        session = max(total // OF_ALL, LEAST_SESSION)
+    return replace(
+        given,
+        host=given.host or socket.gethostname(),
+        control_address=control_address,
+        max_memory_bytes=total,
+        max_session_memory_bytes=min(session, total),
     )
 
 
@@ -83,9 +106,11 @@ def engine_configs(config: Config) -> list[EngineConfig]:
 
 
 def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:
-    network = config.network
+    network, daemon = config.network, config.daemon
+    assert isinstance(daemon.max_memory_bytes, int)  # noqa: S101  # resolved
+    assert isinstance(daemon.max_session_memory_bytes, int)  # noqa: S101  # likewise
     return EngineConfig(
-        host=config.daemon.host,
+        host=daemon.host,
         engine=engine,
         cpus=cpu_numbers(network.engine_cpus[engine]) if network.engine_cpus else (),
         paths=tuple(
@@ -109,6 +134,9 @@ def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:
         peer_timeout=network.peer_timeout,
         suspect_after=network.suspect_after,
         digest_every=config.checks.digest_every,
+        memory=daemon.max_memory_bytes // engines,
+        session_memory=daemon.max_session_memory_bytes // engines,
+        sessions=daemon.max_sessions,
         ledger=config.ledger.directory,
         ledger_bytes=config.ledger.max_bytes,
         ledger_inputs=config.ledger.inputs,

@@ -1,4 +1,4 @@
-"""What ends a daemon: a signal, an engine's end, or of a private one its trainer's."""
+"""What ends a daemon: a signal, or of a private one its trainer's end."""
 
 import asyncio
 import os
@@ -16,7 +16,6 @@ class Ending:
     """`wait` until somebody asks for the end; then `drain`."""
 
     def __init__(self) -> None:
-        self.failed = ""  # why, when nobody asked for it
         self._asked = asyncio.Event()
         self._hurried = asyncio.Event()  # asked again, for a faster one
 
@@ -26,11 +25,6 @@ class Ending:
 
     def ask(self) -> None:
         """Nothing is left to serve."""
-        self._asked.set()
-
-    def fail(self, text: str) -> None:
-        """It cannot go on."""
-        self.failed = text
         self._asked.set()
 
     def on_signal(self, *, embedded: bool) -> None:
@@ -53,8 +47,6 @@ class Ending:
 
     async def drain(self, engines: Engines, seconds: float) -> None:
         """End the engines, after open operations unless somebody is in a hurry."""
-        if self.failed:
-            engines.kill()  # one may hang though its socket is closed
         stop = asyncio.ensure_future(engines.stop(seconds))
         hurry = asyncio.ensure_future(self._hurried.wait())
         await asyncio.wait((stop, hurry), return_when=asyncio.FIRST_COMPLETED)
@@ -64,7 +56,7 @@ class Ending:
 
     def error(self, host: str) -> DaemonLost:
         """What clients that are still there get."""
-        return DaemonLost(self.failed or f"dlcpd on {host} was stopped")
+        return DaemonLost(f"dlcpd on {host} was stopped")
 
     def _signalled(self, name: str) -> None:
         log.info("signal", name=name)

@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import os
+import select
+import signal
 import socket
 import sys
 from asyncio.subprocess import Process
@@ -36,6 +39,7 @@ STOP_GRACE: Final = 2.0  # seconds beyond the drain before the engine is killed
 BEHIND: Final = 64  # what can be put off, or told together, is
 BUSY: Final = 1024  # no session is opened; those that are there add a few commands each at most
 MAX_REPORTS: Final = 16  # requests the engine has not answered
+END_WAIT: Final = 0.05  # seconds from an engine's last word to its end, which is a matter of 1 ms
 
 
 class EngineProcess:
@@ -66,17 +70,11 @@ class EngineProcess:
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                "--fd",
-                str(theirs.fileno()),
-                pass_fds=(theirs.fileno(),),
-                stdin=asyncio.subprocess.DEVNULL,
-                env={**environ, "DLCPD_ENGINE_CONFIG": config.to_json()},
-                # A terminal's Ctrl-C reaches the whole process group: control drains first.
-                start_new_session=True,
-            )
+        try:
+            self._process = await self._child(theirs, config, environ)
+        except BaseException:
+            ours.close()
+            raise
         self._channel = PacketChannel(
             loop, ours, on_packet=self._packet, on_end=self._ended, max_outbox=None
         )
@@ -88,6 +86,26 @@ class EngineProcess:
         except DlcpError:
             await self.stop(0.0)
             raise
+        except asyncio.CancelledError:  # the daemon ends
+            self.kill()
+            self._channel.close()
+            raise
+
+    async def _child(
+        self, theirs: socket.socket, config: EngineConfig, environ: Mapping[str, str]
+    ) -> Process:
+        """Raises: OSError."""
+        with theirs:
+            return await asyncio.create_subprocess_exec(
+                *self._command,
+                "--fd",
+                str(theirs.fileno()),
+                pass_fds=(theirs.fileno(),),
+                stdin=asyncio.subprocess.DEVNULL,
+                env={**environ, "DLCPD_ENGINE_CONFIG": config.to_json()},
+                # A terminal's Ctrl-C reaches the whole process group: control drains first.
+                start_new_session=True,
+            )
 
     def send(self, command: Command, descriptors: Sequence[int] = ()) -> None:
         """Queue a command. Takes over the descriptors."""
@@ -163,7 +181,40 @@ class EngineProcess:
                 self._on_event(event)  # type: ignore[arg-type]  # the engine sends events only
 
     def _ended(self, why: str) -> None:
+        how = _how_it_ended(self.pid) or why
+        for answers in self._asked.values():
+            while answers:
+                if not (answer := answers.popleft()).done():
+                    answer.set_result({"error": f"the engine {how}"})
         if not self._ready.done():
-            self._ready.set_exception(DaemonLost("the engine ended before it was ready; see above"))
+            self._ready.set_exception(
+                DaemonLost(f"the engine {how} before it was ready; see above")
+            )
         elif self._serving:
-            self._on_exit(f"the engine (process {self.pid}) {why}")
+            self.kill()  # one whose socket is closed does nothing more, and may hang
+            self._on_exit(f"the engine (process {self.pid}) {how}")
+
+
+def _how_it_ended(pid: int) -> str:
+    """Of a child that is ending: in words; "" where that cannot be told. It is left to be reaped
+    by the event loop."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return ""
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        poll.poll(END_WAIT * 1000)
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except OSError:
+        return ""
+    finally:
+        os.close(pidfd)
+    if found is None:
+        return ""
+    if found.si_code == os.CLD_EXITED:
+        return f"ended with exit code {found.si_status}"
+    with contextlib.suppress(ValueError):
+        return f"was ended by {signal.Signals(found.si_status).name}"
+    return f"was ended by signal {found.si_status}"

@@ -1,7 +1,7 @@
 """The reports of several engines (dlcpd/io/report.py) as one of the same form."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Report = dict[str, Any]
@@ -10,16 +10,22 @@ _LISTED = ("late", "waiting", "ledger")
 _LARGEST = "used"  # of a session's totals: the others are added
 
 
-def joined(reports: Sequence[Report]) -> Report:
+def joined(answers: Mapping[int, Report], of: int = 1) -> Report:
     """Counts are added; the paths of engine 1 follow those of engine 0, and so on.
 
-    {"error": ...} where one is an error: which engine's, and what it is.
+    `answers` by engine, of so many; "error" says which did not answer, and why.
     """
-    if len(reports) == 1:
-        return reports[0]
-    for number, report in enumerate(reports):
-        if "error" in report:
-            return {"error": f"engine {number}: {report['error']}"}
+    if of == len(answers) == 1:
+        return answers[min(answers)]
+    errors = [f"engine {number}: {answers[number]['error']}" for number in sorted(answers)
+              if "error" in answers[number]]  # fmt: skip
+    whole = _whole(
+        [answers[number] for number in sorted(answers) if "error" not in answers[number]]
+    )
+    return whole | ({"error": "; ".join(errors)} if errors else {})
+
+
+def _whole(reports: Sequence[Report]) -> Report:
     numbers = dict.fromkeys(number for report in reports for number in report["sessions"])
     whole = {
         "counters": _total(report["counters"] for report in reports),
@@ -45,19 +51,20 @@ def _session(parts: list[Report]) -> Report:
     whole |= {name: [row for part in parts for row in part[name]] for name in _LISTED}
     whole["broken"] = next((part["broken"] for part in parts if part["broken"]), "")
     whole["totals"] = _totals([part["totals"] for part in parts])
-    paths: dict[int, list[Report]] = {}
+    peers: dict[int, list[Report]] = {}
     for part in parts:
         for peer in part["peers"]:
-            paths.setdefault(peer["rank"], []).extend(peer["paths"])
-    whole["peers"] = [_peer(peer["rank"], parts, paths) for peer in parts[0]["peers"]]
+            peers.setdefault(peer["rank"], []).append(peer)
+    whole["peers"] = [_peer(same) for same in peers.values()]
     return whole
 
 
-def _peer(rank: int, parts: list[Report], paths: dict[int, list[Report]]) -> Report:
-    same: list[Report] = [peer for part in parts for peer in part["peers"] if peer["rank"] == rank]
+def _peer(same: list[Report]) -> Report:
+    """One peer, as several engines know it."""
     added = {name: sum(peer[name] for peer in same) for name in ("queued", "went_without")}
-    silent = max(peer["silent"] for peer in same)
-    return same[0] | added | {"silent": silent, "paths": paths[rank]}
+    silent = max((peer["silent"] for peer in same), default=0)
+    paths = [path for peer in same for path in peer["paths"]]
+    return same[0] | added | {"silent": silent, "paths": paths}
 
 
 def _totals(parts: list[Report]) -> Report:

@@ -1,32 +1,38 @@
-"""All engines of a daemon: started, commanded and stopped together; number 0 is always there."""
+"""All engines of a daemon: started, commanded and stopped together; number 0 is always there.
+
+An engine that ends is replaced (engine_slot.py); the others go on.
+"""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
-from dlcpd.daemon.engine_process import BEHIND, BUSY, ENGINE, EngineProcess
+from dlcpd.daemon.engine_process import BEHIND, BUSY, ENGINE
 from dlcpd.daemon.engine_reports import joined
-from dlcpd.io.commands import Command, EngineReady, Event
+from dlcpd.daemon.engine_slot import EngineSlot, News, State
+from dlcpd.io.commands import Command, EngineReady, Event, UdpAddress
 from dlcpd.io.config import EngineConfig
 
 
 class Engines:
-    """`on_event` gets an engine's number and event, `on_exit` the unexpected end of one."""
+    """`on_event` gets an engine's number and event; `on_exit` the number of one that ended
+    unexpectedly, and how; `on_change` the number of one that is up again, or that fails."""
 
     def __init__(
         self,
         *,
         on_event: Callable[[int, Event], None],
-        on_exit: Callable[[str], None],
+        on_exit: Callable[[int, str], None],
+        on_change: Callable[[int], None] = lambda _: None,
         command: Sequence[str] = ENGINE,
     ) -> None:
-        self._on_event, self._on_exit, self._command = on_event, on_exit, command
-        self._engines: list[EngineProcess] = []
+        self._news, self._command = News(on_event, on_exit, on_change), command
+        self._slots: list[EngineSlot] = []
         self._listening = False
 
     def __len__(self) -> int:
-        return len(self._engines)
+        return len(self._slots)
 
     async def start(
         self, configs: Sequence[EngineConfig], environ: Mapping[str, str]
@@ -35,70 +41,106 @@ class Engines:
 
         Raises: DlcpError, the first engine's that could not start; none runs then.
         """
-        self._engines = [
-            EngineProcess(
-                on_event=partial(self._on_event, number), on_exit=self._on_exit,
-                command=self._command,
-            )
-            for number in range(len(configs))
-        ]  # fmt: skip
-        starts = [e.start(c, environ) for e, c in zip(self._engines, configs, strict=True)]
+        self._slots = [
+            EngineSlot(number, self._news, self._command) for number in range(len(configs))
+        ]
+        starts = [slot.start(c, environ) for slot, c in zip(self._slots, configs, strict=True)]
         found = await asyncio.gather(*starts, return_exceptions=True)
         ready = [answer for answer in found if isinstance(answer, EngineReady)]
         if len(ready) == len(found):
             return ready
-        started = zip(self._engines, found, strict=True)
-        self._engines = [e for e, answer in started if isinstance(answer, EngineReady)]
         await self.stop(0.0)
         raise next(answer for answer in found if isinstance(answer, BaseException))
 
+    def choose(self, count: int, load: Counter[int]) -> tuple[int, ...]:
+        """Engines for a new job: `count`, or all for 0, of those that do not fail; those with the
+        least `load` first. In ascending order. None where all of them fail."""
+        usable = [slot.number for slot in self._slots if slot.state is not State.FAILING]
+        usable.sort(key=lambda number: (load[number], number))
+        return tuple(sorted(usable[: count or len(usable)]))
+
+    def endpoints(self, engine: int) -> list[UdpAddress]:
+        """Where peers reach an engine, one for each path."""
+        return self._slots[engine].endpoints
+
+    @property
+    def addresses(self) -> list[UdpAddress]:
+        """Those of all engines, one after the other."""
+        return [end for slot in self._slots for end in slot.endpoints]
+
+    def state(self, engine: int) -> State:
+        """Whether an engine serves, or will."""
+        return self._slots[engine].state
+
+    def conditions(self, engines: Sequence[int]) -> str:
+        """For errors: what is wrong with these of them."""
+        return "; ".join(filter(None, (self._slots[engine].condition for engine in engines)))
+
     def send(self, engine: int, command: Command, descriptors: Sequence[int] = ()) -> None:
         """Queue a command for one engine. Takes over the descriptors."""
-        self._engines[engine].send(command, descriptors)
+        self._slots[engine].send(command, descriptors)
 
     def send_all(self, command: Command) -> None:
         """Queue a command for every engine; those without the session it names ignore it."""
-        for engine in self._engines:
-            engine.send(command)
+        for slot in self._slots:
+            slot.send(command)
 
     def listen(self) -> None:
         """Take in what engines have said already, before something else is acted upon."""
         if not self._listening:  # what they said may lead here again
             self._listening = True
             try:
-                for engine in self._engines:
-                    engine.listen()
+                for slot in self._slots:
+                    if slot.process:
+                        slot.process.listen()
             finally:
                 self._listening = False
 
     def behind(self, engine: int) -> bool:
         """Whether what can be put off should be."""
-        return self._engines[engine].waiting >= BEHIND
+        process = self._slots[engine].process
+        return process is not None and process.waiting >= BEHIND
 
     @property
     def busy(self) -> bool:
         """Whether one of them is too far behind for anything new."""
-        return any(engine.waiting >= BUSY for engine in self._engines)
+        return any(slot.process.waiting >= BUSY for slot in self._slots if slot.process)
 
     async def report(self, ledger: int) -> dict[str, Any]:
-        """What the engines know, as one report; {"error": ...} when one does not answer in time."""
-        each = ledger // len(self._engines)
-        return joined(await asyncio.gather(*(engine.report(each) for engine in self._engines)))
+        """What the engines know, as one report; "error" in it says which do not answer in time."""
+        each = ledger // len(self._slots)
+        numbers = [slot.number for slot in self._slots if slot.process]
+        asked = (slot.process.report(each) for slot in self._slots if slot.process)
+        answers = dict(zip(numbers, await asyncio.gather(*asked), strict=True))
+        failing = {
+            slot.number: {"error": slot.condition}
+            for slot in self._slots if slot.state is State.FAILING
+        }  # fmt: skip
+        return joined(answers | failing, of=len(self._slots))
+
+    def states(self) -> list[dict[str, Any]]:
+        """How each engine stands, for the status."""
+        return [slot.report() for slot in self._slots]
 
     async def trace(self, engine: int, what: str) -> dict[str, Any]:
         """How the recording of one engine stands (docs/trace.md)."""
-        return await self._engines[engine].trace(what)
+        slot = self._slots[engine]
+        if slot.process is None:
+            return {"error": slot.condition}
+        return await slot.process.trace(what)
 
     async def answer(self, within: float) -> bool:
-        """Whether all of them answer `within` so many seconds."""
-        reports = await asyncio.gather(*(engine.report(0, within) for engine in self._engines))
+        """Whether all engines that are up answer `within` so many seconds. One that is down is
+        being replaced: that is no reason to end the others."""
+        up = [slot.process for slot in self._slots if slot.process]
+        reports = await asyncio.gather(*(engine.report(0, within) for engine in up))
         return not any("error" in report for report in reports)
 
     async def stop(self, drain: float) -> None:
         """End all: open operations may finish for `drain` seconds. Then they are killed."""
-        await asyncio.gather(*(engine.stop(drain) for engine in self._engines))
+        await asyncio.gather(*(slot.stop(drain) for slot in self._slots))
 
     def kill(self) -> None:
         """End all at once."""
-        for engine in self._engines:
-            engine.kill()
+        for slot in self._slots:
+            slot.kill()

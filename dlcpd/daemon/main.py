@@ -20,6 +20,7 @@ from dlcpd.daemon.activation import activated
 from dlcpd.daemon.config import Config, DaemonTable, load
 from dlcpd.daemon.effective import resolved, to_toml
 from dlcpd.daemon.engine_process import ENGINE
+from dlcpd.daemon.oom_score import undo_what_was_added
 from dlcpd.daemon.service import Service
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
@@ -70,6 +71,8 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
         sys.stdout.write(to_toml(config))
         return CLEAN
     _raise_descriptor_limit()
+    if options.embedded:
+        undo_what_was_added()
     journal = log.journal_of(os.environ.get("JOURNAL_STREAM", ""))
     log.configure(config.daemon.log_level, config.daemon.log_format, to_journal=journal)
     client = inherited_socket(options.session_fd) if options.embedded else None

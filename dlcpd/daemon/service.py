@@ -63,8 +63,9 @@ class Service:
         self._watchdog_limit = watchdog_limit(environ, os.getpid())
         self._counters: Counter[str] = Counter()
         self._engines = Engines(
-            on_event=self._engine_event, on_exit=self._engine_lost, command=engine_command
-        )
+            on_event=self._engine_event, on_exit=self._engine_lost,
+            on_change=self._engine_changed, command=engine_command,
+        )  # fmt: skip
         self._ending = Ending()
         self._trust: Trust
         self._keys: KeyWatch
@@ -80,7 +81,7 @@ class Service:
     async def run(
         self, session_socket: socket.socket | None = None, door: socket.socket | None = None
     ) -> int:
-        """Serve until a signal, the engine's end, or - embedded - the end of `session_socket`'s
+        """Serve until a signal, or - embedded - the end of `session_socket`'s
         client and of all that came through `door`. Exit code.
 
         Without `session_socket`, `door` is the session socket that a service manager listens on.
@@ -141,14 +142,13 @@ class Service:
             counters=self._counters,
             told=next(iter(self._config.inject.relays), ""),
         )
-        terms = self._terms(ready)
+        terms = self._terms()
         self._sessions = Sessions(loop, terms, peers=peers, engines=self._engines)
         self._dispatch = Dispatch(
             loop, self._sessions, self._engines, self._counters, peers.public_key
         )
-        data = [end for engine in ready for end in engine.endpoints]
         features = {"engines": len(ready), **ready[0].features}
-        self._facts = Facts(daemon.host, peers.endpoint, data, features, loop.time())
+        self._facts = Facts(daemon.host, peers.endpoint, features, loop.time())
         reception = Reception(
             welcome=Welcome(VERSION, daemon.host, peers.endpoint, peers.public_key),
             sessions=self._sessions,
@@ -160,10 +160,10 @@ class Service:
         most = daemon.max_sessions + SPARE_CONNECTIONS
         self._server = Server(loop, reception, users=users, max_connections=most)
 
-    def _terms(self, ready: list[EngineReady]) -> Terms:
+    def _terms(self) -> Terms:
         return Terms(
             host=self._config.daemon.host,
-            endpoints=[engine.endpoints for engine in ready],
+            engines_per_job=self._config.network.engines_per_job,
             agreed=agreed(self._config),
             max_sessions=self._config.daemon.max_sessions,
             max_arena_bytes=self._config.daemon.max_arena_bytes,
@@ -225,7 +225,7 @@ class Service:
             host=self._facts.host,
             session=door,
             control=self._facts.control,
-            data=", ".join(f"{address}:{port}" for address, port in self._facts.data),
+            data=", ".join(f"{address}:{port}" for address, port in self._engines.addresses),
             identity=self._trust.identity or "of this start",
             authorised=self._trust.authorised.folder or "any key",
         )
@@ -280,16 +280,26 @@ class Service:
         await self._stop_metrics()
         self._server.close(why)
         self._peers.close()
-        log.info("stopped", code=why.code if self._ending.failed else "ok")
-        return 1 if self._ending.failed else 0
+        log.info("stopped", code="ok")
+        return 0
 
     def _engine_event(self, engine: int, event: Event) -> None:
         self._dispatch.engine_event(engine, event)
 
-    def _engine_lost(self, text: str) -> None:
-        """Without all its engines a daemon is no use: a service manager starts a new one."""
-        log.error("engine_lost", code=DaemonLost.code, text=text)
-        self._ending.fail(f"dlcpd on {self._config.daemon.host}: {text}")
+    def _engine_lost(self, engine: int, text: str) -> None:
+        """An engine takes its sessions along, and no others: a new one is about to start."""
+        self._counters["engine_lost"] += 1
+        if self._peers is None:  # the other engines are still starting: there are no sessions
+            return
+        error = DaemonLost(
+            f"dlcpd on {self._config.daemon.host}: {text}. Operations in flight are lost; restart "
+            f"the job from its last checkpoint"
+        )
+        self._sessions.engine_ended(engine, error)
+
+    def _engine_changed(self, engine: int) -> None:
+        if self._peers is not None:
+            self._sessions.engine_changed(engine)
 
     def _peer_message(self, key: str, message: PeerMessage) -> None:
         self._dispatch.peer_message(key, message)
@@ -323,4 +333,6 @@ class Service:
         engine = await self._engines.report(rows)
         now = asyncio.get_running_loop().time()
         known = report(self._facts, self._sessions, self._counters, engine=engine, now=now)
+        known |= {"engines": self._engines.states()}
+        known["endpoints"]["data"] = self._engines.addresses
         return known | {"security": self._trust.report()}

@@ -10,7 +10,6 @@ from dlcpd.contract.messages import MAX_FRAME, Status
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.sessions.session import Session
 from dlcpd.daemon.sessions.sessions import Sessions
-from dlcpd.io.commands import UdpAddress
 from dlcpd.ipc.seqpacket import encode
 
 
@@ -20,7 +19,6 @@ class Facts:
 
     host: str
     control: str  # endpoint of the peers
-    data: list[UdpAddress]  # by engine, of each path
     features: dict[str, Any]  # how many engines, and of engine 0's sockets
     started_at: float  # loop time
 
@@ -40,7 +38,7 @@ def report(
         "pid": os.getpid(),
         "uptime": now - facts.started_at,
         "draining": sessions.draining,
-        "endpoints": {"control": facts.control, "data": facts.data},
+        "endpoints": {"control": facts.control},
         "features": facts.features,
         "sessions": [_session(session, now) for session in sessions],
         "counters": dict(sorted(counters.items())),

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final, Self
 
+from dlcpd.collectives.holdings import NO_LIMIT
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 
 COUNT_CALLS: Final = "DLCPD_COUNT_CALLS"  # environment: an engine that finds it counts its calls
@@ -35,6 +36,9 @@ class EngineConfig:
     peer_timeout: float = 30.0  # seconds of silence that lose a peer: a paused host comes back
     suspect_after: float = 1.0  # seconds of silence after which a peer is named in log and status
     digest_every: int = 16  # 1 of so many chunks enters the replica digest; 1 = all, 0 = none
+    memory: int = NO_LIMIT  # bytes that it may hold for all sessions beside their arenas
+    session_memory: int = NO_LIMIT  # bytes for one of them
+    sessions: int = 64  # that share it; each is assured of its part of a half
     ledger: str = ""  # folder in which losses are kept, one ledger per session; "" = none are
     ledger_bytes: int = 1 << 30  # of one ledger, and one operation's inputs more
     ledger_inputs: bool = False  # True: also what each rank contributes, to compute results again

@@ -10,6 +10,7 @@ from dlcpd.ipc.seqpacket import receive, send_now
 # Events that control has not read. What ends a session is kept beyond it, and there is at most
 # one of that per session, and of reports as many as control may ask for at once.
 MAX_EVENTS: Final = 4096
+MAX_WAITING: Final = 32 << 20  # bytes of those: one may have 131 KB
 NEEDED: Final = (commands.SessionEnded, commands.SessionBroken, commands.Report)
 
 
@@ -21,6 +22,7 @@ class ControlLink:
         sock.setblocking(False)
         self._socket, self._counters = sock, counters
         self._waiting: deque[bytes] = deque()
+        self._size = 0  # bytes that wait
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -47,10 +49,13 @@ class ControlLink:
 
     def emit(self, event: commands.Event) -> None:
         """Send an event, now or when control reads again."""
-        if self.backlog >= MAX_EVENTS and not isinstance(event, NEEDED):
+        full = self.backlog >= MAX_EVENTS or self._size >= MAX_WAITING
+        if full and not isinstance(event, NEEDED):
             self._counters["events_dropped"] += 1
             return
-        self._waiting.append(commands.pack(event))
+        frame = commands.pack(event)
+        self._waiting.append(frame)
+        self._size += len(frame)
         if self.backlog == 1:
             self.flush()
 
@@ -60,4 +65,4 @@ class ControlLink:
         Raises: OSError when control is gone.
         """
         while self._waiting and send_now(self._socket, self._waiting[0]):
-            self._waiting.popleft()
+            self._size -= len(self._waiting.popleft())

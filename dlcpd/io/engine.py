@@ -19,6 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from dlcpd.collectives.accounts import MAX_LEFT_OVER, Accounts
+from dlcpd.collectives.holdings import Budget, Holdings
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import (
     AddressUnavailable,
@@ -84,7 +86,7 @@ class Engine:
         self.config = config
         counters, effort, keys = Counter[str](), Counter[str](), Keyring()
         self.encryption = encryption(config.data_encryption)
-        self.compiled = None if self.encryption else compiled(config.data_path)
+        self.compiled = None if self.encryption else compiled(config.data_path, counters)
         self.paths = [
             self.encryption.path(index, config, counters, effort) if self.encryption
             else UdpPath(index, config, counters, effort, self.compiled, keys=keys)
@@ -105,7 +107,8 @@ class Engine:
             hash_rows=self.compiled.hash_rows if self.compiled else nh.of_rows,
             trace=Trace(time.monotonic),
         )
-        self._scratch = ScratchPool(config.chunk_bytes)
+        self._scratch, self._spare = ScratchPool(config.chunk_bytes), ScratchPool(MAX_LEFT_OVER)
+        self._budget = Budget.of(config.memory, config.session_memory, config.sessions)
         self.discovery = Discovery(self.endpoint, self.paths)
         self.closed_ports = ClosedPorts()
         self.mtu = MtuDiscovery(
@@ -374,7 +377,8 @@ class Engine:
             raise TooMany(f"an engine has at most {MAX_FLOWS} flows to peers")
         arena, lane = descriptors
         try:
-            return Lane(ask.session, arena, ask.arena_bytes, lane)
+            accounts = Accounts(Holdings(self._budget), self._spare)
+            return Lane(ask.session, arena, ask.arena_bytes, lane, accounts)
         except (OSError, ValueError) as exc:
             size = ask.arena_bytes
             raise ArenaFull(f"the engine has no room to map an arena of {size} B: {exc}") from exc

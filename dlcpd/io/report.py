@@ -88,6 +88,7 @@ def _session(
         "late": [row._asdict() for row in stragglers(session, time.monotonic())],
         "waiting": [op.waiting_for() for op in oldest if not op.done],
         "residual_bytes": accounts.residuals.size,
+        "held_bytes": accounts.holdings.held,
         "residual_evicted": accounts.residuals.evicted,
         "broken": session.broken[1] if session.broken else "",
         "totals": session.outcomes.totals.report(),

@@ -1,12 +1,12 @@
 """The bytes of a tensor that a program reads and writes, chunk by chunk, and their digests."""
 
-from functools import lru_cache
 from typing import Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from dlcpd.contract.errors import BadLedger
+from dlcpd.contract.sized_cache import SizedCache
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.schedules.model import Buffer, Program, Span, spans
 
@@ -27,7 +27,7 @@ class Chunks(NamedTuple):
     written: tuple[Chunk, ...]  # of OUTPUT
 
 
-@lru_cache(maxsize=256)
+@SizedCache(most=1 << 16, size=lambda found: len(found.read) + len(found.written) + 1)
 def chunks(program: Program) -> Chunks:
     """What a program reads of INPUT and writes of OUTPUT, as it sends, receives or adds it."""
     found = {span for step in program.steps for span in spans(step)}

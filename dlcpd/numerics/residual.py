@@ -9,9 +9,9 @@ changes from step to step: a hole keeps its own, and comes back in the present o
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -61,10 +61,19 @@ def cut(
     return Hole(start, segments, segment_size, np.concatenate(parts), scale, source)
 
 
+class Account(Protocol):
+    """Where bytes are counted that are kept."""
+
+    def take(self, size: int) -> None: ...
+    def give(self, size: int) -> None: ...
+
+
 @dataclass(slots=True)
 class ResidualStore:
-    """Holes by tensor. Bounded: the name unused for longest is evicted and counted."""
+    """Holes by tensor. Bounded: the name unused for longest is evicted and counted; whoever
+    submits sees to it that there is room for the bytes."""
 
+    account: Account | None = None
     evicted: int = 0  # holes lost to the bound; 0 in any sane use
     _holes: OrderedDict[Key, list[Hole]] = field(default_factory=OrderedDict)
 
@@ -73,12 +82,17 @@ class ResidualStore:
         if holes:
             self._holes.setdefault(key, []).extend(holes)
             self._holes.move_to_end(key)
+            if self.account is not None:
+                self.account.take(_bytes_of(holes))
         while len(self._holes) > MAX_NAMES:
-            self.evicted += len(self._holes.popitem(last=False)[1])
+            self.evicted += len(self.take(next(iter(self._holes))))
 
     def take(self, key: Key) -> list[Hole]:
         """Remove and return the holes of `key`."""
-        return self._holes.pop(key, [])
+        holes = self._holes.pop(key, [])
+        if holes and self.account is not None:
+            self.account.give(_bytes_of(holes))
+        return holes
 
     def take_over(self, other: "ResidualStore") -> None:
         """All that `other` keeps is kept here, and there no more."""
@@ -93,6 +107,10 @@ class ResidualStore:
         """All holes, those of one name in their order."""
         return (hole for holes in self._holes.values() for hole in holes)
 
+    def __contains__(self, key: Key) -> bool:
+        """Whether a name has any."""
+        return key in self._holes
+
     def __len__(self) -> int:
         """Names that have any."""
         return len(self._holes)
@@ -100,7 +118,11 @@ class ResidualStore:
     @property
     def size(self) -> int:
         """Bytes kept."""
-        return sum(len(hole.values) for hole in self.holes())
+        return _bytes_of(self.holes())
+
+
+def _bytes_of(holes: Iterable[Hole]) -> int:
+    return sum(len(hole.values) for hole in holes)
 
 
 def add_back(tensor: Bytes, holes: list[Hole], dtype: str, scale: float = 1.0) -> int:

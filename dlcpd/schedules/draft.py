@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from dlcpd.contract.sized_cache import SizedCache
 from dlcpd.schedules.model import (
     NOT_REPLICATED,
     Buffer,
@@ -16,7 +17,9 @@ from dlcpd.schedules.model import (
 
 Steps = tuple[int, ...]  # positions in the program; none for a step without bytes
 LONGEST: Final = 4 << 20  # bytes of one transfer: its bitmap has a bit for each of its segments
-CACHED: Final = 256  # programs that a builder keeps: as many sizes as a model has buckets
+# Programs of all builders that are kept, by their steps of some 540 B each: 35 MB. As many as 64
+# buckets of 25 MB have on 256 ranks
+PROGRAMS: Final = SizedCache(most=1 << 16, size=lambda program: len(program.steps) + 1)
 
 
 @dataclass(slots=True)

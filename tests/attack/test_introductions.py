@@ -118,7 +118,7 @@ def test_a_replayed_introduction_is_refused(
     monkeypatch.undo()
     monkeypatch.setenv("DLCPD_JOB_SECRET", SECRET)
     monkeypatch.setenv("MASTER_ADDR", "localhost")
-    with pytest.raises(NotAuthorised, match="rank 1 was not signed by it, in this launch"):
+    with pytest.raises(NotAuthorised, match="rank 1 was not signed for this place, in this launch"):
         connect(store, 0, 2, timeout=TIMEOUT)
     measured(f"named after {time.monotonic() - began:.1f} s")
 

@@ -126,7 +126,7 @@ def losing_a_neighbour(rank: int, store: str) -> dict[str, Any]:
         for number in range(4):
             if number == 2 and rank == 2:
                 kill(session.daemon_pid)
-                while session.error is None:  # its engine may outlive it by a moment
+                while session.failure() is None:  # its engine may outlive it by a moment
                     time.sleep(0.01)
             try:
                 optimizer.step()

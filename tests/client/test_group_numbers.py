@@ -19,7 +19,7 @@ def members(world: int, job: str = "job", store: HashStore | None = None) -> lis
 
 def numbers(of: list[GroupNumbers], ranks: list[int], name: str = "") -> set[int]:
     """What the members of one group get."""
-    return {of[rank].number(ranks, name, TIMEOUT) for rank in ranks}
+    return {of[rank].agree(ranks, name, TIMEOUT).number for rank in ranks}
 
 
 def test_members_get_one_number_and_other_groups_another() -> None:
@@ -39,16 +39,16 @@ def test_the_same_ranks_and_name_again_are_a_new_group() -> None:
 
 def test_members_may_make_different_groups_in_different_order() -> None:
     first, second = members(2)
-    a, b = first.number([0, 1], "a", TIMEOUT), first.number([0, 1], "b", TIMEOUT)
-    assert second.number([0, 1], "b", TIMEOUT) == b != a
-    assert second.number([0, 1], "a", TIMEOUT) == a
+    a, b = first.agree([0, 1], "a", TIMEOUT), first.agree([0, 1], "b", TIMEOUT)
+    assert second.agree([0, 1], "b", TIMEOUT) == b != a
+    assert second.agree([0, 1], "a", TIMEOUT) == a
 
 
 def test_who_comes_early_waits_for_the_first_member() -> None:
     first, second = members(2)
     with ThreadPoolExecutor(1) as pool:
-        early = pool.submit(second.number, [0, 1], "", TIMEOUT)
-        assert first.number([0, 1], "", TIMEOUT) == early.result(TIMEOUT) == 1
+        early = pool.submit(second.agree, [0, 1], "", TIMEOUT)
+        assert first.agree([0, 1], "", TIMEOUT) == early.result(TIMEOUT) == (1, "")
 
 
 def test_jobs_that_share_a_store_do_not_share_numbers() -> None:
@@ -59,14 +59,14 @@ def test_jobs_that_share_a_store_do_not_share_numbers() -> None:
 
 def test_a_first_member_that_does_not_come_is_named() -> None:
     with pytest.raises(PeerLost, match=r"group pipe: rank 1 waited .* in vain for rank 2 to make"):
-        members(3)[1].number([2, 1], "pipe", 0.01)
+        members(3)[1].agree([2, 1], "pipe", 0.01)
     with pytest.raises(PeerLost, match=r"group \[2, 1\]: rank 1"):
-        members(3)[1].number([2, 1], "", 0.01)
+        members(3)[1].agree([2, 1], "", 0.01)
 
 
 def test_without_a_store_there_are_no_groups() -> None:
     with pytest.raises(BadConfig, match="without a store"):
-        GroupNumbers(None, "job", 0).number([0, 1], "", TIMEOUT)
+        GroupNumbers(None, "job", 0).agree([0, 1], "", TIMEOUT)
 
 
 def test_numbers_end_with_those_of_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,4 +75,4 @@ def test_numbers_end_with_those_of_the_wire(monkeypatch: pytest.MonkeyPatch) -> 
     assert [numbers(job, [0, 1]) for _ in range(2)] == [{1}, {2}]
     for member in job:
         with pytest.raises(TooMany, match="2 groups, the most of a session; connect again"):
-            member.number([0, 1], "", TIMEOUT)
+            member.agree([0, 1], "", TIMEOUT)

@@ -75,6 +75,16 @@ def test_low_memory_is_used_again_first(memory: Memory) -> None:
     assert memory.committed() == SIZE // 2
 
 
+@pytest.mark.parametrize("populates", [True, False], ids=["populated", "an older kernel"])
+def test_the_engine_finds_all_of_a_tensor_committed(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, *, populates: bool
+) -> None:
+    if not populates:
+        monkeypatch.setattr("dlcp_client.arena.memory._POPULATE_WRITE", 1 << 20)  # EINVAL
+    tensor = memory.empty((SIZE // 8,), torch.float32)
+    assert os.lseek(memory.descriptor, 0, os.SEEK_HOLE) >= tensor.nbytes
+
+
 def test_only_what_the_engine_takes_is_reduced_in_place(memory: Memory) -> None:
     tensor = memory.empty((64,), torch.float32)
 

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dlcpd.contract.messages import KINDS, ByteRange, Counts, LayerRow, Message, PeerRow
+from dlcpd.contract.printable import harmless
 from dlcpd.contract.schema import MAX_TEXT
 
 Rule = Mapping[str, Any]
@@ -19,9 +20,16 @@ _ROWS: dict[type, Any] = {
     LayerRow: [0, 4, 10_000],
     PeerRow: [1, "host-b", "tcp://192.0.2.2:7700", "k" * 40],
 }
+
+
+def texts(size: int) -> st.SearchStrategy[str]:
+    """Texts without control characters, which parsers leave as they are."""
+    return st.text(max_size=size).map(lambda text: harmless(text)[:size])
+
+
 _CELLS: dict[type, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**63), 2**63 - 1),
-    str: st.text(max_size=20),
+    str: texts(20),
 }
 
 
@@ -125,7 +133,7 @@ def values(rule: Rule) -> st.SearchStrategy[Any]:
         return st.lists(_items(rule["of"]), max_size=3)
     if "choices" in rule:
         return st.sampled_from(rule["choices"])
-    return st.text(max_size=min(rule["high"], 20))
+    return texts(min(rule["high"], 20))
 
 
 def messages() -> st.SearchStrategy[Message]:

@@ -63,6 +63,28 @@ def test_one_bad_field_is_enough(kind: type[Message], name: str, value: Any) -> 
     assert len(str(caught.value)) < MAX_TEXT
 
 
+HOSTILE = "\x1b]0;owned\x07\n\x9b31m\x7f\u202e"
+SHOWN = r"\x1b]0;owned\x07" + "\n" + r"\x9b31m\x7f\u202e"
+
+
+@EACH_KIND
+def test_no_text_of_a_message_has_control_characters(kind: type[Message]) -> None:
+    hostile: dict[str, Any] = {}
+    for name, rule in rules(kind).items():
+        if rule["type"] is str and "choices" not in rule:
+            hostile[name] = HOSTILE
+        elif rule.get("of", int) is not int:
+            [row, *_] = example(kind)[name]
+            hostile[name] = [[HOSTILE if isinstance(cell, str) else cell for cell in row]]
+    message = from_frame_untrusted([KINDS.index(kind), list((example(kind) | hostile).values())])
+    for name, value in hostile.items():
+        for text in [value] if isinstance(value, str) else getattr(message, name)[0]:
+            if isinstance(text, str):
+                limit = rules(kind)[name]["high"] if isinstance(value, str) else MAX_TEXT
+                shown = getattr(message, name) if isinstance(value, str) else text
+                assert shown == SHOWN[:limit]
+
+
 @EACH_KIND
 def test_a_missing_field_is_refused(kind: type[Message]) -> None:
     for name in rules(kind):

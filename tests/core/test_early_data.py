@@ -63,7 +63,7 @@ def test_what_was_not_announced_is_cut() -> None:
 
 
 def test_what_does_not_fit_is_cut_and_the_rest_stays() -> None:
-    early = EarlyData(limit=3 * WIDTH)
+    early = EarlyData(limit=3 * (WIDTH + 32))
     early.announce(op(1))
     early.announce(op(2))
     assert early.keep(group(1))

@@ -4,9 +4,12 @@ from collections import Counter
 
 import pytest
 
+from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.health import SAMPLE, PathState
 from dlcpd.core.paths.newest import microseconds
+from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.paths.paths import CONTROL, Paths
+from dlcpd.core.turns import Turns
 from dlcpd.core.wire.control import SpaceCredit
 
 BULK = 4
@@ -160,3 +163,21 @@ def test_a_hole_waits_for_the_slowest_of_unequal_paths() -> None:
     assert 2e-3 < paths.reordering(BULK) <= 5e-3
     paths.space(1, BULK).rtt.update(1.0)
     assert paths.reordering(BULK) == 5e-3
+
+
+def drawn(session: int) -> list[int]:
+    """The routes that the flow of a session draws for what goes by chance."""
+    endpoint = Endpoint(64, 1 << 20, Turns(Pacer(0.0)))
+    peer = PeerSpec(1, "b", token_in=1000 + session, token_out=2000 + session, paths=4)
+    paths = endpoint.open_session(session, 0, [peer], peer_timeout=1.0).flows[1].paths
+    for path in range(4):
+        paths.routes.learn(path, ["leaf", str(path)])
+    paths.regroup()
+    return [paths.for_credit() for _ in range(32)]
+
+
+def test_flows_draw_routes_by_chance_of_their_own_and_the_same_when_run_again() -> None:
+    first, second = drawn(1), drawn(2)
+    assert first == drawn(1)
+    assert first != second
+    assert set(first) == set(second) == {0, 1, 2, 3}

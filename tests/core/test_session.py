@@ -34,13 +34,14 @@ def test_the_ledger_keeps_the_newest_rows() -> None:
     assert accounts.ledger[-1] == row(3 * MAX_LEDGER - 1)
 
 
-def test_failed_operations_are_remembered_up_to_a_bound() -> None:
+def test_failed_operations_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlcpd.core.session.stream.MAX_FAILED", MAX_AHEAD)
     net = SimNetwork(2)
     session = net.sessions[0]
     for number in range(1, MAX_AHEAD + 11):
         session.refuse(number, 0, (0, 1), BadPolicy("no"))
-    assert session.open_incoming(1, Key(0, MAX_AHEAD + 10, 0), net.now) == "failed"
-    oldest = session.open_incoming(1, Key(0, 1, 0), net.now)
+    assert session.open_incoming(1, Key(0, MAX_AHEAD + 10, 0)) == "failed"
+    oldest = session.open_incoming(1, Key(0, 1, 0))
     assert oldest == "stale"  # forgotten, refused all the same
 
 

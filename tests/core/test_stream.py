@@ -135,7 +135,8 @@ def test_why_data_cannot_be_taken() -> None:
     assert [stream.refusal(n) for n in (1, 2, 3)] == ["stale", "failed", "early"]
 
 
-def test_failures_are_forgotten_oldest_first() -> None:
+def test_failures_are_forgotten_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlcpd.core.session.stream.MAX_FAILED", MAX_AHEAD)
     stream = Stream(0)
     for number in range(1, MAX_AHEAD + 3):
         stream.begin(number)

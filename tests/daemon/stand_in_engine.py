@@ -21,6 +21,9 @@ from dlcpd.io import commands
 from dlcpd.ipc.seqpacket import receive, receive_now
 
 ENDPOINTS = [commands.UdpAddress("127.0.0.1", 40000)]
+EMPTY: dict[str, Any] = {
+    "stand_in": True, "counters": {}, "effort": {}, "paths": [], "sessions": {}
+}  # fmt: skip
 
 
 class StandIn:
@@ -53,7 +56,7 @@ class StandIn:
             self.lanes[command.session] = socket.socket(fileno=lane)
             self.emit(commands.SessionOpened(command.session))
         if isinstance(command, commands.ReportRequest) and self.mode != "deaf":
-            self.emit(commands.Report({"stand_in": True, "ledger": command.ledger}))
+            self.emit(commands.Report({**EMPTY, "ledger": command.ledger}))
         if isinstance(command, commands.Stop) and self.mode != "stubborn":
             self.stop_at = time.monotonic() + command.drain
         self.tell(command)

@@ -20,6 +20,8 @@ socket_group = "trainers"
 allowed_users = ["alice", 1001]
 max_sessions = 3
 max_arena_bytes = 1048576
+max_memory_bytes = 8388608
+max_session_memory_bytes = 2097152
 drain_timeout = 5
 log_level = "debug"
 log_format = "json"
@@ -117,7 +119,7 @@ def test_auto_gives_an_engine_to_some_cpus(
 
 def test_defaults_are_the_engines_own() -> None:
     [told], default = map(asdict, engine_configs(resolved(Config()))), asdict(EngineConfig())
-    for here in ("host", "paths"):
+    for here in ("host", "paths", "memory", "session_memory"):
         assert told.pop(here) and default.pop(here)
     assert told == default
 
@@ -149,6 +151,8 @@ BAD = {
     ),
     "[network]\nentropy = 17": ("[network] entropy: 17 is outside 1..16",),
     "[network]\nentropy = 9\npaths = [{}, {}]": ("9 source ports on each of 2 paths make 18",),
+    "[daemon]\nmax_memory_bytes = 1": ('1 is outside 1048576..1125899906842624, or "auto"',),
+    "[daemon]\nmax_session_memory_bytes = true": ("is bool, need int, or",),
     "[network]\nengines = 9": ('[network] engines: 9 is outside 1..8, or "auto"',),
     "[network]\nengines = true": ('[network] engines: is bool, need int, or "auto"',),
     "[network]\nengine_cpus = '0'": ("engine_cpus: is a list of at most 8 texts",),

@@ -28,12 +28,12 @@ def one(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def test_a_single_report_stays_as_it_is() -> None:
-    assert joined([one(0)]) == one(0)
-    assert joined([{"stand_in": True}]) == {"stand_in": True}
+    assert joined({0: one(0)}) == one(0)
+    assert joined({0: {"stand_in": True}}) == {"stand_in": True}
 
 
 def test_counts_add_up_and_paths_follow_each_other() -> None:
-    whole = joined([one(0), one(1)])
+    whole = joined({0: one(0), 1: one(1)}, of=2)
     assert whole["counters"] == {"token": 1, "only0": 1, "only1": 1}
     assert whole["effort"] == {"wakes": 10}
     assert [path["address"][1] for path in whole["paths"]] == [0, 1]
@@ -53,14 +53,21 @@ def test_a_session_of_some_engines_only_and_one_that_is_broken_in_one() -> None:
     third = one(2, sessions={})
     broken = one(1)
     broken["sessions"]["7"]["broken"] = "rank 1 is silent"
-    whole = joined([one(0), broken, third])
+    whole = joined({0: one(0), 1: broken, 2: third}, of=3)
     assert whole["sessions"]["7"]["broken"] == "rank 1 is silent"
     assert whole["sessions"]["7"]["submitted"] == 3
 
 
 def test_what_was_left_out_of_one_is_said() -> None:
-    assert joined([one(0), one(1, truncated=True)])["truncated"] is True
+    assert joined({0: one(0), 1: one(1, truncated=True)}, of=2)["truncated"] is True
 
 
-def test_an_engine_that_does_not_answer_is_named() -> None:
-    assert joined([one(0), {"error": "did not answer"}]) == {"error": "engine 1: did not answer"}
+def test_an_engine_that_does_not_answer_is_named_and_the_others_are_there() -> None:
+    whole = joined({0: one(0), 1: {"error": "did not answer"}}, of=2)
+    assert whole == {**joined({0: one(0)}, of=2), "error": "engine 1: did not answer"}
+    assert whole["counters"] == one(0)["counters"]
+
+
+def test_an_engine_that_is_about_to_be_there_is_no_error() -> None:
+    assert joined({}, of=1)["sessions"] == {}
+    assert "error" not in joined({1: one(1)}, of=2)

@@ -140,7 +140,10 @@ def test_a_second_daemon_on_one_socket_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "text"),
-    [("fail", "path 0: 192.0.2.1 is not here"), ("die", "the engine ended before it was ready")],
+    [
+        ("fail", "path 0: 192.0.2.1 is not here"),
+        ("die", "the engine ended with exit code 4 before it was ready"),
+    ],
 )
 def test_an_engine_that_cannot_start_is_one_line_and_code_1(
     tmp_path: Path, mode: str, text: str
@@ -151,24 +154,6 @@ def test_an_engine_that_cannot_start_is_one_line_and_code_1(
     assert daemon.text.count("\n") == 1
     assert daemon.process.stderr
     daemon.process.stderr.close()
-
-
-def test_an_engine_that_ends_takes_the_daemon_along_and_everybody_is_told(tmp_path: Path) -> None:
-    a = configuration(tmp_path, "host-a", "127.0.0.1")
-    b = configuration(tmp_path, "host-b", "127.0.0.2")
-    with Daemon(a) as first, Daemon(b) as second:
-        with first.client() as here, first.client() as idle, second.client() as there:
-            join_all([here, there], "job")
-            idle.greet()
-            assert here.lane
-            os.kill(first.engine_pid, signal.SIGKILL)
-            for client in (here, idle):
-                assert "host-a" in client.refused("daemon_lost")
-                assert client.receive() is None
-            assert "the engine" in there.command("PeerGone")["text"]
-        assert first.wait() == 1
-        first.wait_for("engine_lost", code="daemon_lost")
-        assert not first.socket.exists()
 
 
 def test_an_engine_that_does_not_stop_is_killed(tmp_path: Path) -> None:

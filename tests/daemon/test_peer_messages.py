@@ -49,6 +49,17 @@ def test_a_message_comes_back_as_sent(message: PeerMessage) -> None:
     assert frame_of(message) == pack(message)
 
 
+def test_what_a_peer_says_has_no_control_characters() -> None:
+    said = "\x1b]0;owned\x07\n\x9b\u202e"
+    hello = unpack_peer_untrusted(frame_of(HELLO, host=said))
+    goodbye = unpack_peer_untrusted(frame_of(GOODBYE, text=said, code=said))
+    abort = unpack_peer_untrusted(frame_of(ABORT, aborted=[[4, 7, said, -1]]))
+    shown = r"\x1b]0;owned\x07" + "\n" + r"\x9b\u202e"
+    assert isinstance(hello, PeerHello) and hello.host == shown
+    assert isinstance(goodbye, Goodbye) and goodbye.text == goodbye.code == shown
+    assert isinstance(abort, Abort) and abort.aborted == [AbortedRow(4, 7, shown)]
+
+
 def test_the_largest_messages_fit_a_frame() -> None:
     wide = "\U0001f600"  # four bytes of UTF-8
     hello = replace(

@@ -43,6 +43,7 @@ class Rank:
     def __init__(self, client: Client) -> None:
         self.client = client
         self._map = mmap.mmap(client.arena, ARENA)
+        self._map[:: mmap.PAGESIZE] = bytes(ARENA // mmap.PAGESIZE)  # all of it is committed
         self.values: NDArray[np.float32] = np.frombuffer(self._map, np.float32)
 
     def submit(self, ask: Submit) -> None:

@@ -14,7 +14,8 @@ from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import Header, Key, Kind
 from dlcpd.io.datapath.compiled import Compiled
 from dlcpd.io.datapath.library import COMPILED
-from dlcpd.io.datapath.open_transfers import MAX_SUMS, OpenTransfers
+from dlcpd.io.datapath.open_transfers import OpenTransfers
+from dlcpd.io.datapath.sums import MAX_SUMS
 from dlcpd.numerics.reduce import reduce_in_order
 from tests.datapath.ring import CANARY, MARGIN, Message, Receiver, as_rows, fill, new_ring
 from tests.io.batches import data_path

@@ -42,6 +42,7 @@ def test_a_sanitizer_speaks_up(tmp_path: Path) -> None:
         "from dlcpd.io.udp.loss import Loss\n"
         "ring = CompiledRing(*compiled('auto'), gro=True, loss=Loss(0.0, (1,)))\n"
         "ring._ring['messages'] = ring.strays.ctypes.data\n"
+        "ring._ring['message_count'] = 1 << 20\n"
         "ring.digest(1 << 20)\n"
     )
     done = subprocess.run(

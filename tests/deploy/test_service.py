@@ -29,6 +29,10 @@ def test_start(machine: Machine, measured: Measured) -> None:
     assert f"Uid:\t{user}\t{user}\t{user}\t{user}" in status
     for line in ("CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"):
         assert line in status
+    scores = machine.run("for pid in $(pgrep -u dlcpd); do cat /proc/$pid/oom_score_adj; done")
+    lower = "systemd-run --quiet --wait --pipe --property OOMScoreAdjust=-900"  # where it may be
+    allowed = machine.run(f"{lower} cat /proc/self/oom_score_adj").split()
+    assert scores.split() == allowed * 2, "control's and, inherited, the engine's"
     measured(machine.run("systemd-analyze security --no-pager dlcpd | tail -1").strip("→ "))
 
 

@@ -56,6 +56,13 @@ def test_the_socket_is_where_the_daemon_has_it_and_belongs_to_who_may_use_it() -
     assert f"g {group} -" in settings(SYSTEMD / "sysusers.d/dlcpd.conf")
 
 
+def test_what_is_killed_when_memory_is_short_is_neither_daemon_nor_engine_first() -> None:
+    lines = settings(SYSTEMD / "dlcpd.service")
+    [score] = [int(line.partition("=")[2]) for line in lines if line.startswith("OOMScoreAdjust=")]
+    assert -1000 < score <= -900, "after every trainer, and before what the host cannot do without"
+    assert "OOMPolicy=continue" in lines
+
+
 def test_buffers_may_be_as_large_as_the_daemon_asks_for() -> None:
     values = tomllib.loads("\n".join(
         line.replace("net.core.", "") for line in settings(SYSTEMD / "sysctl.d/60-dlcpd.conf")

@@ -4,6 +4,7 @@ What a datagram brings about is checked as well: nothing is written beside its p
 operation ends with a result or a named error.
 """
 
+import os
 import socket
 from collections import Counter
 from dataclasses import dataclass, field
@@ -122,7 +123,9 @@ def lane(data: bytes) -> object:
     session = made.open_session(1, 0, [PeerSpec(1, "b", TOKEN, TOKEN, 1)], peer_timeout=1.0)
     config = EngineConfig()
     theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    end = Lane(1, create_arena(ARENA), ARENA, ours.detach())
+    arena = create_arena(ARENA)
+    os.pwrite(arena, bytes(ARENA // 2), 0)  # half of it is committed
+    end = Lane(1, arena, ARENA, ours.detach())
     client = Client(end, session, config, ScratchPool(config.chunk_bytes))
     refused = 0
     with theirs:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dlcpd.contract.messages import Failed, Message, Submit, from_frame_untrusted, to_frame
 from dlcpd.io import commands
+from dlcpd.io.clients.claims import ranges_of
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
 from dlcpd.numerics.elements import STORAGE
@@ -82,14 +83,23 @@ class Rank:
     engine: Engine
     lane: socket.socket
     memory: NDArray[np.uint8]
-    _mapped: mmap.mmap = field(repr=False)
+    mapped: mmap.mmap = field(repr=False)
 
     def unmap(self) -> None:
         """Give the arena up; `memory` must be nobody's any more."""
-        self._mapped.close()
+        self.mapped.close()
 
     def submit(self, number: int, **options: Any) -> None:
-        self.send(ask(number, **options))
+        """Commit the memory first, as the client's library does."""
+        message = ask(number, **options)
+        self.commit(message)
+        self.send(message)
+
+    def commit(self, message: Submit) -> None:
+        """Touch every page that an operation uses, as far as it is in the arena."""
+        for place in ranges_of(message):
+            self.memory[place.start : place.stop : mmap.PAGESIZE] |= 0
+            self.memory[max(place.stop - 1, 0) : place.stop] |= 0
 
     def send(self, message: Message) -> None:
         self.lane.send(msgpack.packb(to_frame(message)))
@@ -168,10 +178,11 @@ class Job:
         """What keys the checksums of one direction."""
         return b"secret of %d for %d" % (receiver, sender) if self.keyed else b""
 
-    def open(self, rank: int, session: int = 1) -> Rank:
+    def open(self, rank: int, session: int = 1, arena_bytes: int = 0) -> Rank:
         """A session of this rank; further ones are those of other jobs on the same engines."""
-        arena = create_arena(ARENA)
-        mapped = mmap.mmap(arena, ARENA)
+        arena_bytes = arena_bytes or ARENA
+        arena = create_arena(arena_bytes)
+        mapped = mmap.mmap(arena, arena_bytes)
         lane, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         lane.settimeout(PATIENCE)
         self._lanes.append(lane)
@@ -183,7 +194,7 @@ class Job:
             for p in range(len(self.engines))
             if p != rank
         ]  # fmt: skip
-        command = commands.OpenSession(session, "job", rank, len(self.engines), ARENA, peers)
+        command = commands.OpenSession(session, "job", rank, len(self.engines), arena_bytes, peers)
         self.engines[rank].send(command, [arena, theirs.fileno()])
         os.close(arena)
         theirs.close()

@@ -1,6 +1,7 @@
 """What a client may say on its lane, in any order: each frame has one answer, each operation one
 end."""
 
+import os
 import socket
 from collections import Counter
 from typing import Any, Final
@@ -76,7 +77,9 @@ class LaneMachine(RuleBasedStateMachine):
         peers = [PeerSpec(n, f"host{n}", n, WORLD + n, 1) for n in range(1, WORLD)]
         self.session = self.endpoint.open_session(1, 0, peers, peer_timeout=1e9)
         self.socket, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.lane = Lane(1, create_arena(ARENA), ARENA, ours.detach())
+        arena = create_arena(ARENA)
+        os.pwrite(arena, bytes(ARENA), 0)  # all of it is committed
+        self.lane = Lane(1, arena, ARENA, ours.detach())
         config = EngineConfig()
         self.client = Client(self.lane, self.session, config, ScratchPool(config.chunk_bytes))
         self.now, self.groups, self.submitted = 10.0, {0}, 0

@@ -153,7 +153,7 @@ class SharedArena:
         step = min(-(-missing // COMMIT_STEP) * COMMIT_STEP, self._arena.size - self._committed)
         # Through the mapping first: only a fault in it yields huge pages. It may be refused for
         # any reason (an old kernel, no memory); fallocate then does it, or says why not.
-        _advise(mapped, _POPULATE_WRITE, self._committed, step)
+        populated = _advise(mapped, _POPULATE_WRITE, self._committed, step)
         try:
             os.posix_fallocate(self._descriptor, self._committed, step)
         except OSError as exc:
@@ -162,6 +162,10 @@ class SharedArena:
                 f"{self._arena.used} B in use): {exc.strerror}; free memory on this host, raise "
                 f"the memory limit of the job, or submit fewer tensors at once"
             ) from exc
+        if not populated:  # the engine takes memory that was written to, fallocate does not
+            mapped[self._committed : self._committed + step : mmap.PAGESIZE] = bytes(
+                -(-step // mmap.PAGESIZE)
+            )
         self._committed += step
 
 
@@ -174,9 +178,10 @@ def copy_bytes(target: int, source: int, size: int) -> None:
     ctypes.memmove(target, source, size)
 
 
-def _advise(memory: mmap.mmap, advice: int, start: int, length: int) -> None:
-    """Advice is welcome to be refused: older kernels do not know all of it."""
+def _advise(memory: mmap.mmap, advice: int, start: int, length: int) -> bool:
+    """Whether it was taken. It is welcome to be refused: older kernels do not know all of it."""
     try:
         memory.madvise(advice, start, length)
     except OSError:
-        return
+        return False
+    return True

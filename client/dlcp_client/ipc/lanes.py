@@ -31,6 +31,7 @@ from dlcpd.ipc.seqpacket import close_all, decode_untrusted, receive_message, se
 # it; Python then raises KeyboardInterrupt only after the next wake-up.
 MAX_POLL: Final = 1.0
 LEAVE_TIMEOUT: Final = 1.0  # seconds; a stopped daemon must not keep its client from leaving
+REASON_TIMEOUT: Final = 1.0  # seconds in which control says why a lane has ended
 SEND_SLICE: Final = 0.05  # seconds between looks at the lane while the engine does not read
 _PEEK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)  # int: enums are slow to combine
 _GONE: Final = select.POLLHUP | select.POLLERR | select.POLLNVAL | select.POLLRDHUP
@@ -215,7 +216,9 @@ class Lanes:
         ))  # fmt: skip
 
     def _reason_told(self) -> DlcpError | None:
-        self._control.socket.setblocking(False)
+        """What control says of the session's end. It may hear of an engine's end a moment after
+        the lane has ended here; a control that has ended itself says nothing, at once."""
+        self._control.socket.settimeout(REASON_TIMEOUT)
         try:
             message, descriptors = receive_message(self._control.socket)
         except (OSError, BadMessage):

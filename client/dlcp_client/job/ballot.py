@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dlcp_client.job.rendezvous import Meeting, Member
+from dlcp_client.job.rendezvous import LATE, Meeting, Member, launched
 from dlcpd.contract.errors import BadConfig, DlcpError, NotAuthorised, PeerLost
 
 VOTE_MARGIN: Final = 5.0  # seconds after connect's deadline until the last rank has voted
@@ -22,12 +22,14 @@ def hold(
         nobody does for NotAuthorised;
         BadConfig likewise where ranks asked for different transports.
     """
+    if member.secret is not None:  # a vote of an earlier launch is none
+        member = launched(member, "vote", deadline + VOTE_MARGIN)
     meeting = Meeting(member, "vote")
     # Whoever can write the store could else take a job from dlcpd to what asks nobody who they are.
     allowed = fallback and not isinstance(error, NotAuthorised)
     own = {"problem": str(error) if error else "", "fallback": allowed, "transport": transport}
     meeting.publish(own)
-    votes = meeting.gather(deadline + VOTE_MARGIN)
+    votes = meeting.gather(deadline + VOTE_MARGIN + LATE)
     problem, differing = verdict(votes), difference(votes)
     if not all(vote.get("fallback") is True for vote in votes):
         if problem:

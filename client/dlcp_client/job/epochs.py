@@ -4,122 +4,160 @@ The store decides: a roll is written by compare-and-set, so there is one for eac
 reads it reads the same. A part of the job that does not reach the store agrees on nothing.
 """
 
+import hashlib
 import json
+import secrets
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dlcp_client.job.roll import NEW, Bid, Rule, in_order
+from dlcp_client.job.sealed import Sealed, StoreLost
+from dlcp_client.job.secret import JobSecret
 from dlcp_client.job.store import Store
-from dlcpd.contract.errors import BadMessage, PeerLost
+from dlcpd.contract.errors import BadMessage, NotAuthorised, PeerLost
 from dlcpd.contract.messages import MAX_WORLD
 
 ROOT: Final = "dlcp/epochs"
 LOOK: Final = 0.05  # seconds between two looks at the store: 256 ranks are 15,000 requests a second
+SHARE: Final = 4  # a look takes at most a fourth of the time, however many bids there are
 MAX_BIDS: Final = 4 * MAX_WORLD  # of one epoch; further ones are not looked at
+MAX_NONCE: Final = 64  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """An epoch that was agreed on: seats by rank, and the numbers of their bids."""
+    """An epoch that was agreed on: seats by rank, the numbers of their bids, and their nonces."""
 
     epoch: int
     seats: tuple[int, ...]
     bids: tuple[int, ...]
+    nonces: tuple[str, ...]
+
+    def rank_of(self, bid: Bid | None) -> int | None:
+        """Of the process that made the bid; None: it is not in the roll."""
+        return self.nonces.index(bid.nonce) if bid and bid.nonce in self.nonces else None
+
+    @property
+    def digest(self) -> str:
+        """Two rolls of one epoch, of which there is one, have nothing in common."""
+        rows = repr((self.epoch, self.seats, self.bids, self.nonces))
+        return hashlib.sha256(rows.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The agreement on one epoch of the job `lineage`, by members of epoch `base` and newcomers."""
+    """The agreement on one epoch of the job `lineage`, by members of epoch `base` and newcomers.
+
+    `lineage` is a name that no other launch has, and part of every key: so a text that was signed
+    for another launch, epoch or bid is refused.
+    """
 
     store: Store
     lineage: str
     epoch: int
     base: int
+    secret: JobSecret | None = None
 
-    def bid(self, seat: int, lost: frozenset[int] = frozenset()) -> int:
-        """Ask for a place; the number of the bid."""
-        number = self.store.add(self._key("bids"), 1)
-        self._say(number, seat, lost)
-        return number
+    @property
+    def place(self) -> str:
+        """Of this epoch in the store."""
+        return f"{ROOT}/{self.lineage}/{self.epoch}"
 
-    def _say(self, number: int, seat: int, lost: frozenset[int]) -> None:
-        self.store.set(self._key(f"bid/{number}"), json.dumps([self.base, seat, sorted(lost)]))
+    def bid(self, seat: int, lost: frozenset[int] = frozenset()) -> Bid:
+        """Ask for a place."""
+        number = self._sealed.draw("bids")
+        made = Bid(number, seat, lost, secrets.token_hex(8))
+        self._say(made)
+        return made
 
-    def newcomers(self) -> int:
-        """How many processes have asked for a place so far."""
-        return self.store.add(self._key("bids"), 0)
+    def _say(self, bid: Bid) -> None:
+        text = json.dumps([self.base, bid.seat, sorted(bid.lost), bid.nonce])
+        self._sealed.write(f"bid/{bid.number}", text)
+
+    def newcomers(self) -> bool:
+        """Whether a process has asked for a place. One that ended before it had said so has not."""
+        return bool(self.bids())
 
     def bids(self) -> list[Bid]:
-        """Those that stand in the store. One whose text is not there yet comes later."""
-        count = min(self.store.add(self._key("bids"), 0), MAX_BIDS)
-        keys = {number: self._key(f"bid/{number}") for number in range(1, count + 1)}
-        return [
-            self._bid(number, self.store.get(key))
-            for number, key in keys.items()
-            if self.store.check([key])
-        ]
+        """Those that stand in the store and can be read. One whose text is not there yet comes
+        later, if its process lives."""
+        sealed = self._sealed
+        count = min(sealed.count("bids"), MAX_BIDS)
+        found = (self._bid(sealed, number) for number in range(1, count + 1))
+        return [bid for bid in found if bid is not None]
 
-    def _bid(self, number: int, text: bytes) -> Bid:
-        """Raises: BadMessage."""
+    def _bid(self, sealed: Sealed, number: int) -> Bid | None:
+        """None: not there, or no bid: nobody's bid keeps others from agreeing."""
         try:
-            base, seat, lost = _integers(json.loads(text), 2)
-        except (ValueError, TypeError, RecursionError) as exc:
-            raise BadMessage(f"bid {number} of epoch {self.epoch} in the store is none") from exc
+            text = sealed.read(f"bid/{number}", f"bid {number} of epoch {self.epoch} in the store")
+            base, seat, lost, nonce = _bid_of(text) if text is not None else _NO_BID
+        except (BadMessage, NotAuthorised):
+            return None
+        if not nonce:
+            return None
         # who comes from another epoch, as after an attempt that failed for some, has no seat here
-        return Bid(number, seat if base == self.base and seat >= 0 else NEW, frozenset(lost))
+        return Bid(number, seat if base == self.base and seat >= 0 else NEW, lost, nonce)
 
     def roll(self) -> Roll | None:
-        """What was agreed; None before."""
-        key = self._key("roll")
-        return _roll(self.epoch, self.store.get(key)) if self.store.check([key]) else None
+        """What was agreed; None before. Raises: BadMessage, NotAuthorised."""
+        text = self._sealed.read("roll", f"the roll of epoch {self.epoch} in the store")
+        return None if text is None else _roll(self.epoch, text)
 
     def call(self, bids: list[Bid]) -> Roll:
         """Agree on `bids`, unless somebody was faster; what was agreed."""
-        rows = [[bid.seat, bid.number] for bid in in_order(bids)[:MAX_WORLD]]
-        return _roll(self.epoch, self.store.compare_set(self._key("roll"), "", json.dumps(rows)))
+        rows = [[bid.seat, bid.number, bid.nonce] for bid in in_order(bids)[:MAX_WORLD]]
+        what = f"the roll of epoch {self.epoch} in the store"
+        return _roll(self.epoch, self._sealed.settle("roll", json.dumps(rows), what))
 
     def agree(
-        self, number: int, rule: Rule | None, lost: Callable[[], frozenset[int]], deadline: float
-    ) -> Roll:
+        self, own: Bid | None, rule: Rule | None, lost: Callable[[], frozenset[int]],
+        deadline: float,
+    ) -> Roll:  # fmt: skip
         """Wait for the roll, and call it when `rule` allows; who has none only waits.
 
-        `number`: of this process's own bid; `lost`: seats that it knows to be lost by now, which
-        it tells the others.
+        `own`: this process's bid, which is written again where the store loses it; `lost`: seats
+        that it knows to be lost by now, which it tells the others.
 
-        Raises: PeerLost naming the seats that are missing.
+        Raises: PeerLost naming the seats that are missing; StoreLost.
         """
-        began, known = time.monotonic(), frozenset[int]()
+        began = time.monotonic()
         while (roll := self.roll()) is None:
+            looked = time.monotonic()
             bids = self.bids()
-            own = next((bid for bid in bids if bid.number == number), None)
-            if own is not None and (now_lost := lost()) != known:
-                known = now_lost
-                self._say(number, own.seat, known)
+            own = own and self._kept(own, bids, lost())
             now = time.monotonic()
             if rule and rule.complete(bids, now - began):
                 return self.call(bids)
             if now >= deadline:
+                self._check_kept(own, bids)
                 raise PeerLost(_missing(self.epoch, rule, bids, now - began))
-            time.sleep(LOOK)
+            time.sleep(max(LOOK, (SHARE - 1) * (now - looked)))
         return roll
 
-    def _key(self, what: str) -> str:
-        return f"{ROOT}/{self.lineage}/{self.epoch}/{what}"
+    def _kept(self, own: Bid, bids: list[Bid], lost: frozenset[int]) -> Bid:
+        """The bid as the store has it, said anew where it has another one in its place or none."""
+        mine = next((bid for bid in bids if bid.number == own.number), None)
+        if mine is not None and mine.nonce != own.nonce:  # the count was set back
+            own = replace(own, number=self._sealed.draw("bids"))
+        elif mine is not None and mine.lost == lost:
+            return own
+        own = replace(own, lost=lost)
+        self._say(own)
+        return own
 
+    def _check_kept(self, own: Bid | None, bids: list[Bid]) -> None:
+        """Raises: StoreLost."""
+        if own is not None and own.nonce not in {bid.nonce for bid in bids}:
+            raise StoreLost(
+                f"epoch {self.epoch}: {self._sealed.name} does not keep this rank's own bid; "
+                f"restart the job from its last checkpoint, with a store of its own"
+            )
 
-@contextmanager
-def store_errors() -> Iterator[None]:
-    """Raises: PeerLost where the store itself does not answer."""
-    try:
-        yield
-    except RuntimeError as exc:  # the store's own error is one
-        raise PeerLost(
-            f"the job's store does not answer ({exc}): without it no epoch can be agreed on; "
-            f"restart the job from its last checkpoint"
-        ) from exc
+    @property
+    def _sealed(self) -> Sealed:
+        return Sealed(self.store, self.secret, place=self.place)
 
 
 def _missing(epoch: int, rule: Rule | None, bids: list[Bid], waited: float) -> str:
@@ -135,24 +173,38 @@ def _missing(epoch: int, rule: Rule | None, bids: list[Bid], waited: float) -> s
     )
 
 
-def _roll(epoch: int, text: bytes) -> Roll:
+def _bid_of(text: str) -> tuple[int, int, frozenset[int], str]:
+    """Epoch that its process comes from, seat, lost seats and nonce. Raises: BadMessage."""
+    try:
+        base, seat, lost, nonce = json.loads(text)
+        if not (_whole([base, seat, *lost]) and _is_nonce(nonce)):
+            raise BadMessage("a bid in the store is none")
+        return base, seat, frozenset(lost), nonce
+    except (ValueError, TypeError, RecursionError) as exc:
+        raise BadMessage("a bid in the store is none") from exc
+
+
+def _roll(epoch: int, text: str) -> Roll:
     """Raises: BadMessage."""
     try:
-        rows = [_integers(row, 2) for row in json.loads(text)]
-        seats, numbers = zip(*((seat, number) for seat, number in rows), strict=True)
+        rows = [(seat, number, nonce) for seat, number, nonce in json.loads(text)]
+        seats, numbers, nonces = zip(*rows, strict=True)
+        seated = [seat for seat in seats if seat != NEW]
     except (ValueError, TypeError, RecursionError) as exc:
         raise BadMessage(f"the roll of epoch {epoch} in the store is none") from exc
-    return Roll(epoch, seats, numbers)
+    whole = _whole([*seats, *numbers]) and all(map(_is_nonce, nonces))
+    if not whole or len(rows) > MAX_WORLD or len(set(seated)) < len(seated):
+        raise BadMessage(f"the roll of epoch {epoch} in the store is none")
+    return Roll(epoch, seats, numbers, nonces)
 
 
-def _integers(values: Any, count: int) -> list[Any]:
-    """`values`, whose first `count` are integers, as is all in a list after them.
+def _whole(values: list[Any]) -> bool:
+    """Whether all are integers that a job can have."""
+    return all(type(value) is int and NEW <= value < 1 << 31 for value in values)
 
-    Raises: TypeError.
-    """
-    if not isinstance(values, list):
-        raise TypeError("no list")
-    rest = [value for each in values[count:] for value in each]
-    if any(type(value) is not int for value in [*values[:count], *rest]):
-        raise TypeError("no integers")
-    return values
+
+def _is_nonce(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_NONCE
+
+
+_NO_BID: Final = (0, NEW, frozenset[int](), "")

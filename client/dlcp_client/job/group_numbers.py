@@ -4,56 +4,106 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Final
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
+from dlcp_client.job.sealed import Sealed, StoreLost
+from dlcp_client.job.secret import JobSecret
 from dlcp_client.job.store import Store
-from dlcpd.contract.errors import BadConfig, PeerLost, TooMany
+from dlcpd.contract.errors import BadConfig, BadMessage, PeerLost, TooMany
 from dlcpd.contract.messages import MAX_GROUPS
 
 ROOT: Final = "dlcp/group"
+MAX_TITLE: Final = 128  # characters, as OpenGroup.name
+OWN_LOOK: Final = 2.0  # seconds between two looks whether the store answers
+
+
+class Agreed(NamedTuple):
+    """`title`: which of the groups of these ranks it is. The engines of all members compare it with
+    every operation, so a wrong number brings no two groups together."""
+
+    number: int
+    title: str
 
 
 class GroupNumbers:
     """The first member of a group draws its number, and the others read it.
 
-    The n-th group of the same ranks and name is the same one on all of its members.
+    The n-th group of the same ranks and name is the same one on all of its members. What the
+    others read is signed for it; `job` is a name that no other launch has.
     """
 
-    def __init__(self, store: Store | None, job: str, rank: int) -> None:
-        self._store, self._job, self._rank = store, job, rank
+    def __init__(
+        self, store: Store | None, job: str, rank: int, secret: JobSecret | None = None
+    ) -> None:
+        self._sealed = None if store is None else Sealed(store, secret, place=f"{ROOT}/{job}")
+        self._rank = rank
         self._made: Counter[str] = Counter()
+        self._used = set[int]()  # numbers of this rank's groups
         self._lock = threading.Lock()
 
-    def number(self, ranks: Sequence[int], name: str, timeout: float) -> int:
-        """Of the next group of `ranks`; waits at most `timeout` seconds for its first member.
+    def agree(self, ranks: Sequence[int], name: str, timeout: float) -> Agreed:
+        """The next group of `ranks`; waits at most `timeout` seconds for its first member.
 
-        Raises: BadConfig, PeerLost, TooMany.
+        Raises: BadConfig, BadMessage, NotAuthorised, PeerLost, TooMany.
         """
-        if self._store is None:
+        if self._sealed is None:
             raise BadConfig("this session was opened without a store, which groups need")
         what = f"{name}/{'.'.join(map(str, ranks))}"
         with self._lock:
             self._made[what] += 1
-            key = f"{ROOT}/{self._job}/{what}/{self._made[what]}"
+            count = self._made[what]
+        told = f"group {name or list(ranks)}"
         if self._rank == ranks[0]:
-            drawn = self._store.add(f"{ROOT}/{self._job}/drawn", 1)
-            self._store.set(key, str(drawn))
+            number = self._drawn(self._sealed, f"{what}/{count}")
         else:
-            self._await(key, ranks, name, timeout)
-        number = int(self._store.get(key))
+            number = self._read(self._sealed, f"{what}/{count}", told, ranks[0], timeout)
         if number >= MAX_GROUPS:
             raise TooMany(f"{MAX_GROUPS - 1} groups, the most of a session; connect again")
+        self._take(number, told)
+        return Agreed(number, title(name, count))
+
+    def _drawn(self, sealed: Sealed, key: str) -> int:
+        number = sealed.draw("drawn")
+        while number in self._used:  # the count was set back
+            number = sealed.draw("drawn")
+        sealed.write(key, str(number))
         return number
 
-    def _await(self, key: str, ranks: Sequence[int], name: str, timeout: float) -> None:
-        assert self._store is not None  # noqa: S101  # `number` looked
+    def _read(self, sealed: Sealed, key: str, told: str, first: int, timeout: float) -> int:
+        """Raises: BadMessage, NotAuthorised, PeerLost."""
         began = time.monotonic()
-        try:
-            self._store.wait([key], timedelta(seconds=max(timeout, 0.001)))
-        except RuntimeError as exc:  # the store's own error is one
-            raise PeerLost(
-                f"group {name or list(ranks)}: rank {self._rank} waited "
-                f"{time.monotonic() - began:.1f} s in vain for rank {ranks[0]} to make it: all "
-                f"members must call for the group, in the same order"
-            ) from exc
+        while not sealed.wait([key], min(began + timeout, time.monotonic() + OWN_LOOK)):
+            if time.monotonic() >= began + timeout:
+                raise PeerLost(
+                    f"{told}: rank {self._rank} waited {time.monotonic() - began:.1f} s in vain "
+                    f"for rank {first} to make it, in {sealed.name}: all members must call for the "
+                    f"group, in the same order"
+                )
+        text = sealed.read(key, f"{told}: its number in the job's store")
+        if text is None:
+            raise StoreLost(f"{told}: {sealed.name} has lost its number")
+        return (
+            int(text)
+            if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_GROUPS))
+            else 0
+        )
+
+    def _take(self, number: int, told: str) -> None:
+        """Raises: BadMessage."""
+        with self._lock:
+            if number < 1 or number in self._used:
+                raise BadMessage(
+                    f"{told}: the job's store gives it a number that is none, or another group's: "
+                    f"somebody else writes to it; connect again, with a store of the job's own"
+                )
+            self._used.add(number)
+
+
+def title(name: str, count: int) -> str:
+    """Different for different names and counts, and short enough for an engine."""
+    full = name if count == 1 else f"{name} ({count})"
+    if len(full) <= MAX_TITLE:
+        return full
+    digest = blake2b(full.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return f"{full[: MAX_TITLE // 2]}...{digest}"

@@ -170,7 +170,7 @@ def _join(  # noqa: PLR0913, PLR0917  # a step of connect, with its variables
             joined = JoinedJob(
                 name, member.rank, member.world_size, control, lanes, arena, size, embedded,
                 member.store, replace(origin, lineage=origin.lineage or name),
-                library=origin.library,
+                library=origin.library, secret=member.secret,
             )  # fmt: skip
             session = Session[Any](joined)
             undo.callback(session.close)

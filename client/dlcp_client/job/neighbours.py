@@ -6,9 +6,7 @@ once, before the daemon has started.
 """
 
 import hashlib
-import json
 import os
-import secrets
 import socket
 import struct
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.job.rendezvous import Meeting, Member
+from dlcp_client.job.rendezvous import Meeting, Member, fresh, launch_of
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -72,11 +70,9 @@ class Neighbours:
         Raises: as Meeting.gather; BadMessage.
         """
         meeting = Meeting(member, subject)
-        nonce = secrets.token_hex(16)
-        meeting.publish({"machine": here, "door": door, "running": running, "nonce": nonce})
+        meeting.publish({"machine": here, "door": door, "running": running, **fresh()})
         said = meeting.gather(deadline)
-        everything = json.dumps(said, sort_keys=True).encode()
-        return replace(cls.among(member.rank, said), launch=hashlib.sha256(everything).hexdigest())
+        return replace(cls.among(member.rank, said), launch=launch_of(said))
 
     @classmethod
     def among(cls, rank: int, said: Sequence[dict[str, Any]]) -> Self:

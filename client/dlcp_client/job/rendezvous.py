@@ -1,21 +1,21 @@
 """How the ranks of a job find each other: through the job's store."""
 
+import hashlib
 import json
 import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from dlcp_client.job.sealed import Sealed, StoreLost
 from dlcp_client.job.secret import JobSecret
 from dlcp_client.job.store import Store
 from dlcpd.contract.errors import (
     BadConfig,
     BadMessage,
     DlcpError,
-    NotAuthorised,
     PeerLost,
     error_for,
 )
@@ -25,8 +25,7 @@ MAX_NAMED: Final = 16  # ranks named in an error
 MAX_JOB: Final = 96  # characters of a job's name; the rest of Join.job is the unique part
 MIN_WORLD: Final = 1
 ROOT: Final = "dlcp"  # first part of every key
-PURPOSE: Final = "rendezvous 1"  # of a signature; the number is that of what is signed, and how
-MAX_SAID: Final = 64 * 1024  # bytes that a rank publishes at once; the longest are errors
+OWN_LOOK: Final = 2.0  # seconds between two looks whether the store keeps this rank's own words
 LATE: Final = 3.0  # seconds after a deadline in which others say that they failed at theirs
 
 
@@ -62,91 +61,102 @@ class Meeting:
 
     def __init__(self, member: Member, subject: str) -> None:
         self._member = member
-        number = member.store.add(f"{ROOT}/{subject}/count/{member.rank}", 1)
+        self._sealed = Sealed(member.store, member.secret, member.launch)
+        number = self._sealed.draw(f"{ROOT}/{subject}/count/{member.rank}")
         self._prefix = f"{ROOT}/{subject}/{number}"
+        self._published = False
         self.subject = subject
 
     def publish(self, value: dict[str, Any]) -> None:
         """Tell the other ranks."""
-        text, rank = json.dumps(value), self._member.rank
-        if secret := self._member.secret:
-            tag = secret.tag(PURPOSE, *self._context(rank), text)
-            text = json.dumps({"signed": text, "tag": tag})
-        self._member.store.set(self._key(rank), text)
+        rank = self._member.rank
+        self._sealed.write(self._key(rank), json.dumps(value), *self._about(rank))
+        self._published = True
 
     def gather(self, deadline: float) -> list[dict[str, Any]]:
         """What every rank published, by rank. `deadline` is monotonic time.
 
-        Raises: PeerLost naming the ranks that published nothing; NotAuthorised naming the first
-            whose place somebody else has taken; BadMessage.
+        Raises: PeerLost naming the ranks that published nothing; StoreLost where the store has
+            lost what this rank published; NotAuthorised naming the first rank whose place
+            somebody else has taken; BadMessage.
         """
         keys = [self._key(rank) for rank in range(self._member.world_size)]
         started = time.monotonic()
-        try:
-            left = timedelta(seconds=max(deadline - started, 0.001))
-            self._member.store.wait(keys, left)
-        except RuntimeError as exc:  # the store's own error is one
-            missing = self._missing(keys)
-            if missing != []:
+        while not self._sealed.wait(keys, min(deadline, time.monotonic() + OWN_LOOK)):
+            self._check_own()
+            if time.monotonic() >= deadline and (missing := self._missing(keys)):
                 raise PeerLost(
                     f"{self.subject}: rank {self._member.rank} waited "
                     f"{time.monotonic() - started:.1f} s in vain for {_named(missing)} of "
-                    f"{len(keys)} ranks; look at what those ranks do instead, or allow more with "
-                    f"timeout="
-                ) from exc
-        return [self._said(rank, self._member.store.get(key)) for rank, key in enumerate(keys)]
+                    f"{len(keys)} ranks to write to {self._sealed.name}; look at what those ranks "
+                    f"do instead, or allow more with timeout="
+                )
+        said = [self._said(rank) for rank in range(len(keys))]
+        for rank, values in enumerate(said):
+            if values is None:
+                raise self._lost(rank)
+        return [values or {} for values in said]
 
     def so_far(self) -> list[dict[str, Any]]:
         """What ranks have published by now, by rank; nothing of those that have not.
 
         Raises: BadMessage, NotAuthorised.
         """
-        keys = [self._key(rank) for rank in range(self._member.world_size)]
-        missing = self._missing(keys)
-        if missing is None:
+        try:
+            return [self._said(rank) or {} for rank in range(self._member.world_size)]
+        except StoreLost:
             return []
-        return [
-            {} if rank in missing else self._said(rank, self._member.store.get(key))
-            for rank, key in enumerate(keys)
-        ]
 
-    def _said(self, rank: int, data: bytes) -> dict[str, Any]:
-        """Raises: BadMessage, NotAuthorised."""
-        value, secret = _parse(rank, data), self._member.secret
-        text, tag = value.get("signed"), value.get("tag")
-        if secret is None:
-            if text is not None:
-                raise NotAuthorised(
-                    f"rank {rank} has a job's secret and rank {self._member.rank} has none: set "
-                    f"the same DLCPD_JOB_SECRET, or DLCPD_JOB_SECRET_FILE, for all ranks"
-                )
-            return value
-        if not isinstance(text, str) or not isinstance(tag, str):
-            raise NotAuthorised(
-                f"{self.subject}: what the job's store holds of rank {rank} is not signed: that "
-                f"rank has no DLCPD_JOB_SECRET, or somebody else wrote it"
-            )
-        if not secret.proves(tag, PURPOSE, *self._context(rank), text):
-            raise NotAuthorised(
-                f"{self.subject}: what the job's store holds of rank {rank} was not signed by it, "
-                f"in this launch of the job and with its secret: that rank has another "
-                f"DLCPD_JOB_SECRET, or somebody else wrote it"
-            )
-        return _parse(rank, text.encode())
+    def _said(self, rank: int) -> dict[str, Any] | None:
+        """Raises: BadMessage, NotAuthorised, StoreLost."""
+        what = f"{self.subject}: what the job's store holds of rank {rank}"
+        text = self._sealed.read(self._key(rank), what, *self._about(rank))
+        return None if text is None else _parse(rank, text)
 
-    def _context(self, rank: int) -> tuple[str, ...]:
-        """What a signature is about, beside the text: nothing signed fits another place."""
-        return self._member.launch, self._prefix, str(rank), str(self._member.world_size)
+    def _check_own(self) -> None:
+        """Raises: StoreLost."""
+        own = self._member.rank
+        if self._published and not self._sealed.has(self._key(own)):
+            raise self._lost(own)
+
+    def _lost(self, rank: int) -> StoreLost:
+        whose = "this rank's own words" if rank == self._member.rank else "words"
+        return StoreLost(
+            f"{self.subject}: {self._sealed.name} has lost {whose}, those of rank {rank}: keys of "
+            f"it, or all of it, were deleted; start the job again with a store of its own"
+        )
+
+    def _about(self, rank: int) -> tuple[str, ...]:
+        """What a signature is about, beside key, launch and text."""
+        return str(rank), str(self._member.world_size)
 
     def _key(self, rank: int) -> str:
         return f"{self._prefix}/{rank}"
 
-    def _missing(self, keys: Sequence[str]) -> list[int] | None:
-        """Who has published nothing yet; None where the store does not say."""
-        try:
-            return [rank for rank, key in enumerate(keys) if not self._member.store.check([key])]
-        except RuntimeError:  # it is gone
-            return None
+    def _missing(self, keys: Sequence[str]) -> list[int]:
+        """Ranks that have published nothing yet. Raises: StoreLost."""
+        return [rank for rank, key in enumerate(keys) if not self._sealed.has(key)]
+
+
+def launched(member: Member, subject: str, deadline: float) -> Member:
+    """`member`, with a launch: every rank calls it, before it meets about what has to be of now.
+
+    Raises: as Meeting.gather.
+    """
+    meeting = Meeting(member, subject)
+    meeting.publish(fresh())
+    return replace(member, launch=launch_of(meeting.gather(deadline)))
+
+
+def fresh() -> dict[str, str]:
+    """This rank's part of the launch's number."""
+    return {"nonce": secrets.token_hex(16)}
+
+
+def launch_of(said: Sequence[dict[str, Any]]) -> str:
+    """A digest of what all ranks said, something new from each of them: equal on all ranks, and
+    never seen before."""
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
@@ -210,9 +220,8 @@ def _is_loss(said: dict[str, Any]) -> bool:
     return said.get("code") == PeerLost.code
 
 
-def _parse(rank: int, text: bytes) -> dict[str, Any]:
-    if len(text) > MAX_SAID:
-        raise BadMessage(f"rank {rank} published {len(text)} B, at most {MAX_SAID}")
+def _parse(rank: int, text: str) -> dict[str, Any]:
+    """Raises: BadMessage."""
     try:
         value = json.loads(text)
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair fits no frame
@@ -223,8 +232,6 @@ def _parse(rank: int, text: bytes) -> dict[str, Any]:
     return value
 
 
-def _named(ranks: Sequence[int] | None) -> str:
-    if ranks is None:
-        return "the store, which does not answer, and some"
+def _named(ranks: Sequence[int]) -> str:
     more = f" and {len(ranks) - MAX_NAMED} more" if len(ranks) > MAX_NAMED else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:MAX_NAMED]))}{more}"

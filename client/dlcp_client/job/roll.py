@@ -6,7 +6,7 @@ has bid, or when those that are missing have had their time and those that came 
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 NEW: Final = -1  # seat of a newcomer
@@ -22,6 +22,7 @@ class Bid:
     number: int  # of its bid, in the order in which they came, from 1
     seat: int  # rank in the present epoch, or NEW
     lost: frozenset[int] = frozenset()  # seats
+    nonce: str = field(default="", compare=False)  # something that no other bid has
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,4 +26,5 @@ class Store(Protocol):
         """Whether all `keys` are there."""
 
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
-        """Write if the key holds `expected`, or does not exist; what it holds then."""
+        """Write if the key holds `expected`, or does not exist and "" is expected; what it holds
+        then, or `expected` where it does not exist."""

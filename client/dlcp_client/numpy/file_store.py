@@ -103,11 +103,25 @@ class FileStore:
             return all(self._file(key).exists() for key in keys)
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        """Write if the key holds `expected`, or does not exist; what it holds then."""
+        """Write if the key holds `expected`, or does not exist and "" is expected; what it holds
+        then, or `expected` where it does not exist, as torch's stores do. Takes no lock where
+        nothing is to be written."""
+        found = self._found(key)
+        if found != expected.encode() and (found is not None or expected):
+            return expected.encode() if found is None else found
         with self._locked():
-            if not self.check([key]) or self.get(key) == expected.encode():
+            found = self._found(key)
+            if found == expected.encode() or (found is None and not expected):
                 self._write(key, desired)
+                return desired.encode()
+            return expected.encode() if found is None else found
+
+    def _found(self, key: str) -> bytes | None:
+        """What a key has. Raises: BadMessage."""
+        try:
             return self.get(key)
+        except RuntimeError:
+            return None
 
     def _file(self, key: str) -> Path:
         """A digest: a key may be longer than the name of a file, and has slashes."""

@@ -222,7 +222,7 @@ def connect(  # noqa: PLR0913  # all but the first two by keyword
                 terms, worker.rank, worker.launch, policy_values(checked(policy)),
                 policy_values(checked(pulls)), resume,
             )  # fmt: skip
-            link = Link(directory, home, shard, layout, wish, takeover=takeover)
+            link = Link(directory, home, shard, layout, wish, shards=shards, takeover=takeover)
             undo.callback(link.leave)
             link.open(deadline)
             links.append(link)

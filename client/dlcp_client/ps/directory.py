@@ -1,40 +1,35 @@
 """How workers and shards find each other: in a store, where each shard has a place by its name.
 
-Every process that takes over a shard is a new *incarnation* of it. A worker *calls* an incarnation:
-it leaves its wish under the next number, and the answer is left beside it.
+Every process that takes over a shard is a new *incarnation* of it, with a name that no other has. A
+worker *calls* an incarnation: it leaves its wish at its own rank, in one write, and finds the
+answer under a name that it made up for it. So no call waits for another one, whatever becomes of
+the process that makes it. Both ends write again what the store loses.
 """
 
+import json
 import time
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
-from dlcp_client.job.prefix import Prefixed
-from dlcp_client.job.rendezvous import Meeting, Member, raise_refusal
+from dlcp_client.job.rendezvous import raise_refusal
+from dlcp_client.job.sealed import Sealed
 from dlcp_client.job.secret import JobSecret
 from dlcp_client.job.store import Store
-from dlcpd.contract.errors import BadConfig, BadMessage, ServerLost
+from dlcp_client.ps.calls import NAME, Call, is_name, new_name, object_of
+from dlcpd.contract.errors import BadConfig, BadMessage, NotAuthorised, ServerLost
+from dlcpd.contract.messages import MAX_WORLD
 
 ROOT: Final = "dlcp/server"
 LOOK: Final = 0.02  # seconds between two looks at the store
+AGAIN: Final = 1.0  # seconds until what the store has lost is written again
 MAX_SHARDS: Final = 64  # of one server: a worker has a session with each
-SERVER, WORKER = 0, 1  # ranks of the two in what they share
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A worker that calls a shard: `place` is their own part of the store."""
+class Standing(NamedTuple):
+    """What an incarnation says of itself."""
 
-    store: Store
-    place: str
-    secret: JobSecret | None
-
-    def member(self, rank: int) -> Member:
-        """For the session of the two."""
-        return Member(Prefixed(self.store, self.place), rank, 2, self.secret)
-
-    def meeting(self, rank: int) -> Meeting:
-        """Where the wish and the answer are; its subject has the place, and so its signatures."""
-        return Meeting(self.member(rank), self.place)
+    incarnation: str
+    shards: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,100 +40,153 @@ class Directory:
     name: str
     secret: JobSecret | None = None
 
+    @property
+    def sealed(self) -> Sealed:
+        """The server's part of the store."""
+        return Sealed(self.store, self.secret, place=f"{ROOT}/{self.name}")
+
     # --- of a server --------------------------------------------------------------------------
 
-    def announce(self, shard: int, shards: int) -> int:
-        """Take the place of `shard` of `shards`; the number of this incarnation, from 1.
+    def announce(self, shard: int, shards: int) -> str:
+        """Take the place of `shard` of `shards`; the name of this incarnation.
 
         Raises: BadConfig where the server has another number of shards.
         """
-        said = int(self.store.compare_set(self._key("shards"), "", str(shards)))
+        said = _count(self.sealed.settle("shards", str(shards), self._what("number of shards")))
         if said != shards:
             raise BadConfig(
-                f"server {self.name!r} has {said} shards in this store, and shards = {shards} was "
-                f"configured here: use one number, or another name"
+                f"server {self.name!r} has {said or 'no known number of'} shards in this store, "
+                f"and shards = {shards} was configured here: use one number, or another name"
             )
-        return self.store.add(self._key(f"{shard}/incarnations"), 1)
+        incarnation = new_name()
+        self._stand(shard, Standing(incarnation, shards))
+        return incarnation
 
-    def newest(self, shard: int) -> int:
-        """The incarnation that has the shard now; 0: none has had it."""
-        return self.store.add(self._key(f"{shard}/incarnations"), 0)
+    def stay(self, shard: int, incarnation: str, shards: int) -> None:
+        """Say it again where the store has lost it. Raises: as `Sealed`."""
+        self.sealed.settle("shards", str(shards), self._what("number of shards"))
+        try:
+            lost = self.newest(shard) is None
+        except (BadMessage, NotAuthorised):
+            lost = True
+        if lost:
+            self._stand(shard, Standing(incarnation, shards))
 
-    def called(self, shard: int, incarnation: int, number: int) -> Call | None:
-        """The call of that number, from 1, if it has come."""
-        call = self._call(shard, incarnation, number)
-        return call if self.store.check([f"{call.place}/here"]) else None
+    def _stand(self, shard: int, standing: Standing) -> None:
+        self.sealed.write(f"{shard}/standing", json.dumps(standing._asdict()))
 
     # --- of a worker --------------------------------------------------------------------------
+
+    def newest(self, shard: int) -> Standing | None:
+        """Who has the shard now; None: nobody has had it. Raises: BadMessage, NotAuthorised."""
+        what = self._what(f"shard {shard}")
+        text = self.sealed.read(f"{shard}/standing", what)
+        if text is None:
+            return None
+        said = object_of(text, what)
+        incarnation, shards = said.get("incarnation"), said.get("shards")
+        if not is_name(incarnation) or type(shards) is not int:
+            raise BadMessage(f"{what} is none of this version")
+        return Standing(str(incarnation), shards)
 
     def shards(self, deadline: float) -> int:
         """How many there are. Raises: ServerLost where the server is not there by then; BadMessage
         for what no server says."""
-        key = self._key("shards")
-        while not self.store.check([key]):
+        what = self._what("number of shards")
+        while (text := self.sealed.read("shards", what)) is None:
             if time.monotonic() >= deadline:
                 raise ServerLost(
-                    f"no server {self.name!r} is in this store: start it (dlcpd server --config "
-                    f"FILE) with the same store and name"
+                    f"no server {self.name!r} is in {self.sealed.name}: start it (dlcpd server "
+                    f"--config FILE) with the same store and name"
                 )
             time.sleep(LOOK)
-        try:
-            shards = int(self.store.get(key))
-        except ValueError:
-            shards = 0
-        if not 0 < shards <= MAX_SHARDS:
+        if not (shards := _count(text)):
             raise BadMessage(f"the store does not say how many shards server {self.name!r} has")
         return shards
 
-    def call(self, shard: int, wish: dict[str, Any], deadline: float) -> tuple[Call, int]:
-        """Call a shard until an incarnation answers: the call, and what it answered.
+    def call(
+        self, shard: int, shards: int, wish: dict[str, Any], deadline: float
+    ) -> tuple[Call, int]:
+        """Call a shard, of `shards`, until an incarnation answers: the call, and its answer.
 
-        Raises: what it refused with; ServerLost naming the shard.
+        Raises: what it refused with; ServerLost naming the shard; BadMessage, NotAuthorised.
         """
-        incarnation = 0
+        began, calling = time.monotonic(), None
         while True:
             newest = self.newest(shard)
-            if newest > incarnation:  # nobody answers in the place of one that has ended
-                incarnation = newest
-                call = self._begin(shard, incarnation, wish)
-            if incarnation and (answer := call.meeting_said()) is not None:
-                return call.call, answer
-            if time.monotonic() >= deadline:
-                raise ServerLost(
-                    f"shard {shard} of server {self.name!r} does not answer: it ended, and no "
-                    f"other process took over; start one (dlcpd server --config FILE), or some "
-                    f"with --standby beforehand"
+            if newest and newest.shards != shards:
+                raise BadMessage(
+                    f"{self._what('number of shards')} is {shards}, and shard {shard} is one of "
+                    f"{newest.shards}"
                 )
+            # nobody answers in the place of one that has ended
+            if newest and (calling is None or newest.incarnation != calling.call.incarnation):
+                calling = _Calling.begin(self.sealed, shard, newest.incarnation, wish)
+            if calling is not None and (answer := calling.answer()) is not None:
+                return calling.call, answer
+            if time.monotonic() >= deadline:
+                raise ServerLost(self._unanswered(shard, time.monotonic() - began, newest))
+            if calling is not None:
+                calling.keep()
             time.sleep(LOOK)
 
-    def _begin(self, shard: int, incarnation: int, wish: dict[str, Any]) -> "_Calling":
-        number = self.store.add(self._key(f"{shard}/{incarnation}/calls"), 1)
-        call = self._call(shard, incarnation, number)
-        meeting = call.meeting(WORKER)
-        meeting.publish(wish)
-        self.store.set(f"{call.place}/here", "1")
-        return _Calling(call, meeting)
+    def _unanswered(self, shard: int, waited: float, newest: Standing | None) -> str:
+        """It may live: from here nobody knows."""
+        heard = "was called" if newest else "is not in the store"
+        return (
+            f"shard {shard} of server {self.name!r} did not answer within {waited:.1f} s; it "
+            f"{heard}, in {self.sealed.name}. If its process runs, its log says what it does; if "
+            f"not, start one (dlcpd server --config FILE), or some with --standby beforehand"
+        )
 
-    def _call(self, shard: int, incarnation: int, number: int) -> Call:
-        place = self._key(f"{shard}/{incarnation}/call/{number}")
-        return Call(self.store, place, self.secret)
-
-    def _key(self, what: str) -> str:
-        return f"{ROOT}/{self.name}/{what}"
+    def _what(self, what: str) -> str:
+        return f"server {self.name!r}: its {what} in the job's store"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Calling:
-    call: Call
-    meeting: Meeting
+    """A call that is not answered yet."""
 
-    def meeting_said(self) -> int | None:
+    call: Call
+    text: str
+    left: float = field(default_factory=time.monotonic)  # when the wish was written last
+
+    @classmethod
+    def begin(
+        cls, sealed: Sealed, shard: int, incarnation: str, wish: dict[str, Any]
+    ) -> "_Calling":
+        """Raises: BadConfig for a worker's rank that no job has."""
+        rank = wish["worker"]
+        if not 0 <= rank < MAX_WORLD:
+            raise BadConfig(f"worker {rank}: ranks are 0..{MAX_WORLD - 1}")
+        name = new_name()
+        call = Call(sealed, shard, incarnation, rank, name, wish)
+        made = cls(call, call.text())
+        sealed.write(call.slot, made.text)
+        sealed.draw(call.bell)
+        return made
+
+    def answer(self) -> int | None:
         """The number in the answer; None before there is one. Raises: what was refused with."""
-        said = self.meeting.so_far()
-        if not said or not said[SERVER]:
+        said = self.call.answered()
+        if said is None:
             return None
-        raise_refusal([said[SERVER]])
-        last = said[SERVER].get("last")
+        raise_refusal([said])
+        last = said.get("last")
         if type(last) is not int or last < 0:
             raise BadMessage("the server's answer is none of this version")
         return last
+
+    def keep(self) -> None:
+        """Write the wish again where the store has lost it, or another worker has this rank."""
+        if time.monotonic() < self.left + AGAIN:
+            return
+        self.left = time.monotonic()
+        if not self.call.sealed.keeps(self.call.slot, self.text):
+            self.call.sealed.write(self.call.slot, self.text)
+
+
+def _count(text: str) -> int:
+    """A number of shards; 0: it is none."""
+    shards = int(text) if text.isascii() and text.isdigit() and len(text) <= NAME else 0
+    return shards if shards <= MAX_SHARDS else 0

@@ -21,7 +21,8 @@ import numpy as np
 from dlcp_client.group import Group
 from dlcp_client.numpy.arrays import Array
 from dlcp_client.operations.work import Work
-from dlcp_client.ps.directory import SERVER, WORKER, Directory
+from dlcp_client.ps.calls import SERVER, WORKER
+from dlcp_client.ps.directory import Directory
 from dlcp_client.ps.home import Home
 from dlcp_client.ps.layout import COLUMNS, Layout
 from dlcp_client.ps.protocol import (
@@ -63,13 +64,14 @@ class Exchange:
 
 
 class Link:
-    """`takeover`: seconds for another process to take over from one that ended."""
+    """`shards`: of the server; `takeover`: seconds for another process to take over from one that
+    ended."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all but the first five by keyword
         self, directory: Directory, home: Home, shard: int, layout: Layout, wish: Wish,
-        *, takeover: float,
+        *, shards: int, takeover: float,
     ) -> None:  # fmt: skip
-        self.shard, self.layout = shard, layout
+        self.shard, self.layout, self._shards = shard, layout, shards
         self._directory, self._home, self._wish = directory, home, wish
         self._takeover = takeover
         self._lossy = policy_of(wish.push)
@@ -135,7 +137,7 @@ class Link:
         if session is None:
             return
         try:
-            if session.error is None:
+            if session.failure() is None:
                 words = Request(Ask.LEAVE).words(self._wish.terms, len(self.layout.pieces))
                 session.world.send(words, SERVER, REQUEST, policy=control(self._exact)).wait()
         except DlcpError as exc:
@@ -211,7 +213,8 @@ class Link:
     def _recover(self, why: DlcpError) -> None:
         """Raises: ServerLost, and what the next process refused with."""
         _log.warning(
-            "shard %d of server %s ended (%s); waiting up to %g s for another process to take over",
+            "the session with shard %d of server %s is lost (%s); waiting up to %g s for its "
+            "process, or another one that takes over",
             self.shard, self._directory.name, why, self._takeover,
         )  # fmt: skip
         finished = [work.stats is not None for work in self._works]
@@ -243,11 +246,12 @@ class Link:
         Raises: ServerLost; what it refused with.
         """
         while True:
-            call, last = self._directory.call(self.shard, self._wish.values(), deadline)
+            wish = self._wish.values()
+            call, last = self._directory.call(self.shard, self._shards, wish, deadline)
             try:
                 self._enter(call.member(WORKER), deadline)
-            except (PeerLost, SessionClosed) as exc:  # it ended meanwhile
-                _log.warning("shard %d ended while this worker came: %s", self.shard, exc)
+            except (PeerLost, SessionClosed) as exc:
+                _log.warning("shard %d was lost while this worker came: %s", self.shard, exc)
                 if time.monotonic() >= deadline:
                     raise
             else:

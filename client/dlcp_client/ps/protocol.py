@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from dlcp_client.group import Group
 from dlcp_client.numpy.arrays import Array
 from dlcp_client.operations.work import Work
-from dlcp_client.ps.directory import SERVER
+from dlcp_client.ps.calls import SERVER
 from dlcp_client.ps.layout import Layout
 from dlcp_client.ps.specs import FIELDS, Settings
 from dlcp_client.ps.wish import Terms

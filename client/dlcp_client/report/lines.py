@@ -45,6 +45,6 @@ def end(session: Session, totals: Totals, policy: LossPolicy, how: str, *, waits
         parts.append(losses(totals, policy))
     if waits:
         parts.append(waiting(totals))
-    if session.error is not None:
-        parts.append(f"ended by: {session.error}")
+    if (failure := session.failure()) is not None:
+        parts.append(f"ended by: {failure}")
     log.info("%s, rank 0 of %d: %s", how, session.world_size, "; ".join(parts))

@@ -8,16 +8,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from dlcp_client.ps.directory import LOOK, Directory
+from dlcp_client.ps.calls import Call, Calls
+from dlcp_client.ps.directory import LOOK, Directory, Standing
 from dlcp_client.ps.home import Home
 from dlcp_client.server.config import ServerConfig
 from dlcp_client.server.core import Core
 from dlcp_client.server.journal import Journal, Taken
 from dlcp_client.server.serving import answer
 from dlcp_client.server.shard import Shard
-from dlcpd.contract.errors import ServerLost
+from dlcpd.contract.errors import DlcpError, ServerLost
+from dlcpd.contract.messages import MAX_WORLD
 
 REJOIN: Final = 30.0  # seconds for the workers of a shard to find who has taken it over
+STAY: Final = 1.0  # seconds between two looks whether the store says where the shard is
+MAX_ANSWERED: Final = 2 * MAX_WORLD  # workers at once: each rank, and the one that comes after it
 TRY_AGAIN: Final = 0.2  # seconds between two looks whether a shard's process has ended
 
 _log: Final = logging.getLogger("dlcpd.server")
@@ -32,26 +36,51 @@ class Hosted:
         core = Core(journal, every=config.snapshot_every)
         core.recover(journal.recover(), time.monotonic() + REJOIN)
         self.shard = Shard(core, number)
-        self._incarnation = self._calls = 0
+        self._calls: Calls | None = None
+        self._threads: list[threading.Thread] = []
+        self._due = 0.0
+        self._trouble = ""  # what the store said last
 
     def announce(self, directory: Directory, shards: int) -> None:
         """From now on workers call here. Raises: BadConfig."""
-        self._incarnation = directory.announce(self.shard.number, shards)
+        number = self.shard.number
+        self._standing = Standing(directory.announce(number, shards), shards)
+        self._calls = Calls(directory.sealed, number, self._standing.incarnation)
         _log.info(
             "shard %d of %s is here, at version %d",
             self.shard.number, directory.name, self.shard.version,
         )  # fmt: skip
 
     def let_in(self, directory: Directory, home: Home) -> None:
-        """Serve whoever has called since the last time."""
-        shard = self.shard
-        while call := directory.called(shard.number, self._incarnation, self._calls + 1):
-            self._calls += 1
-            name = f"dlcp-shard-{shard.number}-{self._calls}"
-            threading.Thread(
-                target=answer, args=(call, shard, home), name=name, daemon=True
-            ).start()
-        shard.tick()
+        """Serve the workers that have called since the last time. A store that does not answer
+        ends nobody's session, nor the shard: it is logged, and asked again."""
+        try:
+            for call in self._called(directory):
+                self._serve(call, home)
+            self._trouble = ""
+        except DlcpError as exc:
+            if str(exc) != self._trouble:
+                self._trouble = str(exc)
+                _log.warning("shard %d: no worker can come: %s", self.shard.number, exc)
+        self.shard.tick()
+
+    def _called(self, directory: Directory) -> list[Call]:
+        """Raises: what the store does."""
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if self._calls is None or len(self._threads) >= MAX_ANSWERED:
+            return []
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + STAY
+            directory.stay(self.shard.number, *self._standing)
+        return self._calls.new()
+
+    def _serve(self, call: Call, home: Home) -> None:
+        name = f"dlcp-shard-{self.shard.number}-{call.worker}"
+        thread = threading.Thread(
+            target=answer, args=(call, self.shard, home), name=name, daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
 
     def close(self) -> None:
         """End it here."""

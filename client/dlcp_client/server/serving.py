@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from dlcp_client.numpy.arrays import Array
-from dlcp_client.ps.directory import SERVER, WORKER, Call
+from dlcp_client.ps.calls import SERVER, WORKER, Call
 from dlcp_client.ps.home import Home
 from dlcp_client.ps.layout import COLUMNS, Layout, Tensor
 from dlcp_client.ps.protocol import (
@@ -42,17 +42,16 @@ _log: Final = logging.getLogger("dlcpd.server")
 
 def answer(call: Call, shard: Shard, home: Home) -> None:
     """Serve whoever called, to the end. What is wrong with it, it is told."""
-    meeting = call.meeting(SERVER)
     try:
-        wish = Wish.of(meeting.so_far()[WORKER])
+        wish = Wish.of(call.wish)
         last, terms = shard.attach(wish)
     except DlcpError as exc:
         _log.warning("shard %d refuses a worker: %s", shard.number, exc)
-        meeting.publish({"code": exc.code, "text": str(exc)})
+        call.respond({"code": exc.code, "text": str(exc)})
         return
     worker = wish.worker
     try:
-        meeting.publish({"last": last})
+        call.respond({"last": last})
         with _session(call, home, terms) as session:
             _log.info("shard %d: worker %d is here", shard.number, worker)
             Serving(session, shard, terms, wish).run()
@@ -188,7 +187,7 @@ class Serving:
 
     def _alive(self) -> None:
         """Raises: _Gone where the worker is."""
-        if (error := self._session.error) is not None:
+        if (error := self._session.failure()) is not None:
             raise _Gone(error)
 
 

@@ -52,14 +52,17 @@ class Paths:
 
     @classmethod
     def new(
-        cls, count: int, *, congestion_control: bool = True, alarm_loss: float = ALARM_LOSS
-    ) -> Self:
-        """`count` paths that have carried nothing yet."""
+        cls, count: int, *, congestion_control: bool = True, alarm_loss: float = ALARM_LOSS,
+        seed: int = 0,
+    ) -> Self:  # fmt: skip
+        """`count` paths that have carried nothing yet. `seed`: another one for each flow of each
+        host, or what is routed by chance takes the same route everywhere."""
         made = cls(
             [PathSender(1 / count, congestion_control) for _ in range(count)],
             [PathReceiver() for _ in range(count)],
         )
         made.health = [PathHealth(alarm_loss) for _ in range(count)]
+        made._random = Random(seed)  # noqa: S311  # guards nothing
         return made
 
     def __len__(self) -> int:

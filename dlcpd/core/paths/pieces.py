@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dlcpd.contract.errors import MalformedDatagram
+from dlcpd.core.room import Room
 from dlcpd.core.wire.header import HEADER_SIZE, Kind
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 
@@ -21,6 +22,8 @@ _TOKEN: Final = slice(8, 16)  # of a header
 LEAST_PIECE: Final = 512  # bytes of a piece where no path MTU is known: 512 + 28 fit 576 (RFC 791)
 LONGEST: Final = HEADER_SIZE + MAX_SEGMENT  # bytes of a whole
 MAX_PARTIAL: Final = 256  # of a flow: 2.3 MB at worst; what is evicted is repaired like a loss
+MAX_OF_ALL: Final = 32 << 20  # bytes of all flows of an engine; then each keeps its newest alone
+PART_HELD: Final = 100  # bytes that a piece takes beside its own
 MAX_PIECES: Final = -(-LONGEST // (LEAST_PIECE - OVERHEAD))  # of one whole
 
 
@@ -37,6 +40,7 @@ def cut(data: bytes, number: int, size: int) -> Iterator[bytes]:
 class Reassembly:
     """Pieces of one flow."""
 
+    of_all: Room = field(default_factory=lambda: Room(MAX_OF_ALL))  # flows
     _partial: OrderedDict[tuple[int, int], dict[int, bytes]] = field(default_factory=OrderedDict)
     # (number, length) -> offset -> bytes
 
@@ -54,18 +58,33 @@ class Reassembly:
         parts = self._partial.setdefault((number, total), {})
         if len(parts) >= MAX_PIECES:
             raise MalformedDatagram("body", f"more than {MAX_PIECES} pieces")
+        before = parts.get(offset)
         parts[offset] = part
+        self.of_all.used += len(part) + PART_HELD if before is None else len(part) - len(before)
         if sum(map(len, parts.values())) < total:
-            while len(self._partial) > MAX_PARTIAL:
-                self._partial.popitem(last=False)
+            self._forget_oldest()
             return None
-        del self._partial[number, total]
+        self.of_all.used -= _held(self._partial.pop((number, total)))
         if not _in_a_row(parts):
             raise MalformedDatagram("body", "pieces that overlap")
         whole = b"".join(parts[at] for at in sorted(parts))
         if whole[_TOKEN] != data[_TOKEN]:  # the pieces proved who sent them, and nobody else
             raise MalformedDatagram("token", "pieces of another flow's datagram")
         return whole
+
+    def clear(self) -> None:
+        """The flow is over."""
+        while self._partial:
+            self.of_all.used -= _held(self._partial.popitem()[1])
+
+    def _forget_oldest(self) -> None:
+        partial = self._partial
+        while len(partial) > MAX_PARTIAL or (self.of_all.full and len(partial) > 1):
+            self.of_all.used -= _held(partial.popitem(last=False)[1])
+
+
+def _held(parts: dict[int, bytes]) -> int:
+    return sum(map(len, parts.values())) + PART_HELD * len(parts)
 
 
 def _in_a_row(parts: dict[int, bytes]) -> bool:

@@ -141,7 +141,8 @@ class Arrivals:
     def _open(
         self, key: Key, datagrams: int, now: float, *, ending: bool, data: Group | None = None
     ) -> Incoming | None:
-        opened = self.session.open_incoming(self.rank, key, now)
+        self.session.settle_implied(self.rank, key, now)
+        opened = self.session.open_incoming(self.rank, key)
         if isinstance(opened, Incoming):
             self._incoming[key] = opened
             self.placement.open(self.token_in, opened)

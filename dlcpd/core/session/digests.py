@@ -4,7 +4,7 @@ import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from dlcpd.core.wire import nh
 from dlcpd.core.wire.datagram import Bytes
 
 REMEMBERED: Final = 256  # operations; peers are never further apart than their operations in flight
+MAX_KEPT: Final = 1 << 18  # digests of all streams of a session, 110 B each: 29 MB
+OWN: Final = 6  # what one of our own counts as, for its label and pieces
+FEW: Final = 2  # of a stream, of each kind, where all of them hold more than that
+NOT_THERE: Final = object()
 MAX_NAMED: Final = 4  # pieces that an error names
 BLOCK: Final = 8 << 10  # bytes under one value of NH: its key stays in a first-level cache
 MASK: Final = (1 << 64) - 1
@@ -81,10 +85,18 @@ class Digest(NamedTuple):
 
 
 @dataclass(slots=True)
+class Kept:
+    """How much all books of a session hold."""
+
+    entries: int = 0
+
+
+@dataclass(slots=True)
 class DigestBook:
     """Of one stream: own digests by operation, those to tell, those that peers sent before we had
     ours, and those that peers have yet to confirm."""
 
+    kept: Kept = field(default_factory=Kept)
     _own: OrderedDict[int, Digest] = field(default_factory=OrderedDict)
     _early: OrderedDict[tuple[int, int], int] = field(default_factory=OrderedDict)
     _untold: dict[int, deque[int]] = field(default_factory=dict)  # by rank: operations in order
@@ -114,12 +126,12 @@ class DigestBook:
     def add(self, operation: int, digest: Digest, ranks: Iterable[int]) -> int | None:
         """Our digest, for `ranks`. Returns a rank that disagrees, if one is known to."""
         self._own[operation] = digest
-        if len(self._own) > REMEMBERED:
-            self._own.popitem(last=False)
+        self._added(self._own, REMEMBERED, OWN)
         other = None
         for rank in ranks:
             self._untold.setdefault(rank, deque(maxlen=REMEMBERED)).append(operation)
             theirs = self._early.pop((rank, operation), None)
+            self.kept.entries -= theirs is not None
             if theirs is None:
                 self._await(rank, operation, digest)
             elif theirs != digest.value:
@@ -130,8 +142,14 @@ class DigestBook:
         if digest.value:
             awaited = self._open.setdefault(rank, OrderedDict())
             awaited[operation] = None
-            if len(awaited) > REMEMBERED:
-                awaited.popitem(last=False)
+            self._added(awaited, REMEMBERED)
+
+    def _added(self, entries: OrderedDict[Any, Any], most: int, weight: int = 1) -> None:
+        """One more is kept: the oldest go, where they are too many."""
+        self.kept.entries += weight
+        while len(entries) > (most if self.kept.entries <= MAX_KEPT else FEW):
+            entries.popitem(last=False)
+            self.kept.entries -= weight
 
     def check(self, rank: int, operation: int, digest: int) -> bool:
         """A peer's digest. False: it has another result than we."""
@@ -140,15 +158,16 @@ class DigestBook:
             self.forgo(rank, operation)
             return mine == digest
         if operation:
+            known = len(self._early)
             self._early[rank, operation] = digest
-            if len(self._early) > 8 * REMEMBERED:
-                self._early.popitem(last=False)
+            if len(self._early) > known:
+                self._added(self._early, 8 * REMEMBERED)
         return True
 
     def forgo(self, rank: int, operation: int) -> None:
         """Nothing more is awaited of `rank` about an operation."""
         if rank in self._open:
-            self._open[rank].pop(operation, None)
+            self.kept.entries -= self._open[rank].pop(operation, NOT_THERE) is None
 
     def unconfirmed(self, rank: int) -> list[int]:
         """Operations whose digest `rank` has not told, the newest of them last."""

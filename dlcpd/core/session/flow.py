@@ -124,7 +124,8 @@ class Flow:
         twin = self.twin
         opened: Incoming | str = "early"
         if twin is not None:
-            opened = twin.session.open_incoming(twin.rank, sender.key, now)
+            twin.session.settle_implied(twin.rank, sender.key, now)
+            opened = twin.session.open_incoming(twin.rank, sender.key)
         if opened in ("early", "unready"):
             return False
         if twin is not None and isinstance(opened, Incoming):

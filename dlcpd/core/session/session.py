@@ -92,11 +92,12 @@ class Session:
 
         Raises: the error that broke the session; TooMany. Nothing changed then.
         """
-        self._begin_next(operation, self.streams.open(group, EVERYBODY), now)
+        self._begin_next(operation, self.streams.open_own(group, EVERYBODY), now)
 
     def submit_send(self, operation: Operation, group: int, rank: int, now: float) -> None:
         """Offer a message to `rank`. Raises as `submit`."""
-        self._begin_next(operation, self.streams.open(messages(group, self.rank, rank), rank), now)
+        stream = self.streams.open_own(messages(group, self.rank, rank), rank)
+        self._begin_next(operation, stream, now)
 
     def submit_receive(
         self, operation: Operation, group: int, rank: int, tag: int, now: float
@@ -286,10 +287,15 @@ class Session:
 
     # --- what flows ask (FlowOwner) --------------------------------------------------------
 
-    def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str:
+    def settle_implied(self, rank: int, key: Key, now: float) -> None:
         operation = self.operations.get(self._id_of(key, rank))
         if operation is not None:
-            return operation.open_incoming(rank, key, now)
+            operation.settle_implied(rank, key, now)
+
+    def open_incoming(self, rank: int, key: Key) -> Incoming | str:
+        operation = self.operations.get(self._id_of(key, rank))
+        if operation is not None:
+            return operation.open_incoming(rank, key)
         stream = self.streams.get(stream_id(key.stream, rank))
         return "early" if stream is None else stream.refusal(key.operation)
 
@@ -360,6 +366,7 @@ class Session:
 
     def _close(self, operation: Operation) -> None:
         self.operations.pop(operation.id, None)
+        operation.closed()
         self.timers.cancel((self, Timer.DEADLINE, operation))
         wire, _, number = operation.id
         for rank in operation.peers:
@@ -426,6 +433,7 @@ class Session:
     def _fail_receiver(self, operation: Operation, error: DlcpError) -> None:
         """A receiver that met no message."""
         self.mailbox.cancel(operation)
+        operation.closed()
         self.timers.cancel((self, Timer.DEADLINE, operation))
         self.outcomes.refused(operation.ticket, _awaited(error, operation))
 

@@ -9,16 +9,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from dlcpd.contract.errors import DlcpError, MalformedDatagram
+from dlcpd.contract.errors import DlcpError, MalformedDatagram, TooMany
 from dlcpd.contract.messages import MAX_GROUPS
-from dlcpd.core.session.digests import DigestBook
+from dlcpd.core.session.digests import DigestBook, Kept
 from dlcpd.core.wire.control import Ready
 
 MAX_STREAMS: Final = 4096  # that peers can make a session remember, messages included
+MAX_OWN_STREAMS: Final = 1 << 15  # that a session has with those of its own rank: 36 MB
 MAX_AHEAD: Final = 1024  # operations a peer may be ahead of us; its READYs are remembered
 MAX_HELD: Final = 2048  # of all streams, per peer: 1.5 MB. It has at most 1,024 open, and others
 # that it has given up since
+MAX_HELD_IN_ALL: Final = 1 << 15  # likewise of all peers: READYs of some 0.5 to 1.4 KB each
+MAX_FAILED: Final = 1 << 16  # failed operations that a session remembers: 13 MB
 DOOMED: Final = -1  # no rank
+ALL_PEERS: Final = -2  # likewise
 UPWARD: Final = MAX_GROUPS  # messages from the lower of two ranks to the higher
 DOWNWARD: Final = 2 * MAX_GROUPS
 MESSAGES: Final = UPWARD | DOWNWARD
@@ -55,8 +59,8 @@ class Stream:
     offered: int = 0  # newest message such that all up to it were offered here, or given up
     # by rank: operations announced, of all streams; DOOMED: those that failed before they began
     held: Counter[int] = field(default_factory=Counter)
+    failed: OrderedDict[OperationId, None] = field(default_factory=OrderedDict)  # of all streams
     _beyond: set[int] = field(default_factory=set)  # begun, above `begun`: messages out of order
-    _failed: OrderedDict[int, None] = field(default_factory=OrderedDict)
     _doomed: dict[int, DlcpError] = field(default_factory=dict)  # failed before they began here
 
     @property
@@ -90,17 +94,22 @@ class Stream:
     def announce(self, rank: int, number: int, ready: Ready) -> None:
         """`rank` is ahead of us. Remembered only where `near`, and there is `room`."""
         known = self.announced.setdefault(rank, {})
-        self.held[rank] += number not in known
+        new = number not in known
+        self.held[rank] += new
+        self.held[ALL_PEERS] += new
         known[number] = ready
 
     def room(self, rank: int, number: int) -> bool:
         """Whether one more that `rank` announces is remembered; one that is known always."""
-        return self.held[rank] < MAX_HELD or number in self.announced.get(rank, ())
+        room = self.held[rank] < MAX_HELD and self.held[ALL_PEERS] < MAX_HELD_IN_ALL
+        return room or number in self.announced.get(rank, ())
 
     def take(self, rank: int, number: int) -> Ready | None:
         """What `rank` announced, once."""
         ready = self.announced.get(rank, {}).pop(number, None)
-        self.held[rank] -= ready is not None
+        if ready is not None:
+            self.held[rank] -= 1
+            self.held[ALL_PEERS] -= 1
         return ready
 
     def offers(self) -> Iterator[tuple[int, Ready]]:
@@ -116,9 +125,9 @@ class Stream:
 
     def fail(self, number: int) -> None:
         """Remember that an operation failed here."""
-        self._failed[number] = None
-        while len(self._failed) > MAX_AHEAD:
-            self._failed.popitem(last=False)
+        self.failed[self.wire, self.peer, number] = None
+        if len(self.failed) > MAX_FAILED:
+            self.failed.popitem(last=False)
 
     def abort_ahead(self, number: int, error: DlcpError) -> None:
         """An operation will fail as soon as it begins: its peers have given it up. One for which
@@ -135,7 +144,7 @@ class Stream:
 
     def refusal(self, number: int) -> str:
         """Why data of an operation that is not open here cannot be taken."""
-        if number in self._failed:
+        if (self.wire, self.peer, number) in self.failed:
             return "failed"
         return "stale" if self.has_begun(number) else "early"
 
@@ -145,14 +154,26 @@ class Streams(dict[StreamId, Stream]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._held = Counter[int]()
+        self._held, self._kept = Counter[int](), Kept()
+        self._failed = OrderedDict[OperationId, None]()
 
     def open(self, wire: int, peer: int) -> Stream:
         """The stream that is called `wire` on the wire, from its first operation on."""
         stream = self.get((wire, peer))
         if stream is None:
-            stream = self[wire, peer] = Stream(wire, peer, held=self._held)
+            stream = self[wire, peer] = Stream(
+                wire, peer, digests=DigestBook(self._kept), held=self._held, failed=self._failed
+            )
         return stream
+
+    def open_own(self, wire: int, peer: int) -> Stream:
+        """Likewise, for an operation that this rank submits. Raises: TooMany."""
+        if (wire, peer) not in self and len(self) >= MAX_OWN_STREAMS:
+            raise TooMany(
+                f"a session has at most {MAX_OWN_STREAMS} sequences of operations: one for each "
+                f"group, and two for each pair of ranks that send each other messages in it"
+            )
+        return self.open(wire, peer)
 
     @property
     def full(self) -> bool:

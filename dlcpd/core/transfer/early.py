@@ -3,9 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from dlcpd.core.room import Room
 from dlcpd.core.wire.datagram import Group
+from dlcpd.core.wire.rows import RowGroup
 
 MAX_EARLY: Final = 256 << 10  # bytes; sixteen of the largest contributions that come unasked
+MAX_SESSION: Final = 16 << 20  # bytes of all flows of a session
 MAX_CUT: Final = 1024  # operations remembered
 Operation = tuple[int, int]  # stream, number
 
@@ -20,6 +23,7 @@ class EarlyData:
 
     limit: int = MAX_EARLY
     size: int = 0  # bytes
+    session: Room = field(default_factory=lambda: Room(MAX_SESSION))  # of all flows
     _announced: set[Operation] = field(default_factory=set)
     _groups: dict[Operation, list[Group]] = field(default_factory=dict)
     _cut: set[Operation] = field(default_factory=set)
@@ -31,11 +35,18 @@ class EarlyData:
     def keep(self, group: Group) -> bool:
         """Copy `group` out of io's buffer; False when there is no room for it."""
         operation = (group.header.stream, group.header.operation)
-        if operation not in self._announced or self.size + group.size > self.limit:
+        full = self.size + group.size > self.limit or self.session.full
+        if full or operation not in self._announced:
             self._note_cut(operation)
             return False
-        self.size += group.size
-        self._groups.setdefault(operation, []).append(group.copy())
+        copied = group.copy()
+        held = _held(copied)  # short datagrams take rows as long as the longest
+        if self.size + held > self.limit:
+            self._note_cut(operation)
+            return False
+        self.size += held
+        self.session.used += held
+        self._groups.setdefault(operation, []).append(copied)
         return True
 
     def take(self, operation: Operation) -> list[Group]:
@@ -43,7 +54,10 @@ class EarlyData:
         self._announced.discard(operation)
         self._cut.discard(operation)
         groups = self._groups.pop(operation, [])
-        self.size -= sum(group.size for group in groups)
+        if groups:
+            size = sum(map(_held, groups))
+            self.size -= size
+            self.session.used -= size
         return groups
 
     def was_cut(self, operation: Operation) -> bool:
@@ -56,3 +70,10 @@ class EarlyData:
         if len(self._cut) >= MAX_CUT:
             self._cut.clear()
         self._cut.add(operation)
+
+
+def _held(group: Group) -> int:
+    """Bytes that a copy takes."""
+    if not isinstance(group, RowGroup):
+        return group.size
+    return group.rows.nbytes + group.words.nbytes

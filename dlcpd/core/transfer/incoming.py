@@ -162,8 +162,12 @@ class FlowOwner(Protocol):
 
     number: int  # of the session
 
-    def open_incoming(self, rank: int, key: Key, now: float) -> Incoming | str:
-        """Where a transfer goes, or the reason to discard ("duplicate", "stale", ...)."""
+    def settle_implied(self, rank: int, key: Key, now: float) -> None:
+        """A transfer begins to come: acknowledge what its sender must have had before it."""
+
+    def open_incoming(self, rank: int, key: Key) -> Incoming | str:
+        """Where a transfer goes, or the reason to discard ("duplicate", "stale", ...). Call
+        `settle_implied` first; this changes nothing of other transfers."""
 
     def on_received(self, incoming: Incoming, now: float) -> None:
         """`incoming` is complete."""

@@ -66,7 +66,7 @@ class Dispatch:
         """A message that came under the CURVE key `key`."""
         session = self._sessions.named(message.job, message.to_rank)
         link = session.membership.links.get(message.from_rank) if session else None
-        if session is None or link is None:
+        if session is None or link is None or not session.begun:
             self._counters["peer_unknown_session"] += 1  # a hello is repeated until its time comes
         elif link.key != key:
             self._counters["peer_wrong_key"] += 1
@@ -258,7 +258,8 @@ class Dispatch:
             return
         for row in abort.aborted:
             aborted = AbortedOperation(link.rank, *row)
-            self._aborts.add(session.number, session.aborts, abort.engine, aborted)
+            engine = session.engines[abort.engine]
+            self._aborts.add(session.number, session.aborts, engine, aborted)
 
     def _gone(self, session: Session, link: Link, text: str) -> None:
         log.info("peer_gone", session=session, peer=link, text=text)  # what it breaks, warns

@@ -42,6 +42,8 @@ class Session:
     arena_bytes: int
     timeout: float  # seconds, of the join
     proof: Proof  # of its peers
+    engines: tuple[int, ...] = ()  # numbers of those that carry it, ascending: see Sessions
+    begun: bool = False  # its engines are there, so peers may hear where
     joined_at: float = 0.0  # loop time; 0 = joining
     opened: bool = False  # the engines were told of it
     opening: set[int] = field(default_factory=set)  # engines that do not serve it yet
@@ -121,7 +123,7 @@ def close_descriptors(session: Session) -> None:
 
 
 def open_command(session: Session, engine: int) -> OpenSession:
-    """What an engine is told once every link is up."""
+    """What the engine at a position of the session's is told once every link is up."""
     membership = session.membership
     keyed = bool(membership.agreed["checksum"] or membership.agreed["data_encryption"])
     return OpenSession(

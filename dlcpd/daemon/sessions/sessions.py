@@ -1,8 +1,14 @@
-"""The sessions of this host, from Join until the client leaves; what engine and peers are told."""
+"""The sessions of this host, from Join until the client leaves; what engine and peers are told.
+
+A session is carried by a set of engines. All local sessions of a job have the same set, chosen when
+the first of them joins. To peers and clients an engine is a position in the session's set, so hosts
+need not choose alike: position k of one host speaks to position k of the others.
+"""
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +22,7 @@ from dlcpd.contract.errors import (
 from dlcpd.contract.messages import Join
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.join_request import links_of, token_prefix
+from dlcpd.daemon.engine_slot import State
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkState, Membership
 from dlcpd.daemon.peers.peer_messages import AbortedRow
@@ -43,7 +50,6 @@ from dlcpd.io.commands import (
     MAX_COMMAND,
     CloseSession,
     FailedOperation,
-    UdpAddress,
     pack,
 )
 from dlcpd.ipc.seqpacket import close_all
@@ -57,7 +63,7 @@ class Terms:
     """What is the same for every session of this daemon."""
 
     host: str
-    endpoints: list[list[UdpAddress]]  # by engine, one per path
+    engines_per_job: int  # 0: all
     agreed: dict[str, int]  # what hellos compare, without world_size
     max_sessions: int
     max_arena_bytes: int
@@ -104,6 +110,7 @@ class Sessions:
         """
         self._check(request)
         self._check_heir(request, client)
+        engines = self._carriers(request)
         links = links_of(request, self._token_prefix)
         proof = self._prove(request, links.values())
         self._last_number += 1
@@ -112,7 +119,7 @@ class Sessions:
             rank=request.rank,
             session=self._last_number,
             host=self._terms.host,
-            endpoints=self._terms.endpoints,
+            endpoints=[],  # see `_begin`
             agreed={"world_size": request.world_size, **self._terms.agreed},
             links=links,
             seed=secrets.randbits(64),
@@ -120,9 +127,9 @@ class Sessions:
         )
         session = Session(
             self._last_number, membership, client, request.arena_bytes, request.timeout, proof,
-            inherits=request.inherits,
+            inherits=request.inherits, engines=engines,
         )  # fmt: skip
-        session.descriptors = resources(request.arena_bytes, len(self._terms.endpoints))
+        session.descriptors = resources(request.arena_bytes, len(engines))
         try:
             self._peers.admit_all(map(address_of, links.values()))
         except TooMany:
@@ -130,11 +137,39 @@ class Sessions:
             raise
         self._by_name[session.name] = self._by_number[session.number] = session
         session.timers["expire"] = self._loop.call_later(request.timeout, self._expire, session)
-        if links:
+        self._begin(session)
+        return session
+
+    def _begin(self, session: Session) -> None:
+        """Let peers hear of a session once its engines are there; until then it waits."""
+        states = [self._engines.state(engine) for engine in session.engines]
+        if session.begun or any(state is not State.UP for state in states):
+            return
+        session.begun = True
+        session.membership.endpoints = [self._engines.endpoints(e) for e in session.engines]
+        if session.membership.links:
             self._retry(session, RETRY_FIRST)
         else:  # nobody's hello will complete it
             session.timers["alone"] = self._loop.call_soon(self.advance, session)
-        return session
+
+    def engine_changed(self, engine: int) -> None:
+        """An engine is up again, or fails: sessions that wait for it begin, or hear so."""
+        for session in self:
+            if session.begun or engine not in session.engines:
+                continue
+            if self._engines.state(engine) is State.FAILING:
+                self.refuse(session, self._without_engines(session.engines))
+            else:
+                self._begin(session)
+
+    def engine_ended(self, engine: int, error: DlcpError) -> None:
+        """An engine is gone, and with it the sessions that it carried; the others go on."""
+        for session in self:
+            here = (
+                self._by_number.get(session.number) is session
+            )  # not gone by an earlier one's end
+            if here and session.begun and engine in session.engines:
+                self.end(session, error)
 
     def hello(self, session: Session, link: Link) -> None:
         """Send our hello to one peer."""
@@ -162,7 +197,7 @@ class Sessions:
 
     def _open(self, session: Session) -> None:
         used = session.membership.engines_used
-        commands = [open_command(session, engine) for engine in range(used)]
+        commands = [open_command(session, position) for position in range(used)]
         if (size := max(len(pack(command)) for command in commands)) > MAX_COMMAND:
             self.refuse(session, TooMany(f"{size} B of peers' paths: use fewer [network] paths"))
             return
@@ -172,10 +207,11 @@ class Sessions:
         except TooMany as exc:
             self.refuse(session, exc)
             return
-        session.opened, session.opening = True, set(range(used))
+        session.opened, session.opening = True, set(session.engines[:used])
         lanes = ends[: 2 * used]
-        for engine, command in enumerate(commands):
-            self._engines.send(engine, command, [arenas[engine], lanes[2 * engine]])
+        for position, command in enumerate(commands):
+            engine = session.engines[position]
+            self._engines.send(engine, command, [arenas[position], lanes[2 * position]])
         close_all(ends[2 * used :])
         session.descriptors = [arena, *lanes[1::2]]
 
@@ -245,7 +281,7 @@ class Sessions:
                 for f in failures
                 if link.state is LinkState.UP and link.rank in f.ranks
             ]
-            for message in membership.aborts_to(link, engine, rows):
+            for message in membership.aborts_to(link, session.engines.index(engine), rows):
                 self._peers.send(address_of(link), message)
 
     def _check(self, request: Join) -> None:
@@ -297,7 +333,31 @@ class Sessions:
         )
 
     def _expire(self, session: Session) -> None:
-        self.refuse(session, session.membership.timed_out(session.timeout))
+        late: DlcpError = session.membership.timed_out(session.timeout)
+        self.refuse(session, late if session.begun else self._without_engines(session.engines))
+
+    def _carriers(self, request: Join) -> tuple[int, ...]:
+        """Engines for a new session: those of the job's other sessions here, or of the session
+        whose residuals it takes over, as an engine keeps them; else those with fewest sessions.
+
+        Raises: DaemonUnavailable.
+        """
+        former = self._by_number.get(request.inherits)
+        if former:
+            return former.engines
+        for session in self:
+            if session.name[0] == request.job:
+                return session.engines
+        load = Counter(engine for session in self for engine in session.engines)
+        chosen = self._engines.choose(self._terms.engines_per_job, load)
+        if not chosen:
+            raise self._without_engines(range(len(self._engines)))
+        return chosen
+
+    def _without_engines(self, engines: Sequence[int]) -> DaemonUnavailable:
+        return DaemonUnavailable(
+            f"dlcpd on {self._terms.host}: {self._engines.conditions(engines)}; join again later"
+        )
 
     def _forget(self, session: Session, error: DlcpError) -> None:
         """Part from the peers and free what the session holds here."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from dlcpd.collectives.execution import Execution
@@ -20,6 +21,9 @@ from dlcpd.ledger.recorder import Recorder
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules.divide import WHOLE, Share
 
+# Ranks of all groups that a session opens over its life, closed ones too: some 300 B each are
+# kept for each, so 40 MB. 512 groups of 256 ranks, or 8,192 of 16
+MAX_MEMBERS: Final = 1 << 17
 AT_ONCE: Final = 4 << 20  # bytes of an operation that are prepared before others get their turn
 
 
@@ -45,6 +49,7 @@ class Client:
     recorder: Recorder | None = None  # where the session has a ledger
     groups: dict[int, Submissions] = field(default_factory=dict)
     plans: Plans = field(default_factory=Plans)  # of all groups
+    members: int = 0  # of all groups that were opened
     submitted: int = 0  # tickets count up
     pending: Pending | None = None  # submitted last, and not begun: the lane is not read meanwhile
     inherits: int = 0  # session whose residuals it took over
@@ -108,12 +113,18 @@ class Client:
         group = self.groups.get(ask.group)
         if group is None:
             return BadMessage(f"operation {ask.operation}: group {ask.group} is not open")
+        ranges = ranges_of(ask)
         try:
             made = group.make(ask, self.lane.memory, self.lane.accounts, now)
-            self.claims.claim(made, ranges_of(ask))  # before its residuals are added
+            self.claims.claim(made, ranges)  # before its residuals are added
         except DlcpError as exc:
             return self._refuse(ask, group.group, exc)
-        self.pending = Pending(ask, group.group, made, made.prepare(self.session))
+        made.hold(made.charge)
+        work = made.prepare(self.session)
+        committed = self.lane.committed
+        if not committed.knows(ranges):
+            work = chain(committed.look(ranges, ask.operation), work)
+        self.pending = Pending(ask, group.group, made, work)
         return self.go_on(now, AT_ONCE)
 
     def go_on(self, now: float, size: int) -> DlcpError | None:
@@ -122,18 +133,20 @@ class Client:
         pending = self.pending
         if pending is None:
             return None
-        for done in pending.work:
-            size -= done
-            if now >= pending.made.deadline:
-                break
-            if size <= 0:
-                return None
-        self.pending = None
         try:
+            for done in pending.work:
+                size -= done
+                if now >= pending.made.deadline:
+                    break
+                if size <= 0:
+                    return None
             self._begin(pending, now)
         except DlcpError as exc:
             pending.made.on_failed()
+            pending.made.closed()
+            self.pending = None
             return self._refuse(pending.ask, pending.group, exc)
+        self.pending = None
         return None
 
     def _refuse(self, ask: Submit, group: Group, error: DlcpError) -> DlcpError | None:
@@ -174,6 +187,12 @@ class Client:
             raise BadMessage(f"group {ask.group}: ranks are different, and of this session")
         if self.session.rank not in members:
             raise BadMessage(f"group {ask.group}: rank {self.session.rank} is not a member")
+        if self.members + len(members) > MAX_MEMBERS:
+            raise BadMessage(
+                f"group {ask.group}: a session may open groups of {MAX_MEMBERS} ranks in all, and "
+                f"has opened some of {self.members}"
+            )
+        self.members += len(members)
         rank = members.index(self.session.rank)
         self._add_group(Group(ask.group, members, rank, ask.name or str(ask.group)))
 

@@ -12,25 +12,31 @@ import numpy as np
 from dlcpd.collectives.accounts import Accounts
 from dlcpd.contract.messages import Message
 from dlcpd.core.wire.datagram import Bytes
+from dlcpd.io.clients.committed import Committed
 from dlcpd.io.clients.unmapping import give_back
 from dlcpd.io.udp.mmsg import address
 from dlcpd.ipc.seqpacket import decode_untrusted, encode, receive_now, send_now
 
 MAX_BACKLOG: Final = 8192  # frames a client may leave unread: two per operation it may have open
+MAX_WAITING: Final = 32 << 20  # bytes of them: texts of failures may be long
 
 
 class Lane:
     """Non-blocking SOCK_SEQPACKET; a frame is one packet."""
 
-    def __init__(self, session: int, arena: int, arena_bytes: int, lane: int) -> None:
+    def __init__(
+        self, session: int, arena: int, arena_bytes: int, lane: int,
+        accounts: Accounts | None = None,
+    ) -> None:  # fmt: skip
         """Takes both descriptors over. Raises: OSError, ValueError when there is no room for
         the arena in this process."""
         self.session = session
         self.socket = socket.socket(fileno=lane)
         self.socket.setblocking(False)
         self.backlog: deque[bytes] = deque()
+        self._waiting = 0  # bytes of it
         self.released: list[int] = []  # operations the client has yet to hear of
-        self.accounts = Accounts()
+        self.accounts = accounts or Accounts()
         try:
             self._mapped = mapped = mmap.mmap(arena, arena_bytes)
         except (OSError, ValueError):
@@ -42,6 +48,7 @@ class Lane:
             with suppress(OSError):  # a kernel without huge pages for shared memory: just slower
                 mapped.madvise(mmap.MADV_HUGEPAGE)
         self.memory: Bytes = np.frombuffer(mapped, np.uint8)
+        self.committed = Committed(arena, address(self.memory))
 
     def fileno(self) -> int:
         return self.socket.fileno()
@@ -65,9 +72,11 @@ class Lane:
 
     def send(self, message: Message) -> bool:
         """Queue and try; False when the client has left too much unread."""
-        self.backlog.append(encode(message))
+        frame = encode(message)
+        self.backlog.append(frame)
+        self._waiting += len(frame)
         self.flush()
-        return len(self.backlog) <= MAX_BACKLOG
+        return len(self.backlog) <= MAX_BACKLOG and self._waiting <= MAX_WAITING
 
     def flush(self) -> None:
         """Send what waits, as far as the client reads."""
@@ -76,9 +85,10 @@ class Lane:
                 if not send_now(self.socket, self.backlog[0]):
                     return
             except OSError:
+                self._waiting = 0
                 self.backlog.clear()  # the client is gone; `receive` will say so
                 return
-            self.backlog.popleft()
+            self._waiting -= len(self.backlog.popleft())
 
     def close(self) -> None:
         """End it. What the client sent and nobody read is read first: unread, it would reset
@@ -88,5 +98,6 @@ class Lane:
         while receive_now(self.socket):
             pass
         self.socket.close()
+        self.accounts.holdings.close()
         at, self.memory = address(self.memory), np.empty(0, np.uint8)
         give_back(self._mapped, at, self._arena)

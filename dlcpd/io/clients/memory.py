@@ -6,14 +6,15 @@ from typing import Final
 
 from dlcpd.contract.errors import ArenaFull
 
-# Its size is fixed for ever: neither side can make the other fault by truncating it.
-SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+# Its size is fixed for ever: neither side can make the other fault by truncating it. The engine
+# adds another seal once the client has mapped it (io.clients.committed).
+SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 def create_arena(size: int) -> int:
     """Descriptor of a sealed, sparse memfd of `size` bytes; the caller closes it.
 
-    No page is committed: whoever writes first does that, with posix_fallocate.
+    No page is committed: the client does that, since the kernel charges it for what it commits.
     Raises: ArenaFull.
     """
     try:

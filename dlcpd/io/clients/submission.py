@@ -34,10 +34,14 @@ from dlcpd.schedules.coded import CODED
 from dlcpd.schedules.divide import WHOLE, Share
 from dlcpd.schedules.model import Program
 
-# Of all plans of a client: a step takes some 540 B, so 140 MB at most. A bucket of 25 MB on 64
-# ranks has 253: a thousand of them fit.
-MAX_STEPS: Final = 1 << 18
-PLAN_STEPS: Final = 16  # what a plan without steps counts as: terms, layers
+# Of all plans of a client: a step takes some 540 B, so 54 MB at most. A bucket of 25 MB on 64
+# ranks has 253: four hundred of them fit.
+MAX_STEPS: Final = 100_000
+PLAN_STEPS: Final = 16  # what a plan without steps counts as: terms, name, one layer
+ROWS_OF_A_STEP: Final = 2  # rows (sizes, critical ranges, layers) that take as much as a step
+# An operation in flight: bytes for each step, and for each byte that it reads or writes
+STEP_HELD: Final = 150
+STATE: Final = 64  # bytes of a tensor, one of what is known of its segments
 ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
 MOST_QUEUED: Final = 60.0  # seconds that a request may have lain in the lane
 MAX_RANKS_TEXT: Final = 64  # characters: the words of a READY have 256
@@ -57,6 +61,9 @@ class Plan:
     loss: Loss
     codec: Codec | None = None
     recorded: records.Plan | None = None  # where a ledger is kept
+    rows: int = 0  # of the ask
+    charge: int = 0  # bytes that the engine holds for an operation in flight
+    leaves: int = 0  # bytes that it may leave over for the next one, at most
 
 
 class Plans:
@@ -84,7 +91,7 @@ class Plans:
 
 
 def _size(plan: Plan) -> int:
-    return PLAN_STEPS + len(plan.chosen.choice.program.steps)
+    return PLAN_STEPS + len(plan.chosen.choice.program.steps) + plan.rows // ROWS_OF_A_STEP
 
 
 @dataclass(slots=True, eq=False)
@@ -106,10 +113,11 @@ class Submissions:
     def make(self, ask: Submit, arena: Bytes, accounts: Accounts, now: float) -> Execution:
         """The operation that `ask` describes; its memory is part of `arena`.
 
-        Raises: BadMessage, BadPolicy.
+        Raises: BadMessage, BadPolicy; ArenaFull where the engine may not hold what it takes.
         """
         memory = _memory(ask, arena, "input"), _memory(ask, arena, "output")
         plan = self._plan(ask)
+        accounts.holdings.check(plan.charge + _left_over(ask, plan, accounts), plan.terms)
         loss = plan.loss if plan.loss.scale == ask.scale else replace(plan.loss, scale=ask.scale)
         order = Order(
             ask.operation, self.group, plan.terms, plan.fingerprint, _deadline(ask, now), ask.dtype,
@@ -121,8 +129,9 @@ class Submissions:
         if self.recorder is not None and plan.recorded is not None:
             recording = self.recorder.recording(order, plan.recorded, program)
         return Execution(
-            order, program, memory, self.scratch, accounts, chosen.receiving, recording
-        )
+            order, program, memory, self.scratch, accounts, chosen.receiving, recording,
+            plan.charge,
+        )  # fmt: skip
 
     def _plan(self, ask: Submit) -> Plan:
         """That of an earlier ask alike. Loss scales may differ, where both asks have one."""
@@ -150,10 +159,13 @@ class Submissions:
         found = chosen(ask, self.group, self._place, share)
         _check_transfers(ask, found.choice.program)
         choice = found.choice
+        leaves = _most_left_over(ask, size // share.of)
         return Plan(
             found, _terms(ask, self.group, choice, share), _fingerprint(ask, self.group, choice),
             self._layers(ask), self._loss(ask), codec_of(ask.codec) if ask.codec else None,
             self._recorded(ask, found, share),
+            rows=len(ask.sizes) + len(ask.critical) + len(ask.layers),
+            charge=_charge(ask, choice.program) + (leaves if ask.codec else 0), leaves=leaves,
         )  # fmt: skip
 
     def _recorded(self, ask: Submit, found: Chosen, share: Share) -> records.Plan | None:
@@ -185,6 +197,24 @@ class Submissions:
         if not self.config.layer_priority:
             rows = [row._replace(traffic_class=last) for row in rows]
         return Layers.new(rows, traffic_class, ask.max_loss)
+
+
+def _charge(ask: Submit, program: Program) -> int:
+    size = (ask.input_count + ask.output_count) * STORAGE[ask.dtype].itemsize
+    return STEP_HELD * len(program.steps) + size // STATE
+
+
+def _most_left_over(ask: Submit, size: int) -> int:
+    """Bytes of a residual of `size` bytes of a tensor: a codec rounds all of them."""
+    if ask.fill != "residual":
+        return 0
+    return size if ask.codec else int(size * ask.max_loss)
+
+
+def _left_over(ask: Submit, plan: Plan, accounts: Accounts) -> int:
+    """Bytes more than are kept for the name already."""
+    known = (ask.name, ask.dtype, ask.input_count) in accounts.residuals
+    return 0 if known else plan.leaves
 
 
 def _deadline(ask: Submit, now: float) -> float:
@@ -232,16 +262,24 @@ def _digest(value: object) -> int:
 
 
 def _among(group: Group) -> str:
-    """Its ranks, which each member names for itself; the first of them where they are many."""
+    """Its ranks and name, which each member says for itself; the first of them where they are
+    many. So two groups that were given one number are told apart."""
     if not group.number:
         return ""
     ranks = ",".join(map(str, group.members))
-    return f", ranks {ranks if len(ranks) <= MAX_RANKS_TEXT else ranks[:MAX_RANKS_TEXT] + '...'}"
+    named = f", group {group.name!a}"
+    return f", ranks {_cut(ranks)}{_cut(named)}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_RANKS_TEXT else text[:MAX_RANKS_TEXT] + "..."
 
 
 def _fingerprint(ask: Submit, group: Group, choice: Choice) -> int:
-    """Of what the words leave out: ranks, name, critical ranges, layers, schedule in full."""
-    return _digest((group.members, ask.name, ask.critical, ask.layers, choice.fingerprint))
+    """Of what the words leave out: ranks, name of the group and of the operation, critical ranges,
+    layers, schedule in full."""
+    what = (group.members, group.name, ask.name, ask.critical, ask.layers, choice.fingerprint)
+    return _digest(what)
 
 
 def _check_peers(ask: Submit, group: Group) -> None:

@@ -1,6 +1,7 @@
 """The compiled data path as an engine holds it: one library and one table for all its paths."""
 
 import ctypes
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,9 @@ class Compiled(NamedTuple):
     table: OpenTransfers
 
     def hash_rows(self, rows: Bytes, key: nh.Key) -> nh.Values:
-        """As `nh.of_rows`."""
+        """As `nh.of_rows`, which takes what C must not: rows in pieces, or longer than the key."""
+        if rows.strides[1] != 1 or rows.shape[1] > key.nbytes:
+            return nh.of_rows(rows, key)
         out = np.empty(len(rows), np.uint64)
         self.library.dlcpd_nh_rows(
             ctypes.c_void_p(rows.ctypes.data), len(rows), rows.strides[0], rows.shape[1],
@@ -28,10 +31,10 @@ class Compiled(NamedTuple):
         return out
 
 
-def compiled(setting: str) -> Compiled | None:
+def compiled(setting: str, counters: Counter[str] | None = None) -> Compiled | None:
     """What `setting`, one of library.CHOICES, asks for; None: numpy does the work.
 
-    Raises: BadConfig.
+    `counters` gets what C refuses. Raises: BadConfig.
     """
     library = choose(setting)
-    return None if library is None else Compiled(library, OpenTransfers(library))
+    return None if library is None else Compiled(library, OpenTransfers(library, counters=counters))

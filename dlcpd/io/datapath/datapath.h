@@ -33,7 +33,9 @@ enum { /* this file's */
 
 /* Why data is refused, in the order in which it is checked. */
 enum reject { GOOD, SHORT, BAD_VERSION, BAD_FLAGS, BAD_PATH, BAD_SEGMENT, BAD_TAG, TOO_LONG,
-              NO_ROOM, BAD_CHECKSUM, REJECTS };
+              NO_ROOM, BAD_CHECKSUM,
+              NO_PLACE, /* what it would be written to is none, or not its own; never set back */
+              REJECTS };
 
 struct header { /* little-endian, as on the wire */
     uint8_t version, kind, flags, path;
@@ -79,24 +81,26 @@ struct transfer {
     uint32_t size;        /* bytes */
     uint32_t segment_size, segments, missing;
     uint32_t least_round; /* what is of earlier rounds comes too late */
-    int32_t next;         /* row of the next in its bucket, or of the next free one */
-    uint64_t sum;         /* struct sum, or 0: segments are placed and no more */
-    uint32_t operand;     /* which of its operands this transfer is */
-    uint32_t reserved;
+    int32_t next;         /* row of the next in its bucket, or NONE; C's */
+    int32_t sum;          /* row of its sum, or NONE: segments are placed and no more */
+    uint32_t generation;  /* of that row when the transfer was opened */
+    uint32_t operand;     /* which of the sum's operands this transfer is */
+    uint32_t open;        /* 1: dlcpd_find finds it; C's */
 };
 
 struct table {
-    uint64_t rows;    /* struct transfer[] */
+    uint64_t rows;    /* struct transfer[size] */
     uint64_t buckets; /* int32_t[mask + 1]: row of the first, or NONE */
-    uint32_t mask;
-    int32_t free;     /* row of the first free one, or NONE */
+    uint64_t sums;    /* struct sum[sum_count] */
+    uint32_t mask, size, sum_count, reserved;
 };
 
-/* Row of the transfer that is a copy of `wanted`; NONE when the table is full. */
-int32_t dlcpd_open(struct table *table, const struct transfer *wanted);
+/* Have dlcpd_find find the transfer that Python has written to `row`. 0 where it is refused: the
+ * row is none of the table or open, or its sum is not a sum of such a transfer. */
+int32_t dlcpd_open(struct table *table, int32_t row);
 
-/* Forget a row. */
-void dlcpd_close(struct table *table, int32_t row);
+/* Forget a row, and clear it. 0 where it was not open. */
+int32_t dlcpd_close(struct table *table, int32_t row);
 
 /* Row of the transfer that a header belongs to, or NONE. */
 int32_t dlcpd_find(const struct table *table, const struct header *header);
@@ -107,16 +111,25 @@ int32_t dlcpd_find(const struct table *table, const struct header *header);
  * where it was received, the others wait in their places. The order of addition is that of the
  * operands, whatever the order of arrival. */
 struct sum {
-    uint64_t operands;  /* uint64_t[count]: addresses; read unaligned */
-    uint64_t target;    /* may be one of the operands */
-    uint64_t here;      /* uint8_t[segments]: how many operands of each are here */
-    uint32_t count;     /* at most MAX_OPERANDS */
+    uint64_t target;     /* may be one of the operands */
+    uint64_t here;       /* uint8_t[segments]: how many operands of each are here */
+    uint32_t size;       /* bytes of the target, and of each operand */
+    uint32_t segments;
+    uint32_t count;      /* operands, at most MAX_OPERANDS */
     uint32_t divide_by;
+    uint32_t generation; /* another one each time that the row is given to a sum; 0: it is free */
+    uint32_t reserved;
+    uint64_t operands[MAX_OPERANDS]; /* addresses; read unaligned */
 };
 
-/* Take in `size` bytes of operand `number`, at `offset`, which belong to `segment`. */
-void dlcpd_add(struct sum *sum, uint32_t number, uint32_t segment, uint64_t offset,
-               const uint8_t *data, uint32_t size);
+/* The sum of a transfer; 0 where the row is none, free, or by now another sum's. */
+struct sum *dlcpd_sum_of(const struct table *table, const struct transfer *transfer);
+
+/* Take in segment `segment` of a transfer, `size` bytes that belong at `offset`. 0 where it is
+ * refused, with nothing written: the transfer's sum, operand or segment does not exist, or all
+ * operands of the segment are here. */
+int32_t dlcpd_add(const struct table *table, const struct transfer *transfer, uint32_t segment,
+                  uint64_t offset, const uint8_t *data, uint32_t size);
 
 /* --- receiving: receive.c --- */
 
@@ -182,7 +195,8 @@ void dlcpd_receive(struct ring *ring);
 /* The same of `count` messages that lie in the ring. */
 void dlcpd_digest(struct ring *ring, uint32_t count);
 
-/* Place what waits of a group whose transfer has been opened as `row`. */
+/* Place what waits of a group whose transfer has been opened as `row`; nothing, where the row is
+ * another transfer's. */
 void dlcpd_place(struct ring *ring, uint32_t group, int32_t row);
 
 /* --- sending: send.c --- */
@@ -205,7 +219,7 @@ struct batch {
     int32_t error;       /* out: errno, 0 when all are gone */
 };
 
-/* Send datagrams [done, count) up to the first error. */
+/* Send datagrams [done, count) up to the first error; EFAULT where one has no such payload or tag. */
 void dlcpd_send(struct batch *batch);
 
 /* Where the message ends that begins with datagram `row`: of one tag, `run` long at most. */

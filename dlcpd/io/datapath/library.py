@@ -24,6 +24,7 @@ MAX_OPERANDS: Final = 64  # of a sum
 CONTROL: Final = 128  # bytes of control messages per received message
 REJECTS: Final = (
     None, "short", "version", "flags", "path", "segment", "tag", "length", "no_room", "checksum",
+    "place",
 )  # fmt: skip
 
 HEADER: Final = np.dtype(
@@ -39,13 +40,17 @@ TRANSFER: Final = np.dtype(
         ("token", "u8"), ("operation", "u4"), ("stream", "u2"), ("transfer", "u2"),
         ("place", "u8"), ("received", "u8"), ("size", "u4"), ("segment_size", "u4"),
         ("segments", "u4"), ("missing", "u4"), ("least_round", "u4"), ("next", "i4"),
-        ("sum", "u8"), ("operand", "u4"), ("reserved", "u4"),
+        ("sum", "i4"), ("generation", "u4"), ("operand", "u4"), ("open", "u4"),
     ],
     align=True,
 )  # fmt: skip
 TABLE: Final = np.dtype(
-    [("rows", "u8"), ("buckets", "u8"), ("mask", "u4"), ("free", "i4")], align=True
-)
+    [
+        ("rows", "u8"), ("buckets", "u8"), ("sums", "u8"), ("mask", "u4"), ("size", "u4"),
+        ("sum_count", "u4"), ("reserved", "u4"),
+    ],
+    align=True,
+)  # fmt: skip
 GROUP: Final = np.dtype(
     [
         ("token", "u8"), ("operation", "u4"), ("stream", "u2"), ("transfer", "u2"),
@@ -84,17 +89,26 @@ BATCH: Final = np.dtype(
     align=True,
 )  # fmt: skip
 SUM: Final = np.dtype(
-    [("operands", "u8"), ("target", "u8"), ("here", "u8"), ("count", "u4"), ("divide_by", "u4")],
+    [
+        ("target", "u8"), ("here", "u8"), ("size", "u4"), ("segments", "u4"), ("count", "u4"),
+        ("divide_by", "u4"), ("generation", "u4"), ("reserved", "u4"),
+        ("operands", "u8", (MAX_OPERANDS,)),
+    ],
     align=True,
-)
+)  # fmt: skip
 SECRET: Final = np.dtype(
     [("prf", "u8", (2,)), ("nh", "u4", ((32 + MAX_SEGMENT) // 4,))], align=True
 )
 KEY: Final = np.dtype([("token", "u8"), ("secret", "u8")], align=True)
 _STRUCTS: Final = (HEADER, TRANSFER, TABLE, GROUP, DATAGRAM, STRAY, RING, BATCH, SUM, SECRET, KEY)
 _FUNCTIONS: Final[dict[str, tuple[Any, list[Any]]]] = {
-    "dlcpd_open": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p]),
-    "dlcpd_close": (None, [ctypes.c_void_p, ctypes.c_int32]),
+    "dlcpd_open": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
+    "dlcpd_close": (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_int32]),
+    "dlcpd_add": (
+        ctypes.c_int32,
+        [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p,
+         ctypes.c_uint32],
+    ),
     "dlcpd_receive": (None, [ctypes.c_void_p]),
     "dlcpd_digest": (None, [ctypes.c_void_p, ctypes.c_uint32]),
     "dlcpd_place": (None, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int32]),

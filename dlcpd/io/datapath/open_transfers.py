@@ -1,60 +1,87 @@
 """The table of open transfers that the compiled data path looks into."""
 
 import struct
-from dataclasses import dataclass
+from collections import Counter
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dlcpd.core.transfer.incoming import Incoming, Sum
-from dlcpd.io.datapath.library import MAX_OPERANDS, NONE, SUM, TABLE, TRANSFER, Library
+from dlcpd.core.transfer.incoming import Incoming
+from dlcpd.core.wire.bitmap import Bits
+from dlcpd.core.wire.datagram import Bytes
+from dlcpd.io.datapath.library import NONE, TABLE, TRANSFER, Library
+from dlcpd.io.datapath.sums import MAX_SUMS, HeldSum, Sums
+from dlcpd.io.datapath.table import Table
 from dlcpd.io.udp.mmsg import address
 
 MAX_OPEN: Final = 4096  # transfers; what is beyond it is placed by numpy
-MAX_SUMS: Final = 1024  # likewise: what is beyond it is added up when all of it is here
-_WANTED: Final = struct.Struct("<QIHHQQIIIIIiQII")
-assert _WANTED.size == TRANSFER.itemsize  # noqa: S101  # our own arithmetic
+_FIELDS: Final = struct.Struct("<QIHHQQIIIIIiiIII")
+assert _FIELDS.size == TRANSFER.itemsize  # noqa: S101  # our own arithmetic
+# An open transfer, all that C may write to, and the row of its sum where it holds one. A tuple: one
+# is made for each transfer.
+Opened = tuple[Incoming, Bytes, Bits, HeldSum | None]
 
 
 class OpenTransfers:
-    """A `Placement`, of all paths of an engine. `opened` counts what was ever opened."""
+    """A `Placement`, of all paths of an engine. `opened` counts what was ever opened; `counters`
+    gets what C refused."""
 
-    def __init__(self, library: Library, size: int = MAX_OPEN) -> None:
-        """`size`: a power of two."""
-        self._library = library
+    def __init__(
+        self, library: Library, size: int = MAX_OPEN, *, sums: int = MAX_SUMS,
+        counters: Counter[str] | None = None,
+    ) -> None:  # fmt: skip
+        """`size`: transfers, a power of two; `sums`: those that they may be operands of."""
+        self._link, self._unlink = library.dlcpd_open, library.dlcpd_close
         self.opened = 0
-        self._rows = np.zeros(size, TRANSFER)
-        self._rows["next"] = [*range(1, size), NONE]
+        self.counters: Counter[str] = Counter() if counters is None else counters
+        self.rows: Table[Opened] = Table(TRANSFER, size)
+        self.sums = Sums(sums)
         self._buckets = np.full(size, NONE, np.int32)
         self._table = np.zeros(1, TABLE)
-        self._table[0] = (address(self._rows), address(self._buckets), size - 1, 0)
+        self._table[0] = (
+            self.rows.at, address(self._buckets), self.sums.table.at, size - 1, size, sums, 0
+        )  # fmt: skip
         self.at = address(self._table)
-        self._wanted = bytearray(_WANTED.size)
-        self._wanted_at = address(np.frombuffer(self._wanted, np.uint8))
-        self._open: dict[int, Incoming] = {}  # holds the memory that C may write to
-        self._sums = Sums()
-        self._missing, self._least_round = self._rows["missing"], self._rows["least_round"]
+        self._missing = self.rows.rows["missing"]
+        self._least_round = self.rows.rows["least_round"]
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self.rows)
 
     def open(self, token: int, incoming: Incoming) -> None:
-        stream, operation, transfer = incoming.key
-        receiver = incoming.receiver
-        _WANTED.pack_into(
-            self._wanted, 0, token, operation, stream, transfer, address(incoming.buffer),
-            address(receiver.received), len(incoming.buffer), incoming.segment_size,
-            receiver.segments, receiver.missing, receiver.least_round, NONE,
-            self._sums.hold(incoming.sum) if incoming.sum else 0, incoming.operand, 0,
-        )  # fmt: skip
-        row = self._library.dlcpd_open(self.at, self._wanted_at)
-        if row != NONE:
+        held = None if incoming.sum is None else self.sums.hold(incoming.sum)
+        try:
+            packed = self._row(token, incoming, held)
+        except struct.error:  # a bug, of a transfer that no datagram can name
+            if held is not None:
+                self.sums.let_go(held)
+            raise
+        owner = incoming, incoming.buffer, incoming.receiver.received, held
+        row = self.rows.hold(owner, packed)
+        if row == NONE:
+            if held is not None:
+                self.sums.let_go(held)
+        elif self._link(self.at, row):
             self.opened += 1
             incoming.handle, incoming.opened = row, self.opened
-            self._open[row] = incoming
-        elif incoming.sum:
-            self._sums.let_go(incoming.sum)
+        else:  # numpy places it
+            self._release(row)
+            self.counters["placement_refused"] += 1
+
+    def _row(self, token: int, incoming: Incoming, held: HeldSum | None) -> bytes:
+        stream, operation, transfer = incoming.key
+        receiver, place = incoming.receiver, incoming.buffer
+        sum_row, generation = (NONE, 0) if held is None else (held.row, held.generation)
+        return _FIELDS.pack(
+            token, operation, stream, transfer, address(place), address(receiver.received),
+            len(place), incoming.segment_size, len(receiver.received), receiver.missing,
+            receiver.least_round, NONE, sum_row, generation, incoming.operand, 0,
+        )  # fmt: skip
+
+    def _release(self, row: int) -> None:
+        held = self.rows.release(row)[3]
+        if held is not None:
+            self.sums.let_go(held)
 
     def refresh(self, incoming: Incoming) -> None:
         if incoming.handle != NONE:
@@ -62,51 +89,7 @@ class OpenTransfers:
             self._least_round[incoming.handle] = incoming.receiver.least_round
 
     def close(self, incoming: Incoming) -> None:
-        if incoming.handle != NONE:
-            self._library.dlcpd_close(self.at, incoming.handle)
-            del self._open[incoming.handle]
-            incoming.handle = NONE
-            if incoming.sum:
-                self._sums.let_go(incoming.sum)
-
-
-class Sums:
-    """Those that open transfers belong to, as C needs them."""
-
-    def __init__(self) -> None:
-        self._rows = np.zeros(MAX_SUMS, SUM)
-        self._at = address(self._rows)
-        self._free = list(range(MAX_SUMS))
-        self._held: dict[int, _Held] = {}  # by id; they are alive as long as they are here
-
-    def hold(self, sum_: Sum) -> int:
-        """Address of its struct; 0 when there is no room, or it has too many operands."""
-        held = self._held.get(id(sum_))
-        if held is None:
-            if not self._free or len(sum_.operands) > MAX_OPERANDS:
-                return 0
-            addresses = np.array([address(part) for part in sum_.operands], np.uint64)
-            held = self._held[id(sum_)] = _Held(sum_, self._free.pop(), addresses)
-            self._rows[held.row] = (
-                address(addresses), address(sum_.target), address(sum_.here), len(addresses),
-                sum_.divide_by,
-            )  # fmt: skip
-        held.transfers += 1
-        return self._at + held.row * SUM.itemsize
-
-    def let_go(self, sum_: Sum) -> None:
-        """One transfer of it is over."""
-        held = self._held.get(id(sum_))
-        if held is None:
-            return
-        held.transfers -= 1
-        if not held.transfers:
-            self._free.append(self._held.pop(id(sum_)).row)
-
-
-@dataclass(slots=True)
-class _Held:
-    sum: Sum
-    row: int
-    addresses: NDArray[np.uint64]
-    transfers: int = 0
+        row, incoming.handle = incoming.handle, NONE
+        if row != NONE:
+            self._unlink(self.at, row)
+            self._release(row)

@@ -33,17 +33,20 @@ static struct notes notes_of(struct mmsghdr *message)
     struct notes notes = {message->msg_len, 0, 0};
     struct msghdr *m = &message->msg_hdr;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS) {
+        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS &&
+            c->cmsg_len >= CMSG_LEN(sizeof(struct timespec))) {
             struct timespec at;
             memcpy(&at, CMSG_DATA(c), sizeof at);
             notes.arrived = (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
-        } else if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == GRO) {
+        } else if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == GRO &&
+                   c->cmsg_len >= CMSG_LEN(sizeof(int32_t))) {
             int32_t stride;
             memcpy(&stride, CMSG_DATA(c), sizeof stride);
             if (stride > 0)
                 notes.stride = (uint32_t)stride;
-        } else if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) ||
-                   (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)) {
+        } else if (((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) ||
+                    (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)) &&
+                   c->cmsg_len > CMSG_LEN(0)) {
             notes.marked = (*CMSG_DATA(c) & MARKED) == MARKED; /* one byte of IPv4, the low of four */
         }
     }
@@ -53,7 +56,7 @@ static struct notes notes_of(struct mmsghdr *message)
 static enum reject check(const struct ring *ring, const uint8_t *data, uint32_t length,
                          struct header *out)
 {
-    if (length > ring->longest)
+    if (length > ring->longest || length > HEADER + MAX_SEGMENT)
         return TOO_LONG;
     if (length < HEADER)
         return SHORT;
@@ -95,9 +98,14 @@ static int is_genuine(const struct ring *ring, const struct header *h, const uin
     return !secret || dlcpd_checksum(h, data + HEADER, length - HEADER, secret) == h->checksum;
 }
 
+static const struct table *table_of(const struct ring *ring)
+{
+    return (const struct table *)(uintptr_t)ring->table;
+}
+
 /* One segment of an open transfer, once. */
-static void put(struct transfer *t, struct group *group, const uint8_t *data, uint32_t length,
-                uint32_t segment)
+static void put(struct ring *ring, struct transfer *t, struct group *group, const uint8_t *data,
+                uint32_t length, uint32_t segment)
 {
     uint64_t offset = (uint64_t)segment * t->segment_size;
     if (segment >= t->segments || offset > t->size) {
@@ -109,18 +117,21 @@ static void put(struct transfer *t, struct group *group, const uint8_t *data, ui
     uint8_t *received = (uint8_t *)(uintptr_t)t->received + segment;
     if (length != HEADER + size) {
         group->odd++;
-    } else if (*received) {
-        group->duplicate++;
-    } else {
-        if (t->sum)
-            dlcpd_add((struct sum *)(uintptr_t)t->sum, t->operand, segment, offset,
-                      data + HEADER, size);
-        else
-            memcpy((uint8_t *)(uintptr_t)t->place + offset, data + HEADER, size);
-        *received = 1;
-        t->missing--;
-        group->fresh++;
+        return;
     }
+    if (*received) {
+        group->duplicate++;
+        return;
+    }
+    if (t->sum == NONE) {
+        memcpy((uint8_t *)(uintptr_t)t->place + offset, data + HEADER, size);
+    } else if (!dlcpd_add(table_of(ring), t, segment, offset, data + HEADER, size)) {
+        ring->rejects[NO_PLACE]++;
+        return;
+    }
+    *received = 1;
+    t->missing--;
+    group->fresh++;
 }
 
 static int belongs(const struct group *g, const struct header *h)
@@ -148,15 +159,21 @@ static struct group *begin(struct ring *ring, const struct header *h, const stru
     g->number = h->number;
     g->sent_at = h->sent_at;
     g->arrived = notes->arrived;
-    g->row = dlcpd_find((const struct table *)(uintptr_t)ring->table, h);
+    g->row = dlcpd_find(table_of(ring), h);
     g->begin = ring->waiting_count;
     return g;
 }
 
-static struct transfer *transfer_of(const struct ring *ring, int32_t row)
+/* The open transfer that a group is of, at `row`; 0 where the row is none or another transfer's. */
+static struct transfer *transfer_of(const struct ring *ring, const struct group *g, int32_t row)
 {
-    const struct table *table = (const struct table *)(uintptr_t)ring->table;
-    return (struct transfer *)(uintptr_t)table->rows + row;
+    const struct table *table = table_of(ring);
+    if ((uint32_t)row >= table->size)
+        return 0;
+    struct transfer *t = (struct transfer *)(uintptr_t)table->rows + row;
+    int same = t->open && t->token == g->token && t->operation == g->operation &&
+               t->stream == g->stream && t->transfer == g->transfer;
+    return same ? t : 0;
 }
 
 static struct group *take_data(struct ring *ring, struct group *g, const struct header *h,
@@ -179,11 +196,15 @@ static struct group *take_data(struct ring *ring, struct group *g, const struct 
         waiting[ring->waiting_count++] = (struct datagram){at, length};
         return g;
     }
-    struct transfer *t = transfer_of(ring, g->row);
+    struct transfer *t = transfer_of(ring, g, g->row);
+    if (!t) {
+        ring->rejects[NO_PLACE]++;
+        return g;
+    }
     if (h->round < t->least_round)
         g->duplicate++;
     else
-        put(t, g, data_of(ring) + at, length, h->segment);
+        put(ring, t, g, data_of(ring) + at, length, h->segment);
     g->missing = t->missing;
     return g;
 }
@@ -260,6 +281,8 @@ void dlcpd_digest(struct ring *ring, uint32_t count)
 {
     struct mmsghdr *messages = (struct mmsghdr *)(uintptr_t)ring->messages;
     struct group *current = last_group(ring);
+    if (count > ring->message_count)
+        count = ring->message_count;
     for (uint32_t i = 0; i < count; i++) {
         struct notes notes = notes_of(messages + i);
         uint32_t begin = i * ring->spacing, size = messages[i].msg_len, step = notes.stride;
@@ -276,19 +299,38 @@ void dlcpd_digest(struct ring *ring, uint32_t count)
     }
 }
 
+/* Where a datagram that waits lies in the ring; 0 where it does not. */
+static const uint8_t *waiting_at(const struct ring *ring, const struct datagram *waiting)
+{
+    uint64_t size = (uint64_t)ring->message_count * ring->spacing;
+    if (waiting->length < HEADER || waiting->at > size || waiting->length > size - waiting->at)
+        return 0;
+    return data_of(ring) + waiting->at;
+}
+
 void dlcpd_place(struct ring *ring, uint32_t number, int32_t row)
 {
+    if (number >= ring->group_count)
+        return;
     struct group *g = (struct group *)(uintptr_t)ring->groups + number;
     const struct datagram *waiting = (const struct datagram *)(uintptr_t)ring->waiting + g->begin;
-    struct transfer *t = transfer_of(ring, row);
+    struct transfer *t = transfer_of(ring, g, row);
+    if (!t || g->begin > ring->waiting_count || g->count > ring->waiting_count - g->begin) {
+        ring->rejects[NO_PLACE] += g->count;
+        return;
+    }
     for (uint32_t i = 0; i < g->count; i++) {
-        const uint8_t *data = data_of(ring) + waiting[i].at;
+        const uint8_t *data = waiting_at(ring, waiting + i);
         struct header header;
+        if (!data) {
+            ring->rejects[NO_PLACE]++;
+            continue;
+        }
         memcpy(&header, data, HEADER);
         if (header.round < t->least_round)
             g->duplicate++;
         else
-            put(t, g, data, waiting[i].length, header.segment);
+            put(ring, t, g, data, waiting[i].length, header.segment);
     }
     g->row = row;
     g->missing = t->missing;
@@ -310,7 +352,7 @@ static void start(struct ring *ring)
     ring->group_count = ring->waiting_count = ring->stray_count = 0;
     ring->calls = ring->filled = ring->datagrams = ring->bytes = ring->drained = ring->lost = 0;
     ring->corrupted = 0;
-    memset(ring->rejects, 0, sizeof ring->rejects);
+    memset(ring->rejects, 0, NO_PLACE * sizeof *ring->rejects);
 }
 
 /* How many messages came; none may have. */

@@ -50,6 +50,7 @@ class CompiledRing:
         self._keyring, self._keys = Keyring() if keys is None else keys, KeyTable()
         self.full_calls = 0  # calls that filled every message, since one was joined
         self.calls = 0  # system calls of the last look
+        self._refused = 0  # datagrams that C has ever refused for their place, counted by now
         self._clocks = 0, 0  # wall and core's, ns, after it
         self._count = JOINED_MESSAGES if gro else SINGLE_MESSAGES
         self._spacing = 1 << 16 if gro else -(-LONGEST // 64) * 64
@@ -103,13 +104,15 @@ class CompiledRing:
     def update_keys(self) -> None:
         """Let C know the keys that there are now."""
         if self._keys.version != self._keyring.version:
-            self._keys = KeyTable.of(self._keyring)
-            self._ring["keys"], self._ring["key_mask"] = self._keys.at, self._keys.mask
+            keys = KeyTable.of(self._keyring)
+            self._ring["keys"], self._ring["key_mask"] = keys.at, keys.mask
+            self._keys = keys  # the old one may go: C does not know it any more
 
     def digest(self, count: int) -> tuple[list["CompiledBatch"], bool]:
         """As `receive`, of messages that lie in the ring."""
         self._ring["group_count"] = self._ring["waiting_count"] = self._ring["stray_count"] = 0
-        self._ring["datagrams"] = self._ring["lost"] = self._ring["rejects"] = 0
+        self._ring["datagrams"] = self._ring["lost"] = 0
+        self._ring["rejects"][:, :-1] = 0
         self._ring["corrupted"] = 0
         self._ring["filled"] = count
         self.update_keys()
@@ -132,11 +135,14 @@ class CompiledRing:
             lost,
             corrupted,
             *rejects,
+            refused,
         ) = _RESULT.unpack_from(self._bytes, self._result_at)
         if error:
             raise OSError(error, "recvmmsg")
         if not datagrams:
             return [], bool(drained)
+        rejects.append(refused - self._refused & 0xFFFFFFFF)
+        self._refused = refused
         # of one look, all calls but the last fill every message
         self.full_calls = 0 if datagrams > filled else self.full_calls + filled // self._count
         return [CompiledBatch(self, groups, strays, rejects, lost=lost, corrupted=corrupted)], bool(

@@ -12,6 +12,8 @@ uint32_t dlcpd_message_end(const struct batch *b, uint32_t row)
 {
     const uint8_t *tags = (const uint8_t *)(uintptr_t)b->tags;
     uint32_t limit = b->run < RUN ? b->run : RUN, end = row + 1;
+    if (row >= b->count)
+        return b->count;
     if (limit > b->count - row)
         limit = b->count - row;
     while (end - row < limit && tags[end] == tags[row])
@@ -36,6 +38,22 @@ void dlcpd_headers(const struct batch *b, uint32_t row, uint32_t end, struct hea
     }
 }
 
+/* Whether datagrams [row, end), which are of one tag, have a control message and a payload: what
+ * is sent or hashed lies within the batch. */
+static int is_ours(const struct batch *b, uint32_t row, uint32_t end)
+{
+    const int64_t *segments = (const int64_t *)(uintptr_t)b->segments;
+    const uint8_t *tags = (const uint8_t *)(uintptr_t)b->tags;
+    if (tags[row] >= MAX_TAGS || b->segment_size > MAX_SEGMENT)
+        return 0;
+    for (; row < end; row++)
+        if ((uint64_t)segments[row] >= MAX_SEGMENTS ||
+            (uint64_t)segments[row] * b->segment_size > b->payload_size)
+            return 0;
+    return 1;
+}
+
+/* How many messages are ready; none, where the first may not be sent. */
 static uint32_t fill(const struct batch *b, uint32_t row, struct mmsghdr *messages,
                      struct iovec *iov, struct header *headers, uint32_t *ends)
 {
@@ -45,6 +63,8 @@ static uint32_t fill(const struct batch *b, uint32_t row, struct mmsghdr *messag
     for (; count < MESSAGES && row < b->count; count++) {
         uint32_t end = dlcpd_message_end(b, row);
         struct msghdr *m = &messages[count].msg_hdr;
+        if (!is_ours(b, row, end))
+            break;
         memset(messages + count, 0, sizeof *messages);
         m->msg_name = (void *)(uintptr_t)b->name;
         m->msg_namelen = b->name_size;
@@ -77,6 +97,10 @@ void dlcpd_send(struct batch *b)
     b->calls = 0;
     while (b->done < b->count) {
         uint32_t count = fill(b, b->done, messages, iov, headers, ends);
+        if (!count) {
+            b->error = EFAULT;
+            return;
+        }
         int sent = sendmmsg(b->fd, messages, count, MSG_DONTWAIT);
         b->calls++;
         if (sent < 0) {

@@ -16,6 +16,7 @@ _LAYOUT: Final = struct.Struct("<40sQQQQQQQQIIIIIIiIIi")
 assert _LAYOUT.size == BATCH.itemsize  # noqa: S101  # our own arithmetic
 _TAIL: Final = struct.Struct("<IIi")  # done, calls, error
 _DONE: Final = _LAYOUT.size - _TAIL.size
+_NOTHING: Final = bytes(_LAYOUT.size)  # a batch of no datagrams
 _ONE: Final = struct.Struct("<I")
 
 
@@ -25,10 +26,10 @@ class CompiledSender:
     def __init__(self, library: Library, family: int, tos: list[int]) -> None:
         self._library = library
         self._controls = Controls(family, tos)
-        self._batch = bytearray(_LAYOUT.size)
-        self.at = address(np.frombuffer(self._batch, np.uint8))
-        # their memory is pointed at
-        self._held: tuple[Transmit, Checksum | None] | None = None
+        self._struct = np.zeros(1, BATCH)
+        self._batch = self._struct.view(np.uint8).data
+        self.at = address(self._struct)
+        self._owned: tuple[object, ...] = ()  # all that the struct points to, until `end`
         self._shape = (0, False)  # segment size and GSO of the last batch; and what follows from it
         self._run = self._controls_at = self._control_size = 0
         self.calls = 0  # system calls of the last `push`
@@ -42,14 +43,15 @@ class CompiledSender:
             self._shape, self._run = (size, gso), longest_run(size) if gso else 1
             self._controls_at = self._controls.for_size(size)
             self._control_size = self._controls.size(gso=gso)
+        payload, segments = batch.payload, batch.segments
+        tags, flags, key = batch.tags, batch.flags, checksum.material if checksum else None
         _LAYOUT.pack_into(
-            self._batch, 0, batch.first.pack(), address(batch.payload), len(batch.payload),
-            address(batch.segments), address(batch.tags), address(batch.flags), address(name),
-            address(checksum.material) if checksum else 0, self._controls_at, len(name),
-            self._control_size, self._controls.spacing, size, len(batch.segments), self._run,
-            fd, 0, 0, 0,
+            self._batch, 0, batch.first.pack(), address(payload), len(payload), address(segments),
+            address(tags), address(flags), address(name), 0 if key is None else address(key),
+            self._controls_at, len(name), self._control_size, self._controls.spacing, size,
+            len(segments), self._run, fd, 0, 0, 0,
         )  # fmt: skip
-        self._held = batch, checksum
+        self._owned = payload, segments, tags, flags, name, key
 
     def push(self) -> int:
         """Hand over what is left; returns how many datagrams are gone. Raises: OSError, with
@@ -72,5 +74,6 @@ class CompiledSender:
         return gone
 
     def end(self) -> None:
-        """Let go of the batch."""
-        self._held = None
+        """Let go of the batch: C knows nothing of it any more, then its memory may be freed."""
+        self._batch[:] = _NOTHING
+        self._owned = ()

@@ -40,22 +40,36 @@ static void add_two(number *out, const number *a, const number *b, uint32_t coun
         out[i] = a[i] + b[i];
 }
 
-void dlcpd_add(struct sum *sum, uint32_t number_of, uint32_t segment, uint64_t offset,
-               const uint8_t *data, uint32_t size)
+struct sum *dlcpd_sum_of(const struct table *table, const struct transfer *t)
 {
-    const uint64_t *operands = (const uint64_t *)(uintptr_t)sum->operands;
+    if ((uint32_t)t->sum >= table->sum_count)
+        return 0;
+    struct sum *sum = (struct sum *)(uintptr_t)table->sums + t->sum;
+    return sum->generation && sum->generation == t->generation ? sum : 0;
+}
+
+int32_t dlcpd_add(const struct table *table, const struct transfer *t, uint32_t segment,
+                  uint64_t offset, const uint8_t *data, uint32_t size)
+{
+    const struct sum *sum = dlcpd_sum_of(table, t);
+    if (!sum || sum->count > MAX_OPERANDS || t->operand >= sum->count ||
+        segment >= sum->segments || offset > sum->size || size > sum->size - offset)
+        return 0;
     uint8_t *here = (uint8_t *)(uintptr_t)sum->here + segment;
+    if (*here >= sum->count)
+        return 0;
     if (++*here < sum->count) {
-        memcpy((uint8_t *)(uintptr_t)operands[number_of] + offset, data, size);
-        return;
+        memcpy((uint8_t *)(uintptr_t)sum->operands[t->operand] + offset, data, size);
+        return 1;
     }
     const number *parts[MAX_OPERANDS];
     for (uint32_t i = 0; i < sum->count; i++)
-        parts[i] = (const number *)(uintptr_t)(operands[i] + offset);
-    parts[number_of] = (const number *)data;
+        parts[i] = (const number *)(uintptr_t)(sum->operands[i] + offset);
+    parts[t->operand] = (const number *)data;
     number *out = (number *)(uintptr_t)(sum->target + offset);
     if (sum->count == 2 && sum->divide_by == 1)
         add_two(out, parts[0], parts[1], size / 4);
     else
         add_up(out, parts, sum->count, size / 4, sum->divide_by);
+    return 1;
 }

@@ -3,9 +3,11 @@
 
 #include <string.h>
 
-static struct transfer *rows_of(const struct table *table)
+static struct transfer *row_of(const struct table *table, int32_t row)
 {
-    return (struct transfer *)(uintptr_t)table->rows;
+    if ((uint32_t)row >= table->size) /* NONE is no row, either */
+        return 0;
+    return (struct transfer *)(uintptr_t)table->rows + row;
 }
 
 static int32_t *bucket_of(const struct table *table, uint64_t token, uint32_t operation,
@@ -16,46 +18,55 @@ static int32_t *bucket_of(const struct table *table, uint64_t token, uint32_t op
     return (int32_t *)(uintptr_t)table->buckets + ((mixed >> 32) & table->mask);
 }
 
-int32_t dlcpd_open(struct table *table, const struct transfer *wanted)
+static int32_t *bucket_of_row(const struct table *table, const struct transfer *t)
 {
-    int32_t row = table->free;
-    if (row == NONE)
-        return NONE;
-    struct transfer *rows = rows_of(table);
-    int32_t *bucket =
-        bucket_of(table, wanted->token, wanted->operation, wanted->stream, wanted->transfer);
-    table->free = rows[row].next;
-    rows[row] = *wanted;
-    rows[row].next = *bucket;
-    *bucket = row;
-    return row;
+    return bucket_of(table, t->token, t->operation, t->stream, t->transfer);
 }
 
-void dlcpd_close(struct table *table, int32_t row)
+/* Whether the transfer is an operand of a sum, cut as the sum is, or of none. */
+static int belongs_to_its_sum(const struct table *table, const struct transfer *t)
 {
-    struct transfer *rows = rows_of(table), *gone = rows + row;
-    int32_t *link =
-        bucket_of(table, gone->token, gone->operation, gone->stream, gone->transfer);
-    while (*link != NONE && *link != row)
-        link = &rows[*link].next;
-    if (*link == NONE)
-        return; /* it is not open */
-    *link = gone->next;
+    if (t->sum == NONE)
+        return 1;
+    const struct sum *sum = dlcpd_sum_of(table, t);
+    return sum && t->operand < sum->count && sum->operands[t->operand] == t->place &&
+           sum->size == t->size && sum->segments == t->segments;
+}
+
+int32_t dlcpd_open(struct table *table, int32_t row)
+{
+    struct transfer *t = row_of(table, row);
+    if (!t || t->open || !t->segments || t->segments > MAX_SEGMENTS ||
+        (uint64_t)t->segments * t->segment_size < t->size || !belongs_to_its_sum(table, t))
+        return 0;
+    int32_t *bucket = bucket_of_row(table, t);
+    t->next = *bucket;
+    t->open = 1;
+    *bucket = row;
+    return 1;
+}
+
+int32_t dlcpd_close(struct table *table, int32_t row)
+{
+    struct transfer *gone = row_of(table, row), *t;
+    if (!gone || !gone->open)
+        return 0;
+    int32_t *link = bucket_of_row(table, gone);
+    while (*link != row && (t = row_of(table, *link)))
+        link = &t->next;
+    if (*link == row)
+        *link = gone->next;
     memset(gone, 0, sizeof *gone);
-    gone->next = table->free;
-    table->free = row;
+    return 1;
 }
 
 int32_t dlcpd_find(const struct table *table, const struct header *h)
 {
-    const struct transfer *rows = rows_of(table);
     int32_t row = *bucket_of(table, h->token, h->operation, h->stream, h->transfer);
-    while (row != NONE) {
-        const struct transfer *t = rows + row;
+    const struct transfer *t;
+    for (; (t = row_of(table, row)); row = t->next)
         if (t->token == h->token && t->operation == h->operation && t->stream == h->stream &&
             t->transfer == h->transfer)
             return row;
-        row = t->next;
-    }
     return NONE;
 }

@@ -3,14 +3,15 @@
 word, and the watch over data that vanishes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.paths.path_mtu import PathMtu, State
-from dlcpd.core.paths.pieces import Reassembly
+from dlcpd.core.paths.pieces import MAX_OF_ALL, Reassembly
 from dlcpd.core.paths.route_search import Address
+from dlcpd.core.room import Room
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.timers import Timer
 from dlcpd.core.wire import probes
@@ -81,7 +82,7 @@ class Towards:
     session: int
     flow: Flow
     ways: list[Way]
-    pieces: Reassembly = field(default_factory=Reassembly)
+    pieces: Reassembly
 
 
 class MtuDiscovery:
@@ -93,7 +94,7 @@ class MtuDiscovery:
         tell: Callable[[MtuNews], None], *, trailer: int = 0,
     ) -> None:  # fmt: skip
         self._endpoint, self._paths, self._largest, self._tell = endpoint, paths, largest, tell
-        self._trailer = trailer
+        self._trailer, self._pieces = trailer, Room(MAX_OF_ALL)
         self._towards: dict[int, Towards] = {}  # by flow
         self._by_token: dict[int, Towards] = {}  # by the token we send with
 
@@ -103,7 +104,7 @@ class MtuDiscovery:
             Way(self._search(path, host), path, host)
             for path, (host, _) in zip(self._paths, endpoints, strict=False)
         ]
-        towards = Towards(session, flow, ways)
+        towards = Towards(session, flow, ways, Reassembly(self._pieces))
         self._towards[flow.index] = self._by_token[flow.token_out] = towards
         for number, way in enumerate(ways):
             way.search.timer = now
@@ -115,6 +116,7 @@ class MtuDiscovery:
         if towards is None:
             return
         self._by_token.pop(flow.token_out, None)
+        towards.pieces.clear()
         self._endpoint.timers.cancel((self, Timer.MTU_LOOK, flow.index))
         for number in range(len(towards.ways)):
             self._endpoint.timers.cancel((self, Timer.MTU_SEARCH, (flow.index, number)))

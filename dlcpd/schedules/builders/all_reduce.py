@@ -1,13 +1,11 @@
 """All-reduce straight from rank to rank: `direct` for any size, `one_shot` for small ones."""
 
-from functools import lru_cache
-
-from dlcpd.schedules.draft import CACHED, Draft, Steps, of_input, of_output
+from dlcpd.schedules.draft import PROGRAMS, Draft, Steps, of_input, of_output
 from dlcpd.schedules.layout import Chunk, layout
 from dlcpd.schedules.model import Program
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def direct(rank: int, world: int, size: int, chunk_bytes: int) -> Program:
     """Reduce-scatter to the owners of `layout`, in the order of ranks, then all-gather.
 
@@ -45,7 +43,7 @@ def _all_gather(
             draft.receive(chunk.owner, result, implies=owed[chunk], piece=chunk.index)
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def one_shot(rank: int, world: int, size: int) -> Program:
     """Every rank sends all it has to every other, and each reduces in the order of ranks.
 

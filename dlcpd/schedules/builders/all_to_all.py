@@ -1,13 +1,11 @@
 """All-to-all: a part from every rank to every rank."""
 
-from functools import lru_cache
-
 from dlcpd.schedules.builders.gather import Sizes, in_a_row
-from dlcpd.schedules.draft import CACHED, Draft, of_input
+from dlcpd.schedules.draft import PROGRAMS, Draft, of_input
 from dlcpd.schedules.model import Program
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def all_to_all(rank: int, sends: Sizes, receives: Sizes) -> Program:
     """INPUT is a part for every rank, OUTPUT one from every rank, each in the order of ranks.
 

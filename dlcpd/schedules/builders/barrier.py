@@ -1,12 +1,10 @@
 """Barrier: no rank goes on before all are there."""
 
-from functools import lru_cache
-
-from dlcpd.schedules.draft import CACHED, Draft
+from dlcpd.schedules.draft import PROGRAMS, Draft
 from dlcpd.schedules.model import Program
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def barrier(rank: int, world: int) -> Program:
     """No bytes: to meet the peers is all there is to do."""
     draft = Draft(rank, world)

@@ -1,13 +1,11 @@
 """Broadcast: what the root has, on every rank."""
 
-from functools import lru_cache
-
 from dlcpd.schedules.builders.tree import Family, binomial
-from dlcpd.schedules.draft import CACHED, Draft, Steps, cut, of_input, of_output
+from dlcpd.schedules.draft import PROGRAMS, Draft, Steps, cut, of_input, of_output
 from dlcpd.schedules.model import Program
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def direct(rank: int, world: int, size: int, root: int, chunk_bytes: int) -> Program:
     """The root sends to every rank. Only the root has an INPUT."""
     draft = Draft(rank, world)
@@ -15,7 +13,7 @@ def direct(rank: int, world: int, size: int, root: int, chunk_bytes: int) -> Pro
     return _pass_down(draft, family, size, chunk_bytes)
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def tree(rank: int, world: int, size: int, root: int, chunk_bytes: int) -> Program:
     """The same by a binomial tree, chunk by chunk: no rank sends to more than log2(world)."""
     return _pass_down(Draft(rank, world), binomial(rank, world, root), size, chunk_bytes)

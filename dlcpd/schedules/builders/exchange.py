@@ -1,12 +1,10 @@
 """All-reduce by recursive doubling: few messages per rank where there are many ranks."""
 
-from functools import lru_cache
-
-from dlcpd.schedules.draft import CACHED, LONGEST, Draft, Steps, of_input, of_output
+from dlcpd.schedules.draft import LONGEST, PROGRAMS, Draft, Steps, of_input, of_output
 from dlcpd.schedules.model import NOT_REPLICATED, Program, Span
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def exchange(rank: int, world: int, size: int) -> Program:
     """In round k, groups of 2**k ranks exchange what they have, pair by pair.
 

@@ -1,15 +1,14 @@
 """All-gather, gather and scatter: parts of all ranks, one behind the other, uneven or not."""
 
-from functools import lru_cache
 from itertools import accumulate
 
-from dlcpd.schedules.draft import CACHED, LONGEST, Draft, cut, of_input, of_output
+from dlcpd.schedules.draft import LONGEST, PROGRAMS, Draft, cut, of_input, of_output
 from dlcpd.schedules.model import Program, Span
 
 Sizes = tuple[int, ...]  # bytes of each rank's part
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def all_gather(rank: int, sizes: Sizes) -> Program:
     """INPUT is this rank's part, OUTPUT all of them. In place, INPUT lies there in OUTPUT."""
     draft = Draft(rank, len(sizes))
@@ -26,7 +25,7 @@ def all_gather(rank: int, sizes: Sizes) -> Program:
     return draft.program(*draft.others)
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def gather(rank: int, sizes: Sizes, root: int) -> Program:
     """INPUT is this rank's part; OUTPUT all of them, on the root alone."""
     draft, parts = Draft(rank, len(sizes)), in_a_row(sizes)
@@ -40,7 +39,7 @@ def gather(rank: int, sizes: Sizes, root: int) -> Program:
     return draft.program(*draft.others)
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def scatter(rank: int, sizes: Sizes, root: int) -> Program:
     """INPUT is all parts, on the root alone; OUTPUT this rank's."""
     draft = Draft(rank, len(sizes))

@@ -7,16 +7,15 @@ size there are as many lanes as the smallest has ranks; others contribute and re
 """
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 
-from dlcpd.schedules.draft import CACHED, Draft, Steps, of_input, of_output
+from dlcpd.schedules.draft import PROGRAMS, Draft, Steps, of_input, of_output
 from dlcpd.schedules.layout import Chunk, layout
 from dlcpd.schedules.model import NOT_REPLICATED, Program
 
 Hosts = tuple[tuple[int, ...], ...]  # the ranks of each host; all ranks, each once
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def hierarchical(rank: int, hosts: Hosts, size: int, chunk_bytes: int) -> Program:
     """Sums are of a host's ranks as `hosts` has them, then of the hosts in this order.
 

@@ -1,12 +1,10 @@
 """Point to point: one transfer, whose two ends are programs of their own."""
 
-from functools import lru_cache
-
-from dlcpd.schedules.draft import CACHED, Draft, of_input, of_output
+from dlcpd.schedules.draft import PROGRAMS, Draft, of_input, of_output
 from dlcpd.schedules.model import Program
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def send(rank: int, peer: int, size: int) -> Program:
     """INPUT goes to `peer`."""
     draft = Draft(rank, max(rank, peer) + 1)
@@ -14,7 +12,7 @@ def send(rank: int, peer: int, size: int) -> Program:
     return draft.program(peer)
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def receive(rank: int, peer: int, size: int) -> Program:
     """OUTPUT comes from `peer`."""
     draft = Draft(rank, max(rank, peer) + 1)

@@ -1,13 +1,11 @@
 """Reduce: the sum of all ranks, on the root alone."""
 
-from functools import lru_cache
-
 from dlcpd.schedules.builders.tree import binomial, climb
-from dlcpd.schedules.draft import CACHED, Draft, cut, of_input, of_output
+from dlcpd.schedules.draft import PROGRAMS, Draft, cut, of_input, of_output
 from dlcpd.schedules.model import Program
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def direct(rank: int, world: int, size: int, root: int, chunk_bytes: int) -> Program:
     """Every rank sends to the root, which adds in the order of ranks. Only it has an OUTPUT."""
     draft = Draft(rank, world)
@@ -19,7 +17,7 @@ def direct(rank: int, world: int, size: int, root: int, chunk_bytes: int) -> Pro
     return draft.program()
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def tree(rank: int, world: int, size: int, root: int, chunk_bytes: int) -> Program:
     """The same by a binomial tree: the order of addition is that of ranks from the root on."""
     draft, family = Draft(rank, world), binomial(rank, world, root)

@@ -1,13 +1,11 @@
 """Reduce-scatter: every rank gets the sum of its part."""
 
-from functools import lru_cache
-
 from dlcpd.schedules.builders.gather import Sizes
-from dlcpd.schedules.draft import CACHED, Draft, cut, of_input, of_output
+from dlcpd.schedules.draft import PROGRAMS, Draft, cut, of_input, of_output
 from dlcpd.schedules.model import Program
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def reduce_scatter(rank: int, sizes: Sizes, chunk_bytes: int) -> Program:
     """INPUT is a part for every rank, of `sizes` bytes; OUTPUT the sum of this rank's part.
 

@@ -1,13 +1,11 @@
 """All-reduce around a ring: every rank speaks with its two neighbours only."""
 
-from functools import lru_cache
-
-from dlcpd.schedules.draft import CACHED, Draft, Steps, of_input, of_output
+from dlcpd.schedules.draft import PROGRAMS, Draft, Steps, of_input, of_output
 from dlcpd.schedules.layout import Chunk, layout
 from dlcpd.schedules.model import Program
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def ring(rank: int, world: int, size: int, chunk_bytes: int) -> Program:
     """A chunk starts behind its owner and gathers contributions on its way round to it; then
     the result goes round.

@@ -1,9 +1,8 @@
 """Binomial trees, and the all-reduce that goes up such a tree and down again."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 
-from dlcpd.schedules.draft import CACHED, Draft, Steps, cut, of_input, of_output
+from dlcpd.schedules.draft import PROGRAMS, Draft, Steps, cut, of_input, of_output
 from dlcpd.schedules.model import NOT_REPLICATED, Program, Span
 
 
@@ -25,7 +24,7 @@ def binomial(rank: int, world: int, root: int = 0) -> Family:
     return Family(parent, tuple((child + root) % world for child in children))
 
 
-@lru_cache(maxsize=CACHED)
+@PROGRAMS
 def tree(rank: int, world: int, size: int, chunk_bytes: int) -> Program:
     """Every rank adds its own part and then those of its children, in the order of ranks; what
     rank 0 has in the end goes down again. Chunk by chunk: one goes down while the next comes up.

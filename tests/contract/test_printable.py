@@ -1,4 +1,4 @@
-from dlcpd.ctl.printable import lines, one_line
+from dlcpd.contract.printable import harmless, lines, one_line
 
 
 def test_printable_ascii_is_left_alone_and_nothing_else() -> None:
@@ -13,3 +13,13 @@ def test_printable_ascii_is_left_alone_and_nothing_else() -> None:
 
 def test_an_escape_tells_what_it_stands_for() -> None:
     assert one_line("\x1b]0;\x07 \x7f \x9b é \u202e") == r"\x1b]0;\x07 \x7f \x9b \xe9 \u202e"
+
+
+def test_a_harmless_text_keeps_all_letters_and_newlines_and_no_control_character() -> None:
+    assert harmless("a\nß é 漢字 🙂") == "a\nß é 漢字 🙂"
+    shown = harmless("".join(map(chr, range(0x11000))))
+    controls = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\n")}
+    turns = {0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)}
+    assert not {*map(ord, shown)} & (controls | turns)
+    assert shown.encode(), "and no half of a surrogate pair"
+    assert harmless(shown) == shown

@@ -1,0 +1,75 @@
+"""What an engine holds for each session beside its arena, counted, and how much that may be."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.contract.errors import ArenaFull
+
+NO_LIMIT: Final = 1 << 62
+MB: Final = 1_000_000
+
+
+@dataclass(slots=True, eq=False)
+class Budget:
+    """Of one engine. A session may hold `assured` bytes whatever others hold; what is above
+    that, of all sessions, is at most `shared`."""
+
+    session: int = NO_LIMIT  # bytes that one may hold
+    shared: int = NO_LIMIT  # bytes
+    assured: int = 0  # bytes of each
+    beyond: int = 0  # bytes that sessions hold above what they are assured of
+
+    @classmethod
+    def of(cls, total: int, session: int, sessions: int) -> "Budget":
+        """Half of `total` for what `sessions` are assured of, the other half for who needs more."""
+        assured = min(total // 2 // sessions, session)
+        return cls(session, total - assured * sessions, assured)
+
+
+@dataclass(slots=True, eq=False)
+class Holdings:
+    """Of one session: scratch memory, residuals, and what is known of operations in flight."""
+
+    budget: Budget = field(default_factory=Budget)
+    held: int = 0  # bytes
+
+    def take(self, size: int) -> None:
+        """So many bytes more are held."""
+        before, assured = self.held, self.budget.assured
+        self.held = after = before + size
+        if after > assured:
+            self.budget.beyond += after - max(before, assured)
+
+    def give(self, size: int) -> None:
+        """So many bytes are held no more."""
+        before, assured = self.held, self.budget.assured
+        self.held = after = before - size
+        if before > assured:
+            self.budget.beyond -= before - max(after, assured)
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes more would be within the budget."""
+        budget, after = self.budget, self.held + size
+        if after <= budget.assured:
+            return True
+        more = after - max(self.held, budget.assured)
+        return after <= budget.session and budget.beyond + more <= budget.shared
+
+    def check(self, size: int, what: str) -> None:
+        """Raises: ArenaFull, where `what` would take more than there is."""
+        if not self.has_room(size):
+            raise self.lack(size, what)
+
+    def lack(self, size: int, what: str) -> ArenaFull:
+        """Why `what` cannot have so many bytes."""
+        return ArenaFull(
+            f"{what} needs {size / MB:.1f} MB of the daemon's own memory; it holds "
+            f"{self.held / MB:.1f} MB for this session, at most {self.budget.session / MB:.0f} "
+            f"([daemon] max_session_memory_bytes), and {self.budget.beyond / MB:.0f} of "
+            f"{self.budget.shared / MB:.0f} MB that sessions share (max_memory_bytes)"
+        )
+
+    def close(self) -> None:
+        """The session is over, and so is all that was held for it."""
+        self.give(self.held)
+        self.budget = Budget()

@@ -1,0 +1,57 @@
+"""Peers that have left: what they submitted, and so still deliver, and since when they are gone."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dlcpd.contract.errors import Peer, PeerLost
+
+
+@dataclass(slots=True)
+class Departure:
+    """One peer. `begun`: by stream, the newest operation that it submitted."""
+
+    at: float  # when it said so
+    why: str
+    begun: dict[int, int] = field(default_factory=dict)
+    over: bool = False  # its session has ended: it delivers nothing any more
+
+
+@dataclass(slots=True)
+class Departures:
+    """The peers of one session that submit nothing more, by rank."""
+
+    _left: dict[int, Departure] = field(default_factory=dict)
+
+    def __contains__(self, rank: int) -> bool:
+        return rank in self._left
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def add(self, rank: int, begun: Iterable[tuple[int, int]], why: str, now: float) -> None:
+        """A peer has left after the operations that `begun` names, by stream."""
+        departure = self._left.setdefault(rank, Departure(now, why))
+        departure.begun.update(begun)
+
+    def end(self, rank: int) -> None:
+        """Its session is over."""
+        if rank in self._left:
+            self._left[rank].over = True
+
+    def is_over(self, rank: int) -> bool:
+        """Whether a peer has left and delivers nothing any more."""
+        return rank in self._left and self._left[rank].over
+
+    def promised(self, rank: int, wire: int, number: int) -> bool:
+        """Whether a peer that has left had submitted an operation."""
+        departure = self._left.get(rank)
+        return departure is not None and number <= departure.begun.get(wire, 0)
+
+    def error(self, peer: Peer, now: float) -> PeerLost:
+        """Of an operation that asks something new of a peer that has left."""
+        departure = self._left[peer.rank]
+        return PeerLost(
+            f"rank {peer.rank} on {peer.host} left {now - departure.at:.1f} s ago, after all that "
+            f"it had submitted was complete there ({departure.why}); this needs more of it",
+            peer,
+        )

@@ -1,0 +1,160 @@
+"""The place of one engine: the process that runs there, and the next one after it has ended."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any, Final
+
+from dlcpd.contract.errors import DaemonLost, DlcpError
+from dlcpd.daemon import log
+from dlcpd.daemon.engine_process import ENGINE, EngineProcess
+from dlcpd.io.commands import Command, EngineReady, Event, UdpAddress
+from dlcpd.io.config import EngineConfig
+from dlcpd.ipc.seqpacket import close_all
+
+# Seconds: an engine that ended sooner than this after its start ended at once, and the next one
+# waits before it starts.
+SHORT_LIFE: Final = 30.0
+FIRST_DELAY: Final = 0.1  # seconds, doubled with each that ended at once
+MAX_DELAY: Final = 30.0  # seconds; the engine takes a second of CPU to start
+FAILING: Final = 4  # engines that ended at once, in a row: new sessions do not wait for the next
+
+
+class State(Enum):
+    """Of an engine's place."""
+
+    UP = "up"
+    STARTING = "starting"  # a new engine is about to be there
+    FAILING = "failing"  # likewise, and the last ones ended at once
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What the daemon wants to hear, each with the engine's number."""
+
+    event: Callable[[int, Event], None]
+    ended: Callable[[int, str], None]  # unexpectedly; how
+    changed: Callable[[int], None]  # it is up, or failing
+
+
+def delay_after(short_lives: int) -> float:
+    """Seconds until a new engine starts, after so many in a row that ended at once."""
+    return min(FIRST_DELAY * 2.0 ** (short_lives - 1), MAX_DELAY) if short_lives else 0.0
+
+
+class EngineSlot:
+    """Owns the process. An engine that ends is replaced until `stop`, with the same configuration;
+    its UDP ports may be others."""
+
+    def __init__(self, number: int, news: News, command: Sequence[str] = ENGINE) -> None:
+        self.number = number
+        self.state = State.STARTING
+        self.restarts = 0
+        self.reason = ""  # why the last engine ended
+        self.ready = EngineReady([], {})  # of the newest engine
+        self._news, self._command = news, command
+        self._config: EngineConfig
+        self._environ: Mapping[str, str]
+        self._process: EngineProcess | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._started_at = 0.0  # loop time
+        self._short_lives = 0
+
+    async def start(self, config: EngineConfig, environ: Mapping[str, str]) -> EngineReady:
+        """Start the first engine. Raises: DlcpError, if it cannot; none follows it then."""
+        self._config, self._environ = config, environ
+        await self._begin()
+        return self.ready
+
+    @property
+    def process(self) -> EngineProcess | None:
+        """The engine; None while there is none that serves."""
+        return self._process if self.state is State.UP else None
+
+    @property
+    def endpoints(self) -> list[UdpAddress]:
+        """Where peers reach the engine, one for each path."""
+        return self.ready.endpoints
+
+    def send(self, command: Command, descriptors: Sequence[int] = ()) -> None:
+        """Queue a command. Takes over the descriptors. An engine that is not there needs none: no
+        session is its."""
+        if self.process is None:
+            close_all(descriptors)
+        else:
+            self.process.send(command, descriptors)
+
+    @property
+    def condition(self) -> str:
+        """For errors: why there is no engine; empty while there is one."""
+        if self.state is State.UP:
+            return ""
+        how = "is being started again"
+        if self.state is State.FAILING:
+            wait = delay_after(self._short_lives)
+            how = f"ended {self._short_lives} times at once; the next one starts within {wait:g} s"
+        return f"engine {self.number} {how} ({self.reason})"
+
+    def report(self) -> dict[str, Any]:
+        """For the status: docs/ipc.md."""
+        pid = self.process.pid if self.process else 0
+        return {
+            "state": self.state.value, "pid": pid, "restarts": self.restarts,
+            "last_end": self.reason,
+        }  # fmt: skip
+
+    async def stop(self, drain: float) -> None:
+        """End it for good: open operations may finish for `drain` seconds."""
+        if self._starting:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        if self._process:
+            await self._process.stop(drain)
+
+    def kill(self) -> None:
+        """End it at once, and start no other."""
+        if self._starting:
+            self._starting.cancel()
+        if self._process:
+            self._process.kill()
+
+    async def _begin(self) -> None:
+        """Raises: DlcpError, OSError."""
+        process = EngineProcess(
+            on_event=partial(self._news.event, self.number), on_exit=self._ended,
+            command=self._command,
+        )  # fmt: skip
+        self.ready = await process.start(self._config, self._environ)
+        self._process, self.state = process, State.UP
+        self._started_at = asyncio.get_running_loop().time()
+
+    def _ended(self, text: str) -> None:
+        self._process = None
+        self._note_end(text)
+        log.error("engine_lost", engine=self.number, code=DaemonLost.code, text=text)
+        self._news.ended(self.number, text)
+        self._starting = asyncio.get_running_loop().create_task(self._start_again())
+
+    def _note_end(self, text: str) -> None:
+        lived = asyncio.get_running_loop().time() - self._started_at
+        self._short_lives = self._short_lives + 1 if lived < SHORT_LIFE else 0
+        self.state = State.FAILING if self._short_lives >= FAILING else State.STARTING
+        self.reason = text
+
+    async def _start_again(self) -> None:
+        while self.state is not State.UP:
+            if self.state is State.FAILING:
+                log.error("engine_failing", engine=self.number, code=DaemonLost.code,
+                          text=self.condition)  # fmt: skip
+                self._news.changed(self.number)
+            await asyncio.sleep(delay_after(self._short_lives))
+            self._started_at = asyncio.get_running_loop().time()
+            try:
+                await self._begin()
+            except (DlcpError, OSError) as exc:
+                self._note_end(str(exc))
+        self.restarts += 1
+        log.info("engine_restarted", engine=self.number, restarts=self.restarts)
+        self._news.changed(self.number)

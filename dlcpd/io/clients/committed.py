@@ -1,0 +1,132 @@
+"""Which bytes of an arena its client has committed. The kernel charges a page of shared memory to
+the process that touches it first, so the engine touches none that is not there already.
+
+What was found is known for good: from the first look on, the arena is sealed against whatever
+gives pages back.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from dlcpd.contract.errors import ArenaFull, BadMessage
+from dlcpd.io.clients.claims import Range
+
+PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+PIECE: Final = 4 << 20  # bytes looked at in one go: some 70 us
+MAX_RUNS: Final = 1024  # that are remembered; a client that commits in order has one
+# Linux 5.1; Python has no name for it. Who has mapped the file goes on writing to it, and nobody
+# maps it for writing any more, or punches holes (fallocate, madvise): that is what takes pages out.
+F_SEAL_FUTURE_WRITE: Final = 0x0010
+_mincore: Final = ctypes.CDLL(None, use_errno=True).mincore
+_mincore.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+
+
+class Committed:
+    """Of the arena behind `descriptor`, which is mapped at `address`."""
+
+    def __init__(self, descriptor: int, address: int) -> None:
+        self._descriptor, self._address = descriptor, address
+        self._starts: list[int] = []  # of runs that are there: sorted, apart
+        self._stops: list[int] = []
+        self._start = self._stop = 0  # of the run that was asked for last
+        self._sealed = False
+        self._present = np.empty(PIECE // PAGE, np.uint8)
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """Bytes that are known to be there, as (start, stop)."""
+        return list(zip(self._starts, self._stops, strict=True))
+
+    def knows(self, ranges: Iterable[Range]) -> bool:
+        """Whether all of them lie in the run that was asked for last: so nothing is to be done."""
+        first, last = self._start, self._stop
+        for start, stop, _ in ranges:
+            if start < stop and not (first <= start and stop <= last):
+                return False
+        return True
+
+    def look(self, ranges: Iterable[Range], ticket: int) -> Iterator[int]:
+        """Look whether they are there; yields the bytes of each piece of the work.
+
+        Raises: ArenaFull where they are not, for operation `ticket`; BadMessage where the client
+        has seen to it that they need not stay there.
+        """
+        if not self._sealed:
+            self._seal()
+            self._sealed = True
+        for start, stop, _ in ranges:
+            if start < stop:
+                yield from self._look(start // PAGE * PAGE, -(-stop // PAGE) * PAGE, ticket)
+
+    def _seal(self) -> None:
+        if fcntl.fcntl(self._descriptor, fcntl.F_GET_SEALS) & F_SEAL_FUTURE_WRITE:
+            return  # by another engine
+        try:
+            fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, F_SEAL_FUTURE_WRITE)
+        except OSError as exc:
+            if exc.errno == errno.EINVAL:
+                return  # an older kernel: docs/security.md says what is left of this there
+            raise BadMessage("the arena has seals that its client has put there") from exc
+
+    def _look(self, start: int, stop: int, ticket: int) -> Iterator[int]:
+        at = start
+        while at < stop:
+            row = bisect_right(self._starts, at) - 1
+            if row >= 0 and at < self._stops[row]:
+                at = self._stops[row]
+                continue
+            following = self._starts[row + 1] if row + 1 < len(self._starts) else stop
+            end = self._there(at, min(at + PIECE, stop, following))
+            if end == at:
+                raise _missing(at, start, stop, ticket)
+            self._add(at, end)
+            yield end - at
+            at = end
+        self._recall(start)
+
+    def _there(self, start: int, stop: int) -> int:
+        """Up to where all is there from `start` on; `stop` at most, where mincore knows."""
+        pages = (stop - start) // PAGE
+        if not _mincore(self._address + start, stop - start, self._present.ctypes.data):
+            present = self._present[:pages] & 1
+            first = pages if present.all() else int(present.argmin())
+            if first:
+                return start + first * PAGE
+        # Swapped out, or a kernel that does not say: the file system knows, and has no end to it.
+        try:
+            return -(-os.lseek(self._descriptor, start, os.SEEK_HOLE) // PAGE) * PAGE
+        except OSError:
+            return start
+
+    def _add(self, start: int, stop: int) -> None:
+        """A run more; those that it touches become one with it."""
+        first = bisect_right(self._stops, start - 1)
+        last = bisect_right(self._starts, stop)
+        if first < last:
+            start, stop = min(start, self._starts[first]), max(stop, self._stops[last - 1])
+        self._starts[first:last], self._stops[first:last] = [start], [stop]
+        if len(self._starts) > MAX_RUNS:
+            self._forget_shortest()
+
+    def _forget_shortest(self) -> None:
+        row = min(range(len(self._starts)), key=lambda row: self._stops[row] - self._starts[row])
+        del self._starts[row], self._stops[row]
+
+    def _recall(self, at: int) -> None:
+        row = bisect_right(self._starts, at) - 1
+        if row >= 0:
+            self._start, self._stop = self._starts[row], self._stops[row]
+
+
+def _missing(at: int, start: int, stop: int, ticket: int) -> ArenaFull:
+    return ArenaFull(
+        f"operation {ticket} uses bytes {start}..{stop} of the arena, and byte {at} has no memory "
+        f"behind it: commit memory (posix_fallocate, then write to it) before it is submitted"
+    )
