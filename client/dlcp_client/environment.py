@@ -31,6 +31,8 @@ class Environment:
     warn_after: float = WARN_AFTER  # DLCPD_WARN_AFTER: seconds until a wait is warned of
     ledger: Path | None = None  # DLCPD_LEDGER: folder for the ledger of an embedded daemon
     ledger_inputs: bool = False  # DLCPD_LEDGER_INPUTS: "1" keeps what ranks contribute as well
+    runtime: str = ""  # XDG_RUNTIME_DIR: where the socket of an embedded daemon is, if that is safe
+    temporary: str = ""  # TMPDIR: where that socket is otherwise; else in /tmp
     share: bool = True  # DLCPD_SHARE: "0" gives each rank an embedded daemon of its own
     end_with_launcher: bool = False  # DLCPD_END_WITH_LAUNCHER: "1" ends ranks whose parent ended
 
@@ -54,6 +56,8 @@ class Environment:
             store=Path(store) if store else None,
             pinned=_pinning(variables.get("DLCPD_PINNED", "") or "prefer"),
             warn_after=_seconds(variables, "DLCPD_WARN_AFTER", WARN_AFTER),
+            runtime=variables.get("XDG_RUNTIME_DIR", ""),
+            temporary=variables.get("TMPDIR", ""),
             share=variables.get("DLCPD_SHARE", "") != "0",
             end_with_launcher=variables.get("DLCPD_END_WITH_LAUNCHER", "") == "1",
             run=variables.get("TORCHELASTIC_RUN_ID", ""),

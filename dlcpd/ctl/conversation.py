@@ -11,7 +11,7 @@ from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, e
 from dlcpd.contract.messages import MAX_FRAME, VERSION, Hello, Message, Refused, Welcome
 from dlcpd.ctl.private import reach
 from dlcpd.daemon.config import DaemonTable
-from dlcpd.ipc.seqpacket import decode_untrusted, encode
+from dlcpd.ipc.seqpacket import connect, decode_untrusted, encode
 
 TIMEOUT: Final = 5.0  # seconds per answer; a daemon waits one for its engine
 Answer = TypeVar("Answer", bound=Message)
@@ -28,10 +28,9 @@ class Conversation:
     def __init__(self, path: str | None) -> None:
         self._path, self._any = path or DaemonTable().socket, path is None
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._sock.settimeout(TIMEOUT)
         try:
             with self._named():
-                self._sock.connect(reach(path))
+                connect(self._sock, reach(path), TIMEOUT)
             self.ask(Hello(VERSION, f"dlcpctl[{os.getpid()}]"), Welcome)
         except BaseException:
             self._sock.close()

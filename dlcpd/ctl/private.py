@@ -1,12 +1,13 @@
-"""Private daemons: those that trainings of this user started, which have no socket file.
+"""Private daemons: those that trainings of this user started.
 
-They listen in the abstract namespace (dlcp_client/ipc/door.py), which belongs to a network
-namespace: a training in a container is found from inside of it.
+Each listens in a folder of its own (dlcpd/ipc/socket_folder.py), whose path the kernel lists for
+this network namespace: a training in a container is found from inside of it.
 """
 
 import os
 import re
 import socket
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,13 +16,13 @@ from typing import Final
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.daemon.config import DaemonTable
+from dlcpd.ipc.socket_folder import NAME, SOCKET
 
 SOCKETS: Final = Path("/proc/net/unix")
-# Anybody on this machine can open sockets with such names; a host has as many trainings as GPUs.
-MAX_DOORS: Final = 256
-# A listening (00010000) SOCK_SEQPACKET (0005) with the name of a door: proc_pid_net(5).
+MAX_DOORS: Final = 256  # a host has as many trainings as GPUs
+# A listening (00010000) SOCK_SEQPACKET (0005) with the path of a door: proc_pid_net(5).
 _DOOR: Final = re.compile(
-    r"^\S+: \S+ \S+ 00010000 0005 \S+ +\d+ (@dlcp-[0-9a-f]{32})$", re.MULTILINE
+    rf"^\S+: \S+ \S+ 00010000 0005 \S+ +\d+ (/(?:.*/)?{NAME.pattern}/{SOCKET})$", re.MULTILINE
 )
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
@@ -30,23 +31,18 @@ _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 class Private:
     """One that answers. `pid`: the rank that started it."""
 
-    name: str  # as --socket takes it, "@dlcp-..."
+    name: str  # path of its socket, as --socket takes it
     pid: int
 
 
-def address(name: str) -> str:
-    """What to connect to: a path, or an abstract socket for a name that begins with @."""
-    return f"\0{name[1:]}" if name.startswith("@") else name
-
-
 def reach(name: str | None) -> str:
-    """As `address`. None: the usual socket; where nobody listens there, the private daemon of this
-    user.
+    """Where to connect to. None: the usual socket; where nobody listens there, the private daemon
+    of this user.
 
     Raises: BadConfig naming them where there are several.
     """
     if name is not None:
-        return address(name)
+        return name
     usual = DaemonTable().socket
     if _listener(usual) is not None:
         return usual
@@ -54,23 +50,38 @@ def reach(name: str | None) -> str:
     if len(found) > 1:
         names = ", ".join(f"{one.name} (started by process {one.pid})" for one in found)
         raise BadConfig(f"{len(found)} private daemons answer: choose one with --socket: {names}")
-    return address(found[0].name) if found else usual
+    return found[0].name if found else usual
 
 
 def mine() -> Iterator[Private]:
-    """Those of this user; of every user for root."""
+    """Those of this user; of every user for root, its own first."""
     user = os.getuid()
-    for name in sorted(set(_DOOR.findall(SOCKETS.read_text(errors="replace"))))[:MAX_DOORS]:
-        listener = _listener(address(name))
+    listed = sorted(set(_DOOR.findall(SOCKETS.read_text(errors="replace"))))
+    owners = ((name, _owner(name)) for name in listed)
+    found = [(owner != user, name) for name, owner in owners if user in (0, owner)]
+    for _, name in sorted(found)[:MAX_DOORS]:
+        listener = _listener(name)
         if listener is not None and user in (0, listener[1]):
             yield Private(name, listener[0])
+
+
+def _owner(name: str) -> int | None:
+    """Who owns the folder of a socket, where nobody else can enter it; anybody can have the kernel
+    list such a path."""
+    try:
+        found = os.lstat(os.path.dirname(name))
+    except OSError:
+        return None
+    return None if not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077 else found.st_uid
 
 
 def _listener(where: str) -> tuple[int, int] | None:
     """Process and user of who listens there; None: nobody, or not for us."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.setblocking(False)  # somebody's full queue holds nobody up
-        if sock.connect_ex(where):
+        try:
+            sock.connect(where)
+        except OSError:
             return None
         raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user, _ = _CREDENTIALS.unpack(raw)

@@ -22,6 +22,7 @@ from dlcpd.daemon.effective import resolved, to_toml
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.oom_score import undo_what_was_added
 from dlcpd.daemon.service import Service
+from dlcpd.ipc.socket_folder import SocketFolder
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 try:
@@ -56,6 +57,8 @@ def main(arguments: Sequence[str] | None = None, engine_command: Sequence[str] =
         parser.error("--ledger-inputs needs --ledger")
     if options.listen_fd is not None and not options.embedded:
         parser.error("--listen-fd needs --embedded")
+    if options.listen_folder_fd is not None and options.listen_fd is None:
+        parser.error("--listen-folder-fd needs --listen-fd")
     try:
         return _run(options, engine_command)
     except BadConfig as exc:
@@ -78,8 +81,13 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     client = inherited_socket(options.session_fd) if options.embedded else None
     service = Service(config, os.environ, engine_command, partial(_configuration, options))
     door = _door(options)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(service.run(client, door))
+    place = _place(options, door)
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(service.run(client, door))
+    finally:
+        if place is not None:
+            place.remove()
 
 
 def _configuration(options: argparse.Namespace) -> Config:
@@ -94,6 +102,14 @@ def _door(options: argparse.Namespace) -> socket.socket | None:
     if options.embedded:  # what a service manager handed over is the trainer's, if it is anybody's
         return None if options.listen_fd is None else inherited_listener(options.listen_fd)
     return activated(os.environ, os.getpid(), partial(inherited_listener, option="LISTEN_FDS"))
+
+
+def _place(options: argparse.Namespace, door: socket.socket | None) -> SocketFolder | None:
+    """The folder of the listening socket, where it is ours to remove."""
+    if door is None or options.listen_folder_fd is None:
+        return None
+    os.set_inheritable(options.listen_folder_fd, False)
+    return SocketFolder(options.listen_folder_fd, Path(door.getsockname()).parent)
 
 
 def _with_ledger(config: Config, options: argparse.Namespace) -> Config:
@@ -177,6 +193,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--listen-fd", type=int, metavar="M",
         help="with --embedded, serve also those who connect to this socket, and end with the last",
+    )  # fmt: skip
+    parser.add_argument(
+        "--listen-folder-fd", type=int, metavar="D",
+        help="with --listen-fd, the folder of that socket alone, which is removed at the end",
     )  # fmt: skip
     parser.add_argument(
         "--session-fd", type=int, metavar="N", help="the session's socket, with --embedded"

@@ -7,6 +7,7 @@ Plain calls of the socket: neither asyncio's nor uvloop's streams know SEQPACKET
 import array
 import os
 import socket
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.messages import MAX_ENGINES, MAX_FRAME, Message, from_frame_untrusted, to_frame
 
 MAX_DESCRIPTORS: Final = 1 + MAX_ENGINES  # arena and lanes; more is no message of ours
+FULL_QUEUE_LOOKS: Final = (0.001, 0.05)  # seconds between tries to connect: at first, and at most
 _ANCILLARY: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 _NOW: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # int: enums are slow to combine
 
@@ -45,6 +47,27 @@ def unpack_untrusted(data: bytes | memoryview) -> Any:
         return msgpack.unpackb(data)
     except (ValueError, msgpack.UnpackException) as exc:  # both roots of msgpack's own errors
         raise BadMessage(f"{len(data)} B are no msgpack value: {type(exc).__name__}") from exc
+
+
+def connect(sock: socket.socket, path: str, timeout: float) -> None:
+    """Connect within `timeout` seconds, which is the socket's timeout from now on.
+
+    A socket with a timeout hears EAGAIN at once where the listener's queue is full: it may be empty
+    a moment later. Raises: OSError.
+    """
+    sock.settimeout(timeout)
+    over, (pause, longest) = time.monotonic() + timeout, FULL_QUEUE_LOOKS
+    while True:
+        try:
+            sock.connect(path)
+        except BlockingIOError:
+            left = over - time.monotonic()
+            if left <= 0:
+                raise
+        else:
+            return
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, longest)
 
 
 def send_now(sock: socket.socket, data: bytes, descriptors: Sequence[int] = ()) -> bool:

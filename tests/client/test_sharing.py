@@ -247,16 +247,19 @@ def test_a_shared_daemon_without_clients_ends() -> None:
 
 
 def hello_as(user: int, door: str) -> bytes:
-    """The answer to a Hello of a process of another user."""
+    """The answer to a Hello of a process of another user, or why it got none."""
     ours, theirs = os.pipe()
     child = os.fork()
     if not child:
         os.setuid(user)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             sock.settimeout(30.0)
-            sock.connect(door)
-            sock.send(encode(Hello(VERSION, "stranger")))
-            os.write(theirs, sock.recv(1 << 16))
+            try:
+                sock.connect(door)
+                sock.send(encode(Hello(VERSION, "stranger")))
+                os.write(theirs, sock.recv(1 << 16))
+            except OSError as exc:
+                os.write(theirs, repr(exc).encode())
         os._exit(0)
     os.close(theirs)
     with os.fdopen(ours, "rb") as answer:
@@ -267,7 +270,8 @@ def hello_as(user: int, door: str) -> bytes:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 def test_nobody_else_comes_through_the_door(tmp_path: Path) -> None:
-    """Though the configuration leaves it to the socket file's group: this socket has no file."""
+    """Though the configuration leaves it to the socket file's group. Other users do not reach the
+    socket; where its folder lets them in, the daemon does not."""
     file = tmp_path / "dlcpd.toml"
     file.write_text(
         f'[daemon]\ncontrol_address = "127.0.0.1"\nsocket_group = {os.getgid()}\n'
@@ -276,6 +280,9 @@ def test_nobody_else_comes_through_the_door(tmp_path: Path) -> None:
     with Door() as door:
         daemon, control = start(file, "", door, ranks=2)
     control.hello(30.0)
+    assert b"PermissionError" in hello_as(65534, door.name)
+    for file in (Path(door.name), Path(door.name).parent):
+        file.chmod(0o777)
     answer = decode_untrusted(hello_as(65534, door.name))
     assert isinstance(answer, Refused) and answer.code == "not_permitted"
     control.close()

@@ -1,4 +1,4 @@
-"""Private daemons are found by their sockets without a file, those of this user alone."""
+"""Private daemons are found by the paths of their sockets, those of this user alone."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ from dlcpd.contract.errors import BadConfig, DaemonUnavailable
 from dlcpd.ctl import private
 from dlcpd.ctl.drain import drain
 from dlcpd.ctl.output import Output
-from dlcpd.ctl.private import address, mine, reach
+from dlcpd.ctl.private import mine, reach
 from dlcpd.ctl.status import query
 from dlcpd.daemon.config import DaemonTable
 from tests.client.real import connected, reduce_all
@@ -36,7 +36,7 @@ def default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def doors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Names of two that listen, as the kernel lists them; other trainings are left out."""
     with Door() as one, Door() as two:
-        names = [f"@{door.name[1:]}" for door in (one, two)]
+        names = [door.name for door in (one, two)]
         _only(names, tmp_path, monkeypatch)
         yield names
 
@@ -60,14 +60,19 @@ def test_what_ended_or_has_another_name_or_kind_is_not(
     doors: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    with ExitStack() as undo, Door() as gone:
+    with ExitStack() as undo:
+        private = tmp_path / f"dlcp-{'a' * 16}"
+        private.mkdir(0o700)
         stream = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        stream.bind(f"\0dlcp-{'a' * 32}")
+        stream.bind(str(private / "daemon"))
         stream.listen()
         other = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-        other.bind("\0dlcp-another")
+        other.bind(str(private / "another"))
         other.listen()
-        _only([f"@dlcp-{'a' * 32}", "@dlcp-another", gone.name[1:]], tmp_path, monkeypatch)
+        with Door() as gone:
+            pass
+        names = [str(private / "daemon"), str(private / "another"), gone.name]
+        _only(names, tmp_path, monkeypatch)
     assert not list(mine())
 
 
@@ -75,13 +80,11 @@ def test_one_is_reached_where_the_default_is_silent_and_several_are_named(
     doors: list[str], default: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert reach("/elsewhere/dlcpd.sock") == "/elsewhere/dlcpd.sock"
-    with pytest.raises(
-        BadConfig, match="2 private daemons answer: choose one with --socket: @dlcp"
-    ):
+    with pytest.raises(BadConfig, match="2 private daemons answer: choose one with --socket: /"):
         reach(None)
     assert reach(default) == default  # who names a socket means that one
     (tmp_path / "unix").write_text((tmp_path / "unix").read_text().splitlines()[0])
-    assert reach(None) == address(next(mine()).name)
+    assert reach(None) == next(mine()).name
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(default)
         listening.listen()
@@ -95,7 +98,7 @@ def test_a_private_daemon_says_its_status(
     sessions = connected()  # two ranks of this machine, which share one
     try:
         assert sessions[0].origin is not None
-        name = f"@{sessions[0].origin.door[1:]}"
+        name = sessions[0].origin.door
         _only([name], tmp_path, monkeypatch)
         report = query(None, 0)
         assert {one["rank"] for one in report["sessions"]} == {0, 1}
@@ -130,7 +133,7 @@ def test_a_private_daemon_is_traced_and_serves_metrics(
     sessions = connected([config, config])
     try:
         assert sessions[0].origin is not None
-        name, file = f"@{sessions[0].origin.door[1:]}", tmp_path / "trace.json"
+        name, file = sessions[0].origin.door, tmp_path / "trace.json"
         words = ["trace", "--socket", name, "--steps", "2", "--timeout", "60", "-o", str(file)]
         with subprocess.Popen([sys.executable, "-m", "dlcpd.ctl.main", *words]) as tracing:
             while tracing.poll() is None:

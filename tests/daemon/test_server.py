@@ -131,7 +131,7 @@ def test_a_group_admits_its_members_or_those_listed() -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
 def test_a_group_that_may_not_be_given_is_named(open_folder: Path) -> None:
     path = open_folder / "s.sock"
-    open_folder.chmod(0o777)
+    open_folder.chmod(0o1777)
     os.seteuid(NOBODY)
     try:
         with pytest.raises(BadConfig, match=r"socket_group: user id .* may not give"):

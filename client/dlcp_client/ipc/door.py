@@ -1,21 +1,63 @@
 """Where other ranks of this machine reach a private daemon."""
 
-import secrets
-import socket
+import os
+from collections.abc import Iterator
 from typing import Self
+
+from dlcp_client.environment import Environment
+from dlcpd.contract.errors import DaemonUnavailable
+from dlcpd.ipc.socket_folder import SocketFolder
 
 
 class Door:
-    """A listening socket without a file: it is gone when nobody holds it any more."""
+    """A listening socket in a folder that only this user can enter, removed at the end of the
+    block unless a daemon has it by then.
+
+    Raises: DaemonUnavailable where no folder can be made that is safe from other users.
+    """
 
     def __init__(self) -> None:
-        self.name = f"\0dlcp-{secrets.token_hex(16)}"
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.bind(self.name)
-        self.socket.listen()
+        self.place = _place()
+        self.name = self.place.address
+        self._given = False
+        try:
+            self.socket = self.place.listen()
+        except OSError as exc:
+            self.place.remove()
+            raise DaemonUnavailable(f"cannot listen at {self.name}: {exc.strerror}") from exc
+
+    def give(self) -> None:
+        """A daemon has it now, and removes it."""
+        self._given = True
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.socket.close()
+        if self._given:
+            self.place.let_go()
+        else:
+            self.place.remove()
+
+
+def _place() -> SocketFolder:
+    """Raises: DaemonUnavailable."""
+    problems = []
+    for root in dict.fromkeys(_roots()):
+        try:
+            return SocketFolder.make(root)
+        except OSError as exc:
+            problems.append(f"{root}: {exc.strerror or exc}")
+    raise DaemonUnavailable(
+        f"no folder for the socket of a private daemon: {'; '.join(problems)}; set "
+        f"XDG_RUNTIME_DIR or TMPDIR to one that only user id {os.geteuid()} can write to"
+    )
+
+
+def _roots() -> Iterator[str]:
+    """The best first: what login made for this user, then what is for temporary files."""
+    environment = Environment.read()
+    named = environment.runtime, f"/run/user/{os.geteuid()}", environment.temporary
+    yield from filter(None, named)
+    yield from ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108  # each is checked

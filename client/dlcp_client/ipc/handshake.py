@@ -27,7 +27,7 @@ from dlcpd.contract.messages import (
     StatusRequest,
     Welcome,
 )
-from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS, close_all, encode, receive_message
+from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS, close_all, connect, encode, receive_message
 
 STATUS_TIMEOUT: Final = 3.0  # seconds; control gives its engine one
 JOIN_MARGIN: Final = 2.0  # seconds after Join.timeout in which the daemon must have answered
@@ -51,9 +51,8 @@ class ControlConnection:
         Raises: DaemonUnavailable or NotPermitted.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        sock.settimeout(timeout)
         try:
-            sock.connect(path)
+            connect(sock, path, timeout)
         except OSError as exc:
             sock.close()
             if isinstance(exc, PermissionError):

@@ -1,10 +1,11 @@
 """Ranks of one machine share a private daemon, so that what they exchange stays in memory.
 
-Every rank opens a listening socket and tells the others its name and where it runs. The first rank
+Every rank opens a listening socket and tells the others its path and where it runs. The first rank
 of a machine hands its socket to the daemon that it starts; the others connect to it, which works at
 once, before the daemon has started.
 """
 
+import errno
 import hashlib
 import os
 import socket
@@ -18,26 +19,31 @@ from typing import Any, Final, Self
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.job.rendezvous import Meeting, Member, fresh, launch_of
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted
+from dlcpd.ipc.seqpacket import connect
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _NETWORK: Final = Path("/proc/self/ns/net")
+_MOUNTS: Final = Path("/proc/self/ns/mnt")
 
 
 def machine(config: Path | None, options: Sequence[str] = ()) -> str:
-    """Equal for processes that can share a daemon: one kernel, network namespace and user, and
-    one configuration, `options` of its command line among it. Empty where that cannot be known."""
+    """Equal for processes that can share a daemon: one kernel, network and mount namespace (in
+    another the path of its socket leads elsewhere), one user, and one configuration, `options` of
+    its command line among it. Empty where that cannot be known."""
     with suppress(OSError):
         text = (config.read_bytes() if config else b"") + repr(list(options)).encode()
-        parts = (_BOOT.read_text().strip(), _NETWORK.stat().st_ino, os.getuid())
+        spaces = (_NETWORK.stat().st_ino, _MOUNTS.stat().st_ino)
+        parts = (_BOOT.read_text().strip(), *spaces, os.getuid())
         return "/".join(map(str, (*parts, hashlib.sha256(text).hexdigest()[:16])))
     return ""
 
 
 def answers(door: str) -> bool:
-    """Whether somebody listens behind a door."""
+    """Whether a daemon listens behind a door, though it may be too busy to accept now."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        return sock.connect_ex(door) == 0
+        sock.setblocking(False)
+        return sock.connect_ex(door) in (0, errno.EAGAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class Neighbours:
     rank: int
     ranks: tuple[int, ...]
     home: int
-    door: str  # name of its socket
+    door: str  # path of its socket
     running: bool = False
     launch: str = ""
 
@@ -91,14 +97,13 @@ class Neighbours:
     def connect(self, timeout: float) -> ControlConnection:
         """Connect to the daemon that the first of the ranks starts.
 
-        Raises: DaemonUnavailable; NotPermitted where somebody else listens under its name, which
-            anybody on this machine may read in the store.
+        Raises: DaemonUnavailable; NotPermitted where another user listens at the path in the
+            store.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        sock.settimeout(timeout)
         owner = f"the daemon that rank {self.home} started for this machine"
         try:
-            sock.connect(self.door)
+            connect(sock, self.door, timeout)
         except OSError as exc:
             sock.close()
             raise DaemonUnavailable(

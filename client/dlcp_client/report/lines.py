@@ -31,7 +31,7 @@ def daemon(session: Session, report: dict[str, Any]) -> str:
     else:
         whose = "a private dlcpd"
         if session.origin is not None and session.origin.door:
-            whose += f" (dlcpctl status --socket @{session.origin.door[1:]})"
+            whose += f" (dlcpctl status --socket {session.origin.door})"
     ranks = sum(one["job"] == session.job for one in report.get("sessions", []))
     return f"{whose} for {ranks} rank(s) of this host" if ranks else whose
 

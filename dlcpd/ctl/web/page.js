@@ -161,7 +161,7 @@ function showLate(report) {
 function showSessions(report, socket) {
   if (!report.sessions.length) {
     put("#sessions", h("p", {}, "No session: start a training with ", h("code", {}, `DLCPD_SOCKET=${socket}`),
-      ", or look at the private daemon of a training with ", h("code", {}, "dlcpctl page --socket @dlcp-..."), "."));
+      ", or look at the private daemon of a training with ", h("code", {}, "dlcpctl page --socket PATH"), "."));
     return;
   }
   const broken = report.sessions.some((session) => session.broken);

@@ -18,17 +18,32 @@ from dlcpd.contract.errors import (
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception, State, credentials, refusal
+from dlcpd.daemon.clients.socket_lock import SocketLock
 from dlcpd.daemon.crowd import Crowd
 from dlcpd.ipc.seqpacket import encode, receive_now, send_now
+from dlcpd.ipc.socket_folder import BACKLOG
 
-BACKLOG: Final = 64  # connections not yet accepted; they wait, they are not refused
 SPARE_CONNECTIONS: Final = 64  # beyond max_sessions: status requests and clients not yet joined
 MAX_SILENT: Final = 64  # connections that have not said Hello; they have no other's place
 HELLO_TIMEOUT: Final = 10.0  # seconds until a silent one is closed: a client says it at once
 PARTING: Final = 1.0  # seconds a refused connection stays open, so that the answer can be read
 
 
-def listen(path: Path, access: Access) -> socket.socket:
+class Listener(socket.socket):
+    """A socket that holds the lock of its file until it is closed."""
+
+    lock: SocketLock | None = None
+
+    def close(self) -> None:
+        """As of every socket; then another daemon may have the file's place."""
+        super().close()
+        lock, self.lock = self.lock, None
+        if lock is not None:
+            with contextlib.suppress(OSError):
+                lock.release()
+
+
+def listen(path: Path, access: Access) -> Listener:
     """A listening SEQPACKET socket at `path`; a stale file there is replaced.
 
     Its directory is made if only that is missing, as /run/dlcpd is after each start of a host.
@@ -36,9 +51,14 @@ def listen(path: Path, access: Access) -> socket.socket:
     Raises: AddressUnavailable; BadConfig for a group that this user may not give it.
     """
     _make_directory(path)
-    _clear(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
+        lock = SocketLock.of(path)
+    except OSError as exc:
+        raise AddressUnavailable(f"[daemon] socket {path}: {exc.strerror or exc}") from exc
+    sock = Listener(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.lock = lock
+    try:
+        _clear(path)
         sock.bind(str(path))
         protect(path, access)
         sock.listen(BACKLOG)  # nobody can connect before: the file has its mode and group by now
@@ -46,8 +66,11 @@ def listen(path: Path, access: Access) -> socket.socket:
         sock.close()
         raise AddressUnavailable(f"[daemon] socket {path}: {exc.strerror or exc}") from exc
     except BadConfig:
-        sock.close()
         path.unlink()
+        sock.close()
+        raise
+    except BaseException:
+        sock.close()
         raise
     sock.setblocking(False)
     return sock
@@ -136,7 +159,7 @@ class Server:
 
     def serve(self, listener: socket.socket, file: Path | None = None) -> None:
         """Accept on `listener` until `close`, which removes its `file`; None: it has none, or the
-        file is somebody else's.
+        file is another process's.
         """
         self._listener, self._file = listener, file
         self._loop.add_reader(listener.fileno(), self._accept)
@@ -164,10 +187,11 @@ class Server:
 
     def close(self, why: DlcpError) -> None:
         """Tell every client why, and close everything."""
-        self.leave_waiting()
-        if self._file:
+        if self._file:  # before the listener, which holds its lock, is closed
             with contextlib.suppress(OSError):
                 self._file.unlink()
+            self._file = None
+        self.leave_waiting()
         for connection in list(self._connections):
             connection.lost(why)
         for sock in list(self._parting):
