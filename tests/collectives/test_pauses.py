@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dlcpd.core.session.events import PeerNews, PeerState
+from dlcpd.core.session.liveness import PINGS_BEFORE_LOST
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, rank_ordered
 
@@ -127,3 +128,21 @@ def test_a_starved_engine_finds_a_dead_peer_in_the_end() -> None:
         net.go_on(0)
         net.run(until=1e-2)
         assert net.now - began < 60.0
+
+
+def test_own_sleep_after_unanswered_pings_is_no_silence_of_the_peer() -> None:
+    """The peer was cut off for a moment, and left many pings unanswered; then this host slept."""
+    net = SimNetwork(2, peer_timeout=1.0)
+    net.submit(0, 1, np.zeros(1000, np.float32))
+    net.cut.add(1)
+    net.run(until=0.8)
+    assert net.sessions[0].flows[1].unanswered >= PINGS_BEFORE_LOST
+    net.cut.clear()
+    net.stop(0)
+    net.now += 10.0
+    net.go_on(0)
+    net.run(until=0.5)
+    assert net.sessions[0].broken is None
+    net.submit(1, 1, np.zeros(1000, np.float32))
+    net.run()
+    assert 1 in net.done(0)

@@ -218,7 +218,15 @@ def test_an_excuse_does_not_reach_into_the_future() -> None:
 
 def test_proof_of_death_takes_time_in_which_this_host_runs() -> None:
     peer = flow()
-    peer.doubt("its port is closed", 100.0)
+    peer.doubt("its port is closed", 105.0)
     peer.unanswered = PROOF_PINGS
-    peer.excuse(9.9, 110.0)
+    peer.excuse(3.0, 108.1)
+    assert not PATIENT.is_lost(peer, 108.1)
+    assert PATIENT.is_lost(peer, 109.0)
+
+
+def test_proof_of_death_takes_pings_that_stay_unanswered() -> None:
+    peer = flow()
+    peer.doubt("its port is closed", 100.0)
+    peer.unanswered = PROOF_PINGS - 1
     assert not PATIENT.is_lost(peer, 110.0)

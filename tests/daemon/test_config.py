@@ -30,6 +30,7 @@ log_format = "json"
 paths = [{ address = "10.0.0.7", port = 7001 }, { address = "fd00::7" }]
 entropy = 4
 engines = 2
+engines_per_job = 1
 engine_cpus = ["0-2,5", "3"]
 segment_size = 8832
 chunk_bytes = 140800
