@@ -483,6 +483,12 @@ class Execution:
         """`rank` has our READY."""
         self._end_if_unused()
 
+    def on_left(self, rank: int, now: float) -> None:
+        """`rank` takes nothing more, and needs nothing more."""
+        for position in self._blocked.pop(rank, []):
+            self._done(position, now)
+        self._end_if_unused()
+
     def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
         """A peer has a transfer of ours."""
         peer = self.order.group.index[rank]
@@ -563,6 +569,11 @@ class Execution:
             or (isinstance(step, Receive) and self._rank(step) == rank)
             for step in steps
         )
+
+    def owed_by(self, rank: int) -> bool:
+        """Whether data of a rank have yet to come."""
+        steps = [self.program.steps[position] for position in self._open]
+        return any(isinstance(step, Receive) and self._rank(step) == rank for step in steps)
 
     def awaited(self) -> frozenset[int]:
         """Ranks that it waits for."""

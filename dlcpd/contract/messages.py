@@ -58,6 +58,9 @@ COLLECTIVES: Final = (
     "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter",
     "all_to_all", "barrier", "send", "receive",
 )  # fmt: skip
+# Seconds in which peers can take what a completed operation promised them, after the client of a
+# session has left: a rank that writes a checkpoint first is that late.
+DELIVERY: Final = 30.0
 # What they do to one element does not depend on others: several engines take a range of the
 # tensor each. Of the other collectives they take every n-th transfer.
 BY_RANGE: Final = frozenset({"all_reduce", "reduce", "broadcast"})

@@ -31,6 +31,7 @@ class Timer(Enum):
     MTU_LOOK = auto()  # MTU discovery, flow: whether what goes out arrives
     MTU_SEARCH = auto()  # MTU discovery, (flow, path): the next round of a search
     RELEASED = auto()  # engine, session: tell the client what was released
+    DELIVERY = auto()  # engine, session: peers have had time to take what a client left
 
 
 @dataclass(slots=True)

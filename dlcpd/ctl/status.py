@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 from dlcpd.contract.messages import Status, StatusRequest
@@ -88,7 +89,18 @@ def _sessions(sessions: list[dict[str, Any]], engine: dict[str, Any]) -> Iterato
         more = engine.get(str(session["session"]), {})
         for late in more.get("late", []):
             yield f"  rank {session['rank']} waits for {_straggler(late)}"
-        yield from (f"  rank {session['rank']}: {ill}" for ill in _paths(more.get("peers", [])))
+        ills = chain(_silent(more.get("peers", [])), _paths(more.get("peers", [])))
+        yield from (f"  rank {session['rank']}: {ill}" for ill in ills)
+
+
+def _silent(peers: list[dict[str, Any]]) -> Iterator[str]:
+    """Peers that are suspected."""
+    for peer in peers:
+        if silent := peer.get("silent"):
+            yield (
+                f"rank {peer['rank']} on {peer['host']} is SUSPECTED: silent for {silent:.1f} s; "
+                f"it may be paused, overloaded, cut off or dead"
+            )
 
 
 def _paths(peers: list[dict[str, Any]]) -> Iterator[str]:

@@ -143,10 +143,19 @@ def alarms(report: dict[str, Any]) -> Iterator[str]:
                 f"BOUND: {who} loses {engine['totals']['used']:.0%} of what it may: what is lost "
                 f"beyond is sent again"
             )
-        for peer in engine.get("peers", []):
-            for number, path in enumerate(peer["paths"]):
-                if (how := condition(path)) != "up":
-                    yield f"PATH: {who}: path {number} to rank {peer['rank']} is {how}"
+        yield from _peer_alarms(who, engine.get("peers", []))
+
+
+def _peer_alarms(who: str, peers: list[dict[str, Any]]) -> Iterator[str]:
+    for peer in peers:
+        if silent := peer.get("silent"):
+            yield (
+                f"SILENT: {who}: rank {peer['rank']} on {peer['host']} has not answered for "
+                f"{silent:.1f} s: it may be paused, overloaded, cut off or dead"
+            )
+        for number, path in enumerate(peer["paths"]):
+            if (how := condition(path)) != "up":
+                yield f"PATH: {who}: path {number} to rank {peer['rank']} is {how}"
 
 
 def session_rows(now: Sample, before: Sample) -> Iterator[list[Any]]:

@@ -39,7 +39,7 @@ STOP_GRACE: Final = 2.0  # seconds beyond the drain before the engine is killed
 BEHIND: Final = 64  # what can be put off, or told together, is
 BUSY: Final = 1024  # no session is opened; those that are there add a few commands each at most
 MAX_REPORTS: Final = 16  # requests the engine has not answered
-END_WAIT: Final = 0.05  # seconds from an engine's last word to its end, which is a matter of 1 ms
+END_WAIT: Final = 0.2  # seconds from an engine's last word to its end; 1 ms where CPUs are idle
 
 
 class EngineProcess:
@@ -181,7 +181,7 @@ class EngineProcess:
                 self._on_event(event)  # type: ignore[arg-type]  # the engine sends events only
 
     def _ended(self, why: str) -> None:
-        how = _how_it_ended(self.pid) or why
+        how = _how_it_ended(self._process) or why
         for answers in self._asked.values():
             while answers:
                 if not (answer := answers.popleft()).done():
@@ -195,26 +195,35 @@ class EngineProcess:
             self._on_exit(f"the engine (process {self.pid}) {how}")
 
 
-def _how_it_ended(pid: int) -> str:
-    """Of a child that is ending: in words; "" where that cannot be told. It is left to be reaped
-    by the event loop."""
+def _how_it_ended(process: Process) -> str:
+    """Of a child that is ending: in words; "" where that cannot be told."""
+    code = process.returncode
+    if code is None:  # not reaped yet, which is left to the event loop
+        code = _exit_code(process.pid)
+    if code is None:
+        return ""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"was ended by signal {-code}"
+
+
+def _exit_code(pid: int) -> int | None:
+    """Of a child, which is not reaped; as of `Process.returncode`. None: it goes on, or is gone."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
-        return ""
+        return None
     try:
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         poll.poll(END_WAIT * 1000)
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except OSError:
-        return ""
+        return None
     finally:
         os.close(pidfd)
     if found is None:
-        return ""
-    if found.si_code == os.CLD_EXITED:
-        return f"ended with exit code {found.si_status}"
-    with contextlib.suppress(ValueError):
-        return f"was ended by {signal.Signals(found.si_status).name}"
-    return f"was ended by signal {found.si_status}"
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status

@@ -26,6 +26,8 @@ MESSAGE_IDS: Final = {
     "operation_failed": "881996cf83cc4d69b0b083e027a6f655",
     "path_down": "946ce8b0b91c45e0bee5746af7a31279",
     "path_gray": "b6d5a8d858a64e26b77e3965ff837fdf",
+    "peer_suspected": "4c8f3a0e7b1d4e52a96f0d3c5b7e8a14",
+    "peer_heard": "9e27d5b1c06f4a7d8b3e1f94a5d2c670",
     "path_mtu_fell": "d5e17b13256b4efd9617f42f25c1ba85",
     "ledger_ended": "184ce44585c5402081b3274674cff338",
     "reload_refused": "19e41908eb2d44e69ecc5a66081c7bc3",

@@ -144,6 +144,7 @@ class Service:
         )
         terms = self._terms()
         self._sessions = Sessions(loop, terms, peers=peers, engines=self._engines)
+        self._sessions.on_forgotten = self._end_if_unused
         self._dispatch = Dispatch(
             loop, self._sessions, self._engines, self._counters, peers.public_key
         )
@@ -278,7 +279,10 @@ class Service:
         await self._ending.drain(self._engines, drain)
         why = self._ending.error(self._facts.host)
         await self._stop_metrics()
+        self._sessions.stopped = True
         self._server.close(why)
+        for session in self._sessions:  # their clients had left before
+            self._sessions.close(session, why)
         self._peers.close()
         log.info("stopped", code="ok")
         return 0
@@ -315,7 +319,11 @@ class Service:
 
     def _client_closed(self, connection: Connection) -> None:
         self._server.forget(connection)
-        if self._embedded and not len(self._server):
+        self._end_if_unused()
+
+    def _end_if_unused(self) -> None:
+        """A private daemon ends with its last client, once peers have what that promised."""
+        if self._embedded and not len(self._server) and not len(self._sessions):
             self._ending.ask()
 
     def _unexpected(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

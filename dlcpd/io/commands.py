@@ -14,6 +14,7 @@ import msgpack
 MAX_COMMAND = 192 * 1024  # bytes; SEQPACKET frames stay under the default socket buffer
 MAX_FAILURES = 16  # rows of an OperationsFailed: at most 131 KB, if each character has four bytes
 MAX_FAILURE_TEXT = 2048  # characters
+MAX_BEGUN = 1024  # rows of a PeerLeft or SessionLeft: 10 KB
 MAX_ABORTS = 64  # rows of an AbortOperations: at most 131 KB with texts of MAX_ABORT_TEXT
 MAX_ABORT_TEXT = 512  # characters
 
@@ -65,6 +66,35 @@ class CloseSession:
     session: int
     code: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveSession:
+    """The client left. What has no result fails with `text`; the engine keeps the rest for peers
+    until they have it, or DELIVERY seconds are over."""
+
+    session: int
+    code: str
+    text: str
+
+
+class Begun(NamedTuple):
+    """A rank began all operations of a stream up to this one."""
+
+    stream: int  # on the wire
+    operation: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLeft:
+    """A peer's client left after the operations that `begun` names; it still delivers these. With
+    `last` all of them are told. At most MAX_BEGUN."""
+
+    session: int
+    rank: int
+    text: str
+    begun: list[Begun]
+    last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +188,26 @@ class SessionEnded:
     trace: str = ""  # of the bug, for the log
 
 
+@dataclass(frozen=True, slots=True)
+class SessionLeft:
+    """The client of a session left after these operations, of those that one peer may share. At
+    most MAX_BEGUN; with `last` all of them are told."""
+
+    session: int
+    rank: int  # the peer
+    begun: list[Begun]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDelivered:
+    """After its client left: peers have all that the session owed them, or DELIVERY seconds are
+    over and `lacking` says what they lack."""
+
+    session: int
+    lacking: str = ""
+
+
 class FailedOperation(NamedTuple):
     """One that the daemons of `ranks` must hear of, so that nobody waits."""
 
@@ -244,6 +294,8 @@ class Traced:
 Command = (
     OpenSession
     | CloseSession
+    | LeaveSession
+    | PeerLeft
     | PeerGone
     | PeerDoubted
     | AbortOperations
@@ -256,6 +308,8 @@ Event = (
     | EngineFailed
     | SessionOpened
     | SessionEnded
+    | SessionLeft
+    | SessionDelivered
     | OperationsFailed
     | SessionBroken
     | PathChanged
@@ -269,9 +323,10 @@ Event = (
 _KINDS: dict[str, type[Command | Event]] = {
     kind.__name__: kind
     for kind in (
-        OpenSession, CloseSession, PeerGone, PeerDoubted, AbortOperations, ReportRequest,
-        TraceRequest, Stop,
-        EngineReady, EngineFailed, SessionOpened, SessionEnded, OperationsFailed, SessionBroken,
+        OpenSession, CloseSession, LeaveSession, PeerLeft, PeerGone, PeerDoubted, AbortOperations,
+        ReportRequest, TraceRequest, Stop,
+        EngineReady, EngineFailed, SessionOpened, SessionEnded, SessionLeft,
+        SessionDelivered, OperationsFailed, SessionBroken,
         PathChanged, PeerChanged, PathMtuChanged,
         LedgerEnded, Report, Traced,
     )
@@ -302,5 +357,7 @@ _ROWS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "OpenSession": {"peers": _peer},
     "EngineReady": {"endpoints": UdpAddress._make},
     "AbortOperations": {"aborted": AbortedOperation._make},
+    "PeerLeft": {"begun": Begun._make},
+    "SessionLeft": {"begun": Begun._make},
     "OperationsFailed": {"failures": FailedOperation._make},
 }

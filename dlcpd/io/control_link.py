@@ -11,7 +11,9 @@ from dlcpd.ipc.seqpacket import receive, send_now
 # one of that per session, and of reports as many as control may ask for at once.
 MAX_EVENTS: Final = 4096
 MAX_WAITING: Final = 32 << 20  # bytes of those: one may have 131 KB
-NEEDED: Final = (commands.SessionEnded, commands.SessionBroken, commands.Report)
+NEEDED: Final = (
+    commands.SessionEnded, commands.SessionDelivered, commands.SessionBroken, commands.Report,
+)  # fmt: skip
 
 
 class ControlLink:

@@ -146,6 +146,7 @@ class Engine:
             now = time.monotonic()
             self.endpoint.handle_timeout(now)
             self._pump(now)
+        self.clients.delivery.give_all_up()
 
     def _wait(self) -> None:
         """Until something happens or is due. A method, so that the last handler is forgotten: it
@@ -205,6 +206,8 @@ class Engine:
             self.clients.fault(number, bug)
         if self.encryption and self.encryption.spent:
             self._end_spent(self.encryption.spent)
+        if self.clients.delivery:
+            self.clients.delivery.look()
         self.clients.close_ended()
 
     def _tell_control(self, events: list[SessionEvent]) -> None:
@@ -330,10 +333,13 @@ class Engine:
             case commands.Stop(drain):
                 self.stop_at = now + drain
                 self.clients.draining = True
+            case commands.LeaveSession(number, code, text):
+                self.clients.leave(number, error_for(code, text), now)
             case commands.CloseSession(number, code, text):
                 self.clients.close(number, error_for(code, text))
             case (
                 commands.PeerGone(number)
+                | commands.PeerLeft(number)
                 | commands.PeerDoubted(number)
                 | commands.AbortOperations(number)
             ):
@@ -463,7 +469,9 @@ class Engine:
 
 
 def _pass_on(
-    command: commands.PeerGone | commands.PeerDoubted | commands.AbortOperations,
+    command: (
+        commands.PeerGone | commands.PeerLeft | commands.PeerDoubted | commands.AbortOperations
+    ),
     session: Session,
     now: float,
 ) -> None:
@@ -471,6 +479,10 @@ def _pass_on(
     if isinstance(command, commands.PeerGone):
         error = PeerLost(command.text, session.peer(command.rank))
         session.peer_gone(command.rank, error, now)
+        return
+    if isinstance(command, commands.PeerLeft):
+        left = PeerLost(command.text, session.peer(command.rank))
+        session.peer_left(command.rank, command.begun, left, now, last=command.last)
         return
     if isinstance(command, commands.PeerDoubted):
         session.doubt(command.rank, command.sign, now)

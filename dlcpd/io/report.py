@@ -106,8 +106,7 @@ def _peer(flow: Flow, mtu: list[dict[str, Any]], accounts: Accounts) -> dict[str
         "routes": flow.paths.distinct,
         "queued": flow.outgoing.queued,
         "went_without": accounts.lost[flow.rank],
-        "suspected": flow.suspected,
-        "silent": time.monotonic() - flow.heard_at if flow.suspected else 0.0,
+        "silent": time.monotonic() - flow.heard_at if flow.suspected else 0,  # seconds
         "paths": [
             _path(tx, rx)
             | (mtu[number] if number < len(mtu) else {})

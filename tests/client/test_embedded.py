@@ -145,6 +145,7 @@ def test_a_daemon_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPatc
 
 def test_a_stopped_daemon_is_made_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlcp_client.ipc.embedded.STOP_TIMEOUT", 0.05)
+    monkeypatch.setattr("dlcp_client.ipc.embedded.DELIVERY", 0.0)
     daemon, control = start(None, "localhost")
     control.hello(30.0)
     assert daemon.pid is not None

@@ -110,7 +110,7 @@ def firewalled(tmp_path: Path) -> str:
     file = tmp_path / "dlcpd.toml"
     file.write_text(
         '[daemon]\ncontrol_address = "127.0.0.1"\nlog_level = "error"\n'
-        '[network]\npaths = [{ address = "127.0.0.1" }]\n[inject]\nloss = 1.0\n'
+        '[network]\npaths = [{ address = "127.0.0.1" }]\npeer_timeout = 1.0\n[inject]\nloss = 1.0\n'
     )
     return str(file)
 

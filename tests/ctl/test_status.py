@@ -9,6 +9,7 @@ import pytest
 
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, TooMany
 from dlcpd.contract.messages import Message, Refused, Status, Welcome
+from dlcpd.ctl import top
 from dlcpd.ctl.status import PEER_HEADER, peer_rows, query, status_lines
 from dlcpd.ipc.seqpacket import decode_untrusted, encode
 
@@ -66,6 +67,19 @@ def test_who_is_late_is_named_with_host_and_path() -> None:
         "  rank 0 waits for rank 1 on beta (10.0.0.2:9, heard 0.1 s ago, path 1 down) for 7.2 s: "
         "rank(s) 1 to submit operation 812"
     )
+
+
+def test_a_peer_that_is_silent_is_named_as_suspected() -> None:
+    quiet = report()
+    quiet["engine"]["sessions"]["3"]["peers"][0]["silent"] = 7.25
+    [line] = [line for line in status_lines(quiet) if "SUSPECTED" in line]
+    assert line == (
+        "  rank 0: rank 1 on beta is SUSPECTED: silent for 7.2 s; it may be paused, overloaded, "
+        "cut off or dead"
+    )
+    quiet["engine"]["sessions"]["3"]["peers"][0]["paths"] = []
+    [line] = [line for line in top.alarms(quiet) if line.startswith("SILENT")]
+    assert line.startswith("SILENT: train, rank 0: rank 1 on beta has not answered for 7.2 s")
 
 
 def test_a_path_that_is_down_or_gray_is_named_with_its_peer() -> None:

@@ -45,6 +45,7 @@ checksum = "off"
 data_path = "numpy"
 data_encryption = "aes-256-gcm"
 rate_limit_bps = 1e9
+suspect_after = 0.5
 peer_timeout = 2.5
 
 [security]

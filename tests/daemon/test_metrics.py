@@ -90,7 +90,7 @@ def test_a_scrape_says_what_status_says(hosts: list[Daemon]) -> None:
     totals = session["totals"]
     assert totals["sent"] > 0
     assert value("dlcpd_session_segments_sent_total", **whose) == totals["sent"]
-    for alarm in ("gray_failure", "bound_pressure", "divergence", "stall"):
+    for alarm in ("gray_failure", "bound_pressure", "divergence", "stall", "silent_peer"):
         assert value("dlcpd_alarm", **whose, alarm=alarm) == 0
     peer = {**whose, "peer": "1", "peer_host": "host-6"}
     assert value("dlcpd_peer_up", **peer) == 1
@@ -148,16 +148,18 @@ def report(engine: dict[str, Any], **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def engine(*, gray: bool = False, used: float = 0.0, late: int = 0) -> dict[str, Any]:
+def engine(
+    *, gray: bool = False, used: float = 0.0, late: int = 0, silent: float = 0
+) -> dict[str, Any]:
     path = {"gray": gray, "classes": {}}
     totals = {"used": used, "took": [0] * 17, "seconds": 0.0, "failed": {}}
-    peer = {"rank": 1, "paths": [path]}
+    peer = {"rank": 1, "silent": silent, "paths": [path]}
     return {"sessions": {"7": {"late": [{}] * late, "totals": totals, "peers": [peer]}}}
 
 
 def alarms(value: dict[str, Any]) -> set[str]:
     [family] = [metric for metric in samples(value) if metric.name == "dlcpd_alarm"]
-    assert len(family.samples) == 4
+    assert len(family.samples) == 5
     return {sample.labels["alarm"] for sample in family.samples if sample.value}
 
 
@@ -169,10 +171,11 @@ def alarms(value: dict[str, Any]) -> set[str]:
         (report(engine(used=PRESSED)), {"bound_pressure"}),
         (report(engine(used=PRESSED - 0.01)), set()),
         (report(engine(late=2)), {"stall"}),
+        (report(engine(silent=1.5)), {"silent_peer"}),
         (report({"error": "x"}, broken_code="replica_divergence"), {"divergence"}),
         (report({"error": "x"}, broken_code="peer_lost"), set()),
     ],
-    ids=["well", "gray", "pressed", "nearly", "late", "diverged", "lost"],
+    ids=["well", "gray", "pressed", "nearly", "late", "silent", "diverged", "lost"],
 )
 def test_each_alarm_has_its_cause(value: dict[str, Any], expected: set[str]) -> None:
     assert alarms(value) == expected

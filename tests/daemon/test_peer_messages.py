@@ -171,7 +171,7 @@ def test_another_version_is_told_apart_whatever_its_fields_are() -> None:
         (msgpack.packb(["1", 0, {}]), "no_frame"),
         (msgpack.packb([True, 0, {}]), "no_frame"),
         (msgpack.packb([-1, 0, {}]), "no_frame"),
-        (msgpack.packb([PEER_VERSION, 3, {}]), "unknown_kind"),
+        (msgpack.packb([PEER_VERSION, 4, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, -1, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, False, {}]), "unknown_kind"),
         (bytes([0x93, PEER_VERSION]) + b"\x91" * 1015 + b"\xc0\x80", "unknown_kind"),

@@ -25,7 +25,8 @@ def test_control_hears_of_failures_before_the_client_that_may_leave_because_of_t
         return True
 
     lane = SimpleNamespace(backlog=[], send=send)
-    clients.add(cast(Any, SimpleNamespace(session=SimpleNamespace(number=7), lane=lane)))
+    session = SimpleNamespace(number=7)
+    clients.add(cast(Any, SimpleNamespace(session=session, lane=lane, left=False)))
     failed = [OperationFailed(7, n, "peer_lost", "x", 0, n, (1,)) for n in range(20)]
     clients.tell(7, [*failed, SessionBroken(7, 1, "peer_lost", "y")])
     kinds = [type(message).__name__ for message in heard]

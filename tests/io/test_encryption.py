@@ -226,7 +226,9 @@ COUNT = 200_000  # elements
 
 
 def configuration(rank: int, **options: Any) -> EngineConfig:
-    made = EngineConfig(host=f"host{rank}", digest_every=1, data_encryption=AES_256_GCM)
+    made = EngineConfig(
+        host=f"host{rank}", digest_every=1, data_encryption=AES_256_GCM, peer_timeout=1.0
+    )
     return replace(made, **options)
 
 

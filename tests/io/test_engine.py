@@ -213,9 +213,11 @@ def test_the_end_of_a_lane_is_told_to_control(job: Jobs) -> None:
     started = job()
     exact(started, 1, 1000)
     started.ranks[0].lane.close()
-    assert started.engines[0].receive() == commands.SessionEnded(
-        1, "session_closed", "the client ended"
-    )
+    begun = [commands.Begun(0, 1)]
+    assert started.engines[0].receive() == commands.SessionLeft(1, 1, begun, last=True)
+    assert started.engines[0].receive() == commands.SessionDelivered(1)
+    started.engines[0].send(commands.CloseSession(1, "session_closed", "the client ended"))
+    started.engines[0].report()  # a session closes after the wake-up that brought the command
     assert started.engines[0].report()["sessions"] == {}
 
 
@@ -264,7 +266,6 @@ def test_an_engine_that_stands_still_is_suspected_and_goes_on(job: Jobs) -> None
     assert (suspected.rank, suspected.state) == (1, "peer_suspected")
     assert suspected.silent >= 0.3
     [peer] = started.engines[0].report()["sessions"]["1"]["peers"]
-    assert peer["suspected"]
     assert peer["silent"] >= 0.3
     started.engines[1].process.send_signal(signal.SIGCONT)
     for rank in started.ranks:
@@ -274,7 +275,7 @@ def test_an_engine_that_stands_still_is_suspected_and_goes_on(job: Jobs) -> None
     assert isinstance(heard, commands.PeerChanged)
     assert (heard.rank, heard.state) == (1, "peer_heard")
     [peer] = started.engines[0].report()["sessions"]["1"]["peers"]
-    assert (peer["suspected"], peer["silent"]) == (False, 0.0)
+    assert peer["silent"] == 0
 
 
 def test_a_sign_from_control_ends_nothing_while_the_peer_answers(job: Jobs) -> None:

@@ -76,7 +76,7 @@ def test_an_expression_groups_by_labels_that_are_served(where: str, text: str) -
 
 def test_every_alarm_has_an_alert_and_a_panel() -> None:
     everything = "\n".join(text for _, text in expressions())
-    for alarm in ("gray_failure", "bound_pressure", "divergence", "stall"):
+    for alarm in ("gray_failure", "bound_pressure", "divergence", "stall", "silent_peer"):
         assert f'alarm="{alarm}"' in everything
 
 

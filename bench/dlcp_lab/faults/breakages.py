@@ -114,7 +114,7 @@ BREAKAGES: Final = (
     Breakage(
         "A host stands still (SIGSTOP of all its processes, a virtual machine that moves)",
         "trainer, daemon and engine of host1 are stopped by SIGSTOP",
-        "After `peer_timeout` (1 s) the others give it up. Its own tools do not answer. Where "
+        "After `peer_timeout` (1 s here) the others give it up. Its own tools do not answer. Where "
         "hosts stand still for longer and come back, raise `[network] peer_timeout`.",
         (
             Voice(Tool.STATUS, 1, (r"host1.*the daemon did not answer within 5 s; see its log",)),

@@ -17,7 +17,7 @@ from dlcp_client.environment import of_daemon
 from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.contract.messages import MAX_ENGINES
+from dlcpd.contract.messages import DELIVERY, MAX_ENGINES
 
 STOP_TIMEOUT: Final = 5.0  # seconds for a clean end after the session socket closed
 OBITUARY_TIMEOUT: Final = 1.0  # seconds in which a daemon that closed its socket has exited
@@ -56,14 +56,16 @@ class Embedded:
         return f"the embedded daemon {_status(status)}{last}"
 
     def close(self) -> None:
-        """Wait for its end, which the closed session socket brings about; then make sure. One
-        that is shared is left to the others."""
+        """Wait for its end, which follows when the session socket is closed and peers have what
+        was promised to them; then make sure. One that is shared is left to the others."""
         process, self._process = self._process, None
         if process is None or self._shared:
             return
-        for end in (process.terminate, process.kill):
+        for wait, end in (
+            (DELIVERY + STOP_TIMEOUT, process.terminate), (STOP_TIMEOUT, process.kill),
+        ):  # fmt: skip
             try:
-                process.wait(STOP_TIMEOUT)
+                process.wait(wait)
                 break
             except subprocess.TimeoutExpired:
                 end()

@@ -64,9 +64,10 @@ class GroupNumbers:
         return Agreed(number, title(name, count))
 
     def _drawn(self, sealed: Sealed, key: str) -> int:
-        number = sealed.draw("drawn")
-        while number in self._used:  # the count was set back
+        for _ in range(len(self._used) + 1):  # more where the count was set back
             number = sealed.draw("drawn")
+            if number not in self._used:
+                break
         sealed.write(key, str(number))
         return number
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dlcpd.contract.errors import Peer, PeerLost
+from dlcpd.core.session.stream import MAX_STREAMS, MESSAGES
 
 
 @dataclass(slots=True)
@@ -21,6 +22,7 @@ class Departures:
     """The peers of one session that submit nothing more, by rank."""
 
     _left: dict[int, Departure] = field(default_factory=dict)
+    _told: dict[int, dict[int, int]] = field(default_factory=dict)  # of those not all told
 
     def __contains__(self, rank: int) -> bool:
         return rank in self._left
@@ -28,10 +30,15 @@ class Departures:
     def __len__(self) -> int:
         return len(self._left)
 
-    def add(self, rank: int, begun: Iterable[tuple[int, int]], why: str, now: float) -> None:
-        """A peer has left after the operations that `begun` names, by stream."""
-        departure = self._left.setdefault(rank, Departure(now, why))
-        departure.begun.update(begun)
+    def add(
+        self, rank: int, begun: Iterable[tuple[int, int]], why: str, now: float, *, last: bool
+    ) -> None:
+        """A peer has left after the operations that `begun` names, by stream; with `last`, all
+        of them are known."""
+        told = self._told.setdefault(rank, {})
+        told.update(list(begun)[: MAX_STREAMS - len(told)])
+        if last and rank not in self._left:
+            self._left[rank] = Departure(now, why, self._told.pop(rank))
 
     def end(self, rank: int) -> None:
         """Its session is over."""
@@ -46,6 +53,11 @@ class Departures:
         """Whether a peer that has left had submitted an operation."""
         departure = self._left.get(rank)
         return departure is not None and number <= departure.begun.get(wire, 0)
+
+    def promise_more(self, begun: dict[int, int]) -> bool:
+        """Whether a peer has submitted a collective that has yet to begin here, after `begun`."""
+        promises = [(w, n) for left in self._left.values() for w, n in left.begun.items()]
+        return any(n > begun.get(wire, 0) for wire, n in promises if not wire & MESSAGES)
 
     def error(self, peer: Peer, now: float) -> PeerLost:
         """Of an operation that asks something new of a peer that has left."""

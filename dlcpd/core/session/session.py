@@ -24,6 +24,7 @@ from dlcpd.contract.errors import (
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.session.announcing import Announcements, Telling
 from dlcpd.core.session.conclusion import Conclusion, answer
+from dlcpd.core.session.departures import Departures
 from dlcpd.core.session.digests import Digest, Digester
 from dlcpd.core.session.events import Concluded, PathNews, PeerNews, Stats
 from dlcpd.core.session.flow import Flow
@@ -73,6 +74,7 @@ class Session:
     streams: Streams = field(default_factory=Streams)
     mailbox: Mailbox[Operation] = field(default_factory=Mailbox)
     trace: Trace = field(default_factory=Trace)  # of the engine
+    departures: Departures = field(default_factory=Departures)  # of peers
     outcomes: Outcomes = field(init=False)
     liveness: Liveness = field(init=False)
     _announcements: Announcements = field(init=False)
@@ -113,6 +115,7 @@ class Session:
         for flow in self.flows.values():
             if rank in (ANY, flow.rank):
                 self._watch(flow, now)
+        self._fail_hopeless_receivers(now)
 
     def refuse(self, ticket: int, group: int, members: Iterable[int], error: DlcpError) -> None:
         """The next collective of a group cannot begin here. It takes its number all the same,
@@ -150,8 +153,9 @@ class Session:
             if flow.twin is None:
                 flow.arrivals.expect(stream.wire, number, ready.incoming)
             told = Telling(ready, *stream.digests.next_for(flow.rank), late)
-            self._announcements.begin(flow, id_, told, now)
-            self._watch(flow, now)
+            if not self.departures.is_over(flow.rank):
+                self._announcements.begin(flow, id_, told, now)
+                self._watch(flow, now)
         if (error := stream.aborted_ahead(number)) is not None:
             self.fail(operation, error)
         for flow in flows:
@@ -161,6 +165,8 @@ class Session:
         for rank in [r for r, early in stream.announced.items() if number in early]:
             if id_ in self.operations:
                 self._unexpected(self.flows[rank], operation)
+        if self.departures:
+            self._ask_departed(operation, now)
 
     def _receive(self, operation: Operation, message: Announced, now: float) -> None:
         """A receiver and its message have met."""
@@ -251,6 +257,7 @@ class Session:
             receiver = self.mailbox.on_message(message)
             if receiver is not None:
                 self._receive(receiver, message, now)
+        self._fail_hopeless_receivers(now)
 
     def on_digests(self, flow: Flow, header: Header, body: bytes, now: float) -> None:
         """A peer tells its digests, and may ask for ours. Raises MalformedDatagram."""
@@ -438,49 +445,148 @@ class Session:
         self.outcomes.refused(operation.ticket, _awaited(error, operation))
 
     def fail_all(self, rank: int, error: DlcpError) -> None:
-        """Break the session: every open operation fails, none can be submitted.
+        """Break the session: every operation without a result fails, none can be submitted.
 
         After a departure, what went on without the one that left ends here too, unless it
-        is only that one's silence which is reported.
+        is only that one's silence which is reported. Results that stand here are still
+        delivered to the other peers.
         """
-        if self.outcomes.departed(rank):
+        if self.outcomes.departed(rank) or self.departures.is_over(rank):
             return
         self._conclusion.leave_out(rank)
         first = self.outcomes.breaks(error)
-        for operation in list(self.operations.values()):
+        self._fail_open(error)
+        if first:
+            self.outcomes.tell_broken(rank, error)
+
+    def _fail_open(self, error: DlcpError) -> None:
+        """End all that has no result here. What has one goes on, since peers may need parts."""
+        for operation in [op for op in self.operations.values() if not op.done]:
             self.fail(operation, error)
         for wanted in list(self.mailbox.receivers):
             self._fail_receiver(wanted.receiver, error)
-        if first:
-            self.outcomes.tell_broken(rank, error)
+
+    def end(self, error: DlcpError) -> None:
+        """The session closes: nothing is delivered to anybody any more."""
+        self.fail_all(self.rank, error)
+        for operation in list(self.operations.values()):
+            self.fail(operation, error)
 
     def peer(self, rank: int) -> Peer:
         """What an error says of a rank; nobody where it is none of the peers."""
         flow = self.flows.get(rank)
         return Peer(rank, flow.host, flow.address) if flow else NOBODY
 
-    def peer_gone(self, rank: int, error: DlcpError, now: float) -> None:
-        """`rank` left or died, as its daemon says. What still needs it fails; the rest goes on.
+    # --- departures ---------------------------------------------------------------------
 
-        A rank may leave as soon as it has its own last result, while others still exchange
-        theirs. Nothing can be submitted any more.
-        """
-        if self.outcomes.broken is not None:
+    def leave(self, error: DlcpError) -> None:
+        """The client is gone. What it had no result of fails; of the rest, peers take their parts
+        as long as the session stays open."""
+        self.outcomes.breaks(error)
+        self._fail_open(error)
+
+    def begun_with(self, rank: int) -> list[tuple[int, int]]:
+        """By stream that `rank` may share: the newest operation such that all up to it began."""
+        return [
+            (wire, stream.begun)
+            for (wire, peer), stream in self.streams.items()
+            if stream.begun and peer in (EVERYBODY, rank)
+        ]
+
+    def peer_left(
+        self, rank: int, begun: Iterable[tuple[int, int]], error: DlcpError, now: float,
+        *, last: bool = True,
+    ) -> None:  # fmt: skip
+        """`rank` submits nothing after the operations that `begun` names, by stream; it still
+        delivers what these promise. An operation that asks more of it fails. Without `last`,
+        more streams will be named."""
+        self.departures.add(rank, begun, str(error), now, last=last)
+        if not last:
             return
-        self.outcomes.departs(rank, error)
-        self._conclusion.leave_out(rank)
-        for wanted in list(self.mailbox.receivers):
-            self._fail_receiver(wanted.receiver, error)
         for id_, operation in list(self.operations.items()):
-            if rank not in operation.peers:
-                continue
-            if operation.needs(rank):
-                self.fail(operation, error)
-            else:
-                self._announcements.known(rank, id_)
-                self.flows[rank].outgoing.acknowledge_all(id_[0], id_[2], now)
-                operation.on_known(rank)
+            if rank in operation.peers and not self.departures.promised(rank, id_[0], id_[2]):
+                self._let_go(rank, operation, self.departures.error(self.peer(rank), now), now)
+        self._fail_hopeless_receivers(now)
+
+    def peer_gone(self, rank: int, error: DlcpError, now: float) -> None:
+        """The session of `rank` is over, as its daemon says. What still needs it fails; the rest
+        goes on.
+
+        Where it did not say before that it leaves, or nobody else is left, the session is broken.
+        """
+        self.departures.end(rank)
+        if self.outcomes.broken is None and not self._goes_on_without(rank):
+            self.outcomes.departs(rank, error)
+            for wanted in list(self.mailbox.receivers):
+                self._fail_receiver(wanted.receiver, error)
+        self._conclusion.leave_out(rank)
+        for operation in [op for op in self.operations.values() if rank in op.peers]:
+            self._let_go(rank, operation, error, now)
+        self._fail_hopeless_receivers(now)
         self._tell_departure()
+
+    def _goes_on_without(self, rank: int) -> bool:
+        """Whether other peers are left, or operations that were promised have yet to begin."""
+        if rank not in self.departures:
+            return False
+        remain = not all(map(self.departures.is_over, self.flows))
+        begun = {wire: stream.begun for (wire, _), stream in self.streams.items()}
+        return remain or self.departures.promise_more(begun)
+
+    def _let_go(self, rank: int, operation: Operation, error: DlcpError, now: float) -> None:
+        """An operation gets nothing more of `rank`: it goes on without it, or fails."""
+        promised = self.departures.promised(rank, operation.id[0], operation.id[2])
+        if operation.done:
+            self._release(rank, operation, now)
+        elif operation.owed_by(rank) if promised else operation.needs(rank):
+            self._lose(rank, operation, error)
+        else:
+            operation.ready_ranks.add(rank)
+            self._release(rank, operation, now)
+
+    def _lose(self, rank: int, operation: Operation, error: DlcpError) -> None:
+        """An operation needs a rank that has left: no other is begun."""
+        if self.outcomes.broken is None:
+            self.outcomes.departs(rank, error)
+        self.fail(operation, error)
+
+    def _release(self, rank: int, operation: Operation, now: float) -> None:
+        """Nothing of an operation has to reach `rank` any more."""
+        wire, _, number = operation.id
+        self._announcements.known(rank, operation.id)
+        self.flows[rank].outgoing.acknowledge_all(wire, number, now)
+        operation.on_left(rank, now)
+
+    def _ask_departed(self, operation: Operation, now: float) -> None:
+        """An operation has begun here: peers that have left take part in it, or it fails."""
+        wire, _, number = operation.id
+        for rank in [rank for rank in operation.peers if rank in self.departures]:
+            if operation.id not in self.operations:
+                return
+            if self.departures.is_over(rank) or not self.departures.promised(rank, wire, number):
+                self._let_go(rank, operation, self.departures.error(self.peer(rank), now), now)
+
+    def _fail_hopeless_receivers(self, now: float) -> None:
+        """Receivers to which no peer will send any more."""
+        if not self.departures:
+            return
+        for wanted in list(self.mailbox.receivers):
+            ranks = list(self.flows) if wanted.rank == ANY else [wanted.rank]
+            if all(self._sends_no_more(rank, wanted.group) for rank in ranks):
+                error = self.departures.error(self.peer(ranks[0]), now)
+                if self.outcomes.broken is None:
+                    self.outcomes.departs(ranks[0], error)
+                self._fail_receiver(wanted.receiver, error)
+                self._tell_departure()
+
+    def _sends_no_more(self, rank: int, group: int) -> bool:
+        """Whether all messages of a peer that has left were offered here."""
+        wire = messages(group, rank, self.rank)
+        stream = self.streams.get((wire, rank))
+        return rank in self.departures and (
+            self.departures.is_over(rank)
+            or not self.departures.promised(rank, wire, 1 + (stream.offered if stream else 0))
+        )
 
     def _tell_departure(self) -> None:
         if not self.operations:
@@ -561,11 +667,15 @@ class Session:
         if self.liveness.is_lost(flow, now):
             awaited = [operation.waiting_for() for operation in waiting]
             self.fail_all(flow.rank, self.liveness.loss(flow, awaited, now))
+            for operation in [op for op in self.operations.values() if flow.rank in op.peers]:
+                self._release(flow.rank, operation, now)
             return
         self._tell(self._suspicions.look(flow, self.liveness, now))
         self.timers.set((self, Timer.ALIVE, flow.rank), self.liveness.look(flow, now))
 
     def _waiting_for(self, flow: Flow) -> list[Operation]:
+        if self.departures.is_over(flow.rank):
+            return []
         waiting = [op for op in self.operations.values() if flow.rank in op.peers]
         wanted = [w.receiver for w in self.mailbox.receivers if w.rank in (ANY, flow.rank)]
         return waiting + wanted

@@ -1,6 +1,6 @@
 """A daemon's report (docs/ipc.md, "Status") as families of samples."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -102,12 +102,13 @@ def _session(out: Samples, labels: Labels, session: Row, known: Row) -> None:
         out.add_each(families.FAILED, labels, totals["failed"])
 
 
-def _alarms(session: Row, known: Row, peers: Iterable[Row]) -> dict[str, bool]:
+def _alarms(session: Row, known: Row, peers: Collection[Row]) -> dict[str, bool]:
     return {
         "gray_failure": any(path["gray"] for peer in peers for path in peer["paths"]),
         "bound_pressure": known.get("totals", {}).get("used", 0.0) >= PRESSED,
         "divergence": session["broken_code"] == ReplicaDivergence.code,
         "stall": bool(known.get("late")),
+        "silent_peer": any(peer["silent"] for peer in peers),
     }
 
 

@@ -2,8 +2,8 @@
 
 Labels name a job and its ranks, never a session's number or an operation, so the series of a daemon
 are as many as its ranks, their peers, paths and traffic classes:
-sessions x (38 + codes of failures + peers x (4 + paths x (8 + classes in use x 9))).
-A host with 8 ranks of a job of 64, one path and one class has 8 x (38 + 63 x 21) = 10,900 series.
+sessions x (39 + codes of failures + peers x (5 + paths x (8 + classes in use x 9))).
+A host with 8 ranks of a job of 64, one path and one class has 8 x (39 + 63 x 22) = 11,400 series.
 However many there are, they are read from reports of at most 191 KiB an engine (MAX_REPORT), in
 which a peer takes 370 B at least: some 500; with more, there are no peers, and TRUNCATED is 1.
 """
@@ -108,6 +108,7 @@ LINK: Final = _P.gauge("up", "1: control's link to the peer is up.")
 PEER: Final = (
     _P.gauge("window_bytes", "What the peer lets us have in flight.", "window"),
     _P.gauge("queued_bytes", "What waits to be sent to it.", "queued"),
+    _P.gauge("silent_seconds", "Silence of a suspected peer; 0: it is not suspected.", "silent"),
     _P.counter("segments_lost", "Of the peer's, that this rank went without.", "went_without"),
 )
 

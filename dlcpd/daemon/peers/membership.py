@@ -21,9 +21,10 @@ from dlcpd.daemon.peers.peer_messages import (
     Abort,
     AbortedRow,
     Goodbye,
+    Leaving,
     PeerHello,
 )
-from dlcpd.io.commands import UdpAddress
+from dlcpd.io.commands import SessionLeft, UdpAddress
 from dlcpd.io.udp.encryption import CHOICES
 
 MAX_NAMED: Final = 8  # ranks listed in one error; the number of the rest follows
@@ -91,6 +92,7 @@ class Link:
     endpoints: list[UdpAddress] = field(default_factory=list)  # of its engines, one per path each
     engines: int = 1  # that it has
     serving: bool = False  # they serve its session
+    leaving: bool = False  # its client left, and its session delivers what it promised
     end_reason: str = ""  # why its session ended, if it said so
 
     def step(self, event: LinkInput) -> None:
@@ -157,6 +159,13 @@ class Membership:
             self.job, self.rank, link.rank, self.session, link.session, code, text[:MAX_REASON]
         )
 
+    def leaving_to(self, link: Link, engine: int, text: str, left: SessionLeft) -> Leaving:
+        """Tell `link` that our client left after these operations of an engine."""
+        return Leaving(
+            self.job, self.rank, link.rank, self.session, link.session, engine,
+            text[:MAX_REASON], left.begun, left.last,
+        )  # fmt: skip
+
     def aborts_to(self, link: Link, engine: int, aborted: list[AbortedRow]) -> Iterator[Abort]:
         """Tell `link` that this rank gave operations of an engine up."""
         for first in range(0, len(aborted), MAX_ABORTED):
@@ -187,7 +196,7 @@ class Membership:
         link.step(LinkInput.FORGET)
         return goodbye.echo == self.session
 
-    def concerns(self, link: Link, message: Goodbye | Abort) -> bool:
+    def concerns(self, link: Link, message: Goodbye | Abort | Leaving) -> bool:
         """Whether `message` is from the session that `link` is up with, and about ours."""
         return (
             link.state is LinkState.UP
@@ -197,7 +206,8 @@ class Membership:
 
     def rejoined(self, link: Link, hello: PeerHello) -> bool:
         """Whether a hello tells that the session `link` was up with has been replaced."""
-        return link.state is LinkState.UP and hello.session > link.session
+        replaced = link.state is LinkState.UP and hello.session > link.session
+        return replaced and not link.leaving  # else the session says Goodbye when it is over
 
     @property
     def digest_key(self) -> bytes:

@@ -26,10 +26,10 @@ from dlcpd.contract.schema import (
     with_rows,
 )
 from dlcpd.core.wire.header import MAX_PATHS
-from dlcpd.io.commands import MAX_ABORT_TEXT, UdpAddress
+from dlcpd.io.commands import MAX_ABORT_TEXT, MAX_BEGUN, Begun, UdpAddress
 from dlcpd.ipc.seqpacket import unpack_untrusted
 
-PEER_VERSION: Final = 7
+PEER_VERSION: Final = 8
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
@@ -117,8 +117,24 @@ class Abort:
     aborted: list[AbortedRow] = rows(MAX_ABORTED, AbortedRow)  # noqa: RUF009
 
 
-PeerMessage = PeerHello | Goodbye | Abort
-_KINDS: Final[tuple[type[PeerMessage], ...]] = (PeerHello, Goodbye, Abort)
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """The sender's client left, after these operations of one engine: its session delivers them,
+    and then says Goodbye. With `last`, all are told."""
+
+    job: str = string(128)
+    from_rank: int = integer(0, MAX_WORLD - 1)
+    to_rank: int = integer(0, MAX_WORLD - 1)
+    session: int = integer(1, MAX_SESSION)
+    echo: int = integer(0, MAX_SESSION)
+    engine: int = integer(0, MAX_ENGINES - 1)
+    text: str = string(MAX_REASON)
+    begun: list[Begun] = rows(MAX_BEGUN, Begun)  # noqa: RUF009
+    last: bool = flag()
+
+
+PeerMessage = PeerHello | Goodbye | Abort | Leaving
+_KINDS: Final[tuple[type[PeerMessage], ...]] = (PeerHello, Goodbye, Abort, Leaving)
 _SPECIFICATIONS: Final = {kind: Specification.of(kind) for kind in _KINDS}
 
 
@@ -166,6 +182,8 @@ def _checked(kind: type[PeerMessage], values: Any) -> PeerMessage:
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.endpoints: {wrong}")
     if kind is Abort and (wrong := _aborted_problem(values["aborted"])):
         raise MalformedPeerMessage("bad_field", f"{kind.__name__}.aborted: {wrong}")
+    if kind is Leaving and (wrong := _begun_problem(values["begun"])):
+        raise MalformedPeerMessage("bad_field", f"{kind.__name__}.begun: {wrong}")
     return kind(*with_rows(ordered, spec))
 
 
@@ -183,6 +201,13 @@ def _aborted_problem(aborted: list[AbortedRow]) -> str:
             return f"rank {lost}"
         if len(text) > MAX_ABORT_TEXT:
             return f"a text of {len(text)} characters, at most {MAX_ABORT_TEXT}"
+    return ""
+
+
+def _begun_problem(begun: list[Begun]) -> str:
+    for stream, operation in begun:
+        if not (0 <= stream < 1 << 16 and 1 <= operation <= MAX_OPERATION):
+            return f"operation {operation} of stream {stream}"
     return ""
 
 

@@ -20,7 +20,7 @@ from dlcpd.core.wire.sizes import LEAST_MTU
 from dlcpd.daemon import log
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkInput, LinkState
-from dlcpd.daemon.peers.peer_messages import Abort, Goodbye, PeerHello, PeerMessage
+from dlcpd.daemon.peers.peer_messages import Abort, Goodbye, Leaving, PeerHello, PeerMessage
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import AbortQueue
 from dlcpd.daemon.sessions.session import Session, address_of
@@ -36,8 +36,11 @@ from dlcpd.io.commands import (
     PeerChanged,
     PeerDoubted,
     PeerGone,
+    PeerLeft,
     SessionBroken,
+    SessionDelivered,
     SessionEnded,
+    SessionLeft,
     SessionOpened,
 )
 
@@ -64,7 +67,7 @@ class Dispatch:
 
     def peer_message(self, key: str, message: PeerMessage) -> None:
         """A message that came under the CURVE key `key`."""
-        session = self._sessions.named(message.job, message.to_rank)
+        session = self._sessions.addressed(message)
         link = session.membership.links.get(message.from_rank) if session else None
         if session is None or link is None or not session.begun:
             self._counters["peer_unknown_session"] += 1  # a hello is repeated until its time comes
@@ -74,6 +77,8 @@ class Dispatch:
             self._hello(session, link, message)
         elif isinstance(message, Goodbye):
             self._goodbye(session, link, message)
+        elif isinstance(message, Leaving):
+            self._leaving(session, link, message)
         else:
             self._abort(session, link, message)
 
@@ -117,7 +122,7 @@ class Dispatch:
     def engine_event(self, engine: int, event: Event) -> None:
         """An engine's event about a session; it may have been closed in the meantime."""
         match event:
-            case SessionOpened() | SessionEnded():
+            case SessionOpened() | SessionEnded() | SessionLeft() | SessionDelivered():
                 self._session_news(engine, event)
             case OperationsFailed(number, failures):
                 if session := self._sessions.numbered(number):
@@ -184,11 +189,19 @@ class Dispatch:
         else:
             log.info("path_mtu", **fields, mtu=news.mtu)
 
-    def _session_news(self, engine: int, event: SessionOpened | SessionEnded) -> None:
+    def _session_news(
+        self, engine: int, event: SessionOpened | SessionEnded | SessionLeft | SessionDelivered
+    ) -> None:
         session = self._sessions.numbered(event.session)
         if isinstance(event, SessionEnded):
             self._session_ended(engine, session, event)
-        elif session:
+        elif session is None:
+            return
+        elif isinstance(event, SessionLeft):
+            self._sessions.left(session, engine, event)
+        elif isinstance(event, SessionDelivered):
+            self._sessions.delivered(session, engine, event.lacking)
+        else:
             self._sessions.serves(session, engine)
 
     def _session_ended(self, engine: int, session: Session | None, event: SessionEnded) -> None:
@@ -249,6 +262,17 @@ class Dispatch:
                 self._counters["peer_stale"] += 1
         elif session.membership.joining_goodbye(link, goodbye):
             self._sessions.refuse(session, _join_error(link, goodbye))
+
+    def _leaving(self, session: Session, link: Link, said: Leaving) -> None:
+        known = session.opened and said.engine < session.membership.engines_used
+        if not known or not session.membership.concerns(link, said):
+            self._counters["peer_stale"] += 1
+            return
+        if not link.leaving:
+            log.info("peer_leaving", session=session, peer=link, text=said.text)
+        link.leaving = True
+        left = PeerLeft(session.number, link.rank, said.text, said.begun, said.last)
+        self._engines.send(said.engine, left)
 
     def _abort(self, session: Session, link: Link, abort: Abort) -> None:
         membership = session.membership

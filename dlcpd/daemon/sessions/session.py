@@ -50,6 +50,9 @@ class Session:
     broken: str = ""  # why every further operation fails
     broken_code: str = ""  # likewise, as contract.errors has it
     parted: bool = False  # the peers were told that it ended
+    leaving: DlcpError | None = None  # why the client left, while its session still delivers
+    delivering: set[int] = field(default_factory=set)  # engines that have yet to, then
+    silent: bool = False  # peers have yet to hear that it leaves
     inherits: int = 0  # session whose residuals it takes over
     # not handed on yet: arena, and for each engine its own and the client's end of a lane
     descriptors: list[int] = field(default_factory=list)
@@ -65,6 +68,8 @@ class Session:
     @property
     def state(self) -> str:
         """For reports: joining, open or broken."""
+        if self.leaving:
+            return "leaving"
         if self.broken:
             return "broken"
         return "open" if self.joined_at else "joining"

@@ -17,15 +17,16 @@ from dlcpd.contract.errors import (
     DlcpError,
     NotPermitted,
     PeerLost,
+    SessionClosed,
     TooMany,
 )
-from dlcpd.contract.messages import Join
+from dlcpd.contract.messages import DELIVERY, Join
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.join_request import links_of, token_prefix
 from dlcpd.daemon.engine_slot import State
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkState, Membership
-from dlcpd.daemon.peers.peer_messages import AbortedRow
+from dlcpd.daemon.peers.peer_messages import AbortedRow, PeerMessage
 from dlcpd.daemon.peers.peers import Peers
 from dlcpd.daemon.sessions.admission import (
     HOW_TO_PROVE,
@@ -50,12 +51,15 @@ from dlcpd.io.commands import (
     MAX_COMMAND,
     CloseSession,
     FailedOperation,
+    LeaveSession,
+    SessionLeft,
     pack,
 )
 from dlcpd.ipc.seqpacket import close_all
 
 RETRY_FIRST: Final = 0.05  # seconds until a hello is repeated; doubled up to RETRY_MAX
 RETRY_MAX: Final = 0.5
+DELIVERY_MARGIN: Final = 5.0  # seconds that an engine may take beyond DELIVERY to say so
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ class Sessions:
         self._last_number = secrets.randbits(30) << 32
         self._token_prefix = token_prefix()
         self.draining = False
+        self.stopped = False  # no engine is left that could deliver anything
+        self.on_forgotten: Callable[[], None] = lambda: None
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._by_number.values()))
@@ -171,8 +177,18 @@ class Sessions:
             if here and session.begun and engine in session.engines:
                 self.end(session, error)
 
+    def addressed(self, message: PeerMessage) -> Session | None:
+        """The session that a peer's message is for: one that is leaving as well."""
+        meant = self._by_number.get(message.echo)
+        if meant is not None and meant.name == (message.job, message.to_rank):
+            return meant
+        return self.named(message.job, message.to_rank)
+
     def hello(self, session: Session, link: Link) -> None:
-        """Send our hello to one peer."""
+        """Send our hello to one peer. Peers hear first that an earlier session leaves: else they
+        would take that one for lost."""
+        if any(other.silent and other.name == session.name for other in self):
+            return  # it is repeated
         self._peers.send(address_of(link), session.membership.hello_to(link))
 
     def advance(self, session: Session) -> None:
@@ -228,7 +244,47 @@ class Sessions:
         session.client.refused(error)
 
     def leave(self, session: Session, error: DlcpError) -> None:
-        """The client is gone, for whatever reason: close the session everywhere.
+        """The client is gone. A session that serves still delivers what it promised; peers hear
+        at once that it begins nothing more."""
+        if self.stopped or not session.joined_at or session.broken or session.leaving:
+            self.close(session, error)
+            return
+        self._engines.listen()
+        if self._by_number.get(session.number) is not session or session.leaving:
+            return
+        session.leaving, session.silent = error, True
+        session.delivering = set(range(session.membership.engines_used))
+        del self._by_name[session.name]
+        self._engines.send_all(LeaveSession(session.number, error.code, str(error)))
+        late = DELIVERY + DELIVERY_MARGIN
+        session.timers["late"] = self._loop.call_later(late, self.close, session, error)
+
+    def left(self, session: Session, engine: int, left: SessionLeft) -> None:
+        """An engine says after which operations the client of a session left."""
+        session.silent = False
+        link = session.membership.links.get(left.rank)
+        if link is not None and link.state is LinkState.UP:
+            why = f"{session}: {session.leaving or 'its client ended'}"
+            self._peers.send(
+                address_of(link), session.membership.leaving_to(link, engine, why, left)
+            )
+
+    def delivered(self, session: Session, engine: int, lacking: str) -> None:
+        """An engine has delivered what a session promised, or gave up: then peers lack something.
+
+        Its client may still be connected here, though it has closed its lanes.
+        """
+        if lacking:
+            log.warning("not_delivered", session=session, engine=engine, text=lacking)
+        if session.leaving is None:
+            self.abandon(session, SessionClosed("the client ended"))
+            return
+        session.delivering.discard(engine)
+        if not session.delivering:
+            self.close(session, session.leaving)
+
+    def close(self, session: Session, error: DlcpError) -> None:
+        """Close a session everywhere.
 
         If it left because of what an engine told it, the engine told us before: that is the reason
         which peers shall hear.
@@ -240,8 +296,10 @@ class Sessions:
 
     def abandon(self, session: Session, error: DlcpError) -> None:
         """This side gives the session up: close it everywhere and tell the client why."""
-        self.leave(session, error)
-        session.client.lost(error)
+        leaving = session.leaving
+        self.close(session, error)
+        if not leaving:  # else nobody is connected
+            session.client.lost(error)
 
     def end(self, session: Session, error: DlcpError) -> None:
         """Give the session up, however far it has come."""
@@ -365,7 +423,10 @@ class Sessions:
             self._engines.send_all(CloseSession(session.number, error.code, str(error)))
         self.part(session, error.code, f"{session}: {error}")
         cancel_timers(session)
-        del self._by_name[session.name], self._by_number[session.number]
+        if self._by_name.get(session.name) is session:
+            del self._by_name[session.name]
+        del self._by_number[session.number]
         for link in session.membership.links.values():
             self._peers.dismiss(address_of(link))
         close_descriptors(session)
+        self.on_forgotten()

@@ -53,6 +53,7 @@ class Client:
     submitted: int = 0  # tickets count up
     pending: Pending | None = None  # submitted last, and not begun: the lane is not read meanwhile
     inherits: int = 0  # session whose residuals it took over
+    left: bool = False  # it says and hears nothing any more; peers may still need its memory
     claims: Claims = field(init=False)
 
     def __post_init__(self) -> None:
@@ -96,6 +97,17 @@ class Client:
         """This session ends while the earlier one is still there: not all ranks joined. There they
         wait for another attempt."""
         former.lane.accounts.residuals.take_over(self.lane.accounts.residuals)
+
+    def leave(self, error: DlcpError) -> None:
+        """The client is gone. What is open fails; what is complete stays for the peers."""
+        self.left = True
+        self.lane.hang_up()
+        if (pending := self.pending) is not None:
+            self.pending = None
+            pending.made.on_failed()
+            pending.made.closed()
+            self._refuse(pending.ask, pending.group, error)
+        self.session.leave(error)
 
     def close(self) -> None:
         """The session is over."""

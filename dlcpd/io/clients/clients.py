@@ -42,6 +42,7 @@ from dlcpd.core.timers import Timer
 from dlcpd.core.trace import NO_OPERATION
 from dlcpd.io import commands
 from dlcpd.io.clients.client import Client
+from dlcpd.io.clients.delivery import Delivery
 from dlcpd.io.control_link import ControlLink
 from dlcpd.io.poll import WRITE, Handler, Poll
 
@@ -72,6 +73,7 @@ class Clients:
         self._busy: deque[Client] = deque()  # with a pending operation; the next one first
         self._ending: dict[int, DlcpError] = {}  # sessions that close after this wake-up
         self.draining = False  # nothing new is begun
+        self.delivery = Delivery(endpoint, control)
 
     def __contains__(self, session: int) -> bool:
         return session in self._clients
@@ -96,7 +98,9 @@ class Clients:
                 client.lane.flush()
                 self._poll.watch_writing(client.lane, bool(client.lane.backlog))
             for _ in range(FRAMES_PER_WAKE):
-                if number in self._ending or client.pending or not self._read(client, now):
+                if number in self._ending or client.left or client.pending:
+                    return
+                if not self._read(client, now):
                     return
                 if time.monotonic() - now > LANE_TURN:
                     return
@@ -115,7 +119,7 @@ class Clients:
             self._endpoint.counters["bad_message"] += 1
             self.end(number, exc)  # to parse the largest takes a millisecond: no second one
         except EOFError:
-            self.end(number, SessionClosed("the client ended"))
+            self.leave(number, SessionClosed("the client ended"), now)
         except Exception as exc:  # a bug: this session ends, the others go on
             self.fault(number, exc)
         return True
@@ -205,6 +209,8 @@ class Clients:
                 self._send(client, _failed(0, code, text, peer))
 
     def _send(self, client: Client, message: Completed | Released | Failed | Left) -> None:
+        if client.left:
+            return
         if not client.lane.send(message):
             self.end(client.session.number, SessionClosed("the client does not read its lane"))
         elif client.lane.backlog:
@@ -228,6 +234,21 @@ class Clients:
         )
         trace = "".join(traceback.format_exception(bug))[-MAX_TRACE:]
         self.end(number, error, trace)
+
+    def leave(self, number: int, error: DlcpError, now: float) -> None:
+        """The client of a session is gone: see `Delivery`. One that is over is no error."""
+        client = self._clients.get(number)
+        if client is None or client.left or number in self._ending:
+            return
+        try:
+            self._poll.forget(client.lane)
+            self._busy = deque(each for each in self._busy if each is not client)
+            client.leave(error)
+            events = client.session.outcomes.take()
+            self._tell_control(number, [_as_lost(event, client.session) for event in events])
+            self.delivery.begin(client.session, now)
+        except Exception as exc:  # a bug: this session ends, the others go on
+            self.fault(number, exc)
 
     def end(self, number: int, error: DlcpError, trace: str = "") -> None:
         """Close a session after this wake-up, and tell control why: the first reason counts."""
@@ -258,12 +279,14 @@ class Clients:
             self._busy = deque(each for each in self._busy if each is not client)
             if former := self._clients.get(client.inherits):
                 client.give_back(former)
-            self._poll.forget(client.lane)
+            self.delivery.forget(number)
+            if not client.left:
+                self._poll.forget(client.lane)
             client.close()
 
     def _fail(self, session: Session, client: Client, error: DlcpError) -> None:
         try:
-            session.fail_all(session.rank, error)
+            session.end(error)
             events = self._explained(session.number, session.outcomes.take())
             self._tell_control(session.number, [_as_lost(event, session) for event in events])
             for event in events:

@@ -90,14 +90,21 @@ class Lane:
                 return
             self._waiting -= len(self.backlog.popleft())
 
-    def close(self) -> None:
-        """End it. What the client sent and nobody read is read first: unread, it would reset
-        the connection, and the client would not hear why it ends. It can send no more."""
+    def hang_up(self) -> None:
+        """End the conversation; the arena stays mapped. What the client sent and nobody read is
+        read first: unread, it would reset the connection, and the client would not hear why it
+        ends. It can send no more."""
         with suppress(OSError):  # it is gone already
             self.socket.shutdown(socket.SHUT_RD)
         while receive_now(self.socket):
             pass
         self.socket.close()
+        self.backlog.clear()
+
+    def close(self) -> None:
+        """End it, and give the arena back."""
+        if self.socket.fileno() >= 0:
+            self.hang_up()
         self.accounts.holdings.close()
         at, self.memory = address(self.memory), np.empty(0, np.uint8)
         give_back(self._mapped, at, self._arena)
