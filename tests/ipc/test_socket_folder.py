@@ -1,0 +1,68 @@
+"""The folder of a private daemon's socket: safe from other users, and nothing stays behind."""
+
+import os
+import signal
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dlcpd.ipc.safe_path import UnsafePath, open_folder
+from dlcpd.ipc.socket_folder import SocketFolder
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def test_only_this_user_enters_it_and_it_is_removed(root: Path) -> None:
+    made = SocketFolder.make(str(root))
+    with made.listen():
+        assert stat.S_IMODE(Path(made.address).parent.stat().st_mode) == 0o700
+    made.remove()
+    assert not list(root.iterdir())
+
+
+def test_what_a_killed_process_left_is_removed_and_what_is_held_stays(root: Path) -> None:
+    child = os.fork()
+    if not child:
+        killed = SocketFolder.make(str(root))
+        killed.listen()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    [left] = root.iterdir()
+    held = SocketFolder.make(str(root))
+    assert not left.exists()
+    other = SocketFolder.make(str(root))
+    assert Path(held.address).parent.exists()
+    held.remove()
+    other.remove()
+
+
+def test_a_folder_above_that_others_may_write_to_is_refused(root: Path) -> None:
+    above, inner = root / "above", root / "above" / "inner"
+    inner.mkdir(parents=True)
+    above.chmod(0o777)
+    with pytest.raises(UnsafePath, match=f"{above}: others may write to it"):
+        open_folder(inner)
+    above.chmod(0o1777)
+    os.close(open_folder(inner)[0])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to another user")
+def test_what_another_user_owns_on_the_way_is_refused(root: Path) -> None:
+    inner = root / "above" / "inner"
+    inner.mkdir(parents=True)
+    link = root / "link"
+    link.symlink_to(inner)
+    os.close(open_folder(link)[0])
+    os.chown(link, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(UnsafePath, match="link is a link of another user"):
+        open_folder(link)
+    os.chown(root / "above", 65534, 65534)
+    with pytest.raises(UnsafePath, match="above belongs to another user"):
+        open_folder(inner)
