@@ -90,14 +90,13 @@ class Endpoint:
 
     # --- bugs ---------------------------------------------------------------------
 
-    def fault(self, flow: Flow | None, bug: Exception) -> None:
-        """A bug showed while something was done for a flow; None: for nobody in particular.
+    def fault(self, number: int, bug: Exception) -> None:
+        """A bug showed while something was done for session `number`; 0: for none in particular.
 
         Whatever works for one session catches all that this raises: the caller closes that
         session, and the others never notice.
         """
-        session = flow.session if flow else None
-        self._faults.append((session.number if isinstance(session, Session) else 0, bug))
+        self._faults.append((number, bug))
 
     def take_faults(self) -> list[tuple[int, Exception]]:
         """Sessions in whose service a bug showed since the last call, 0 for none, and the bugs."""
@@ -204,7 +203,7 @@ class Endpoint:
         try:
             return batch.groups(self.counters)
         except Exception as exc:  # the datagrams are lost, as on any network
-            self.fault(None, exc)
+            self.fault(0, exc)
             return ()
 
     def _group(self, group: Group, now: float) -> None:
@@ -220,7 +219,7 @@ class Endpoint:
         try:
             useful = flow.arrivals.on_data(group, now)
         except Exception as exc:  # see `fault`
-            self.fault(flow, exc)
+            self.fault(flow.session.number, exc)
             return
         if useful:
             flow.heard(now)
@@ -273,7 +272,7 @@ class Endpoint:
         except MalformedDatagram:
             raise
         except Exception as exc:  # see `fault`
-            self.fault(flow, exc)
+            self.fault(flow.session.number, exc)
 
     def _stray_data(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
         """Data of a small operation, which the kernel joined with others of its size."""
@@ -319,9 +318,8 @@ class Endpoint:
         try:
             owner.handle_timer(timer, subject, now)
         except Exception as exc:  # see `fault`
-            if isinstance(owner, Session):
-                flow = next(iter(owner.flows.values()))
-            self.fault(flow, exc)
+            session = owner if isinstance(owner, Session) else getattr(flow, "session", None)
+            self.fault(session.number if session else 0, exc)
 
     # --- within this process -------------------------------------------------------------
 
@@ -340,8 +338,9 @@ class Endpoint:
                     size = self._exchange(flow, now, left)
                     moved, left = moved or size > 0, left - size
                 except Exception as exc:  # see `fault`; either side's
-                    self.fault(flow, exc)
-                    self.fault(flow.twin, exc)
+                    self.fault(flow.session.number, exc)
+                    if flow.twin is not None:
+                        self.fault(flow.twin.session.number, exc)
         self.more_here = left <= 0
 
     def _take_here(self) -> list[Flow]:
@@ -389,7 +388,7 @@ class Endpoint:
         try:
             batch = flow.transmit(now, allowance)
         except Exception as exc:  # see `fault`
-            self.fault(flow, exc)
+            self.fault(flow.session.number, exc)
             return None
         if self.trace.on and batch is not None:
             self._note_sent(flow, batch)
@@ -429,7 +428,7 @@ class Endpoint:
         try:
             return flow.flush(now)
         except Exception as exc:  # see `fault`
-            self.fault(flow, exc)
+            self.fault(flow.session.number, exc)
             return []
 
 

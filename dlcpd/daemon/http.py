@@ -10,6 +10,8 @@ from socket import AF_INET, AF_INET6
 from socketserver import TCPServer
 from typing import Any, Final
 
+from dlcpd.ipc import kernel_errors
+
 TIMEOUT: Final = 5.0  # seconds: for a whole request to come, and for a write of the answer
 MAX_REQUEST: Final = 16_384  # bytes; browsers send one or two thousand, and cookies of the host
 _END: Final = b"\r\n\r\n"
@@ -28,6 +30,16 @@ class FewAtOnce(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Without the look into DNS that HTTPServer adds: it can take seconds."""
         TCPServer.server_bind(self)
+
+    def get_request(self) -> Any:
+        """Rests where descriptors or memory are short: the listener stays readable, and the
+        serving loop would spin. Raises: OSError."""
+        try:
+            return super().get_request()
+        except OSError as exc:
+            if exc.errno in kernel_errors.SHORT:
+                time.sleep(kernel_errors.ACCEPT_REST)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from dlcpd.io import commands
+from dlcpd.ipc import kernel_errors
 from dlcpd.ipc.seqpacket import receive, send_now
 
 # Events that control has not read. What ends a session is kept beyond it, and there is at most
@@ -16,6 +17,13 @@ NEEDED: Final = (
     commands.SessionEnded, commands.SessionDelivered, commands.SessionBroken, commands.Report,
 )  # fmt: skip
 MAX_TEXT: Final = 4096  # characters that are left of a text which is too long
+
+
+class ControlGone(BaseException):
+    """The other end of the command socket has closed: the engine has no reason to live.
+
+    No Exception, as SystemExit is none: handlers that keep a bug to one session let it pass.
+    """
 
 
 class ControlLink:
@@ -44,6 +52,9 @@ class ControlLink:
         try:
             data, descriptors = receive(self._socket, commands.MAX_COMMAND)
         except BlockingIOError:
+            return None
+        except OSError as exc:
+            self._failed(exc)
             return None
         if not data:
             return None, []
@@ -81,7 +92,19 @@ class ControlLink:
     def flush(self) -> None:
         """Send what waits, as far as control reads.
 
-        Raises: OSError when control is gone.
+        Raises: ControlGone.
         """
-        while self._waiting and send_now(self._socket, self._waiting[0]):
+        while self._waiting:
+            try:
+                if not send_now(self._socket, self._waiting[0]):
+                    return
+            except OSError as exc:
+                self._failed(exc)
+                self._counters["events_dropped"] += 1
             self._size -= len(self._waiting.popleft())
+
+    def _failed(self, why: OSError) -> None:
+        """Count what does not say that control is gone. Raises: ControlGone where it does."""
+        if isinstance(why, ConnectionError) or why.errno in kernel_errors.OURS:
+            raise ControlGone from why
+        self._counters[f"control_{kernel_errors.name(why.errno)}"] += 1

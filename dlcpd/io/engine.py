@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -53,7 +53,7 @@ from dlcpd.io.clients.client import Client
 from dlcpd.io.clients.clients import Clients
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.config import COUNT_CALLS, EngineConfig
-from dlcpd.io.control_link import ControlLink
+from dlcpd.io.control_link import ControlGone, ControlLink
 from dlcpd.io.datapath.compiled import compiled
 from dlcpd.io.datapath.library import COMPILED, NUMPY
 from dlcpd.io.discovery.closed_ports import ClosedPorts
@@ -74,6 +74,8 @@ BATCHES_PER_WAKE: Final = 4  # receive calls with data, per socket, before other
 READS_PER_WAKE: Final = 64  # receive calls per socket, those that bring only control included
 COMMAND_TURN: Final = 0.02  # seconds that commands may take at a time: each abort of a command
 # may fail an operation, and peers take an engine that is silent for one second for dead
+MAX_FAILURES: Final = 16  # wake-ups in a row with a failed step, before the loop rests
+FAILURE_REST: Final = 0.01  # seconds
 DRAIN_LOOK: Final = 0.05  # seconds between two looks whether the last operation is over
 KINDS: Final = {int(kind): kind.name for kind in Kind}  # of control datagrams, for the account
 
@@ -116,6 +118,7 @@ class Engine:
             trailer=self.encryption.trailer if self.encryption else 0,
         )  # fmt: skip
         self.stop_at: float | None = None
+        self._failures = self._in_a_row = 0  # of steps of the loop; wake-ups with one
         self._poll = Poll()
         self._full: set[UdpPath] = set()  # those that the kernel takes nothing more for now
         self.control = ControlLink(control, counters)
@@ -139,20 +142,36 @@ class Engine:
     def run(self) -> None:
         """Until Stop, or the command socket ends."""
         while self.stop_at is None or not self._drained():
-            self._wait()
+            failures = self._failures
+            self._guard(self._wait)
             self.endpoint.effort["wakes"] += 1
             if self.clients.busy:
-                self.clients.work()
+                self._guard(self.clients.work)
             now = time.monotonic()
-            self.endpoint.handle_timeout(now)
+            self._guard(self.endpoint.handle_timeout, now)
             self._pump(now)
+            self._rest(failed=self._failures != failures)
         self.clients.delivery.give_all_up()
+
+    def _guard(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Run a step of the loop. A bug in it is counted and told, and the loop goes on."""
+        try:
+            step(*arguments)
+        except Exception as exc:
+            self._failures += 1
+            self.endpoint.fault(0, exc)
+
+    def _rest(self, *, failed: bool) -> None:
+        """A step that fails at every wake-up must not take a whole CPU."""
+        self._in_a_row = self._in_a_row + 1 if failed else 0
+        if self._in_a_row > MAX_FAILURES:
+            time.sleep(FAILURE_REST)
 
     def _wait(self) -> None:
         """Until something happens or is due. A method, so that the last handler is forgotten: it
         may be of a client that is gone, and holds the arena."""
         for handler, mask in self._poll.wait(self._timeout(time.monotonic())):
-            handler(mask, time.monotonic())
+            self._guard(handler, mask, time.monotonic())
 
     def _timeout(self, now: float) -> float:
         """How long nothing needs to be done, seconds; below 0 for ever."""
@@ -167,14 +186,17 @@ class Engine:
 
     def _pump(self, now: float) -> None:
         """Everything that wants to leave: control first, then data, then answers to clients."""
-        self.endpoint.exchange(now)
+        self._guard(self.endpoint.exchange, now)
+        self._guard(self._send, now)
+        self._guard(self._tell_outcomes)
+        self._poll.watch_writing(self.control, bool(self.control.backlog))
+
+    def _send(self, now: float) -> None:
         batches = iter(()) if self._full else self.endpoint.transmit(now)
         batch = next(batches, None)
         self._send_controls(now)  # close before the data: the peer wakes up once for both
         if batch is not None:
             self._send_data(batch, batches, now)
-        self._tell_outcomes()
-        self._poll.watch_writing(self.control, bool(self.control.backlog))
 
     def _send_data(self, first: Transmit, others: Iterator[Transmit], now: float) -> None:
         began, size = time.monotonic(), 0
@@ -199,9 +221,12 @@ class Engine:
     def _tell_outcomes(self) -> None:
         for session in self.endpoint.sessions.values():
             if session.outcomes.events:
-                events = session.outcomes.take()
-                self._tell_control(events)
-                self.clients.tell(session.number, events)
+                try:
+                    events = session.outcomes.take()
+                    self._tell_control(events)
+                    self.clients.tell(session.number, events)
+                except Exception as exc:  # a bug: the other sessions go on
+                    self.endpoint.fault(session.number, exc)
         for number, bug in self.endpoint.take_faults():
             self.clients.fault(number, bug)
         if self.encryption and self.encryption.spent:
@@ -268,7 +293,7 @@ class Engine:
                 else:
                     self.discovery.on_answer(news)
             except Exception as exc:  # a bug: this news is lost, as news of ICMP often are
-                self.endpoint.fault(None, exc)
+                self.endpoint.fault(0, exc)
 
     def _mtu_changed(self, news: MtuNews) -> None:
         self.control.emit(commands.PathMtuChanged(**asdict(news)))
@@ -531,8 +556,8 @@ def main() -> int:
     gc.set_threshold(20_000, 20, 20)  # the data path makes no cycles
     try:
         engine.run()
-    except (BrokenPipeError, ConnectionResetError):
-        return 0  # control went away in the middle of an event
+    except ControlGone:
+        return 0  # in the middle of an event
     return 0
 
 

@@ -1,5 +1,6 @@
 """A server that is killed under load, for real: another takes over, and every push counts once."""
 
+import os
 import re
 import threading
 import time
@@ -11,12 +12,19 @@ import numpy as np
 import pytest
 
 from dlcp_client import bounded, exact, ps
+from dlcp_client.numpy.file_store import FileStore
+from dlcp_client.ps.calls import Calls
+from dlcp_client.ps.directory import Directory
 from dlcp_client.ps.home import Home
+from dlcp_client.ps.wish import Terms, Wish, policy_values
+from dlcp_client.server.config import parse
 from dlcp_client.server.core import Core
 from dlcp_client.server.entry import Entry, NotDurable
+from dlcp_client.server.hosting import Hosted
 from dlcp_client.server.journal import Journal
+from dlcp_client.server.serving import answer
 from dlcpd.contract.errors import ServerLost
-from tests.server.kit import Process, each, served
+from tests.server.kit import Process, each, served, text_of
 
 WORKERS, PUSHES = 2, 40
 RATE = ps.sgd(1.0)
@@ -269,3 +277,22 @@ def test_what_a_codec_rounds_away_comes_back(tmp_path: Path, home: Home) -> None
             worker.push_pull([np.full(size, value, np.float32)], into, RATE.groups)
             assert (into[0] == -step * (value if step == 4 else 1.0)).all()
         worker.close()
+
+
+def test_a_shard_that_has_ended_leaves_calls_to_the_process_that_takes_over(
+    tmp_path: Path, home: Home
+) -> None:
+    """An answer of it would end the worker, which has time to wait."""
+    config = parse(text_of(tmp_path), "test")
+    directory = Directory(FileStore(config.store), config.name)
+    hosted = Hosted(0, Journal(tmp_path / "snapshots", os.fsync), config)
+    hosted.announce(directory, 1)
+    terms = Terms("test", "m", "sgd", 4, 1, 1, -1, refuse=False)
+    wish = Wish(terms, 0, 1, policy_values(exact()), policy_values(exact()))
+    with pytest.raises(ServerLost, match="shard 0 of server 'demo' did not answer within"):
+        directory.call(0, 1, wish.values(), 0.0)
+    [call] = Calls(directory.sealed, 0, directory.newest(0).incarnation).new()  # type: ignore[union-attr]
+    hosted.shard.end(ServerLost("the disk is full"))
+    answer(call, hosted.shard, home)
+    assert call.answered() is None
+    hosted.close()

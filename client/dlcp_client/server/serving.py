@@ -30,7 +30,7 @@ from dlcp_client.ps.wish import Terms, Wish, exactly, policy_of
 from dlcp_client.server.core import Contribution
 from dlcp_client.server.shard import Shard
 from dlcp_client.session import Session
-from dlcpd.contract.errors import DlcpError
+from dlcpd.contract.errors import DlcpError, ServerLost
 from dlcpd.contract.policy import MAX_DEADLINE, LossPolicy, exact
 
 JOIN_TIMEOUT: Final = 30.0  # seconds for a worker that was answered to be there
@@ -45,6 +45,9 @@ def answer(call: Call, shard: Shard, home: Home) -> None:
     try:
         wish = Wish.of(call.wish)
         last, terms = shard.attach(wish)
+    except ServerLost as exc:  # the worker waits for the process that takes over
+        _log.warning("shard %d answers no call any more: %s", shard.number, exc)
+        return
     except DlcpError as exc:
         _log.warning("shard %d refuses a worker: %s", shard.number, exc)
         call.respond({"code": exc.code, "text": str(exc)})

@@ -20,6 +20,7 @@ from dlcpd.daemon.config import Config
 from dlcpd.daemon.effective import agreed, engine_configs
 from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.udp_path import size_buffers
+from dlcpd.ipc import kernel_errors
 
 MAX_PEERS: Final = 64  # connected at once: who comes when all are taken replaces the oldest
 POLL: Final = 0.2  # seconds between looks at whether to stop
@@ -126,7 +127,9 @@ class Listener:
     def _accept(self, door: socket.socket) -> None:
         try:
             sock, _ = door.accept()
-        except OSError:  # gone again
+        except OSError as exc:  # gone again, or this process is short of something
+            if exc.errno in kernel_errors.SHORT:
+                time.sleep(kernel_errors.ACCEPT_REST)
             return
         sock.setblocking(False)
         if len(self._peers) == MAX_PEERS:

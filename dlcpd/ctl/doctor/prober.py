@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 from dlcpd.ctl.doctor import tos
 from dlcpd.ctl.doctor.datagrams import LEAST, Answer, Probe, answer_untrusted
-from dlcpd.io.discovery.icmp import ICMP_ERRORS, RouteProbe
+from dlcpd.io.discovery.icmp import RouteProbe
 from dlcpd.io.udp import mmsg
+from dlcpd.ipc import kernel_errors
 
 TRIES: Final = 3  # of a probe that nothing answers: a loss of 5 % fakes one in 8,000
 PENDING: Final = 64  # ICMP errors taken note of in a row
@@ -72,7 +73,7 @@ class Prober:
             error = tos.send(self.sock, data, wish.tos)
             if error == errno.EMSGSIZE:
                 return False
-            if error not in ICMP_ERRORS:
+            if not kernel_errors.is_pending(error):
                 break
             self._take_note(error)  # of an earlier one
         return True

@@ -264,8 +264,10 @@ class Clients:
         """Fail what is open, tell the client if it still listens, and forget the session."""
         while self._ending:
             number, error = next(iter(self._ending.items()))
-            self._close(number, error)
-            del self._ending[number]
+            try:
+                self._close(number, error)
+            finally:
+                del self._ending[number]
 
     def _close(self, number: int, error: DlcpError) -> None:
         session, client = self._endpoint.sessions.get(number), self._clients.get(number)

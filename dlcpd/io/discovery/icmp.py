@@ -18,11 +18,6 @@ _ERROR: Final = struct.Struct("@IBBBBII")  # struct sock_extended_err, linux/err
 _LOCAL: Final = 1  # origin: this host itself, which tells the caller as well
 _SIZE: Final = 2048  # bytes of what is quoted; a PING has 32
 MAX_ERRORS: Final = 64  # read per wake-up; the rest makes the next one
-# What an ICMP message leaves behind as a pending error: the next call on the socket gets it.
-ICMP_ERRORS: Final = frozenset(
-    {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNREFUSED, errno.EPROTO, errno.EACCES,
-     errno.EMSGSIZE, errno.EOPNOTSUPP}
-)  # fmt: skip
 
 
 class IcmpNews(NamedTuple):

@@ -203,7 +203,7 @@ class MtuDiscovery:
         except MalformedDatagram as exc:
             self._endpoint.counters[exc.reason] += 1
         except Exception as exc:  # a bug: the flow's session ends, and no other
-            self._endpoint.fault(flow, exc)
+            self._endpoint.fault(flow.session.number if flow else 0, exc)
         return None
 
     def _on_probe(self, towards: Towards, path: Path, number: int, data: bytes, now: float) -> None:

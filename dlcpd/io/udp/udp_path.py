@@ -25,11 +25,12 @@ from dlcpd.io.config import EngineConfig
 from dlcpd.io.datapath.compiled import Compiled
 from dlcpd.io.datapath.receiving import CompiledRing
 from dlcpd.io.datapath.sending import CompiledSender
-from dlcpd.io.discovery.icmp import ICMP_ERRORS, RouteProbe
+from dlcpd.io.discovery.icmp import RouteProbe
 from dlcpd.io.udp import mmsg, stranger_filter
 from dlcpd.io.udp.loss import Corrupt, Loss
 from dlcpd.io.udp.receive_ring import ReceiveRing
 from dlcpd.io.udp.send_ring import MAX_UDP, SendRing
+from dlcpd.ipc import kernel_errors
 
 USUAL: Final = HEADER_SIZE + 1408  # bytes of a datagram in an Ethernet without jumbo frames
 _WITH_GSO: Final = frozenset({errno.EIO, errno.EINVAL, errno.EMSGSIZE})
@@ -162,7 +163,11 @@ class UdpPath:
             self._join(wanted=True)
 
     def _join(self, *, wanted: bool) -> None:
-        self.socket.setsockopt(socket.IPPROTO_UDP, mmsg.UDP_GRO, int(wanted))
+        try:
+            self.socket.setsockopt(socket.IPPROTO_UDP, mmsg.UDP_GRO, int(wanted))
+        except OSError as exc:  # GRO stays as it is
+            self._count_error(exc.errno, "gro")
+            return
         self.gro = wanted
         self._ring = self._make_ring()
 
@@ -280,7 +285,7 @@ class UdpPath:
                 refused = refused + 1 if done == before else 1
                 if exc.errno == errno.EAGAIN:
                     break
-                if exc.errno in ICMP_ERRORS and refused < _patience(exc.errno):
+                if kernel_errors.is_pending(exc.errno) and refused < _patience(exc.errno):
                     continue  # of an earlier datagram; taking note of it has cleared it
                 if exc.errno in may_go_otherwise:
                     why = exc.errno
@@ -317,13 +322,13 @@ class UdpPath:
             try:
                 self.socket.sendmsg([data], tos, mmsg.MSG_DONTWAIT, to)
             except OSError as exc:
-                if exc.errno in ICMP_ERRORS and attempt < _patience(exc.errno):
+                if kernel_errors.is_pending(exc.errno) and attempt < _patience(exc.errno):
                     continue  # of an earlier datagram, and not about this one
                 return exc.errno or errno.EIO
             return 0
 
     def _count_error(self, error: int | None, what: str = "send") -> None:
-        self.counters[f"{what}_{errno.errorcode.get(error or 0, 'error')}"] += 1
+        self.counters[f"{what}_{kernel_errors.name(error)}"] += 1
 
     # --- in -------------------------------------------------------------------------
 
@@ -347,9 +352,11 @@ class UdpPath:
             try:
                 received = self._ring.receive(self._fd)
             except OSError as exc:
-                if exc.errno not in ICMP_ERRORS:
+                if exc.errno in kernel_errors.OURS:
                     raise
-                continue  # of a datagram we sent; taking note of it has cleared it
+                # of a datagram that left here; taking note of it has cleared it
+                self._count_error(exc.errno, "receive")
+                continue
             self.effort["receive_calls"] += self._ring.calls
             return received
         return [], False  # what waits behind so many wakes us again
