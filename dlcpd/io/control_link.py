@@ -85,8 +85,14 @@ class ControlLink:
         self._counters["events_too_long"] += 1
         if isinstance(event, commands.Report | commands.Traced):  # each answers a question
             return commands.pack(type(event)({"error": f"{len(frame)} B are too long"}))
-        if isinstance(event, commands.SessionEnded | commands.SessionBroken):
-            return commands.pack(replace(event, text=event.text[:MAX_TEXT]))
+        match event:
+            case commands.SessionEnded(text=text, trace=trace):
+                short = replace(event, text=text[:MAX_TEXT], trace=trace[-MAX_TEXT:])
+                return commands.pack(short)
+            case commands.SessionBroken(text=text):
+                return commands.pack(replace(event, text=text[:MAX_TEXT]))
+            case commands.SessionDelivered(lacking=text):
+                return commands.pack(replace(event, lacking=text[:MAX_TEXT]))
         return None
 
     def flush(self) -> None:

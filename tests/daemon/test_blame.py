@@ -37,7 +37,8 @@ def test_a_client_that_leaves_after_bad_news_is_not_their_cause(tmp_path: Path, 
 def test_all_that_survive_name_the_rank_that_froze(tmp_path: Path) -> None:
     """Each leaves at its first bad news, as a trainer does that an exception ends."""
     daemons = [
-        Daemon(configuration(tmp_path, f"host-{n}", f"127.0.0.{n + 1}"), mode="") for n in range(3)
+        Daemon(configuration(tmp_path, f"host-{n}", more=impatient(f"127.0.0.{n + 1}")), mode="")
+        for n in range(3)
     ]
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(stack.enter_context(d).client()) for d in daemons]
@@ -48,10 +49,19 @@ def test_all_that_survive_name_the_rank_that_froze(tmp_path: Path) -> None:
         survivors = [clients[0], clients[2]]
         for client in survivors:
             assert client.lane
+            os.pwrite(client.arena, bytes(4096), 0)  # as the client's library commits memory
             client.lane.send(msgpack.packb(to_frame(ask(1, count=1000, deadline=60.0))))
         with ThreadPoolExecutor() as pool:
             texts = list(pool.map(last_words, survivors))
     assert ["rank 1 on host-1" in text for text in texts] == [True, True], texts
+
+
+def impatient(address: str) -> str:
+    """[network] of a host that waits for a silent peer for one second only."""
+    return (
+        f'[network]\npaths = [{{ address = "{address}" }}]\npeer_timeout = 1.0\n'
+        f"suspect_after = 0.5\n"
+    )
 
 
 def last_words(client: Client) -> str:

@@ -8,19 +8,22 @@ from dlcpd.contract.messages import MAX_FRAME, Status
 from dlcpd.daemon.status import fitting
 from dlcpd.ipc.seqpacket import decode_untrusted
 
-ROW = "x" * 100
-FULL = MAX_FRAME // len(ROW)  # rows that do not fit
+ROW = {"text": "x" * 100}
+FULL = MAX_FRAME // 100  # rows that do not fit
 
 
-def status(*, ledger: int = 0, paths: int = 0, sessions: int = 0) -> dict[str, Any]:
+def status(*, ledger: int = 0, peers: int = 0, sessions: int = 1) -> dict[str, Any]:
+    """What a daemon knows, with so many rows for each session."""
     return {
         "host": "host-a",
-        "sessions": [ROW] * sessions,
+        "sessions": [{"session": n, "state": "open", "peers": [ROW] * peers}
+                     for n in range(sessions)],
         "engine": {
-            "paths": [ROW] * paths,
-            "sessions": {"7": {"open": 1, "ledger": [ROW] * ledger}},
+            "counters": {"token": 1},
+            "sessions": {str(n): {"open": 1, "peers": [ROW] * peers, "ledger": [ROW] * ledger}
+                         for n in range(sessions)},
         },
-    }
+    }  # fmt: skip
 
 
 def shown(value: dict[str, Any]) -> dict[str, Any]:
@@ -32,21 +35,30 @@ def shown(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_what_fits_is_whole() -> None:
-    small = status(ledger=10, paths=10, sessions=10)
+    small = status(ledger=10, peers=10, sessions=10)
     assert shown(small) == small
 
 
 def test_ledgers_go_first() -> None:
-    report = shown(status(ledger=FULL, paths=1, sessions=1))
+    report = shown(status(ledger=FULL, peers=2))
     assert report["truncated"] is True
-    assert report["engine"] == {"paths": [ROW], "sessions": {"7": {"open": 1, "ledger": []}}}
-    assert report["sessions"] == [ROW]
+    assert report["engine"]["sessions"]["0"] == {"open": 1, "peers": [ROW] * 2, "ledger": []}
+    assert report["sessions"][0]["peers"] == [ROW] * 2
+
+
+@pytest.mark.parametrize("sessions", [1, 8, 64])
+def test_the_last_peers_go_next_and_each_session_stays(sessions: int) -> None:
+    report = shown(status(peers=FULL, sessions=sessions))
+    assert report["truncated"] is True and "error" not in report["engine"]
+    assert report["engine"]["counters"] == {"token": 1}
+    assert [row["state"] for row in report["sessions"]] == ["open"] * sessions
+    assert len(report["engine"]["sessions"]) == sessions
+    assert all(row["peers"] for row in report["sessions"])
 
 
 @pytest.mark.parametrize("engine", [None, {"error": "silent"}], ids=["engine", "no_engine"])
 def test_sessions_go_last(engine: dict[str, Any] | None) -> None:
-    report = shown(status(ledger=FULL, paths=FULL, sessions=1))
-    assert report["sessions"] == [ROW] and "error" in report["engine"]
-    everything = status(ledger=1, paths=1, sessions=FULL)
+    everything = status(peers=1, sessions=MAX_FRAME // 10)
     report = shown(everything | ({"engine": engine} if engine else {}))
-    assert report["sessions"] == [] and report["host"] == "host-a"
+    assert report["host"] == "host-a" and report["truncated"] is True
+    assert 0 < len(report["sessions"]) < MAX_FRAME // 10

@@ -105,6 +105,13 @@ def in_json(data: bytes) -> Iterator[Case]:
             continue  # bytes
 
 
+def in_signed(data: bytes) -> Iterator[Case]:
+    """Of an object behind its signature, which then belongs to another object."""
+    start = data.index(b"{")
+    for what, changed in in_json(data[start:]):
+        yield what, data[:start] + changed
+
+
 def in_toml(data: bytes) -> Iterator[Case]:
     """Of a file: its values, and integers and nesting that Python itself cannot bear."""
     document = tomllib.loads(data.decode())

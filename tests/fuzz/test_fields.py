@@ -57,7 +57,7 @@ LAYOUTS: Final[dict[str, dict[str, tuple[int, int]]]] = {
 }  # fmt: skip
 TREES: Final[dict[str, Callable[[bytes], Iterator[Case]]]] = {
     "ipc_frame": fields.in_msgpack, "peer_message": fields.in_msgpack, "store": fields.in_json,
-    "signed": fields.in_json, "public_keys": fields.in_toml, "identity": fields.in_toml,
+    "signed": fields.in_signed, "public_keys": fields.in_toml, "identity": fields.in_toml,
     "config": fields.in_toml, "traffic_classes": fields.in_toml, "intent": fields.in_toml,
     "doctor_greeting": fields.in_json,
 }  # fmt: skip

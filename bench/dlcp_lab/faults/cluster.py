@@ -5,6 +5,7 @@ What faults have ended is started again by `repair`; all ends with the context.
 
 import itertools
 import signal
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,7 @@ from dlcpd.core.wire.sizes import BASE
 JOIN: Final = 20.0  # seconds; daemons serve already
 DRAIN: Final = 5.0  # seconds
 ENDING: Final = 20.0  # seconds
+LOOK: Final = 0.02  # seconds between two looks at a daemon without an engine
 ANSWER: Final = 60.0  # seconds from a deadline that a trainer may be late on a loaded machine
 
 
@@ -67,10 +69,14 @@ class Cluster:
                 yield f"host{number} engine", engine
 
     def dead(self) -> list[int]:
-        """Hosts whose daemon has ended. One without its engine is about to, which is waited for."""
+        """Hosts whose daemon has ended. A daemon without an engine starts one, or ends."""
+        until = time.monotonic() + ENDING
         for host in self.hosts:
-            if not children(host.daemon.process.pid):
-                host.daemon.process.wait(ENDING)
+            process = host.daemon.process
+            while process.poll() is None and not children(process.pid):
+                if time.monotonic() >= until:
+                    raise TimeoutError(f"daemon {process.pid}: no engine after {ENDING:g} s")
+                time.sleep(LOOK)
         members = enumerate(self.hosts)
         return [number for number, host in members if host.daemon.process.poll() is not None]
 

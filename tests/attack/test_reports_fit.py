@@ -1,0 +1,101 @@
+"""Whatever the size of a world: reports, statuses and events fit their packets."""
+
+import socket
+from collections import Counter
+from collections.abc import Iterator
+
+import msgpack
+import pytest
+
+from dlcpd.contract.messages import MAX_FRAME
+from dlcpd.core.endpoint import Endpoint, PeerSpec
+from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.session.session import Session
+from dlcpd.core.session.stragglers import Straggler
+from dlcpd.core.turns import Turns
+from dlcpd.daemon.engine_reports import joined
+from dlcpd.daemon.status import fitting
+from dlcpd.io import commands, report
+from dlcpd.io.control_link import ControlLink
+from dlcpd.io.discovery.mtu import MtuDiscovery
+from dlcpd.ipc.seqpacket import receive_now
+
+HOST = "\N{GRINNING FACE}" * 255  # four bytes each
+WORLDS = [(1, 2), (1, 256), (16, 256), (64, 64), (1000, 4)]
+
+
+def endpoint_of(sessions: int, world: int) -> Endpoint:
+    """An engine's sessions, with two paths to each of the other ranks."""
+    endpoint = Endpoint(1024, 1 << 20, Turns(Pacer(0)))
+    for number in range(1, sessions + 1):
+        peers = [
+            PeerSpec(rank, HOST, number << 32 | rank, 1 << 63 | number << 32 | rank, 2)
+            for rank in range(1, world)
+        ]
+        endpoint.open_session(number, 0, peers, peer_timeout=1.0)
+    return endpoint
+
+
+def all_late(session: Session, _now: float) -> list[Straggler]:
+    text = "results of all ranks: " + ", ".join(f"rank {n} on {HOST}" for n in session.flows)
+    return [Straggler(rank, HOST, "x" * 64, 9.0, 9.0, (0,), text) for rank in [*session.flows][:8]]
+
+
+@pytest.mark.check(103, "worlds of any size, all late: each report and status fits and says so")
+@pytest.mark.parametrize(("sessions", "world"), WORLDS)
+def test_a_report_fits(sessions: int, world: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "stragglers", all_late)
+    endpoint = endpoint_of(sessions, world)
+    mtu = MtuDiscovery(endpoint, [], 1024, lambda _news: None)
+    endpoint.counters["token"] = 7
+    last = endpoint.sessions[1].flows[world - 1]
+    last.paths.tx[0].up = False
+    found = report.bounded_report(endpoint, [], mtu, {}, 100)
+    assert len(msgpack.packb(found)) <= report.MAX_REPORT
+    assert len(found["sessions"]) == sessions or "truncated" in found
+    assert found["sessions"]["1"]["peers"][0]["rank"] == last.rank  # the one in alarm, first
+    control = [{"session": n, "peers": [{"host": HOST}] * world} for n in endpoint.sessions]
+    packet = fitting({"sessions": control, "engine": joined({0: found, 1: found})})
+    assert len(packet) <= MAX_FRAME
+    told = msgpack.unpackb(packet)[1][0]["engine"]
+    assert told["counters"]["token"] == 14 and "error" not in told
+
+
+@pytest.fixture
+def link() -> Iterator[tuple[ControlLink, Counter[str], socket.socket]]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    counters = Counter[str]()
+    with ours, theirs:
+        yield ControlLink(ours, counters), counters, theirs
+
+
+LONG = "x" * (1 << 20)
+NEWS = [
+    commands.Report({"text": LONG}),
+    commands.Traced({"text": LONG}),
+    commands.SessionEnded(1, "internal", LONG, LONG),
+    commands.SessionBroken(1, 2, "peer_lost", LONG),
+    commands.OperationsFailed(1, [commands.FailedOperation(1, n, [1], "x", "y" * 99)
+                                  for n in range(10_000)]),
+    commands.LedgerEnded(1, LONG),
+    commands.SessionDelivered(1, LONG),
+]  # fmt: skip
+
+
+@pytest.mark.check(104, "an event that is too long ends nothing; what is needed comes shorter")
+@pytest.mark.check(105, "an event that is too long is counted, whatever its type")
+@pytest.mark.parametrize("event", NEWS, ids=[type(event).__name__ for event in NEWS])
+def test_an_event_that_is_too_long(
+    event: commands.Event, link: tuple[ControlLink, Counter[str], socket.socket]
+) -> None:
+    out, counters, theirs = link
+    out.emit(event)
+    out.emit(commands.SessionOpened(7))
+    assert counters["events_too_long"] == 1 and not out.backlog
+    came = []
+    while data := receive_now(theirs):
+        came.append(commands.unpack(data))
+    assert came[-1] == commands.SessionOpened(7)
+    assert isinstance(event, commands.OperationsFailed | commands.LedgerEnded) or (
+        type(came[0]) is type(event)
+    )
