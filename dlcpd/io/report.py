@@ -22,6 +22,7 @@ from dlcpd.io.udp.udp_path import UdpPath
 MAX_WAITING: Final = 3  # oldest open operations of a session; the others mostly wait alike
 MAX_REPORT: Final = MAX_COMMAND - 1024  # bytes; the frame around it is small
 MAX_TEXT: Final = 512  # characters of a text, which may list every rank
+FOR_ALARMS: Final = MAX_REPORT // 4  # bytes that heads of sessions leave to peers in alarm
 LISTS: Final = 64  # bytes that msgpack takes for the number of a session and its long lists
 
 
@@ -32,11 +33,11 @@ class _Room:
     left: int
     short: bool = False  # something did not fit
 
-    def fill(self, rows: list[Any], more: Iterable[Any]) -> None:
-        """Append what fits, in order, and make nothing that comes after the first row that does
-        not: with thousands of peers that would keep the engine busy for seconds."""
+    def fill(self, rows: list[Any], more: Iterable[Any], around: int = 0) -> None:
+        """Append what fits with `around` bytes for each, in order. Nothing is made after the first
+        row that does not fit: thousands of peers would keep the engine busy for seconds."""
         for row in more:
-            size = len(msgpack.packb(row))
+            size = len(msgpack.packb(row)) + around
             if size > self.left:
                 self.short = True
                 return
@@ -53,9 +54,9 @@ def bounded_report(
 ) -> dict[str, Any]:
     """Counters, paths, sessions and the newest `ledger` rows of each session, in one frame.
 
-    Each part is measured before it is added: totals of sessions first, then the peers that they
-    wait for, then the peers with an alarm, the other peers, and ledger rows. Where something did
-    not fit, the report says so (`truncated`).
+    Each part is measured before it is added: totals of sessions first, then the peers with an
+    alarm, the peers that operations wait for, the other peers, and ledger rows. Where something
+    did not fit, the report says so (`truncated`).
     """
     whole: dict[str, Any] = {
         "counters": _counters(endpoint, paths),
@@ -72,21 +73,25 @@ def bounded_report(
         "sessions": {},
     }
     known = {number: accounts.get(number) or Accounts() for number in endpoint.sessions}
-    room = _Room(MAX_REPORT - len(msgpack.packb(whole)))
+    room = _Room(MAX_REPORT - len(msgpack.packb(whole)) - FOR_ALARMS)
     heads: list[dict[str, Any]] = []
-    room.left -= LISTS * len(endpoint.sessions)
-    room.fill(heads, (_session(s, known[s.number]) for s in endpoint.sessions.values()))
+    room.fill(heads, (_session(s, known[s.number]) for s in endpoint.sessions.values()), LISTS)
+    room.left += FOR_ALARMS
     shown = list(zip(endpoint.sessions.values(), heads, strict=False))
     whole["sessions"] = {str(session.number): head for session, head in shown}
+
+    def fill_peers(*, in_alarm: bool) -> None:
+        for session, head in shown:
+            flows = [flow for flow in session.flows.values() if _in_alarm(flow) is in_alarm]
+            told = known[session.number]
+            room.fill(head["peers"], (_peer(flow, mtu.report(flow), told) for flow in flows))
+
     now = time.monotonic()
+    fill_peers(in_alarm=True)
     for session, head in shown:
         room.fill(head["late"], (_late(row) for row in stragglers(session, now)))
         room.fill(head["waiting"], _waiting(session))
-    for wanted in (True, False):
-        for session, head in shown:
-            flows = [flow for flow in session.flows.values() if _in_alarm(flow) is wanted]
-            told = known[session.number]
-            room.fill(head["peers"], (_peer(flow, mtu.report(flow), told) for flow in flows))
+    fill_peers(in_alarm=False)
     for session, head in shown:
         rows = known[session.number].ledger[-ledger:] if ledger else []
         room.fill(head["ledger"], (_ledger_row(row) for row in reversed(rows)))

@@ -17,7 +17,7 @@ from dlcpd.core.timers import Timer
 from dlcpd.core.wire import probes
 from dlcpd.core.wire.datagram import Control
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
-from dlcpd.core.wire.sizes import LEAST_MTU, MAX_SEGMENT, UNIT, datagram_size, segment_within
+from dlcpd.core.wire.sizes import BASE, LEAST_MTU, MAX_SEGMENT, UNIT, datagram_size, segment_within
 from dlcpd.io.discovery.icmp import IcmpNews
 from dlcpd.io.udp import mmsg
 
@@ -127,8 +127,10 @@ class MtuDiscovery:
 
     def _most(self, path: Path, host: str, headers: int) -> int:
         """The largest segment that this host's own interface lets out towards the peer."""
-        mtu = mmsg.route_mtu(path.address[0], host)
-        return min(self._largest, segment_within(mtu, headers) or MAX_SEGMENT)
+        fits = segment_within(mmsg.route_mtu(path.address[0], host), headers) or MAX_SEGMENT
+        # Forged ICMP may have told the kernel less than LEAST_MTU. Transfers are counted in
+        # segments of BASE at least; the search finds out whether those pass, or need pieces.
+        return min(self._largest, max(fits, BASE))
 
     # --- time ---------------------------------------------------------------------------
 
