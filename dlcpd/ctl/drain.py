@@ -17,8 +17,8 @@ LOOK: Final = 0.5  # seconds between looks at what is still open
 
 
 def drain(options: argparse.Namespace, output: Output) -> int:
-    """Exit code 1 where the daemon has not ended within `--wait` seconds. A private daemon, which
-    ends its training, is only drained by name.
+    """Exit code 1 where the daemon has not ended within `--wait` seconds. A private daemon ends
+    with its trainers, and is refused.
 
     Raises: DaemonUnavailable, NotPermitted.
     """
@@ -51,6 +51,10 @@ def _checked(report: dict[str, Any]) -> int:
     if "dlcpd" not in words:
         raise DaemonUnavailable(
             f"process {pid} is no dlcpd here: the daemon runs in another container; drain it there"
+        )
+    if "--embedded" in words.split("\0"):
+        raise NotPermitted(
+            f"process {pid} is the private daemon of a training and ends with it: end its trainers"
         )
     return pid
 

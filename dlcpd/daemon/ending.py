@@ -28,14 +28,12 @@ class Ending:
         self._asked.set()
 
     def on_signal(self, *, embedded: bool) -> None:
-        """First signal: drain. Second: at once."""
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._signalled, "SIGTERM")
+        """First signal: drain. Second: at once. A private daemon ends with its trainers only."""
         if embedded:
-            # A terminal's Ctrl-C is the trainer's to handle; it closes its session when it ends.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        else:
-            loop.add_signal_handler(signal.SIGINT, self._signalled, "SIGINT")
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number.name)
 
     def with_parent(self, parent: int) -> None:
         """End when the trainer does: a worker it forked may hold the session socket open."""

@@ -7,13 +7,13 @@ import select
 import signal
 import socket
 import sys
-from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dlcpd.contract.errors import DaemonLost, DlcpError, error_for
 from dlcpd.daemon import log
+from dlcpd.daemon.child import Child
 from dlcpd.daemon.clients.channel import PacketChannel
 from dlcpd.io.commands import (
     Command,
@@ -58,7 +58,7 @@ class EngineProcess:
             Report: deque(), Traced: deque()
         }  # fmt: skip
         self._serving = False  # between EngineReady and our own stop
-        self._process: Process
+        self._process: Child
         self._channel: PacketChannel
         self._ready: asyncio.Future[EngineReady]
 
@@ -71,7 +71,7 @@ class EngineProcess:
         self._ready = loop.create_future()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self._process = await self._child(theirs, config, environ)
+            self._process = self._child(theirs, config, environ)
         except BaseException:
             ours.close()
             raise
@@ -91,21 +91,14 @@ class EngineProcess:
             self._channel.close()
             raise
 
-    async def _child(
+    def _child(
         self, theirs: socket.socket, config: EngineConfig, environ: Mapping[str, str]
-    ) -> Process:
+    ) -> Child:
         """Raises: OSError."""
         with theirs:
-            return await asyncio.create_subprocess_exec(
-                *self._command,
-                "--fd",
-                str(theirs.fileno()),
-                pass_fds=(theirs.fileno(),),
-                stdin=asyncio.subprocess.DEVNULL,
-                env={**environ, "DLCPD_ENGINE_CONFIG": config.to_json()},
-                # A terminal's Ctrl-C reaches the whole process group: control drains first.
-                start_new_session=True,
-            )
+            number = theirs.fileno()
+            command = [*self._command, "--fd", str(number)]
+            return Child(command, {**environ, "DLCPD_ENGINE_CONFIG": config.to_json()}, [number])
 
     def send(self, command: Command, descriptors: Sequence[int] = ()) -> None:
         """Queue a command. Takes over the descriptors."""
@@ -158,8 +151,7 @@ class EngineProcess:
     def kill(self) -> None:
         """End the child at once."""
         self._serving = False
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        self._process.kill()
 
     @property
     def pid(self) -> int:
@@ -195,7 +187,7 @@ class EngineProcess:
             self._on_exit(f"the engine (process {self.pid}) {how}")
 
 
-def _how_it_ended(process: Process) -> str:
+def _how_it_ended(process: Child) -> str:
     """Of a child that is ending: in words; "" where that cannot be told."""
     code = process.returncode
     if code is None:  # not reaped yet, which is left to the event loop

@@ -22,6 +22,7 @@ from dlcpd.daemon.effective import resolved, to_toml
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.oom_score import undo_what_was_added
 from dlcpd.daemon.service import Service
+from dlcpd.daemon.signals import ignore_all
 from dlcpd.ipc.socket_folder import SocketFolder
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
@@ -75,6 +76,7 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
         return CLEAN
     _raise_descriptor_limit()
     if options.embedded:
+        ignore_all()
         undo_what_was_added()
     journal = log.journal_of(os.environ.get("JOURNAL_STREAM", ""))
     log.configure(config.daemon.log_level, config.daemon.log_format, to_journal=journal)

@@ -327,7 +327,7 @@ def test_an_embedded_daemon_leaves_the_terminals_interrupt_to_its_trainer(
     daemon.signal(signal.SIGINT)
     client.greet()
     assert client.status()["draining"] is False
-    daemon.signal(signal.SIGTERM)
+    client.close()
     assert daemon.wait() == 0
 
 

@@ -103,7 +103,9 @@ def test_other_sites_cannot_make_it_record() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?steps=0", "?steps=21", "?steps=-1", "?steps=x",
-                                   f"?steps={'9' * 3000}"])  # fmt: skip
+                                   "?steps=01", "?steps=0000000019999999", "?steps=%D9%A3",
+                                   "?steps=%2B3", "?steps=1_0", "?steps=3%0A",
+                                   f"?steps={'0' * 299}1", f"?steps={'9' * 3000}"])  # fmt: skip
 def test_a_recording_of_no_sensible_length_is_refused(query: str) -> None:
     with serving(daemon := Answering()) as port:
         assert get(port, f"/trace{query}")[0] == 400

@@ -79,6 +79,23 @@ def test_a_torn_end_of_the_log_was_never_acknowledged(journal: Journal, cut: int
     assert recovered(log.parent) == [6, 7]
 
 
+@pytest.mark.check(115, "a bit turned in the last record: one warning, with both counts")
+@pytest.mark.parametrize("at", [-1, -50, -200])
+def test_a_damaged_last_record_is_told(
+    journal: Journal, at: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = filled(journal) / "log-6"
+    flip(log, at)
+    assert recovered(log.parent) == [6, 7]
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "1 records kept, 1 dropped" in said and "a confirmed push is lost" in said
+
+
+def test_a_whole_log_is_no_news(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
+    assert recovered(filled(journal)) == [6, 7, 8]
+    assert not caplog.records
+
+
 def test_blocks_that_were_never_written_are_a_torn_end(journal: Journal) -> None:
     log = filled(journal) / "log-6"
     log.write_bytes(log.read_bytes() + bytes(8192))

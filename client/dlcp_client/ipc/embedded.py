@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dlcp_client.environment import of_daemon
 from dlcp_client.ipc.door import Door
@@ -61,14 +61,10 @@ class Embedded:
         process, self._process = self._process, None
         if process is None or self._shared:
             return
-        for wait, end in (
-            (DELIVERY + STOP_TIMEOUT, process.terminate), (STOP_TIMEOUT, process.kill),
-        ):  # fmt: skip
-            try:
-                process.wait(wait)
-                break
-            except subprocess.TimeoutExpired:
-                end()
+        try:
+            process.wait(DELIVERY + STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            process.kill()
         process.wait()
         self._relay.join(OBITUARY_TIMEOUT)
 
@@ -111,7 +107,7 @@ def start(
         command += ["--listen-fd", str(fds[0]), "--listen-folder-fd", str(fds[1])]
     command += ["--config", str(config or f"/proc/self/fd/{text}"), *options]
     try:
-        process = subprocess.Popen(
+        process = _unsignalled(
             command,
             env=of_daemon(),
             pass_fds=inherited,
@@ -133,6 +129,16 @@ def start(
         door.give()
     daemon = Embedded(process, shared=door is not None and ranks > 1)
     return daemon, ControlConnection(ours, daemon.how_it_ended)
+
+
+def _unsignalled(command: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
+    """A process in which all signals are blocked, until it ignores them: it takes half a second
+    to start, and a scheduler's signal in that time would end it. Raises: OSError."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        return subprocess.Popen(command, restore_signals=False, **options)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def default_config(address: str, engines: int = 1) -> str:

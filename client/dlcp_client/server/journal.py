@@ -12,6 +12,7 @@ who may write to the folder may do anything.
 
 import fcntl
 import json
+import logging
 import os
 import struct
 import zlib
@@ -25,6 +26,7 @@ import numpy as np
 from dlcp_client.server.entry import Entry, NotDurable
 from dlcpd.contract.errors import BadConfig, BadSnapshot
 
+_log: Final = logging.getLogger("dlcpd.server")
 KEPT: Final = 2  # snapshots
 MAX_HEAD: Final = 4 << 20  # bytes of JSON before the arrays; 65,536 tensors of 24 B are 1.5 MB
 _FRAME: Final = struct.Struct("<8sIIQ")  # magic, CRC of the rest, bytes of head, bytes of arrays
@@ -151,14 +153,21 @@ class Journal:
         Raises: BadSnapshot where the end of the newest one is no record that was being written.
         """
         with self._path("log", number).open("rb") as file:
-            start = 0
+            start = kept = 0
             while (entry := _whole(file)) is not None:
-                start = file.tell()
+                start, kept = file.tell(), kept + 1
                 yield entry
             if newest and not _torn(file, start):
                 raise BadSnapshot(
                     f"{file.name}: damaged from byte {start} on; restore the folder from a copy"
                 )
+            if rest := os.fstat(file.fileno()).st_size - start:
+                # An unfinished write looks like a damaged last record, and only one was confirmed.
+                _log.warning(
+                    "%s: %d records kept, 1 dropped (%d bytes from byte %d on): it was being "
+                    "written when the server ended, or it is damaged, and then a confirmed push "
+                    "is lost", file.name, kept, rest, start,
+                )  # fmt: skip
 
     def _write(self, file: IO[bytes], magic: bytes, entry: Entry) -> None:
         head = json.dumps(entry.head).encode()

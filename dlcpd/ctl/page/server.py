@@ -2,6 +2,7 @@
 
 import ipaddress
 import json
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import HTTPServer
@@ -59,6 +60,9 @@ def server(address: tuple[str, int], daemon: Daemon, token: str) -> HTTPServer:
         ) from exc
 
 
+_STEPS: Final = re.compile("[1-9][0-9]{0,3}")  # one spelling of each number, in ASCII
+
+
 def names_us(host: str) -> bool:
     """Whether a request's Host is an address or `localhost`, and no name of a web page.
 
@@ -69,10 +73,10 @@ def names_us(host: str) -> bool:
         name = urlsplit(f"//{host}").hostname or ""
         if name == "localhost":
             return True
-        ipaddress.ip_address(name)
+        return not ipaddress.ip_address(name).is_unspecified  # where old browsers, which say
+        # nothing of the site that asks, let pages of other sites reach this host
     except ValueError:
         return False
-    return True
 
 
 class _Looks(WholeRequest):
@@ -110,7 +114,7 @@ class _Looks(WholeRequest):
         return None
 
     def _record(self, steps: str) -> None:
-        if not steps.isdecimal() or not 1 <= int(steps[:9]) <= MAX_STEPS:
+        if not _STEPS.fullmatch(steps) or int(steps) > MAX_STEPS:
             self._refuse(HTTPStatus.BAD_REQUEST, f"/trace?steps=1..{MAX_STEPS}")
             return
         self._ask(lambda: self.daemon.trace(int(steps)))

@@ -1,0 +1,61 @@
+"""A child process on the event loop that inherits this process's ignored and blocked signals.
+
+asyncio's own children do not: libuv gives each of them every signal's default action again, so a
+scheduler's signal would end an engine that has yet to say what it ignores.
+"""
+
+import asyncio
+import os
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+
+class Child:
+    """Owns the process, which leads a session of its own."""
+
+    def __init__(
+        self, command: Sequence[str], environ: Mapping[str, str], descriptors: Sequence[int]
+    ) -> None:
+        """Start it; `descriptors` stay open in it. Raises: OSError."""
+        self._process = subprocess.Popen(
+            command,
+            pass_fds=descriptors,
+            stdin=subprocess.DEVNULL,
+            env=dict(environ),
+            # A terminal's Ctrl-C reaches the whole process group: control drains first.
+            start_new_session=True,
+            restore_signals=False,
+        )
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        threading.Thread(target=self._await, name="child", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit status, below 0 of a signal; None until `wait` would return."""
+        return self._process.returncode
+
+    async def wait(self) -> None:
+        """Until it has ended."""
+        await self._over.wait()
+
+    def kill(self) -> None:
+        """End it at once; nothing where it has ended."""
+        self._process.kill()
+
+    def _await(self) -> None:
+        """On a thread: a kernel may have no other way (pidfd: Linux 5.3). The loop reaps it, so
+        that its exit status can be read there at any time."""
+        os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        with suppress(RuntimeError):  # the loop has closed
+            self._loop.call_soon_threadsafe(self._ended)
+
+    def _ended(self) -> None:
+        self._process.wait()
+        self._over.set()
