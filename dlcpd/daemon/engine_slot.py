@@ -19,7 +19,8 @@ from dlcpd.ipc.seqpacket import close_all
 SHORT_LIFE: Final = 30.0
 FIRST_DELAY: Final = 0.1  # seconds, doubled with each that ended at once
 MAX_DELAY: Final = 30.0  # seconds; the engine takes a second of CPU to start
-FAILING: Final = 4  # engines that ended at once, in a row: new sessions do not wait for the next
+# Engines that ended at once, in a row: new sessions do not wait for the next, which is 6 s away.
+FAILING: Final = 7
 
 
 class State(Enum):

@@ -76,13 +76,14 @@ def test_engines_that_end_again_and_again_are_named_and_started_ever_more_slowly
             until(lambda n=lives: len(lost(daemon)) > n, "the daemon sees the engine end")  # type: ignore[misc]
             if lives < FAILING - 1:
                 until(lambda: engines_of(daemon)[0]["state"] == "up", "a new engine")
-        assert "ended 4 times at once" in daemon.wait_for("engine_failing", engine=0)["text"]
+        failing = daemon.wait_for("engine_failing", engine=0)
+        assert f"ended {FAILING} times at once" in failing["text"]
         with daemon.client() as client:
             [join] = joins("job", [client.greet()])
             if engines_of(daemon)[0]["state"] == "failing":
                 client.send(join)
                 assert "SIGKILL" in client.refused("daemon_unavailable")
-                assert "ended 4 times" in client.status()["engine"]["error"]
+                assert f"ended {FAILING} times" in client.status()["engine"]["error"]
             until(lambda: engines_of(daemon)[0]["state"] == "up", "the next engine")
             client.send(join)
             client.expect(Joined)

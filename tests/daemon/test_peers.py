@@ -22,7 +22,7 @@ from dlcpd.daemon.peers.curve import COMMAND
 from dlcpd.daemon.peers.frames import greeting
 from dlcpd.daemon.peers.key_files import Identity
 from dlcpd.daemon.peers.keys import KeyPair, key_text
-from dlcpd.daemon.peers.line import MAX_QUEUED, REFUSED, REOPENED
+from dlcpd.daemon.peers.line import ENDED, MAX_QUEUED, REFUSED, REOPENED
 from dlcpd.daemon.peers.peer_messages import (
     MAX_PEER_FRAME,
     PEER_VERSION,
@@ -693,3 +693,20 @@ async def test_a_connection_that_is_cut_and_made_anew_is_a_sign() -> None:
 
         await until(lambda: first.lost, "a sign")
         assert set(first.lost) == {(second.address, REOPENED)}
+
+
+@on_uvloop
+async def test_a_connection_that_ends_and_cannot_be_made_anew_is_a_sign() -> None:
+    """What stands between two hosts may take connections to a port that is closed."""
+    pair = KeyPair.new()
+    address, port = listening(pair)
+    with nodes(1) as [first], port:
+        first.peers.admit_all([address])
+        first.peers.send(address, HELLO)
+        with await asyncio.to_thread(RawPeer.accept, port, pair) as peer:
+            await asyncio.to_thread(peer.hear)
+        between, _ = await asyncio.to_thread(port.accept)
+        assert not first.lost
+        between.close()
+        await until(lambda: first.lost, "a sign")
+        assert set(first.lost) == {(address, ENDED)}

@@ -22,6 +22,7 @@ RECONNECT_MAX: Final = 0.5  # seconds
 CONNECT: Final = 2.0  # seconds; a host that boots is found without TCP's doubling of SYN timers
 REFUSED: Final = "the port of its daemon is closed"
 REOPENED: Final = "the connection to its daemon had to be made anew"
+ENDED: Final = "the connection to its daemon ended, and another one fails"
 HANDSHAKE: Final = 5.0  # seconds; who is early waits as long for a Join, then connects again
 
 
@@ -42,11 +43,13 @@ class Line:
         """`on_turned_away` gets the code for which the peer does not let this daemon in; the line
         goes on trying, since whoever decides that there may change it. `on_lost` gets a sign, in
         words, that the daemon to which the line was open has ended: nothing listens at its port any
-        more, or the connection had to be made anew. A connection that merely ends is no sign.
+        more, or the connection ended and the next one fails, or had to be made anew. A connection
+        that merely ends is no sign.
         """
         self._loop, self._target, self._server_key = loop, target, server_key
         self._keys, self._counters, self._on_turned_away = keys, counters, on_turned_away
         self._on_lost, self._was_open = on_lost, False
+        self._ended = False  # a connection that was open has; no other was tried
         self._queue: deque[bytes] = deque()  # the first may be under way, in `_out`
         self._out = b""  # what the socket has not taken of it, or of the handshake
         self._stream: Stream | None = None
@@ -113,6 +116,7 @@ class Line:
             self._again(self._delay)
 
     def _refused(self) -> None:
+        self._ended = False  # there is a better sign
         self._again(self._delay)
         if self._was_open:
             self._on_lost(REFUSED)
@@ -158,7 +162,7 @@ class Line:
         self._cipher = cipher
         self._delay = RECONNECT
         self._set_timer(0.0, None)
-        again, self._was_open = self._was_open, True
+        again, self._was_open, self._ended = self._was_open, True, False
         if again:
             self._on_lost(REOPENED)
         return b""
@@ -209,9 +213,12 @@ class Line:
 
     def _again(self, delay: float) -> None:
         """Connect anew, `delay` seconds later and a little, so that peers do not come in step."""
+        failed, self._ended = self._ended, self._cipher is not None
         self._hang_up()
         self._delay = min(2 * delay, RECONNECT_MAX)
         self._set_timer(delay * random.uniform(1.0, 1.2), self._dial)  # noqa: S311
+        if failed:
+            self._on_lost(ENDED)
 
     def _hang_up(self) -> None:
         self._set_timer(0.0, None)
