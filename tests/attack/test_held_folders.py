@@ -390,6 +390,45 @@ def test_a_stranger_who_exchanges_a_store_gets_nothing(root: Path) -> None:
     assert not [file for file in above.rglob("*") if file.is_file()]
 
 
+@pytest.mark.parametrize(
+    ("act", "name"),
+    [(store, "lock"), (journal, "lock"), (journal, "snapshot-0"), (journal, "log-0"),
+     (session_socket, "s.sock.lock")],
+)  # fmt: skip
+@pytest.mark.check(CHECK, "a link in the place of a lock, a snapshot or a log: refused by name")
+def test_a_link_to_what_would_be_opened_is_refused(
+    root: Path, act: Callable[[Path], None], name: str
+) -> None:
+    place, elsewhere = root / "place", root / "elsewhere"
+    place.mkdir()
+    act(place)
+    (place / name).unlink(missing_ok=True)
+    elsewhere.touch(0o600)
+    (place / name).symlink_to(elsewhere)
+
+    def again() -> None:
+        if act is not journal:
+            act(place)
+            return
+        made = Journal(place)
+        try:
+            list(made.recover())
+        finally:
+            made.close()
+
+    with pytest.raises((DlcpError, OSError)) as caught:
+        again()
+    assert f"{place / name} is a link, which is not followed" in text_of(caught.value)
+
+
+@pytest.mark.check(CHECK, "a socket's folder is not made where others could exchange it")
+def test_no_folder_is_made_where_it_could_be_exchanged(root: Path) -> None:
+    root.chmod(0o777)
+    with pytest.raises(DlcpError, match=f"{root}: others may write to it"):
+        session_socket(root / "missing")
+    assert list(root.iterdir()) == []
+
+
 def test_an_open_store_is_not_followed_to_where_its_name_leads(root: Path) -> None:
     opened, place = FileStore(root / "store"), root / "store"
     place.rename(root / "away")
