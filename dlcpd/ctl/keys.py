@@ -28,11 +28,14 @@ from dlcpd.daemon.peers.key_files import (
     parse_public_untrusted,
     read_identity,
     read_public,
+    remove,
     service_user,
     write,
 )
 from dlcpd.daemon.peers.keys import KeyPair, key_bytes
+from dlcpd.ipc.held_folder import holding
 
+FOLDER: Final = 0o755  # mode of folders that are made: the daemon of another user reads them
 SOON: Final = "daemons with this folder take it within seconds, others when they start"
 
 
@@ -44,9 +47,8 @@ def new(options: argparse.Namespace, output: Output) -> int:
     except ValueError as exc:
         raise BadConfig(f"--host: {exc}") from None
     with _may_write(file.parent):
-        file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         try:
-            write(file, made.text(), OF_OWNER, replace=False)
+            write(file, made.text(), OF_OWNER, replace=False, make=FOLDER)
         except FileExistsError:
             raise BadConfig(
                 f"{file}: there is an identity already, which peers may have authorised; to get "
@@ -72,7 +74,8 @@ def _hand_over(file: Path) -> str:
     user = service_user()
     if user is None:
         return ""
-    os.chown(file, user.pw_uid, user.pw_gid, follow_symlinks=False)
+    with holding(file) as (folder, name):
+        os.chown(name, user.pw_uid, user.pw_gid, dir_fd=folder.descriptor, follow_symlinks=False)
     return f", and of user {user.pw_name}, whose daemon reads it"
 
 
@@ -99,7 +102,6 @@ def authorise(options: argparse.Namespace, output: Output) -> int:
             if owner.setdefault(key, public.host) != public.host:
                 raise BadConfig(f"{public.host}: {owner[key]} has the key {key} already")
     with _may_write(folder):
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         for public in given:
             before = known.get(public.host, PublicKeys(public.host, ()))
             after = public if options.replace else _joined(public, before)
@@ -183,17 +185,17 @@ def _without(file: Path, public: PublicKeys, key: str) -> tuple[str, ...]:
     if keys:
         write(file, PublicKeys(public.host, keys).text(), OF_ALL, replace=True)
     else:
-        file.unlink()
+        remove(file)
     return keys
 
 
 def _write_public(folder: Path, public: PublicKeys) -> None:
     """In place of what other files say of the host. Raises: OSError, BadConfig."""
     file = folder / f"{public.host}{SUFFIX}"
-    write(file, public.text(), OF_ALL, replace=True)
+    write(file, public.text(), OF_ALL, replace=True, make=FOLDER)
     for other, known in _authorised(folder):
         if known.host == public.host and other != file:
-            other.unlink()
+            remove(other)
 
 
 def _text(file: Path) -> str:

@@ -12,6 +12,7 @@ from dlcpd.contract.errors import BadConfig, DaemonUnavailable
 from dlcpd.contract.messages import Status, StatusRequest, Traced, TraceRequest
 from dlcpd.ctl.conversation import Conversation
 from dlcpd.ctl.output import Output
+from dlcpd.ctl.output_file import OutputFile
 from dlcpd.ctl.timeline import Event, Row, merged, timeline
 
 LOOK: Final = 0.1  # seconds between two looks whether the steps are complete
@@ -23,14 +24,15 @@ EPOCH: Final = "microseconds to the epoch"  # in otherData: from the events' clo
 
 def trace(options: argparse.Namespace, output: Output) -> int:
     """Record and write. Exit code 1 where fewer steps came than were asked for."""
-    _check_writable(options.output)
+    to = OutputFile("-o", options.output)
+    to.check()
     if options.join:
         ours, profile = options.join
-        return _join(ours, profile, options.output, output)
+        return _join(ours, profile, to, output)
     with Conversation(options.socket) as daemon:
         output.progress(f"recording {options.steps} steps, for at most {options.timeout} s")
         recorded = record(daemon, options.steps, options.timeout)
-    _write(options.output, recorded.document)
+    _write(to, recorded.document)
     found = {"file": str(options.output), "steps": recorded.steps, "events": recorded.events,
              "full": recorded.full}  # fmt: skip
     output.line(f"{found['steps']} steps, {found['events']} events: {options.output}; "
@@ -113,7 +115,7 @@ class Recording:
         return report
 
 
-def _join(ours: Path, profile: Path, to: Path, output: Output) -> int:
+def _join(ours: Path, profile: Path, to: OutputFile, output: Output) -> int:
     """Write a trace of ours and a profile of torch.profiler as one."""
     trace_, theirs = _read(ours), _read(profile)
     about = trace_.get("otherData")
@@ -122,8 +124,8 @@ def _join(ours: Path, profile: Path, to: Path, output: Output) -> int:
         raise BadConfig(f"--join {ours}: is no file of dlcpctl trace; name it first")
     document = merged(trace_["traceEvents"], epoch, theirs)
     _write(to, document)
-    output.line(f"{len(document['traceEvents'])} events: {to}")
-    output.document({"file": str(to), "events": len(document["traceEvents"])})
+    output.line(f"{len(document['traceEvents'])} events: {to.path}")
+    output.document({"file": str(to.path), "events": len(document["traceEvents"])})
     return 0
 
 
@@ -140,15 +142,6 @@ def _read(file: Path) -> Row:
     return found
 
 
-def _check_writable(file: Path) -> None:
-    """Before anything is recorded. Raises: BadConfig."""
-    if file.is_dir() or not file.absolute().parent.is_dir():
-        raise BadConfig(f"-o {file}: name a file in a folder that exists")
-
-
-def _write(file: Path, document: Row) -> None:
+def _write(to: OutputFile, document: Row) -> None:
     """Raises: BadConfig."""
-    try:
-        file.write_text(json.dumps(document) + "\n", encoding="utf-8")
-    except OSError as exc:
-        raise BadConfig(f"-o {file}: cannot be written: {exc.strerror}") from exc
+    to.write(json.dumps(document) + "\n")

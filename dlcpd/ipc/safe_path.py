@@ -14,6 +14,7 @@ import pwd
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ _WRITABLE: Final = 0o022
 _WAY: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UID_MAP: Final = Path("/proc/self/uid_map")
+_USERS: Final = Path("/proc/self/ns/user")
 _OVERFLOW: Final = Path("/proc/sys/kernel/overflowuid")
 
 
@@ -77,14 +79,23 @@ def trusted_owners() -> frozenset[int]:
     """This user and root. Where a user namespace hides ids, also the id that stands for them: its
     maker chose what is mounted, and / and /usr may belong to it."""
     trusted = {ROOT, os.geteuid()}
+    with suppress(OSError):
+        trusted |= _stands_for_hidden(_USERS.stat().st_ino)
+    return frozenset(trusted)
+
+
+@lru_cache(maxsize=8)
+def _stands_for_hidden(_namespace: int) -> frozenset[int]:
+    """The id that stands for those that a user namespace hides; none where it hides none. Kept by
+    namespace: a store is read thousands of times, and this costs more than the file."""
     try:
         hidden = int(_OVERFLOW.read_text())
         rows = [[int(word) for word in row.split()] for row in _UID_MAP.read_text().splitlines()]
     except (OSError, ValueError):
-        return frozenset(trusted)
+        return frozenset()
     if rows and not any(first <= hidden < first + count for first, _, count in rows):
-        trusted.add(hidden)
-    return frozenset(trusted)
+        return frozenset({hidden})
+    return frozenset()
 
 
 def _of_its_owner_alone(status: os.stat_result) -> bool:

@@ -8,29 +8,31 @@ from typing import Final
 
 import numpy as np
 
+from dlcpd.ipc.held_folder import PRIVATE_FOLDER, holding
 from dlcpd.ledger.records import Ended
 from dlcpd.numerics.elements import Array
 
 COUNT: Final = 8  # generations whose records are kept; inputs of one before them are as well
 SUFFIX: Final = ".ledger"
 INPUTS: Final = ".inputs"  # of a folder beside the file of its generation
-FILE_MODE: Final = 0o600  # gradients are nobody else's business
-FOLDER_MODE: Final = 0o700
 
 
 class Generations:
     """Appends to the newest. Together they have at most `most` bytes, and what the operations in
-    flight take: a generation is full when it has a ninth of that, and nine are there."""
+    flight take: a generation is full when it has a ninth of that, and nine are there.
+
+    Only this user may read them: gradients are nobody else's business. The folder is held open.
+    """
 
     def __init__(self, folder: Path, most: int) -> None:
-        """Makes the folder. Raises: OSError."""
-        self.folder, self.share = folder, most // (COUNT + 1)
+        """Makes the folder. Raises: OSError, UnsafePath where another user could exchange it."""
+        self.share = most // (COUNT + 1)
         self.number = -1  # of the newest generation
         self.size = 0  # bytes of it
         self._descriptor = -1
         self._kept: deque[int] = deque()
-        folder.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-        folder.mkdir(FOLDER_MODE)
+        with holding(folder, make=PRIVATE_FOLDER, shared=True) as (above, name):
+            self._held = above.new_folder(name)
 
     @property
     def full(self) -> bool:
@@ -39,10 +41,11 @@ class Generations:
 
     def begin(self) -> None:
         """A new generation. Raises: OSError."""
-        self.close()
+        self._end()
         self.number += 1
         self.size = 0
-        self._descriptor = self._create(self.path(self.number, SUFFIX))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        self._descriptor = self._held.descriptor_of(_name(self.number, SUFFIX), flags)
         self._kept.append(self.number)
         if len(self._kept) > COUNT:
             self._remove(self._kept.popleft())
@@ -60,30 +63,33 @@ class Generations:
 
     def store(self, ticket: int, values: Array) -> None:
         """Keep what a rank contributes to an operation. Raises: OSError."""
-        folder = self.path(self.number, INPUTS)
-        folder.mkdir(FOLDER_MODE, exist_ok=True)
-        with os.fdopen(self._create(folder / f"{ticket}.npy"), "wb") as file:
+        with (
+            self._held.folder(_name(self.number, INPUTS), make=PRIVATE_FOLDER) as folder,
+            folder.new(f"{ticket}.npy") as file,
+        ):
             np.save(file, values)
             self.size += file.tell()
 
-    def path(self, number: int, suffix: str) -> Path:
-        """Of a generation: its file, or the folder with its inputs."""
-        return self.folder / f"{number:08d}{suffix}"
-
     def close(self) -> None:
         """No record follows. Closing twice is fine."""
+        self._end()
+        self._held.close()
+
+    def _end(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
-    def _create(self, path: Path) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(path, flags, FILE_MODE)
-
     def _remove(self, number: int) -> None:
         """Inputs stay one generation longer: an operation may have begun before its end's."""
-        self.path(number, SUFFIX).unlink(missing_ok=True)
-        shutil.rmtree(self.path(number - 1, INPUTS), ignore_errors=True)
+        self._held.remove(_name(number, SUFFIX), missing_ok=True)
+        inputs = _name(number - 1, INPUTS)
+        shutil.rmtree(inputs, ignore_errors=True, dir_fd=self._held.descriptor)
+
+
+def _name(number: int, suffix: str) -> str:
+    """Of a generation: its file, or the folder with its inputs."""
+    return f"{number:08d}{suffix}"
 
 
 def input_of(folder: Path, ended: Ended) -> Path | None:

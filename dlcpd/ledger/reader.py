@@ -1,5 +1,6 @@
 """Ledgers as they are found: read whole, checked, and put together with those of their peers."""
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,9 +99,10 @@ def runs(ledgers: Iterable[Ledger]) -> list[dict[int, Ledger]]:
 
 def _records(file: Path, *, last: bool) -> Iterator[Record]:
     try:
-        if file.stat().st_size > MAX_FILE:
-            raise BadLedger(f"has more than {MAX_FILE} B")
-        data = file.read_bytes()
+        with file.open("rb") as opened:
+            if os.fstat(opened.fileno()).st_size > MAX_FILE:
+                raise BadLedger(f"has more than {MAX_FILE} B")
+            data = opened.read()
     except OSError as exc:
         raise BadLedger(f"cannot be read: {exc.strerror}") from exc
     return records_untrusted(data, may_be_torn=last)

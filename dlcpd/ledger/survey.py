@@ -7,6 +7,7 @@ where the sender's ledger is not there.
 
 import heapq
 import mmap
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,7 +204,7 @@ class Survey:
         """Of one file, until its end or what is damaged, which is noted."""
         try:
             with file.open("rb") as opened:
-                size = file.stat().st_size
+                size = os.fstat(opened.fileno()).st_size
                 if not size:
                     return
                 with mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ) as data:

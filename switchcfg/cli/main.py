@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from dlcpd.ipc.held_folder import HeldFolder
 from switchcfg.cli import adopt, history, on_devices, ports, records, selection
 from switchcfg.cli.arguments import parser
 from switchcfg.cli.output import error_document, put, put_json, put_text, tell
@@ -23,6 +24,8 @@ from switchcfg.platforms.platform import Platform
 SAME: Final = 0
 FAILED: Final = 1
 CHANGES: Final = 2  # as `terraform plan -detailed-exitcode` has it
+PLAN: Final = ".plan.json"  # after the name of a device
+FOLDER_FOR_ALL, FILE_FOR_ALL = 0o777, 0o666  # less the umask: they hold no secrets
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,8 +65,8 @@ def _render(options: argparse.Namespace) -> int:
         rendered = platform.render(intent, device)
         text = platform.write(rendered.state)
         if options.out:
-            options.out.mkdir(parents=True, exist_ok=True)
-            (options.out / f"{device.name}.{device.platform}").write_text(text, encoding="utf-8")
+            with HeldFolder.open(options.out, make=FOLDER_FOR_ALL) as out:
+                out.replace(f"{device.name}.{device.platform}", text.encode(), FILE_FOR_ALL)
         else:
             put_text(text)
         for each in rendered.degraded:
@@ -91,16 +94,12 @@ def _plan(options: argparse.Namespace) -> int:
     else:
         found = on_devices.planned(intent, devices, options)
     if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        for each in found.plans:
-            _plan_file(options.out, each.device).write_text(dump(each), encoding="utf-8")
-        for name in found.report.outcome.failed:  # or `apply` would take the one of before
-            _plan_file(options.out, name).unlink(missing_ok=True)
+        with HeldFolder.open(options.out, make=FOLDER_FOR_ALL) as out:
+            for each in found.plans:
+                out.replace(f"{each.device}{PLAN}", dump(each).encode(), FILE_FOR_ALL)
+            for name in found.report.outcome.failed:  # or `apply` would take the one of before
+                out.remove(f"{name}{PLAN}", missing_ok=True)
     return _print_planned(found, options)
-
-
-def _plan_file(folder: Path, device: str) -> Path:
-    return folder / f"{device}.plan.json"
 
 
 def _from_files(
@@ -214,9 +213,9 @@ def _history(options: argparse.Namespace) -> int:
 def _plan_files(paths: Sequence[Path]) -> Iterator[Path]:
     """Files as they are, and the plans of folders. Raises: BadPlan."""
     for path in paths:
-        found = sorted(path.glob("*.plan.json")) if path.is_dir() else [path]
+        found = sorted(path.glob(f"*{PLAN}")) if path.is_dir() else [path]
         if not found:
-            raise BadPlan(f"{path}: holds no *.plan.json")
+            raise BadPlan(f"{path}: holds no *{PLAN}")
         yield from found
 
 

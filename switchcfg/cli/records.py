@@ -10,11 +10,13 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder, holding
+from dlcpd.ipc.safe_path import UnsafePath
 from switchcfg.errors import BadPlan, NotKept
 from switchcfg.intent.table import among
 from switchcfg.plan import plan as plans
@@ -24,6 +26,7 @@ VERSION: Final = 1
 ENDING: Final = ".json"
 UNDONE, PENDING = ".undone", ".pending"  # of a record that was rolled back; not confirmed yet
 STATES: Final = {ENDING: "applied", PENDING: "pending", UNDONE: "rolled back"}
+PROBE: Final = ".probe"  # a file that is made to see that one can be
 KEPT: Final = 100  # records of a device; the oldest go
 TIME: Final = "%Y%m%dT%H%M%S"
 
@@ -71,11 +74,9 @@ class Damaged:
 
 def prepare(folder: Path, device: str) -> None:
     """Before a device is touched: can it be written down? Raises: NotKept."""
-    with _writing(folder):
-        (folder / device).mkdir(parents=True, exist_ok=True, mode=0o700)
-        probe = folder / device / ".draft"
-        probe.touch(0o600)
-        probe.unlink()
+    with _writing(folder), HeldFolder.open(folder / device, make=PRIVATE_FOLDER) as home:
+        home.replace(PROBE, b"")
+        home.remove(PROBE)
 
 
 def keep(
@@ -100,25 +101,41 @@ def keep(
     nanoseconds = time.time_ns()
     now = time.strftime(TIME, time.gmtime(nanoseconds // 10**9))
     file = home / f"{now}-{nanoseconds % 10**9:09}{PENDING if pending else ENDING}"
-    with _writing(folder):
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(file, body)
-        for old in _files(home)[:-KEPT]:
-            old.unlink()
+    with _writing(folder), HeldFolder.open(home, make=PRIVATE_FOLDER) as held:
+        _write(held, file.name, body)
+        for old in _names(held)[:-KEPT]:
+            held.remove(old)
     return file
 
 
-def _write(file: Path, body: Mapping[str, object]) -> None:
+def _write(home: HeldFolder, name: str, body: Mapping[str, object]) -> None:
     """As a whole, or not at all."""
-    draft = file.with_suffix(".draft")
-    draft.touch(0o600)
-    draft.write_text(json.dumps({**body, "seal": _seal(body)}), encoding="utf-8")
-    draft.replace(file)
+    home.replace(name, json.dumps({**body, "seal": _seal(body)}).encode())
 
 
-def _files(home: Path) -> list[Path]:
+def _names(home: HeldFolder) -> list[str]:
     """The records of a device, the oldest first."""
-    return sorted(file for file in home.glob("*-*.*") if file.suffix in STATES)
+    return sorted(name for name in home.names() if "-" in name and Path(name).suffix in STATES)
+
+
+@contextmanager
+def _reading(folder: Path, device: str) -> Iterator[HeldFolder | None]:
+    """What a device has; None: nothing was applied to it. Raises: BadPlan."""
+    try:
+        home = HeldFolder.open(folder / device)
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as exc:
+        raise BadPlan(f"{folder}: records cannot be read: {exc.strerror}; see --records") from exc
+    with home:
+        yield home
+
+
+def _records_of(folder: Path, device: str) -> list[Path]:
+    """Raises: BadPlan."""
+    with _reading(folder, device) as home:
+        return [folder / device / name for name in _names(home)] if home else []
 
 
 def history(folder: Path, devices: Sequence[str], most: int) -> list[tuple[str, Record | Damaged]]:
@@ -126,11 +143,12 @@ def history(folder: Path, devices: Sequence[str], most: int) -> list[tuple[str, 
 
     Raises: BadPlan for a device that has none.
     """
-    there = sorted(home.name for home in folder.glob("*") if home.is_dir() and _files(home))
+    homes = sorted(home.name for home in folder.glob("*") if home.is_dir())
+    there = [name for name in homes if _records_of(folder, name)]
     for name in devices:
         if name not in there:
             raise BadPlan(f"no record of {name!r} in {folder}{among(name, there)}")
-    files = [file for name in devices or there for file in _files(folder / name)]
+    files = [file for name in devices or there for file in _records_of(folder, name)]
     found: list[tuple[str, Record | Damaged]] = []
     for file in sorted(files, key=lambda file: file.name)[-most:]:
         try:
@@ -150,17 +168,18 @@ def _when(file: Path) -> str:
 
 def settle(folder: Path, device: str, *, confirmed: bool) -> None:
     """What was pending was confirmed, or it is gone. Raises: NotKept."""
-    with _writing(folder):
-        for file in (folder / device).glob(f"*{PENDING}"):
-            if confirmed:
-                file.rename(file.with_suffix(ENDING))
-            else:
-                file.unlink()
+    with _writing(folder), suppress(FileNotFoundError), HeldFolder.open(folder / device) as home:
+        for name in home.names():
+            if name.endswith(PENDING):
+                if confirmed:
+                    home.rename(name, name.removesuffix(PENDING) + ENDING)
+                else:
+                    home.remove(name)
 
 
 def last(folder: Path, device: str) -> Record:
     """The last one that was not rolled back. Raises: BadPlan."""
-    found = sorted((folder / device).glob(f"*{ENDING}"))
+    found = [file for file in _records_of(folder, device) if file.suffix == ENDING]
     if not found:
         raise BadPlan(f"{device}: no record in {folder}: nothing was applied from here")
     return _load(found[-1])
@@ -173,9 +192,10 @@ def undo(record: Record, who: str = "") -> None:
         "switchcfg record": VERSION, "plan": plans.dump(record.plan), "snapshot": record.snapshot,
         "who": record.who, "undone": f"{who} {now}".strip(), "diff": record.diff,
     }  # fmt: skip
-    with _writing(record.file.parent):
-        _write(record.file, body)
-        record.file.rename(record.file.with_suffix(UNDONE))
+    file = record.file
+    with _writing(file.parent), holding(file) as (home, name):
+        _write(home, name, body)
+        home.rename(name, file.with_suffix(UNDONE).name)
 
 
 @contextmanager
@@ -183,14 +203,18 @@ def _writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        raise NotKept(f"{folder}: records cannot be written: {exc}; see --records") from exc
+        why = exc.strerror or exc
+        raise NotKept(f"{folder}: records cannot be written: {why}; see --records") from exc
 
 
 def _load(file: Path) -> Record:
     try:
-        body = json.loads(file.read_text(encoding="utf-8"))
+        with holding(file) as (home, name):
+            body = json.loads(home.read(name))
         seal = body.pop("seal")
         plan, snapshot = body["plan"], body["snapshot"]
+    except UnsafePath as exc:
+        raise BadPlan(f"{file}: {exc.strerror}") from exc
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as exc:
         raise BadPlan(f"{file}: no record of switchcfg ({type(exc).__name__})") from exc
     if seal != _seal(body):

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 import grpc
 from pygnmi.client import gNMIclient, gNMIException
 
+from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder
 from switchcfg.drivers.by_dead_man import ByDeadMan
 from switchcfg.drivers.dead_man import DeadMan, refusal
 from switchcfg.drivers.driver import host_and_port
@@ -96,7 +97,12 @@ class GnmiDriver(ByDeadMan):
         return f"{environment}{shlex.join(words)} <<'BODY'\n{restore}\nBODY\n"
 
     async def _run(self, script: str) -> str:
-        """Run one of the dead man's scripts here. User and password are inherited, not written."""
+        """Run one of the dead man's scripts here. User and password are inherited, not written.
+
+        The scripts name the folder by its path, so no other user may be able to exchange it:
+        UnsafePath, an OSError.
+        """
+        HeldFolder.open(self._dead_man.folder, make=PRIVATE_FOLDER).close()
         done = await asyncio.to_thread(
             subprocess.run, ("sh", "-eu"), input=script, text=True, capture_output=True, check=False
         )

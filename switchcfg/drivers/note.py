@@ -2,31 +2,41 @@
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlcpd.ipc.held_folder import PRIVATE_FOLDER, holding
+from dlcpd.ipc.safe_path import UnsafePath
 from switchcfg.drivers.driver import Pending
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A file per device. It goes when the commit is confirmed or aborted, or its time is up."""
+    """A file per device. It goes when the commit is confirmed or aborted, or its time is up.
+
+    What another user could have put there is refused: UnsafePath, an OSError.
+    """
 
     file: Path
 
     def write(self, name: str, who: str, seconds: float) -> None:
         """Before the commit: a note of what is not there after all does no harm."""
-        self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         text = json.dumps([name, who, time.time() + seconds])
-        self.file.write_text(text, encoding="utf-8")
+        with holding(self.file, make=PRIVATE_FOLDER) as (folder, file):
+            folder.replace(file, text.encode())
 
     def read(self) -> tuple[str, Pending] | None:
         """The commit's name, and what it is; None: there is no note."""
         try:
-            name, who, until = json.loads(self.file.read_text(encoding="utf-8"))
+            with holding(self.file) as (folder, file):
+                name, who, until = json.loads(folder.read(file))
             return str(name), Pending(str(who), float(until) - time.time())
+        except UnsafePath:
+            raise
         except (OSError, ValueError, TypeError):
             return None
 
     def drop(self) -> None:
-        self.file.unlink(missing_ok=True)
+        with suppress(FileNotFoundError), holding(self.file) as (folder, file):
+            folder.remove(file)

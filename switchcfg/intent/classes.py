@@ -1,6 +1,6 @@
 """Traffic classes: the table that daemons and switches share, or an intent's own in its form.
 
-switchcfg reads the file and imports nothing of the daemon: the tags are all that they share.
+switchcfg reads the file and imports no other code of the daemon than how files are opened.
 """
 
 import tomllib

@@ -5,6 +5,7 @@ import pytest
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl.output import Output
+from dlcpd.ctl.output_file import OutputFile
 
 
 def test_text_goes_to_stdout_and_progress_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,3 +69,23 @@ def test_a_disk_that_fills_up_meanwhile_is_named() -> None:
 def test_json_has_no_nan() -> None:
     with pytest.raises(ValueError, match="JSON"):
         Output("-").document({"a": float("nan")})
+
+
+def test_a_link_that_comes_after_the_check_is_not_followed(tmp_path: Path) -> None:
+    victim, file = tmp_path / "victim", tmp_path / "x.json"
+    victim.write_text("as it was")
+    output = OutputFile("-o", file)
+    output.check()
+    file.symlink_to(victim)
+    for act in (output.check, lambda: output.write("result")):
+        with pytest.raises(BadConfig, match=r"^-o .*x\.json is a link, which is not followed"):
+            act()
+    assert victim.read_text() == "as it was" and file.is_symlink()
+
+
+def test_a_result_keeps_the_mode_of_what_it_replaces(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.touch(0o600)
+    OutputFile("-o", file).write("result")
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("result", 0o600)
+    assert [each.name for each in tmp_path.iterdir()] == ["x.json"]

@@ -187,4 +187,4 @@ def test_what_cannot_be_joined_is_named(
     assert dlcpctl(words) == 2
     assert f"--join {file}" in capsys.readouterr().err
     assert dlcpctl(["trace", "-o", str(tmp_path / "no" / "such.json")]) == 2
-    assert "a folder that exists" in capsys.readouterr().err
+    assert "there is no folder" in capsys.readouterr().err

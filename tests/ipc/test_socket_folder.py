@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dlcpd.ipc import safe_path
 from dlcpd.ipc.safe_path import UnsafePath, open_folder
 from dlcpd.ipc.socket_folder import SocketFolder
 
@@ -66,3 +67,19 @@ def test_what_another_user_owns_on_the_way_is_refused(root: Path) -> None:
     os.chown(root / "above", 65534, 65534)
     with pytest.raises(UnsafePath, match="above belongs to another user"):
         open_folder(inner)
+
+
+def test_the_id_that_stands_for_hidden_ones_is_trusted_where_it_is_nobodys(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container without all ids, / may belong to it."""
+    (root / "overflowuid").write_text("4711\n")
+    monkeypatch.setattr(safe_path, "_OVERFLOW", root / "overflowuid")
+    maps = {"0 1000 1\n": True, "0 100000 65536\n": False, "0 0 4294967295\n": False, "": False}
+    for number, (rows, trusted) in enumerate(maps.items()):
+        users, file = root / f"user-{number}", root / f"uid_map-{number}"
+        users.touch()  # another namespace: what is known of one is not asked again
+        file.write_text(rows)
+        monkeypatch.setattr(safe_path, "_USERS", users)
+        monkeypatch.setattr(safe_path, "_UID_MAP", file)
+        assert (4711 in safe_path.trusted_owners()) == trusted, rows

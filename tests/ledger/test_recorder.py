@@ -146,3 +146,9 @@ def test_a_folder_that_cannot_be_made_is_told_once(tmp_path: Path) -> None:
     told: list[str] = []
     operate(recorder(tmp_path / "file", told, Accounts()), 1, [])
     assert len(told) == 1
+
+
+def test_the_folder_of_a_ledger_is_a_new_one(tmp_path: Path) -> None:
+    generations.Generations(tmp_path / "a", 1 << 20).close()
+    with pytest.raises(FileExistsError):
+        generations.Generations(tmp_path / "a", 1 << 20)

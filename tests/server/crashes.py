@@ -37,23 +37,24 @@ class Disk:
     folder: Path
     rng: random.Random
     deadly: float  # chance that a sync is the last thing the process does
-    _durable: dict[str, int] = field(default_factory=dict)
+    # Bytes that are safe, by inode: files are renamed.
+    _durable: dict[int, int] = field(default_factory=dict)
 
     def sync(self, descriptor: int) -> None:
         if self.rng.random() < self.deadly / 2:
             raise Killed
-        for path in self.folder.iterdir():
-            if path.is_file() and path.stat().st_ino == os.fstat(descriptor).st_ino:
-                self._durable[path.name] = path.stat().st_size
+        there = {path.stat().st_ino for path in self.folder.iterdir()}
+        self._durable = {inode: size for inode, size in self._durable.items() if inode in there}
+        found = os.fstat(descriptor)
+        self._durable[found.st_ino] = found.st_size
         if self.rng.random() < self.deadly / 2:
             raise Killed
 
     def crash(self) -> None:
         for path in self.folder.iterdir():
-            name = path.name
-            size = path.stat().st_size
-            durable = self._durable.get(name, self._durable.get(f"{name}.new", 0))
-            if name != "lock" and size > durable:
+            found = path.stat()
+            size, durable = found.st_size, self._durable.get(found.st_ino, 0)
+            if path.name != "lock" and size > durable:
                 with path.open("r+b") as file:
                     file.truncate(self.rng.randint(durable, size))
 

@@ -155,6 +155,14 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         Journal(tmp_path / "file" / "0")
 
 
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    for mode in (0o777, 0o1777):
+        tmp_path.chmod(mode)
+        with pytest.raises(BadConfig, match=f"snapshots {tmp_path}: .*others may write to it"):
+            Journal(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_full_disk_is_named_and_nothing_more_is_written(tmp_path: Path) -> None:
     def sync(_: int) -> None:
         if full:

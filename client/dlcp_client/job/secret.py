@@ -9,12 +9,12 @@ import hashlib
 import hmac
 import json
 import os
-import stat
 from pathlib import Path
 from typing import Final
 
 from dlcp_client.environment import Environment
 from dlcpd.contract.errors import BadConfig
+from dlcpd.ipc.held_folder import read_trusted
 
 # Whoever reads the store can try guesses against what it finds there, as fast as hashes go: so it
 # has to be random, and 32 hexadecimal digits are 128 bits.
@@ -69,11 +69,6 @@ def job_secret(environment: Environment) -> JobSecret | None:
 def _read(file: Path, source: str) -> bytes:
     """Raises: BadConfig."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait
-        with os.fdopen(descriptor, "rb") as opened:
-            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-            if mode & 0o077:
-                raise BadConfig(f"{source}: has mode {mode:04o}; others may open it: chmod 600 it")
-            return opened.read(MAX_LENGTH + 1).strip()
+        return read_trusted(file, MAX_LENGTH + 1, forbidden=0o077).strip()
     except OSError as exc:
         raise BadConfig(f"{source}: cannot be read: {exc.strerror}") from exc

@@ -3,8 +3,8 @@
 import fcntl
 import hashlib
 import os
-import stat
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd.contract.errors import BadConfig, BadMessage
+from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder
 
 MAX_VALUE: Final = 1 << 20  # bytes; ranks publish 64 KiB at most, escaped once more when signed
 LOCK_TIMEOUT: Final = 30.0  # seconds; who is not stopped holds it for milliseconds
@@ -22,7 +23,8 @@ class FileStore:
     """A Store: a file for each key. The folder is made if it is not there; every launch of a job
     needs one of its own.
 
-    Only this user may write to it: whoever can is a rank of the job, but for a job's secret.
+    Only this user may write to it, or exchange a folder above it: whoever can is a rank of the job,
+    but for a job's secret. The folder is held open, so what has its name later does not matter.
     A value is there as a whole or not at all; counts are kept under a lock of the folder, which
     NFS knows as well. Nothing is deleted, for nobody knows who has yet to read.
 
@@ -33,13 +35,8 @@ class FileStore:
         self.folder: Final = Path(folder)
         self._claimed = set[int]()  # ranks, by connects with this object
         with self._errors():
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self.folder.stat()
-        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
-            raise BadConfig(
-                f"store {self.folder}: others may write to it (user id {found.st_uid}, mode "
-                f"{stat.S_IMODE(found.st_mode):04o}): use a folder of yours, and chmod 700 it"
-            )
+            self._held = HeldFolder.open(self.folder, make=PRIVATE_FOLDER)
+        weakref.finalize(self, self._held.close)
 
     def claim(self, rank: int) -> None:
         """Take the place of a rank, which nobody has had but through this object.
@@ -50,7 +47,7 @@ class FileStore:
             return
         with self._errors():
             try:
-                (self.folder / f"rank-{rank}").touch(0o600, exist_ok=False)
+                self._held.new(f"rank-{rank}").close()
             except FileExistsError:
                 raise BadConfig(
                     f"store {self.folder}: rank {rank} has connected with it before, in this "
@@ -68,8 +65,7 @@ class FileStore:
         """Read what is there. Raises: RuntimeError where nothing is; BadMessage."""
         with self._errors():
             try:
-                with self._file(key).open("rb") as file:
-                    value = file.read(MAX_VALUE + 1)
+                value = self._held.read(_name(key), MAX_VALUE + 1)
             except FileNotFoundError:
                 raise RuntimeError(f"store {self.folder}: no {key}") from None
         if len(value) > MAX_VALUE:
@@ -100,7 +96,7 @@ class FileStore:
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all `keys` are there."""
         with self._errors():
-            return all(self._file(key).exists() for key in keys)
+            return all(self._held.has(_name(key)) for key in keys)
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
         """Write if the key holds `expected`, or does not exist and "" is expected; what it holds
@@ -123,22 +119,14 @@ class FileStore:
         except RuntimeError:
             return None
 
-    def _file(self, key: str) -> Path:
-        """A digest: a key may be longer than the name of a file, and has slashes."""
-        return self.folder / hashlib.sha256(key.encode()).hexdigest()
-
     def _write(self, key: str, value: str) -> None:
-        """The lock is held, so that nobody else writes the temporary file."""
-        file = self._file(key)
-        unfinished = file.with_suffix(".new")
         with self._errors():
-            unfinished.write_bytes(value.encode())
-            unfinished.replace(file)
+            self._held.replace(_name(key), value.encode())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with self._errors():
-            descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = self._held.descriptor_of("lock", os.O_RDWR | os.O_CREAT)
         try:
             self._lock(descriptor)
             yield
@@ -162,3 +150,8 @@ class FileStore:
             yield
         except OSError as exc:
             raise BadConfig(f"store {self.folder}: {exc.strerror or exc}") from exc
+
+
+def _name(key: str) -> str:
+    """A digest: a key may be longer than the name of a file, and has slashes."""
+    return hashlib.sha256(key.encode()).hexdigest()

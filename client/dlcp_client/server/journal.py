@@ -7,7 +7,8 @@ snapshots are kept with their logs: if the newest is damaged, the one before and
 where the newest begins, give the same state.
 
 Everything is little-endian and carries a CRC-32, which finds what disks and full file systems do;
-who may write to the folder may do anything.
+who may write to the folder may do anything. So nobody else may, nor exchange a folder above it:
+the folder is held open, and every name is looked up in it.
 """
 
 import fcntl
@@ -25,6 +26,7 @@ import numpy as np
 
 from dlcp_client.server.entry import Entry, NotDurable
 from dlcpd.contract.errors import BadConfig, BadSnapshot
+from dlcpd.ipc.held_folder import PRIVATE_FOLDER, UNFINISHED, HeldFolder
 
 _log: Final = logging.getLogger("dlcpd.server")
 KEPT: Final = 2  # snapshots
@@ -44,23 +46,26 @@ class Journal:
     `sync` makes the bytes of a descriptor durable; without it what the kernel holds survives the
     end of the process, but not that of the machine.
 
-    Raises: BadConfig where the folder cannot be used, or another server has it.
+    Raises: BadConfig where the folder cannot be used, another user could exchange what is in it, or
+    another server has it.
     """
 
     def __init__(self, folder: Path, sync: Callable[[int], None] = os.fsync) -> None:
         self.folder, self._sync = folder, sync
         self._log: IO[bytes] | None = None
+        self._lock = -1
         with self._errors():
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._held = HeldFolder.open(folder, make=PRIVATE_FOLDER)
         try:
             with self._errors():
+                self._lock = self._held.descriptor_of("lock", os.O_RDWR | os.O_CREAT)
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for name in self._held.names():
+                    if name.endswith(UNFINISHED):
+                        self._held.remove(name, missing_ok=True)
         except BadConfig:
-            os.close(self._lock)
+            self.close()
             raise
-        for unfinished in folder.glob("*.new"):
-            unfinished.unlink()
 
     def recover(self) -> Iterator[Entry]:
         """The newest snapshot that is whole, then each version after it. Nothing: an empty folder.
@@ -103,17 +108,17 @@ class Journal:
 
         Raises: NotDurable; what was durable still is.
         """
-        place = self._path("snapshot", entry.version)
-        unfinished = place.with_suffix(".new")
+        name, following = _name("snapshot", entry.version), _name("log", entry.version)
         with ExitStack() as undo:
             try:
-                with unfinished.open("wb") as file:
+                with self._held.replacing(name) as file:
                     self._write(file, _SNAPSHOT, entry)
-                log = undo.enter_context(self._path("log", entry.version).open("wb"))
-                unfinished.replace(place)
-                self._sync_folder()
+                    self._held.remove(following, missing_ok=True)
+                    log = undo.enter_context(self._held.new(following))
+                self._sync(self._held.descriptor)
             except OSError as exc:
-                raise NotDurable(f"{place} cannot be written: {exc.strerror}") from exc
+                where = self.folder / name
+                raise NotDurable(f"{where} cannot be written: {exc.strerror}") from exc
             undo.pop_all()
         if self._log is not None:
             self._log.close()
@@ -128,20 +133,21 @@ class Journal:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+        self._held.close()
 
     def _newest_whole(self, numbers: Sequence[int]) -> tuple[int, Entry]:
         """Raises: BadSnapshot."""
         problems = []
         for number in sorted(numbers, reverse=True):
-            path = self._path("snapshot", number)
+            name = _name("snapshot", number)
             try:
-                with path.open("rb") as file:
+                with self._held.reading(name) as file:
                     entry = _read(file, _SNAPSHOT)
                 if entry is None or entry.version != number:
                     raise BadSnapshot("it is damaged or incomplete")
                 return number, entry
             except (OSError, BadSnapshot) as exc:
-                problems.append(f"{path.name}: {exc}")
+                problems.append(f"{name}: {exc}")
         raise BadSnapshot(
             f"snapshots {self.folder}: none can be read ({'; '.join(problems)}); restore the "
             f"folder from a copy, or name an empty one to begin anew"
@@ -152,21 +158,23 @@ class Journal:
 
         Raises: BadSnapshot where the end of the newest one is no record that was being written.
         """
-        with self._path("log", number).open("rb") as file:
+        name = _name("log", number)
+        with self._held.reading(name) as file:
             start = kept = 0
             while (entry := _whole(file)) is not None:
                 start, kept = file.tell(), kept + 1
                 yield entry
             if newest and not _torn(file, start):
                 raise BadSnapshot(
-                    f"{file.name}: damaged from byte {start} on; restore the folder from a copy"
+                    f"{self.folder / name}: damaged from byte {start} on; restore the folder from "
+                    f"a copy"
                 )
             if rest := os.fstat(file.fileno()).st_size - start:
                 # An unfinished write looks like a damaged last record, and only one was confirmed.
                 _log.warning(
                     "%s: %d records kept, 1 dropped (%d bytes from byte %d on): it was being "
                     "written when the server ended, or it is damaged, and then a confirmed push "
-                    "is lost", file.name, kept, rest, start,
+                    "is lost", self.folder / name, kept, rest, start,
                 )  # fmt: skip
 
     def _write(self, file: IO[bytes], magic: bytes, entry: Entry) -> None:
@@ -193,32 +201,27 @@ class Journal:
         except OSError as exc:
             raise BadConfig(f"snapshots {self.folder}: {exc.strerror}") from exc
 
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self._sync(descriptor)
-        finally:
-            os.close(descriptor)
-
     def _forget_old(self) -> None:
         kept = sorted(self._numbers("snapshot"))[-KEPT:]
         for kind in ("snapshot", "log"):
             for number in self._numbers(kind):
                 if number < kept[0]:
-                    self._path(kind, number).unlink()
+                    self._held.remove(_name(kind, number))
 
     def _numbers(self, kind: str) -> list[int]:
-        names = [path.name.removeprefix(f"{kind}-") for path in self.folder.glob(f"{kind}-*")]
+        start = f"{kind}-"
+        names = [name[len(start) :] for name in self._held.names() if name.startswith(start)]
         return [int(name) for name in names if name.isdecimal()]
-
-    def _path(self, kind: str, number: int) -> Path:
-        return self.folder / f"{kind}-{number}"
 
     def _gap(self, version: int, following: int) -> BadSnapshot:
         return BadSnapshot(
             f"snapshots {self.folder}: version {following} follows {version}, so some are missing; "
             f"restore the folder from a copy"
         )
+
+
+def _name(kind: str, number: int) -> str:
+    return f"{kind}-{number}"
 
 
 def _read(file: IO[bytes], magic: bytes) -> Entry | None:

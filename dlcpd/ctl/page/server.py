@@ -73,8 +73,10 @@ def names_us(host: str) -> bool:
         name = urlsplit(f"//{host}").hostname or ""
         if name == "localhost":
             return True
-        return not ipaddress.ip_address(name).is_unspecified  # where old browsers, which say
-        # nothing of the site that asks, let pages of other sites reach this host
+        address = ipaddress.ip_address(name)
+        # 0.0.0.0, in any spelling, is where old browsers, which say nothing of the site that asks,
+        # let pages of other sites reach this host.
+        return not (getattr(address, "ipv4_mapped", None) or address).is_unspecified
     except ValueError:
         return False
 

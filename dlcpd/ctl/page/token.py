@@ -1,13 +1,13 @@
 """What a browser has to know beyond loopback: the page's token."""
 
 import hmac
-import os
 import secrets
-import stat
 from pathlib import Path
 from typing import Final
 
 from dlcpd.contract.errors import BadConfig
+from dlcpd.ipc.held_folder import read_trusted
+from dlcpd.ipc.safe_path import UnsafePath
 
 BYTES: Final = 16  # random ones of a token that is drawn here: nobody guesses 128 bits
 MIN_LENGTH: Final = 32  # characters of one in a file; so many hexadecimal digits have 128 bits
@@ -23,19 +23,14 @@ def drawn() -> str:
 def from_file(file: Path) -> str:
     """The one in a file. Raises: BadConfig where others may read it, or it can be guessed."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait
-        with os.fdopen(descriptor, "rb") as opened:
-            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-            found = opened.read(MAX_LENGTH + 1).strip()
+        found = read_trusted(file, MAX_LENGTH + 1, forbidden=0o077).strip()
+    except UnsafePath as exc:
+        raise BadConfig(f"--token-file {file}: {exc.strerror}") from exc
     except OSError as exc:
         raise BadConfig(
             f"--token-file {file}: cannot be read ({exc.strerror}); make one with "
             f"(umask 077; openssl rand -hex 32 > {file})"
         ) from exc
-    if mode & 0o077:
-        raise BadConfig(
-            f"--token-file {file}: has mode {mode:04o}; others may open it: chmod 600 it"
-        )
     text = found.decode("ascii", "replace")
     if not MIN_LENGTH <= len(text) <= MAX_LENGTH or not (text.isalnum() and text.isascii()):
         raise BadConfig(

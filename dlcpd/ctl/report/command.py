@@ -7,6 +7,7 @@ from pathlib import Path
 from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl.output import Output
+from dlcpd.ctl.output_file import OutputFile
 from dlcpd.ctl.report.html import document
 from dlcpd.ctl.report.inputs import sections
 
@@ -14,18 +15,15 @@ from dlcpd.ctl.report.inputs import sections
 def report(options: argparse.Namespace, output: Output) -> int:
     """Raises: BadConfig, BadLedger."""
     to: Path = options.output
-    if to.is_dir() or not to.absolute().parent.is_dir():
-        raise BadConfig(f"-o {to}: name a file in a folder that exists")
+    written = OutputFile("-o", to)
+    written.check()
     if to.exists() and any(to.samefile(place) for place in options.runs if place.exists()):
         raise BadConfig(f"-o {to}: is what is to be read; name another file")
     found = [section for place in options.runs for section in sections(place)]
     names = ", ".join(place.name or str(place) for place in options.runs)
     now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     text = document(found, f"made by dlcpctl report {__version__} on {now} from {names}")
-    try:
-        to.write_text(text, encoding="utf-8")
-    except OSError as exc:
-        raise BadConfig(f"-o {to}: cannot be written: {exc.strerror}") from exc
+    written.write(text)
     for section in found:
         output.line(section.title)
         for sentence in section.sentences:

@@ -20,6 +20,8 @@ from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception, State, credentials, refusal
 from dlcpd.daemon.clients.socket_lock import SocketLock
 from dlcpd.daemon.crowd import Crowd
+from dlcpd.ipc.held_folder import holding
+from dlcpd.ipc.safe_path import UnsafePath
 from dlcpd.ipc.seqpacket import encode, receive_now, send_now
 from dlcpd.ipc.socket_folder import BACKLOG
 
@@ -93,8 +95,13 @@ def protect(path: Path, access: Access) -> None:
 
 def _make_directory(path: Path) -> None:
     folder = path.parent
+    if folder.is_dir():
+        return  # who owns it, and each folder above, the lock looks at
     try:
-        folder.mkdir(mode=0o755, exist_ok=True)
+        with holding(folder, shared=True) as (above, name):
+            above.folder(name, make=0o755).close()
+    except UnsafePath as exc:
+        raise AddressUnavailable(f"[daemon] socket {path}: {exc.strerror}") from exc
     except OSError as exc:
         raise AddressUnavailable(
             f"[daemon] socket {path}: its directory is not there and cannot be made: "

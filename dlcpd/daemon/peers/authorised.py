@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.daemon.peers.key_files import PublicKeys, check_owner, read_public
+from dlcpd.daemon.peers.key_files import PublicKeys, read_public
+from dlcpd.ipc.held_folder import HeldFolder
 
 SUFFIX: Final = ".toml"  # others, and hidden ones, are an editor's or a writer's own
 MAX_FILES: Final = 8192  # hosts, as many as there can be lines to peers; 16 MB of keys at most
@@ -95,17 +96,16 @@ class Authorised:
 
 def _stamps(folder: Path) -> dict[str, Stamp]:
     """Of its files. Raises: OSError, BadConfig."""
-    check_owner(folder, folder.stat(), 0o002)
     found: dict[str, Stamp] = {}
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.name.endswith(SUFFIX) or entry.name.startswith("."):
+    with HeldFolder.open(folder) as held:
+        for name in held.names():
+            if not name.endswith(SUFFIX) or name.startswith("."):
                 continue
             try:
-                stat = entry.stat()
+                stat = os.stat(name, dir_fd=held.descriptor)  # of what a link leads to
             except FileNotFoundError:  # removed just now, or a link to nothing
                 continue
-            found[entry.name] = stat.st_ino, stat.st_ctime_ns, stat.st_size
+            found[name] = stat.st_ino, stat.st_ctime_ns, stat.st_size
             if len(found) > MAX_FILES:
                 raise BadConfig(f"holds more than {MAX_FILES} files")
     return found

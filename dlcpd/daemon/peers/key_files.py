@@ -6,15 +6,16 @@ Both are TOML: `host` and `secret`, or `host` and `keys`. Keys are Z85, which ne
 import os
 import pwd
 import re
-import stat
-import tempfile
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.daemon.peers.keys import KEY_BYTES, KeyPair, key_bytes, key_text
+from dlcpd.ipc.held_folder import check_file, holding, read_trusted
+from dlcpd.ipc.safe_path import UnsafePath
 
 MAX_FILE: Final = 4096  # bytes; MAX_KEYS keys, a name of 255 characters, and comments
 MAX_KEYS: Final = 8  # of a host: one, and two while it gets another; the rest is patience
@@ -92,36 +93,20 @@ def parse_identity_untrusted(text: str, source: str) -> Identity:
 
 
 def read_identity(file: Path, *, of_anyone: bool = False) -> Identity:
-    """`of_anyone`: for root, who looks at the identity of a daemon that another user runs.
+    """`of_anyone`: for root, who looks at the identity of a daemon that another user runs, in a
+    folder of that user.
 
-    Raises: BadConfig where it cannot be read, is nobody's identity, or others can read it.
+    Raises: BadConfig where it cannot be read, is nobody's identity, or others can read it or put
+    another in its place.
     """
-    return parse_identity_untrusted(_read(file, 0o077, of_anyone=of_anyone), str(file))
+    read = _of_anyone if of_anyone else read_trusted
+    return parse_identity_untrusted(_read(file, 0o077, read), str(file))
 
 
 def read_public(file: Path) -> PublicKeys:
-    """Raises: BadConfig where it cannot be read, is no such file, or anybody may write it."""
-    return parse_public_untrusted(_read(file, 0o002), str(file))
-
-
-def check_owner(what: Path, found: os.stat_result, forbidden: int) -> None:
-    """Raises: BadConfig where others than root and this user may do what `forbidden` says."""
-    if found.st_uid not in (0, os.geteuid()):
-        raise BadConfig(
-            f"{what}: belongs to user id {found.st_uid}; keys belong to root or to user id "
-            f"{os.geteuid()}, who runs this: chown {os.geteuid()} {what}"
-        )
-    _check_mode(what, found, forbidden)
-
-
-def _check_mode(what: Path, found: os.stat_result, forbidden: int) -> None:
-    """Raises: BadConfig."""
-    mode = stat.S_IMODE(found.st_mode)
-    if mode & forbidden:
-        raise BadConfig(
-            f"{what}: has mode {mode:04o}, so others may {'read' if forbidden & 0o044 else 'write'}"
-            f" it: chmod {mode & ~forbidden:o} {what}"
-        )
+    """Raises: BadConfig where it cannot be read, is no such file, or anybody may write it or put
+    another in its place."""
+    return parse_public_untrusted(_read(file, 0o002, read_trusted), str(file))
 
 
 def service_user() -> pwd.struct_passwd | None:
@@ -132,34 +117,43 @@ def service_user() -> pwd.struct_passwd | None:
         return None
 
 
-def write(file: Path, text: str, mode: int, *, replace: bool) -> None:
-    """Write a whole file, or none. Raises: OSError; FileExistsError unless `replace`."""
-    descriptor, name = tempfile.mkstemp(prefix=".", suffix=".new", dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as made:
-            made.write(text)
-            os.fchmod(descriptor, mode)  # whatever the umask: it was 0600 until now
-            made.flush()
-            os.fsync(descriptor)
-        if replace:
-            os.replace(name, file)
-            return
-        os.link(name, file)
-    finally:
-        Path(name).unlink(missing_ok=True)
+def write(file: Path, text: str, mode: int, *, replace: bool, make: int | None = None) -> None:
+    """Write a whole file, or none. `make`: the mode of folders that are missing.
+
+    Raises: OSError, UnsafePath where another user could exchange the file; FileExistsError unless
+    `replace`.
+    """
+    with (
+        holding(file, make=make) as (folder, name),
+        folder.replacing(name, exclusive=not replace) as made,
+    ):
+        made.write(text.encode("ascii"))
+        os.fchmod(made.fileno(), mode)  # whatever the umask: it was 0600 until now
+        made.flush()
+        os.fsync(made.fileno())
 
 
-def _read(file: Path, forbidden: int, *, of_anyone: bool = False) -> str:
+def remove(file: Path) -> None:
+    """Raises: OSError, UnsafePath where another user could exchange the file."""
+    with holding(file) as (folder, name):
+        folder.remove(name)
+
+
+def _of_anyone(file: Path, most: int, *, forbidden: int) -> bytes:
+    """As read_trusted, whoever owns the file and the folders above. Raises: OSError."""
+    # A pipe would block, and what is opened is what is looked at.
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as opened:
+        check_file(os.fstat(descriptor), file, None, forbidden)
+        return opened.read(most)
+
+
+def _read(file: Path, forbidden: int, read: Callable[..., bytes]) -> str:
     """Raises: BadConfig."""
     try:
-        # A pipe would block, and what is opened is what is looked at.
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as opened:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise BadConfig(f"{file}: is no file of keys")
-            (_check_mode if of_anyone else check_owner)(file, found, forbidden)
-            data = opened.read(MAX_FILE + 1)
+        data = read(file, MAX_FILE + 1, forbidden=forbidden)
+    except UnsafePath as exc:
+        raise BadConfig(str(exc.strerror)) from exc
     except OSError as exc:
         raise BadConfig(f"{file}: user id {os.geteuid()} cannot read it: {exc.strerror}") from exc
     if len(data) > MAX_FILE:

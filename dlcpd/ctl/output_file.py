@@ -1,0 +1,74 @@
+"""A file for a result that an option of the command line names: written as a whole, or not at all.
+
+No link in its place is followed, and nobody else may write to the folders above: root's result
+goes where root said.
+"""
+
+import os
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dlcpd.contract.errors import BadConfig
+from dlcpd.ipc.held_folder import HeldFolder, holding
+
+DEVICES: Final = (Path("/dev"), Path("/dev/fd"))  # root's: /dev/null, /dev/stdout, >(command)
+FOR_ALL: Final = 0o666  # less the umask
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """What `option` names."""
+
+    option: str
+    path: Path
+
+    def __str__(self) -> str:
+        return f"{self.option} {self.path}"
+
+    def check(self) -> None:
+        """Before anything is measured. Leaves what is there as it is: a run may still fail.
+
+        Raises: BadConfig.
+        """
+        if self.path.is_dir():
+            raise BadConfig(f"{self}: is a folder; name a file")
+        if not self.path.absolute().parent.is_dir():
+            raise BadConfig(f"{self}: there is no folder {self.path.parent}")
+        if self._is_device:
+            return
+        try:
+            with holding(self.path, shared=True) as (folder, name):
+                _mode_of(folder, name)
+        except OSError as exc:
+            raise BadConfig(f"{self}: {exc.strerror}") from exc
+        if not os.access(self.path.parent, os.W_OK):
+            raise BadConfig(f"{self}: user id {os.getuid()} may not write there")
+
+    def write(self, text: str) -> None:
+        """Raises: BadConfig."""
+        try:
+            if self._is_device:
+                self.path.write_text(text, encoding="utf-8")
+                return
+            with holding(self.path, shared=True) as (folder, name):
+                folder.replace(name, text.encode(), _mode_of(folder, name))
+        except OSError as exc:
+            raise BadConfig(f"{self}: cannot be written: {exc.strerror}") from exc
+
+    @property
+    def _is_device(self) -> bool:
+        return self.path.absolute().parent in DEVICES
+
+
+def _mode_of(folder: HeldFolder, name: str) -> int:
+    """That of the file that is replaced. Raises: UnsafePath for a link, or what is no file."""
+    with suppress(FileNotFoundError):
+        descriptor = folder.descriptor_of(name, os.O_PATH)
+        try:
+            return stat.S_IMODE(os.fstat(descriptor).st_mode)
+        finally:
+            os.close(descriptor)
+    return FOR_ALL
