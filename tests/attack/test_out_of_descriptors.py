@@ -19,7 +19,7 @@ from dlcpd.daemon.peers.frames import GREETING_BYTES, greeting
 from dlcpd.daemon.peers.keys import KeyPair, key_bytes
 from dlcpd.daemon.peers.peers import PeerAddress
 from tests.checks import Measured
-from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, environment
+from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, environment, until
 from tests.daemon.raw_peer import exactly, frame_of
 
 WATCHED = 5.0  # seconds
@@ -111,6 +111,11 @@ def hear(port: int) -> None:
         assert sock.recv(1)
 
 
+def left(daemon: Daemon) -> list[object]:
+    """Clients that have gone."""
+    return [event for event in daemon.events if event["event"] == "client_left"]
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return int(sock.getsockname()[1])
@@ -130,7 +135,7 @@ def test_who_waits_for_descriptors(tmp_path: Path, measured: Measured) -> None:
         assert first_line(doctor)
         with daemon.client() as client:
             welcome = client.greet()
-        daemon.wait_for("client_left")
+        until(lambda: len(left(daemon)) == 2, "the page or the client holds a descriptor")
         peer = PeerAddress(welcome.endpoint, welcome.public_key)
         pids = daemon.process.pid, page.pid, doctor.pid
         with without_descriptors(*pids):
