@@ -60,7 +60,7 @@ from dlcpd.io.discovery.closed_ports import ClosedPorts
 from dlcpd.io.discovery.mtu import MtuDiscovery, MtuNews
 from dlcpd.io.discovery.routes import Discovery
 from dlcpd.io.heap import keep_warm
-from dlcpd.io.poll import ERROR, WRITE, Handler, Poll, PollBroken
+from dlcpd.io.poll import ERROR, WRITE, EngineBroken, Handler, Poll
 from dlcpd.io.report import bounded_report
 from dlcpd.io.udp.encryption import encryption
 from dlcpd.io.udp.udp_path import UdpPath
@@ -265,20 +265,34 @@ class Engine:
             if mask & WRITE and path.send_backlog():
                 self.endpoint.on_room(path.index)
                 self._poll.watch_writing(path, wanted=False)
-            left = BATCHES_PER_WAKE
-            for _ in range(READS_PER_WAKE):
-                batches = path.receive()
-                if not batches:
-                    return
-                for batch in batches:
-                    batch.strays = self.mtu.take(path, batch.strays, now)
-                    self.endpoint.receive(batch, now)
-                with_data = any(batch.count for batch in batches)
-                left -= with_data
-                if left <= 0 or (path.drained and with_data):
-                    return  # else it was control, and what follows it is here by now
+            try:
+                self._receive(path, now)
+            finally:
+                if path.lost:
+                    self._lose(path)
 
         return handle
+
+    def _receive(self, path: UdpPath, now: float) -> None:
+        left = BATCHES_PER_WAKE
+        for _ in range(READS_PER_WAKE):
+            batches = path.receive()
+            if not batches:
+                return
+            for batch in batches:
+                batch.strays = self.mtu.take(path, batch.strays, now)
+                self.endpoint.receive(batch, now)
+            with_data = any(batch.count for batch in batches)
+            left -= with_data
+            if left <= 0 or (path.drained and with_data):
+                return  # else it was control, and what follows it is here by now
+
+    def _lose(self, path: UdpPath) -> None:
+        """Do without a path that has no socket any more. Raises: EngineBroken without the last."""
+        self._poll.forget(path)
+        self.endpoint.full.add(path.index)
+        if all(each.lost for each in self.paths):
+            raise EngineBroken
 
     def _on_icmp(self, path: UdpPath, now: float) -> None:
         for news in path.probe.answers():
@@ -567,7 +581,7 @@ def main() -> int:
         engine.run()
     except ControlGone:
         return 0  # in the middle of an event
-    except PollBroken:
+    except EngineBroken:
         return 1
     return 0
 

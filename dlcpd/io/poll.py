@@ -17,8 +17,9 @@ FINE_SLEEP: Final = 0.001  # seconds; below it, epoll's millisecond is too coars
 FAILURE_REST: Final = 0.01  # seconds after a call that failed, and until one is tried again
 
 
-class PollBroken(BaseException):
-    """Nothing can be waited for any more. No Exception: no handler of bugs can mend it."""
+class EngineBroken(BaseException):
+    """Nothing can be waited for, or received, any more. No Exception: what handles bugs cannot mend
+    it."""
 
 
 class Source(Protocol):
@@ -72,7 +73,7 @@ class Poll:
     def wait(self, timeout: float) -> Iterator[tuple[Handler, int]]:
         """Handlers to call now, and why; waits for at most `timeout` seconds, below 0 for ever.
 
-        Raises: PollBroken, after kernel_errors.TRIES failures in a row.
+        Raises: EngineBroken, after kernel_errors.TRIES failures in a row.
         """
         for descriptor, mask in self._ready(self._for_late(timeout)):
             handler = self._handlers.get(descriptor)
@@ -98,7 +99,7 @@ class Poll:
             self._count(exc)
             self._in_a_row += 1
             if self._in_a_row >= kernel_errors.TRIES:
-                raise PollBroken from exc
+                raise EngineBroken from exc
             time.sleep(FAILURE_REST)
             return []
         self._in_a_row = 0

@@ -312,3 +312,28 @@ def test_a_full_path_stops_no_other(wide: Wide, measured: Measured) -> None:
     measured(f"20 operations of 1 MB, the slowest {max(took):.2f} s, {wide.calls.fired} times full")
     wide.calls.disarm()
     works(job.ranks, 12)
+
+
+@pytest.mark.check(102, "a path whose socket has gone: the others take what it would carry")
+def test_a_path_without_a_socket(wide: Wide) -> None:
+    job = wide.job
+    port = job.endpoints[0][0].port
+    wide.calls.arm("recvmmsg", errno.EBADF, kind=Kind.UDP, port=port, times=FOR_EVER)
+    number, until = 0, time.monotonic() + PATIENCE
+    while wide.calls.fired < kernel_errors.TRIES:
+        assert time.monotonic() < until, "it is not read"
+        number += 1
+        works(job.ranks, number)
+    for following in range(number + 1, number + 6):
+        works(job.ranks, following)
+    assert wide.calls.fired == kernel_errors.TRIES, "it is given up"
+    assert job.engines[0].counters()["internal"] == wide.calls.fired, "and each failure told"
+
+
+@pytest.mark.check(102, "no path is left: the engine ends, and control starts another one")
+def test_no_path_is_left(wide: Wide) -> None:
+    job = wide.job
+    wide.calls.arm("recvmmsg", errno.EBADF, kind=Kind.UDP, times=FOR_EVER)
+    for rank in job.ranks:
+        rank.submit(1, count=1000)
+    assert job.engines[0].process.wait(PATIENCE) == 1

@@ -38,7 +38,7 @@ from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.clients.unmapping import give_back
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_link import ControlGone, ControlLink
-from dlcpd.io.poll import Poll, PollBroken
+from dlcpd.io.poll import EngineBroken, Poll
 from dlcpd.io.udp import stranger_filter
 from dlcpd.io.udp.udp_path import UdpPath
 from dlcpd.ipc import kernel_errors
@@ -235,7 +235,7 @@ def test_a_wait_that_always_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     poll = polling(monkeypatch, poll=Once(errno.EBADF))
     for _ in range(kernel_errors.TRIES - 1):
         assert not ready(poll)
-    with pytest.raises(PollBroken):
+    with pytest.raises(EngineBroken):
         ready(poll)
     assert len(rests) == kernel_errors.TRIES - 1 and min(rests) > 0
 

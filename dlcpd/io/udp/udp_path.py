@@ -85,6 +85,7 @@ class UdpPath:
         self._keys = keys
         self._ring = self._make_ring()
         self.drained = True  # whether the last receive left nothing behind
+        self._faults = 0  # receive calls in a row that found no socket
 
     def fileno(self) -> int:
         return self._fd
@@ -360,17 +361,25 @@ class UdpPath:
                 self.counters["injected_corruption"] += batch.corrupted
         return batches
 
+    @property
+    def lost(self) -> bool:
+        """There is no socket any more."""
+        return self._faults >= kernel_errors.TRIES
+
     def _receive(self) -> tuple[Sequence[Batch], bool]:
+        """Raises: OSError, of kernel_errors.OURS; see `lost`."""
         for _ in range(MAX_REFUSED):
             try:
                 received = self._ring.receive(self._fd)
             except OSError as exc:
                 if exc.errno in kernel_errors.OURS:
+                    self._faults += 1
                     raise
                 # of a datagram that left here; taking note of it has cleared it
                 self._count_error(exc.errno, "receive")
                 continue
             self.effort["receive_calls"] += self._ring.calls
+            self._faults = 0
             return received
         return [], False  # what waits behind so many wakes us again
 
