@@ -38,6 +38,7 @@ from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.clients.unmapping import give_back
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_link import ControlGone, ControlLink
+from dlcpd.io.engine import Engine
 from dlcpd.io.poll import EngineBroken, Poll
 from dlcpd.io.udp import stranger_filter
 from dlcpd.io.udp.udp_path import UdpPath
@@ -435,6 +436,32 @@ def test_a_channel_that_always_fails(
         channel.channel.send(b"x")
     channel.turns(2 * kernel_errors.TRIES)
     assert fails.calls == kernel_errors.TRIES and len(channel.ends) == 1
+
+
+class Taking:
+    """A path; the kernel takes nothing of it, or all."""
+
+    def __init__(self, index: int, *, full: bool) -> None:
+        self.index, self.full, self.sent = index, full, list[object]()
+        self.backlog, self.too_big = list[object](), list[object]()
+
+    def send(self, batch: object) -> None:
+        (self.backlog if self.full else self.sent).append(batch)
+
+
+@pytest.mark.check(102, "a batch that a full path does not take holds up none that follows it")
+def test_what_follows_a_full_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        made = Engine(EngineConfig(host="a", paths=(("127.0.0.1", 0),) * 2), ours)
+        stand_ins = [Taking(0, full=True), Taking(1, full=False)]
+        with ours, made.paths[0].socket, made.paths[1].socket:
+            monkeypatch.setattr(made, "paths", stand_ins)
+            monkeypatch.setattr(made, "_poll", SimpleNamespace(watch_writing=lambda *_, **__: None))
+            batches = [SimpleNamespace(path=path, size=1, peer=1) for path in (0, 1, 0, 1)]
+            made._send_data(batches[0], iter(batches[1:]), 1.0)  # type: ignore[arg-type]  # noqa: SLF001
+    assert stand_ins[1].sent == [batches[1], batches[3]]
+    assert made.endpoint.full == {0}
 
 
 @pytest.mark.check(102, "a bug in a timer of a session of one rank ends that session alone")
