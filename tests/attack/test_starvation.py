@@ -128,6 +128,7 @@ def test_memory_that_is_left(job: Job, monkeypatch: pytest.MonkeyPatch, measured
     time.sleep(WATCHED)
     alone = len(neighbours.times)
     job.die(dying)
+    job.close_left(0, session=2)
     time.sleep(WATCHED)
     neighbours.stop()
     assert list(job.engines[0].report()["sessions"]) == ["1"]

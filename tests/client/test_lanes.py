@@ -2,13 +2,19 @@
 
 import socket
 import time
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.ipc.lanes import Lanes
-from dlcp_client.operations.open_operations import Operations
-from dlcpd.contract.messages import Released
+from dlcp_client.operations.open_operations import GRACE, Operations
+from dlcp_client.operations.work import Work
+from dlcpd.contract.errors import PeerLost
+from dlcpd.contract.messages import Failed, Released
 from dlcpd.ipc.seqpacket import encode
+from tests.client.stand_in import completed
 
 
 def test_a_lane_that_ends_between_two_reads_of_a_frame_is_an_end() -> None:
@@ -30,3 +36,34 @@ def test_a_lane_that_ends_between_two_reads_of_a_frame_is_an_end() -> None:
     assert "killed by the test" in str(table.error)
     lanes.close()
     far_control.close()
+
+
+def test_a_peer_that_one_engine_lost_takes_no_result_of_another_engine() -> None:
+    """A rank leaves when all its results are delivered; engines say both, in any order."""
+    control, far_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ends = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+    table: Any = Operations(lambda _work: None)
+    connection = ControlConnection(control, lambda: "killed by the test")
+    lanes = Lanes([near for near, _ in ends], connection, table)
+    works = [nothing(table) for _ in range(4)]
+    for work, engines in zip(works, [(0,), (1,), (0, 1), (1,)], strict=True):
+        table.begin(work, (), engines)
+    ends[0][1].send(encode(Failed(0, "peer_lost", "rank 1 left")))
+    lanes.pump()
+    assert [work.ended for work in works] == [True, False, True, False]
+    with pytest.raises(PeerLost, match="rank 1 left"):
+        table.begin(nothing(table), (), (1,))
+    ends[1][1].send(encode(completed(2)))
+    lanes.pump()
+    assert works[1].stats is not None and not works[3].ended
+    table.end_late(time.monotonic() + GRACE)
+    with pytest.raises(PeerLost, match="rank 1 left"):
+        works[3].wait()
+    lanes.close()
+    for sock in (far_control, *(far for _, far in ends)):
+        sock.close()
+
+
+def nothing(table: Any) -> Any:
+    block: Any = SimpleNamespace(array=None, device=None)
+    return Work(table, block=block, expires=time.monotonic() + 60.0, label="nothing")

@@ -215,6 +215,13 @@ class Job:
         self._lanes.remove(rank.lane)
         rank.lane.close()
 
+    def close_left(self, engine: int, session: int = 1) -> None:
+        """Close a session as control does, as soon as its peers have all."""
+        events = iter(self.engines[engine].receive, commands.SessionDelivered(session))
+        assert all(isinstance(event, commands.SessionLeft) for event in events)
+        reason = "session_closed", "the client ended"
+        self.engines[engine].send(commands.CloseSession(session, *reason))
+
     def close(self) -> None:
         for lane in self._lanes:
             lane.close()

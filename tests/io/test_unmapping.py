@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 
 from dlcpd.contract.messages import Completed
-from dlcpd.io import commands
 from dlcpd.io.clients import unmapping
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
@@ -105,20 +104,13 @@ def test_the_arena_of_a_client_that_dies_goes_though_nothing_else_happens() -> N
         assert isinstance(job.ranks[0].outcome(1), Completed)
         pid = job.engines[0].process.pid
         job.die(job.ranks[0])
-        delivered(job, 0, session=1)
+        job.close_left(0)
         until = time.monotonic() + PATIENCE
         while arenas(pid) and time.monotonic() < until:
             time.sleep(0.05)
         assert arenas(pid) == 0
     finally:
         job.close()
-
-
-def delivered(job: Job, engine: int, session: int) -> None:
-    """Close a session as control does, as soon as its peers have all."""
-    while not isinstance(event := job.engines[engine].receive(), commands.SessionDelivered):
-        assert isinstance(event, commands.SessionLeft)
-    job.engines[engine].send(commands.CloseSession(session, "session_closed", "the client ended"))
 
 
 def arenas(pid: int) -> int:
@@ -139,7 +131,7 @@ def test_the_arena_of_an_ended_session_goes_though_another_one_is_busy() -> None
         assert arenas(pid) == 2
         for number, rank in enumerate(others):
             job.die(rank)
-            delivered(job, number, session=2)
+            job.close_left(number, session=2)
         until = time.monotonic() + PATIENCE
         while arenas(pid) > 1 and time.monotonic() < until:
             time.sleep(0.05)

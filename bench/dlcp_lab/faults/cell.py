@@ -10,7 +10,7 @@ from typing import Any, Final
 from dlcp_lab.faults import leaks
 from dlcp_lab.faults.cluster import ANSWER, Cluster, Job, raise_unless
 from dlcp_lab.faults.injections import Injection, make
-from dlcp_lab.faults.kinds import Fault, Mode, Phase
+from dlcp_lab.faults.kinds import PAUSES, Fault, Mode, Phase
 from dlcp_lab.faults.rules import DropOnce, Passage, Way
 from dlcp_lab.faults.trainer import RESULT, Outcome
 from dlcpd.core.wire.header import Header, Kind
@@ -27,7 +27,8 @@ LOST_SEGMENT: Final = 3  # that is offered to be gone without
 HELD: Final = 1.5  # seconds: longer than a peer may be silent
 SET_OFF: Final = 30.0  # seconds in which a phase is reached
 SLACK: Final = 32 * leaks.MB  # of private memory: heaps of trainers go to pieces, caches fill up
-PASSING: Final = (Fault.PAUSE_TRAINER, Fault.PAUSE_DAEMON)  # end by themselves, nobody need care
+# End by themselves, after seconds.
+PASSING: Final = {Fault.PAUSE_TRAINER: HELD, Fault.PAUSE_DAEMON: HELD, **PAUSES}
 
 
 @dataclass(slots=True)
@@ -52,6 +53,7 @@ class Cell:
         self.injection: Injection = make(fault, cluster, job, VICTIM)
         self._begun = 0.0
         self._bounded = mode is Mode.BOUNDED
+        self._deadline = DEADLINE + PAUSES.get(fault, 0)
 
     def run(self) -> Seen:
         """Raises: TimeoutError where somebody hangs; DlcpError where the next job fails."""
@@ -89,7 +91,7 @@ class Cell:
                 self.injection.end()  # of nothing that is open
             if late:
                 self._ask([VICTIM], count=COUNT)
-            return self._collect(DEADLINE)
+            return self._collect(self._deadline)
         finally:
             self.cluster.relay.forget(trigger)
             self.cluster.relay.remove(loss)
@@ -97,7 +99,7 @@ class Cell:
     def _collect(self, deadline: float) -> list[Outcome]:
         """Of all ranks. The fault ends when the survivors' fate is decided, or by itself."""
         if self.fault in PASSING:
-            time.sleep(HELD)
+            time.sleep(PASSING[self.fault])
             self.injection.end()
         answers = {
             rank: self.job.trainers[rank].answer(deadline + ANSWER)
@@ -116,11 +118,11 @@ class Cell:
         more: dict[str, Any] = {} if self._bounded else {"number": OPERATION}
         for rank in ranks:
             name = "reduce_bounded" if self._bounded else "reduce"
-            self.job.trainers[rank].ask(name, count=count, deadline=DEADLINE, **more)
+            self.job.trainers[rank].ask(name, count=count, deadline=self._deadline, **more)
 
     def _reduce_on(self, ranks: range, count: int) -> list[Outcome]:
         self._ask(ranks, count)
-        return self.job.answers(DEADLINE + ANSWER)
+        return self.job.answers(self._deadline + ANSWER)
 
     def _note(self, outcomes: list[Outcome], seen: Seen) -> None:
         others = [one for rank, one in enumerate(outcomes) if rank != VICTIM]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from dlcp_lab.faults.kinds import Fault, Mode, Phase
+from dlcp_lab.faults.kinds import PAUSES, Fault, Mode, Phase
 from dlcp_lab.faults.trainer import DEAD, RESULT
 
 PEER_LOST: Final = "peer_lost"
@@ -39,6 +39,19 @@ SAME: Final[dict[Fault, Expected]] = {  # in every phase of an operation
     Fault.PAUSE_DAEMON: FINE,
     Fault.PAUSE_ENGINE: Expected(PEER_LOST, GIVEN_UP),
     Fault.PAUSE_HOST: Expected(PEER_LOST, GIVEN_UP),
+    # Suspected after a second, lost after 30 s; operations go on where the host comes back.
+    Fault.PAUSE_TRAINER_2: FINE,
+    Fault.PAUSE_TRAINER_10: FINE,
+    Fault.PAUSE_TRAINER_40: FINE,
+    Fault.PAUSE_DAEMON_2: FINE,
+    Fault.PAUSE_DAEMON_10: FINE,
+    Fault.PAUSE_DAEMON_40: FINE,
+    Fault.PAUSE_ENGINE_2: FINE,
+    Fault.PAUSE_ENGINE_10: FINE,
+    Fault.PAUSE_ENGINE_40: Expected(PEER_LOST, GIVEN_UP),
+    Fault.PAUSE_HOST_2: FINE,
+    Fault.PAUSE_HOST_10: FINE,
+    Fault.PAUSE_HOST_40: Expected(PEER_LOST, GIVEN_UP),
     Fault.CUT_PATH: FINE,
     Fault.CUT_HOST: Expected(PEER_LOST, GIVEN_UP),
     Fault.PARTITION: Expected(PEER_LOST, GIVEN_UP),
@@ -65,7 +78,8 @@ OTHERWISE: Final[dict[tuple[Fault, Phase], Expected]] = {
 }
 PRIVATE: Final = (  # where a private daemon may make a difference
     Fault.KILL_TRAINER, Fault.KILL_DAEMON, Fault.KILL_ENGINE, Fault.PAUSE_TRAINER,
-    Fault.PAUSE_ENGINE,
+    Fault.PAUSE_ENGINE, Fault.PAUSE_ENGINE_2, Fault.PAUSE_ENGINE_10, Fault.PAUSE_ENGINE_40,
+    Fault.PAUSE_HOST_10,
 )  # fmt: skip
 Key = tuple[Fault, Phase, Mode]
 
@@ -88,6 +102,8 @@ def _expected(fault: Fault, phase: Phase, mode: Mode) -> Expected | None:
         return special if mode is Mode.EXACT else None
     if fault is Fault.SHM_FULL and not special:
         return None  # an operation that runs has its memory
+    if fault in PAUSES and phase is not Phase.REDUCING:
+        return None
     if mode is Mode.EMBEDDED and fault not in PRIVATE:
         return None
     if phase is Phase.AGREEING and mode is not Mode.BOUNDED:

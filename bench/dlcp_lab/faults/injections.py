@@ -207,15 +207,17 @@ def make(fault: Fault, cluster: Cluster, job: Ranks, victim: int, seed: int = 0)
     def engine() -> int:
         return job.engine(victim)
 
+    processes: dict[str, tuple[Callable[[], int], ...]] = {
+        "trainer": (trainer,), "daemon": (control,), "engine": (engine,),
+        "host": (trainer, control, engine),
+    }  # fmt: skip
+    if fault.startswith("pause "):
+        return pause(*processes[fault.split()[1]])
     made: dict[Fault, Callable[[], Injection]] = {
         Fault.KILL_TRAINER: lambda: kill(trainer),
         Fault.KILL_DAEMON: lambda: kill(control),
         Fault.KILL_ENGINE: lambda: kill(engine),
         Fault.RESTART: lambda: Terminate(control),
-        Fault.PAUSE_TRAINER: lambda: pause(trainer),
-        Fault.PAUSE_DAEMON: lambda: pause(control),
-        Fault.PAUSE_ENGINE: lambda: pause(engine),
-        Fault.PAUSE_HOST: lambda: pause(trainer, control, engine),
         Fault.CUT_PATH: lambda: Disturb(
             relay, [Cut([Way(source=victim, path=0), Way(target=victim, path=0)])]
         ),

@@ -1,6 +1,7 @@
 """What can go wrong, and when."""
 
 from enum import StrEnum
+from typing import Final
 
 
 class Fault(StrEnum):
@@ -13,6 +14,18 @@ class Fault(StrEnum):
     PAUSE_DAEMON = "pause daemon"
     PAUSE_ENGINE = "pause engine"
     PAUSE_HOST = "pause host"  # all of its processes, as a virtual machine that moves
+    PAUSE_TRAINER_2 = "pause trainer 2 s"
+    PAUSE_TRAINER_10 = "pause trainer 10 s"
+    PAUSE_TRAINER_40 = "pause trainer 40 s"
+    PAUSE_DAEMON_2 = "pause daemon 2 s"
+    PAUSE_DAEMON_10 = "pause daemon 10 s"
+    PAUSE_DAEMON_40 = "pause daemon 40 s"
+    PAUSE_ENGINE_2 = "pause engine 2 s"
+    PAUSE_ENGINE_10 = "pause engine 10 s"
+    PAUSE_ENGINE_40 = "pause engine 40 s"
+    PAUSE_HOST_2 = "pause host 2 s"
+    PAUSE_HOST_10 = "pause host 10 s"
+    PAUSE_HOST_40 = "pause host 40 s"
     CUT_PATH = "cut path"
     CUT_HOST = "cut host"
     PARTITION = "partition"
@@ -25,6 +38,19 @@ class Fault(StrEnum):
     FD_LIMIT = "fd limit"
     DISK_FULL = "disk full"
     RESTART = "restart"
+
+
+# Pauses that end by themselves: seconds.
+PAUSES: Final = {
+    fault: int(fault.split()[2])
+    for fault in Fault
+    if fault.startswith("pause ") and fault.endswith(" s")
+}
+
+# Faults that last until the others have given the host up.
+SILENCES: Final = frozenset(
+    {Fault.PAUSE_ENGINE, Fault.PAUSE_HOST, Fault.CUT_HOST, Fault.PARTITION, Fault.ONE_WAY}
+)
 
 
 class Phase(StrEnum):

@@ -20,7 +20,8 @@ from dlcp_lab.faults import clock
 from dlcp_lab.faults.cell import PATHS, VICTIM, WORLD, Cell, Seen
 from dlcp_lab.faults.cluster import Cluster, Job
 from dlcp_lab.faults.expected import Expected, Key, cells
-from dlcp_lab.faults.kinds import Fault, Mode, Phase
+from dlcp_lab.faults.kinds import SILENCES, Fault, Mode, Phase
+from dlcp_lab.ranks.hosts import NetworkTable
 from dlcpd.contract.errors import DlcpError
 from dlcpd.ctl.grammar import whole
 
@@ -31,19 +32,24 @@ HEADER: Final = ("fault", "phase", *Mode, "its own rank", "next works")
 
 
 class Clusters:
-    """One for each way to run a cell, made when it is needed; a context."""
+    """One for each way to run a cell, made when it is needed; a context.
+
+    Silent peers are lost after `peer_timeout` seconds where a fault lasts until then, else after
+    the default.
+    """
 
     def __init__(self, peer_timeout: float) -> None:
         self._peer_timeout = peer_timeout
         self._stack, self._apart = ExitStack(), ExitStack()
-        self._made = dict[str, tuple[Cluster, Job]]()
+        self._made = dict[tuple[str, float], tuple[Cluster, Job]]()
 
     def of(self, fault: Fault, mode: Mode) -> tuple[Cluster, Job]:
         """A cluster in order, with a job that is in no session."""
         kind = "clock" if fault is Fault.CLOCK_JUMP else mode if mode is Mode.EMBEDDED else "hosts"
-        if kind not in self._made:
-            self._made[kind] = self._make(kind)
-        cluster, job = self._made[kind]
+        key = kind, self._peer_timeout if fault in SILENCES else NetworkTable().peer_timeout
+        if key not in self._made:
+            self._made[key] = self._make(*key)
+        cluster, job = self._made[key]
         cluster.repair()
         return cluster, job
 
@@ -52,11 +58,11 @@ class Clusters:
         self._made.clear()
         self._stack.close()
 
-    def _make(self, kind: str) -> tuple[Cluster, Job]:
+    def _make(self, kind: str, peer_timeout: float) -> tuple[Cluster, Job]:
         private = kind == Mode.EMBEDDED
         cluster = self._stack.enter_context(
             Cluster(
-                WORLD, PATHS, peer_timeout=self._peer_timeout, serve=not private,
+                WORLD, PATHS, peer_timeout=peer_timeout, serve=not private,
                 clocks=[VICTIM] if kind == "clock" else (),
             )
         )  # fmt: skip

@@ -1,11 +1,13 @@
 """Two jobs at once on four hosts, and one fault after the other: promises are checked all the time.
 
-    python -m dlcp_lab.faults.soak [--seconds N] [--seed N] [--calm]
+    python -m dlcp_lab.faults.soak [--seconds N] [--seed N] [--calm] [--load N]
 
 One job reduces exactly: results equal the reference bit for bit. The other may lose: all ranks hold
 the same bytes, no sender misses more than the bound, and what was produced and what was delivered
 are equal in the end. Every operation ends, with a result or the code of an error, soon after its
 deadline. At every stop nothing has grown: descriptors, threads, memory, processes.
+With `--load N`, N processes per core compute all the time, there are no faults, `peer_timeout` is
+the default, and no operation may fail: a host that is slow is not lost.
 Exit code: 0 no promise was broken, 1 one was. The same seed chooses the same faults.
 """
 
@@ -23,8 +25,10 @@ from typing import Final
 from dlcp_lab.faults import leaks
 from dlcp_lab.faults.cluster import ANSWER, Cluster, Job
 from dlcp_lab.faults.injections import make
-from dlcp_lab.faults.kinds import Fault
-from dlcp_lab.faults.trainer import DEAD, RESULT, WRONG, Outcome
+from dlcp_lab.faults.kinds import PAUSES, Fault
+from dlcp_lab.faults.load import load
+from dlcp_lab.faults.trainer import DEAD, RESULT, Outcome
+from dlcp_lab.ranks.hosts import NetworkTable
 from dlcpd.contract.errors import DlcpError
 from dlcpd.ctl.grammar import whole
 
@@ -33,7 +37,7 @@ PATHS: Final = 2
 SECONDS: Final = 1200
 FAULTS: Final = tuple(
     # A jump of the clock needs daemons under libfaketime, which are slow.
-    fault for fault in Fault if fault is not Fault.CLOCK_JUMP
+    fault for fault in Fault if fault is not Fault.CLOCK_JUMP and fault not in PAUSES
 )  # fmt: skip
 NAMED: Final = frozenset({  # codes with which a job may end under these faults
     "peer_lost", "operation_aborted", "daemon_lost", "daemon_unavailable", "deadline_exceeded",
@@ -45,6 +49,7 @@ COUNTS: Final = (16, 5_000, 100_000, 400_000)  # elements
 PER_SESSION: Final = (5, 40)  # operations
 DEADLINE: Final = 8.0  # seconds
 JOIN: Final = 8.0  # seconds to join: a host may be cut off for HOLD, and two cores run all of it
+BUSY: Final = 120.0  # seconds in place of both under load: an operation is to end well
 AGAIN: Final = 0.5  # seconds from a join that failed to the next
 LATE: Final = 10.0  # seconds after a deadline in which the outcome is known on a loaded machine
 QUIET: Final = 30.0  # seconds between two looks at what is held
@@ -87,13 +92,17 @@ class Books:
 
 
 class Driver(threading.Thread):
-    """Runs sessions of one job, until it is told to stop; rests while the gate is shut."""
+    """Runs sessions of one job, until it is told to stop; rests while the gate is shut.
+    `well`: no operation may fail."""
 
-    def __init__(self, job: Job, seed: int, books: Books, gate: threading.Event) -> None:
+    def __init__(
+        self, job: Job, seed: int, books: Books, gate: threading.Event, *, well: bool = False
+    ) -> None:
         super().__init__(name=job.name, daemon=True)
         self.job, self._books, self._gate = job, books, gate
         self._random = random.Random(f"{seed} {job.name}")
-        self._bounded = job.name == "bounded"
+        self._bounded, self._well = job.name == "bounded", well
+        self._deadline, self._join = (BUSY, BUSY) if well else (DEADLINE, JOIN)
         self.resting, self.stopping = threading.Event(), False
 
     def run(self) -> None:
@@ -114,8 +123,9 @@ class Driver(threading.Thread):
     def _session(self) -> None:
         """Join, reduce some, leave."""
         self.job.repair()
-        self.job.begin_join(JOIN)
-        well = self._judge("join", self.job.answers(JOIN + ANSWER), time.monotonic() + JOIN)
+        self.job.begin_join(self._join)
+        limit = time.monotonic() + self._join
+        well = self._judge("join", self.job.answers(self._join + ANSWER), limit)
         if well:
             self._reductions()
         self.job.close()
@@ -141,8 +151,8 @@ class Driver(threading.Thread):
 
     def _all(self, name: str, **arguments: int) -> bool:
         """One operation on all ranks; whether it went well."""
-        limit = time.monotonic() + DEADLINE
-        outcomes = self.job.all(name, deadline=DEADLINE, **arguments)
+        limit = time.monotonic() + self._deadline
+        outcomes = self.job.all(name, deadline=self._deadline, **arguments)
         with self._books.lock:
             self._books.operations[self.job.name] += 1
         return self._judge(name, outcomes, limit)
@@ -158,7 +168,7 @@ class Driver(threading.Thread):
 
     def _judge_one(self, where: str, one: Outcome, limit: float) -> None:
         code = one["code"]
-        if code == WRONG or code not in {RESULT, DEAD, *NAMED}:
+        if code not in ({RESULT} if self._well else {RESULT, DEAD, *NAMED}):
             self._books.violated(f"{where}: {code}: {one['text']}")
         if one["at"] > limit + LATE:
             self._books.violated(f"{where}: {code} {one['at'] - limit:.1f} s after its deadline")
@@ -168,10 +178,14 @@ class Driver(threading.Thread):
 
 
 class Soak:
-    """One run. `calm`: without faults."""
+    """One run. `calm`: without faults. With `load` processes per core that compute: without faults
+    as well, and no operation may fail."""
 
-    def __init__(self, seed: int, *, calm: bool = False, peer_timeout: float = 1.0) -> None:
-        self._seed, self._calm, self._peer_timeout = seed, calm, peer_timeout
+    def __init__(
+        self, seed: int, *, calm: bool = False, peer_timeout: float = 1.0, load: int = 0
+    ) -> None:
+        self._seed, self._calm, self._load = seed, calm or bool(load), load
+        self._peer_timeout = NetworkTable().peer_timeout if load else peer_timeout
         self._random = random.Random(seed)
         self.books = Books()
         self._gate = threading.Event()
@@ -179,13 +193,17 @@ class Soak:
 
     def run(self, seconds: float) -> Books:
         """Raises: DaemonUnavailable where a host does not start any more."""
-        with Cluster(HOSTS, PATHS, peer_timeout=self._peer_timeout) as cluster:
+        hosts = Cluster(HOSTS, PATHS, peer_timeout=self._peer_timeout)
+        with hosts as cluster, load(self._load):
             jobs = [Job(cluster, name) for name in ("exact", "bounded")]
             for job in jobs:
                 job.join()  # once all is up
                 job.close()
             until = time.monotonic() + seconds
-            drivers = [Driver(job, self._seed, self.books, self._gate) for job in jobs]
+            drivers = [
+                Driver(job, self._seed, self.books, self._gate, well=bool(self._load))
+                for job in jobs
+            ]
             for driver in drivers:
                 driver.start()
             try:
@@ -261,9 +279,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=whole(1, 86_400), default=seconds, metavar="N")
     parser.add_argument("--seed", type=whole(0, 1 << 31), default=1, metavar="N")
     parser.add_argument("--calm", action="store_true", help="without faults")
+    busy, text = int(os.environ.get("SOAK_LOAD", "0")), "processes per core that compute"
+    parser.add_argument("--load", type=whole(0, 64), default=busy, metavar="N", help=text)
     options = parser.parse_args(arguments)
     try:
-        books = Soak(options.seed, calm=options.calm).run(options.seconds)
+        books = Soak(options.seed, calm=options.calm, load=options.load).run(options.seconds)
     except DlcpError as exc:
         sys.stderr.write(f"dlcp_lab.faults.soak: {exc}\n")
         return 1

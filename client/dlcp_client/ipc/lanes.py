@@ -136,6 +136,8 @@ class Lanes:
     def _lead(self, done: Callable[[], bool], timeout: float) -> bool:
         """Read once, or let another thread read, for at most `timeout`. Returns done()."""
         changed, me = self._table.changed, threading.get_ident()
+        if self._table.over:
+            self._table.end_late(time.monotonic())
         try:
             with changed:
                 if done():
@@ -208,9 +210,9 @@ class Lanes:
 
     def _lost(self) -> None:
         """The daemon is gone: say why, if control still tells."""
-        if self._closed or self._table.error is not None:
+        if self._closed or (self._table.over and not self._table.waiting):
             return
-        self._table.fail(self._reason_told() or DaemonLost(
+        self._table.fail(self._table.error or self._reason_told() or DaemonLost(
             f"dlcpd ended while the session was open: {self._control.how_it_ended()}. Operations "
             f"in flight are lost; restart the job from its last checkpoint"
         ))  # fmt: skip

@@ -21,6 +21,7 @@ from dlcpd.contract.errors import (
     DeadlineExceeded,
     DlcpError,
     Peer,
+    PeerLost,
     TooMany,
     error_for,
 )
@@ -34,6 +35,9 @@ log = logging.getLogger("dlcp_client")
 # for every bucket. What comes under further names is in the totals only.
 MAX_NAMES: Final = 4096
 MARGIN: Final = 2.0  # seconds after its deadline in which the engine must have answered
+# Seconds after an engine has told that a peer is lost in which the other engines, which hear it as
+# well, must have answered: results of a peer that left may stand there.
+GRACE: Final = 5.0
 
 
 class Operations:
@@ -54,7 +58,8 @@ class Operations:
         self._announced: dict[int, Work[Any]] = {}  # by id; to be submitted, in this order
         self._waiting: dict[int, Work[Any]] = {}
         self._held: dict[int, Memory] = {}  # an engine may touch their memory
-        self._parts: dict[int, Parts] = {}  # of those that several engines share
+        self._parts: dict[int, Parts] = {}  # of those that not the first engine alone has
+        self._over_at = 0.0  # after an error: when what other engines have fails too
         self._uncopied: weakref.WeakValueDictionary[int, Work[Any]] = weakref.WeakValueDictionary()
 
     @property
@@ -115,7 +120,7 @@ class Operations:
             self._last += 1
             self._waiting[self._last] = self._uncopied[self._last] = work
             self._held[self._last] = memory
-            if len(engines) > 1:
+            if len(engines) > 1 or 0 not in engines:
                 self._parts[self._last] = Parts.of(engines)
             return self._last
 
@@ -142,6 +147,26 @@ class Operations:
                 self._end_locked(work, self.error)
             self.changed.notify_all()
 
+    def end_late(self, now: float) -> None:
+        """After an error: fail what other engines have not answered in time."""
+        if self.error is not None and self._waiting and now >= self._over_at:
+            self.fail(self.error)
+
+    def _end_session_locked(self, engine: int, error: DlcpError) -> None:
+        """No operation succeeds any more. Where a peer is lost to an engine, those fail first that
+        this one has."""
+        if not isinstance(error, PeerLost):
+            self.fail(error)
+            return
+        if self.error is None:
+            self.error, self._over_at = error, time.monotonic() + GRACE
+        for number in list(self._waiting):
+            parts = self._parts.get(number)
+            if engine in (parts.unanswered if parts else (0,)):
+                self._settle_locked(number, self.error)
+        for work in self._taken_announced(lambda work: True):
+            self._end_locked(work, self.error)
+
     def handle_locked(self, message: Message, engine: int = 0) -> None:
         """Take in a frame of an engine; taking it in twice changes nothing."""
         match message:
@@ -159,7 +184,7 @@ class Operations:
             case Left(unconfirmed=unconfirmed):
                 self.left[engine] = unconfirmed
             case Failed(operation=0):
-                self.fail(_error_in(message))
+                self._end_session_locked(engine, _error_in(message))
             case Failed(operation=number):
                 if number in self._held and number not in self._waiting:
                     log.warning("a message that was sent could not be delivered: %s", message.text)

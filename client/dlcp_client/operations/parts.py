@@ -1,4 +1,4 @@
-"""An operation that several engines share: their outcomes, joined into one."""
+"""An operation of one or several engines: their outcomes, joined into one."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

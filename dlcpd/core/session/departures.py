@@ -61,9 +61,15 @@ class Departures:
 
     def error(self, peer: Peer, now: float) -> PeerLost:
         """Of an operation that asks something new of a peer that has left."""
-        departure = self._left[peer.rank]
+        return self._error(peer, f"left {now - self._left[peer.rank].at:.1f} s ago")
+
+    def over_error(self, peer: Peer) -> PeerLost:
+        """The same of all later operations, where that peer has delivered all."""
+        return self._error(peer, "left")
+
+    def _error(self, peer: Peer, left: str) -> PeerLost:
         return PeerLost(
-            f"rank {peer.rank} on {peer.host} left {now - departure.at:.1f} s ago, after all that "
-            f"it had submitted was complete there ({departure.why}); this needs more of it",
+            f"rank {peer.rank} on {peer.host} {left}, after all that it had submitted was complete "
+            f"there ({self._left[peer.rank].why}); this needs more of it",
             peer,
         )

@@ -515,6 +515,8 @@ class Session:
         Where it did not say before that it leaves, or nobody else is left, the session is broken.
         """
         self.departures.end(rank)
+        if rank in self.departures:
+            error = self.departures.over_error(self.peer(rank))
         if self.outcomes.broken is None and not self._goes_on_without(rank):
             self.outcomes.departs(rank, error)
             for wanted in list(self.mailbox.receivers):
