@@ -84,6 +84,7 @@ class Endpoint:
     # process too
     _there: dict[int, Flow] = field(default_factory=dict)  # touched, of other peers
     _faults: list[tuple[int, Exception]] = field(default_factory=list)
+    full: set[int] = field(default_factory=set)  # paths whose sockets take nothing more now
     more_here: bool = False  # the last `exchange` stopped for its turn
     _next_index: int = 0
     _turns_here: int = 0  # of `exchange`
@@ -139,7 +140,7 @@ class Endpoint:
             window=0, grant=0, placement=self.placement, agenda=self._agenda,
             paths=Paths.new(
                 peer.paths, congestion_control=self.congestion_control, alarm_loss=self.alarm_loss,
-                seed=peer.token_in,
+                seed=peer.token_in, full=self.full,
             ),
         )  # fmt: skip
 
@@ -383,6 +384,12 @@ class Endpoint:
             at = self.turns.resumes_at(self.segment_size, now)
             if at > now:
                 self.timers.set((self, Timer.PACE, None), at)
+
+    def on_room(self, path: int) -> None:
+        """The socket of a path that was `full` has room again."""
+        self.full.discard(path)
+        for index in self._agenda.sending:
+            self.flows[index].outgoing.held = False
 
     def _batch(self, flow: Flow, now: float, allowance: int) -> Transmit | None:
         try:

@@ -27,7 +27,8 @@ class Conversation:
 
     def __init__(self, path: str | None) -> None:
         self._path, self._any = path or DaemonTable().socket, path is None
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with self._named():
+            self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with self._named():
                 connect(self._sock, reach(path), TIMEOUT)

@@ -52,7 +52,8 @@ class Child:
     def _await(self) -> None:
         """On a thread: a kernel may have no other way (pidfd: Linux 5.3). The loop reaps it, so
         that its exit status can be read there at any time."""
-        os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        with suppress(ChildProcessError):  # `kill` found that it had ended, and has reaped it
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         with suppress(RuntimeError):  # the loop has closed
             self._loop.call_soon_threadsafe(self._ended)
 

@@ -10,7 +10,7 @@ from socket import AF_INET, AF_INET6
 from socketserver import TCPServer
 from typing import Any, Final
 
-from dlcpd.ipc import kernel_errors
+from dlcpd.ipc.accepting import REST, Short, accept
 
 TIMEOUT: Final = 5.0  # seconds: for a whole request to come, and for a write of the answer
 MAX_REQUEST: Final = 16_384  # bytes; browsers send one or two thousand, and cookies of the host
@@ -32,20 +32,36 @@ class FewAtOnce(ThreadingHTTPServer):
         TCPServer.server_bind(self)
 
     def get_request(self) -> Any:
-        """Rests where descriptors or memory are short: the listener stays readable, and the
-        serving loop would spin. Raises: OSError."""
+        """The next connection; this thread rests where none can be accepted. Raises: OSError
+        where there is none, which the serving loop expects."""
         try:
-            return super().get_request()
-        except OSError as exc:
-            if exc.errno in kernel_errors.SHORT:
-                time.sleep(kernel_errors.ACCEPT_REST)
-            raise
+            connection = accept(self.socket)
+        except Short as exc:
+            time.sleep(REST)
+            raise OSError(str(exc)) from exc
+        if connection is None:
+            raise BlockingIOError("who connected has gone")
+        return connection
+
+    def serve_forever(self, poll_interval: float = 0.5) -> None:
+        """Until `shutdown`. A poll that fails, as for want of memory, ends nothing."""
+        while True:
+            try:
+                super().serve_forever(poll_interval)
+            except OSError:
+                time.sleep(REST)
+            else:
+                return
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._room.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -1,5 +1,6 @@
 """The engine's end of its command socket: commands in, events out, and no waiting for control."""
 
+import errno
 import socket
 from collections import Counter, deque
 from dataclasses import replace
@@ -33,6 +34,7 @@ class ControlLink:
     def __init__(self, sock: socket.socket, counters: Counter[str]) -> None:
         sock.setblocking(False)
         self._socket, self._counters = sock, counters
+        self._failed = {"receive": 0, "send": 0}  # in a row
         self._waiting: deque[bytes] = deque()
         self._size = 0  # bytes that wait
 
@@ -47,15 +49,18 @@ class ControlLink:
     def receive(self) -> tuple[commands.Command | None, list[int]] | None:
         """The next command and the descriptors beside it; None when none waits.
 
-        The command is None when control has ended.
+        The command is None when control has ended. An error costs nothing but this try, since the
+        command stays where it is. Raises: ControlGone.
         """
         try:
             data, descriptors = receive(self._socket, commands.MAX_COMMAND)
         except BlockingIOError:
             return None
         except OSError as exc:
-            self._failed(exc)
+            if self._note("receive", exc):
+                raise ControlGone from exc
             return None
+        self._failed["receive"] = 0
         if not data:
             return None, []
         command = commands.unpack(data)
@@ -105,12 +110,19 @@ class ControlLink:
                 if not send_now(self._socket, self._waiting[0]):
                     return
             except OSError as exc:
-                self._failed(exc)
+                if not self._note("send", exc) and exc.errno != errno.EMSGSIZE:
+                    return  # tried again as soon as the socket can be written
                 self._counters["events_dropped"] += 1
+            self._failed["send"] = 0
             self._size -= len(self._waiting.popleft())
 
-    def _failed(self, why: OSError) -> None:
-        """Count what does not say that control is gone. Raises: ControlGone where it does."""
-        if isinstance(why, ConnectionError) or why.errno in kernel_errors.OURS:
+    def _note(self, what: str, why: OSError) -> bool:
+        """Count a failed call. True: there were as many in a row as are tried.
+
+        Raises: ControlGone where the error says so.
+        """
+        if kernel_errors.is_gone(why):
             raise ControlGone from why
         self._counters[f"control_{kernel_errors.name(why.errno)}"] += 1
+        self._failed[what] += 1
+        return self._failed[what] >= kernel_errors.TRIES

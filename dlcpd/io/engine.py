@@ -60,7 +60,7 @@ from dlcpd.io.discovery.closed_ports import ClosedPorts
 from dlcpd.io.discovery.mtu import MtuDiscovery, MtuNews
 from dlcpd.io.discovery.routes import Discovery
 from dlcpd.io.heap import keep_warm
-from dlcpd.io.poll import ERROR, WRITE, Handler, Poll
+from dlcpd.io.poll import ERROR, WRITE, EngineBroken, Handler, Poll
 from dlcpd.io.report import bounded_report
 from dlcpd.io.udp.encryption import encryption
 from dlcpd.io.udp.udp_path import UdpPath
@@ -119,8 +119,7 @@ class Engine:
         )  # fmt: skip
         self.stop_at: float | None = None
         self._failures = self._in_a_row = 0  # of steps of the loop; wake-ups with one
-        self._poll = Poll()
-        self._full: set[UdpPath] = set()  # those that the kernel takes nothing more for now
+        self._poll = Poll(counters)
         self.control = ControlLink(control, counters)
         self.clients = Clients(
             self.endpoint, self.control, self._poll, trouble=self._trouble, forget=self._forget
@@ -176,7 +175,7 @@ class Engine:
     def _timeout(self, now: float) -> float:
         """How long nothing needs to be done, seconds; below 0 for ever."""
         endpoint = self.endpoint
-        if self.clients.busy or endpoint.more_here or (endpoint.turns.more and not self._full):
+        if self.clients.busy or endpoint.more_here or endpoint.turns.more:
             return 0.0
         due = endpoint.next_timeout()
         timeout = -1.0 if due is None else max(due - now, 0.0)
@@ -192,7 +191,7 @@ class Engine:
         self._poll.watch_writing(self.control, bool(self.control.backlog))
 
     def _send(self, now: float) -> None:
-        batches = iter(()) if self._full else self.endpoint.transmit(now)
+        batches = self.endpoint.transmit(now)
         batch = next(batches, None)
         self._send_controls(now)  # close before the data: the peer wakes up once for both
         if batch is not None:
@@ -207,10 +206,9 @@ class Engine:
             self.mtu.watch(batch.peer, now)
             if path.too_big:
                 self.mtu.on_refused(path, now)
-            if path.backlog:
-                self._full.add(path)
+            if path.backlog:  # the others go on
+                self.endpoint.full.add(path.index)
                 self._poll.watch_writing(path, wanted=True)
-                break
         self.endpoint.turns.took(size, time.monotonic() - began)
 
     def _send_controls(self, now: float) -> None:
@@ -265,22 +263,36 @@ class Engine:
             if mask & ERROR:
                 self._on_icmp(path, now)
             if mask & WRITE and path.send_backlog():
-                self._full.discard(path)
+                self.endpoint.on_room(path.index)
                 self._poll.watch_writing(path, wanted=False)
-            left = BATCHES_PER_WAKE
-            for _ in range(READS_PER_WAKE):
-                batches = path.receive()
-                if not batches:
-                    return
-                for batch in batches:
-                    batch.strays = self.mtu.take(path, batch.strays, now)
-                    self.endpoint.receive(batch, now)
-                with_data = any(batch.count for batch in batches)
-                left -= with_data
-                if left <= 0 or (path.drained and with_data):
-                    return  # else it was control, and what follows it is here by now
+            try:
+                self._receive(path, now)
+            finally:
+                if path.lost:
+                    self._lose(path)
 
         return handle
+
+    def _receive(self, path: UdpPath, now: float) -> None:
+        left = BATCHES_PER_WAKE
+        for _ in range(READS_PER_WAKE):
+            batches = path.receive()
+            if not batches:
+                return
+            for batch in batches:
+                batch.strays = self.mtu.take(path, batch.strays, now)
+                self.endpoint.receive(batch, now)
+            with_data = any(batch.count for batch in batches)
+            left -= with_data
+            if left <= 0 or (path.drained and with_data):
+                return  # else it was control, and what follows it is here by now
+
+    def _lose(self, path: UdpPath) -> None:
+        """Do without a path that has no socket any more. Raises: EngineBroken without the last."""
+        self._poll.forget(path)
+        self.endpoint.full.add(path.index)
+        if all(each.lost for each in self.paths):
+            raise EngineBroken
 
     def _on_icmp(self, path: UdpPath, now: float) -> None:
         for news in path.probe.answers():
@@ -310,12 +322,12 @@ class Engine:
         """What an error should say about the network."""
         return self.mtu.trouble(session, self.config.host)
 
-    def _admit(self, without: Session | None = None) -> None:
-        """Have the kernel refuse what no peer of an open session can have sent."""
+    def _admit(self, without: Session | None = None) -> bool:
+        """Have the kernel refuse what no peer of an open session can have sent. False: on some
+        path it refuses more than that."""
         flows = self.endpoint.flows.values()
         tokens = [flow.token_in for flow in flows if flow.session is not without]
-        for path in self.paths:
-            path.admit(tokens)
+        return all([path.admit(tokens) for path in self.paths])
 
     def _forget(self, session: Session) -> None:
         """A session is about to close: tell its peers what they wait for, and forget the way."""
@@ -391,12 +403,19 @@ class Engine:
             return
         try:
             self._begin(ask, lane)
-        except AddressUnavailable as exc:
-            self.clients.end(ask.session, exc)
-        except Exception as exc:  # a bug: the other sessions go on
+        except Exception as exc:
             if ask.session not in self.clients:
                 lane.close()
-            self.clients.fault(ask.session, exc)
+            self._not_begun(ask.session, exc)
+
+    def _not_begun(self, number: int, why: Exception) -> None:
+        if isinstance(why, DlcpError):
+            self.clients.end(number, why)
+        elif isinstance(why, OSError):
+            error = TooMany(f"the kernel refuses what one more session needs: {why}")
+            self.clients.end(number, error)
+        else:  # a bug: the other sessions go on
+            self.clients.fault(number, why)
 
     def _lane(self, ask: commands.OpenSession, descriptors: list[int]) -> Lane:
         """Raises: TooMany, ArenaFull; the descriptors are closed."""
@@ -409,7 +428,10 @@ class Engine:
         arena, lane = descriptors
         try:
             accounts = Accounts(Holdings(self._budget), self._spare)
-            return Lane(ask.session, arena, ask.arena_bytes, lane, accounts)
+            return Lane(
+                ask.session, arena, ask.arena_bytes, lane, accounts,
+                counters=self.endpoint.counters,
+            )  # fmt: skip
         except (OSError, ValueError) as exc:
             size = ask.arena_bytes
             raise ArenaFull(f"the engine has no room to map an arena of {size} B: {exc}") from exc
@@ -427,7 +449,8 @@ class Engine:
             ask.session, ask.rank, peers, peer_timeout=self.config.peer_timeout,
             suspect_after=self.config.suspect_after, digest_key=ask.digest_key,
         )  # fmt: skip
-        self._admit()
+        if not self._admit():
+            raise TooMany("the kernel has no memory for the socket filter of one more session")
         share = Share(ask.engine, ask.engines)
         recorder = self._recorder(ask, lane)
         client = Client(lane, session, self.config, self._scratch, share, recorder)
@@ -558,6 +581,8 @@ def main() -> int:
         engine.run()
     except ControlGone:
         return 0  # in the middle of an event
+    except EngineBroken:
+        return 1
     return 0
 
 

@@ -1,14 +1,25 @@
 """What an engine waits for: descriptors with a handler each, and a time."""
 
 import select
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, Protocol
+
+from dlcpd.ipc import kernel_errors
 
 Handler = Callable[[int, float], None]  # mask of what is possible, and now
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 ERROR: Final = select.EPOLLERR
 FINE_SLEEP: Final = 0.001  # seconds; below it, epoll's millisecond is too coarse
+FAILURE_REST: Final = 0.01  # seconds after a call that failed, and until one is tried again
+
+
+class EngineBroken(BaseException):
+    """Nothing can be waited for, or received, any more. No Exception: what handles bugs cannot mend
+    it."""
 
 
 class Source(Protocol):
@@ -18,33 +29,81 @@ class Source(Protocol):
 
 
 class Poll:
-    """Level-triggered. A handler may watch and forget sources, its own too."""
+    """Level-triggered. A handler may watch and forget sources, its own too. `counters` get failed
+    calls by their names."""
 
-    def __init__(self) -> None:
+    def __init__(self, counters: Counter[str] | None = None) -> None:
+        self._counters = Counter[str]() if counters is None else counters
         self._epoll = select.epoll()
         self._handlers: dict[int, Handler] = {}
+        self._masks: dict[int, int] = {}  # as the kernel knows them
+        self._late: dict[int, int] = {}  # masks that it has yet to hear of: the call failed
+        self._in_a_row = 0  # waits that failed
 
     def watch(self, source: Source, handler: Handler) -> None:
-        """Call `handler` whenever `source` can be read."""
-        self._handlers[source.fileno()] = handler
-        self._epoll.register(source, READ)
+        """Call `handler` whenever `source` can be read. Raises: OSError, and it is not watched."""
+        descriptor = source.fileno()
+        self._epoll.register(descriptor, READ)
+        self._handlers[descriptor], self._masks[descriptor] = handler, READ
 
     def watch_writing(self, source: Source, wanted: bool) -> None:
         """Call it also, or no longer, when `source` can be written. A no-op if not watched."""
-        if source.fileno() in self._handlers:
-            self._epoll.modify(source, READ | WRITE if wanted else READ)
+        descriptor, mask = source.fileno(), READ | WRITE if wanted else READ
+        if descriptor in self._handlers:
+            self._late.pop(descriptor, None)
+            if self._masks[descriptor] != mask:
+                self._modify(descriptor, mask)
+
+    def _modify(self, descriptor: int, mask: int) -> None:
+        try:
+            self._epoll.modify(descriptor, mask)
+            self._masks[descriptor] = mask
+        except OSError as exc:
+            self._count(exc)
+            self._late[descriptor] = mask
 
     def forget(self, source: Source) -> None:
         """Watch it no longer; before it is closed."""
-        self._epoll.unregister(source)
-        del self._handlers[source.fileno()]
+        descriptor = source.fileno()
+        with suppress(OSError, ValueError):  # it was not watched, or leaves when it is closed
+            self._epoll.unregister(descriptor)
+        for known in (self._handlers, self._masks, self._late):
+            known.pop(descriptor, None)
 
     def wait(self, timeout: float) -> Iterator[tuple[Handler, int]]:
-        """Handlers to call now, and why; waits for at most `timeout` seconds, below 0 for ever."""
-        if 0.0 < timeout < FINE_SLEEP:
-            select.select([self._epoll.fileno()], [], [], timeout)
-            timeout = 0.0
-        for descriptor, mask in self._epoll.poll(timeout if timeout >= 0 else None):
+        """Handlers to call now, and why; waits for at most `timeout` seconds, below 0 for ever.
+
+        Raises: EngineBroken, after kernel_errors.TRIES failures in a row.
+        """
+        for descriptor, mask in self._ready(self._for_late(timeout)):
             handler = self._handlers.get(descriptor)
             if handler is not None:  # an earlier handler of this round may have forgotten it
                 yield handler, mask
+
+    def _for_late(self, timeout: float) -> float:
+        """Try again what failed; how long to wait then."""
+        if not self._late:
+            return timeout
+        late, self._late = self._late, {}
+        for descriptor, mask in late.items():
+            self._modify(descriptor, mask)
+        return timeout if 0.0 <= timeout < FAILURE_REST else FAILURE_REST
+
+    def _ready(self, timeout: float) -> list[tuple[int, int]]:
+        try:
+            if 0.0 < timeout < FINE_SLEEP:
+                select.select([self._epoll.fileno()], [], [], timeout)
+                timeout = 0.0
+            ready = self._epoll.poll(timeout if timeout >= 0 else None)
+        except OSError as exc:
+            self._count(exc)
+            self._in_a_row += 1
+            if self._in_a_row >= kernel_errors.TRIES:
+                raise EngineBroken from exc
+            time.sleep(FAILURE_REST)
+            return []
+        self._in_a_row = 0
+        return ready
+
+    def _count(self, why: OSError) -> None:
+        self._counters[f"poll_{kernel_errors.name(why.errno)}"] += 1

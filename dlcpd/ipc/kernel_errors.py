@@ -5,6 +5,7 @@ OURS are a bug of this package; every other one is counted by its name, and the 
 """
 
 import errno
+from collections.abc import Callable
 from typing import Final
 
 OURS: Final = frozenset({errno.EBADF, errno.ENOTSOCK})
@@ -14,9 +15,29 @@ _OF_THIS_DATAGRAM: Final = frozenset(
     {0, errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.EPERM, errno.EIO, errno.EINVAL,
      errno.EFAULT}
 )  # fmt: skip
-# An accept that fails by these fails again at once, and poll calls the listener readable.
-SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-ACCEPT_REST: Final = 0.5  # seconds without accepting where descriptors or memory are short
+TRIES: Final = 64  # failures in a row after which a socket is taken for gone: each is a wake-up
+
+
+class Failures:
+    """Failed calls on a stream or packet socket; `count` gets the name of each."""
+
+    def __init__(self, count: Callable[[str], None], what: str) -> None:
+        self._count, self._what, self._in_a_row = count, what, 0
+
+    def noted(self, why: OSError) -> bool:
+        """Count it. True: the socket is gone, as this error or so many in a row show."""
+        self._in_a_row += 1
+        self._count(f"{self._what}_{name(why.errno)}")
+        return is_gone(why) or self._in_a_row >= TRIES
+
+    def over(self) -> None:
+        """A call has gone well."""
+        self._in_a_row = 0
+
+
+def is_gone(why: OSError) -> bool:
+    """Whether the other end has gone, or the socket itself."""
+    return isinstance(why, ConnectionError) or why.errno in OURS
 
 
 def is_pending(number: int | None) -> bool:

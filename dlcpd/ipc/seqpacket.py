@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgpack
@@ -134,6 +135,7 @@ def receive_message(sock: socket.socket) -> tuple[Message | None, list[int]]:
 
 
 def close_all(descriptors: Iterable[int]) -> None:
-    """Close each."""
+    """Close each. Linux has closed it also where close says that something failed."""
     for descriptor in descriptors:
-        os.close(descriptor)
+        with suppress(OSError):
+            os.close(descriptor)

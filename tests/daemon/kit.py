@@ -63,11 +63,12 @@ class Daemon:
         config: Path,
         *,
         mode: str = "obedient",  # of the stand-in engine; "" runs the real one
+        runner: Path = RUNNER,  # that brings the stand-in
         options: tuple[str, ...] = (),
         pass_fds: tuple[int, ...] = (),
         environ: dict[str, str] | None = None,
     ) -> None:
-        start = [str(RUNNER), mode] if mode else ["-m", "dlcpd"]
+        start = [str(runner), mode] if mode else ["-m", "dlcpd"]
         self.socket = config.with_suffix(".sock")
         self.process = subprocess.Popen(
             [sys.executable, *start, "--config", str(config), *options],

@@ -27,7 +27,11 @@ class RawPeer:
         """As a peer with these keys does; lets anybody in."""
         sock, _ = listener.accept()
         sock.settimeout(PATIENCE)
-        return cls(sock, _serve(sock, ServerHandshake(keys)))
+        try:
+            return cls(sock, _serve(sock, ServerHandshake(keys)))
+        except BaseException:
+            sock.close()
+            raise
 
     def say(self, message: bytes, flags: int = 0) -> None:
         """Raises: OSError once the other side has cut the connection."""
@@ -35,7 +39,7 @@ class RawPeer:
 
     def hear(self) -> bytes:
         """The next message."""
-        return self.cipher.open_untrusted(_frame(self.sock))[1]
+        return self.cipher.open_untrusted(frame_of(self.sock))[1]
 
     def __enter__(self) -> Self:
         return self
@@ -54,31 +58,31 @@ def listening(keys: KeyPair) -> tuple[PeerAddress, socket.socket]:
 
 def _call(sock: socket.socket, shake: ClientHandshake) -> Cipher:
     sock.sendall(greeting(as_server=False))
-    _exactly(sock, GREETING_BYTES)
+    exactly(sock, GREETING_BYTES)
     sock.sendall(shake.hello())
-    sock.sendall(shake.initiate(_frame(sock)))
-    return shake.finish(_frame(sock))
+    sock.sendall(shake.initiate(frame_of(sock)))
+    return shake.finish(frame_of(sock))
 
 
 def _serve(sock: socket.socket, shake: ServerHandshake) -> Cipher:
     sock.sendall(greeting(as_server=True))
-    _exactly(sock, GREETING_BYTES)
-    sock.sendall(shake.welcome(_frame(sock)))
-    shake.client(_frame(sock))
+    exactly(sock, GREETING_BYTES)
+    sock.sendall(shake.welcome(frame_of(sock)))
+    shake.client(frame_of(sock))
     ready, cipher = shake.ready()
     sock.sendall(ready)
     return cipher
 
 
-def _frame(sock: socket.socket) -> bytes:
+def frame_of(sock: socket.socket) -> bytes:
     """The body of the next one."""
-    flags, size = _exactly(sock, 2)
+    flags, size = exactly(sock, 2)
     if flags & 2:  # of the 8 bytes of a long one's length, `size` is the first
-        size = int.from_bytes(_exactly(sock, 7), "big")
-    return _exactly(sock, size)
+        size = int.from_bytes(exactly(sock, 7), "big")
+    return exactly(sock, size)
 
 
-def _exactly(sock: socket.socket, size: int) -> bytes:
+def exactly(sock: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
         got = sock.recv(size - len(data))

@@ -6,7 +6,7 @@ bottleneck carry equal shares; where windows limit, a slow or lossy path has roo
 often and takes less.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, Self
@@ -34,6 +34,7 @@ class Paths:
     rx: list[PathReceiver]
     routes: Routes = field(init=False)
     health: list[PathHealth] = field(init=False)  # by path
+    full: Collection[int] = ()  # paths of this host whose sockets take nothing more now
     _route: list[int] = field(init=False)  # by path: those with equal numbers share their links
     _carriers: list[int] = field(init=False)  # paths that data are sent on
     _told_down: set[int] = field(default_factory=set)  # paths whose end was news
@@ -53,16 +54,18 @@ class Paths:
     @classmethod
     def new(
         cls, count: int, *, congestion_control: bool = True, alarm_loss: float = ALARM_LOSS,
-        seed: int = 0,
+        seed: int = 0, full: Collection[int] = (),
     ) -> Self:  # fmt: skip
         """`count` paths that have carried nothing yet. `seed`: another one for each flow of each
-        host, or what is routed by chance takes the same route everywhere."""
+        host, or what is routed by chance takes the same route everywhere. `full` follows what io
+        knows of its sockets."""
         made = cls(
             [PathSender(1 / count, congestion_control) for _ in range(count)],
             [PathReceiver() for _ in range(count)],
         )
         made.health = [PathHealth(alarm_loss) for _ in range(count)]
         made._random = Random(seed)  # noqa: S311  # guards nothing
+        made.full = full
         return made
 
     def __len__(self) -> int:
@@ -110,15 +113,18 @@ class Paths:
     def pick(self, traffic_class: int, run: int, credit: int, now: float) -> tuple[int, int, int]:
         """The path for the next burst of a class, the datagrams that its window and pace let
         out, and how many make a burst worth its system call: of `run` that are to go, where
-        the peer takes `credit` in all. One with room for a burst, where there is one."""
-        if len(self.tx) == 1:
+        the peer takes `credit` in all. One with room for a burst, where there is one, and none
+        whose socket is full."""
+        if len(self.tx) == 1 and not self.full:
             space = self.tx[0].space(traffic_class)
             return 0, space.room(now), min(run, space.worthwhile(credit))
         offers = []
-        for index in self._carriers:
+        for index in self._open_carriers:
             space = self.tx[index].space(traffic_class)
             enough = min(run, space.worthwhile(credit), SPRAY_QUANTUM)
             offers.append((index, min(space.room(now), SPRAY_QUANTUM), enough))
+        if not offers:
+            return self._carriers[0], 0, 1
         roomy = [offer for offer in offers if offer[1] >= offer[2]]
         if roomy:
             return min(
@@ -129,9 +135,15 @@ class Paths:
             )  # fmt: skip
         return max(offers, key=lambda offer: offer[1])
 
+    @property
+    def _open_carriers(self) -> list[int]:
+        if not self.full:
+            return self._carriers
+        return [index for index in self._carriers if index not in self.full]
+
     def paced_until(self, traffic_class: int) -> float | None:
         """When the pace of some path lets a burst of the class out; None: windows are full."""
-        spaces = [self.tx[index].space(traffic_class) for index in self._carriers]
+        spaces = [self.tx[index].space(traffic_class) for index in self._open_carriers]
         return min((s.congestion.ready_at() for s in spaces if s.window_room > 0), default=None)
 
     def _choose(self) -> None:
@@ -168,17 +180,18 @@ class Paths:
 
     def for_control(self, attempt: int) -> int:
         """The path with the shortest round trip; the others in turn for later attempts, since
-        the best one may just have died."""
+        the best one may just have died. A full socket would lose it."""
         if len(self._carriers) == 1:  # the usual case, and asked for every control datagram
             return self._carriers[0]
-        order = sorted(self._carriers, key=lambda p: (self.tx[p].suspect, self.tx[p].smoothed_rtt))
+        able = self._open_carriers or self._carriers
+        order = sorted(able, key=lambda p: (self.tx[p].suspect, self.tx[p].smoothed_rtt))
         return order[attempt % len(order)]
 
     def for_credit(self) -> int:
         """Any route: the way back of a path may be another than the way there, so what one
         loses the next one tells. By chance, not in turn: the peer's bursts take turns as well,
         and then the same paths' credits wait in the same queues, and those paths carry less."""
-        carriers = self._carriers
+        carriers = self._open_carriers or self._carriers
         return carriers[0] if len(carriers) == 1 else self._random.choice(carriers)
 
     @property

@@ -20,7 +20,7 @@ from dlcpd.daemon.config import Config
 from dlcpd.daemon.effective import agreed, engine_configs
 from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.udp_path import size_buffers
-from dlcpd.ipc import kernel_errors
+from dlcpd.ipc.accepting import REST, Short, accept
 
 MAX_PEERS: Final = 64  # connected at once: who comes when all are taken replaces the oldest
 POLL: Final = 0.2  # seconds between looks at whether to stop
@@ -49,6 +49,7 @@ class Listener:
         self._config = config
         self._selector = selectors.DefaultSelector()
         self._sockets: list[socket.socket] = []
+        self._resting: dict[socket.socket, float] = {}  # listeners, and until when
         self._peers: dict[bytes, Peer] = {}
         try:
             self._listen(port)
@@ -121,16 +122,26 @@ class Listener:
         """Answer until the time is over, or `stop` says so, which is asked all POLL seconds."""
         until = time.monotonic() + seconds
         while not stop() and (left := until - time.monotonic()) > 0:
+            self._wake_listeners()
             for key, _ in self._selector.select(min(left, POLL)):
                 key.data(key.fileobj)
 
+    def _wake_listeners(self) -> None:
+        now = time.monotonic()
+        for door in [door for door, until in self._resting.items() if until <= now]:
+            del self._resting[door]
+            self._selector.register(door, selectors.EVENT_READ, self._accept)
+
     def _accept(self, door: socket.socket) -> None:
         try:
-            sock, _ = door.accept()
-        except OSError as exc:  # gone again, or this process is short of something
-            if exc.errno in kernel_errors.SHORT:
-                time.sleep(kernel_errors.ACCEPT_REST)
+            connection = accept(door)
+        except Short:  # probes are answered meanwhile
+            self._selector.unregister(door)
+            self._resting[door] = time.monotonic() + REST
             return
+        if connection is None:
+            return
+        sock, _ = connection
         sock.setblocking(False)
         if len(self._peers) == MAX_PEERS:
             self._hang_up(next(iter(self._peers.values())))

@@ -5,21 +5,28 @@ import errno
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from dlcpd.contract.messages import MAX_FRAME
 from dlcpd.daemon import log
+from dlcpd.ipc.kernel_errors import Failures
 from dlcpd.ipc.seqpacket import close_all, receive_now, send_now
 
 MAX_OUTBOX: Final = 64  # packets waiting for a reader that does not read; then it is cut off
 MAX_WAITING: Final = 512  # packets: the default buffer of 208 KiB holds 278 of the smallest
 
 
+def _log(reason: str) -> None:
+    log.warning("socket_error", error=reason)
+
+
 class PacketChannel:
     """Owns `sock`. Calls `on_packet` with each packet and `on_end` once, when the other end left.
 
     One packet per wake-up: the loop is level-triggered, so a flooding peer cannot
-    keep others from their turn.
+    keep others from their turn. `count` gets the names of failed calls. One that fails is tried
+    again; a channel that is gone, or that goes on failing, ends.
     """
 
     def __init__(
@@ -30,13 +37,16 @@ class PacketChannel:
         on_packet: Callable[[bytes], None],
         on_end: Callable[[str], None],
         max_outbox: int | None = MAX_OUTBOX,
+        count: Callable[[str], None] = _log,
     ) -> None:
+        """Raises: OSError; `sock` is the caller's then."""
         sock.setblocking(False)
         self._loop, self._sock = loop, sock
         self._on_packet, self._on_end = on_packet, on_end
         self._max_outbox = max_outbox
         self._outbox: deque[tuple[bytes, Sequence[int]]] = deque()
         self._open = True
+        self._reads, self._writes = Failures(count, "channel"), Failures(count, "channel")
         loop.add_reader(sock.fileno(), self._readable)
 
     def send(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
@@ -61,7 +71,10 @@ class PacketChannel:
     def read_waiting(self) -> None:
         """Take now what has come already, at most what the socket's buffer holds."""
         for _ in range(MAX_WAITING):
-            data = receive_now(self._sock, MAX_FRAME) if self._open else None
+            try:
+                data = receive_now(self._sock, MAX_FRAME) if self._open else None
+            except OSError:  # the loop finds it
+                return
             if not data:  # the end of the other end waits for the loop
                 return
             self._on_packet(data)
@@ -74,10 +87,17 @@ class PacketChannel:
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())
         self._drop_outbox()
-        self._sock.close()
+        with suppress(OSError):
+            self._sock.close()
 
     def _readable(self) -> None:
-        data = receive_now(self._sock, MAX_FRAME)
+        try:
+            data = receive_now(self._sock, MAX_FRAME)
+        except OSError as exc:
+            if self._reads.noted(exc):
+                self._end(f"cannot be read: {exc.strerror}")
+            return
+        self._reads.over()
         if data:
             self._on_packet(data)
         elif data is not None:
@@ -88,19 +108,29 @@ class PacketChannel:
             data, descriptors = self._outbox[0]
             try:
                 if not send_now(self._sock, data, descriptors):
-                    self._loop.add_writer(self._sock.fileno(), self._flush)
+                    self._go_on_later()
                     return
             except OSError as exc:
                 if exc.errno == errno.EMSGSIZE:  # costs this packet, not the connection
                     log.error("packet_too_long", bytes=len(data))
-                    self._outbox.popleft()
-                    close_all(descriptors)
-                    continue
-                self._end_soon(f"cannot be written: {exc.strerror}")
-                return
+                elif self._writes.noted(exc):
+                    self._end_soon(f"cannot be written: {exc.strerror}")
+                    return
+                else:
+                    self._go_on_later()
+                    return
+            else:
+                self._writes.over()
             self._outbox.popleft()
             close_all(descriptors)
         self._loop.remove_writer(self._sock.fileno())
+
+    def _go_on_later(self) -> None:
+        """When the socket can be written."""
+        try:
+            self._loop.add_writer(self._sock.fileno(), self._flush)
+        except OSError as exc:
+            self._end_soon(f"cannot be watched: {exc.strerror}")
 
     def _end_soon(self, why: str) -> None:
         """End after the caller has finished, so that `send` never calls back into it."""

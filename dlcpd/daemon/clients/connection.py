@@ -96,14 +96,17 @@ class Connection:
         reception: Reception,
         moved: Callable[["Connection"], None],
     ) -> None:
-        """`moved` is called after each change of `state`."""
+        """`moved` is called after each change of `state`. Raises: OSError; `sock` is the caller's
+        then."""
         self._loop, self._reception, self._moved = loop, reception, moved
         self.state = State.NEW
         self.session: Session | None = None
         self._client = ""
         self._reporting: asyncio.Task[None] | None = None
-        self._channel = PacketChannel(loop, sock, on_packet=self._packet, on_end=self._ended)
         pid, self.uid = credentials(sock)
+        self._channel = PacketChannel(
+            loop, sock, on_packet=self._packet, on_end=self._ended, count=reception.count
+        )
         self._pidfd = _watch_process(loop, pid, self._process_ended)
 
     def joined(self, session: int, arena_bytes: int, descriptors: list[int]) -> None:
@@ -229,7 +232,8 @@ def refusal(error: DlcpError) -> Refused:
 def _watch_process(
     loop: asyncio.AbstractEventLoop, pid: int, on_end: Callable[[], None]
 ) -> int | None:
-    """Call `on_end` when process `pid` ends. None: it is not visible here, as from a container."""
+    """Call `on_end` when process `pid` ends. None: it is not visible here, as from a container, or
+    nothing is left to watch it with."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -237,5 +241,9 @@ def _watch_process(
         return None
     except OSError:
         return None
-    loop.add_reader(pidfd, on_end)
+    try:
+        loop.add_reader(pidfd, on_end)
+    except OSError:
+        os.close(pidfd)
+        return None
     return pidfd

@@ -20,6 +20,7 @@ from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception, State, credentials, refusal
 from dlcpd.daemon.clients.socket_lock import SocketLock
 from dlcpd.daemon.crowd import Crowd
+from dlcpd.ipc.accepting import AcceptLoop, Short
 from dlcpd.ipc.held_folder import holding
 from dlcpd.ipc.safe_path import UnsafePath
 from dlcpd.ipc.seqpacket import encode, receive_now, send_now
@@ -152,6 +153,7 @@ class Server:
         self._loop, self._reception = loop, reception
         self._users, self._max_connections = users, max_connections
         self._listener: socket.socket | None = None
+        self._accepting: AcceptLoop | None = None
         self._file: Path | None = None
         self._connections: set[Connection] = set()
         self._silent: Crowd[Connection] = Crowd(MAX_SILENT)
@@ -169,7 +171,9 @@ class Server:
         file is another process's.
         """
         self._listener, self._file = listener, file
-        self._loop.add_reader(listener.fileno(), self._accept)
+        self._accepting = AcceptLoop(
+            self._loop, listener, self._accepted, make_room=self._silent_leaves, told=_tell_short
+        )
 
     def admit(self, users: frozenset[int] | None) -> None:
         """Admit these from now on; who is connected stays."""
@@ -177,10 +181,10 @@ class Server:
 
     def leave_waiting(self) -> None:
         """Accept nobody any more: who connects waits for the daemon that has `listener` next."""
-        if self._listener:
-            self._loop.remove_reader(self._listener.fileno())
+        if self._listener and self._accepting:
+            self._accepting.close()
             self._listener.close()
-            self._listener = None
+            self._listener = self._accepting = None
 
     def adopt(self, sock: socket.socket) -> Connection:
         """Serve a client that is connected already; its user is not asked for."""
@@ -204,19 +208,8 @@ class Server:
         for sock in list(self._parting):
             self._part(sock)
 
-    def _accept(self) -> None:
-        assert self._listener is not None  # noqa: S101  # only `serve` installs this callback
-        try:
-            sock, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError as exc:  # out of descriptors or memory: the client waits in the backlog
-            if silent := self._silent.oldest():
-                self._make_room(silent)
-            else:
-                log.error("accept_failed", text=exc)
-                self._pause()
-            return
+    def _accepted(self, sock: socket.socket, _address: object) -> None:
+        """Raises: OSError, where the client has gone; `sock` is the caller's then."""
         if refused := self._objection(sock):
             self._turn_away(sock, refused)
         else:
@@ -241,16 +234,12 @@ class Server:
     def _make_room(self, leaves: Connection) -> None:
         leaves.lost(TooMany("others wait to connect, and this connection has no session"))
 
-    def _pause(self) -> None:
-        """Stop accepting for a while: the loop is level-triggered and would spin."""
-        listener = self._listener
-        if listener:
-            self._loop.remove_reader(listener.fileno())
-            self._loop.call_later(PARTING, self._resume, listener)
-
-    def _resume(self, listener: socket.socket) -> None:
-        if listener.fileno() >= 0:
-            self._loop.add_reader(listener.fileno(), self._accept)
+    def _silent_leaves(self) -> bool:
+        """Whether one that has said nothing has made room."""
+        silent = self._silent.oldest()
+        if silent:
+            self._make_room(silent)
+        return silent is not None
 
     def _objection(self, sock: socket.socket) -> DlcpError | None:
         pid, uid = credentials(sock)
@@ -280,4 +269,9 @@ class Server:
         self._parting.pop(sock).cancel()
         with contextlib.suppress(OSError):
             receive_now(sock)  # its Hello: left unread, the client would see a reset
-        sock.close()
+        with contextlib.suppress(OSError):
+            sock.close()
+
+
+def _tell_short(why: Short) -> None:
+    log.error("accept_failed", text=why)

@@ -59,8 +59,8 @@ class Incoming:
         self._handshake = ServerHandshake(port.keys)
         self._cipher: Cipher | None = None
         self._send(greeting(as_server=True))
-        self._timer = loop.call_later(HANDSHAKE, self.end)
         loop.add_reader(sock.fileno(), self._turn)
+        self._timer = loop.call_later(HANDSHAKE, self.end)
 
     def let_in(self) -> None:
         """Its key is admitted; it may be in already."""
@@ -89,7 +89,8 @@ class Incoming:
             self._port.counters[counter] += 1
         self._timer.cancel()
         self._loop.remove_reader(self._stream.sock.fileno())
-        self._stream.sock.close()
+        with contextlib.suppress(OSError):
+            self._stream.sock.close()
         self._port.ended(self)
 
     def _turn(self) -> None:

@@ -9,6 +9,7 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from dlcpd.daemon.peers.curve import Cipher, ClientHandshake, TurnedAway
@@ -125,20 +126,20 @@ class Line:
         family = socket.AF_INET6 if ":" in self._target[0] else socket.AF_INET
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
-        except OSError:  # out of descriptors
+            self._stream, self._connecting = Stream(sock), True
+            set_options(sock)
+            error = sock.connect_ex(self._target)
+            if error in (0, errno.EINPROGRESS):
+                self._loop.add_writer(sock.fileno(), self.turn)
+                self._set_timer(CONNECT, self._give_up)
+                return
+        except OSError:  # out of descriptors or memory
             self._again(RECONNECT_MAX)
             return
-        set_options(sock)
-        self._stream, self._connecting = Stream(sock), True
-        error = sock.connect_ex(self._target)
         if error == errno.ECONNREFUSED:
             self._refused()
-            return
-        if error not in (0, errno.EINPROGRESS):
+        else:
             self._again(self._delay)
-            return
-        self._loop.add_writer(sock.fileno(), self.turn)
-        self._set_timer(CONNECT, self._give_up)
 
     def _connected(self) -> None:
         """Raises: OSError."""
@@ -227,7 +228,8 @@ class Line:
         if stream:
             self._loop.remove_reader(stream.sock.fileno())
             self._loop.remove_writer(stream.sock.fileno())
-            stream.sock.close()
+            with suppress(OSError):
+                stream.sock.close()
 
     def _set_timer(self, delay: float, then: Callable[[], None] | None) -> None:
         if self._timer:

@@ -16,13 +16,13 @@ from dlcpd.daemon import log
 from dlcpd.daemon.crowd import Crowd
 from dlcpd.daemon.peers.incoming import Incoming, Port
 from dlcpd.daemon.peers.trust import Trust
+from dlcpd.ipc.accepting import AcceptLoop, Short
 
 MAX_STRANGERS: Final = 1024  # connections of no admitted key: 4 jobs of MAX_WORLD ranks, early
 STRANGERS_SHARE: Final = 8  # ... and no more than this part of the descriptors
 LEAST_STRANGERS: Final = 16
 MAX_PER_KEY: Final = 4  # a daemon has one, by each address it knows of us; the oldest makes room
 QUIET: Final = 10.0  # seconds between two lines of the log about keys that are not authorised
-PAUSE: Final = 1.0  # seconds without accepting, when this process is out of descriptors
 
 
 class Listener:
@@ -45,7 +45,9 @@ class Listener:
         self._proved: dict[str, dict[Incoming, None]] = {}  # by key, in the order they came
         share = max(descriptors // STRANGERS_SHARE, LEAST_STRANGERS)
         self._strangers: Crowd[Incoming] = Crowd(min(MAX_STRANGERS, share))
-        loop.add_reader(sock.fileno(), self._accept)
+        self._accepting = AcceptLoop(
+            loop, sock, self._accepted, make_room=self._stranger_leaves, told=_tell_short
+        )
 
     def admits(self, key: str) -> bool:
         """Whether a session names `key` now."""
@@ -73,41 +75,23 @@ class Listener:
 
     def close(self) -> None:
         """Listen to nobody any more."""
-        self._loop.remove_reader(self._sock.fileno())
+        self._accepting.close()
         self._sock.close()
         while oldest := self._strangers.oldest():
             oldest.end()
         for incoming in [one for same in self._proved.values() for one in same]:
             incoming.end()
 
-    def _accept(self) -> None:
-        """One a turn: who is in gets its turn however many come."""
-        try:
-            sock, (host, *_) = self._sock.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError as exc:  # out of descriptors or memory
-            if oldest := self._strangers.oldest():
-                oldest.end("handshake_refused")
-            else:
-                self._pause(exc)
-            return
-        try:
-            incoming = Incoming(self._loop, sock, host, self._port)
-        except OSError:  # it is gone already
-            sock.close()
-        else:
-            self._add_stranger(incoming)
+    def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        """Raises: OSError, where the peer has gone; `sock` is the caller's then."""
+        self._add_stranger(Incoming(self._loop, sock, address[0], self._port))
 
-    def _pause(self, why: OSError) -> None:
-        """Accept nobody for a while: the loop is level-triggered and would spin."""
-        log.error("peer_accept_failed", text=why)
-        self._loop.remove_reader(self._sock.fileno())
-        self._loop.call_later(PAUSE, self._resume)
-
-    def _resume(self) -> None:
-        if self._sock.fileno() >= 0:
-            self._loop.add_reader(self._sock.fileno(), self._accept)
+    def _stranger_leaves(self) -> bool:
+        """Whether one that no session names has made room."""
+        oldest = self._strangers.oldest()
+        if oldest:
+            oldest.end("handshake_refused")
+        return oldest is not None
 
     def _add_stranger(self, incoming: Incoming) -> None:
         leaves = self._strangers.add(incoming.source, incoming)
@@ -148,3 +132,7 @@ class Listener:
         same.pop(incoming, None)
         if not same:
             self._proved.pop(incoming.key, None)
+
+
+def _tell_short(why: Short) -> None:
+    log.error("peer_accept_failed", text=why)

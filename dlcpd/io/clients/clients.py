@@ -97,6 +97,8 @@ class Clients:
             if mask & WRITE:
                 client.lane.flush()
                 self._poll.watch_writing(client.lane, bool(client.lane.backlog))
+                if client.lane.broken:
+                    self.end(number, SessionClosed(client.lane.broken))
             for _ in range(FRAMES_PER_WAKE):
                 if number in self._ending or client.left or client.pending:
                     return
@@ -212,7 +214,8 @@ class Clients:
         if client.left:
             return
         if not client.lane.send(message):
-            self.end(client.session.number, SessionClosed("the client does not read its lane"))
+            why = client.lane.broken or "the client does not read its lane"
+            self.end(client.session.number, SessionClosed(why))
         elif client.lane.backlog:
             self._poll.watch_writing(client.lane, wanted=True)
 

@@ -59,21 +59,25 @@ class Committed:
         has seen to it that they need not stay there.
         """
         if not self._sealed:
-            self._seal()
+            self._seal(ticket)
             self._sealed = True
         for start, stop, _ in ranges:
             if start < stop:
                 yield from self._look(start // PAGE * PAGE, -(-stop // PAGE) * PAGE, ticket)
 
-    def _seal(self) -> None:
-        if fcntl.fcntl(self._descriptor, fcntl.F_GET_SEALS) & F_SEAL_FUTURE_WRITE:
-            return  # by another engine
+    def _seal(self, ticket: int) -> None:
         try:
+            if fcntl.fcntl(self._descriptor, fcntl.F_GET_SEALS) & F_SEAL_FUTURE_WRITE:
+                return  # by another engine
             fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, F_SEAL_FUTURE_WRITE)
         except OSError as exc:
             if exc.errno == errno.EINVAL:
                 return  # an older kernel: docs/security.md says what is left of this there
-            raise BadMessage("the arena has seals that its client has put there") from exc
+            if exc.errno == errno.EPERM:
+                raise BadMessage("the arena has seals that its client has put there") from exc
+            raise ArenaFull(  # of this operation alone: the next one tries again
+                f"operation {ticket} uses an arena that cannot be sealed now: {exc.strerror}"
+            ) from exc
 
     def _look(self, start: int, stop: int, ticket: int) -> Iterator[int]:
         at = start

@@ -1,9 +1,8 @@
 """The engine's end of a client's lane, and the arena behind it."""
 
 import mmap
-import os
 import socket
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from typing import Final
 
@@ -15,7 +14,8 @@ from dlcpd.core.wire.datagram import Bytes
 from dlcpd.io.clients.committed import Committed
 from dlcpd.io.clients.unmapping import give_back
 from dlcpd.io.udp.mmsg import address
-from dlcpd.ipc.seqpacket import decode_untrusted, encode, receive_now, send_now
+from dlcpd.ipc.kernel_errors import Failures
+from dlcpd.ipc.seqpacket import close_all, decode_untrusted, encode, receive_now, send_now
 
 MAX_BACKLOG: Final = 8192  # frames a client may leave unread: two per operation it may have open
 MAX_WAITING: Final = 32 << 20  # bytes of them: texts of failures may be long
@@ -26,13 +26,21 @@ class Lane:
 
     def __init__(
         self, session: int, arena: int, arena_bytes: int, lane: int,
-        accounts: Accounts | None = None,
+        accounts: Accounts | None = None, *, counters: Counter[str] | None = None,
     ) -> None:  # fmt: skip
-        """Takes both descriptors over. Raises: OSError, ValueError when there is no room for
-        the arena in this process."""
+        """Takes both descriptors over; `counters` get failed calls by their names.
+
+        Raises: OSError, ValueError when there is no room for the arena in this process.
+        """
         self.session = session
-        self.socket = socket.socket(fileno=lane)
-        self.socket.setblocking(False)
+        counted = Counter[str]() if counters is None else counters
+
+        def count(reason: str) -> None:
+            counted[reason] += 1
+
+        self._reads, self._writes = Failures(count, "lane"), Failures(count, "lane")
+        self.broken = ""  # why nothing can be written any more; empty: it can
+        self.socket = _socket_of(lane, arena)
         self.backlog: deque[bytes] = deque()
         self._waiting = 0  # bytes of it
         self.released: list[int] = []  # operations the client has yet to hear of
@@ -40,8 +48,9 @@ class Lane:
         try:
             self._mapped = mapped = mmap.mmap(arena, arena_bytes)
         except (OSError, ValueError):
-            self.socket.close()
-            os.close(arena)
+            with suppress(OSError):
+                self.socket.close()
+            close_all([arena])
             raise
         self._arena = arena
         if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -58,9 +67,15 @@ class Lane:
 
         Raises: EOFError when the client is gone; BadMessage.
         """
-        frame = receive_now(self.socket)
+        try:
+            frame = receive_now(self.socket)
+        except OSError as exc:
+            if self._reads.noted(exc):
+                raise EOFError from exc
+            return None  # what waits wakes us again
         if frame is None:
             return None
+        self._reads.over()
         if not frame:
             raise EOFError
         return decode_untrusted(frame)
@@ -71,24 +86,33 @@ class Lane:
         return released
 
     def send(self, message: Message) -> bool:
-        """Queue and try; False when the client has left too much unread."""
+        """Queue and try; False when the client has left too much unread, or it is `broken`."""
         frame = encode(message)
         self.backlog.append(frame)
         self._waiting += len(frame)
         self.flush()
-        return len(self.backlog) <= MAX_BACKLOG and self._waiting <= MAX_WAITING
+        full = len(self.backlog) > MAX_BACKLOG or self._waiting > MAX_WAITING
+        return not (full or self.broken)
 
     def flush(self) -> None:
-        """Send what waits, as far as the client reads."""
+        """Send what waits, as far as the client reads. What fails is tried again when the lane can
+        be written."""
         while self.backlog:
             try:
                 if not send_now(self.socket, self.backlog[0]):
                     return
-            except OSError:
-                self._waiting = 0
-                self.backlog.clear()  # the client is gone; `receive` will say so
+            except OSError as exc:
+                if self._writes.noted(exc):
+                    self._give_up(exc)
                 return
+            self._writes.over()
             self._waiting -= len(self.backlog.popleft())
+
+    def _give_up(self, why: OSError) -> None:
+        self._waiting = 0
+        self.backlog.clear()
+        if not isinstance(why, ConnectionError):  # else the client is gone: `receive` will say so
+            self.broken = f"the engine cannot write to the lane: {why.strerror}"
 
     def hang_up(self) -> None:
         """End the conversation; the arena stays mapped. What the client sent and nobody read is
@@ -96,9 +120,11 @@ class Lane:
         ends. It can send no more."""
         with suppress(OSError):  # it is gone already
             self.socket.shutdown(socket.SHUT_RD)
-        while receive_now(self.socket):
-            pass
-        self.socket.close()
+        with suppress(OSError):
+            while receive_now(self.socket):
+                pass
+        with suppress(OSError):
+            self.socket.close()
         self.backlog.clear()
 
     def close(self) -> None:
@@ -108,3 +134,20 @@ class Lane:
         self.accounts.holdings.close()
         at, self.memory = address(self.memory), np.empty(0, np.uint8)
         give_back(self._mapped, at, self._arena)
+
+
+def _socket_of(lane: int, arena: int) -> socket.socket:
+    """Raises: OSError; both descriptors are closed."""
+    try:
+        sock = socket.socket(fileno=lane)
+    except OSError:
+        close_all([lane, arena])
+        raise
+    try:
+        sock.setblocking(False)
+    except OSError:
+        with suppress(OSError):
+            sock.close()
+        close_all([arena])
+        raise
+    return sock

@@ -8,10 +8,11 @@ What takes time here is done by calls that let the engine's own thread go on mea
 import ctypes
 import gc
 import mmap
-import os
 import threading
 import time
 from typing import Final
+
+from dlcpd.ipc.seqpacket import close_all
 
 PATIENCE: Final = 60.0  # seconds for the last user of the memory to drop it
 LOOK: Final = 0.01  # seconds between two looks whether it has
@@ -24,11 +25,17 @@ _madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 
 def give_back(memory: mmap.mmap, at: int, descriptor: int) -> threading.Thread:
     """Unmap `memory`, which begins at address `at`, as soon as nobody uses it; then close
-    `descriptor`, another one of its file: this is what frees the pages, if nobody else has them."""
+    `descriptor`, another one of its file: this is what frees the pages, if nobody else has them.
+
+    Where the host has no thread left, the last user of the memory unmaps it.
+    """
     thread = threading.Thread(
         target=_give_back, args=(memory, at, descriptor), name="unmapping", daemon=True
     )
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # see clone(2): EAGAIN
+        close_all([descriptor])
     return thread
 
 
@@ -41,7 +48,7 @@ def _give_back(memory: mmap.mmap, at: int, descriptor: int) -> None:
             gc.collect()
             collected = True
         pause.wait(LOOK)  # time.sleep raises under libfaketime, which has the clocks of tests jump
-    os.close(descriptor)
+    close_all([descriptor])
 
 
 def _unmapped(memory: mmap.mmap) -> bool:

@@ -9,8 +9,11 @@ kernel hands it to us through the socket's error queue (ip(7), IP_RECVERR).
 import errno
 import socket
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from dlcpd.ipc import kernel_errors
 
 IPV6_RECVERR: Final = 25  # linux/in6.h; Python 3.11 has no names for these
 IP_RECVERR: Final = 11  # linux/in.h
@@ -32,8 +35,10 @@ class IcmpNews(NamedTuple):
 class RouteProbe:
     """Probes from one socket, and what ICMP says of whatever it sends."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, counters: Counter[str] | None = None) -> None:
+        """`counters` get failed calls by their names."""
         self._socket = sock
+        self._counters = Counter[str]() if counters is None else counters
         v6 = sock.family == socket.AF_INET6
         self._level = socket.IPPROTO_IPV6 if v6 else socket.IPPROTO_IP
         self._receive = IPV6_RECVERR if v6 else IP_RECVERR
@@ -45,8 +50,8 @@ class RouteProbe:
         limit = [(self._level, self._limit, struct.pack("@i", hops))]
         try:
             self._socket.sendmsg([data], limit, socket.MSG_DONTWAIT, to)
-        except OSError:
-            return  # asked again: see the prober's rounds
+        except OSError as exc:  # asked again: see the prober's rounds
+            self._counters[f"probe_{kernel_errors.name(exc.errno)}"] += 1
 
     def answers(self) -> Iterator[IcmpNews]:
         """What waits in the error queue, up to MAX_ERRORS."""
@@ -55,8 +60,10 @@ class RouteProbe:
                 data, ancillary, _, _ = self._socket.recvmsg(
                     _SIZE, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT
                 )
-            except OSError:
-                return  # nothing waits
+            except OSError as exc:
+                if exc.errno != errno.EAGAIN:  # else nothing waits
+                    self._counters[f"error_queue_{kernel_errors.name(exc.errno)}"] += 1
+                return  # what waits makes the next wake-up
             for level, kind, payload in ancillary:
                 if (level, kind) == (self._level, self._receive):
                     number, origin, _, _, _, info, _ = _ERROR.unpack_from(payload)

@@ -108,17 +108,17 @@ def never_fragment(sock: socket.socket) -> None:
 
 def route_mtu(local: str, remote: str) -> int:
     """Bytes of the largest packet that the kernel would send from `local` to `remote`; 0 when
-    there is no route. It asks the routing table, and sends nothing."""
+    there is no route, or no descriptor to ask with. It asks the routing table and sends nothing."""
     family = socket.AF_INET6 if ":" in local else socket.AF_INET
     level, option = (
         (socket.IPPROTO_IPV6, _IPV6_MTU)
         if family == socket.AF_INET6
         else (socket.IPPROTO_IP, _IP_MTU)
     )
-    with socket.socket(family, socket.SOCK_DGRAM) as asking:
-        try:
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as asking:
             asking.bind((local, 0))
             asking.connect((remote, 9))
             return asking.getsockopt(level, option)
-        except OSError:
-            return 0
+    except OSError:
+        return 0

@@ -18,6 +18,7 @@ from dlcpd.core.wire.header import VERSION
 PREFIX_BITS: Final = 16  # of a token
 MAX_PREFIXES: Final = 64  # an engine's sessions have one; a jump of BPF spans 255 instructions
 SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h; Python 3.11 has no names for these
+SO_DETACH_FILTER: Final = 27
 SO_MEMINFO: Final = 55
 _DROPS: Final = 8  # index of SK_MEMINFO_DROPS among the nine words of SO_MEMINFO
 _UDP_HEADER: Final = 8  # bytes before the payload, where the program begins to count
@@ -62,6 +63,14 @@ def attach(sock: socket.socket, prefixes: Collection[int]) -> None:
     count = (len(code) - 1) // _INSTRUCTION.size
     described = struct.pack("HP", count, ctypes.addressof(code))  # struct sock_fprog
     sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, described)
+
+
+def detach(sock: socket.socket) -> None:
+    """Let everything in. Raises: OSError, where the filter stays."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
+    except FileNotFoundError:  # there is none
+        return
 
 
 def dropped(sock: socket.socket) -> int:

@@ -66,7 +66,7 @@ class UdpPath:
         self.gro = config.offload and self._offload(mmsg.UDP_GRO, 1)
         self._join_at = 0.0 if self.gro else math.inf  # when GRO may be tried again
         self._prefixes: frozenset[int] | None = None  # that the kernel lets in; None: all
-        self.probe = RouteProbe(self.socket)
+        self.probe = RouteProbe(self.socket, counters)
         self.backlog: deque[Transmit] = deque()
         self.too_big: list[tuple[int, int]] = []  # peer, bytes: what the kernel would not send
         self._peers: dict[int, tuple[Bytes, tuple[str, int]]] = {}
@@ -85,6 +85,7 @@ class UdpPath:
         self._keys = keys
         self._ring = self._make_ring()
         self.drained = True  # whether the last receive left nothing behind
+        self._faults = 0  # receive calls in a row that found no socket
 
     def fileno(self) -> int:
         return self._fd
@@ -120,16 +121,29 @@ class UdpPath:
         self._checksums.pop(peer, None)
         self.backlog = deque(batch for batch in self.backlog if batch.peer != peer)
 
-    def admit(self, tokens: Iterable[int]) -> None:
-        """From now on the kernel queues nothing but what may have one of these tokens."""
+    def admit(self, tokens: Iterable[int]) -> bool:
+        """From now on the kernel queues nothing but what may have one of these tokens; all, where
+        it has no memory for a filter: the receive loop refuses the same, at more cost. False: it
+        goes on to queue only what it did."""
         prefixes = frozenset(map(stranger_filter.prefix, tokens))
         if prefixes == self._prefixes:
-            return
+            return True
         try:
             stranger_filter.attach(self.socket, prefixes)
-        except OSError as exc:  # the receive loop refuses the same, at more cost
+        except OSError as exc:
             self._count_error(exc.errno, "filter")
+            return self._admit_all()
         self._prefixes = prefixes
+        return True
+
+    def _admit_all(self) -> bool:
+        try:
+            stranger_filter.detach(self.socket)
+        except OSError as exc:
+            self._count_error(exc.errno, "filter")
+            return False
+        self._prefixes = None
+        return True
 
     @property
     def kernel_dropped(self) -> int:
@@ -347,17 +361,25 @@ class UdpPath:
                 self.counters["injected_corruption"] += batch.corrupted
         return batches
 
+    @property
+    def lost(self) -> bool:
+        """There is no socket any more."""
+        return self._faults >= kernel_errors.TRIES
+
     def _receive(self) -> tuple[Sequence[Batch], bool]:
+        """Raises: OSError, of kernel_errors.OURS; see `lost`."""
         for _ in range(MAX_REFUSED):
             try:
                 received = self._ring.receive(self._fd)
             except OSError as exc:
                 if exc.errno in kernel_errors.OURS:
+                    self._faults += 1
                     raise
                 # of a datagram that left here; taking note of it has cleared it
                 self._count_error(exc.errno, "receive")
                 continue
             self.effort["receive_calls"] += self._ring.calls
+            self._faults = 0
             return received
         return [], False  # what waits behind so many wakes us again
 

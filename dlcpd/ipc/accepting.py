@@ -1,0 +1,86 @@
+"""Accepting connections: one rule for every listener whose process is short of something.
+
+An accept that fails for want of descriptors or memory fails again at once, while poll calls the
+listener readable: a loop that goes on takes a whole CPU. It rests; clients wait in the kernel.
+"""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+REST: Final = 0.5  # seconds without accepting
+# None waits, or the one that did has gone: accept(2) passes on what the network says of it.
+GONE: Final = frozenset(
+    {errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.ECONNRESET, errno.EPROTO,
+     errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN,
+     errno.EHOSTUNREACH, errno.ENONET, errno.ETIMEDOUT, errno.EPERM}
+)  # fmt: skip
+Connection = tuple[socket.socket, Any]  # and the address of the other end
+
+
+class Short(Exception):  # a state of this host
+    """Nobody can be accepted now: descriptors or memory are short, or the listener is broken."""
+
+
+def accept(listener: socket.socket) -> Connection | None:
+    """The next connection; None where there is none any more.
+
+    Raises: Short; call again after REST.
+    """
+    try:
+        return listener.accept()
+    except OSError as exc:
+        if exc.errno in GONE:
+            return None
+        raise Short(exc.strerror or str(exc)) from exc
+
+
+class AcceptLoop:
+    """Accepts on a listener of an event loop until `close`; one a turn, so that those who are in
+    get their turns however many come."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listener: socket.socket,
+        accepted: Callable[[socket.socket, Any], None],
+        *,
+        make_room: Callable[[], bool],
+        told: Callable[[Short], None],
+    ) -> None:
+        """`accepted` owns the socket that it gets; it may raise OSError, where the other end has
+        gone or the loop cannot watch it: then it is closed. `make_room` is asked where descriptors
+        or memory are short; True: it has closed something. Else `told` hears of it, and the loop
+        rests."""
+        self._loop, self._listener, self._accepted = loop, listener, accepted
+        self._make_room, self._told = make_room, told
+        self._rest: asyncio.TimerHandle | None = None
+        loop.add_reader(listener.fileno(), self._readable)
+
+    def close(self) -> None:
+        """Accept nobody any more; before the listener is closed."""
+        if self._rest:
+            self._rest.cancel()
+        self._loop.remove_reader(self._listener.fileno())
+
+    def _readable(self) -> None:
+        try:
+            connection = accept(self._listener)
+        except Short as exc:
+            if not self._make_room():
+                self._told(exc)
+                self._loop.remove_reader(self._listener.fileno())
+                self._rest = self._loop.call_later(REST, self._resume)
+            return
+        if connection is None:
+            return
+        try:
+            self._accepted(*connection)
+        except OSError:
+            connection[0].close()
+
+    def _resume(self) -> None:
+        self._rest = None
+        self._loop.add_reader(self._listener.fileno(), self._readable)
