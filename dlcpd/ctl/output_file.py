@@ -1,18 +1,20 @@
 """A file for a result that an option of the command line names: written as a whole, or not at all.
 
-No link in its place is followed, and nobody else may write to the folders above: root's result
-goes where root said.
+No link in its place is followed. Nobody else may write to the folders above a result of root, which
+goes where root said; other users may share a folder with others.
 """
 
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ipc.held_folder import HeldFolder, holding
+from dlcpd.ipc.safe_path import ROOT
 
 DEVICES: Final = (Path("/dev"), Path("/dev/fd"))  # root's: /dev/null, /dev/stdout, >(command)
 FOR_ALL: Final = 0o666  # less the umask
@@ -40,7 +42,7 @@ class OutputFile:
         if self._is_device:
             return
         try:
-            with holding(self.path, shared=True) as (folder, name):
+            with self._folder() as (folder, name):
                 _mode_of(folder, name)
         except OSError as exc:
             raise BadConfig(f"{self}: {exc.strerror}") from exc
@@ -53,10 +55,22 @@ class OutputFile:
             if self._is_device:
                 self.path.write_text(text, encoding="utf-8")
                 return
-            with holding(self.path, shared=True) as (folder, name):
+            with self._folder() as (folder, name):
                 folder.replace(name, text.encode(), _mode_of(folder, name))
         except OSError as exc:
             raise BadConfig(f"{self}: cannot be written: {exc.strerror}") from exc
+
+    @contextmanager
+    def _folder(self) -> Iterator[tuple[HeldFolder, str]]:
+        """Raises: OSError."""
+        if os.geteuid() == ROOT:
+            with holding(self.path, shared=True) as held:
+                yield held
+            return
+        above = self.path.absolute().parent
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        with HeldFolder(os.open(above, flags), above) as folder:
+            yield folder, self.path.name
 
     @property
     def _is_device(self) -> bool:

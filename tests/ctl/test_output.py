@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,24 @@ def test_a_result_keeps_the_mode_of_what_it_replaces(tmp_path: Path) -> None:
     OutputFile("-o", file).write("result")
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("result", 0o600)
     assert [each.name for each in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_a_user_may_share_the_folder_of_a_result_and_root_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    output = OutputFile("-o", shared / "result")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(BadConfig, match="others may write to it"):
+        output.check()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    output.check()
+    output.write("text")
+    assert (shared / "result").read_text() == "text"
+    (shared / "elsewhere").write_text("kept")
+    (shared / "link").symlink_to("elsewhere")
+    with pytest.raises(BadConfig):
+        OutputFile("-o", shared / "link").check()
+    assert (shared / "elsewhere").read_text() == "kept"
