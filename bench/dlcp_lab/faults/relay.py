@@ -5,6 +5,7 @@ stand still while their hosts are cut off, as TCP does when its packets are lost
 """
 
 import contextlib
+import os
 import selectors
 import socket
 import threading
@@ -18,6 +19,7 @@ from dlcp_lab.faults.pipes import Pipes
 from dlcp_lab.faults.rules import Passage, Rule
 
 RECEIVE: Final = 8 << 20  # bytes asked for, so that the relay itself loses nothing
+PRIORITY: Final = -15  # of nice(2)
 PER_TURN: Final = 64  # datagrams of one socket before the others get their turn
 IDLE: Final = 0.002  # seconds without a datagram, after which rules give up what they hold
 MAX_DATAGRAM: Final = 1 << 16
@@ -110,6 +112,8 @@ class Relay(threading.Thread):
 
     def run(self) -> None:
         """The loop."""
+        with contextlib.suppress(PermissionError):  # processes that compute starve no network
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), PRIORITY)
         while not self._stopping:
             ready = self._selector.select(IDLE if self._rules else WATCH)
             if not ready:
