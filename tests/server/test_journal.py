@@ -65,11 +65,13 @@ def flip(path: Path, at: int) -> None:
 
 @pytest.mark.parametrize("at", [0, 10, 40, -1])
 def test_a_damaged_snapshot_is_replaced_by_the_one_before_and_its_log(
-    journal: Journal, at: int
+    journal: Journal, at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = filled(journal)
     flip(folder / "snapshot-6", at)
     assert recovered(folder) == [3, 4, 5, 6, 7, 8]
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "1 snapshots passed over (snapshot-6: " in said and "from snapshot-3" in said
 
 
 @pytest.mark.parametrize("cut", [1, 100, 420])

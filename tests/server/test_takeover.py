@@ -23,7 +23,7 @@ from dlcp_client.server.entry import Entry, NotDurable
 from dlcp_client.server.hosting import Hosted
 from dlcp_client.server.journal import Journal
 from dlcp_client.server.serving import answer
-from dlcpd.contract.errors import ServerLost
+from dlcpd.contract.errors import BadSnapshot, ServerLost
 from tests.server.kit import Process, each, served, text_of
 
 WORKERS, PUSHES = 2, 40
@@ -101,6 +101,25 @@ def test_a_server_whom_nobody_follows_is_named(tmp_path: Path, home: Home) -> No
     with pytest.raises(ServerLost, match="shard 0 of server 'demo'"):
         client.push(one_hot(0, 0), RATE.groups)
     client.close()
+
+
+@pytest.mark.check(115, "a server that lacks a confirmed push: its worker hears both numbers")
+def test_a_confirmed_push_that_the_log_has_lost_is_named_by_its_worker(
+    tmp_path: Path, home: Home
+) -> None:
+    with served(tmp_path, home) as found:
+        client = ps.connect(TENSORS, RATE, rank=0, world_size=1, **found)
+        client.initialise(zeros())
+        for number in range(3):
+            client.push(one_hot(0, number), RATE.groups)
+    [log] = [file for file in (tmp_path / "snapshots").rglob("log-*") if file.stat().st_size]
+    record = bytearray(log.read_bytes())
+    record[-1] ^= 1
+    log.write_bytes(record)
+    with served(tmp_path, home):
+        with pytest.raises(BadSnapshot, match="knows them up to 2, and 3 were confirmed"):
+            client.push(one_hot(0, 3), RATE.groups)
+        client.close()
 
 
 def test_a_worker_that_dies_is_not_waited_for_and_another_may_come(

@@ -43,7 +43,7 @@ from dlcp_client.ps.protocol import (
 from dlcp_client.ps.specs import Settings
 from dlcp_client.ps.wish import Wish, exactly, policy_of
 from dlcp_client.session import Session
-from dlcpd.contract.errors import DlcpError, PeerLost, ServerLost, SessionClosed
+from dlcpd.contract.errors import BadSnapshot, DlcpError, PeerLost, ServerLost, SessionClosed
 
 ROOM: Final = 16 << 20  # bytes of an arena beside the arrays: requests, replies, rounding up
 ARRAYS: Final = 4  # in the arena, of the size of the shard: pushed, pulled; zeros and a change
@@ -211,7 +211,8 @@ class Link:
     # --- another process --------------------------------------------------------------------
 
     def _recover(self, why: DlcpError) -> None:
-        """Raises: ServerLost, and what the next process refused with."""
+        """Raises: ServerLost; BadSnapshot where the next process lacks confirmed pushes; what it
+        refused with."""
         _log.warning(
             "the session with shard %d of server %s is lost (%s); waiting up to %g s for its "
             "process, or another one that takes over",
@@ -220,6 +221,13 @@ class Link:
         finished = [work.stats is not None for work in self._works]
         contribution = self._gradient
         last = self._attach(time.monotonic() + self._takeover)
+        if last < self._acknowledged:
+            raise BadSnapshot(
+                f"shard {self.shard} of server {self._directory.name!r} has lost "
+                f"{self._acknowledged - last} confirmed pushes of this worker: it knows them up to "
+                f"{last}, and {self._acknowledged} were confirmed. Its log is damaged, or another "
+                f"copy of it: restart the job from its last checkpoint"
+            )
         exchange = self._exchange
         if Ask.PUSH not in exchange.ask:
             return

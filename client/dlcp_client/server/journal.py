@@ -145,9 +145,15 @@ class Journal:
                     entry = _read(file, _SNAPSHOT)
                 if entry is None or entry.version != number:
                     raise BadSnapshot("it is damaged or incomplete")
-                return number, entry
             except (OSError, BadSnapshot) as exc:
                 problems.append(f"{name}: {exc}")
+                continue
+            if problems:
+                _log.warning(
+                    "%s: %d snapshots passed over (%s); recovering from %s and the logs after it",
+                    self.folder, len(problems), "; ".join(problems), name,
+                )  # fmt: skip
+            return number, entry
         raise BadSnapshot(
             f"snapshots {self.folder}: none can be read ({'; '.join(problems)}); restore the "
             f"folder from a copy, or name an empty one to begin anew"
