@@ -4,7 +4,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -211,6 +211,65 @@ def test_a_changed_value_gives_a_right_result_or_a_named_error(  # noqa: PLR0917
         f"{len(plain.texts)} texts and {len(plain.counts)} counts, {right} right all the same, "
         f"the others named, in {time.monotonic() - began:.0f} s"
     )
+
+
+@pytest.mark.check(112, "a process ends between any two of its writes to the store")
+@pytest.mark.parametrize("name", list(PLAYS))
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_rank_that_dies_after_any_write_is_named_by_the_others(
+    name: str, home: Home, tmp_path: Path, measured: Measured
+) -> None:
+    play, ranks = PLAYS[name]
+
+    def one(case: tuple[int, int]) -> tuple[str, int, float]:
+        """What is wrong where a rank dies after so many writes (0: it lives), how many there
+        were, and the seconds that it took."""
+        mortal, writes = case
+        shared = Mutator()
+        store = Mortal(shared, writes, die)
+        folder = tmp_path / f"{mortal} {writes}"
+        scenes = [Scene(shared, home, SHORT, folder)] * ranks
+        scenes[mortal] = Scene(store, home, SHORT, folder)
+
+        def stop_after_error(over: Future[Any]) -> None:
+            if over.exception():
+                shared.stop.set()
+
+        began = time.monotonic()
+        with ThreadPoolExecutor(ranks) as pool:
+            futures = [pool.submit(play, scene, rank) for rank, scene in enumerate(scenes)]
+            for future in futures:
+                future.add_done_callback(stop_after_error)
+            results = [future.exception(PATIENCE) or future.result() for future in futures]
+        wrong = [
+            f"rank {mortal} died after {writes} writes: rank {rank}: {result!r}"
+            for rank, result in enumerate(results)
+            if rank != mortal and not is_right_or_names(result, mortal, name)
+        ]
+        return "; ".join(wrong), store.writes, time.monotonic() - began
+
+    cases = []
+    for rank in range(ranks):
+        wrong, writes, _ = one((rank, 0))
+        assert not wrong
+        cases += [(rank, number) for number in range(1, writes + 1)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        seen = list(pool.map(one, cases))
+    assert not "\n".join(wrong for wrong, _, _ in seen if wrong)
+    died = sum(writes >= case[1] for case, (_, writes, _) in zip(cases, seen, strict=True))
+    assert died > len(cases) // 2, "a job of several epochs does not always write as often"
+    slowest = max(took for _, _, took in seen)
+    measured(f"{name}: {died} places to die, the others knew after {slowest:.1f} s at most")
+
+
+def is_right_or_names(result: Any, dead: int, play: str) -> bool:
+    """Whether a rank has its results, or an error that says who has died. A process that has yet
+    to come into a job knows no ranks, and a worker calls its server by name."""
+    if not isinstance(result, DlcpError):
+        return result in ([True], [True, True])
+    names = [f"rank {dead}", f"rank(s) {dead}"]
+    names += {"epochs": ["elastic.boundary()"], "servers": ["shard 0 of server"]}.get(play, [])
+    return any(name in str(result) for name in names)
 
 
 @pytest.mark.check(113, "a call of a worker that died is in nobody's way")
