@@ -24,7 +24,6 @@ TRANSPORTS: Final = (EXACT, BOUNDED, *CODECS, POWER_SGD)
 HOSTS: Final = 2
 LOSS: Final = 0.01  # injected: something to give up
 SEGMENT: Final = 1408  # bytes: loopback stands for Ethernet
-PEER_TIMEOUT: Final = 5.0  # seconds; the hosts share these cores, and starved is not dead
 QUICK: Final = 0.05  # of the steps, with --quick: all of them in the warm-up
 TIMEOUT: Final = 3600.0  # seconds for one seed, which takes about five minutes on two cores
 HEADER: Final = (
@@ -68,7 +67,7 @@ def codecs(options: argparse.Namespace, output: Output) -> int:
 
 
 def _plans(seed: int) -> Sequence[HostPlan]:
-    network = NetworkTable(peer_timeout=PEER_TIMEOUT, segment_size=SEGMENT)
+    network = NetworkTable(segment_size=SEGMENT)
     return on_loopback(HOSTS, network=network, loss=LOSS, seed=seed * HOSTS)
 
 

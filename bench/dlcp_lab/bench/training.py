@@ -37,7 +37,6 @@ HOST_RATE, SPINE_RATE = "60mbit", "30mbit"
 LOSS: Final = 0.005  # at random, of every switch output
 ECN: Final = 64 * 1024  # bytes of backlog: a quarter of a port's buffer
 PATHS: Final = 8  # source ports: two spines, found by chance
-PEER_TIMEOUT: Final = 2.0  # seconds; eight processes share these cores, and starved is not dead
 QUICK: Final = 0.02  # of the steps, with --quick: all of them exact
 TIMEOUT: Final = 3600.0  # seconds for one seed, which takes about twelve minutes on two cores
 BURSTS: Final = Udp(3, 0, "24mbit", on=0.05, off=0.45, seconds=TIMEOUT)  # a tenth of the time
@@ -111,7 +110,7 @@ def _seed(plan: dict[str, Any], part: float, runs: Trainings, output: Output) ->
         {"seed": plan["seed"], "share": part, "transports": TRANSPORTS},
         TIMEOUT,
     )
-    network = {"entropy": PATHS, "peer_timeout": PEER_TIMEOUT}
+    network = {"entropy": PATHS}
     with on_fabric(plan, network) as (net, hosts), net.background(*others) as begun:
         goodput = Goodput(begun.flows[0])
         ranks = launch.run(

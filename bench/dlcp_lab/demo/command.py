@@ -24,7 +24,6 @@ HOSTS: Final = 4
 PATHS: Final = 2
 LOSS: Final = 0.01  # injected
 TIMEOUT: Final = 1800.0  # seconds; the demo takes about three minutes on two idle cores
-PEER_TIMEOUT: Final = 2.0  # seconds; eight processes share these cores, and starved is not dead
 QUICK: Final = 0.35  # of the steps, with --quick
 COUNTS: Final = ("sent", "lost", "repaired", "given_up", "returned")
 
@@ -33,7 +32,7 @@ def demo(options: argparse.Namespace, output: Output) -> int:
     """Train, print, judge. Exit code 1 when a promise is broken."""
     begin = time.monotonic()
     # Loopback stands for Ethernet: its own segments would be so long that 1 % of them is none.
-    network = NetworkTable(peer_timeout=PEER_TIMEOUT, segment_size=SEGMENT)
+    network = NetworkTable(segment_size=SEGMENT)
     plans = on_loopback(HOSTS, PATHS, network=network, loss=LOSS, digest_every=1)
     output.line(
         f"{HOSTS} hosts on loopback, {PATHS} paths each; dlcpd's sockets throw "

@@ -27,7 +27,7 @@ def incast(options: argparse.Namespace, output: Output) -> int:
         for seed in range(1, options.seeds + 1):
             plan = {"hosts": senders + 1, "host_rate": RATE, "buffer_bytes": BUFFER, "seed": seed}
             phase = Phase("incast", (Operation(PART * (senders + 1)),), ROUNDS, 3)
-            with on_fabric(plan, {"peer_timeout": 10.0}) as (net, hosts):
+            with on_fabric(plan, {}) as (net, hosts):
                 job = Job((phase,), transports=(OURS, THEIRS))
                 result = run(net, hosts, job, seed=seed, output=output)["incast"]
                 drops += sum(way.dropped_packets for way in net.statistics().values())

@@ -17,7 +17,7 @@ PLAN: Final = {
     "leaves": 2, "spines": 4, "host_rate": "100mbit", "spine_rate": "25mbit",
     "classes": True, "ecn_bytes": 60_000, "loss": 0.003,
 }  # fmt: skip
-NETWORK: Final = {"entropy": 16, "peer_timeout": 10.0}
+NETWORK: Final = {"entropy": 16}
 WORKERS: Final = (4, 8)
 SIZE: Final = 1 << 19  # bytes of parameters: 8 workers keep the server's port busy for 0.35 s
 BOUNDS: Final = (0.01, 0.05)

@@ -16,7 +16,6 @@ from dlcpd.core.wire.sizes import BASE
 from dlcpd.ctl.output import Output
 
 TIMEOUT: Final = 120.0  # seconds for all ranks; four hosts on two idle cores take ten
-PEER_TIMEOUT: Final = 2.0  # seconds; many hosts share these cores, and starved is not dead
 STEPS: Final = 6  # bounded ones; a digit counts to seven, and the flush is one more
 
 
@@ -24,7 +23,7 @@ def verify(options: argparse.Namespace, output: Output) -> int:
     """Run, judge and print. Exit code 1 when a promise is broken."""
     begin = time.monotonic()
     # What is judged by segments needs one size throughout: the one that every path begins with.
-    network = NetworkTable(peer_timeout=PEER_TIMEOUT, segment_size=BASE)
+    network = NetworkTable(segment_size=BASE)
     # Every chunk enters the engines' own digest, so their alarm is under test as well.
     plans = on_loopback(
         options.hosts, network=network, loss=options.loss, seed=options.seed, digest_every=1
