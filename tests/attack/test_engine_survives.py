@@ -113,7 +113,8 @@ def test_a_bug(job: Jobs, place: str) -> None:
     unlucky = [started.open(rank, session=2) for rank in range(2)]
     submitting = unlucky[:1] if "ready_ack" in place else unlucky  # whom nobody joins, is answered
     for rank in submitting:
-        rank.submit(1, count=100_000, output=1 << 20, output_count=100_000, deadline=60.0)
+        with contextlib.suppress(BrokenPipeError):  # the bug was in the opening of the session
+            rank.submit(1, count=100_000, output=1 << 20, output_count=100_000, deadline=60.0)
     if "abort" in place:
         row = commands.AbortedOperation(1, 0, 1, "x")
         started.engines[0].send(commands.AbortOperations(2, [row]))
