@@ -12,11 +12,14 @@ DEMO_STAMP := .venv/.installed-for-the-demo
 # Pure packages are measured by their own tests: the rest of the suite must not hide a gap in them.
 PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
 	tests/sim tests/switchcfg)
-# Not side by side with others: networks that are emulated, whose queues are judged; attacks, which
+# Attacks that leave other tests alone: on files and stores, failing calls, ranks that leave.
+QUIET_ATTACKS := $(addprefix tests/attack/, test_store.py test_held_folders.py \
+	test_failing_calls.py test_failing_calls_of_control.py test_completed_is_delivered.py)
+# Not side by side with others: networks that are emulated, whose queues are judged; attacks that
 # take every port and descriptor that there is; pages that are executed from top to bottom. Everything
 # else is processes that mostly wait for each other.
-SERIAL_TESTS := tests/attack tests/lab tests/path_mtu \
-	tests/tooling/test_readme.py tests/tooling/test_quickstart.py
+SERIAL_TESTS := $(filter-out $(QUIET_ATTACKS),$(wildcard tests/attack/test_*.py)) tests/lab \
+	tests/path_mtu tests/tooling/test_readme.py tests/tooling/test_quickstart.py
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=switchcfg \
