@@ -28,8 +28,15 @@ from dlcpd.ctl.doctor.datagrams import Answer, Probe
 from dlcpd.ctl.doctor.greeting import End, Greeting
 from dlcpd.daemon.peers.key_files import Identity
 from dlcpd.daemon.peers.keys import KeyPair
-from dlcpd.daemon.peers.peer_messages import Abort, AbortedRow, Goodbye, PeerHello, PeerMessage
-from dlcpd.io.commands import UdpAddress
+from dlcpd.daemon.peers.peer_messages import (
+    Abort,
+    AbortedRow,
+    Goodbye,
+    Leaving,
+    PeerHello,
+    PeerMessage,
+)
+from dlcpd.io.commands import Begun, UdpAddress
 from tests.contract.frames import example, good_values, rules
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw
@@ -74,6 +81,7 @@ PEER_MESSAGES: Final[tuple[PeerMessage, ...]] = (
     ),
     Goodbye("job", 0, 1, 5, 6, "peer_lost", "why"),
     Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why"), AbortedRow(0, 1, "")]),
+    Leaving("job", 0, 1, 5, 6, 1, "its client ended", [Begun(0, 7), Begun(16386, 1)], last=True),
 )  # fmt: skip
 IDENTITY: Final = Identity("node-7", KeyPair.of_secret(bytes(range(32))))
 PEER_ADDRESS: Final = "tcp://10.0.0.1:7700\n" + "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
