@@ -151,6 +151,7 @@ class EngineSlot:
                           text=self.condition)  # fmt: skip
                 self._news.changed(self.number)
             await asyncio.sleep(delay_after(self._short_lives))
+            self.state = State.STARTING  # joins wait for it from now on
             self._started_at = asyncio.get_running_loop().time()
             try:
                 await self._begin()

@@ -23,7 +23,7 @@ from dlcpd.core.wire.sizes import BASE
 
 JOIN: Final = 20.0  # seconds; daemons serve already
 DRAIN: Final = 5.0  # seconds
-ENDING: Final = 20.0  # seconds
+ENDING: Final = 60.0  # seconds; the next of many engines that ended at once starts after 30 s
 LOOK: Final = 0.02  # seconds between two looks at a daemon without an engine
 ANSWER: Final = 60.0  # seconds from a deadline that a trainer may be late on a loaded machine
 
