@@ -1,7 +1,7 @@
 """A file for a result that an option of the command line names: written as a whole, or not at all.
 
-No link in its place is followed. Nobody else may write to the folders above a result of root, which
-goes where root said; other users may share a folder with others.
+No link in its place is followed. A result of root is refused where another user may write to a
+folder above it; other users may write results to a folder that they share.
 """
 
 import os

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from dlcpd.io import commands
-from dlcpd.ipc import kernel_errors
+from dlcpd.ipc.kernel_errors import Failures, is_gone
 from dlcpd.ipc.seqpacket import receive, send_now
 
 # Events that control has not read. What ends a session is kept beyond it, and there is at most
@@ -34,7 +34,11 @@ class ControlLink:
     def __init__(self, sock: socket.socket, counters: Counter[str]) -> None:
         sock.setblocking(False)
         self._socket, self._counters = sock, counters
-        self._failed = {"receive": 0, "send": 0}  # in a row
+
+        def count(reason: str) -> None:
+            counters[reason] += 1
+
+        self._reads, self._writes = Failures(count, "control"), Failures(count, "control")
         self._waiting: deque[bytes] = deque()
         self._size = 0  # bytes that wait
 
@@ -57,10 +61,10 @@ class ControlLink:
         except BlockingIOError:
             return None
         except OSError as exc:
-            if self._note("receive", exc):
+            if self._reads.noted(exc):
                 raise ControlGone from exc
             return None
-        self._failed["receive"] = 0
+        self._reads.over()
         if not data:
             return None, []
         command = commands.unpack(data)
@@ -110,19 +114,10 @@ class ControlLink:
                 if not send_now(self._socket, self._waiting[0]):
                     return
             except OSError as exc:
-                if not self._note("send", exc) and exc.errno != errno.EMSGSIZE:
+                if is_gone(exc):
+                    raise ControlGone from exc
+                if not self._writes.noted(exc) and exc.errno != errno.EMSGSIZE:
                     return  # tried again as soon as the socket can be written
                 self._counters["events_dropped"] += 1
-            self._failed["send"] = 0
+            self._writes.over()
             self._size -= len(self._waiting.popleft())
-
-    def _note(self, what: str, why: OSError) -> bool:
-        """Count a failed call. True: there were as many in a row as are tried.
-
-        Raises: ControlGone where the error says so.
-        """
-        if kernel_errors.is_gone(why):
-            raise ControlGone from why
-        self._counters[f"control_{kernel_errors.name(why.errno)}"] += 1
-        self._failed[what] += 1
-        return self._failed[what] >= kernel_errors.TRIES

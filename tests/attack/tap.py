@@ -65,8 +65,7 @@ class TappedJob(Job):
         """Another session on the same engines, with tokens of its own."""
         for rank in self.ranks:
             rank.lane.close()
-            reason = "session_closed", "the client ended"
-            rank.engine.send(commands.CloseSession(self.session, *reason))
+            rank.engine.close_session(self.session)
         self.session += 1
         self.forget()
         self.ranks: list[Rank] = [self.open(n, self.session) for n in range(len(self.engines))]

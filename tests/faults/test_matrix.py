@@ -25,7 +25,7 @@ from dlcp_lab.faults.matrix import (
 )
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "reliability.md"
-PEER_TIMEOUT: Final = 4.0  # seconds; a loaded machine stops processes for longer than the usual 1
+PEER_TIMEOUT: Final = 4.0  # seconds; a loaded machine stops processes for longer than 1
 SOME: Final[list[Key]] = [
     (Fault.KILL_TRAINER, Phase.GATHERING, Mode.BOUNDED),
     (Fault.KILL_TRAINER, Phase.REDUCING, Mode.EMBEDDED),

@@ -53,6 +53,10 @@ class Engine:
     def send(self, command: commands.Command, fds: list[int] | None = None) -> None:
         socket.send_fds(self.control, [commands.pack(command)], fds or [])
 
+    def close_session(self, session: int = 1) -> None:
+        """As control does when a client has left."""
+        self.send(commands.CloseSession(session, "session_closed", "the client ended"))
+
     def counters(self) -> dict[str, int]:
         """What the engine has counted; events that come in between are passed over."""
         return dict(self.report()["counters"])
@@ -219,8 +223,7 @@ class Job:
         """Close a session as control does, as soon as its peers have all."""
         events = iter(self.engines[engine].receive, commands.SessionDelivered(session))
         assert all(isinstance(event, commands.SessionLeft) for event in events)
-        reason = "session_closed", "the client ended"
-        self.engines[engine].send(commands.CloseSession(session, *reason))
+        self.engines[engine].close_session(session)
 
     def close(self) -> None:
         for lane in self._lanes:

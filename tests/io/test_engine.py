@@ -216,7 +216,7 @@ def test_the_end_of_a_lane_is_told_to_control(job: Jobs) -> None:
     begun = [commands.Begun(0, 1)]
     assert started.engines[0].receive() == commands.SessionLeft(1, 1, begun, last=True)
     assert started.engines[0].receive() == commands.SessionDelivered(1)
-    started.engines[0].send(commands.CloseSession(1, "session_closed", "the client ended"))
+    started.engines[0].close_session()
     give_up_at = time.monotonic() + PATIENCE
     while started.engines[0].report()["sessions"]:  # it closes after the wake-up of the command
         assert time.monotonic() < give_up_at
@@ -227,7 +227,7 @@ def test_a_rank_whose_session_closes_is_lost_to_those_that_wait_for_it(job: Jobs
     started.ranks[0].submit(1)
     while not started.engines[0].report()["sessions"]["1"]["waiting"]:
         time.sleep(0.01)
-    started.engines[0].send(commands.CloseSession(1, "session_closed", "the client ended"))
+    started.engines[0].close_session()
     lost = started.ranks[0].outcome(1)
     assert isinstance(lost, Failed)
     assert (lost.code, lost.rank) == ("session_closed", -1)

@@ -24,7 +24,7 @@ JOIN: Final = 4.0  # seconds to join where it is to fail
 OPERATION: Final = 3  # number on the wire: one proves the data path, one shows that all is well
 CONTRIBUTION, RESULTS = 0, 1  # numbers of transfers
 LOST_SEGMENT: Final = 3  # that is offered to be gone without
-HELD: Final = 1.5  # seconds: longer than a peer may be silent
+HELD: Final = 1.5  # seconds: long enough for a suspicion
 SET_OFF: Final = 30.0  # seconds in which a phase is reached
 SLACK: Final = 32 * leaks.MB  # of private memory: heaps of trainers go to pieces, caches fill up
 # End by themselves, after seconds.

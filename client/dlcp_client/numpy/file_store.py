@@ -23,8 +23,8 @@ class FileStore:
     """A Store: a file for each key. The folder is made if it is not there; every launch of a job
     needs one of its own.
 
-    Only this user may write to it, or exchange a folder above it: whoever can is a rank of the job,
-    but for a job's secret. The folder is held open, so what has its name later does not matter.
+    Only this user may write to it, or exchange a folder above it: a process that can is able to act
+    as a rank, unless the job has a secret. The folder is held open.
     A value is there as a whole or not at all; counts are kept under a lock of the folder, which
     NFS knows as well. Nothing is deleted, for nobody knows who has yet to read.
 

@@ -8,7 +8,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -35,8 +36,8 @@ log = logging.getLogger("dlcp_client")
 # for every bucket. What comes under further names is in the totals only.
 MAX_NAMES: Final = 4096
 MARGIN: Final = 2.0  # seconds after its deadline in which the engine must have answered
-# Seconds after an engine has told that a peer is lost in which the other engines, which hear it as
-# well, must have answered: results of a peer that left may stand there.
+# Seconds that other engines have to answer after one has told that a peer is lost. They hear it as
+# well, and a peer that left has delivered to all of them.
 GRACE: Final = 5.0
 
 
@@ -58,7 +59,7 @@ class Operations:
         self._announced: dict[int, Work[Any]] = {}  # by id; to be submitted, in this order
         self._waiting: dict[int, Work[Any]] = {}
         self._held: dict[int, Memory] = {}  # an engine may touch their memory
-        self._parts: dict[int, Parts] = {}  # of those that not the first engine alone has
+        self._parts: dict[int, Parts] = {}  # of all but operations of engine 0 alone
         self._over_at = 0.0  # after an error: when what other engines have fails too
         self._uncopied: weakref.WeakValueDictionary[int, Work[Any]] = weakref.WeakValueDictionary()
 
@@ -141,11 +142,15 @@ class Operations:
         """End the session: every open and later operation raises `error`. The first call counts."""
         with self.changed:
             self.error = self.error or error
-            for number in list(self._waiting):
-                self._settle_locked(number, self.error)
-            for work in self._taken_announced(lambda work: True):
-                self._end_locked(work, self.error)
+            self._fail_locked(self._waiting, self.error)
             self.changed.notify_all()
+
+    def _fail_locked(self, numbers: Iterable[int], error: DlcpError) -> None:
+        """Of what waits, these, and all that is announced."""
+        for number in list(numbers):
+            self._settle_locked(number, error)
+        for work in self._taken_announced(lambda work: True):
+            self._end_locked(work, error)
 
     def end_late(self, now: float) -> None:
         """After an error: fail what other engines have not answered in time."""
@@ -160,12 +165,12 @@ class Operations:
             return
         if self.error is None:
             self.error, self._over_at = error, time.monotonic() + GRACE
-        for number in list(self._waiting):
-            parts = self._parts.get(number)
-            if engine in (parts.unanswered if parts else (0,)):
-                self._settle_locked(number, self.error)
-        for work in self._taken_announced(lambda work: True):
-            self._end_locked(work, self.error)
+        self._fail_locked(filter(partial(self._awaits, engine), self._waiting), self.error)
+
+    def _awaits(self, engine: int, number: int) -> bool:
+        """Whether an operation lacks the answer of an engine."""
+        parts = self._parts.get(number)
+        return engine in parts.unanswered if parts else engine == 0
 
     def handle_locked(self, message: Message, engine: int = 0) -> None:
         """Take in a frame of an engine; taking it in twice changes nothing."""

@@ -7,8 +7,8 @@ snapshots are kept with their logs: if the newest is damaged, the one before and
 where the newest begins, give the same state.
 
 Everything is little-endian and carries a CRC-32, which finds what disks and full file systems do;
-who may write to the folder may do anything. So nobody else may, nor exchange a folder above it:
-the folder is held open, and every name is looked up in it.
+it stops no user who may write to the folder. So only this user may, and may exchange a folder above
+it: the folder is held open, and every name is looked up in it.
 """
 
 import fcntl

@@ -96,7 +96,7 @@ def read_identity(file: Path, *, of_anyone: bool = False) -> Identity:
     """`of_anyone`: for root, who looks at the identity of a daemon that another user runs, in a
     folder of that user.
 
-    Raises: BadConfig where it cannot be read, is nobody's identity, or others can read it or put
+    Raises: BadConfig where it cannot be read, is no identity, or others can read it or put
     another in its place.
     """
     read = _of_anyone if of_anyone else read_trusted
@@ -140,7 +140,7 @@ def remove(file: Path) -> None:
 
 
 def _of_anyone(file: Path, most: int, *, forbidden: int) -> bytes:
-    """As read_trusted, whoever owns the file and the folders above. Raises: OSError."""
+    """As read_trusted, but any user may own the file and the folders above. Raises: OSError."""
     # A pipe would block, and what is opened is what is looked at.
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as opened:

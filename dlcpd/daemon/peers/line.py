@@ -50,7 +50,7 @@ class Line:
         self._loop, self._target, self._server_key = loop, target, server_key
         self._keys, self._counters, self._on_turned_away = keys, counters, on_turned_away
         self._on_lost, self._was_open = on_lost, False
-        self._ended = False  # a connection that was open has; no other was tried
+        self._ended = False  # an open connection has ended, and no other one was tried since
         self._queue: deque[bytes] = deque()  # the first may be under way, in `_out`
         self._out = b""  # what the socket has not taken of it, or of the handshake
         self._stream: Stream | None = None

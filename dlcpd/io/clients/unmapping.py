@@ -25,7 +25,7 @@ _madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 
 def give_back(memory: mmap.mmap, at: int, descriptor: int) -> threading.Thread:
     """Unmap `memory`, which begins at address `at`, as soon as nobody uses it; then close
-    `descriptor`, another one of its file: this is what frees the pages, if nobody else has them.
+    `descriptor`, another one of its file: this frees the pages, unless another process has them.
 
     Where the host has no thread left, the last user of the memory unmaps it.
     """

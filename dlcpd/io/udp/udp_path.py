@@ -367,7 +367,7 @@ class UdpPath:
         return self._faults >= kernel_errors.TRIES
 
     def _receive(self) -> tuple[Sequence[Batch], bool]:
-        """Raises: OSError, of kernel_errors.OURS; see `lost`."""
+        """Raises: OSError, whose errno is in kernel_errors.OURS."""
         for _ in range(MAX_REFUSED):
             try:
                 received = self._ring.receive(self._fd)
