@@ -9,7 +9,7 @@ from dlcp_lab.faults.network import Network
 from dlcp_lab.faults.rules import (
     Corrupt,
     Cut,
-    DropOnce,
+    Drop,
     Duplicate,
     Passage,
     Reorder,
@@ -43,11 +43,17 @@ def test_a_rule_is_about_some_ways(way: Way, held: bool) -> None:
 
 
 def test_the_first_that_is_meant_is_lost_and_comes_through_when_it_is_repeated() -> None:
-    rule = DropOnce([Way()], lambda header: header.segment == 3)
+    rule = Drop([Way()], lambda header: header.segment == 3, most=1)
     assert through(rule) == SENT[:3] + SENT[4:]
     assert through(rule) == SENT
     assert rule.fired == 1
-    assert through(DropOnce([Way()], lambda _: True), [Passage(0, 1, 0, b"none of ours")])
+    assert through(Drop([Way()], lambda _: True), [Passage(0, 1, 0, b"none of ours")])
+
+
+def test_all_that_are_meant_are_lost_each_time() -> None:
+    rule = Drop([Way()], lambda header: header.segment > 3)
+    assert through(rule) == through(rule) == SENT[:4]
+    assert rule.fired == 2 * len(SENT[4:])
 
 
 def test_corrupt_turns_one_bit_over() -> None:

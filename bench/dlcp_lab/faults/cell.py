@@ -5,13 +5,14 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from dlcp_lab.faults import leaks
 from dlcp_lab.faults.cluster import ANSWER, Cluster, Job, raise_unless
 from dlcp_lab.faults.injections import Injection, make
 from dlcp_lab.faults.kinds import PAUSES, Fault, Mode, Phase
-from dlcp_lab.faults.rules import DropOnce, Passage, Way
+from dlcp_lab.faults.rules import ANY, Drop, Passage, Rule, Way
 from dlcp_lab.faults.trainer import RESULT, Outcome
 from dlcpd.core.wire.header import Header, Kind
 
@@ -78,15 +79,15 @@ class Cell:
     def _operation(self) -> list[Outcome]:
         self.job.join()
         raise_unless(self._reduce_on(range(WORLD), count=COUNT))
-        loss = DropOnce([Way(VICTIM, 0)], _is_lost)
-        if self.phase is Phase.AGREEING:
-            self.cluster.relay.add(loss)
+        first = _before(self.phase)
+        self.cluster.relay.add(first)
         trigger = self.cluster.relay.when(_PHASES[self.phase], self._begin)
         try:
             late = self.phase is Phase.BEFORE_READY
             others = [rank for rank in range(WORLD) if rank != VICTIM or not late]
             self._ask(others, count=COUNT)
             trigger.wait(SET_OFF)
+            self.cluster.relay.remove(first)
             if late and self.fault is Fault.RESTART:
                 self.injection.end()  # of nothing that is open
             if late:
@@ -94,7 +95,7 @@ class Cell:
             return self._collect(self._deadline)
         finally:
             self.cluster.relay.forget(trigger)
-            self.cluster.relay.remove(loss)
+            self.cluster.relay.remove(first)
 
     def _collect(self, deadline: float) -> list[Outcome]:
         """Of all ranks. The fault ends when the survivors' fate is decided, or by itself."""
@@ -157,10 +158,20 @@ class Cell:
         ]
 
 
-def _is_lost(header: Header) -> bool:
-    return (header.kind, *header.key[1:], header.segment) == (
-        Kind.DATA, OPERATION, CONTRIBUTION, LOST_SEGMENT,
-    )  # fmt: skip
+def _before(phase: Phase) -> Rule:
+    """What the network does until the fault begins, so that each run meets it in the same state."""
+    if phase is Phase.AGREEING:  # rank 0 misses a segment, and offers to go without it
+        return Drop([Way(VICTIM, 0)], partial(_is, CONTRIBUTION, LOST_SEGMENT), most=1)
+    if phase is Phase.GATHERING:  # the victim does not have its own result yet
+        return Drop([Way(ANY, VICTIM)], partial(_is, RESULTS, None))
+    return Rule([])
+
+
+def _is(transfer: int, segment: int | None, header: Header) -> bool:
+    """Whether it is data of the operation: of this transfer, and of this segment or of any."""
+    return (header.kind, *header.key[1:]) == (Kind.DATA, OPERATION, transfer) and (
+        segment in (None, header.segment)
+    )
 
 
 def _says(

@@ -120,6 +120,28 @@ class Pause:
                 os.kill(pid, signal.SIGCONT)
 
 
+class Silence:
+    """Stops the processes of a host, and loses its datagrams that are still under way: the phase
+    decides how an operation ends, and not how much the network holds at that moment."""
+
+    def __init__(self, pids: Callable[[], Sequence[int]], relay: Relay, host: int) -> None:
+        self._pause, self._relay = Pause(pids), relay
+        self._lost = Cut([Way(source=host)])
+
+    @property
+    def fired(self) -> int:
+        """Signals sent."""
+        return self._pause.fired
+
+    def begin(self) -> None:
+        self._relay.add(self._lost)
+        self._pause.begin()
+
+    def end(self) -> None:
+        self._relay.remove(self._lost)
+        self._pause.end()
+
+
 class Disturb:
     """Rules of the relay, and pairs of hosts whose controls cannot speak."""
 
@@ -196,7 +218,10 @@ def make(fault: Fault, cluster: Cluster, job: Ranks, victim: int, seed: int = 0)
         return Kill(lambda: [pid()], relay, victim)
 
     def pause(*pids: Callable[[], int]) -> Injection:
-        return Pause(lambda: [pid() for pid in pids])
+        def stopped() -> list[int]:
+            return [pid() for pid in pids]
+
+        return Silence(stopped, relay, victim) if engine in pids else Pause(stopped)
 
     def trainer() -> int:
         return job.trainers[victim].pid

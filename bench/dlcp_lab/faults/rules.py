@@ -1,5 +1,6 @@
 """What a network may do to datagrams. Everything is counted, and random by seed alone."""
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -70,16 +71,18 @@ class Cut(Rule):
         return ()
 
 
-class DropOnce(Rule):
-    """Loses the first datagram that `wanted` is true of; of a repeated one it is the first time."""
+class Drop(Rule):
+    """Loses the datagrams that `wanted` is true of: the first `most` of them, or all."""
 
-    def __init__(self, ways: Sequence[Way], wanted: Callable[[Header], bool]) -> None:
+    def __init__(
+        self, ways: Sequence[Way], wanted: Callable[[Header], bool], most: float = math.inf
+    ) -> None:
         super().__init__(ways)
-        self._wanted = wanted
+        self._wanted, self._most = wanted, most
 
     def change(self, passage: Passage) -> Sequence[Passage]:
         header = passage.header
-        if self.fired or header is None or not self._wanted(header):
+        if self.fired >= self._most or header is None or not self._wanted(header):
             return (passage,)
         self.fired += 1
         return ()
