@@ -151,7 +151,8 @@ class Execution:
 
     def closed(self) -> None:
         """Nobody knows of it any more."""
-        self._let_go(self._held)
+        if self._held:
+            self._let_go(self._held)
         self._closed = True
 
     def _lacks_room(self, position: int, step: Receive) -> bool:

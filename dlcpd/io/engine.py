@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -140,25 +140,30 @@ class Engine:
 
     def run(self) -> None:
         """Until Stop, or the command socket ends."""
+        endpoint = self.endpoint
+        steps = endpoint.handle_timeout, endpoint.exchange, self._send, self._tell_outcomes
         while self.stop_at is None or not self._drained():
             failures = self._failures
-            self._guard(self._wait)
-            self.endpoint.effort["wakes"] += 1
+            self._run((self._wait,))
+            endpoint.effort["wakes"] += 1
             if self.clients.busy:
-                self._guard(self.clients.work)
-            now = time.monotonic()
-            self._guard(self.endpoint.handle_timeout, now)
-            self._pump(now)
-            self._rest(failed=self._failures != failures)
+                self._run((self.clients.work,))
+            self._run(steps, time.monotonic())
+            if self._in_a_row or self._failures != failures:
+                self._rest(failed=self._failures != failures)
         self.clients.delivery.give_all_up()
 
-    def _guard(self, step: Callable[..., None], *arguments: Any) -> None:
-        """Run a step of the loop. A bug in it is counted and told, and the loop goes on."""
-        try:
-            step(*arguments)
-        except Exception as exc:
-            self._failures += 1
-            self.endpoint.fault(0, exc)
+    def _run(self, steps: Iterable[Callable[..., None]], *arguments: Any) -> None:
+        """Run steps of a wake-up, one after the other. A bug in one stops none of the others."""
+        for step in steps:
+            try:
+                step(*arguments)
+            except Exception as exc:
+                self._failed(exc)
+
+    def _failed(self, bug: Exception) -> None:
+        self._failures += 1
+        self.endpoint.fault(0, bug)
 
     def _rest(self, *, failed: bool) -> None:
         """A step that fails at every wake-up must not take a whole CPU."""
@@ -170,7 +175,10 @@ class Engine:
         """Until something happens or is due. A method, so that the last handler is forgotten: it
         may be of a client that is gone, and holds the arena."""
         for handler, mask in self._poll.wait(self._timeout(time.monotonic())):
-            self._guard(handler, mask, time.monotonic())
+            try:
+                handler(mask, time.monotonic())
+            except Exception as exc:  # a bug: the other handlers run
+                self._failed(exc)
 
     def _timeout(self, now: float) -> float:
         """How long nothing needs to be done, seconds; below 0 for ever."""
@@ -183,14 +191,8 @@ class Engine:
             timeout = DRAIN_LOOK if timeout < 0 else min(timeout, DRAIN_LOOK)
         return timeout
 
-    def _pump(self, now: float) -> None:
-        """Everything that wants to leave: control first, then data, then answers to clients."""
-        self._guard(self.endpoint.exchange, now)
-        self._guard(self._send, now)
-        self._guard(self._tell_outcomes)
-        self._poll.watch_writing(self.control, bool(self.control.backlog))
-
     def _send(self, now: float) -> None:
+        """Everything that wants to leave."""
         batches = self.endpoint.transmit(now)
         batch = next(batches, None)
         self._send_controls(now)  # close before the data: the peer wakes up once for both
@@ -216,7 +218,8 @@ class Engine:
             self.endpoint.effort[KINDS[control.data[1]]] += 1
             self.paths[control.path].send_control(control)
 
-    def _tell_outcomes(self) -> None:
+    def _tell_outcomes(self, _now: float) -> None:
+        """To control and to clients."""
         for session in self.endpoint.sessions.values():
             if session.outcomes.events:
                 try:
@@ -232,6 +235,7 @@ class Engine:
         if self.clients.delivery:
             self.clients.delivery.look()
         self.clients.close_ended()
+        self._poll.watch_writing(self.control, bool(self.control.backlog))
 
     def _tell_control(self, events: list[SessionEvent]) -> None:
         for event in events:
@@ -279,10 +283,11 @@ class Engine:
             batches = path.receive()
             if not batches:
                 return
+            with_data = False
             for batch in batches:
+                with_data |= batch.count > 0
                 batch.strays = self.mtu.take(path, batch.strays, now)
                 self.endpoint.receive(batch, now)
-            with_data = any(batch.count for batch in batches)
             left -= with_data
             if left <= 0 or (path.drained and with_data):
                 return  # else it was control, and what follows it is here by now

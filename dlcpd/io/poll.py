@@ -75,19 +75,19 @@ class Poll:
 
         Raises: EngineBroken, after kernel_errors.TRIES failures in a row.
         """
-        for descriptor, mask in self._ready(self._for_late(timeout)):
+        if self._late:
+            self._modify_late()
+            timeout = timeout if 0.0 <= timeout < FAILURE_REST else FAILURE_REST
+        for descriptor, mask in self._ready(timeout):
             handler = self._handlers.get(descriptor)
             if handler is not None:  # an earlier handler of this round may have forgotten it
                 yield handler, mask
 
-    def _for_late(self, timeout: float) -> float:
-        """Try again what failed; how long to wait then."""
-        if not self._late:
-            return timeout
+    def _modify_late(self) -> None:
+        """Try again what failed."""
         late, self._late = self._late, {}
         for descriptor, mask in late.items():
             self._modify(descriptor, mask)
-        return timeout if 0.0 <= timeout < FAILURE_REST else FAILURE_REST
 
     def _ready(self, timeout: float) -> list[tuple[int, int]]:
         try:

@@ -42,6 +42,20 @@ def test_what_has_ended_is_in_nobodys_way() -> None:
     assert len(claims) <= FIRST_ROWS
 
 
+def test_each_end_is_looked_up_once() -> None:
+    """A training reduces from the same memory at every step."""
+    looked: list[int] = []
+
+    def ended(held: Any) -> bool:
+        looked.append(held.ticket)
+        return False
+
+    claims = Claims(ended)
+    for ticket in range(FIRST_ROWS):
+        claims.claim(operation(ticket), [WRITE])
+    assert looked == list(range(FIRST_ROWS - 1))
+
+
 def test_as_many_as_are_open_are_kept() -> None:
     claims = Claims(lambda _: True)
     for ticket in range(5 * FIRST_ROWS):

@@ -27,8 +27,9 @@ class Range(NamedTuple):
 class Claims:
     """Ranges of the operations of one client; `open` tells whether one still runs.
 
-    Nobody says here when an operation ends: it is looked up when another would use its memory, or
-    when there are no rows left. So a submission costs two comparisons of short arrays.
+    The table does not hear of an operation's end: it looks when another operation would use the
+    same memory, once, and when no row is left. So a submission costs two comparisons of short
+    arrays.
     """
 
     def __init__(self, open_: Callable[[Execution], bool]) -> None:
@@ -69,6 +70,7 @@ class Claims:
                     f"{holder.ticket} {'writes' if self._writes[row] else 'reads'} "
                     f"{start}..{stop}: wait for that one first, or use other memory"
                 )
+            self._starts[row] = self._stops[row] = 0  # it has ended: in no other's way any more
 
     def _add(self, operation: Execution, wanted: Range) -> None:
         if len(self._holders) == len(self._starts):
