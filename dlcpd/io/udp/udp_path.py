@@ -36,8 +36,8 @@ USUAL: Final = HEADER_SIZE + 1408  # bytes of a datagram in an Ethernet without 
 _WITH_GSO: Final = frozenset({errno.EIO, errno.EINVAL, errno.EMSGSIZE})
 _WITHOUT: Final = frozenset({errno.EMSGSIZE})
 _BOTH: Final = ("both", "shuffled")  # settings that show drop ranks by DSCP and by ECN
-MAX_REFUSED: Final = 64  # pending ICMP errors skipped in a row
-TOO_BIG: Final = 8  # times in a row that the kernel says so: not a pending error, but of this one
+MAX_REFUSED: Final = 64  # in a row, of calls that may have failed for a pending ICMP error: as many
+# do not come between two calls, so that the last is of this datagram
 USELESS_GRO: Final = 8  # full receive calls that joined no message: 64 datagrams, 256 with numpy
 JOIN_AGAIN: Final = 5.0  # seconds until GRO is tried again: what came singly may not have been ours
 
@@ -299,7 +299,7 @@ class UdpPath:
                 refused = refused + 1 if done == before else 1
                 if exc.errno == errno.EAGAIN:
                     break
-                if kernel_errors.is_pending(exc.errno) and refused < _patience(exc.errno):
+                if kernel_errors.is_pending(exc.errno) and refused < MAX_REFUSED:
                     continue  # of an earlier datagram; taking note of it has cleared it
                 if exc.errno in may_go_otherwise:
                     why = exc.errno
@@ -336,7 +336,7 @@ class UdpPath:
             try:
                 self.socket.sendmsg([data], tos, mmsg.MSG_DONTWAIT, to)
             except OSError as exc:
-                if kernel_errors.is_pending(exc.errno) and attempt < _patience(exc.errno):
+                if kernel_errors.is_pending(exc.errno) and attempt < MAX_REFUSED:
                     continue  # of an earlier datagram, and not about this one
                 return exc.errno or errno.EIO
             return 0
@@ -382,10 +382,6 @@ class UdpPath:
             self._faults = 0
             return received
         return [], False  # what waits behind so many wakes us again
-
-
-def _patience(error: int | None) -> int:
-    return TOO_BIG if error == errno.EMSGSIZE else MAX_REFUSED
 
 
 def tos_of_tags(drop_rank: str = "both") -> list[int]:
