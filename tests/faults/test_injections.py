@@ -1,5 +1,6 @@
 """Faults of processes: what they do to one that does nothing else."""
 
+import os
 import resource
 import signal
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 from dlcp_lab.faults import clock
 from dlcp_lab.faults.injections import ClockJump, Limit, Pause, Terminate
 from dlcp_lab.faults.leaks import settled
+from dlcp_lab.faults.processes import ended
+from dlcp_lab.faults.trainer import Trainer
 
 Child = subprocess.Popen[bytes]
 
@@ -23,8 +26,12 @@ def child() -> Iterator[Child]:
         made.kill()
 
 
+def stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
 def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return stat(pid)[0]
 
 
 def test_a_paused_process_goes_on(child: Child) -> None:
@@ -54,6 +61,20 @@ def test_a_limit_is_taken_back(child: Child) -> None:
     fault.end()
     assert resource.prlimit(child.pid, resource.RLIMIT_NOFILE) == before
     assert fault.fired == 1
+
+
+def test_a_killed_trainer_has_ended_before_its_server_says_so(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path / "log")
+    server = int(stat(trainer.pid)[1])  # its parent
+    assert trainer.alive
+    os.kill(server, signal.SIGSTOP)
+    try:
+        os.kill(trainer.pid, signal.SIGKILL)
+        assert ended(trainer.pid, within=10.0)
+        assert not trainer.alive
+    finally:
+        os.kill(server, signal.SIGCONT)
+    trainer.end()
 
 
 @pytest.mark.skipif(not clock.library(), reason="libfaketime is not installed")

@@ -6,7 +6,6 @@ was in the way. One that never fired has tested nothing.
 
 import os
 import resource
-import select
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from dlcp_lab.faults.clock import Clock
 from dlcp_lab.faults.cluster import Cluster
 from dlcp_lab.faults.kinds import Fault
 from dlcp_lab.faults.leaks import children
+from dlcp_lab.faults.processes import ended
 from dlcp_lab.faults.relay import Relay
 from dlcp_lab.faults.rules import Corrupt, Cut, Duplicate, Reorder, Rule, Way
 
@@ -77,7 +77,7 @@ class Kill:
         for pid in self._pids():
             self.fired += 1
             os.kill(pid, signal.SIGKILL)
-            wait_ended(pid)
+            ended(pid, ENDED)
 
     def end(self) -> None:
         self._relay.remove(self._lost)
@@ -98,7 +98,7 @@ class Terminate:
     def end(self) -> None:
         """Wait until it has ended."""
         if self._asked:
-            wait_ended(self._asked)
+            ended(self._asked, ENDED)
 
 
 class Pause:
@@ -281,14 +281,3 @@ def _address_space(pid: int) -> int:
     """Bytes."""
     pages = Path(f"/proc/{pid}/statm").read_text().split()[0]
     return int(pages) * resource.getpagesize()
-
-
-def wait_ended(pid: int) -> None:
-    """Until a process does nothing any more, for ENDED seconds at most."""
-
-    with suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(pid)
-        try:
-            select.select([descriptor], [], [], ENDED)
-        finally:
-            os.close(descriptor)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch._C._distributed_c10d import FileStore  # torch.distributed re-exports it untyped
 
 import dlcp_client
+from dlcp_lab.faults.processes import ended
 from dlcp_lab.ranks import digits, reference
 from dlcpd.contract.errors import DlcpError
 from dlcpd.contract.policy import LossPolicy, bounded, exact
@@ -192,7 +193,7 @@ class Trainer:
     @property
     def alive(self) -> bool:
         """Whether it runs."""
-        return self._process.is_alive()
+        return not ended(self.pid)
 
     def kill(self) -> None:
         """End it at once, and wait until it has ended."""
