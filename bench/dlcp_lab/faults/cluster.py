@@ -223,7 +223,9 @@ class Job:
 
 
 def raise_unless(told: Sequence[Outcome]) -> None:
-    """Raises: DlcpError, unless all ended well."""
-    for rank, outcome in enumerate(told):
-        if outcome["code"] != RESULT:
-            raise error_for(outcome["code"], f"rank {rank}: {outcome['text']}")
+    """Raises: DlcpError, unless all ended well; of the first rank that did not, with the texts of
+    all that did not."""
+    failed = [(rank, one) for rank, one in enumerate(told) if one["code"] != RESULT]
+    if failed:
+        texts = "; ".join(f"rank {rank}: {one['text']}" for rank, one in failed)
+        raise error_for(failed[0][1]["code"], texts)
