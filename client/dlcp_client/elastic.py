@@ -24,7 +24,7 @@ import torch
 from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.environment import Environment
 from dlcp_client.job.epochs import ROOT, Roll, Round
-from dlcp_client.job.joining import DEFAULT_ARENA, check_timeout, enter
+from dlcp_client.job.joining import DEFAULT_ARENA, checked_timeout, enter
 from dlcp_client.job.origin import Origin
 from dlcp_client.job.prefix import Prefixed
 from dlcp_client.job.rendezvous import Member
@@ -78,7 +78,7 @@ def regroup(
     Raises: PeerLost where too few came, or where the others went on without this rank; BadConfig;
         what `connect` raises. `session` is left as it is then.
     """
-    check_timeout(timeout)
+    timeout = checked_timeout(timeout)
     size, origin = session.world_size, _origin(session)
     if quorum is not None and not 1 <= quorum <= size:
         raise BadConfig(f"quorum {quorum}: 1..{size}, the ranks of the present session")
@@ -135,7 +135,7 @@ def join(
 
     Raises: PeerLost where nobody let this process in; what `connect` raises.
     """
-    check_timeout(timeout)
+    timeout = checked_timeout(timeout)
     deadline, environment = time.monotonic() + timeout, Environment.read()
     subject = job or "job"
     lineage, epoch = _found(store, subject, timeout)

@@ -31,6 +31,7 @@ from dlcpd.contract.schema import (
     string,
     with_rows,
 )
+from dlcpd.contract.times import MAX_TIME
 
 VERSION: Final = 9
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
@@ -123,7 +124,7 @@ class Join:
     rank: int = integer(0, MAX_WORLD - 1)
     world_size: int = integer(1, MAX_WORLD)
     arena_bytes: int = integer(1 << 16, MAX_ARENA)
-    timeout: float = real(0.0, 3600.0)  # seconds to wait for all peers
+    timeout: float = real(0.0, MAX_TIME)  # seconds to wait for all peers
     peers: list[PeerRow] = rows(MAX_WORLD, PeerRow)
     # what all ranks of this launch of the job, and nobody else, can work out from the job's
     # secret, and so what all of them say; "" = it has none
@@ -235,7 +236,7 @@ class Submit:
     max_loss: float = real(0.0, 0.5)
     fill: str = one_of("residual", "zero")
     traffic_class: int = integer(0, 7)
-    deadline: float = real(0.0, 3600.0)  # seconds from `submitted`
+    deadline: float = real(0.0, MAX_TIME)  # seconds from `submitted`
     in_place: bool = flag()  # True: complete only when the memory may be written again
     name: str = string(256)
     critical: list[ByteRange] = rows(MAX_CRITICAL, ByteRange)

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from datetime import timedelta
+from typing import Literal, cast
 
 from dlcpd.contract.codec import parsed
 from dlcpd.contract.errors import BadPolicy
+from dlcpd.contract.times import seconds
 from dlcpd.contract.traffic import traffic_classes
 
 MAX_LOSS_LIMIT = 0.5  # a bound above one half is a typo, not a policy
 DEFAULT_MAX_LOSS = 0.01  # published tolerances start at 0.6 % (research: MLT, DLCP)
 DEFAULT_DEADLINE = 1800.0  # seconds, as torch.distributed: rank 0 may evaluate or save that long
-MAX_DEADLINE = 3600.0
 
 Mode = Literal["exact", "bounded"]
 Fill = Literal["residual", "zero"]
@@ -37,7 +38,8 @@ class LossPolicy:
     max_loss: float = 0.0  # fraction of segments, 0..MAX_LOSS_LIMIT
     fill: Fill = "residual"
     traffic_class: str = "bulk"
-    deadline: float = DEFAULT_DEADLINE  # seconds from submission to a result or a named error
+    deadline: float = DEFAULT_DEADLINE  # seconds from submission to a result or a named error; a
+    # timedelta is turned into them
     per_class: Mapping[str, float] = field(default_factory=dict)  # class -> max_loss, not above it
     codec: str = ""  # empty: values cross as they are
 
@@ -50,8 +52,10 @@ class LossPolicy:
             raise BadPolicy(f"max_loss {self.max_loss!r}: a fraction 0..{MAX_LOSS_LIMIT}")
         if (self.max_loss > 0) != (self.mode == "bounded"):
             raise BadPolicy(f"mode {self.mode!r} does not fit max_loss {self.max_loss}")
-        if not _within(self.deadline, 0.0, MAX_DEADLINE) or not self.deadline:
-            raise BadPolicy(f"deadline {self.deadline!r}: seconds, 0..{MAX_DEADLINE:.0f}")
+        deadline = seconds(self.deadline)
+        if deadline is None:
+            raise BadPolicy(f"deadline {self.deadline!r}: seconds or a timedelta, above 0")
+        object.__setattr__(self, "deadline", deadline)
         if self.traffic_class not in traffic_classes():
             known = ", ".join(traffic_classes())
             raise BadPolicy(f"traffic class {self.traffic_class!r}: use one of {known}")
@@ -80,7 +84,7 @@ EXACT = LossPolicy()
 def exact(
     *,
     traffic_class: str = "bulk",
-    deadline: float = DEFAULT_DEADLINE,
+    deadline: float | timedelta = DEFAULT_DEADLINE,
     codec: str = "",
     fill: Fill = "residual",
 ) -> LossPolicy:
@@ -90,7 +94,8 @@ def exact(
     Args:
         traffic_class: how switches serve it: "front", "middle", "back" or "bulk". In a model's
             policy "bulk" lets each layer have the class of its place in the forward pass.
-        deadline: seconds from submission to a result or a named error, at most 3600.
+        deadline: seconds, or a timedelta, from submission to a result or a named error. More than
+            20 days count as 20 days.
         codec: "bf16", "fp16", "int8", "fp8_e4m3", "fp8_e5m2" or "topk:0.01": in which form values
             cross the network (docs/compression.md). Of sums and averages of real floats.
         fill: of a codec: "residual": what it rounds away is added to the next operation of the same
@@ -98,6 +103,7 @@ def exact(
 
     Raises: BadPolicy naming the field.
     """
+    deadline = cast("float", deadline)  # LossPolicy makes one of a timedelta
     return LossPolicy(traffic_class=traffic_class, deadline=deadline, codec=codec, fill=fill)
 
 
@@ -106,7 +112,7 @@ def bounded(
     *,
     fill: Fill = "residual",
     traffic_class: str = "bulk",
-    deadline: float = DEFAULT_DEADLINE,
+    deadline: float | timedelta = DEFAULT_DEADLINE,
     per_class: Mapping[str, float] | None = None,
     codec: str = "",
 ) -> LossPolicy:
@@ -123,6 +129,7 @@ def bounded(
 
     Raises: BadPolicy naming the field.
     """
+    deadline = cast("float", deadline)  # as in `exact`
     return LossPolicy("bounded", max_loss, fill, traffic_class, deadline, per_class or {}, codec)
 
 

@@ -23,6 +23,8 @@ def as_torch(error: Exception) -> DlcpError:
         return error
     kind = type(error) if isinstance(error, DlcpError) else DeadlineExceeded
     text = str(error)
+    if kind is DeadlineExceeded:  # the words that tools look for
+        text = f"timed out: {text}"
     if kind is DeadlineExceeded or "deadline" in text:
         text += "; in torch.distributed the timeout of the group or call counts: timeout="
     peer = error.peer if isinstance(error, DlcpError) else NOBODY

@@ -8,11 +8,13 @@ import torch
 import torch.distributed as dist
 
 from dlcp_client.backend import NAME
+from dlcp_client.job.joining import checked_timeout
 from dlcpd.contract.errors import BadOperation, SessionClosed
-from dlcpd.contract.policy import MAX_DEADLINE, LossPolicy, exact
+from dlcpd.contract.policy import LossPolicy, exact
 
 from . import transport
 from .collectives import Collectives, Tensors, operation
+from .errors import torch_errors
 from .monitored import await_ranks
 from .sessions import End
 from .staging import BYTES, lent, room
@@ -21,6 +23,7 @@ from .work import Work, joined
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
+UNSET: Final = timedelta(milliseconds=-1)  # of options: the group's timeout, as C++ writes it
 USER_TAGS: Final = transport.MAX_TAG  # tags from here on are the group's own
 
 Split = Callable[[str, list[int], timedelta], "ProcessGroup"]
@@ -45,7 +48,8 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
         # The constructor with a store makes no object that Python methods can override.
         dist.ProcessGroup.__init__(self, group.rank, group.size)  # type: ignore[call-arg]
         self.group, self._store = group, store
-        self._timeout, self._split, self._end = timeout, split, end
+        self._split, self._end = split, end
+        self.set_timeout(timeout)
         self._open, self._splits = True, 0
         self._coalesced: list[Work] | None = None
         self._name, self._description = "", ""
@@ -80,8 +84,7 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
 
     def policy(self, opts: Any = None) -> LossPolicy:
         given = getattr(opts, "timeout", None)
-        timeout = given if given is not None and given > timedelta(0) else self._timeout
-        return exact(deadline=min(timeout.total_seconds(), MAX_DEADLINE))
+        return exact(deadline=self._timeout if given in (None, UNSET) else given)
 
     def begin(self) -> None:
         if not self._open:
@@ -117,8 +120,9 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
 
         dist.monitored_barrier asks for Gloo by name, so call it on the group.
         """
-        limit = self._timeout if timeout is None else timeout
-        await_ranks(self.group, limit.total_seconds(), every=wait_all_ranks)
+        with torch_errors():
+            limit = checked_timeout(self._timeout if timeout is None else timeout)
+            await_ranks(self.group, limit, every=wait_all_ranks)
 
     def _start_coalescing(self, device: torch.device) -> None:
         self._coalesced = []
@@ -130,7 +134,9 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
     # --- life -------------------------------------------------------------------------
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of operations from now on."""
+        """Of operations from now on. Raises: BadConfig."""
+        with torch_errors():
+            checked_timeout(timeout)
         self._timeout = timeout
 
     def split_group(  # noqa: PLR0917  # PyTorch's order
@@ -147,7 +153,8 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
         if self.group.rank not in new_ranks:
             return None
         name = group_name or f"{self._name}:split:{self._splits}"
-        made = self._split(name, new_ranks, timeout or self._timeout)
+        limit = self._timeout if timeout is None else timeout
+        made = self._split(name, new_ranks, limit)
         made.setGroupName(name)
         made.setGroupDesc(group_desc or f"{self._description}:split:{self._splits}")
         return made

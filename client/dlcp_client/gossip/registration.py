@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from dlcp_client.group import Group
-from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, check_timeout
+from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, checked_timeout
 from dlcp_client.report.account import Account
 from dlcp_client.report.registered import Registered
 from dlcp_client.session import Session
@@ -194,7 +194,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
             f'codec {codec} with graph="{graph}": neighbours must know what was sent before, and '
             f'that graph has others in every step; use graph="ring", or no codec'
         )
-    check_timeout(timeout)
+    timeout = checked_timeout(timeout)
     buckets = Buckets(model)
     _check_optimizer(optimizer, model)
     with ExitStack() as undo:

@@ -27,10 +27,10 @@ from dlcp_client.job.rendezvous import (
 from dlcp_client.session import JoinedJob, Session
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
 from dlcpd.contract.messages import Join
+from dlcpd.contract.times import seconds
 
 DEFAULT_ARENA: Final = 8 << 30  # bytes of address space; memory is taken only as it is used
 DEFAULT_TIMEOUT: Final = 60.0  # seconds; a slow disk alone can set starts this far apart
-MAX_TIMEOUT: Final = 3600.0  # seconds, as Join.timeout
 RESTART_LOOK: Final = 0.1  # seconds between looks whether a daemon has started again
 MIN_LEFT: Final = 0.1  # seconds; a late daemon gets a chance to say why
 
@@ -46,7 +46,7 @@ def join(  # noqa: PLR0913  # all but the first by keyword
     config: str | Path | None = None,
 ) -> Session[A]:
     """A session of `member` for arrays of `library`. See `connect` for the rest, which is its."""
-    check_timeout(timeout)
+    timeout = checked_timeout(timeout)
     environment = Environment.read()
     if environment.end_with_launcher:
         end_with_launcher()
@@ -179,10 +179,12 @@ def _join(  # noqa: PLR0913, PLR0917  # a step of connect, with its variables
     return session
 
 
-def check_timeout(timeout: Any) -> None:
-    """Raises: BadConfig for what is no number of seconds that a daemon waits."""
-    if not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
-        raise BadConfig(f"timeout {timeout!r}: seconds, 0..{MAX_TIMEOUT:.0f}")
+def checked_timeout(timeout: Any) -> float:
+    """A time to join, in seconds. Raises: BadConfig."""
+    found = seconds(timeout)
+    if found is None:
+        raise BadConfig(f"timeout {timeout!r}: seconds or a timedelta, above 0")
+    return found
 
 
 def _left(deadline: float) -> float:

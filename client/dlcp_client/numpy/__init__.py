@@ -11,7 +11,7 @@ from typing import TypeAlias
 from dlcp_client import session
 from dlcp_client.environment import Environment
 from dlcp_client.group import Group
-from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, check_timeout, join
+from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, checked_timeout, join
 from dlcp_client.job.rendezvous import Member
 from dlcp_client.job.secret import job_secret
 from dlcp_client.job.store import Store
@@ -62,7 +62,7 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
 
     Raises: as `dlcp_client.connect`.
     """
-    check_timeout(timeout)
+    timeout = checked_timeout(timeout)
     environment = Environment.read()
     number = _given("rank", rank, environment.rank)
     size = _given("world_size", world_size, environment.world_size)

@@ -32,7 +32,8 @@ from dlcp_client.ps.layout import Layout
 from dlcp_client.ps.specs import FIELDS, Settings
 from dlcp_client.ps.wish import Terms
 from dlcpd.contract.errors import BadMessage, DlcpError, error_for
-from dlcpd.contract.policy import MAX_DEADLINE, LossPolicy, exact
+from dlcpd.contract.policy import LossPolicy, exact
+from dlcpd.contract.times import MAX_TIME
 
 REQUEST, REPLY = 1, 2  # tags
 HEAD: Final = 3  # words of a request: flags, number of the push, milliseconds of patience
@@ -93,7 +94,7 @@ class Request:
         end = HEAD + terms.groups * each
         numbers = words[HEAD:end].view(np.float64).reshape(terms.groups, each)
         settings = tuple(tuple(map(float, row)) for row in numbers.tolist())
-        patience = min(max(int(words[2]) / 1e3, 0.0), MAX_DEADLINE)
+        patience = min(max(int(words[2]) / 1e3, 0.0), MAX_TIME)
         return cls(ask, int(words[1]), settings, tuple(words[end:].tolist()), patience)
 
 

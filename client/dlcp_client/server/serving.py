@@ -31,7 +31,8 @@ from dlcp_client.server.core import Contribution
 from dlcp_client.server.shard import Shard
 from dlcp_client.session import Session
 from dlcpd.contract.errors import DlcpError, ServerLost
-from dlcpd.contract.policy import MAX_DEADLINE, LossPolicy, exact
+from dlcpd.contract.policy import LossPolicy, exact
+from dlcpd.contract.times import MAX_TIME
 
 JOIN_TIMEOUT: Final = 30.0  # seconds for a worker that was answered to be there
 ROOM: Final = 16 << 20  # bytes of an arena beside the arrays: requests, replies, rounding up
@@ -104,7 +105,7 @@ class Serving:
 
     def run(self) -> None:
         """Answer until the worker leaves. Raises: what ended the session."""
-        idle = exact(traffic_class="front", deadline=MAX_DEADLINE)
+        idle = exact(traffic_class="front", deadline=MAX_TIME)
         self._learn_critical()
         while True:
             self._group.receive(self._request, WORKER, REQUEST, policy=idle).wait()

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.environment import Environment
-from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, check_timeout, join
+from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, checked_timeout, join
 from dlcp_client.job.rendezvous import Member
 from dlcp_client.job.secret import JobSecret, job_secret
 from dlcp_client.job.store import Store
@@ -50,7 +50,7 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     Raises: BadConfig, DaemonUnavailable, NotAuthorised, NotPermitted, PeerLost, RanksDisagree: each
         says which rank and what to do.
     """
-    check_timeout(timeout)
+    timeout = checked_timeout(timeout)
     member = _member(store, rank, world_size, group, job_secret(Environment.read()))
     return join(
         member, library=TENSORS, job=job, socket=socket, arena_bytes=arena_bytes, timeout=timeout,

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dlcp_client.device.registry import device_of
 from dlcp_client.environment import Environment
 from dlcp_client.job import ballot
-from dlcp_client.job.joining import check_timeout
+from dlcp_client.job.joining import checked_timeout
 from dlcp_client.job.secret import job_secret
 from dlcp_client.session import Session
 from dlcp_client.torch.joining import connect, member_of
@@ -83,7 +83,7 @@ def session_for(
 
     Raises: what kept this rank, or another, from joining.
     """
-    check_timeout(timeout)
+    timeout = checked_timeout(timeout)
     group = model.process_group
     if dist.get_world_size(group) == 1:
         return None
