@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 
 NAME: Final = "dlcp"
+DEVICES: Final = ("cpu", "cuda")  # whose tensors it takes
 
 
 class _WithTorch(MetaPathFinder):
@@ -58,7 +59,7 @@ def register(create: Callable[[Any, Any], Any]) -> None:
     import torch.distributed as dist  # noqa: PLC0415
 
     # A list: PyTorch takes a string apart into letters.
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu", "cuda"])
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=[*DEVICES])
 
 
 def _create(asked: Any, options: Any) -> Any:

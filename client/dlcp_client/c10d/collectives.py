@@ -1,13 +1,13 @@
 """The collectives of a process group: flatten, submit, and put results where the caller wants them.
 
-Each public method is one that torch.distributed or its C++ side calls, with its arguments;
-`opts` holds the root, the reduction and the timeout. A list of lists comes from the time of
-one process with several devices: it has one entry per device, here one.
+Each public method is one that torch.distributed or its C++ side calls, in any form that PyTorch
+documents (`overloads`); `asked` holds the root, the reduction and the timeout. A list of lists
+comes from the time of one process with several devices: it has one entry per device, here one.
 """
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,12 +17,13 @@ from dlcpd.contract.policy import LossPolicy
 from . import transport
 from .coalescing import by_rank, room_by_rank, shared
 from .errors import torch_errors
+from .overloads import FORMS, Asked
 from .reduction import Reduction
 from .staging import BYTES, Buffer, copied, lent, room
 from .work import Work, joined
 
-P = ParamSpec("P")
-G = TypeVar("G", bound="Calls")
+T = TypeVar("T")
+U = TypeVar("U")
 Tensors = list[torch.Tensor]
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]  # output and input
 
@@ -32,8 +33,8 @@ class Calls:
 
     group: transport.Group
 
-    def policy(self, opts: Any = None) -> LossPolicy:
-        """That of an operation with `opts`: exact, with its timeout."""
+    def policy(self, asked: Asked) -> LossPolicy:
+        """That of an operation: exact, with its timeout."""
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -45,14 +46,18 @@ class Calls:
         raise NotImplementedError
 
 
-def operation(method: Callable[Concatenate[G, P], Work]) -> Callable[Concatenate[G, P], Work]:
-    """A method that PyTorch calls: only on an open group, with errors that PyTorch expects."""
+def operation(method: Callable[..., Work]) -> Callable[..., Work]:
+    """A method that PyTorch calls: in all its forms, only on an open group, with errors that
+    PyTorch expects."""
+    name = method.__name__
+    form = FORMS[name]
 
     @wraps(method)
-    def call(self: G, /, *args: P.args, **kwargs: P.kwargs) -> Work:
+    def call(self: Calls, /, *args: Any, **kwargs: Any) -> Work:
         with torch_errors():
             self.begin()
-            work = method(self, *args, **kwargs)
+            first, asked = form.bind(name, args, kwargs)
+            work = method(self, *first, asked)
         self.begun(work)
         return work
 
@@ -65,90 +70,82 @@ class Collectives(Calls):
     # --- reductions -------------------------------------------------------------------
 
     @operation
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
-        return joined([self._all_reduce([tensor], opts) for tensor in tensors])
+    def allreduce(self, tensors: Tensors, asked: Asked) -> Work:
+        return joined([self._all_reduce([tensor], asked) for tensor in tensors])
 
     @operation
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
+    def allreduce_coalesced(self, tensors: Tensors, asked: Asked) -> Work:
         alike: dict[torch.dtype, Tensors] = {}
         for tensor in tensors:
             alike.setdefault(tensor.dtype, []).append(tensor)
-        return joined([self._all_reduce(some, opts) for some in alike.values()])
+        return joined([self._all_reduce(some, asked) for some in alike.values()])
 
     @operation
-    def reduce(self, tensors: Tensors, opts: Any) -> Work:
-        asked = Reduction.of(opts.reduceOp, tensors[0].dtype)
-        root = self._peer(opts.rootRank)
+    def reduce(self, tensors: Tensors, asked: Asked) -> Work:
+        reduction = Reduction.of(asked.op, tensors[0].dtype)
+        root = self._peer(asked.root)
         # A copy where this is not the root: the transport may use the tensor as scratch.
         stage = lent if root == self.group.rank else copied
-        buffer = stage(tensors, asked.carried)
-        asked.scale(buffer.flat)
-        part = self.group.reduce(buffer.flat, root, asked.op, policy=self.policy(opts))
+        buffer = stage(tensors, reduction.carried)
+        reduction.scale(buffer.flat)
+        part = self.group.reduce(buffer.flat, root, reduction.op, policy=self.policy(asked))
         return Work([part], tensors, buffer.copy_back if root == self.group.rank else None)
 
     @operation
-    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
-        return joined(
-            [self._reduce_scatter(o, i, opts) for o, i in zip(outputs, inputs, strict=True)]
-        )
+    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], asked: Asked) -> Work:
+        return joined([self._reduce_scatter(o, i, asked) for o, i in _paired(outputs, inputs)])
 
     @operation
     def reduce_scatter_single(
-        self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
+        self, output: torch.Tensor, given: torch.Tensor, asked: Asked
     ) -> Work:
-        return self._reduce_scatter(output, [given], opts)
+        return self._reduce_scatter(output, [given], asked)
 
     @operation
     def reduce_scatter_single_coalesced(
-        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+        self, outputs: Tensors, inputs: Tensors, asked: Asked
     ) -> Work:
-        pairs = list(zip(outputs, inputs, strict=True))
+        pairs = _paired(outputs, inputs)
         return joined(
-            [self._reduce_scatter_together([pairs[i] for i in at], opts) for at in shared(inputs)]
+            [self._reduce_scatter_together([pairs[i] for i in at], asked) for at in shared(inputs)]
         )
 
     # --- copies -----------------------------------------------------------------------
 
     @operation
-    def broadcast(self, tensors: Tensors, opts: Any) -> Work:
+    def broadcast(self, tensors: Tensors, asked: Asked) -> Work:
         buffer = lent(tensors, BYTES)
-        root = self._peer(opts.rootRank)
-        part = self.group.broadcast(buffer.flat, root, policy=self.policy(opts))
+        root = self._peer(asked.root)
+        part = self.group.broadcast(buffer.flat, root, policy=self.policy(asked))
         return Work([part], tensors, buffer.copy_back)
 
     @operation
-    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
-        return joined([self._all_gather(o, i, opts) for o, i in zip(outputs, inputs, strict=True)])
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, asked: Asked) -> Work:
+        return joined([self._all_gather(o, i, asked) for o, i in _paired(outputs, inputs)])
 
     @operation
-    def allgather_coalesced(
-        self, outputs: list[Tensors], inputs: Tensors, opts: Any = None
-    ) -> Work:
+    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, asked: Asked) -> Work:
         """`outputs`: one list per rank, with one tensor per input."""
         by_input = zip(*outputs, strict=True)
         return joined(
-            [self._all_gather(list(o), i, opts) for o, i in zip(by_input, inputs, strict=True)]
+            [self._all_gather(list(o), i, asked) for o, i in _paired(list(by_input), inputs)]
         )
 
     @operation
-    def all_gather_single(
-        self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
-    ) -> Work:
-        return self._all_gather([output], given, opts)
+    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, asked: Asked) -> Work:
+        return self._all_gather([output], given, asked)
 
     @operation
-    def all_gather_single_coalesced(
-        self, outputs: Tensors, inputs: Tensors, opts: Any = None
-    ) -> Work:
-        pairs = list(zip(outputs, inputs, strict=True))
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, asked: Asked) -> Work:
+        pairs = _paired(outputs, inputs)
         return joined(
-            [self._all_gather_together([pairs[i] for i in at], opts) for at in shared(outputs)]
+            [self._all_gather_together([pairs[i] for i in at], asked) for at in shared(outputs)]
         )
 
     @operation
-    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
-        root = self._peer(opts.rootRank)
-        source, policy = lent(inputs, BYTES), self.policy(opts)
+    def gather(self, outputs: list[Tensors], inputs: Tensors, asked: Asked) -> Work:
+        root = self._peer(asked.root)
+        source, policy = lent(inputs, BYTES), self.policy(asked)
         if root != self.group.rank:
             return Work([self.group.gather(None, source.flat, root, policy=policy)], [])
         target = room(outputs[0], BYTES)
@@ -157,15 +154,15 @@ class Collectives(Calls):
         return Work([part], outputs[0], target.copy_back)
 
     @operation
-    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
-        root = self._peer(opts.rootRank)
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], asked: Asked) -> Work:
+        root = self._peer(asked.root)
         target = room(outputs, BYTES)
         source = None
         if root == self.group.rank:
             source = lent(inputs[0], BYTES)
             self._check_parts(source, target.sizes[0])
         part = self.group.scatter(
-            target.flat, None if source is None else source.flat, root, policy=self.policy(opts)
+            target.flat, None if source is None else source.flat, root, policy=self.policy(asked)
         )
         return Work([part], outputs, target.copy_back)
 
@@ -176,7 +173,7 @@ class Collectives(Calls):
         given: torch.Tensor,
         output_splits: Sequence[int],
         input_splits: Sequence[int],
-        opts: Any = None,
+        asked: Asked,
     ) -> Work:
         """Splits are rows of the first dimension by rank; none = the same for all."""
         target, source = room([output], BYTES), lent([given], BYTES)
@@ -185,15 +182,15 @@ class Collectives(Calls):
             source,
             self._bytes_of_rows(output, output_splits),
             self._bytes_of_rows(given, input_splits),
-            opts,
+            asked,
         )
 
     @operation
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+    def alltoall(self, outputs: Tensors, inputs: Tensors, asked: Asked) -> Work:
         target, source = room(outputs, BYTES), lent(inputs, BYTES)
         for buffer in (target, source):
             self._check_count(buffer)
-        return self._all_to_all(target, source, target.sizes, source.sizes, opts)
+        return self._all_to_all(target, source, target.sizes, source.sizes, asked)
 
     # Names of PyTorch before 2.13 for the same.
     _allgather_base = all_gather_single
@@ -204,14 +201,14 @@ class Collectives(Calls):
 
     # --- one operation each -----------------------------------------------------------
 
-    def _all_reduce(self, tensors: Tensors, opts: Any) -> Work:
-        asked = Reduction.of(_op(opts), tensors[0].dtype)
-        buffer = lent(tensors, asked.carried)
-        asked.scale(buffer.flat)
-        part = self.group.all_reduce(buffer.flat, asked.op, policy=self.policy(opts))
+    def _all_reduce(self, tensors: Tensors, asked: Asked) -> Work:
+        reduction = Reduction.of(asked.op, tensors[0].dtype)
+        buffer = lent(tensors, reduction.carried)
+        reduction.scale(buffer.flat)
+        part = self.group.all_reduce(buffer.flat, reduction.op, policy=self.policy(asked))
         return Work([part], tensors, buffer.copy_back)
 
-    def _all_gather(self, outputs: Tensors, given: torch.Tensor, opts: Any) -> Work:
+    def _all_gather(self, outputs: Tensors, given: torch.Tensor, asked: Asked) -> Work:
         target, source = room(outputs, BYTES), lent([given], BYTES)
         sizes = None if len(outputs) == 1 else target.uneven
         if len(outputs) > 1:
@@ -219,50 +216,50 @@ class Collectives(Calls):
             _check_same(target.sizes[self.group.rank], source.sizes[0])
         else:
             _check_same(target.flat.numel(), source.flat.numel() * self.group.size)
-        part = self.group.all_gather(target.flat, source.flat, sizes, policy=self.policy(opts))
+        part = self.group.all_gather(target.flat, source.flat, sizes, policy=self.policy(asked))
         return Work([part], outputs, target.copy_back)
 
-    def _all_gather_together(self, pairs: Pairs, opts: Any) -> Work:
+    def _all_gather_together(self, pairs: Pairs, asked: Asked) -> Work:
         """As one operation: outputs of one dtype, for all ranks, and their inputs."""
         outputs, inputs = [output for output, _ in pairs], [given for _, given in pairs]
         if len(pairs) == 1:
-            return self._all_gather(outputs, inputs[0], opts)
+            return self._all_gather(outputs, inputs[0], asked)
         for output, given in pairs:
             _check_same(output.nbytes, given.nbytes * self.group.size)
         source = lent(inputs, BYTES)
         target, copy_back = room_by_rank(outputs, self.group.size)
-        part = self.group.all_gather(target, source.flat, None, policy=self.policy(opts))
+        part = self.group.all_gather(target, source.flat, None, policy=self.policy(asked))
         return Work([part], outputs, copy_back)
 
-    def _reduce_scatter(self, output: torch.Tensor, inputs: Tensors, opts: Any) -> Work:
-        asked = Reduction.of(_op(opts), output.dtype)
-        stage = lent if asked.factor is None else copied  # the caller's input stays as it is
-        target, source = room([output], asked.carried), stage(inputs, asked.carried)
+    def _reduce_scatter(self, output: torch.Tensor, inputs: Tensors, asked: Asked) -> Work:
+        reduction = Reduction.of(asked.op, output.dtype)
+        stage = lent if reduction.factor is None else copied  # the caller's input stays as it is
+        target, source = room([output], reduction.carried), stage(inputs, reduction.carried)
         sizes = None if len(inputs) == 1 else source.uneven
         if len(inputs) > 1:
             self._check_count(source)
             _check_same(source.sizes[self.group.rank], target.flat.numel())
         else:
             _check_same(source.flat.numel(), target.flat.numel() * self.group.size)
-        asked.scale(source.flat)
+        reduction.scale(source.flat)
         part = self.group.reduce_scatter(
-            target.flat, source.flat, asked.op, sizes, policy=self.policy(opts)
+            target.flat, source.flat, reduction.op, sizes, policy=self.policy(asked)
         )
         return Work([part], [output], target.copy_back)
 
-    def _reduce_scatter_together(self, pairs: Pairs, opts: Any) -> Work:
+    def _reduce_scatter_together(self, pairs: Pairs, asked: Asked) -> Work:
         """As one operation: outputs and their inputs, of one dtype, for all ranks."""
         outputs, inputs = [output for output, _ in pairs], [given for _, given in pairs]
         if len(pairs) == 1:
-            return self._reduce_scatter(outputs[0], inputs, opts)
+            return self._reduce_scatter(outputs[0], inputs, asked)
         for output, given in pairs:
             _check_same(given.numel(), output.numel() * self.group.size)
-        asked = Reduction.of(_op(opts), outputs[0].dtype)
-        source = copied(by_rank(inputs, self.group.size), asked.carried)
-        target = room(outputs, asked.carried)
-        asked.scale(source.flat)
+        reduction = Reduction.of(asked.op, outputs[0].dtype)
+        source = copied(by_rank(inputs, self.group.size), reduction.carried)
+        target = room(outputs, reduction.carried)
+        reduction.scale(source.flat)
         part = self.group.reduce_scatter(
-            target.flat, source.flat, asked.op, None, policy=self.policy(opts)
+            target.flat, source.flat, reduction.op, None, policy=self.policy(asked)
         )
         return Work([part], outputs, target.copy_back)
 
@@ -272,10 +269,10 @@ class Collectives(Calls):
         source: Buffer,
         output_sizes: Sequence[int],
         input_sizes: Sequence[int],
-        opts: Any,
+        asked: Asked,
     ) -> Work:
         part = self.group.all_to_all(
-            target.flat, source.flat, output_sizes, input_sizes, policy=self.policy(opts)
+            target.flat, source.flat, output_sizes, input_sizes, policy=self.policy(asked)
         )
         return Work([part], list(target.tensors), target.copy_back)
 
@@ -312,8 +309,11 @@ class Collectives(Calls):
         return [count * row for count in splits]
 
 
-def _op(opts: Any) -> Any:
-    return torch.distributed.ReduceOp.SUM if opts is None else opts.reduceOp
+def _paired(outputs: Sequence[T], inputs: Sequence[U]) -> list[tuple[T, U]]:
+    """Raises: BadOperation."""
+    if len(outputs) != len(inputs):
+        raise BadOperation(f"{len(outputs)} outputs for {len(inputs)} inputs: give one for each")
+    return list(zip(outputs, inputs, strict=True))
 
 
 def _check_same(found: int, needed: int) -> None:

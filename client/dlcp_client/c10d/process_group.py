@@ -16,6 +16,8 @@ from . import transport
 from .collectives import Collectives, Tensors, operation
 from .errors import torch_errors
 from .monitored import await_ranks
+from .overloads import Asked
+from .per_device import PerDevice
 from .sessions import End
 from .staging import BYTES, lent, room
 from .work import Work, joined
@@ -23,13 +25,12 @@ from .work import Work, joined
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-UNSET: Final = timedelta(milliseconds=-1)  # of options: the group's timeout, as C++ writes it
 USER_TAGS: Final = transport.MAX_TAG  # tags from here on are the group's own
 
 Split = Callable[[str, list[int], timedelta], "ProcessGroup"]
 
 
-class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # overloads
+class ProcessGroup(Collectives, PerDevice):
     """A c10d process group over a group of the transport.
 
     Thread-safe as the transport is. After `shutdown` or `abort` every call raises SessionClosed.
@@ -48,6 +49,7 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
         # The constructor with a store makes no object that Python methods can override.
         dist.ProcessGroup.__init__(self, group.rank, group.size)  # type: ignore[call-arg]
         self.group, self._store = group, store
+        self._serve()
         self._split, self._end = split, end
         self.set_timeout(timeout)
         self._open, self._splits = True, 0
@@ -82,9 +84,8 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
 
     # --- operations -------------------------------------------------------------------
 
-    def policy(self, opts: Any = None) -> LossPolicy:
-        given = getattr(opts, "timeout", None)
-        return exact(deadline=self._timeout if given in (None, UNSET) else given)
+    def policy(self, asked: Asked) -> LossPolicy:
+        return exact(deadline=self._timeout if asked.timeout is None else asked.timeout)
 
     def begin(self) -> None:
         if not self._open:
@@ -95,23 +96,23 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
             self._coalesced.append(work)
 
     @operation
-    def send(self, tensors: Tensors, peer: int, tag: int) -> Work:
+    def send(self, tensors: Tensors, peer: int, tag: int, asked: Asked) -> Work:
         self._check_peer(peer, tag)
         buffer = lent(tensors, BYTES)
-        return Work([self.group.send(buffer.flat, peer, tag, policy=self.policy())], [])
+        return Work([self.group.send(buffer.flat, peer, tag, policy=self.policy(asked))], [])
 
     @operation
-    def recv(self, tensors: Tensors, peer: int, tag: int) -> Work:
+    def recv(self, tensors: Tensors, peer: int, tag: int, asked: Asked) -> Work:
         self._check_peer(peer, tag)
-        return self._receive(tensors, peer, tag)
+        return self._receive(tensors, peer, tag, asked)
 
     @operation
-    def recv_anysource(self, tensors: Tensors, tag: int) -> Work:
-        return self._receive(tensors, None, tag)
+    def recv_anysource(self, tensors: Tensors, tag: int, asked: Asked) -> Work:
+        return self._receive(tensors, None, tag, asked)
 
     @operation
-    def barrier(self, opts: Any = None) -> Work:
-        return Work([self.group.barrier(policy=self.policy(opts))], [])
+    def barrier(self, asked: Asked) -> Work:
+        return Work([self.group.barrier(policy=self.policy(asked))], [])
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
@@ -132,6 +133,9 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
         return joined(works)
 
     # --- life -------------------------------------------------------------------------
+
+    def _default_timeout(self) -> timedelta:
+        return self._timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Of operations from now on. Raises: BadConfig."""
@@ -175,9 +179,9 @@ class ProcessGroup(Collectives, dist.ProcessGroup):  # type: ignore[misc]  # ove
             self._open = False
             self._end(politely)
 
-    def _receive(self, tensors: Tensors, peer: int | None, tag: int) -> Work:
+    def _receive(self, tensors: Tensors, peer: int | None, tag: int, asked: Asked) -> Work:
         buffer = room(tensors, BYTES)
-        part = self.group.receive(buffer.flat, peer, tag, policy=self.policy())
+        part = self.group.receive(buffer.flat, peer, tag, policy=self.policy(asked))
         return Work([part], tensors, buffer.copy_back)
 
     def _check_peer(self, peer: int, tag: int) -> None:

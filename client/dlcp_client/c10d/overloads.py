@@ -1,0 +1,165 @@
+"""The forms in which PyTorch documents each collective of a process group, brought to one.
+
+A method takes tensors, then its options in one object, or what they hold by position or by name:
+root, reduction, timeout. One tensor may stand for a list of one (torch/_C/_distributed_c10d.pyi).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+from torch._C import _distributed_c10d as torch_c10d
+
+from dlcpd.contract.errors import BadOperation
+
+UNSET: Final = timedelta(milliseconds=-1)  # a timeout of options that were not given one, in C++
+_SUM: Final[Any] = torch_c10d.ReduceOp.SUM
+
+Names = tuple[str, ...]  # of one argument: PyTorch has several, by overload and by version
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Options of one call."""
+
+    root: int = 0
+    op: Any = _SUM  # dist.ReduceOp
+    timeout: timedelta | None = None  # None: the group's
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a method takes."""
+
+    first: tuple[Names, ...]  # arguments before the options
+    options: str = ""  # class of the options; "": there are none
+    words: Names = ()  # of the options, in the order of positions; a timeout comes last
+    depths: tuple[int, ...] = ()  # of `first`, as far as they are tensors: 0 a tensor, 1 a list of
+    # them, 2 a list of lists; where all are one less deep, each stands for a list of one
+
+    def bind(
+        self, name: str, positional: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[list[Any], Asked]:
+        """The arguments before the options, and these. Raises: BadOperation."""
+        left = dict(named)
+        known = [*self.first, *((word,) for word in self._options())]
+        values: dict[str, Any] = {}
+        if len(positional) > len(known):
+            raise BadOperation(f"{name}: {len(positional)} arguments; it takes {self._said()}")
+        for names, value in zip(known, positional, strict=False):
+            values[names[0]] = value
+        for names in [*known, ("opts",)]:
+            for one in names:
+                if one in left:
+                    values[names[0]] = left.pop(one)
+        if left or any(names[0] not in values for names in self.first):
+            wrong = f"no argument {next(iter(left))!r}" if left else "too few arguments"
+            raise BadOperation(f"{name}: {wrong}; it takes {self._said()}")
+        first = [values.pop(names[0]) for names in self.first]
+        return self._wrapped(name, first), self._asked(name, values)
+
+    def _options(self) -> Names:
+        return (*self.words, "timeout") if self.options else ()
+
+    def _said(self) -> str:
+        options = self._options()
+        words = f", then {', '.join(options)} or opts={self.options}" if options else ""
+        return (", ".join(names[0] for names in self.first) + words).removeprefix(", then ")
+
+    def _wrapped(self, name: str, first: list[Any]) -> list[Any]:
+        """Raises: BadOperation."""
+        count = len(self.depths)
+        tensors, rest = first[:count], first[count:]
+        if self.depths == (1,) and isinstance(tensors[0], list | tuple) and not tensors[0]:
+            raise BadOperation(f"{name}: a list of no tensors")
+        if _nested(tensors, self.depths):
+            return first
+        if all(self.depths) and _nested(tensors, [depth - 1 for depth in self.depths]):
+            return [*([each] for each in tensors), *rest]
+        wanted = ", ".join(
+            f"{names[0]}: {_DEPTHS[depth]}"
+            for names, depth in zip(self.first, self.depths, strict=False)
+        )
+        raise BadOperation(f"{name}: it takes {wanted}")
+
+    def _asked(self, name: str, values: dict[str, Any]) -> Asked:
+        """Raises: BadOperation."""
+        for word in ("opts", *self._options()):  # an options object may stand in the first place
+            given = values.get(word)
+            if given is not None and hasattr(given, "timeout"):
+                values = _values(name, given, self.options)
+                break
+        timeout = values.get("timeout")
+        if not isinstance(timeout, timedelta | None):
+            raise BadOperation(f"{name}: timeout {timeout!r}: give a timedelta")
+        op = values.get("op")
+        return Asked(_root(name, values.get("root")), _SUM if op is None else op,
+                     None if timeout == UNSET else timeout)  # fmt: skip
+
+
+_DEPTHS: Final = ("a tensor", "a list of tensors", "a list of lists of tensors")
+
+
+def _nested(values: Sequence[Any], depths: Sequence[int]) -> bool:
+    return all(_is_nested(value, depth) for value, depth in zip(values, depths, strict=True))
+
+
+def _is_nested(value: Any, depth: int) -> bool:
+    if not depth:
+        return isinstance(value, torch.Tensor)
+    return isinstance(value, list | tuple) and all(_is_nested(each, depth - 1) for each in value)
+
+
+def _values(name: str, options: Any, wanted: str) -> dict[str, Any]:
+    """What an options object of PyTorch holds. Raises: BadOperation."""
+    if not isinstance(options, getattr(torch_c10d, wanted)):
+        found = type(options).__name__
+        raise BadOperation(f"{name}: options of another kind, {found}: give {wanted}")
+    held = {"root": "rootRank", "op": "reduceOp", "timeout": "timeout"}
+    return {word: getattr(options, attribute, None) for word, attribute in held.items()}
+
+
+def _root(name: str, root: Any) -> int:
+    """Raises: BadOperation."""
+    if root is None:
+        return 0
+    try:
+        return int(root.__index__())
+    except (AttributeError, TypeError) as exc:
+        raise BadOperation(f"{name}: root {root!r}: give a rank of the group") from exc
+
+
+_TENSORS: Final = (("tensors", "tensor"),)
+_GATHERED: Final = (("output_tensors",), ("input_tensors", "input_tensor"))
+_SCATTERED: Final = (
+    ("output_tensors", "output_tensor", "output"), ("input_tensors", "input_tensor", "input"),
+)  # fmt: skip
+_SINGLE: Final = (("output", "output_tensor", "outputTensor"),
+                  ("input", "input_tensor", "inputTensor"))  # fmt: skip
+_COALESCED: Final = (("outputs", "output_lists", "outputTensors"),
+                     ("inputs", "input_list", "inputTensors"))  # fmt: skip
+_SPLITS: Final = (("output_split_sizes",), ("input_split_sizes",))
+
+FORMS: Final = {
+    "allreduce": Form(_TENSORS, "AllreduceOptions", ("op",), (1,)),
+    "allreduce_coalesced": Form(_TENSORS, "AllreduceCoalescedOptions", ("op",), (1,)),
+    "reduce": Form(_TENSORS, "ReduceOptions", ("root", "op"), (1,)),
+    "broadcast": Form(_TENSORS, "BroadcastOptions", ("root",), (1,)),
+    "allgather": Form(_GATHERED, "AllgatherOptions", depths=(2, 1)),
+    "allgather_coalesced": Form(_COALESCED, "AllgatherOptions", depths=(2, 1)),
+    "all_gather_single": Form(_SINGLE, "AllgatherOptions", depths=(0, 0)),
+    "all_gather_single_coalesced": Form(_COALESCED, "AllgatherOptions", depths=(1, 1)),
+    "gather": Form(_GATHERED, "GatherOptions", ("root",), (2, 1)),
+    "scatter": Form(_SCATTERED, "ScatterOptions", ("root",), (1, 2)),
+    "reduce_scatter": Form(_SCATTERED, "ReduceScatterOptions", ("op",), (1, 2)),
+    "reduce_scatter_single": Form(_SINGLE, "ReduceScatterOptions", ("op",), (0, 0)),
+    "reduce_scatter_single_coalesced": Form(_COALESCED, "ReduceScatterOptions", ("op",), (1, 1)),
+    "alltoall": Form(_SCATTERED, "AllToAllOptions", depths=(1, 1)),
+    "all_to_all_single": Form((*_SINGLE, *_SPLITS), "AllToAllOptions", depths=(0, 0)),
+    "barrier": Form((), "BarrierOptions"),
+    "send": Form((("tensors",), ("dstRank",), ("tag",)), depths=(1,)),
+    "recv": Form((("tensors",), ("srcRank",), ("tag",)), depths=(1,)),
+    "recv_anysource": Form((("tensors",), ("tag",)), depths=(1,)),
+}

@@ -1,0 +1,120 @@
+"""All forms of the collectives that PyTorch documents, and all that it asks of a group."""
+
+import ast
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from dlcp_client.c10d.overloads import FORMS, Asked
+from dlcp_client.c10d.process_group import ProcessGroup
+from dlcpd.contract.errors import BadOperation
+from tests.c10d import forms
+from tests.c10d.test_unmodified import BACKEND, assert_equal
+from tests.c10d.worlds import over
+
+STUB: Final = Path(torch.__file__).parent / "_C" / "_distributed_c10d.pyi"
+Overload = tuple[str, tuple[str, ...]]  # method, names of its arguments
+TENSOR: Final = torch.ones(2)
+TIME: Final = timedelta(seconds=1)
+GIVEN: Final = {"op": dist.ReduceOp.SUM, "root": 1, "timeout": TIME}
+
+
+def overloads() -> Iterator[Overload]:
+    """Of the stub's ProcessGroup: what returns a Work."""
+    classes = (node for node in ast.parse(STUB.read_text()).body if isinstance(node, ast.ClassDef))
+    [group] = [each for each in classes if each.name == "ProcessGroup"]
+    for node in group.body:
+        if isinstance(node, ast.FunctionDef) and ast.unparse(node.returns or node) == "Work":
+            yield node.name, tuple(each.arg for each in node.args.args[1:])
+
+
+DOCUMENTED: Final = [each for each in overloads() if not each[0].startswith("_end")]
+
+
+@pytest.mark.parametrize("overload", DOCUMENTED, ids=lambda each: f"{each[0]}({','.join(each[1])})")
+def test_each_form_of_the_stub_is_taken_by_position_and_by_name(overload: Overload) -> None:
+    name, arguments = overload
+    method = getattr(ProcessGroup, name)
+    form = FORMS[method.__name__]
+    opts = getattr(dist.distributed_c10d, form.options)() if form.options else None
+    values: dict[str, Any] = {}
+    for at, argument in enumerate(arguments):
+        if at < len(form.first):
+            depth = form.depths[at] if at < len(form.depths) else -1
+            less = "timeout" in arguments and "tensors" not in arguments and all(form.depths)
+            values[argument] = [2] if depth < 0 else nested(depth - less)
+        else:
+            values[argument] = opts if argument == "opts" else GIVEN[argument]
+    by_position = form.bind(name, list(values.values()), {})
+    by_name = form.bind(name, [], values)
+    assert str(by_position) == str(by_name)
+    assert by_name[1].timeout == (TIME if "timeout" in arguments else None)
+    assert by_name[1].root == ("root" in arguments)
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else TENSOR
+
+
+def test_the_stub_has_collectives() -> None:
+    assert len(DOCUMENTED) > 30
+    assert {getattr(ProcessGroup, name).__name__ for name, _ in DOCUMENTED} == set(FORMS)
+
+
+@pytest.mark.parametrize(
+    ("name", "positional", "named", "said"),
+    [
+        ("allreduce", [], {}, "allreduce: too few arguments; it takes tensors, then op, timeout"),
+        ("allreduce", [TENSOR, 1, 2, 3], {}, "allreduce: 4 arguments; it takes"),
+        ("allreduce", [TENSOR], {"root": 1}, "no argument 'root'"),
+        ("allreduce", [3], {}, "it takes tensors: a list of tensors"),
+        ("allreduce", [[]], {}, "a list of no tensors"),
+        ("allreduce", [[3]], {}, "it takes tensors: a list of tensors"),
+        ("allreduce", [TENSOR, dist.BroadcastOptions()], {}, "another kind, BroadcastOptions"),
+        ("allreduce", [TENSOR], {"opts": dist.BarrierOptions()}, "give AllreduceOptions"),
+        ("allreduce", [TENSOR], {"timeout": 3.0}, "timeout 3.0: give a timedelta"),
+        ("broadcast", [TENSOR, "one"], {}, "root 'one': give a rank"),
+        ("scatter", [TENSOR, TENSOR], {}, "input_tensors: a list of lists of tensors"),
+        ("reduce_scatter_single", [[TENSOR], TENSOR], {}, "output: a tensor, input: a tensor"),
+        ("barrier", [3], {}, "timeout 3: give a timedelta"),
+        ("send", [TENSOR, 1], {}, "too few arguments; it takes tensors, dstRank, tag"),
+    ],
+)
+def test_what_is_no_form_is_refused(
+    name: str, positional: list[Any], named: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(BadOperation, match=said):
+        FORMS[name].bind(name, positional, named)
+
+
+def test_options_that_say_nothing_mean_the_groups_timeout() -> None:
+    for given in ([TENSOR], [TENSOR, dist.AllreduceOptions()], [[TENSOR], None]):
+        assert FORMS["allreduce"].bind("allreduce", given, {})[1] == Asked()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_results_of_all_forms_equal_gloos(size: int, tmp_path: Path) -> None:
+    theirs = over("gloo", forms.forms, size, tmp_path)
+    ours = over(BACKEND, forms.forms, size, tmp_path)
+    for found, expected in zip(ours, theirs, strict=True):
+        assert_equal(size, found, expected)
+
+
+def test_loading_from_rank_0_and_saving_beside_the_training(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("gloo", BACKEND)]
+    theirs = over("gloo", forms.loaded, 2, tmp_path, str(folders[0]))
+    ours = over(BACKEND, forms.loaded, 2, tmp_path, str(folders[1]))
+    for found, expected in zip(ours, theirs, strict=True):
+        assert_equal(2, found, expected)
+
+
+def test_answers_equal_gloos(tmp_path: Path) -> None:
+    theirs = over("gloo", forms.asked, 2, tmp_path)
+    ours = over(BACKEND, forms.asked, 2, tmp_path)
+    for found, expected in zip(ours, theirs, strict=True):
+        assert found == expected | {"splits": False}
