@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch._C import _distributed_c10d as torch_c10d
 
-from dlcpd.contract.errors import BadOperation
+from dlcpd.contract.errors import BadOperation, BadTensor
 
 UNSET: Final = timedelta(milliseconds=-1)  # a timeout of options that were not given one, in C++
 _SUM: Final[Any] = torch_c10d.ReduceOp.SUM
@@ -42,7 +42,7 @@ class Form:
     def bind(
         self, name: str, positional: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], Asked]:
-        """The arguments before the options, and these. Raises: BadOperation."""
+        """The arguments before the options, and these. Raises: BadOperation, BadTensor."""
         left = dict(named)
         known = [*self.first, *((word,) for word in self._options())]
         values: dict[str, Any] = {}
@@ -69,11 +69,11 @@ class Form:
         return (", ".join(names[0] for names in self.first) + words).removeprefix(", then ")
 
     def _wrapped(self, name: str, first: list[Any]) -> list[Any]:
-        """Raises: BadOperation."""
+        """Raises: BadOperation, BadTensor."""
         count = len(self.depths)
         tensors, rest = first[:count], first[count:]
         if self.depths == (1,) and isinstance(tensors[0], list | tuple) and not tensors[0]:
-            raise BadOperation(f"{name}: a list of no tensors")
+            raise BadTensor(f"{name}: an empty list, where a list of tensors is needed")
         if _nested(tensors, self.depths):
             return first
         if all(self.depths) and _nested(tensors, [depth - 1 for depth in self.depths]):
