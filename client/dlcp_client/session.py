@@ -22,6 +22,7 @@ from dlcp_client.job.group_numbers import GroupNumbers
 from dlcp_client.job.origin import Origin
 from dlcp_client.job.secret import JobSecret
 from dlcp_client.job.store import Store
+from dlcp_client.long_times import noted
 from dlcp_client.operations.ask import Ask, Call
 from dlcp_client.operations.completion import Completion
 from dlcp_client.operations.engines import Engines
@@ -397,7 +398,7 @@ class Session(Generic[A]):
         return whole
 
     def _plan(self, kind: type[Work[A]], ask: Ask[A], after: Event | None = None) -> Plan[A]:
-        deadline = time.monotonic() + ask.terms.policy.deadline
+        deadline = time.monotonic() + noted(ask.terms.policy.deadline)
         work = kind(self, block=ask.output, expires=deadline + MARGIN, label=ask.label, after=after)
         work.bounded_as = ask.bounded_as
         return Plan(ask, work, deadline, after)

@@ -1,13 +1,11 @@
 """Times of callers: all that PyTorch takes, in seconds, within what poll(2) counts."""
 
-import logging
 import math
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from dlcpd.contract import times
 from dlcpd.contract.policy import exact
 from dlcpd.contract.times import MAX_TIME, seconds
 
@@ -38,12 +36,3 @@ def test_what_is_no_time_is_told_apart(time: Any) -> None:
 
 def test_poll_counts_the_longest_time() -> None:
     assert MAX_TIME * 1000 < 1 << 31
-
-
-def test_a_capped_time_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    times._say_capped.cache_clear()  # noqa: SLF001  # another test may have made it say so
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            seconds(timedelta(days=365))
-    [said] = caplog.records
-    assert said.getMessage() == "times of more than 20 days count as 20 days"

@@ -24,6 +24,7 @@ from dlcp_client.job.rendezvous import (
     roster,
     together,
 )
+from dlcp_client.long_times import noted
 from dlcp_client.session import JoinedJob, Session
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
 from dlcpd.contract.messages import Join
@@ -184,7 +185,7 @@ def checked_timeout(timeout: Any) -> float:
     found = seconds(timeout)
     if found is None:
         raise BadConfig(f"timeout {timeout!r}: seconds or a timedelta, above 0")
-    return found
+    return noted(found)
 
 
 def _left(deadline: float) -> float:

@@ -105,7 +105,7 @@ class Serving:
 
     def run(self) -> None:
         """Answer until the worker leaves. Raises: what ended the session."""
-        idle = exact(traffic_class="front", deadline=MAX_TIME)
+        idle = exact(traffic_class="front", deadline=MAX_TIME / 2)
         self._learn_critical()
         while True:
             self._group.receive(self._request, WORKER, REQUEST, policy=idle).wait()
