@@ -224,10 +224,14 @@ class Session(Generic[A]):
         """How often the job has changed its ranks: 0 after `connect`."""
         return self.origin.epoch if self.origin else 0
 
-    def failure(self) -> DlcpError | None:
-        """Why no operation succeeds any more; None: as far as is known, they do. Reads the frames
-        that have come, and settles the operations that they tell of."""
-        self._lanes.pump()
+    def failure(self, *, look: bool = True) -> DlcpError | None:
+        """Why no operation succeeds any more; None: as far as is known, they do.
+
+        look: read the frames that have come, and settle the operations that they tell of; else
+            it is what operations have met so far.
+        """
+        if look:
+            self._lanes.pump()
         return self._table.error
 
     @property

@@ -45,6 +45,7 @@ def end(session: Session, totals: Totals, policy: LossPolicy, how: str, *, waits
         parts.append(losses(totals, policy))
     if waits:
         parts.append(waiting(totals))
-    if (failure := session.failure()) is not None:
+    # A peer that has left since the last operation has ended nothing.
+    if (failure := session.failure(look=False)) is not None:
         parts.append(f"ended by: {failure}")
     log.info("%s, rank 0 of %d: %s", how, session.world_size, "; ".join(parts))
