@@ -149,8 +149,10 @@ class Engine:
             if self.clients.busy:
                 self._run((self.clients.work,))
             self._run(steps, time.monotonic())
-            if self._in_a_row or self._failures != failures:
-                self._rest(failed=self._failures != failures)
+            self._poll.watch_writing(self.control, bool(self.control.backlog))
+            failed = self._failures != failures
+            if failed or self._in_a_row:
+                self._rest(failed=failed)
         self.clients.delivery.give_all_up()
 
     def _run(self, steps: Iterable[Callable[..., None]], *arguments: Any) -> None:
@@ -235,7 +237,6 @@ class Engine:
         if self.clients.delivery:
             self.clients.delivery.look()
         self.clients.close_ended()
-        self._poll.watch_writing(self.control, bool(self.control.backlog))
 
     def _tell_control(self, events: list[SessionEvent]) -> None:
         for event in events:

@@ -172,7 +172,7 @@ def forms(rank: int, size: int) -> Arrays:
 
 
 def loaded(rank: int, size: int, folder: str) -> Arrays:
-    """A model loaded from what rank 0 alone has, and saved beside the training, twice."""
+    """Load a state that rank 0 alone has; save in the background, by FSDP2 and by DDP."""
     torch.manual_seed(1)
     model = nn.Linear(12, 12)
     full = {key: value.clone() for key, value in model.state_dict().items()} if rank == 0 else {}

@@ -5,7 +5,7 @@ root, reduction, timeout. One tensor may stand for a list of one (torch/_C/_dist
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
@@ -38,19 +38,23 @@ class Form:
     words: Names = ()  # of the options, in the order of positions; a timeout comes last
     depths: tuple[int, ...] = ()  # of `first`, as far as they are tensors: 0 a tensor, 1 a list of
     # them, 2 a list of lists; where all are one less deep, each stands for a list of one
+    known: tuple[Names, ...] = field(init=False)  # all arguments, by position
+
+    def __post_init__(self) -> None:
+        words = tuple((word,) for word in self._options())
+        object.__setattr__(self, "known", self.first + words)
 
     def bind(
         self, name: str, positional: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], Asked]:
         """The arguments before the options, and these. Raises: BadOperation, BadTensor."""
         left = dict(named)
-        known = [*self.first, *((word,) for word in self._options())]
         values: dict[str, Any] = {}
-        if len(positional) > len(known):
+        if len(positional) > len(self.known):
             raise BadOperation(f"{name}: {len(positional)} arguments; it takes {self._said()}")
-        for names, value in zip(known, positional, strict=False):
+        for names, value in zip(self.known, positional, strict=False):
             values[names[0]] = value
-        for names in [*known, ("opts",)]:
+        for names in (*self.known, ("opts",)):
             for one in names:
                 if one in left:
                     values[names[0]] = left.pop(one)
