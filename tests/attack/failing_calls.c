@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -21,7 +22,7 @@ enum kind { ANY, UDP, COMMAND, LANE, TCP, CLIENT };
 
 struct plan { /* as failing_calls.PLAN */
     char calls[64]; /* |name|name| */
-    int32_t kind, port, error, left, fired, pid;
+    int32_t kind, port, error, left, fired, pid, inode;
 };
 
 static volatile struct plan *plan;
@@ -59,6 +60,9 @@ static int is_kind(int fd)
 {
     struct sockaddr_storage own = {0}, other = {0};
     socklen_t size = sizeof own, other_size = sizeof other;
+    struct stat about;
+    if (plan->inode && (REAL(fstat)(fd, &about) || (int32_t)about.st_ino != plan->inode))
+        return 0;
     if (plan->kind == ANY)
         return 1;
     if (plan->kind == COMMAND || fd == command)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).with_suffix(".c")
-PLAN = struct.Struct("64s6i")
+PLAN = struct.Struct("64s7i")
 FIRED_AT = 64 + 4 * 4
 PATIENCE = 20.0  # seconds until a call that was to fail must have been made
 FOR_EVER = -1
@@ -60,14 +60,14 @@ class FailingCalls:
 
     def arm(  # all but two by keyword
         self, calls: str, error: int, *, kind: Kind = Kind.ANY, port: int = 0, times: int = 1,
-        pid: int = 0,
+        pid: int = 0, inode: int = 0,
     ) -> None:  # fmt: skip
         """The next `times` of these calls (names with spaces between) fail, on descriptors of a
-        kind, with this local or remote port, in process `pid`; 0: any."""
+        kind, with this local or remote port, in process `pid`, of the socket `inode`; 0: any."""
         self.disarm()
         names = "|" + "|".join(calls.split()) + "|"
         # in one step but for `left`, which comes last
-        self._plan[:] = PLAN.pack(names.encode(), kind, port, error, 0, 0, pid)
+        self._plan[:] = PLAN.pack(names.encode(), kind, port, error, 0, 0, pid, inode)
         self._plan[76:80] = struct.pack("i", times)
 
     def disarm(self) -> None:

@@ -165,7 +165,8 @@ def test_a_call_of_an_operation_fails(scene: Scene, call: Call, measured: Measur
     began, ended = time.monotonic(), 0
     for number in ALL:
         lost = call.name == "send" and number in GONE - kernel_errors.OURS
-        scene.calls.arm(call.name, number, kind=call.kind)
+        lane = scene.victims[0].inode if call.kind is Kind.LANE else 0
+        scene.calls.arm(call.name, number, kind=call.kind, inode=lane)
         if lost:  # the kernel says so of a client that has gone, and of no other
             scene.submit()
             scene.calls.await_fired()
@@ -264,7 +265,9 @@ def test_a_filter_that_cannot_be_set(scene: Scene, times: int, code: str) -> Non
 @pytest.mark.parametrize("name", ["recv", "send"])
 def test_a_lane_that_always_fails(scene: Scene, name: str) -> None:
     scene.renew()
-    scene.calls.arm(name, errno.ENOMEM, kind=Kind.LANE, times=kernel_errors.TRIES)
+    scene.calls.arm(
+        name, errno.ENOMEM, kind=Kind.LANE, times=kernel_errors.TRIES, inode=scene.victims[0].inode
+    )
     assert not exchange(scene)
     scene.others_go_on(name)
     assert scene.engine.counters()["lane_ENOMEM"] >= kernel_errors.TRIES

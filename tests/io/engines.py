@@ -88,6 +88,7 @@ class Rank:
     lane: socket.socket
     memory: NDArray[np.uint8]
     mapped: mmap.mmap = field(repr=False)
+    inode: int  # of the engine's end of the lane
 
     def unmap(self) -> None:
         """Give the arena up; `memory` must be nobody's any more."""
@@ -200,9 +201,10 @@ class Job:
         ]  # fmt: skip
         command = commands.OpenSession(session, "job", rank, len(self.engines), arena_bytes, peers)
         self.engines[rank].send(command, [arena, theirs.fileno()])
+        inode = os.fstat(theirs.fileno()).st_ino
         os.close(arena)
         theirs.close()
-        return Rank(self.engines[rank], lane, np.frombuffer(mapped, np.uint8), mapped)
+        return Rank(self.engines[rank], lane, np.frombuffer(mapped, np.uint8), mapped, inode)
 
     def all_reduce(self, number: int, parts: list[NDArray[Any]], **options: Any) -> list[Message]:
         """Put the parts at offset 0 of the arenas, submit, wait; the outcomes."""

@@ -6,7 +6,8 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from dlcpd.core.wire.header import HEADER_SIZE, VERSION, Flag, Header, Kind
 from dlcpd.core.wire.rows import Received
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.datapath.library import COMPILED, NUMPY
+from dlcpd.io.discovery.icmp import RouteProbe
 from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.udp_path import JOIN_AGAIN, UdpPath
 from tests.io.batches import data_path, datagrams
@@ -517,3 +519,59 @@ def test_errors_about_one_peer_do_not_keep_others_data_out() -> None:
         sink.send_control(Control(1, 0, Header(Kind.PING, 5).pack()))
         got = [each for batches in [sink.receive()] for b in batches for each in datagrams(b)]
         assert got == expected(sent)
+
+
+class Flooded:
+    """A socket on which an error is pending again after each call that one has failed: ICMP about
+    datagrams to a port where nobody listens."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        RouteProbe(sock)  # has the kernel report errors
+        self._socket = sock
+        with socket.socket(sock.family, socket.SOCK_DGRAM) as closed:
+            closed.bind(("127.0.0.1", 0))
+            self._nobody = closed.getsockname()
+        self.refused = 0
+        self._leave_one()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+    def _leave_one(self) -> None:
+        self._socket.sendto(b"x", self._nobody)
+        poll = select.poll()
+        poll.register(self._socket, 0)
+        assert poll.poll(PATIENCE * 1000)
+
+    def watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any) -> Any:
+            try:
+                return call(*args)
+            except ConnectionRefusedError:
+                self.refused += 1
+                self._leave_one()
+                raise
+
+        return wrapped
+
+    def sendmsg(self, *args: Any) -> int:
+        sent: int = self.watched(self._socket.sendmsg)(*args)
+        return sent
+
+
+@pytest.mark.parametrize("control", [False, True], ids=["data", "control"])
+def test_errors_that_come_faster_than_calls_lose_nothing(
+    control: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, sink = pair()
+    flooded, sender = Flooded(source.socket), source._sender  # noqa: SLF001
+    monkeypatch.setattr(source, "socket", flooded)
+    monkeypatch.setattr(sender, "push", flooded.watched(sender.push))
+    sent = batch(data(3), [0, 1, 2])
+    if control:
+        source.send_control(Control(PEER, 0, Header(Kind.PING, 5).pack()))
+    else:
+        source.send(sent)
+    assert flooded.refused == 1
+    assert receive(sink, 1 if control else 3)
+    assert not source.counters

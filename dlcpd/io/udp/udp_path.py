@@ -12,6 +12,7 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from dlcpd.contract.errors import AddressUnavailable
@@ -36,8 +37,7 @@ USUAL: Final = HEADER_SIZE + 1408  # bytes of a datagram in an Ethernet without 
 _WITH_GSO: Final = frozenset({errno.EIO, errno.EINVAL, errno.EMSGSIZE})
 _WITHOUT: Final = frozenset({errno.EMSGSIZE})
 _BOTH: Final = ("both", "shuffled")  # settings that show drop ranks by DSCP and by ECN
-MAX_REFUSED: Final = 64  # in a row, of calls that may have failed for a pending ICMP error: as many
-# do not come between two calls, so that the last is of this datagram
+MAX_REFUSED: Final = 64  # calls in a row that may have failed for an ICMP error that was pending
 USELESS_GRO: Final = 8  # full receive calls that joined no message: 64 datagrams, 256 with numpy
 JOIN_AGAIN: Final = 5.0  # seconds until GRO is tried again: what came singly may not have been ours
 
@@ -300,7 +300,8 @@ class UdpPath:
                 if exc.errno == errno.EAGAIN:
                     break
                 if kernel_errors.is_pending(exc.errno) and refused < MAX_REFUSED:
-                    continue  # of an earlier datagram; taking note of it has cleared it
+                    self._clear_pending()  # of an earlier datagram
+                    continue
                 if exc.errno in may_go_otherwise:
                     why = exc.errno
                     break
@@ -337,9 +338,16 @@ class UdpPath:
                 self.socket.sendmsg([data], tos, mmsg.MSG_DONTWAIT, to)
             except OSError as exc:
                 if kernel_errors.is_pending(exc.errno) and attempt < MAX_REFUSED:
-                    continue  # of an earlier datagram, and not about this one
+                    self._clear_pending()  # of an earlier datagram, and not about this one
+                    continue
                 return exc.errno or errno.EIO
             return 0
+
+    def _clear_pending(self) -> None:
+        """Just before a call is made again. The call that failed has cleared an error too, but
+        messages of a flood come faster than calls."""
+        with suppress(OSError):
+            self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
     def _count_error(self, error: int | None, what: str = "send") -> None:
         self.counters[f"{what}_{kernel_errors.name(error)}"] += 1
