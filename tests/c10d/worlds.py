@@ -26,13 +26,13 @@ _kept: list[Any] = []
 
 @contextmanager
 def job(backend: str, store: str, rank: int, size: int, **options: Any) -> Iterator[None]:
-    """A process group over `backend`: "gloo", "dlcp", or "stand-in" for dlcp over Gloo."""
+    """A process group over `backend`, as PyTorch names it; "stand-in": dlcp over Gloo."""
     os.environ["MASTER_ADDR"] = "localhost"
     torch.set_num_threads(1)
     torch.manual_seed(1)
     connect = GlooTransport if backend == "stand-in" else dlcp_client.c10d.connect_session
     dlcp_client.c10d.register(connect)
-    name = "gloo" if backend == "gloo" else "dlcp"
+    name = "dlcp" if backend == "stand-in" else backend
     given = {"timeout": TIMEOUT} | options
     dist.init_process_group(name, f"file://{store}", rank=rank, world_size=size, **given)
     # Gloo's threads may hold the last reference to a group, whose end would then join themselves.
@@ -82,7 +82,7 @@ def over(
     environment: dict[str, str] | None = None,
 ) -> list[Any]:
     """program(rank, size, *arguments) in a job over one backend; what the ranks return."""
-    place = (backend, str(folder / f"store-{backend}"), environment or {})
+    place = (backend, str(folder / f"store-{backend.replace(':', '-')}"), environment or {})
     return on_each_rank(_in_job, size, place, program, *arguments, dying=dying)
 
 

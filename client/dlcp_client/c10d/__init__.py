@@ -11,6 +11,7 @@ from dlcp_client.backend import NAME
 from dlcp_client.torch.joining import connect
 
 from .errors import torch_errors
+from .others import ALL_OURS, Devices, devices_of
 from .process_group import ProcessGroup
 from .sessions import Connect, Member, Sessions
 from .standalone import process_group
@@ -37,7 +38,7 @@ def creator(connect: Connect = connect_session) -> Callable[[Any, Any], ProcessG
     """What makes a group of what torch.distributed says of it, and the backend's options."""
     sessions = Sessions(connect)
 
-    def opened(member: Member) -> ProcessGroup:
+    def opened(member: Member, devices: Devices = ALL_OURS) -> ProcessGroup:
         def split(name: str, ranks: list[int], timeout: timedelta) -> ProcessGroup:
             store = PrefixStore(f"{name}/", member.store)
             chosen = tuple(member.ranks[rank] for rank in ranks)
@@ -45,9 +46,12 @@ def creator(connect: Connect = connect_session) -> Callable[[Any, Any], ProcessG
             return opened(Member(store, name, chosen, rank, timeout, whole=False))
 
         group, end = sessions.open(member)
-        return ProcessGroup(member.store, group, member.timeout, split=split, end=end)
+        return ProcessGroup(
+            member.store, group, member.timeout, split=split, end=end, devices=devices
+        )
 
-    def create(asked: Any, _options: Any) -> ProcessGroup:
+    def create(asked: Any, options: Any) -> ProcessGroup:
+        devices = devices_of(asked, options)
         ranks = asked.global_ranks_in_group
         with torch_errors():
             return opened(
@@ -58,7 +62,8 @@ def creator(connect: Connect = connect_session) -> Callable[[Any, Any], ProcessG
                     rank=asked.group_rank,
                     timeout=asked.timeout,
                     whole=not ranks,  # PyTorch names no ranks for the job's own group
-                )
+                ),
+                devices,
             )
 
     return create

@@ -7,10 +7,11 @@ comes from the time of one process with several devices: it has one entry per de
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
+from dlcp_client.device.registry import kind_of
 from dlcpd.contract.errors import BadOperation, BadTensor
 from dlcpd.contract.policy import LossPolicy
 
@@ -32,6 +33,7 @@ class Calls:
     """What operations need of the process group that they are mixed into."""
 
     group: transport.Group
+    other: Callable[[str], Any]  # the group that serves devices of a kind; None: this one
 
     def policy(self, asked: Asked) -> LossPolicy:
         """That of an operation: exact, with its timeout."""
@@ -57,7 +59,11 @@ def operation(method: Callable[..., Work]) -> Callable[..., Work]:
         with torch_errors():
             self.begin()
             first, asked = form.bind(name, args, kwargs)
-            work = method(self, *first, asked)
+            other = self.other(_device_of(first) if first else asked.device)
+            if other is None:
+                work = method(self, *first, asked)
+        if other is not None:
+            return cast("Work", getattr(other, name)(*args, **kwargs))
         self.begun(work)
         return work
 
@@ -307,6 +313,16 @@ class Collectives(Calls):
             )
         row = tensor.nbytes // rows if rows else 0
         return [count * row for count in splits]
+
+
+def _device_of(tensors: Sequence[Any]) -> str:
+    """The kind of the first tensor's device, of these or of lists of them; "": there is none."""
+    for each in tensors:
+        if isinstance(each, torch.Tensor):
+            return kind_of(each)
+        if isinstance(each, list | tuple) and (found := _device_of(each)):
+            return found
+    return ""
 
 
 def _paired(outputs: Sequence[T], inputs: Sequence[U]) -> list[tuple[T, U]]:

@@ -27,6 +27,7 @@ class Asked:
     root: int = 0
     op: Any = _SUM  # dist.ReduceOp
     timeout: timedelta | None = None  # None: the group's
+    device: str = ""  # kind of the one that waits, of a barrier; "": that of the tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class Form:
             values[names[0]] = value
         for names in (*self.known, ("opts",)):
             for one in names:
+                if one in left and names[0] in values:
+                    raise BadOperation(f"{name}: argument {names[0]!r} is given twice")
                 if one in left:
                     values[names[0]] = left.pop(one)
         if left or any(names[0] not in values for names in self.first):
@@ -93,14 +96,19 @@ class Form:
         for word in ("opts", *self._options()):  # an options object may stand in the first place
             given = values.get(word)
             if given is not None and hasattr(given, "timeout"):
+                beside = [key for key, value in values.items() if key != word and value is not None]
+                if beside:
+                    raise BadOperation(f"{name}: {beside[0]!r} is given beside an options object")
                 values = _values(name, given, self.options)
                 break
         timeout = values.get("timeout")
         if not isinstance(timeout, timedelta | None):
             raise BadOperation(f"{name}: timeout {timeout!r}: give a timedelta")
-        op = values.get("op")
-        return Asked(_root(name, values.get("root")), _SUM if op is None else op,
-                     None if timeout == UNSET else timeout)  # fmt: skip
+        op, device = values.get("op"), values.get("device")
+        return Asked(
+            _root(name, values.get("root")), _SUM if op is None else op,
+            None if timeout == UNSET else timeout, "" if device is None else device.type,
+        )  # fmt: skip
 
 
 _DEPTHS: Final = ("a tensor", "a list of tensors", "a list of lists of tensors")
@@ -121,7 +129,7 @@ def _values(name: str, options: Any, wanted: str) -> dict[str, Any]:
     if not isinstance(options, getattr(torch_c10d, wanted)):
         found = type(options).__name__
         raise BadOperation(f"{name}: options of another kind, {found}: give {wanted}")
-    held = {"root": "rootRank", "op": "reduceOp", "timeout": "timeout"}
+    held = {"root": "rootRank", "op": "reduceOp", "timeout": "timeout", "device": "device"}
     return {word: getattr(options, attribute, None) for word, attribute in held.items()}
 
 

@@ -4,7 +4,6 @@ torch.distributed keeps a backend per device in a ProcessGroup of C++. A backend
 one of these, so the group stands in the place of each.
 """
 
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
@@ -13,38 +12,56 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as torch_c10d
 
-from dlcp_client.backend import DEVICES, NAME
-from dlcpd.contract.errors import BadOperation
+from dlcp_client.backend import NAME
+from dlcpd.contract.errors import BadTensor
 
 from .errors import torch_errors
+from .others import ALL_OURS, Devices
 
 _KIND: Final = dist.ProcessGroup.BackendType.CUSTOM
 
 
 class PerDevice(dist.ProcessGroup):
-    """A ProcessGroup that is the backend of each of its devices."""
+    """A ProcessGroup that is the backend of each of its devices that no other backend serves."""
+
+    devices: Devices = ALL_OURS
 
     supports_splitting = False  # by what NCCL calls for: `split_group` of the object works
     supports_coalescing = True
     supports_shrinking = False
     supports_time_estimate = False
 
-    def _serve(self, devices: Sequence[str] = DEVICES) -> None:
+    def _serve(self, devices: Devices) -> None:
         """Have PyTorch know the devices."""
-        for device in devices:
+        self.devices = devices
+        for device in devices.ours:
             self._register_backend(torch.device(device), _KIND, None)
+        devices.with_backends_of(self)
         self._set_default_backend(_KIND)
+        if devices.bound is not None and devices.bound.index is not None:
+            self.bound_device_id = devices.bound
 
-    def _get_backend(self, device: torch.device) -> "PerDevice":  # type: ignore[override]
-        """The backend of a device: this object. Raises: BadOperation."""
+    def _get_backend(self, device: torch.device) -> Any:
+        """This object, or the backend of another that serves the device. Raises: BadTensor."""
+        kind = torch.device(device).type
+        with torch_errors():
+            other = self.other(kind)
+        return self if other is None else super()._get_backend(torch.device(device))
+
+    def other(self, kind: str) -> dist.ProcessGroup | None:
+        """The group that serves devices of a kind; None: this one, also where `kind` is empty.
+
+        Raises: BadTensor.
+        """
+        if not kind or kind in self.devices.ours:
+            return None
+        if kind in self.devices.theirs:
+            return self.devices.others
         known = [one.type for one in self._device_types]
-        if torch.device(device).type not in known:
-            with torch_errors():
-                raise BadOperation(
-                    f"process group {self.group_name!r} has no backend for device {device}: "
-                    f"{NAME} serves {', '.join(known)}"
-                )
-        return self
+        raise BadTensor(
+            f"process group {self.group_name!r} has no backend for device {kind}: it serves "
+            f"{', '.join(known)}; copy the tensor there, and the result back"
+        )
 
     @property
     def options(self) -> torch_c10d.Backend.Options:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ from . import transport
 from .collectives import Collectives, Tensors, operation
 from .errors import torch_errors
 from .monitored import await_ranks
+from .others import ALL_OURS, Devices
 from .overloads import Asked
 from .per_device import PerDevice
 from .sessions import End
@@ -44,12 +45,14 @@ class ProcessGroup(Collectives, PerDevice):
         *,
         split: Split,
         end: End,
+        devices: Devices = ALL_OURS,
     ) -> None:
-        """`split` makes a group of some of these ranks; `end` is called once, last."""
+        """`split` makes a group of some of these ranks; `end` is called once, last. `devices`: what
+        other backends serve."""
         # The constructor with a store makes no object that Python methods can override.
         dist.ProcessGroup.__init__(self, group.rank, group.size)  # type: ignore[call-arg]
         self.group, self._store = group, store
-        self._serve()
+        self._serve(devices)
         self._split, self._end = split, end
         self.set_timeout(timeout)
         self._open, self._splits = True, 0
@@ -126,9 +129,14 @@ class ProcessGroup(Collectives, PerDevice):
             await_ranks(self.group, limit, every=wait_all_ranks)
 
     def _start_coalescing(self, device: torch.device) -> None:
+        if (other := self.other(device.type)) is not None:
+            other._start_coalescing(device)  # noqa: SLF001
+            return
         self._coalesced = []
 
     def _end_coalescing(self, device: torch.device) -> Work:
+        if (other := self.other(device.type)) is not None:
+            return cast("Work", other._end_coalescing(device))  # noqa: SLF001
         works, self._coalesced = self._coalesced or [], None
         return joined(works)
 
@@ -153,6 +161,12 @@ class ProcessGroup(Collectives, PerDevice):
         device_types: Any = None,
     ) -> "ProcessGroup | None":
         """A group of `new_ranks` of this one; None on ranks outside. All ranks call it."""
+        if self.devices.others is not None:
+            with torch_errors():
+                raise BadOperation(
+                    f"process group {self._name!r} has several backends, and cannot be split: make "
+                    f"a new group"
+                )
         self._splits += 1
         if self.group.rank not in new_ranks:
             return None
@@ -177,6 +191,7 @@ class ProcessGroup(Collectives, PerDevice):
     def _finish(self, *, politely: bool) -> None:
         if self._open:
             self._open = False
+            self.devices.end(politely=politely)
             self._end(politely)
 
     def _receive(self, tensors: Tensors, peer: int | None, tag: int, asked: Asked) -> Work:

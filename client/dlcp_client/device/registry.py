@@ -31,6 +31,13 @@ def device_of(tensor: torch.Tensor) -> Device | None:
     )
 
 
+def kind_of(tensor: torch.Tensor) -> str:
+    """The kind of a tensor's device, as PyTorch names it. One that PyTorch does not know stands for
+    CUDA."""
+    known = all(find(tensor) is None for find in _finders)
+    return tensor.device.type if known else "cuda"
+
+
 @contextmanager
 def extended(find: Find) -> Iterator[None]:
     """Meanwhile `find` is asked first where a tensor is."""

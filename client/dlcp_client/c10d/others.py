@@ -1,0 +1,98 @@
+"""Backends of others in a group of ours, as in `init_process_group("cpu:dlcp,cuda:nccl")`.
+
+torch.distributed puts a group of Python in the place of the whole, with all its devices. So ours
+has torch.distributed make a second group, of the other backends, and hands their devices' calls on.
+"""
+
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed import distributed_c10d
+
+from dlcp_client.backend import DEVICES, NAME
+
+_MAKER: Final = "_new_process_group_helper"  # of distributed_c10d; its locals are read
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """Which backends serve the devices of a group."""
+
+    ours: tuple[str, ...] = DEVICES
+    others: dist.ProcessGroup | None = None
+    theirs: Mapping[str, str] = field(default_factory=dict)  # the name of the backend of each
+    bound: torch.device | None = None  # `device_id` of init_process_group
+
+    def end(self, *, politely: bool) -> None:
+        """End the group of the other backends."""
+        if self.others is None:
+            return
+        if not politely:
+            self.others.abort()
+        with suppress(ValueError):  # torch.distributed has ended it
+            dist.destroy_process_group(self.others)
+
+    def with_backends_of(self, group: dist.ProcessGroup) -> None:
+        """Have PyTorch know, for `group`, the backends of the other devices."""
+        for each, name in self.theirs.items():
+            device, kind = torch.device(each), dist.Backend.backend_type_map[name]
+            group._register_backend(device, kind, self.others._get_backend(device))  # type: ignore[union-attr]
+
+
+ALL_OURS: Final = Devices()
+
+
+def devices_of(asked: Any, options: Any) -> Devices:
+    """Of the group that torch.distributed is making now; `asked` and `options` are what it hands a
+    backend. All are ours where it is not (or where a later torch makes groups in another way).
+
+    Raises: what making a group of the other backends raises.
+    """
+    making = _making()
+    config = making.get("backend_config")
+    if config is None:
+        return ALL_OURS
+    by_device: dict[str, str] = config.get_device_backend_map()
+    ours = tuple(device for device, name in by_device.items() if name == NAME)
+    theirs = {device: name for device, name in by_device.items() if name != NAME}
+    bound = making.get("device_id")
+    if not theirs:
+        return Devices(ours, bound=bound)
+    return Devices(ours, _group_of(theirs, asked, options, bound), theirs, bound)
+
+
+def _making() -> Mapping[str, Any]:
+    """What torch.distributed knows of the group that it is making: a backend is not told."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == _MAKER and frame.f_globals is vars(distributed_c10d):
+            return frame.f_locals
+        frame = frame.f_back
+    return {}
+
+
+def _group_of(
+    backends: Mapping[str, str], asked: Any, options: Any, bound: torch.device | None
+) -> dist.ProcessGroup:
+    """A group of the same ranks, known to torch.distributed under a tag of its own."""
+    name = distributed_c10d.GroupName(f"{asked.group_id}:others")
+    ranks = list(asked.global_ranks_in_group)
+    made: dist.ProcessGroup
+    made, _ = distributed_c10d._new_process_group_helper(
+        asked.group_size, asked.group_rank, ranks,
+        ",".join(f"{device}:{backend}" for device, backend in backends.items()),
+        PrefixStore("others/", asked.store), name,
+        backend_options=options, timeout=asked.timeout, pg_tag=name,
+        device_id=bound if bound is not None and bound.type in backends else None,
+    )  # fmt: skip
+    by_rank = enumerate(ranks or range(asked.group_size))
+    distributed_c10d._world.pg_group_ranks[made] = {of_job: rank for rank, of_job in by_rank}
+    return made
