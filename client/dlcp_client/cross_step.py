@@ -6,7 +6,7 @@
 instead of `ddp.register`, and the training loop stays as it is.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,7 @@ from dlcp_client.device.registry import device_of
 from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
 from dlcp_client.torch.buckets import Placed, contents, cut
 from dlcp_client.torch.deferred_step import DeferredStep
+from dlcp_client.torch.held_hook import HeldHook, hold
 from dlcp_client.torch.lazy_parameters import (
     Awaiting,
     Piece,
@@ -35,11 +36,12 @@ from dlcp_client.torch.lazy_parameters import (
     forget,
     land_parameter,
 )
-from dlcp_client.torch.model_session import add_hook, check_model, check_options, session_for
+from dlcp_client.torch.model_session import check_options, session_for
 from dlcp_client.torch.resuming import Resumable
 from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules
 from dlcp_client.torch.suitability import check_backward, check_suitable
 from dlcp_client.torch.watch import Watch, averaged
+from dlcp_client.torch.wrapped import wrapped
 from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
 
@@ -67,14 +69,19 @@ class Registration(Resumable):
         self._owned = owned
         self._model, self._step = model, step
         self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._hook: HeldHook | None = None
         self._zero_grad = model.zero_grad
-        model.zero_grad = self._forget  # type: ignore[method-assign]
+        model.zero_grad = ZeroGrad(self, model.zero_grad)  # type: ignore[method-assign]
         self._hooks = [register_module_forward_pre_hook(_before_forward)]
         self._hooks += [
             p.register_post_accumulate_grad_hook(_after_accumulation)  # type: ignore[no-untyped-call]
             for p in self._parameters
         ]
         self._open = True
+
+    def hold(self, model: DistributedDataParallel) -> None:
+        """Average the model's gradients from now on. Raises: BadConfig."""
+        self._hook = hold(model, self)
 
     def synchronize(self) -> None:
         """Wait for every gradient, and do every update that is due.
@@ -96,13 +103,16 @@ class Registration(Resumable):
     def close(self) -> None:
         """Do what is due, give model and optimizer back, and close the session that was opened.
 
-        The model cannot train on after that. Closing twice is fine.
+        From now on the model trains by its own process group, and can be registered again. Closing
+        twice is fine.
 
         Raises: what ended an operation, if nobody was told yet; everything is closed then.
         """
-        if not self._open:
+        if self.copied or not self._open:
             return
         self._open = False
+        if self._hook is not None:
+            self._hook.leave()
         try:
             self._land_or_drop()
         finally:
@@ -115,17 +125,31 @@ class Registration(Resumable):
             if self.session and self._owned:
                 self.session.close()
 
-    def submit(self, bucket: GradBucket) -> None:
-        """Begin to average a bucket, in pieces.
+    def average(self, bucket: GradBucket) -> Future[torch.Tensor]:
+        """Begin to average a bucket, in pieces. DDP goes on at once: what it writes to `.grad` is
+        this rank's own, which nobody sees.
 
         Raises: BadConfig, or what keeps an operation from being submitted.
         """
-        if self.session is None or not self._open:
-            raise SessionClosed("this model's gradients do not go through dlcpd any more")
-        check_backward(self._model)
-        self.rules.begin(bucket, self.session)
+        session = self._begun(bucket)
+        self.rules.bring_back(bucket)
         for run in cut(contents(bucket), self.rules.class_of):
-            self._submit(self.session, bucket.buffer(), run)
+            self._submit(session, bucket.buffer(), run)
+        done: Future[torch.Tensor] = Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    def passed(self, bucket: GradBucket) -> None:
+        self._begun(bucket)
+
+    def _begun(self, bucket: GradBucket) -> Session:
+        """A bucket is ready; the first one begins a step."""
+        if self.session is None:
+            raise SessionClosed("this model's gradients do not go through dlcpd")
+        check_backward(self._model)
+        if not bucket.index():
+            self.rules.begin_step(self.session.world)
+        return self.session
 
     def _submit(self, session: Session, buffer: torch.Tensor, run: Sequence[Placed]) -> None:
         start, size, unit = run[0].start, run[-1].stop - run[0].start, buffer.itemsize
@@ -146,12 +170,11 @@ class Registration(Resumable):
         copy(result, given)
         return result
 
-    def _forget(self, set_to_none: bool = True) -> None:
+    def forget(self, *, set_to_none: bool) -> None:
         """model.zero_grad(): what is due still gets the gradient that is on its way."""
         for parameter in self._parameters:
             if (entry := awaited(parameter)) is not None:
                 forget(entry, set_to_none=set_to_none)
-        self._zero_grad(set_to_none=set_to_none)
 
     def _land_or_drop(self) -> None:
         entries = [entry for p in self._parameters if (entry := awaited(p)) is not None]
@@ -166,6 +189,18 @@ class Registration(Resumable):
                 untold = untold or exc
         if untold is not None and not told:
             raise untold
+
+
+class ZeroGrad:
+    """zero_grad() of a registered model. That of a copied model does what the method does."""
+
+    def __init__(self, registration: Registration, method: Callable[..., None]) -> None:
+        self._registration, self._method = registration, method
+
+    def __call__(self, set_to_none: bool = True) -> None:
+        if not self._registration.copied:
+            self._registration.forget(set_to_none=set_to_none)
+        self._method(set_to_none=set_to_none)
 
 
 def register(  # noqa: PLR0913  # all but the first three by keyword
@@ -207,7 +242,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         An error during training is the DlcpError itself, raised where the gradient is waited for,
         in the training's thread.
     """
-    staged = check_model(model)
+    model, _, staged = wrapped(model)
     check_suitable(model, optimizer)
     guard = checked_guard(guard, policy)
     if staged:
@@ -230,18 +265,10 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         )
         undo.callback(registration.close)
         if session is not None:
-            add_hook(model, registration, _comm_hook)
+            registration.hold(model)
             undo.pop_all()
             registration.begun("cross_step")
     return registration
-
-
-def _comm_hook(state: Registration, bucket: GradBucket) -> Future[torch.Tensor]:
-    """DDP goes on at once. What it writes to `.grad` is this rank's own, which nobody sees."""
-    state.submit(bucket)
-    done: Future[torch.Tensor] = Future()
-    done.set_result(bucket.buffer())
-    return done
 
 
 def _before_forward(module: nn.Module, _: Any) -> None:

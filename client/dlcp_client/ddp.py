@@ -21,13 +21,15 @@ from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
 from dlcp_client.torch.buckets import contents
 from dlcp_client.torch.calibration import Calibration, slowest
 from dlcp_client.torch.choice import Transport, Transports, checked_transport
+from dlcp_client.torch.held_hook import HeldHook, hold
 from dlcp_client.torch.local_groups import LocalGroup, local_group
 from dlcp_client.torch.low_rank import LowRank
-from dlcp_client.torch.model_session import add_hook, check_model, check_options, session_for
+from dlcp_client.torch.model_session import check_options, session_for
 from dlcp_client.torch.resuming import Resumable
 from dlcp_client.torch.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
 from dlcp_client.torch.waits import time_the_wait
 from dlcp_client.torch.watch import Watch, averaged
+from dlcp_client.torch.wrapped import wrapped
 from dlcpd.contract.errors import SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
 
@@ -59,7 +61,11 @@ class Registration(Resumable):
         self._calibration, self._process_group = calibration, process_group
         self._low_rank = LowRank(low_rank, rules) if low_rank else None
         self._local = local
-        self._open = session is not None
+        self._hook: HeldHook | None = None
+
+    def hold(self, model: DistributedDataParallel) -> None:
+        """Average the model's gradients from now on. Raises: BadConfig."""
+        self._hook = hold(model, self)
 
     @property
     def transports(self) -> Transports:
@@ -80,8 +86,16 @@ class Registration(Resumable):
         check_options(options, "state_dict of a registration")
 
     def close(self) -> None:
-        """Close the session, if `register` opened it. The model cannot train on after that."""
-        self._open = False
+        """Close the session, if `register` opened it. From now on the model trains by its own
+        process group, and can be registered again. Closing twice is fine.
+
+        What was given up last does not come back: `set_policy(exact())` for a step before.
+        """
+        if self.copied:
+            return
+        if self._hook is not None:
+            self._hook.leave()
+            self._hook = None
         self.over()
         self.rules.close()
         if self._local:
@@ -91,27 +105,37 @@ class Registration(Resumable):
 
     def average(self, bucket: GradBucket) -> Future[torch.Tensor]:
         """What DDP asks of a hook. Raises: what keeps an operation from being submitted."""
-        if self.session is None or not self._open:
-            raise SessionClosed("this model's gradients do not go through dlcpd any more")
-        self.rules.begin(bucket, self.session)
-        if not bucket.index() and self.account.waits:
-            time_the_wait(self.account)
+        session = self._begun(bucket)
+        self.rules.bring_back(bucket)
         if self._low_rank is not None and self._low_rank.counts:
-            return self._low_rank.average(self.session, bucket)
+            return self._low_rank.average(session, bucket)
         if self._local:
             return self._local.average(bucket, self.rules)
         calibration = self._calibration
         if calibration is None:
-            return self._by_dlcpd(self.session, bucket)
-        if not bucket.index():
-            calibration.begin(self.step)
+            return self._by_dlcpd(session, bucket)
         size = bucket.buffer().nbytes
         if calibration.way(size) == "dlcp":
-            return calibration.timed(size, partial(self._by_dlcpd, self.session, bucket))
+            return calibration.timed(size, partial(self._by_dlcpd, session, bucket))
         if size in calibration.leaving and not self.rules.policy_now(size).is_plain:
             # It went through dlcpd until now; what was given up there would wait there for ever.
-            return self._by_dlcpd(self.session, bucket, bring_home=True)
+            return self._by_dlcpd(session, bucket, bring_home=True)
         return calibration.timed(size, partial(allreduce_hook, self._process_group, bucket))
+
+    def passed(self, bucket: GradBucket) -> None:
+        self._begun(bucket)
+
+    def _begun(self, bucket: GradBucket) -> Session:
+        """A bucket is ready; the first one begins a step."""
+        if self.session is None:
+            raise SessionClosed("this model's gradients do not go through dlcpd")
+        if not bucket.index():
+            self.rules.begin_step(self.session.world)
+            if self.account.waits:
+                time_the_wait(self.account)
+            if self._calibration:
+                self._calibration.begin(self.step)
+        return self.session
 
     def _by_dlcpd(
         self, session: Session, bucket: GradBucket, *, bring_home: bool = False
@@ -154,7 +178,9 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
 
     Args:
         model: on the CPU or CUDA devices (docs/cuda.md), before its first backward pass, without a
-            communication hook. Gradients are float32, float64, float16 or bfloat16.
+            communication hook; compiled or not, or of replicate(). Gradients are float32, float64,
+            float16 or bfloat16; sparse ones, and those of other dtypes, go by the model's own
+            process group, and a warning names them once.
         policy: exact() loses nothing. bounded(0.01) lets 1 % of the segments of large buckets be
             late by a step; never norms, biases and embeddings, nor buckets under 1 MiB. Either may
             have a codec, for buckets of 1 MiB and more.
@@ -189,7 +215,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         cannot be submitted, a RuntimeError with its text when an operation fails later. The
         session is over then.
     """
-    staged = check_model(model)
+    model, module, staged = wrapped(model)
     transport = checked_transport(transport)
     guard = checked_guard(guard, policy, transport)
     low_rank = checked_low_rank(low_rank, policy, guard=guard, transport=transport)
@@ -198,7 +224,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         check_options(options, "a model on a device")
     if local is not None:
         check_options(options, "local groups")
-    rules = Rules(model.module, policy, warmup_steps, scaler)
+    rules = Rules(module, policy, warmup_steps, scaler)
     rules.account.waits = not staged
     with ExitStack() as undo:
         undo.callback(rules.close)
@@ -221,7 +247,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
             guard=guard, low_rank=low_rank,
         )  # fmt: skip
         if session is not None:
-            add_hook(model, registration, _hook)
+            registration.hold(model)
             undo.pop_all()
             registration.begun(f'ddp, transport="{transport}"')
     return registration
@@ -231,7 +257,3 @@ def _calibration(model: DistributedDataParallel, rules: Rules) -> Calibration:
     """What is measured is what will be used: bounded operations, where the policy is bounded."""
     exact_steps = MIN_WARMUP if rules.policy.is_plain else rules.warmup_steps
     return Calibration(slowest(model.process_group), first=exact_steps + 1)
-
-
-def _hook(state: Registration, bucket: GradBucket) -> Future[torch.Tensor]:
-    return state.average(bucket)

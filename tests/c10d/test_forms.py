@@ -1,7 +1,5 @@
 """All forms of the collectives that PyTorch documents, and all that it asks of a group."""
 
-import ast
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -13,41 +11,26 @@ import torch.distributed as dist
 from dlcp_client.c10d.overloads import FORMS, Asked
 from dlcp_client.c10d.process_group import ProcessGroup
 from dlcpd.contract.errors import BadOperation, BadTensor
-from tests.c10d import forms
+from tests.c10d import forms, table
+from tests.c10d.stub import DOCUMENTED, Overload
 from tests.c10d.test_unmodified import BACKEND, assert_equal
 from tests.c10d.worlds import over
 
-STUB: Final = Path(torch.__file__).parent / "_C" / "_distributed_c10d.pyi"
-Overload = tuple[str, tuple[str, ...]]  # method, names of its arguments
+ROOT: Final = Path(__file__).parents[2]
 TENSOR: Final = torch.ones(2)
 TIME: Final = timedelta(seconds=1)
 GIVEN: Final = {"op": dist.ReduceOp.SUM, "root": 1, "timeout": TIME}
 
 
-def overloads() -> Iterator[Overload]:
-    """Of the stub's ProcessGroup: what returns a Work."""
-    classes = (node for node in ast.parse(STUB.read_text()).body if isinstance(node, ast.ClassDef))
-    [group] = [each for each in classes if each.name == "ProcessGroup"]
-    for node in group.body:
-        if isinstance(node, ast.FunctionDef) and ast.unparse(node.returns or node) == "Work":
-            yield node.name, tuple(each.arg for each in node.args.args[1:])
-
-
-DOCUMENTED: Final = [each for each in overloads() if not each[0].startswith("_end")]
-
-
-@pytest.mark.parametrize("overload", DOCUMENTED, ids=lambda each: f"{each[0]}({','.join(each[1])})")
+@pytest.mark.parametrize("overload", DOCUMENTED, ids=str)
 def test_each_form_of_the_stub_is_taken_by_position_and_by_name(overload: Overload) -> None:
-    name, arguments = overload
-    method = getattr(ProcessGroup, name)
-    form = FORMS[method.__name__]
+    name, arguments, depths = overload
+    form = overload.form
     opts = getattr(dist.distributed_c10d, form.options)() if form.options else None
     values: dict[str, Any] = {}
     for at, argument in enumerate(arguments):
         if at < len(form.first):
-            depth = form.depths[at] if at < len(form.depths) else -1
-            less = "timeout" in arguments and "tensors" not in arguments and all(form.depths)
-            values[argument] = [2] if depth < 0 else nested(depth - less)
+            values[argument] = nested(depths[at]) if at < len(form.depths) else [2]
         else:
             values[argument] = opts if argument == "opts" else GIVEN[argument]
     by_position = form.bind(name, list(values.values()), {})
@@ -63,7 +46,7 @@ def nested(depth: int) -> Any:
 
 def test_the_stub_has_collectives() -> None:
     assert len(DOCUMENTED) > 30
-    assert {getattr(ProcessGroup, name).__name__ for name, _ in DOCUMENTED} == set(FORMS)
+    assert {getattr(ProcessGroup, each.name).__name__ for each in DOCUMENTED} == set(FORMS)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +103,13 @@ def test_loading_from_rank_0_and_saving_beside_the_training(tmp_path: Path) -> N
     ours = over(BACKEND, forms.loaded, 2, tmp_path, str(folders[1]))
     for found, expected in zip(ours, theirs, strict=True):
         assert_equal(2, found, expected)
+
+
+def test_the_table_of_the_page_is_what_comes_of_each_form(tmp_path: Path) -> None:
+    made = table.table(tmp_path)
+    page = (ROOT / "docs" / "pytorch.md").read_text()
+    assert page.partition(table.BEGIN)[2].partition(table.END)[0].strip() == made
+    assert all("| works | " in row for row in made.splitlines()[2:])
 
 
 def test_answers_equal_gloos(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Optimizer
 
-from dlcp_client import cross_step, ddp
+from dlcp_client import cross_step
 from dlcp_client.torch.suitability import SEPARABLE, check_optimizer
 from dlcpd.contract.errors import BadConfig, BadTensor
 
@@ -61,14 +61,6 @@ def test_modules_that_wait_for_nobody() -> None:
     ):
         net = DistributedDataParallel(nn.Sequential(module))
         refused(net, sgd(net), text)
-
-
-@pytest.mark.usefixtures("group_of_one")
-@pytest.mark.parametrize("register", [ddp.register, cross_step.register])
-def test_what_torch_compile_returns(register: Any) -> None:
-    net = DistributedDataParallel(nn.Linear(2, 2))
-    with pytest.raises(BadConfig, match=r"register\(model\), then model = torch.compile"):
-        register(torch.compile(net, backend="eager"), sgd(net))
 
 
 @pytest.mark.usefixtures("group_of_one")

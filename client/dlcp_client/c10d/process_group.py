@@ -9,13 +9,13 @@ import torch.distributed as dist
 
 from dlcp_client.backend import NAME
 from dlcp_client.job.joining import checked_timeout
+from dlcp_client.torch.meeting import await_ranks
 from dlcpd.contract.errors import BadOperation, SessionClosed
 from dlcpd.contract.policy import LossPolicy, exact
 
 from . import transport
 from .collectives import Collectives, Tensors, operation
 from .errors import torch_errors
-from .monitored import await_ranks
 from .others import ALL_OURS, Devices
 from .overloads import Asked
 from .per_device import PerDevice
@@ -126,7 +126,9 @@ class ProcessGroup(Collectives, PerDevice):
         """
         with torch_errors():
             limit = checked_timeout(self._timeout if timeout is None else timeout)
-            await_ranks(self.group, limit, every=wait_all_ranks)
+            await_ranks(
+                self.group, limit, what="monitored barrier", tag=USER_TAGS, every=wait_all_ranks
+            )
 
     def _start_coalescing(self, device: torch.device) -> None:
         if (other := self.other(device.type)) is not None:

@@ -131,6 +131,8 @@ class Registration(Registered):
     def close(self) -> None:
         """Exchange no more, and close the session that was opened. The model stays as it is, and
         can be trained or registered again. Closing twice is fine."""
+        if self.copied:
+            return
         self._over = "this model's parameters are not exchanged any more: it was closed"
         self.over()
         if self._hook is not None:

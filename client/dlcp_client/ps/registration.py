@@ -86,6 +86,8 @@ class Registration(Registered):
     def close(self) -> None:
         """Leave: nobody waits for this worker any more. The optimizer steps here again, with a
         state of its own. Closing twice is fine."""
+        if self.copied:
+            return
         self._client.close()
         if self._local_step is not None:
             assert isinstance(self._optimizer, Optimizer)  # noqa: S101  # see above

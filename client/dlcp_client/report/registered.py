@@ -3,6 +3,7 @@
 from typing import Any, Final
 from weakref import ref
 
+from dlcp_client.group import Group
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.report import lines
 from dlcp_client.report.account import Account
@@ -12,19 +13,41 @@ from dlcp_client.report.totals import Totals
 from dlcp_client.report.windows import Windows
 from dlcp_client.reporting import Log
 from dlcp_client.session import Session
+from dlcp_client.torch.meeting import await_ranks
+from dlcpd.contract.errors import DeadlineExceeded, PeerLost, SessionClosed
 from dlcpd.contract.policy import LossPolicy
 
 # Seconds for the daemon to say how its paths are. It gives its engine one; a training that asks
 # every hundred steps waits for a hundredth of that at most.
 PATHS_TIMEOUT: Final = 1.0
+MEETING: Final = 30.0  # seconds for the last rank to make a call that is for all
+MAX_TAG: Final = 1 << 31
 
 
 class Registered:
-    """One model's registration, `session` None where another transport is in use."""
+    """One model's registration, `session` None where another transport is in use.
+
+    A copy, as with a copied or pickled model, is closed: only the original has a session.
+    """
+
+    copied = False
+    _meetings: Group[Any] | None = None
 
     session: Session | None
     account: Account
     _how = ""  # who registered what, until the line at the end is written
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _copy, (type(self),)
+
+    def __getattr__(self, name: str) -> Any:
+        """Of what a copy lacks. Raises: SessionClosed."""
+        if self.copied and not name.startswith("__"):
+            raise SessionClosed(
+                f"this registration is a copy, and closed: {name} is the original's. Register the "
+                f"copied model to train it through dlcpd"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def policy(self) -> LossPolicy:
@@ -95,19 +118,47 @@ class Registered:
         )
         self.account.on_step.append(windows.ended)
 
+    def meet(self, session: Session, call: str) -> None:
+        """Wait for all ranks: each makes this call at the same point. Where one does not, none of
+        the training's operations fails.
+
+        Raises: DeadlineExceeded, naming the call.
+        """
+        if self._meetings is None:
+            ranks = range(session.world_size)
+            self._meetings = session.group(ranks, "calls of all ranks", timeout=MEETING)
+        try:
+            await_ranks(
+                self._meetings, MEETING, what=call, tag=self.totals.steps % MAX_TAG, every=True
+            )
+        except (PeerLost, DeadlineExceeded) as exc:
+            if session.failure() is not None:
+                raise
+            raise DeadlineExceeded(
+                f"{call} is for all ranks at the same point; the training can go on: {exc}"
+            ) from exc
+
     def summary(self, *, all_ranks: bool = False) -> str:
         """A few lines for people: what was lost against the bound, by layer, and what waiting cost.
 
         `all_ranks`: every rank calls it at the same point, between two steps, and gets a line on
         all of them; it costs a small all-gather, which has 30 s.
 
-        Raises: with `all_ranks`, what ended that, such as DeadlineExceeded.
+        Raises: with `all_ranks`, what ended that, such as DeadlineExceeded where not every rank
+            calls it. The training can go on.
         """
         totals, account = self.totals, self.account
         said = summary(totals, self.policy, account.labels, waits=account.waits)
         if all_ranks and self.session is not None:
+            self.meet(self.session, "summary(all_ranks=True)")
             said.append(Ranks.gather(self.session.world, totals).text(waits=account.waits))
         return "\n".join(said)
+
+
+def _copy(kind: type[Registered]) -> Registered:
+    made = kind.__new__(kind)
+    made.copied = True
+    return made
 
 
 def paths_of(session: Session) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """What registrations of a model have in common, whatever it is that averages its gradients."""
 
+import torch
+
 from dlcp_client.report.registered import Registered
 from dlcp_client.session import Session
 from dlcp_client.torch.rules import Rules
@@ -21,6 +23,10 @@ class ModelRegistration(Registered):
     def policy(self) -> LossPolicy:
         """What may be lost, at present."""
         return self.rules.policy
+
+    def name_of(self, parameter: torch.Tensor) -> str:
+        """In the model."""
+        return self.rules.name_of(parameter)
 
     def set_policy(self, policy: LossPolicy) -> None:
         """From the next backward pass on, another policy. Every rank calls it between the same two

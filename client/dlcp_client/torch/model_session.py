@@ -1,18 +1,13 @@
-"""A session for a DDP model: what the model must be, and what happens when a rank cannot join."""
+"""A session for a DDP model, and what happens when a rank cannot join."""
 
 import logging
 import time
 import warnings
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import GradBucket
-from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from dlcp_client.device.registry import device_of
 from dlcp_client.environment import Environment
 from dlcp_client.job import ballot
 from dlcp_client.job.joining import checked_timeout
@@ -21,36 +16,7 @@ from dlcp_client.session import Session
 from dlcp_client.torch.joining import connect, member_of
 from dlcpd.contract.errors import BadConfig, DlcpError
 
-T = TypeVar("T")
-Hook = Callable[[T, GradBucket], Future[torch.Tensor]]
-
 _log: Final = logging.getLogger("dlcp_client")
-
-
-ONE_HOOK: Final = (
-    "the model has a communication hook already, and DDP takes only one: register on a model that "
-    "has none"
-)
-
-
-def check_model(model: Any) -> bool:
-    """Whether its gradients are on devices that are staged.
-
-    Raises: BadConfig or BadTensor for a model whose gradients dlcpd cannot average.
-    """
-    if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
-        raise BadConfig(
-            "register takes the DistributedDataParallel model itself, before torch.compile: "
-            "register(model), then model = torch.compile(model)"
-        )
-    if not isinstance(model, DistributedDataParallel):
-        raise BadConfig(
-            f"register takes a DistributedDataParallel model, not {type(model).__name__}: "
-            f"wrap it first"
-        )
-    if model._comm_hooks:  # noqa: SLF001  # no public name
-        raise BadConfig(ONE_HOOK)
-    return any([device_of(parameter) is not None for parameter in model.parameters()])
 
 
 def check_options(options: dict[str, Any], staged: str) -> None:
@@ -58,18 +24,6 @@ def check_options(options: dict[str, Any], staged: str) -> None:
     for name, value in options.items():
         if value:
             raise BadConfig(f"{name} does not work with {staged} yet: leave one of the two out")
-
-
-def add_hook(model: DistributedDataParallel, state: T, hook: Hook[T]) -> None:
-    """Let `hook` average the model's gradients.
-
-    Raises: BadConfig when C++ has a hook already, which Python does not know of.
-    """
-    try:
-        model.register_comm_hook(state, hook)
-    except RuntimeError as exc:
-        model._comm_hooks.clear()  # noqa: SLF001  # noted before it was refused; it holds `state`
-        raise BadConfig(ONE_HOOK) from exc
 
 
 def session_for(

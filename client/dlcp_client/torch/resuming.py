@@ -26,10 +26,12 @@ class Resumable(ModelRegistration):
         step of this training too. It costs an all-reduce of the bounded gradients, and at most
         their memory until the next step.
 
-        Raises: BadConfig where leftovers are not the daemon's; what ends an operation.
+        Raises: BadConfig where leftovers are not the daemon's; DeadlineExceeded where not every
+            rank calls it, and the training can go on; what ends an operation.
         """
         self._check_resumable()
-        if self.session is not None:
+        if self.session is not None and self.rules.left:
+            self.meet(self.session, "state_dict()")
             for name, left in self.rules.left.items():
                 self.rules.carried.take(left.parts(self._drained(self.session, name, left)))
         return {

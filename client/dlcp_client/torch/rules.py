@@ -14,7 +14,6 @@ from dlcp_client.group import Group
 from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.requests import Range
 from dlcp_client.report.account import Account
-from dlcp_client.session import Session
 from dlcp_client.torch.buckets import Placed, contents
 from dlcp_client.torch.carried import Carried
 from dlcp_client.torch.critical import bucket_name, critical_parameters
@@ -104,10 +103,8 @@ class Rules:
         self._critical = critical_parameters(model)
         self._order = ForwardOrder(model)
 
-    def begin(self, bucket: GradBucket, session: Session) -> None:
-        """A bucket is ready; the first one begins a step. Raises: as `begin_step`."""
-        if not bucket.index():
-            self.begin_step(session.world)
+    def bring_back(self, bucket: GradBucket) -> None:
+        """Add to a bucket that is ready what a checkpoint held, or left, for its gradients."""
         if self.carried:
             self.carried.add_to(contents(bucket))
 
@@ -203,7 +200,7 @@ class Rules:
         """Whether nothing of its gradient is ever given up."""
         return id(parameter) in self._critical
 
-    def name_of(self, parameter: nn.Parameter) -> str:
+    def name_of(self, parameter: torch.Tensor) -> str:
         """In the model."""
         return self._names[id(parameter)]
 

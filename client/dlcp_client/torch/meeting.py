@@ -1,0 +1,97 @@
+"""A barrier that says who did not come: rank 0 hears from every rank, then answers.
+
+Where a rank does not come, nothing is left of it: messages are matched by their tag, and the next
+collective of the group is the next one on all ranks.
+"""
+
+import time
+from typing import Any, Final, Protocol
+
+import torch
+
+from dlcpd.contract.errors import DeadlineExceeded, DlcpError, PeerLost
+from dlcpd.contract.policy import LossPolicy, exact
+
+MIN_LEFT: Final = 0.01  # seconds; a deadline that is over already is no policy
+ANSWER: Final = 1  # byte; any other is a bug
+
+
+class Group(Protocol):
+    """What a meeting needs of a group: see `dlcp_client.group`."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def send(self, tensor: torch.Tensor, peer: int, tag: int, *, policy: LossPolicy) -> Any: ...
+
+    def receive(
+        self, tensor: torch.Tensor, peer: int | None, tag: int, *, policy: LossPolicy
+    ) -> Any: ...
+
+
+def await_ranks(group: Group, timeout: float, *, what: str, tag: int, every: bool) -> None:
+    """Return when all ranks have called it.
+
+    Args:
+        group: all its ranks call it.
+        timeout: seconds.
+        what: is to happen then, for the error.
+        tag: of its messages; no other message carries it.
+        every: wait out the timeout for all ranks, and name all that are missing; else the
+            first one.
+
+    Raises: PeerLost: on rank 0 with the missing ranks, on others as rank 0 did not answer.
+    """
+    deadline = time.monotonic() + timeout
+    if group.rank:
+        _report(group, deadline, timeout, what, tag)
+        return
+    peers = range(1, group.size)
+    heard = {peer: _receive(group, peer, deadline, tag) for peer in peers}
+    missing = []
+    for peer, work in heard.items():
+        if _ended(work, deadline):
+            continue
+        missing.append(peer)
+        if not every:
+            break
+    if missing:
+        ranks = ", ".join(map(str, missing))
+        raise PeerLost(f"{what}: rank {ranks} did not come within {timeout:g} s")
+    answers = [_send(group, peer, deadline, tag) for peer in peers]
+    for work in answers:
+        work.wait()
+
+
+def _report(group: Group, deadline: float, timeout: float, what: str, tag: int) -> None:
+    _send(group, 0, deadline, tag).wait()
+    try:
+        _receive(group, 0, deadline, tag).wait()
+    except DlcpError as exc:
+        raise PeerLost(
+            f"{what}: rank 0 did not let rank {group.rank} pass within {timeout:g} s; "
+            f"its error names the ranks that did not come ({exc})"
+        ) from exc
+
+
+def _ended(work: Any, deadline: float) -> bool:
+    try:
+        return bool(work.wait(max(0.0, deadline - time.monotonic())))
+    except (DeadlineExceeded, PeerLost, TimeoutError):
+        return False
+
+
+def _until(deadline: float) -> LossPolicy:
+    return exact(deadline=max(MIN_LEFT, deadline - time.monotonic()))
+
+
+def _send(group: Group, peer: int, deadline: float, tag: int) -> Any:
+    token = torch.full((1,), ANSWER, dtype=torch.uint8)
+    return group.send(token, peer, tag, policy=_until(deadline))
+
+
+def _receive(group: Group, peer: int, deadline: float, tag: int) -> Any:
+    return group.receive(torch.empty(1, dtype=torch.uint8), peer, tag, policy=_until(deadline))
