@@ -206,7 +206,12 @@ class Group(Generic[A]):
             raise SessionClosed(f"group {self.name or self.number} is closed")
         if not -1 <= call.peer < self.size:
             raise BadTensor(f"{call.collective}: no rank {call.peer} in a group of {self.size}")
-        return self.session.run(self.number, call, output, input, asked, result_only=result_only)
+        session = self.session
+        ranges = session.library.ranges
+        if ranges is None or not ranges.on():
+            return session.run(self.number, call, output, input, asked, result_only=result_only)
+        with ranges.operation(self, call, output, input, asked):
+            return session.run(self.number, call, output, input, asked, result_only=result_only)
 
 
 def _exactly(block: Block[Any], policy: LossPolicy, op: Any = "sum") -> Request:

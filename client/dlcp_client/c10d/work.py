@@ -49,7 +49,7 @@ class Work(c10d.Work):
         with torch_errors():
             for part in self.parts:
                 part.wait(None if until is None else max(0.0, until - time.monotonic()))
-            self._conclude()
+            self.conclude()
         return True
 
     def synchronize(self) -> None:
@@ -105,7 +105,8 @@ class Work(c10d.Work):
         self.wait()
         return self._outputs
 
-    def _conclude(self) -> None:
+    def conclude(self) -> None:
+        """Put the results where the caller wants them, once; all parts have ended."""
         with self._lock:
             finish, self._finish = self._finish, None
             if finish is not None:
@@ -118,7 +119,7 @@ def joined(works: Sequence[Work]) -> Work:
 
     def finish() -> None:
         for work in works:
-            work.wait()
+            work.conclude()
 
     return Work(parts, [t for work in works for t in work.result()], finish)
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 import torch
 
 from dlcp_client.report.account import Account
+from dlcp_client.torch.ranges import RANGES
 
 _engine = torch.autograd.Variable._execution_engine  # noqa: SLF001  # no public name
 
@@ -19,8 +20,14 @@ def time_the_wait(account: Account) -> None:
     """
 
     def before() -> None:
-        began = account.now()
-        _engine.queue_callback(lambda: account.waited(account.now() - began))
+        shown, began = RANGES.waiting(), account.now()
+        shown.__enter__()
+
+        def after() -> None:
+            account.waited(account.now() - began)
+            shown.__exit__(None, None, None)
+
+        _engine.queue_callback(after)
 
     with suppress(RuntimeError):
         _engine.queue_callback(before)
