@@ -1,7 +1,12 @@
 """What ranks do under a profiler, in every mode; each program returns the ranges that it showed."""
 
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stdout
+from io import StringIO
+from operator import itemgetter
+from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any, Final
 
 import torch
@@ -21,12 +26,15 @@ WIDTH: Final = 600  # a layer has more than 1 MiB: it may be bounded
 
 
 @contextmanager
-def profiled(rows: list[Row], **options: Any) -> Iterator[None]:
-    """Adds what was shown inside, by name and facts, in the order of the beginnings."""
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, **options) as found:
+def profiled(rows: list[Row]) -> Iterator[None]:
+    """Adds what the exported file shows of inside, by name and facts, as they began."""
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as found:
         yield
-    events = sorted(found.events(), key=lambda event: event.time_range.start)
-    rows += [(e.name, dict(e.kwinputs)) for e in events if e.name.startswith(PREFIX)]
+    with NamedTemporaryFile(suffix=".json") as file:
+        found.export_chrome_trace(file.name)
+        events = json.loads(Path(file.name).read_text())["traceEvents"]
+    shown = [event for event in events if event.get("name", "").startswith(PREFIX)]
+    rows += [(e["name"], e["args"]) for e in sorted(shown, key=itemgetter("ts"))]
 
 
 def collectives(rank: int, size: int) -> list[Row]:
@@ -77,6 +85,17 @@ def step(model: nn.Module, sgd: torch.optim.Optimizer | None = None) -> None:
     if sgd is not None:
         sgd.step()
         sgd.zero_grad()
+
+
+def unhooked() -> list[Row]:
+    """DDP as it is, over the backend."""
+    rows: list[Row] = []
+    model = DistributedDataParallel(net())
+    for _ in range(3):
+        step(model)
+    with profiled(rows):
+        step(model)
+    return rows
 
 
 def hook(session: Any) -> list[Row]:
@@ -141,11 +160,21 @@ def unprofiled(rank: int, size: int) -> list[str]:
     return calls
 
 
-def everything(rank: int, size: int) -> dict[str, list[Row]]:
-    """By mode. One launch, one session beside that of the process group."""
+def run(text: str) -> list[str]:
+    """A block of a page, in a job; the lines that it prints."""
+    printed = StringIO()
+    with TemporaryDirectory() as folder, chdir(folder), redirect_stdout(printed):
+        exec(compile(text, "page", "exec"), {"dist": dist, "torch": torch})  # noqa: S102  # ours
+    return printed.getvalue().splitlines()
+
+
+def everything(rank: int, size: int, page: str) -> dict[str, Any]:
+    """By mode; and what the block of a page prints. One launch, one session beside that of the
+    process group."""
     session = connect(timeout=60.0)
     modes = {
-        "c10d": collectives(rank, size), "compiled": compiled(rank, size), "ddp": hook(session),
+        "page": run(page), "c10d": collectives(rank, size), "compiled": compiled(rank, size),
+        "unhooked": unhooked(), "ddp": hook(session),
         "cross_step": crossing(session), "fsdp": sharded(), "gossip": gossiping(session),
     }  # fmt: skip
     session.close()

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.autograd.profiler import emit_itt
+from torch.profiler import itt
 
-from dlcp_client.torch.ranges import PREFIX, SUBMIT, WAIT
+from dlcp_client.torch.ranges import PREFIX, RANGES, SUBMIT, WAIT
+from tests import pages
 from tests.c10d import ranges_programs
 from tests.c10d.ranges_programs import COUNT, WIDTH, Row
 from tests.c10d.worlds import over
@@ -17,9 +20,17 @@ ALL = WEIGHTS + SMALL
 
 
 @pytest.fixture(scope="module")
-def modes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[Row]]]:
-    """What each rank's profiler showed, by mode."""
-    return over("dlcp", ranges_programs.everything, 2, tmp_path_factory.mktemp("ranges"))
+def modes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each rank's profiler showed, by mode; and lines, of the page."""
+    folder = tmp_path_factory.mktemp("ranges")
+    return over("dlcp", ranges_programs.everything, 2, folder, page("python"))
+
+
+def page(language: str) -> str:
+    """The block of a language that shows ranges, and what it prints."""
+    found = pages.blocks(pages.ROOT / "docs" / "pytorch.md")
+    [text] = [one.text for one in found if one.language == language and PREFIX in one.text]
+    return text
 
 
 def operations(rows: list[Row]) -> list[tuple[str, str, int, int]]:
@@ -83,6 +94,21 @@ def test_compiled_code_shows_its_collectives(modes: list[dict[str, list[Row]]]) 
         assert names == ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 
 
+def test_the_example_of_the_page_prints_what_the_page_says(
+    modes: list[dict[str, Any]],
+) -> None:
+    assert [rank["page"] for rank in modes] == [page("text").splitlines()] * 2
+
+
+def test_ddp_as_it_is_shows_its_buckets_and_where_it_waits(
+    modes: list[dict[str, list[Row]]],
+) -> None:
+    for rank in modes:
+        rows = rank["unhooked"]
+        assert [name for name, _ in rows] == ["dlcp:all_reduce", SUBMIT, WAIT]
+        assert operations(rows) == [("all_reduce", "Float", ALL, ALL)]
+
+
 def test_a_bucket_of_ddp_says_its_bound_and_the_pass_where_it_waits(
     modes: list[dict[str, list[Row]]],
 ) -> None:
@@ -117,6 +143,17 @@ def test_gradients_of_cross_step_fsdp_and_gossip(modes: list[dict[str, list[Row]
         ]  # fmt: skip
         ends = [facts.get("Src Rank") for name, facts in found["gossip"] if name == "dlcp:recv"]
         assert ends == [1 - rank]
+
+
+@pytest.mark.skipif(
+    not itt.is_available(),  # type: ignore[no-untyped-call]
+    reason="this torch has no ITT",
+)
+def test_what_feeds_other_profilers_sees_ranges() -> None:
+    """Under `emit_itt`, as under `emit_nvtx`, which needs a GPU."""
+    assert not RANGES.on()
+    with emit_itt():  # type: ignore[no-untyped-call]
+        assert RANGES.on()
 
 
 def test_without_a_profiler_no_range_is_made(tmp_path: Path) -> None:

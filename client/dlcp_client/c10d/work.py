@@ -11,6 +11,8 @@ from torch._C import _distributed_c10d as c10d
 from torch.futures import Future
 
 from dlcp_client.device.registry import device_of
+from dlcp_client.torch.ranges import RANGES
+from dlcp_client.torch.waits import show_the_wait
 from dlcpd.contract.errors import DlcpError
 
 from . import transport
@@ -84,6 +86,8 @@ class Work(c10d.Work):
         Always what `then` returns: `set_exception` on a Future that DDP holds is a SIGSEGV,
         while an error raised by a callback reaches its caller.
         """
+        if RANGES.on():
+            show_the_wait()
         with self._lock:
             if self._future is None:
                 base = _future_of(_flat(self._outputs))
