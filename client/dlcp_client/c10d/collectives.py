@@ -34,11 +34,8 @@ class Calls:
     """What operations need of the process group that they are mixed into."""
 
     group: transport.Group
+    getGroupName: Callable[[], str]  # as PyTorch calls it
     other: Callable[[str], Any]  # the group that serves devices of a kind; None: this one
-
-    def getGroupName(self) -> str:  # as PyTorch calls it
-        """Of the group."""
-        raise NotImplementedError
 
     def policy(self, asked: Asked) -> LossPolicy:
         """That of an operation: exact, with its timeout."""
