@@ -12,5 +12,6 @@ CONTEXT.set_forkserver_preload(
     [
         "dlcp_client.ddp", "dlcp_client.cross_step", "tests.client.real",
         "tests.c10d.collectives", "tests.c10d.failures", "tests.c10d.programs",
+        "tests.c10d.ranges_programs",
     ]
 )  # fmt: skip

@@ -18,7 +18,6 @@ from dlcp_client.operations.work import Work
 from dlcp_client.torch.buckets import Placed
 from dlcp_client.torch.model_registration import ModelRegistration
 from dlcp_client.torch.model_session import check_options
-from dlcp_client.torch.profiled import waiting
 from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules, Terms
 from dlcp_client.torch.watch import Sample, Watch
 from dlcpd.contract.errors import BadConfig
@@ -59,7 +58,7 @@ class Registration(ModelRegistration):
         """
         self._in_backward = False
         works, self._open = self._open, []
-        with torch_errors(), waiting(), self.account.waiting():
+        with torch_errors(), self.account.waiting():
             for work in works:
                 work.wait()
 

@@ -32,6 +32,7 @@ class Group(Generic[A]):
         self.session, self.number, self.ranks, self.name = session, number, tuple(ranks), name
         self.rank, self.size = self.ranks.index(session.rank), len(self.ranks)
         self._nowhere = session.library.block(session.library.nothing)
+        self._ranges = session.library.ranges
         self._closed = False
         self._closing = threading.Lock()
 
@@ -206,7 +207,11 @@ class Group(Generic[A]):
             raise SessionClosed(f"group {self.name or self.number} is closed")
         if not -1 <= call.peer < self.size:
             raise BadTensor(f"{call.collective}: no rank {call.peer} in a group of {self.size}")
-        return self.session.run(self.number, call, output, input, asked, result_only=result_only)
+        session, ranges = self.session, self._ranges
+        if ranges is None or not ranges.on():
+            return session.run(self.number, call, output, input, asked, result_only=result_only)
+        with ranges.operation(self, call, output, input, asked):
+            return session.run(self.number, call, output, input, asked, result_only=result_only)
 
 
 def _exactly(block: Block[Any], policy: LossPolicy, op: Any = "sum") -> Request:

@@ -108,7 +108,8 @@ class Session(Generic[A]):
         self._lanes = Lanes(lanes, joined.control, self._table)
         self._engines = Engines(len(lanes))
         self._staging = Staging(self._arena, environment.pinned)
-        self._places = Places(self._arena, self._staging, self._table, self._lanes)
+        ranges = self._ranges = self.library.ranges
+        self._places = Places(self._arena, self._staging, self._table, self._lanes, ranges)
         # By id: operations that get room, and leave, when it is their turn. Threads add and remove.
         self._unplaced: set[int] = set()
         self._numbers = GroupNumbers(joined.store, joined.job, joined.rank, joined.secret)
@@ -461,10 +462,10 @@ class Session(Generic[A]):
     def _submit(self, work: Work[A], memory: Memory, message: Submit, item: int) -> None:
         with self._submitting:
             engines = self._engines.of(message, item)
-            number = self._table.begin(work, memory, engines)
+            number = work.number = self._table.begin(work, memory, engines)
             try:
                 message.operation, message.divided = number, len(engines) > 1
-                self._lanes.send(encode(message), work.expires - MARGIN, engines)
+                self._send(message, work.expires - MARGIN, engines, item)
                 self._engines.submitted(message)
             except DlcpError:
                 self._table.forget(number)  # nothing was sent
@@ -472,6 +473,14 @@ class Session(Generic[A]):
             except BaseException:  # Ctrl-C: sent or not, who knows
                 self._table.fail(_interrupted(f"operation {number}"))
                 raise
+
+    def _send(self, message: Submit, until: float, engines: Sequence[int], item: int) -> None:
+        ranges = self._ranges
+        if ranges is None or not ranges.on():
+            self._lanes.send(encode(message), until, engines)
+            return
+        with ranges.submission(self.number, message, item):
+            self._lanes.send(encode(message), until, engines)
 
 
 def _device_of(call: Call, output: Block[Any], input: Block[Any]) -> Device | None:

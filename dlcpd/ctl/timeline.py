@@ -124,6 +124,8 @@ class _Process:
         same = {"cat": "operation", "id": f"{self._pid}.{'.'.join(map(str, key))}"}
         told: Row = {
             "collective": op.kind, "bytes": op.size, "bound": op.bound, "number": key[2],
+            # As a client's own ranges have them; text, for viewers read numbers as float64.
+            "session": str(self._where.session), "operation": op.ticket,
             "segments sent again": op.repaired, "segments given up": sum(op.agreed.values()),
         }  # fmt: skip
         if op.failed:

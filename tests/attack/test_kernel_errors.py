@@ -617,7 +617,8 @@ class Load(threading.Thread):
         """All must have gone well."""
         self._stopped.set()
         self.join(60.0)
-        assert not self.is_alive() and not self._wrong, self._wrong
+        wrong = self._wrong or ("does not end" if self.is_alive() else "")
+        assert not wrong, f"{wrong}: {[engine.report() for engine in self._job.engines]}"
 
 
 @pytest.mark.check(101, "the same while transfers run: no result is wrong, no datagram is lost")

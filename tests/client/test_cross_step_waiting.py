@@ -19,7 +19,7 @@ from dlcp_client import cross_step, exact
 from dlcp_client.cross_step import Registration
 from dlcp_client.torch.deferred_step import Step
 from dlcp_client.torch.lazy_parameters import LazyParameter
-from dlcp_client.torch.profiled import WAIT
+from dlcp_client.torch.ranges import WAIT
 from dlcpd.contract.errors import BadConfig, DeadlineExceeded, DlcpError, PeerLost
 from tests.client.stand_in import StandIn, completed, until_polling
 

@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch._C._distributed_c10d import HashStore
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from dlcp_client import connect
+from dlcp_client.torch import ranges
 from dlcpd.contract.messages import Completed, Traced, TraceRequest
 from dlcpd.ctl.main import main as dlcpctl
 from dlcpd.ctl.timeline import FIRST_PROCESS
+from tests.client.real import each_rank, reduce_all
 from tests.daemon.kit import PATIENCE, Client, Daemon, until
 from tests.daemon.test_two_hosts import COUNT, SUBMIT, Rank, close, ranks_of, start
 
@@ -175,6 +179,49 @@ def test_it_joins_a_profile_of_torch_on_its_clock(
     assert len(ours) == len(before) and document["baseTimeNanoseconds"]
     for row in ours:
         assert row["ph"] == "M" or -SLACK < row["ts"] - here["ts"] < here["dur"] + SLACK
+
+
+def test_operations_have_the_numbers_of_the_ranges_in_the_profile(
+    hosts: list[Daemon], tmp_path: Path
+) -> None:
+    alone, theirs, both = (tmp_path / name for name in ("a.json", "profile.json", "both.json"))
+    store = HashStore()
+    sessions = each_rank(
+        lambda rank: connect(store, rank, 2, socket=str(hosts[rank].socket), timeout=PATIENCE)
+    )
+    begun, over = threading.Event(), threading.Event()
+
+    def train() -> None:
+        with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiled:
+            while not over.is_set():
+                reduce_all(sessions, name="bucket")
+                begun.set()
+        profiled.export_chrome_trace(str(theirs))
+
+    training = threading.Thread(target=train)
+    training.start()
+    try:
+        assert begun.wait(PATIENCE)
+        record(hosts[0], alone)
+    finally:
+        over.set()
+        training.join(PATIENCE)
+        for session in sessions:
+            session.close()
+    assert dlcpctl(["trace", "--join", str(alone), str(theirs), "-o", str(both)]) == 0
+    rows = json.loads(both.read_text())["traceEvents"]
+    kept = ("session", "operation", "collective", "bytes")
+    shown = [
+        tuple(row["args"][key] for key in kept) for row in rows if row["name"] == ranges.SUBMIT
+    ]
+    ours = [
+        tuple(row["args"][key] for key in kept)
+        for row in rows
+        if row["ph"] == "b" and row["cat"] == "operation" and row["name"] == "bucket"
+    ]
+    assert len(ours) == 3 and len(set(shown)) == len(shown)
+    assert set(ours) <= set(shown)
+    assert {row[0] for row in ours} == {str(sessions[0].number)}
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"traceEvents": 1}', '{"traceEvents": []}'])

@@ -11,6 +11,8 @@ if TYPE_CHECKING:  # who has no torch gives the type
     import torch
     from typing_extensions import TypeVar
 
+    from dlcp_client.torch.ranges import Ranges
+
     A = TypeVar("A", default=torch.Tensor)
 else:
     from typing import TypeVar
@@ -47,6 +49,10 @@ class Library(Protocol[A]):
     @property
     def nothing(self) -> A:
         """An array without elements."""
+
+    @property
+    def ranges(self) -> "Ranges | None":
+        """What shows operations to the library's profiler; None: it has none."""
 
     def block(self, array: Any) -> Block[A]:
         """Raises: BadTensor saying what was found and what to do about it."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from dlcp_client.device.registry import kind_of
+from dlcp_client.torch.ranges import RANGES
 from dlcpd.contract.errors import BadOperation, BadTensor
 from dlcpd.contract.policy import LossPolicy
 
@@ -33,6 +34,7 @@ class Calls:
     """What operations need of the process group that they are mixed into."""
 
     group: transport.Group
+    getGroupName: Callable[[], str]  # as PyTorch calls it
     other: Callable[[str], Any]  # the group that serves devices of a kind; None: this one
 
     def policy(self, asked: Asked) -> LossPolicy:
@@ -54,6 +56,12 @@ def operation(method: Callable[..., Work]) -> Callable[..., Work]:
     name = method.__name__
     form = FORMS[name]
 
+    def shown(self: Calls, first: list[Any], asked: Asked) -> Work:
+        if not RANGES.on():
+            return method(self, *first, asked)
+        with RANGES.collective(name, self.group, self.getGroupName(), first, form.depths):
+            return method(self, *first, asked)
+
     @wraps(method)
     def call(self: Calls, /, *args: Any, **kwargs: Any) -> Work:
         with torch_errors():
@@ -61,7 +69,7 @@ def operation(method: Callable[..., Work]) -> Callable[..., Work]:
             first, asked = form.bind(name, args, kwargs)
             other = self.other(_device_of(first) if first else asked.device)
             if other is None:
-                work = method(self, *first, asked)
+                work = shown(self, first, asked)
         if other is not None:
             return cast("Work", getattr(other, name)(*args, **kwargs))
         self.begun(work)

@@ -11,6 +11,8 @@ from torch._C import _distributed_c10d as c10d
 from torch.futures import Future
 
 from dlcp_client.device.registry import device_of
+from dlcp_client.torch.ranges import RANGES
+from dlcp_client.torch.waits import show_the_wait
 from dlcpd.contract.errors import DlcpError
 
 from . import transport
@@ -49,7 +51,7 @@ class Work(c10d.Work):
         with torch_errors():
             for part in self.parts:
                 part.wait(None if until is None else max(0.0, until - time.monotonic()))
-            self._conclude()
+            self.conclude()
         return True
 
     def synchronize(self) -> None:
@@ -84,6 +86,8 @@ class Work(c10d.Work):
         Always what `then` returns: `set_exception` on a Future that DDP holds is a SIGSEGV,
         while an error raised by a callback reaches its caller.
         """
+        if RANGES.on():
+            show_the_wait()
         with self._lock:
             if self._future is None:
                 base = _future_of(_flat(self._outputs))
@@ -105,7 +109,8 @@ class Work(c10d.Work):
         self.wait()
         return self._outputs
 
-    def _conclude(self) -> None:
+    def conclude(self) -> None:
+        """Put the results where the caller wants them, once; all parts have ended."""
         with self._lock:
             finish, self._finish = self._finish, None
             if finish is not None:
@@ -118,7 +123,7 @@ def joined(works: Sequence[Work]) -> Work:
 
     def finish() -> None:
         for work in works:
-            work.wait()
+            work.conclude()
 
     return Work(parts, [t for work in works for t in work.result()], finish)
 

@@ -29,6 +29,7 @@ class Arrays:
     """
 
     nothing: Final[Array] = np.empty(0, np.float32)
+    ranges: Final = None
 
     def block(self, array: Any) -> Block[Array]:
         """Raises: BadTensor."""

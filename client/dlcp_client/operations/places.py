@@ -3,9 +3,10 @@
 import gc
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from dlcp_client.arena.blocks import A, Block
 from dlcp_client.arena.memory import Region, SharedArena, copy_bytes
@@ -16,6 +17,9 @@ from dlcp_client.operations.ask import Ask
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import ArenaFull
+
+if TYPE_CHECKING:
+    from dlcp_client.torch.ranges import Ranges
 
 T = TypeVar("T")
 
@@ -54,9 +58,11 @@ class Places:
     """Of one session."""
 
     def __init__(
-        self, arena: SharedArena, staging: Staging, table: Operations, lanes: Lanes
-    ) -> None:
+        self, arena: SharedArena, staging: Staging, table: Operations, lanes: Lanes,
+        ranges: "Ranges | None",
+    ) -> None:  # fmt: skip
         self._arena, self._staging, self._table, self._lanes = arena, staging, table, lanes
+        self._ranges = ranges
 
     def find(self, plan: Plan[A], until: float | None) -> None:
         """Say where its arrays are in the arena. Waits for room until then; None: not at all."""
@@ -121,5 +127,6 @@ class Places:
         Raises: what ended the session.
         """
         table = self._table
-        self._lanes.wait_until(lambda: table.error is not None or done(), deadline)
+        with self._ranges.waiting_for_room() if self._ranges else nullcontext():
+            self._lanes.wait_until(lambda: table.error is not None or done(), deadline)
         table.raise_if_over()

@@ -31,6 +31,10 @@ class Progress(Protocol):
     def library(self) -> Library[Any]:
         """Whose arrays results are copied to."""
 
+    @property
+    def number(self) -> int:
+        """By which the daemon knows the session."""
+
     def wait_until(self, done: Callable[[], bool], until: float) -> bool:
         """Take in frames until `done()`; False when the monotonic time `until` passed first."""
 
@@ -67,6 +71,7 @@ class Work(Generic[A]):
         self.begun: Final = time.monotonic()  # when it was submitted
         self.expires: Final = expires  # monotonic; the engine has answered by then, or never will
         self.label: Final = label  # for errors
+        self.number = 0  # of the session's operations; 0: it is not submitted yet
         self.bounded_as = ""  # name under which its losses are added up, if it may have any
         self._progress = progress
         self._region: Region | None = None  # where the result will stand; None: in `tensor`
@@ -106,6 +111,13 @@ class Work(Generic[A]):
         its policy's deadline; TimeoutError after `timeout` seconds: the operation
         then goes on and can be waited for again.
         """
+        ranges = self._progress.library.ranges
+        if ranges is None or not ranges.on():
+            return self._wait(timeout)
+        with ranges.wait(self._progress.number, self.number, self.label):
+            return self._wait(timeout)
+
+    def _wait(self, timeout: float | None) -> bool:
         now = time.monotonic()
         over = self.expires if now < self.expires else now + LATE
         limit = over if timeout is None else min(over, now + timeout)

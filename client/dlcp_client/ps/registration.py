@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from dlcp_client.job.store import Store
 from dlcp_client.report.account import Account
 from dlcp_client.report.registered import Registered
+from dlcp_client.torch.ranges import RANGES
 from dlcp_client.torch.stand_in import stand_in
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy
@@ -69,9 +70,11 @@ class Registration(Registered):
         self.account.begin()
         gradients = tensors.gradients()
         self.account.handed(sum(one.nbytes for one in gradients if one is not None))
-        with self.account.waiting():
-            changed = client.push_pull(gradients, self._places, settings)
-        tensors.store(self._places)
+        policy = self._policy if client.lossy else EXACT
+        with RANGES.exchange("push_pull", gradients, policy):
+            with RANGES.waiting(), self.account.waiting():
+                changed = client.push_pull(gradients, self._places, settings)
+            tensors.store(self._places)
         self.steps += 1
         if not changed:
             self.skipped += 1
@@ -80,8 +83,10 @@ class Registration(Registered):
 
     def pull(self) -> None:
         """Only pull: the newest parameters, complete."""
-        self._client.pull(self._places)
-        self._tensors.store(self._places)
+        with RANGES.exchange("pull", self._places, EXACT):
+            with RANGES.waiting():
+                self._client.pull(self._places)
+            self._tensors.store(self._places)
 
     def close(self) -> None:
         """Leave: nobody waits for this worker any more. The optimizer steps here again, with a

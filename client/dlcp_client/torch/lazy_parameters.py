@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from dlcp_client.operations.work import Work
-from dlcp_client.torch.profiled import waiting
 from dlcpd.contract.errors import DlcpError
 
 _SLOT: Final = cast(Any, torch.Tensor.grad)  # .grad as C++ knows it; DDP writes local gradients
@@ -79,7 +78,7 @@ class Piece:
         Raises: the DlcpError that ended the operation, each time.
         """
         try:
-            with waiting(), self._waiting():
+            with self._waiting():
                 self._work.wait()
         except DlcpError:
             self.reported = True

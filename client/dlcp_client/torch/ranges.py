@@ -1,0 +1,186 @@
+"""Ranges of operations and waits, as torch.profiler and what it feeds show them (docs/trace.md).
+
+A range is a RecordFunction. torch.profiler, `emit_nvtx` and `emit_itt` show it by its name. Its
+facts are keywords of it, which torch.profiler keeps where it records shapes. They have the keys of
+what NCCL records ("Collective name", "In msg nelems"), so that tools which know those find them.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch._C._profiler import _RecordFunctionFast
+from torch.autograd import profiler
+
+from dlcpd.contract.policy import EXACT, LossPolicy
+from dlcpd.contract.traffic import traffic_classes
+
+if TYPE_CHECKING:
+    from dlcp_client.arena.blocks import Block
+    from dlcp_client.group import Group
+    from dlcp_client.operations.ask import Call
+    from dlcp_client.operations.requests import Request
+    from dlcpd.contract.messages import Submit
+
+Range = AbstractContextManager[None]
+Facts = dict[str, int | str]  # no float: torch 2.13 exports 0.0 as `0.`, which is no JSON
+
+PREFIX: Final = "dlcp:"
+SUBMIT: Final = f"{PREFIX}submit"
+WAIT: Final = f"{PREFIX}wait"
+WAIT_FOR_ROOM: Final = f"{PREFIX}wait_for_room"
+
+_NAMES: Final = {  # as Gloo's ranges have them, of what we and c10d call otherwise
+    "receive": "recv", "recv_anysource": "recv", "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce", "allgather": "all_gather",
+    "allgather_coalesced": "all_gather", "all_gather_single": "all_gather",
+    "all_gather_single_coalesced": "all_gather", "reduce_scatter_single": "reduce_scatter",
+    "reduce_scatter_single_coalesced": "reduce_scatter", "alltoall": "all_to_all",
+    "all_to_all_single": "all_to_all",
+}  # fmt: skip
+_COLLECTIVES: Final = {"all_reduce": "allreduce"}  # as NCCL says it, where that is not the name
+_DTYPES: Final = {  # as c10 writes them
+    "float16": "Half", "float32": "Float", "float64": "Double", "bfloat16": "BFloat16",
+    "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "uint8": "Byte",
+    "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
+}  # fmt: skip
+_nobody: Final = nullcontext()
+
+
+class Ranges:
+    """Of torch. A range costs microseconds, so ask `on` before."""
+
+    def __init__(self) -> None:
+        self._thread = threading.local()
+
+    def on(self) -> bool:
+        """Whether anybody profiles in this process. A wrong yes costs time; nothing is shown."""
+        return profiler._is_profiler_enabled  # noqa: SLF001  # compiled code asks this, too
+
+    def operation(
+        self, group: "Group[Any]", call: "Call", output: "Block[Any]", input: "Block[Any]",
+        asked: "Request",
+    ) -> Range:  # fmt: skip
+        """One operation of a group, until it is submitted.
+
+        Within the range of `collective` there is none: that knows what its caller gave.
+        """
+        counts = input.count, output.count
+        facts = _facts(call.collective, input.dtype, counts, group, group.name)
+        if call.collective in ("send", "receive"):
+            facts |= _ends(call.collective, group.rank, call.peer)
+        facts |= _terms(asked.policy, {row.traffic_class for row in asked.layers})
+        if asked.name:
+            facts["gradient"] = asked.name
+        return self._outermost(call.collective, [input.array], facts)
+
+    def collective(
+        self, method: str, group: Any, name: str, first: Sequence[Any], depths: Sequence[int]
+    ) -> Range:
+        """A call of a method of a c10d group, until all its operations are submitted.
+
+        `name`: of the group. `first`: the arguments before the options; `depths` has an entry for
+        each of them that holds tensors, the outputs before the inputs.
+        """
+        tensors = [list(_tensors(one)) for one in first[: len(depths)]] or [[]]
+        outputs, inputs = tensors[0], tensors[-1]
+        dtype = str(inputs[0].dtype).removeprefix("torch.") if inputs else "uint8"
+        counts = _elements(inputs), _elements(outputs)
+        facts = _facts(method, dtype, counts, group, name)
+        if method in ("send", "recv"):
+            facts |= _ends(method, group.rank, first[1])
+        return self._outermost(method, inputs, facts | _terms(EXACT))
+
+    def exchange(self, name: str, arrays: Iterable[Any], policy: LossPolicy) -> Range:
+        """A call of a parameter server, until it is answered. `on` need not be asked.
+
+        `arrays`: what is pushed or pulled, float32; None: a gradient that is zero.
+        """
+        if not self.on():
+            return _nobody
+        count = sum(one.size for one in arrays if one is not None)
+        facts: Facts = {"Collective name": name, "dtype": "Float", "In msg nelems": count}
+        return self._outermost(name, [], facts | _terms(policy))
+
+    def submission(self, session: int, message: "Submit", itemsize: int) -> Range:
+        """An operation on its way to the daemon, by the numbers that the daemon's trace has.
+
+        That of a session is text: viewers read numbers as float64, and it has 64 bits.
+        """
+        facts: Facts = {
+            "session": str(session), "operation": message.operation,
+            "collective": message.collective,
+            "bytes": max(message.input_count, message.output_count) * itemsize,
+        }  # fmt: skip
+        return _RecordFunctionFast(SUBMIT, (), facts)
+
+    def wait(self, session: int, operation: int, label: str) -> Range:
+        """A wait for one operation, by the same numbers."""
+        facts: Facts = {"session": str(session), "operation": operation, "of": label}
+        return _RecordFunctionFast(WAIT, (), facts)
+
+    def waiting(self) -> Range:
+        """A wait for more than one operation. `on` need not be asked."""
+        return _RecordFunctionFast(WAIT) if self.on() else _nobody
+
+    def waiting_for_room(self) -> Range:
+        """A wait for memory in the arena, which open operations have. `on` need not be asked."""
+        return _RecordFunctionFast(WAIT_FOR_ROOM) if self.on() else _nobody
+
+    @contextmanager
+    def _outermost(self, name: str, inputs: list[Any], facts: Facts) -> Iterator[None]:
+        thread = self._thread
+        if getattr(thread, "inside", False):
+            yield
+            return
+        thread.inside = True
+        try:
+            with _RecordFunctionFast(PREFIX + _NAMES.get(name, name), inputs, facts):
+                yield
+        finally:
+            thread.inside = False
+
+
+RANGES: Final = Ranges()
+
+
+def _facts(name: str, dtype: str, counts: tuple[int, int], group: Any, group_name: str) -> Facts:
+    """`counts`: elements that go in and come out."""
+    name = _NAMES.get(name, name)
+    facts: Facts = {
+        "Collective name": _COLLECTIVES.get(name, name), "dtype": _DTYPES.get(dtype, dtype),
+        "In msg nelems": counts[0], "Out msg nelems": counts[1], "Group size": group.size,
+        "Rank": group.rank, "Process Group Name": group_name or "world",
+    }  # fmt: skip
+    ranks = getattr(group, "ranks", None)  # a group of one rank by itself does not know its rank
+    return facts if ranks is None else facts | {"Process Group Ranks": str(list(ranks))}
+
+
+def _ends(name: str, rank: int, peer: int) -> Facts:
+    """Of a message, as ranks of the group."""
+    source, target = (rank, peer) if name == "send" else (peer, rank)
+    return {"Src Rank": source, "Dst Rank": target}
+
+
+def _terms(policy: LossPolicy, layers: Iterable[int] = ()) -> Facts:
+    """What may be lost, and the traffic classes by their rank in the contract."""
+    known, own = list(traffic_classes()), policy.traffic_class
+    classes = [known[rank] for rank in sorted(layers)]
+    bound = f"{policy.max_loss_of(own):g}"
+    facts: Facts = {"traffic class": ", ".join(classes) or own, "bound": bound}
+    return facts | {"codec": policy.codec} if policy.codec else facts
+
+
+def _elements(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)
+
+
+def _tensors(given: Any) -> Iterator[torch.Tensor]:
+    """Those in lists of lists."""
+    if isinstance(given, torch.Tensor):
+        yield given
+    else:
+        for one in given:
+            yield from _tensors(one)
