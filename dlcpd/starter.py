@@ -84,9 +84,11 @@ class _Ours:
         name: str, _path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """As of a finder in sys.meta_path."""
+        if name not in OURS:
+            return None
         from importlib.machinery import PathFinder  # noqa: PLC0415  # likewise
 
-        return PathFinder.find_spec(name, PLACES, target) if name in OURS else None
+        return PathFinder.find_spec(name, PLACES, target)
 
 
 def _arrange(installed: Sequence[str]) -> None:
@@ -106,9 +108,9 @@ def _forget_folders_of_the_user() -> None:
         del sys.path[0]
     named = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
     folders = {os.path.abspath(folder) for folder in named.split(os.pathsep) if named}
-    # Who names one of the interpreter's own takes nothing away.
-    folders -= {os.path.dirname(os.__file__), *_packages()}
+    folders.discard(os.path.dirname(os.__file__))
     sys.path[:] = [folder for folder in sys.path if folder not in folders]
+    sys.path += [folder for folder in _packages() if folder in folders]  # those stay, and go last
 
 
 def _installed() -> list[str]:
