@@ -141,7 +141,7 @@ def test_a_fork_server_beside_files_of_any_name(tmp_path: Path) -> None:
     folder = project(tmp_path / "project", ALL)
     (tmp_path / "server.py").write_text(SERVER)
     done = subprocess.run(
-        [sys.executable, "-P", str(tmp_path / "server.py"), str(folder)], cwd=tmp_path, text=True,
+        [sys.executable, str(tmp_path / "server.py"), str(folder)], cwd=tmp_path, text=True,
         env=without_path(), capture_output=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("result True\n", "")

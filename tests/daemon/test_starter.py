@@ -94,6 +94,7 @@ def test_the_library_comes_first_then_installed_then_the_interpreters_own(prefix
     }  # fmt: skip
     assert said["path"].index(str(prefix)) < said["path"].index(str(SITE))
     assert said["path"][-1] == str(ROOT)
+    assert str(ROOT / "dlcpd") not in said["path"]  # the starter's own folder: it has an io/
 
 
 @pytest.mark.usefixtures("path")
@@ -110,8 +111,9 @@ def test_our_packages_are_those_of_the_parent_wherever_others_lie(prefix: Path) 
 
 
 def test_a_folder_without_installed_packages_is_not_handed_over(
-    path: list[str], prefix: Path, tmp_path: Path
+    path: list[str], prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(prefix)
     (tmp_path / "project").mkdir()
     file = tmp_path / "packages.zip"
     file.touch()
@@ -199,11 +201,10 @@ def test_a_command_forgets_what_pythonpath_names(prefix: Path, tmp_path: Path) -
     assert found.index(library) < found.index(str(prefix))
 
 
-def test_a_command_keeps_what_a_safe_python_has(tmp_path: Path) -> None:
+def test_a_command_keeps_what_a_safe_python_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With -P no folder of a script stands first, and the first one must stay."""
     plain = in_order([], COMMAND, cwd=tmp_path)
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        assert in_order([], COMMAND, cwd=tmp_path) == plain
-    finally:
-        del os.environ["PYTHONSAFEPATH"]
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    assert in_order([], COMMAND, cwd=tmp_path) == plain
