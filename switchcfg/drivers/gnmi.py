@@ -178,7 +178,7 @@ def _said(exc: gNMIException) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """`python -m switchcfg.drivers.gnmi DEVICE ADDRESS <BODY`: one Set, for the dead man."""
+    """`switchcfg.drivers.gnmi DEVICE ADDRESS <BODY`: one Set, for the dead man."""
     device, address = words
     body = sys.stdin.read()
     try:

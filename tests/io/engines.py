@@ -22,7 +22,7 @@ from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
 from dlcpd.numerics.elements import STORAGE
 
-ENGINE = starter.command("dlcpd.io.engine")
+ENGINE = tuple(starter.command("dlcpd.io.engine"))
 ROOT = Path(__file__).parents[2]
 PATIENCE = 20.0  # seconds after which a test gives up; never waited for when all is well
 ARENA = 4 << 20  # bytes
