@@ -2,6 +2,6 @@
 
 import sys
 
-from dlcpd.daemon.main import main
+from dlcpd.starter import dlcpd
 
-sys.exit(main())
+sys.exit(dlcpd())

@@ -2,7 +2,7 @@
 
 import sys
 
-from switchcfg.cli.main import main
+from dlcpd.starter import switchcfg
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(switchcfg())

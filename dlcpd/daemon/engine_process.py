@@ -6,11 +6,11 @@ import os
 import select
 import signal
 import socket
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from dlcpd import starter
 from dlcpd.contract.errors import DaemonLost, DlcpError, error_for
 from dlcpd.daemon import log
 from dlcpd.daemon.child import Child
@@ -30,7 +30,7 @@ from dlcpd.io.commands import (
 )
 from dlcpd.io.config import EngineConfig
 
-ENGINE: Final = (sys.executable, "-m", "dlcpd.io.engine")
+ENGINE: Final = tuple(starter.command("dlcpd.io.engine"))
 START_TIMEOUT: Final = 30.0  # seconds; importing numpy takes 10 s on a cold, loaded machine
 REPORT_TIMEOUT: Final = 1.0  # seconds; an engine that is silent for longer is a finding itself
 STOP_GRACE: Final = 2.0  # seconds beyond the drain before the engine is killed
@@ -98,7 +98,8 @@ class EngineProcess:
         with theirs:
             number = theirs.fileno()
             command = [*self._command, "--fd", str(number)]
-            return Child(command, {**environ, "DLCPD_ENGINE_CONFIG": config.to_json()}, [number])
+            variables = starter.environment(environ) | {"DLCPD_ENGINE_CONFIG": config.to_json()}
+            return Child(command, variables, [number])
 
     def send(self, command: Command, descriptors: Sequence[int] = ()) -> None:
         """Queue a command. Takes over the descriptors."""

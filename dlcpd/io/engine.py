@@ -1,8 +1,8 @@
 """The engine: one process that owns its sockets, its flows and its loop, and shares nothing.
 
 Control speaks to it over one command socket, each client over its own lane; the pure
-endpoint does the rest. `python -m dlcpd.io.engine --fd N`, configuration in
-DLCPD_ENGINE_CONFIG; it ends when the command socket does.
+endpoint does the rest. Control starts it with `--fd N`, configuration in DLCPD_ENGINE_CONFIG; it
+ends when the command socket does.
 """
 
 import argparse

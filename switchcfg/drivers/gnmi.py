@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 import grpc
 from pygnmi.client import gNMIclient, gNMIException
 
+from dlcpd import starter
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder
 from switchcfg.drivers.by_dead_man import ByDeadMan
 from switchcfg.drivers.dead_man import DeadMan, refusal
@@ -89,12 +90,12 @@ class GnmiDriver(ByDeadMan):
 
     def _restoring(self, restore: str) -> str:
         """A script for this host that sends a Set."""
-        words = (sys.executable, "-m", "switchcfg.drivers.gnmi", self.device, self.address)
+        words = starter.command("switchcfg.drivers.gnmi", self.device, self.address)
         files = {"CA": self._login.ca, "CERT": self._login.cert, "KEY": self._login.key}
         environment = "".join(
             f"export {prefix(KIND)}{name}={shlex.quote(value)}\n" for name, value in files.items()
         )
-        return f"{environment}{shlex.join(words)} <<'BODY'\n{restore}\nBODY\n"
+        return f"unset PYTHONPATH\n{environment}{shlex.join(words)} <<'BODY'\n{restore}\nBODY\n"
 
     async def _run(self, script: str) -> str:
         """Run one of the dead man's scripts here. User and password are inherited, not written.
@@ -177,7 +178,7 @@ def _said(exc: gNMIException) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """`python -m switchcfg.drivers.gnmi DEVICE ADDRESS <BODY`: one Set, for the dead man."""
+    """`switchcfg.drivers.gnmi DEVICE ADDRESS <BODY`: one Set, for the dead man."""
     device, address = words
     body = sys.stdin.read()
     try:

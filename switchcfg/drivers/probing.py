@@ -101,7 +101,7 @@ async def _receive(connection: Any, between: Between, seconds: float) -> dict[st
 
 async def _probe(connection: Any, host: str, *words: object) -> Any:
     """The last line that the probe says, which is JSON."""
-    command = f"python3 - {shlex.join(map(str, words))}"
+    command = f"python3 -I - {shlex.join(map(str, words))}"
     try:
         done = await connection.run(command, input=SCRIPT, timeout=300)
     except (OSError, asyncssh.Error) as exc:

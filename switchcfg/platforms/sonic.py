@@ -381,7 +381,7 @@ cat >"$dir/merge" <<'MERGE'
 {MERGE}
 MERGE
 {SNAPSHOT} >"$dir/now.json"
-python3 "$dir/merge" "$dir/now.json" "$dir/patch" >"$dir/after.json"
+python3 -I "$dir/merge" "$dir/now.json" "$dir/patch" >"$dir/after.json"
 mv "$dir/now.json" "$dir/before.json"
 config reload -y "$dir/after.json"
 down() {{ up | comm -13 - "$dir/up"; }}

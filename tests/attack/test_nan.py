@@ -1,16 +1,16 @@
 """Check 15: NaNs of any payload, on CPUs and data paths that differ, are no divergence."""
 
 import os
-import sys
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from dlcpd import starter
 from dlcpd.contract.messages import Completed
 from dlcpd.io.config import EngineConfig
 from tests.checks import Measured
-from tests.io.engines import Job
+from tests.io.engines import ENGINE, Job
 
 COUNT = 513  # elements: one step, in which every rank computes the whole result
 BITS = {"float32": np.uint32, "float64": np.uint64, "float16": np.uint16}
@@ -22,7 +22,7 @@ NANS = {
 # An older CPU's: rank 0's engine does without what numpy chooses at run time.
 OLDER = (
     "/usr/bin/env", "NPY_DISABLE_CPU_FEATURES=AVX512F AVX512CD AVX512_SKX AVX2 FMA3",
-    sys.executable, "-W", "ignore", "-m", "dlcpd.io.engine",
+    "PYTHONWARNINGS=ignore", *starter.command("dlcpd.io.engine"),
 )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def job() -> Iterator[Job]:
     ways = ("numpy", "auto", "numpy")
     made = Job(
         3, lambda rank: EngineConfig(digest_every=1, data_path=ways[rank]),
-        OLDER if os.path.exists(OLDER[0]) else (sys.executable, "-m", "dlcpd.io.engine"),
+        OLDER if os.path.exists(OLDER[0]) else ENGINE,
     )  # fmt: skip
     yield made
     made.close()

@@ -138,7 +138,9 @@ def test_a_killed_daemon_is_said_to_be_killed() -> None:
 def test_a_daemon_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/no/such/python")
     before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(DaemonUnavailable, match=r"cannot start /no/such/python -m dlcpd"):
+    with pytest.raises(
+        DaemonUnavailable, match=r"cannot start /no/such/python -P \S+/dlcpd/starter.py"
+    ):
         start(None, "localhost")
     assert len(os.listdir("/proc/self/fd")) == before
 

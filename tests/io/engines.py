@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcpd import starter
 from dlcpd.contract.messages import Failed, Message, Submit, from_frame_untrusted, to_frame
 from dlcpd.io import commands
 from dlcpd.io.clients.claims import ranges_of
@@ -22,7 +22,7 @@ from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
 from dlcpd.numerics.elements import STORAGE
 
-ENGINE = (sys.executable, "-m", "dlcpd.io.engine")
+ENGINE = tuple(starter.command("dlcpd.io.engine"))
 ROOT = Path(__file__).parents[2]
 PATIENCE = 20.0  # seconds after which a test gives up; never waited for when all is well
 ARENA = 4 << 20  # bytes

@@ -3,12 +3,11 @@
 import argparse
 import json
 import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from dlcpd import __version__
+from dlcpd import __version__, starter
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
@@ -23,12 +22,12 @@ def cuda(options: argparse.Namespace, output: Output) -> int:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
         words = [
-            sys.executable, "-m", "torch.distributed.run", "--standalone",
-            "--nproc-per-node", str(options.ranks or gpus), "-m", RANK,
+            *starter.command("torch.distributed.run"), "--standalone",
+            "--nproc-per-node", str(options.ranks or gpus), "--no-python", *starter.command(RANK),
             "--models", ",".join(options.models), "--samples", str(options.samples),
             "--steps", str(options.steps), "--write", str(file),
         ]  # fmt: skip
-        ended = subprocess.run(words, timeout=TIMEOUT, check=False)
+        ended = subprocess.run(words, env=starter.environment(), timeout=TIMEOUT, check=False)
         if ended.returncode:
             raise DlcpError(f"a rank ended with {ended.returncode}; what it said stands above")
         rows: list[dict[str, Any]] = json.loads(file.read_text())

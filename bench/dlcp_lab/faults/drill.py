@@ -8,6 +8,7 @@ what it must, 1 one did not.
 
 import argparse
 import json
+import os
 import re
 import signal
 import subprocess
@@ -27,7 +28,8 @@ from dlcp_lab.faults.cluster import Cluster
 from dlcp_lab.faults.injections import make
 from dlcp_lab.faults.leaks import children
 from dlcp_lab.faults.network import METRICS_PORT
-from dlcp_lab.ranks.processes import Child, environment, start
+from dlcp_lab.ranks.processes import Child, start
+from dlcpd import starter
 from dlcpd.contract.errors import DlcpError
 
 HOSTS: Final = 2
@@ -61,7 +63,7 @@ class Training:
             arguments = ["--store", str(cluster.folder / f"{name}-store")]
             if memory and rank == VICTIM:
                 arguments += ["--address-space-left", str(memory)]
-            environ = environment() | {
+            environ = os.environ | {
                 "RANK": str(rank), "WORLD_SIZE": str(HOSTS), "TORCHELASTIC_RUN_ID": JOB,
                 "DLCPD_SOCKET": cluster.hosts[rank].socket,
             }  # fmt: skip
@@ -216,8 +218,8 @@ class Drill:
 
 def _dlcpctl(*words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "dlcpd.ctl.main", *words], env=environment(), text=True, check=False,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE,
+        starter.command("dlcpd.ctl.main", *words), env=starter.environment(), text=True,
+        check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE,
     )  # fmt: skip
     return done.stdout
 
@@ -226,7 +228,7 @@ def _page(socket: str) -> str:
     """The alarms of the status page, or why it has none: what it gets to show."""
     words = ("page", "--socket", socket, "--listen", "127.0.0.1:0")
     with subprocess.Popen(
-        [sys.executable, "-m", "dlcpd.ctl.main", *words], env=environment(), text=True,
+        starter.command("dlcpd.ctl.main", *words), env=starter.environment(), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     ) as child:  # fmt: skip
         try:

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-# Ends with the process that started it.
-_COMPUTE = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(100_000))\n"
+from dlcpd import starter
 
 
 @contextmanager
@@ -18,7 +17,18 @@ def load(per_core: int) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for _ in range(per_core * len(os.sched_getaffinity(0))):
-            command = [sys.executable, "-S", "-c", _COMPUTE, str(os.getpid())]
-            process = stack.enter_context(subprocess.Popen(command))
+            command = starter.command("dlcp_lab.faults.load", str(os.getpid()))
+            started = subprocess.Popen(command, env=starter.environment())
+            process = stack.enter_context(started)
             stack.callback(process.kill)  # before the context of Popen waits
         yield
+
+
+def _compute() -> None:
+    """Until the process that started this one has ended."""
+    while os.getppid() == int(sys.argv[1]):
+        sum(range(100_000))
+
+
+if __name__ == "__main__":
+    _compute()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -160,11 +161,24 @@ def _write_to(log: str) -> None:
     sys.stdout.flush()
 
 
+def _start_server() -> None:
+    """What trainers fork from. It inherits os.environ as it is when the first one is made."""
+    os.environ.setdefault(*STRAIGHT)
+    before = dict(os.environ)
+    os.environ.pop("PYTHONPATH", None)
+    os.environ["PYTHONSAFEPATH"] = "1"  # as -P: multiprocessing makes the command line
+    try:
+        forkserver.ensure_running()
+    finally:
+        del os.environ["PYTHONSAFEPATH"]
+        os.environ.update(before)
+
+
 class Trainer:
     """The process as whoever started it sees it."""
 
     def __init__(self, log: Path) -> None:
-        os.environ.setdefault(*STRAIGHT)  # of the server, which starts with the first trainer
+        _start_server()
         ours, theirs = CONTEXT.Pipe()
         self._connection = ours
         self._process = CONTEXT.Process(target=serve, args=(theirs, str(log)), daemon=True)

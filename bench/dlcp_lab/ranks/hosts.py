@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from dlcp_lab.emulation.scratch import scratch_folder
-from dlcp_lab.ranks.processes import ANYWHERE, Child, Place, environment, start
+from dlcp_lab.ranks.processes import ANYWHERE, Child, Place, start
 from dlcpd.contract.errors import DaemonUnavailable
 from dlcpd.daemon.config import (
     ChecksTable,
@@ -170,9 +170,9 @@ class Starting:
         self._notice.bind(str(self._name))  # (sd_notify)
         self._deadline = time.monotonic() + START_TIMEOUT
         child = start(
-            "dlcpd", "--config", str(folder / "dlcpd.toml"), name="dlcpd",
+            "dlcpd.daemon.main", "--config", str(folder / "dlcpd.toml"), name="dlcpd",
             log=folder / "dlcpd.log",
-            environ={**environment(), **(environ or {}), "NOTIFY_SOCKET": str(self._name)},
+            environ={**os.environ, **(environ or {}), "NOTIFY_SOCKET": str(self._name)},
             place=plan.place,
         )  # fmt: skip
         self.host = Host(plan, folder, child)

@@ -6,6 +6,7 @@ lossy switch a TCP barrier would charge its own retransmission timeouts to the o
 """
 
 import json
+import os
 import selectors
 import signal
 import socket
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dlcp_lab.ranks.hosts import Host, Hosts
-from dlcp_lab.ranks.processes import Child, environment, start
+from dlcp_lab.ranks.processes import Child, start
 from dlcpd.contract.errors import (
     BadMessage,
     DeadlineExceeded,
@@ -113,7 +114,7 @@ def _begin(stack: ExitStack, hosts: Hosts, number: int, work: Work) -> Rank:
             str(theirs.fileno()),
             name=f"rank {number} on {host.plan.name}",
             log=host.folder / f"rank{number}.log",
-            environ={**environment(), **_place(hosts, number), **work.environ},
+            environ={**os.environ, **_place(hosts, number), **work.environ},
             place=host.plan.place,
             pass_fds=[theirs.fileno()],
         )

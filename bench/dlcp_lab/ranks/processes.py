@@ -1,16 +1,15 @@
 """Child processes that end with this one: stopped by their id, their output kept for errors."""
 
-import importlib.util
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-PACKAGES: Final = ("dlcpd", "dlcp_client", "dlcp_lab")  # what a child imports
+from dlcpd import starter
+
 STOP_TIMEOUT: Final = 5.0  # seconds from the request to end to the kill
 LAST_LINE: Final = 400  # characters of a log's last line in an error
 
@@ -64,16 +63,16 @@ def start(
     place: Place = ANYWHERE,
     pass_fds: Sequence[int] = (),
 ) -> Child:
-    """Run `python -m module arguments`."""
+    """Run a module."""
     inside = ("ip", "netns", "exec", place.namespace) if place.namespace else ()
-    with_parent = (sys.executable, "-m", "dlcp_lab.ranks.with_parent", str(os.getpid()))
+    with_parent = starter.command("dlcp_lab.ranks.with_parent", str(os.getpid()))
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*inside, *with_parent, module, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=environ,
+            env=starter.environment(environ),
             pass_fds=pass_fds,
             # A terminal's Ctrl-C is for this process alone, which then ends the others in order.
             start_new_session=True,
@@ -81,11 +80,3 @@ def start(
     if place.cpus and process.poll() is None:
         os.sched_setaffinity(process.pid, place.cpus)  # at once: it has no children yet
     return Child(name, process, log)
-
-
-def environment() -> dict[str, str]:
-    """This process's environment, with the packages it runs importable for children."""
-    found = (importlib.util.find_spec(package) for package in PACKAGES)
-    homes = [str(Path(spec.origin).parents[1]) for spec in found if spec and spec.origin]
-    path = [*dict.fromkeys(homes), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}

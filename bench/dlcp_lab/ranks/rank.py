@@ -1,4 +1,4 @@
-"""A rank process: `python -m dlcp_lab.ranks.rank --fd N`, started by dlcp_lab.ranks.launch.
+"""A rank process: `dlcp_lab.ranks.rank --fd N`, started by dlcp_lab.ranks.launch.
 
 Reads one line, {"module": ..., "arguments": ...}, runs that module's `run` and answers with lines:
 ["progress", text], ["arrived", where], and at the end ["result", value] or

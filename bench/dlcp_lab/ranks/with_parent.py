@@ -1,4 +1,4 @@
-"""`python -m dlcp_lab.ranks.with_parent PID MODULE ...`: a module that ends with its parent.
+"""`dlcp_lab.ranks.with_parent PID MODULE ...`: a module that ends with its parent.
 
 So nobody stays behind when dlcpctl is killed. Here and not in a preexec_fn of the
 parent: that one runs between fork and exec, where a process with threads may deadlock.

@@ -16,6 +16,7 @@ from typing import Any, Final
 from dlcp_client.environment import of_daemon
 from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.handshake import ControlConnection
+from dlcpd import starter
 from dlcpd.contract.errors import DaemonUnavailable
 from dlcpd.contract.messages import DELIVERY, MAX_ENGINES
 
@@ -100,7 +101,9 @@ def start(
     engines = min(ranks, len(os.sched_getaffinity(0)), MAX_ENGINES)
     text = None if config else _memory_file(default_config(local_address(master), engines))
     inherited = [theirs.fileno(), *([text] if text is not None else [])]
-    command = [sys.executable, "-m", "dlcpd", "--embedded", "--session-fd", str(theirs.fileno())]
+    command = [
+        *starter.command("dlcpd.daemon.main"), "--embedded", "--session-fd", str(theirs.fileno()),
+    ]  # fmt: skip
     if door is not None:  # also for one rank: another may come later, and its own next session
         fds = door.socket.fileno(), door.place.folder.descriptor
         inherited += fds
@@ -109,7 +112,7 @@ def start(
     try:
         process = _unsignalled(
             command,
-            env=of_daemon(),
+            env=starter.environment(of_daemon()),
             pass_fds=inherited,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -3,16 +3,15 @@
 import os
 import signal
 import subprocess
-import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlcp_lab.ranks import processes
 from dlcp_lab.ranks.hosts import HostPlan, NetworkTable, apart, on_loopback, running
 from dlcp_lab.ranks.processes import Place
+from dlcpd import starter
 from dlcpd.contract.errors import DaemonUnavailable
 from dlcpd.ctl.main import FAILED, INTERRUPTED, main
 from dlcpd.ctl.status import query
@@ -92,8 +91,8 @@ def test_an_interrupted_command_stops_what_it_started(tmp_path: Path, number: in
     """Interrupted in the middle of a measurement that would take minutes."""
     line = ["bench", "all-reduce", "--sizes", "64K", "--repeat", "100000", "--against", "none"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "dlcpd.ctl.main", *line],
-        stderr=subprocess.PIPE, text=True, env={**processes.environment(), "TMPDIR": str(tmp_path)},
+        starter.command("dlcpd.ctl.main", *line), stderr=subprocess.PIPE, text=True,
+        env=starter.environment() | {"TMPDIR": str(tmp_path)},
     )  # fmt: skip
     with process:
         assert process.stderr

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from dlcp_lab.ranks import launch, processes
+from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import Hosts
 from dlcp_lab.ranks.launch import RankFailed, Work
 from dlcpd.contract.errors import BadTensor, DaemonUnavailable, DeadlineExceeded, DlcpError
+from tests.pages import ROOT
 
 
 def run(hosts: Hosts, timeout: float = 60.0, **arguments: str) -> list[Any]:
@@ -93,10 +94,10 @@ def test_no_process_stays_behind(hosts: Hosts, end: str) -> None:
 
 
 ORPHAN = """
-import pathlib, sys
+import os, pathlib, sys
 from dlcp_lab.ranks import processes
 child = processes.start("tests.lab.ranks.sleeper", name="x", log=pathlib.Path(sys.argv[1]),
-                        environ=processes.environment())
+                        environ=os.environ)
 print(child.process.pid, flush=True)
 sys.stdin.read()
 """
@@ -105,7 +106,7 @@ sys.stdin.read()
 def test_children_end_when_this_process_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", ORPHAN, str(tmp_path / "log")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=processes.environment(),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
     with parent:
         assert parent.stdout

@@ -3,7 +3,6 @@
 import itertools
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -13,13 +12,15 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from dlcp_lab.emulation.plan import FabricError, bits_per_second
+from dlcpd import starter
 
+TCP: Final = "dlcp_lab.emulation.traffic.tcp"
+UDP: Final = "dlcp_lab.emulation.traffic.udp"
 FIRST_PORT: Final = 20_000  # away from what is measured
 INTERVAL: Final = 0.25  # seconds between two lines of a receiver
 READY_TIMEOUT: Final = 10.0  # seconds; Python alone takes a tenth of one on an idle machine
 
 _ports: Final = itertools.count(FIRST_PORT)
-_FOLDER: Final = Path(__file__).parent
 
 
 class Hosts(Protocol):
@@ -45,13 +46,13 @@ class Tcp:
     def sender(self, address: str, port: int) -> list[str]:
         """Command line."""
         return [
-            *_program("tcp"), "send", address, str(port), "--flows", str(self.flows),
+            *starter.command(TCP), "send", address, str(port), "--flows", str(self.flows),
             "--congestion", self.congestion, "--seconds", str(self.seconds),
         ]  # fmt: skip
 
     def receiver(self, port: int) -> list[str]:
         """Command line."""
-        return [*_program("tcp"), "receive", str(port), "--interval", str(INTERVAL)]
+        return [*starter.command(TCP), "receive", str(port), "--interval", str(INTERVAL)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +72,15 @@ class Udp:
     def sender(self, address: str, port: int) -> list[str]:
         """Command line."""
         return [
-            *_program("udp"), "send", address, str(port), "--rate", str(bits_per_second(self.rate)),
-            "--payload", str(self.payload), "--on", str(self.on), "--off", str(self.off),
-            "--seconds", str(self.seconds), "--tos", *(str(d << 2 | self.ecn) for d in self.dscp),
+            *starter.command(UDP), "send", address, str(port),
+            "--rate", str(bits_per_second(self.rate)), "--payload", str(self.payload),
+            "--on", str(self.on), "--off", str(self.off), "--seconds", str(self.seconds),
+            "--tos", *(str(d << 2 | self.ecn) for d in self.dscp),
         ]  # fmt: skip
 
     def receiver(self, port: int) -> list[str]:
         """Command line."""
-        return [*_program("udp"), "receive", str(port), "--interval", str(INTERVAL)]
+        return [*starter.command(UDP), "receive", str(port), "--interval", str(INTERVAL)]
 
 
 Flow = Tcp | Udp
@@ -158,10 +160,12 @@ def background(net: Hosts, flows: Sequence[Flow]) -> Iterator[Background]:
 
 def _begin(net: Hosts, flow: Flow, log: Path) -> Running:
     port, address = next(_ports), net.address(flow.target)
+    ours = starter.environment()
     with log.open("wb") as output:
-        receiver = net.run(flow.target, flow.receiver(port), stdout=output)
+        receiver = net.run(flow.target, flow.receiver(port), stdout=output, env=ours)
     _wait_ready(flow, receiver, log)
-    return Running(flow, net.run(flow.source, flow.sender(address, port)), receiver, log)
+    sender = net.run(flow.source, flow.sender(address, port), env=ours)
+    return Running(flow, sender, receiver, log)
 
 
 def _wait_ready(flow: Flow, receiver: subprocess.Popen[Any], log: Path) -> None:
@@ -171,8 +175,3 @@ def _wait_ready(flow: Flow, receiver: subprocess.Popen[Any], log: Path) -> None:
         if receiver.poll() is not None or time.monotonic() > deadline:
             raise FabricError(f"{flow}: its receiver did not start; see standard error")
         time.sleep(0.01)
-
-
-def _program(name: str) -> tuple[str, ...]:
-    # -P: the folder of the program is no place to import from.
-    return (sys.executable, "-P", str(_FOLDER / f"{name}.py"))
