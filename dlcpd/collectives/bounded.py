@@ -28,7 +28,8 @@ from dlcpd.core.wire.bitmap import Bits, Segments
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.numerics.magnitude import Energies, OperationEnergy, energies
-from dlcpd.numerics.residual import Hole, Key, add_back, cut
+from dlcpd.numerics.residual import Hole, Key, cut
+from dlcpd.numerics.returning import add_back, share_of_range
 
 PIECE: Final = 256 << 10  # bytes looked at in one go: 0.1 ms, or 1 ms where pages are still to come
 NOTHING: Final = np.empty(0, np.intp)
@@ -57,6 +58,7 @@ class Bounded:
     _energy: OperationEnergy = field(init=False)
     _holes: dict[tuple[int, int], Hole] = field(default_factory=dict)  # by rank, transfer
     _returned: list[Hole] = field(init=False)
+    _remaining: list[Hole] = field(default_factory=list)  # of it: what did not fit
     _given_up: dict[tuple[int, int], Missing] = field(default_factory=dict)  # as `_holes`
     _lost: list[Missing] = field(default_factory=list)
 
@@ -65,7 +67,12 @@ class Bounded:
         self.encoded, self._returned = Encoded.of(self.order, self.accounts.spare), []
         if loss.feedback and loss.name:
             self._returned = self.accounts.residuals.take(self._key)
-            add_back(self.tensor, self._returned, self.order.dtype, loss.scale)
+        if self._returned:
+            order = self.order
+            self._remaining = add_back(
+                self.tensor, self._returned, order.dtype, loss.scale, source=order.ticket,
+                most=share_of_range(order.dtype, order.reduce, order.group.size),
+            )  # fmt: skip
 
     @property
     def _key(self) -> Key:
@@ -74,7 +81,7 @@ class Bounded:
 
     @property
     def brought_back(self) -> Sequence[Hole]:
-        """What earlier operations gave up and this one has added to the tensor, in this order."""
+        """What earlier operations left and this one has added to the tensor, in this order."""
         return self._returned
 
     @property
@@ -106,7 +113,7 @@ class Bounded:
         """
         parts: dict[int, Energies] = {}
         for position, (start, size, segment_size) in spans.items():
-            parts[position] = np.empty(segment_count(size, segment_size), np.float32)
+            parts[position] = np.empty(segment_count(size, segment_size))
             rows = max(PIECE // segment_size, 1)
             for first in range(0, len(parts[position]), rows):
                 low, high = first * segment_size, min((first + rows) * segment_size, size)
@@ -204,7 +211,7 @@ class Bounded:
             self.encoded.give_up(sender, missing)
             return
         self._holes[place] = cut(
-            sender.payload, sender.origin, missing, sender.segment_size,
+            sender.payload, sender.origin, missing, sender.segment_size, self.order.dtype,
             scale=self.order.loss.scale, source=self.order.ticket,
         )  # fmt: skip
 
@@ -239,11 +246,11 @@ class Bounded:
         """The result stands: what is left over waits for the next operation of this name, and
         what was brought back is needed no more."""
         for hole in self._returned:
-            if hole.coded is not None:
+            if hole.coded:
                 self.accounts.spare.give(hole.values)
         if self.order.loss.feedback:
             holes = list(self._holes.values()) if self.encoded is None else self.encoded.holes()
-            self.accounts.residuals.put(self._key, holes)
+            self.accounts.residuals.put(self._key, [*self._remaining, *holes])
 
     def put_back(self) -> None:
         """The operation failed: what it brought back is not lost."""

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
-import numpy as np
-
 from dlcpd.collectives.order import Order
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.core.transfer.sender import TransferSender
@@ -14,9 +12,9 @@ from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.codecs import coding
 from dlcpd.numerics.codecs.codec import Codec
-from dlcpd.numerics.elements import STORAGE
+from dlcpd.numerics.elements import STORAGE, Array, wide
 from dlcpd.numerics.magnitude import Energies
-from dlcpd.numerics.residual import Hole, add_values, multiply_values
+from dlcpd.numerics.residual import WHOLE, Hole
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +28,8 @@ class Encoded:
     order: Order
     codec: Codec
     spare: ScratchPool
-    _left: dict[int, Bytes] = field(default_factory=dict)  # by part
+    _left: dict[int, Array] = field(default_factory=dict)  # by part
+    _averages: set[int] = field(default_factory=set)  # parts of a result that is an average
     _given_up: dict[int, int] = field(default_factory=dict)  # by part: segments
 
     @classmethod
@@ -48,8 +47,8 @@ class Encoded:
         left = self._room(start, len(result))
         work = coding.encode(self.codec, self.order.dtype, result, wire, left, rounds=True)
         deque(work, maxlen=0)
-        if left is not None and self.order.reduce == "avg":  # a part of the sum, as it will be
-            multiply_values(left, self.order.dtype, self.order.group.size)
+        if self.order.reduce == "avg":
+            self._averages.add(start)
 
     def decode(self, wire: Bytes, part: Bytes) -> None:
         """Inverse of `contribute` and `round`, but for what was left over."""
@@ -65,24 +64,29 @@ class Encoded:
         left = self._left.get(sender.origin)
         if left is None:
             return
-        values = coding.lost_values(
+        left += coding.lost_values(
             self.codec, self.order.dtype, sender.payload, len(left), segments,
             segment_size=sender.segment_size,
         )  # fmt: skip
-        add_values(left, values, self.order.dtype)
         self._given_up[sender.origin] = len(segments)
 
     def holes(self) -> list[Hole]:
-        """All that is left over."""
-        scale, source, whole = self.order.loss.scale, self.order.ticket, np.zeros(1, np.intp)
+        """All that is left over. Of an average it counts for each of the ranks."""
+        order, size = self.order, STORAGE[self.order.dtype].itemsize
+        scale = order.loss.scale
         return [
-            Hole(start, whole, len(left), left, scale, source, self._given_up.get(start, 0))
+            Hole(
+                start, WHOLE, size * len(left), left,
+                scale / order.group.size if start in self._averages else scale, order.ticket,
+                self._given_up.get(start, 0), coded=True,
+            )
             for start, left in self._left.items()
-        ]
+        ]  # fmt: skip
 
-    def _room(self, start: int, size: int) -> Bytes | None:
+    def _room(self, start: int, size: int) -> Array | None:
         """For what is left over of a part, where it is kept."""
         if not self.order.loss.feedback:
             return None
-        left = self._left[start] = self.spare.take(size)
+        kind, count = wide(self.order.dtype), size // STORAGE[self.order.dtype].itemsize
+        left = self._left[start] = self.spare.take(count * kind.itemsize).view(kind)
         return left

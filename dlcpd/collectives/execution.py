@@ -369,8 +369,8 @@ class Execution:
             self.order.dtype, self.order.reduce, divide_by=self._divisor(step),
         )  # fmt: skip
 
-    def _divisor(self, step: Reduce) -> int:
-        return self.order.group.size if step.last and self.order.reduce == "avg" else 1
+    def _divisor(self, step: Reduce) -> float:
+        return step.divisor(self.order.reduce, self.order.group.size)
 
     def _unstage(self, position: int) -> bool:
         """The place of a transfer is free now. True: what was waiting for it has moved there."""
@@ -428,9 +428,12 @@ class Execution:
         if found is None:
             step = self.program.steps[part.reduction]
             assert isinstance(step, Reduce)  # noqa: S101  # the model says so
+            divide_by = int(self._divisor(step))
+            if divide_by != self._divisor(step):  # of the last sum of several stages
+                return
             found = self._sums[part.reduction] = SegmentSum(
                 self._bytes(step.target), [self._bytes(span) for span in step.operands],
-                part.coming, size, self._divisor(step),
+                part.coming, size, divide_by,
             )  # fmt: skip
         if found.segment_size == size:
             incoming.sum, incoming.operand = found, part.operand

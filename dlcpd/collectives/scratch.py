@@ -4,6 +4,7 @@ from collections import OrderedDict
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlcpd.core.wire.datagram import Bytes
 
@@ -36,8 +37,8 @@ class ScratchPool:
         self._kept -= room
         return free.pop()[:size]
 
-    def give(self, buffer: Bytes) -> None:
-        """Return what `take` gave."""
+    def give(self, buffer: NDArray[Any]) -> None:
+        """Return what `take` gave, or a view of it as numbers."""
         whole: Any = buffer if buffer.base is None else buffer.base
         if not isinstance(whole, np.ndarray) or not SMALL < len(whole) <= self.size:
             return

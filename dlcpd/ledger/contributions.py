@@ -12,8 +12,10 @@ from dlcpd.ledger.chunks import chunks
 from dlcpd.ledger.inputs import Inputs
 from dlcpd.ledger.masks import unpack_untrusted
 from dlcpd.ledger.reader import Entry, Ledger
-from dlcpd.ledger.records import Kept, MissingRow, ranks_of
-from dlcpd.numerics.residual import Hole, add_back, cut
+from dlcpd.ledger.records import Kept, MissingRow, Plan, ranks_of
+from dlcpd.numerics.elements import COMPLEX, STORAGE, wide
+from dlcpd.numerics.residual import Hole, cut
+from dlcpd.numerics.returning import add_back, share_of_range
 from dlcpd.schedules.model import Program, Receive, Send
 
 
@@ -38,11 +40,16 @@ class Contributions:
         if not all(source in self._holes for source in ended.returned):
             return None
         tensor = self.inputs(self.ledger, entry, chunks(program).read)
-        for source in ended.returned:
-            add_back(tensor, self._holes.pop(source), plan.dtype, ended.scale)
-        given_up = [self._cut(entry, program, tensor, row) for row in ended.given_up]
-        if given_up:
-            self._holes[ended.ticket] = given_up
+        returned = [hole for source in ended.returned for hole in self._holes.pop(source)]
+        for hole in returned:
+            _check_fits(hole, plan)
+        left = add_back(
+            tensor, returned, plan.dtype, ended.scale, source=ended.ticket,
+            most=share_of_range(plan.dtype, plan.reduce, len(plan.members)),
+        )  # fmt: skip
+        left += [self._cut(entry, program, tensor, row) for row in ended.given_up]
+        if left:
+            self._holes[ended.ticket] = left
         return tensor
 
     def _cut(self, entry: Entry, program: Program, tensor: Bytes, row: MissingRow) -> Hole:
@@ -50,7 +57,7 @@ class Contributions:
         payload = tensor[step.span.start : step.span.start + step.span.size]
         segments = segments_of(row, step)
         return cut(
-            payload, step.origin, segments, row.segment_size,
+            payload, step.origin, segments, row.segment_size, entry.plan.dtype,
             scale=entry.ended.scale, source=entry.ended.ticket,
         )  # fmt: skip
 
@@ -78,8 +85,24 @@ def segments_of(row: MissingRow, step: Send | Receive) -> Segments:
 
 
 def _hole(kept: Kept) -> Hole:
+    """Raises: BadLedger."""
     segments = unpack_untrusted(kept.mask, kept.out_of)
-    values = np.frombuffer(kept.values, np.uint8)
-    if not len(segments) or not 0 < len(values) <= len(segments) * kept.segment_size:
-        raise BadLedger(f"{len(values)} B of residual for {len(segments)} segments")
+    kind = np.float64 if kept.wide else np.float32
+    if not len(segments) or not kept.values or len(kept.values) % np.dtype(kind).itemsize:
+        raise BadLedger(f"{len(kept.values)} B of residual for {len(segments)} segments")
+    values = np.frombuffer(kept.values, kind)
     return Hole(kept.start, segments, kept.segment_size, values, kept.scale, kept.source)
+
+
+def _check_fits(hole: Hole, plan: Plan) -> None:
+    """Raises: BadLedger where a hole is not of a tensor like the plan's."""
+    item = STORAGE[plan.dtype].itemsize if plan.dtype not in COMPLEX else wide(plan.dtype).itemsize
+    per, last = hole.segment_size // item, int(hole.segments[-1])
+    short = len(hole.segments) * per - len(hole.values)
+    stop = hole.start // item + (last + 1) * per - short
+    whole = hole.start % item or hole.segment_size % item or hole.values.dtype != wide(plan.dtype)
+    if whole or not 0 <= short < per or stop * item > plan.size:
+        raise BadLedger(
+            f"{len(hole.values)} values of residual for {len(hole.segments)} segments of "
+            f"{hole.segment_size} B do not fit {plan.size} B of {plan.dtype}"
+        )

@@ -29,6 +29,7 @@ from dlcpd.schedules.model import Program
 
 MAX_TURNS: Final = 1 << 16  # names that are counted, ~10 MB; the one unused for longest starts anew
 MAX_JOB: Final = 64  # characters of a folder's name
+WIDE: Final = 8  # bytes of a float64
 _KEY: Final = b"dlcpd ledger"
 
 
@@ -100,7 +101,7 @@ class Recorder:
             return
         try:
             for hole in residuals.holes():
-                if hole.coded is None:
+                if not hole.coded:
                     self._files.append(frame(_kept(hole)))
         except (OSError, BadLedger) as exc:
             self._give_up(exc)
@@ -149,8 +150,8 @@ class Recorder:
         self._known.clear()
         waiting = [*(hole for holes in self._open.values() for hole in holes)]
         waiting += self._accounts.residuals.holes()
-        waiting = [hole for hole in waiting if hole.coded is None]
-        whole = sum(len(hole.values) for hole in waiting) <= files.share // 2
+        waiting = [hole for hole in waiting if not hole.coded]
+        whole = sum(hole.values.nbytes for hole in waiting) <= files.share // 2
         about = self._about
         opening = records.Opening(
             records.VERSION, __version__, about.job, about.session, about.rank, about.engine,
@@ -226,5 +227,5 @@ def _kept(hole: Hole) -> records.Kept:
     out_of = int(hole.segments[-1]) + 1  # as many as the mask needs
     return records.Kept(
         hole.source, hole.start, hole.segment_size, out_of, hole.scale,
-        pack(hole.segments, out_of), hole.values.tobytes(),
+        pack(hole.segments, out_of), hole.values.tobytes(), int(hole.values.itemsize == WIDE),
     )  # fmt: skip

@@ -2,11 +2,12 @@
 
 A ledger belongs to one rank's session on one engine. It is a row of generations, each a file
 that says all that is needed to read it: an Opening, the residuals that wait when it begins
-(Kept), and from there on an Ended per operation, after the Plan that it follows. Version 2.
+(Kept), and from there on an Ended per operation, after the Plan that it follows. Version 3.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from sys import float_info
 from typing import Any, Final, NamedTuple
 
 from dlcpd.contract.codec import MAX_CODEC
@@ -39,11 +40,12 @@ from dlcpd.core.wire.header import MAX_SEGMENTS, MAX_TRANSFERS
 from dlcpd.core.wire.sizes import MAX_SEGMENT, UNIT
 from dlcpd.schedules.draft import LONGEST
 
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_SPANS: Final = MAX_WORLD * MAX_TRANSFERS  # of one operation: a digest for each
 MAX_BYTES: Final = MAX_ELEMENTS * 16  # of a tensor
 MAX_MASK: Final = 1 + MAX_SEGMENTS // 8
 MAX_PLANS: Final = 1 << 20  # of one generation
+LEAST_SCALE: Final = float_info.min  # of what remained: below that of the loss, to fit float32
 MAX_LOST: Final = MAX_SPANS  # transfers of one operation that went without something
 
 
@@ -94,16 +96,17 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Values that an earlier operation gave up, and no later one has brought back. What codecs left
-    over is not kept: it is as large as the gradients."""
+    """Values that an earlier operation left, and no later one has brought back: float32, or float64
+    of a tensor of those. What codecs left over is not kept: it is as large as the gradients."""
 
     source: int = integer(0, MAX_OPERATION)  # ticket of that operation
     start: int = integer(0, MAX_BYTES)  # byte of the tensor at which the transfer begins
-    segment_size: int = integer(UNIT, MAX_SEGMENT)
+    segment_size: int = integer(1, LONGEST)
     out_of: int = integer(1, MAX_SEGMENTS)
-    scale: float = real(MIN_SCALE, MAX_SCALE)
+    scale: float = real(LEAST_SCALE, MAX_SCALE)
     mask: bytes = octets(MAX_MASK)
-    values: bytes = octets(LONGEST)
+    values: bytes = octets(2 * LONGEST)
+    wide: int = integer(0, 1)  # 1: float64
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,23 @@ STORAGE: Final[dict[str, np.dtype[Any]]] = {
 NARROW: Final = frozenset({"float16", "bfloat16"})  # accumulate these in float32
 INTEGERS: Final = frozenset({"int8", "uint8", "int16", "int32", "int64"})
 COMPLEX: Final = {"complex64": "float32", "complex128": "float64"}  # type of their two parts
+LARGEST: Final = {  # finite values
+    "float16": 65504.0,
+    "bfloat16": float.fromhex("0x1.fep127"),
+    "float32": float(np.finfo(np.float32).max),
+    "float64": float(np.finfo(np.float64).max),
+}
 
 
 def view(raw: Bytes, dtype: str) -> Array:
     """`raw` as stored elements; no copy. It need not be aligned."""
     return raw.view(STORAGE[dtype])
+
+
+def wide(dtype: str) -> np.dtype[Any]:
+    """The type of what `widen` gives; of complex numbers, that of their parts."""
+    dtype = COMPLEX.get(dtype, dtype)
+    return np.dtype(np.float32) if dtype in NARROW else STORAGE[dtype]
 
 
 def widen(stored: Array, dtype: str) -> Array:

@@ -15,7 +15,7 @@ from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.elements import COMPLEX, INTEGERS, view, widen
 
-Energies = NDArray[np.float32]
+Energies = NDArray[np.float64]
 
 # Dropping a segment that must then be sent again costs more than it saves. So at most as many
 # segments are light as the bound allows to go missing, as many more are medium, and neither is
@@ -29,14 +29,15 @@ def energies(chunk: Bytes, dtype: str, segment_size: int) -> Energies:
     """Sum of squares of each segment of `chunk`; the last may be shorter. One pass.
 
     Of complex numbers both parts count. Integers and bool are infinite: none is small. NaN
-    and Inf become infinity: they must arrive (loss scalers look for them).
+    and Inf become infinity: they must arrive (loss scalers look for them), and so must what is
+    beyond 1e154, whose square float64 does not hold.
     """
     count = segment_count(len(chunk), segment_size)
     if dtype in INTEGERS or dtype == "bool":
-        return np.full(count, np.inf, np.float32)
+        return np.full(count, np.inf)
     dtype = COMPLEX.get(dtype, dtype)
     whole = len(chunk) // segment_size
-    out = np.empty(count, np.float32)
+    out = np.empty(count)
     with np.errstate(all="ignore"):
         numbers = widen(view(chunk, dtype), dtype)
         per_segment = segment_size // view(chunk[:0], dtype).itemsize
@@ -45,6 +46,9 @@ def energies(chunk: Bytes, dtype: str, segment_size: int) -> Energies:
         if whole < count:
             rest = numbers[whole * per_segment :]
             out[whole] = np.dot(rest, rest)
+        for segment in np.flatnonzero(~np.isfinite(out)).tolist():  # float32 ends at 1.8e19 squared
+            part = numbers[segment * per_segment : (segment + 1) * per_segment].astype(np.float64)
+            out[segment] = np.dot(part, part)
     out[~np.isfinite(out)] = np.inf
     return out
 
@@ -62,8 +66,8 @@ class OperationEnergy:
     ) -> None:  # fmt: skip
         self._by_chunk = by_chunk
         counted = [energy[heads.get(chunk, 0) :] for chunk, energy in by_chunk.items()]
-        self._all = np.concatenate([*counted, np.zeros(0, np.float32)])
-        self.total = float(self._all.sum(dtype=np.float64))  # infinite with NaN or Inf
+        self._all = np.concatenate([*counted, np.zeros(0)])
+        self.total = float(self._all.sum())  # infinite with NaN or Inf
         self.spent = 0.0  # of what was given up
         few = int(min(bound, MOST) * len(self._all))
         self._low, self._high = -1.0, -1.0  # below any energy
@@ -93,7 +97,7 @@ class OperationEnergy:
         """Which of `segments` must not be given up, the heaviest first to be refused: those
         that are infinite, and those that would bring what the operation gives up above
         `bound` of its energy."""
-        heavy = weight[segments].astype(np.float64)
+        heavy = weight[segments]
         by_weight = np.argsort(heavy, kind="stable")
         total = self.spent + np.cumsum(heavy[by_weight])
         allowed = bound * self.total
@@ -106,7 +110,7 @@ class OperationEnergy:
 
     def spend(self, weight: Energies) -> None:
         """Segments of such energies were given up."""
-        self.spent += float(weight.sum(dtype=np.float64))
+        self.spent += float(weight.sum())
 
     @property
     def spent_share(self) -> float:

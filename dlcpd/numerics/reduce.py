@@ -11,7 +11,18 @@ from typing import Any, Final
 import numpy as np
 
 from dlcpd.core.wire.datagram import Bytes
-from dlcpd.numerics.elements import COMPLEX, INTEGERS, NARROW, STORAGE, Array, narrow, view, widen
+from dlcpd.numerics.elements import (
+    COMPLEX,
+    INTEGERS,
+    LARGEST,
+    NARROW,
+    STORAGE,
+    Array,
+    narrow,
+    view,
+    wide,
+    widen,
+)
 
 BLOCK: Final = 256 << 10  # bytes of a temporary, which stays in a core's second-level cache
 
@@ -62,7 +73,7 @@ def supports(dtype: str, op: str) -> bool:
 
 
 def reduce_in_order(
-    target: Bytes, operands: Sequence[Bytes], dtype: str, op: str, *, divide_by: int = 1
+    target: Bytes, operands: Sequence[Bytes], dtype: str, op: str, *, divide_by: float = 1
 ) -> None:
     """target = operands[0] op operands[1] op ..., in this order, divided by `divide_by`.
 
@@ -71,16 +82,18 @@ def reduce_in_order(
     precision it was summed in. The target may be one of the operands; nothing else is
     written, and temporary memory is at most a few blocks. One operand is copied, bit by bit.
     Overflow and NaN follow IEEE 754 and never warn; integers wrap; sums of bool are "or",
-    products "and".
+    products "and". What is divided overflows only where the quotient does.
     """
     if len(operands) == 1 and divide_by == 1:
         _copy(target, operands[0])
         return
     with np.errstate(all="ignore"):
-        if dtype in NARROW:
-            _reduce_narrow(target, operands, dtype, op, divide_by)
+        if divide_by != 1:
+            _average(target, operands, COMPLEX.get(dtype, dtype), divide_by)
+        elif dtype in NARROW:
+            _reduce_narrow(target, operands, dtype, op)
         else:
-            _reduce_wide(target, operands, dtype, op, divide_by)
+            _reduce_wide(target, operands, dtype, op)
 
 
 def _copy(target: Bytes, source: Bytes) -> None:
@@ -93,9 +106,7 @@ def _address(data: Bytes) -> int:
     return int(data.__array_interface__["data"][0])
 
 
-def _reduce_wide(
-    target: Bytes, operands: Sequence[Bytes], dtype: str, op: str, divide_by: int
-) -> None:
+def _reduce_wide(target: Bytes, operands: Sequence[Bytes], dtype: str, op: str) -> None:
     result, parts = view(target, dtype), [view(operand, dtype) for operand in operands]
     # an operand that the target would overwrite must stay until its turn
     late = [at for at in range(2, len(parts)) if np.may_share_memory(parts[at], result)]
@@ -108,8 +119,6 @@ def _reduce_wide(
             _reduce_block(result[block], [part[block] for part in parts], _COMBINE[op])
     else:
         _reduce_block(result, parts, _COMBINE[op])
-    if divide_by != 1:
-        _divide(result, dtype, divide_by)
 
 
 def _reduce_block(out: Array, parts: list[Array], combine: Combine) -> None:
@@ -133,15 +142,7 @@ def _reduce_late(out: Array, parts: list[Array], turn: int, combine: Combine) ->
         _reduce_block(into, [total, *block[turn:]], combine)
 
 
-def _divide(numbers: Array, dtype: str, divide_by: int) -> None:
-    """In place; of complex numbers both parts."""
-    parts = numbers.view(STORAGE[COMPLEX[dtype]]) if dtype in COMPLEX else numbers
-    np.divide(parts, divide_by, out=parts)
-
-
-def _reduce_narrow(
-    target: Bytes, operands: Sequence[Bytes], dtype: str, op: str, divide_by: int
-) -> None:
+def _reduce_narrow(target: Bytes, operands: Sequence[Bytes], dtype: str, op: str) -> None:
     combine, result = _COMBINE[op], view(target, dtype)
     parts = [view(operand, dtype) for operand in operands]
     step = BLOCK // 4  # elements, as float32
@@ -150,6 +151,46 @@ def _reduce_narrow(
         total = widen(parts[0][start:stop], dtype)
         for part in parts[1:]:
             combine(total, widen(part[start:stop], dtype), out=total)
-        if divide_by != 1:
-            np.divide(total, divide_by, out=total)
         result[start:stop] = narrow(total, dtype)
+
+
+def _average(target: Bytes, operands: Sequence[Bytes], dtype: str, divide_by: float) -> None:
+    """Block by block, beside the target, for its operands may be needed again."""
+    result, parts = view(target, dtype), [view(operand, dtype) for operand in operands]
+    kind = wide(dtype)
+    step = BLOCK // kind.itemsize
+    room = np.empty(min(step, len(result)), kind)
+    for start in range(0, len(result), step):
+        block = [widen(part[start : start + step], dtype) for part in parts]
+        total = room[: len(block[0])]
+        if len(block) == 1:
+            np.divide(block[0], divide_by, out=total)
+        else:
+            np.add(block[0], block[1], out=total)
+            for part in block[2:]:
+                total += part
+            total /= divide_by
+        if not np.isfinite(total.sum()):  # one pass; a sum of finite quotients may be none, too
+            _avoid_overflow(total, block, divide_by)
+        result[start : start + step] = narrow(total, dtype)
+
+
+def _avoid_overflow(total: Array, parts: list[Array], divide_by: float) -> None:
+    """The average once more, of operands by a power of two smaller, where it is infinite or NaN
+    and all operands are finite. Its bits elsewhere stay. Compare datapath/sum.c."""
+    lacking = ~np.isfinite(total)
+    for part in parts:
+        lacking &= np.isfinite(part)
+    if not np.count_nonzero(lacking):
+        return
+    down, largest = smaller(len(parts)), LARGEST[total.dtype.name]
+    again = np.zeros(np.count_nonzero(lacking), total.dtype)
+    for part in parts:
+        again += part[lacking] * total.dtype.type(down)
+    again /= divide_by * down
+    total[lacking] = again.clip(-largest, largest)
+
+
+def smaller(operands: int) -> float:
+    """The power of two by which so many operands cannot overflow when they are added."""
+    return 2.0 ** -operands.bit_length()

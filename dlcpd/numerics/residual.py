@@ -1,11 +1,9 @@
-"""Error feedback: what was given up comes back in the next operation of that name (P4).
+"""Error feedback: what was given up, and comes back in the next operation of that name (P4).
 
-Sparse: only given-up segments are kept, as the bytes that were sent; of an operation with a
-codec all that it left over of a part, since nearly every value was rounded. A residual is
-the sender's own gradient, so adding it to the next one at the same position conserves
-it: delivered + residual = produced (exactly for float32 and wider up to the rounding of
-that one addition; 16-bit floats round to 16 bits). A gradient may carry a loss scale that
-changes from step to step: a hole keeps its own, and comes back in the present one.
+Sparse: only given-up segments are kept; of an operation with a codec all that it left over of a
+part, since nearly every value was rounded. Values are kept in float32, or float64 for float64: what
+comes back is added there (dlcpd.numerics.returning). A gradient may carry a loss scale that changes
+from step to step: a hole keeps its own, and comes back in the present one.
 """
 
 from collections import OrderedDict
@@ -17,48 +15,37 @@ import numpy as np
 
 from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.datagram import Bytes
-from dlcpd.numerics.elements import COMPLEX, NARROW, narrow, view, widen
+from dlcpd.numerics.elements import COMPLEX, Array, view, widen
 
 MAX_NAMES: Final = 4096  # buckets of one session: far above any model's bucket count
+WHOLE: Final = np.zeros(1, np.intp)  # the one segment of a hole that is in one piece
 
 Key = tuple[str, str, int]  # name, dtype, elements: another shape is another tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Given-up segments of one chunk: `values` holds them back to back."""
+    """Values that belong to some segments of a tensor, back to back; the last may be short."""
 
-    start: int  # byte offset of the chunk in the tensor
+    start: int  # byte of the tensor at which its segments begin to count
     segments: Segments
-    segment_size: int
-    values: Bytes
+    segment_size: int  # bytes of the tensor
+    values: Array  # of the type `elements.wide`: of complex numbers their parts
     scale: float = 1.0  # loss scale that the values carry
-    source: int = 0  # ticket of the operation that gave them up
-    coded: int | None = None  # of what a codec left over: segments on the wire that are in it
-
-    @property
-    def given_up(self) -> int:
-        """Segments."""
-        return len(self.segments) if self.coded is None else self.coded
-
-    def spans(self, size: int) -> list[tuple[int, int, int]]:
-        """(offset in tensor, offset in values, bytes) of each segment; the tail may be short."""
-        out, at = [], 0
-        for segment in self.segments.tolist():
-            low = self.start + segment * self.segment_size
-            length = min(self.segment_size, size - low, len(self.values) - at)
-            out.append((low, at, length))
-            at += length
-        return out
+    source: int = 0  # ticket of the operation that left them
+    given_up: int = 0  # segments on the wire that were given up, and have not come back since
+    coded: bool = False  # left over by a codec: on no ledger, and in memory that is used again
 
 
-def cut(
-    chunk: Bytes, start: int, segments: Segments, segment_size: int,
+def cut(  # noqa: PLR0913  # two of them by keyword
+    chunk: Bytes, start: int, segments: Segments, segment_size: int, dtype: str,
     *, scale: float = 1.0, source: int = 0,
 ) -> Hole:  # fmt: skip
     """Copy `segments` of `chunk`, which begins at byte `start` of a tensor of that loss scale."""
     parts = [chunk[s * segment_size : (s + 1) * segment_size] for s in segments.tolist()]
-    return Hole(start, segments, segment_size, np.concatenate(parts), scale, source)
+    real = COMPLEX.get(dtype, dtype)
+    values = widen(view(np.concatenate(parts), real), real)
+    return Hole(start, segments, segment_size, values, scale, source, len(segments))
 
 
 class Account(Protocol):
@@ -122,44 +109,4 @@ class ResidualStore:
 
 
 def _bytes_of(holes: Iterable[Hole]) -> int:
-    return sum(len(hole.values) for hole in holes)
-
-
-def add_back(tensor: Bytes, holes: list[Hole], dtype: str, scale: float = 1.0) -> int:
-    """Add `holes` to `tensor`, which has the loss scale `scale`, where they came from.
-
-    Returns segments added. Overflow and NaN follow IEEE 754 and never warn: the loss scaler
-    looks at the result.
-    """
-    with np.errstate(all="ignore"):
-        for hole in holes:
-            factor = scale / hole.scale
-            for low, at, length in hole.spans(len(tensor)):
-                _add(tensor[low : low + length], hole.values[at : at + length], dtype, factor)
-    return sum(hole.given_up for hole in holes)
-
-
-def add_values(tensor: Bytes, values: Bytes, dtype: str) -> None:
-    """tensor += values."""
-    with np.errstate(all="ignore"):
-        _add(tensor, values, dtype, 1.0)
-
-
-def multiply_values(tensor: Bytes, dtype: str, factor: int) -> None:
-    """tensor *= factor."""
-    with np.errstate(all="ignore"):
-        numbers = widen(view(tensor, dtype), dtype)
-        view(tensor, dtype)[:] = narrow(numbers * np.float32(factor), dtype)
-
-
-def _add(tensor: Bytes, values: Bytes, dtype: str, factor: float) -> None:
-    dtype = COMPLEX.get(dtype, dtype)  # both parts of a number scale and add by themselves
-    target, value = view(tensor, dtype), view(values, dtype)
-    if dtype in NARROW:
-        value = widen(value, dtype)
-    if factor != 1.0:  # never for integers, which carry no scale; float64 where float32 ends
-        value = (value.astype(np.float64) * factor).astype(value.dtype)
-    if dtype in NARROW:
-        target[:] = narrow(widen(target, dtype) + value, dtype)
-    else:
-        target += value
+    return sum(hole.values.nbytes for hole in holes)

@@ -119,7 +119,7 @@ CATALOG: Final[dict[str, dict[str, Recipe]]] = {
         "ring": Recipe(ring, _chunked),
         "tree": Recipe(tree, _whole_chunked),
         "exchange": Recipe(exchange, _sized),
-        "hierarchical": Recipe(hierarchical, _by_host),
+        "hierarchical": Recipe(hierarchical, _by_host, lambda t, p: (*_by_host(t, p), "halved")),
     },
     "broadcast": {
         "direct": Recipe(broadcast.direct, _rooted),

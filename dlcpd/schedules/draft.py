@@ -78,11 +78,11 @@ class Draft:
 
     def reduce(
         self, target: Span, operands: tuple[Span, ...], *, after: Steps = (), last: bool = False,
-        piece: int = NOT_REPLICATED,
+        piece: int = NOT_REPLICATED, halvings: int = 0,
     ) -> Steps:  # fmt: skip
         if not target.size:
             return ()
-        return self._add(Reduce(target, operands, after, last, piece))
+        return self._add(Reduce(target, operands, after, last, piece, halvings))
 
     def copy(
         self, target: Span, source: Span, *, after: Steps = (), piece: int = NOT_REPLICATED

@@ -69,7 +69,8 @@ class Reduce:
     """target = operands[0] + operands[1] + ..., in this order, by the operation's reduction.
 
     With one operand it copies. The target may be one of the operands. `last`: a result that
-    is final, which "avg" divides by the number of ranks.
+    is final, which "avg" divides by the number of ranks. `halvings`: an average halves the partial
+    sums of its schedule so often, for they need not fit where it does; and the last one the less.
     """
 
     target: Span
@@ -77,6 +78,14 @@ class Reduce:
     after: tuple[int, ...] = ()
     last: bool = False
     piece: int = NOT_REPLICATED
+    halvings: int = 0
+
+    def divisor(self, op: str, ranks: int) -> float:
+        """What the sum of its operands is divided by, in an operation of so many ranks."""
+        if op != "avg":
+            return 1
+        halved = 1 << self.halvings
+        return ranks / halved if self.last else halved
 
 
 @dataclass(frozen=True, slots=True)

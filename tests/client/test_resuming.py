@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from dlcp_client import PowerSGD, ddp
-from dlcp_client.torch.buckets import Placed
 from dlcp_client.torch.carried import Carried
 from dlcpd.contract.errors import BadConfig
 from tests.client import report_ranks
@@ -82,5 +81,5 @@ def test_leftovers_follow_the_loss_scale_and_are_added_once() -> None:
     carried.take([(parameter, torch.tensor([0.0, 1.0])), (parameter, torch.zeros(2))])
     gradient = torch.ones(2)
     for _ in range(2):
-        carried.add_to([Placed(parameter, gradient, 0, 8)])
+        carried.add_to([(parameter, gradient)])
     assert gradient.tolist() == [1.5, 3.0] and not carried

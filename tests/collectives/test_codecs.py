@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.numerics.codecs.names import codec_of
-from dlcpd.numerics.elements import NARROW, STORAGE, view, widen
-from dlcpd.numerics.residual import add_back
+from dlcpd.numerics.elements import NARROW, STORAGE, widen
+from dlcpd.numerics.returning import add_back
 from dlcpd.schedules.builders.reduce_scatter import reduce_scatter
 from dlcpd.schedules.proof.interpreter import interpret
 from tests.sim.network import Link, SimNetwork
@@ -191,7 +191,7 @@ def test_the_bound_holds_and_heads_and_critical_ranges_arrive(codec: str) -> Non
                 assert 0 < row.segments <= 0.2 * row.out_of
                 losses += row.segments
         for hole in accounts.residuals.take((NAME, "float32", COUNT)):
-            left = view(hole.values, "float32")
+            left = hole.values
             for low, high in critical:
                 a, b = (min(max(x - hole.start, 0), hole.segment_size) // 4 for x in (low, high))
                 if b > a and codec in ("bf16", "fp16"):  # a tenth of a value is no rounding

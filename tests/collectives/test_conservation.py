@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dlcpd.contract.errors import OperationAborted
 from dlcpd.core.wire.header import Header, Kind
-from dlcpd.numerics.residual import add_back
+from dlcpd.numerics.returning import add_back
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import Tensor, copies, draw_whole
 

@@ -55,7 +55,7 @@ def test_where_nothing_may_be_missing_there_is_no_budget() -> None:
 
 
 def test_the_lightest_are_spared() -> None:
-    weight = np.arange(SEGMENTS, dtype=np.float32)[::-1].copy()
+    weight = np.arange(SEGMENTS, dtype=np.float64)[::-1].copy()
     lacking = np.array([3, 10, 20, 30, 40, 50, 58, 59, 97, 98, 99])
     spared = budget(critical=[59, 99]).spare(lacking, weight)
     assert sorted(spared) == [10, 20, 30, 40, 50, 58, 97, 98]
@@ -70,7 +70,7 @@ def test_what_is_spared_is_covered_and_no_more_could_be(
     lacking: list[int], critical: list[int], weighed: bool
 ) -> None:
     may = budget(critical=critical)
-    weight = np.random.default_rng(0).random(SEGMENTS, np.float32) if weighed else None
+    weight = np.random.default_rng(0).random(SEGMENTS) if weighed else None
     spared = may.spare(np.array(sorted(lacking), np.intp), weight)
     assert may.covers(missing(*spared.tolist()))
     for other in set(lacking) - set(spared.tolist()):

@@ -21,7 +21,7 @@ def client(number: int, share: Share = WHOLE, *, keeps: bool = False) -> Client:
     session.number = number
     lane = cast("Any", SimpleNamespace(accounts=Accounts()))
     if keeps:
-        hole = cut(np.ones(64, np.uint8), 0, np.array([0]), 64)
+        hole = cut(np.ones(64, np.uint8), 0, np.array([0]), 64, "float32")
         lane.accounts.residuals.put(KEY, [hole])
     return Client(lane, session, EngineConfig(), ScratchPool(1 << 10), share)
 

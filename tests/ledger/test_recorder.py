@@ -38,7 +38,7 @@ def order(ticket: int) -> Order:
 
 
 def hole(ticket: int) -> Hole:
-    return Hole(0, np.array([2]), 1024, np.full(1024, ticket, np.uint8), 1.0, ticket)
+    return Hole(0, np.array([2]), 1024, np.full(256, ticket, np.float32), 1.0, ticket)
 
 
 def operate(made: Recorder, ticket: int, returned: list[Hole], *, fail: bool = False) -> None:

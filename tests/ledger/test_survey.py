@@ -153,7 +153,7 @@ def test_a_folder_without_ledgers_and_files_that_are_none(
     (tmp_path / "b" / "00000001.ledger").write_bytes(b"")
     assert dlcpctl(["ledger", str(tmp_path)]) == 1
     text = capsys.readouterr().out
-    assert f"DAMAGED: {tmp_path / 'a'}: no file there begins as a ledger of version 2" in text
+    assert f"DAMAGED: {tmp_path / 'a'}: no file there begins as a ledger of version 3" in text
     assert "ledgers 1, jobs 1: 1 operations" in text
 
 

@@ -5,7 +5,7 @@ from functools import reduce as fold
 
 import numpy as np
 
-from dlcpd.numerics.elements import COMPLEX, INTEGERS, STORAGE, narrow, widen
+from dlcpd.numerics.elements import COMPLEX, INTEGERS, LARGEST, STORAGE, narrow, widen
 from tests.sim.reference import product
 
 OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -44,12 +44,18 @@ def draw_exact(dtype: str, count: int, seed: int) -> np.ndarray:
 
 def plain(parts: Sequence[np.ndarray], dtype: str, op: str, divide_by: int = 1) -> bytes:
     """All of every operand at once, in order, with new memory for every result."""
+    if divide_by != 1 and dtype in COMPLEX:
+        return plain([part.view(COMPLEX[dtype]) for part in parts], COMPLEX[dtype], op, divide_by)
     with np.errstate(all="ignore"):
-        total = fold(OPERATIONS[op], [widen(part, dtype) for part in parts])
-        if divide_by != 1 and dtype in COMPLEX:
-            total = (total.view(COMPLEX[dtype]) / divide_by).view(dtype)
-        elif divide_by != 1:
+        numbers = [widen(part, dtype) for part in parts]
+        total = fold(OPERATIONS[op], numbers)
+        if divide_by != 1:
             total = total / divide_by
+            down = 0.5 ** len(parts).bit_length()  # an average that fits is no infinity
+            again = fold(np.add, [part * down for part in numbers]) / (divide_by * down)
+            largest = LARGEST[total.dtype.name]
+            fits = np.all([np.isfinite(part) for part in numbers], axis=0)
+            np.copyto(total, again.clip(-largest, largest), where=fits & ~np.isfinite(total))
         return narrow(total, dtype).tobytes()
 
 

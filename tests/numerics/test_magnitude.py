@@ -25,12 +25,25 @@ def test_energy_is_the_sum_of_squares(dtype: str, tail: int) -> None:
     assert energies(raw, dtype, SEGMENT) == pytest.approx(np.array(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e38])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_never_light(bad: float) -> None:
     numbers = np.zeros(4 * 16, np.float32)
     numbers[40] = bad
     energy = energies(numbers.view(np.uint8), "float32", SEGMENT)
     assert energy.tolist() == [0, 0, np.inf, 0]
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("float32", 3e38), ("bfloat16", 3e38)])
+def test_squares_beyond_float32_count_as_what_they_are(dtype: str, value: float) -> None:
+    """And so the rest of a tensor is known: what is given up stays within the bound."""
+    numbers = narrow(np.full(64, value, np.float32), dtype)
+    numbers[: SEGMENT // numbers.itemsize] = narrow(np.ones(1, np.float32), dtype)[0]
+    per = SEGMENT // numbers.itemsize
+    energy = energies(numbers.view(np.uint8), dtype, SEGMENT)
+    assert energy == pytest.approx([per, *[per * value**2] * (64 // per - 1)], rel=0.02)
+    made = OperationEnergy({0: energy}, 0.5)
+    made.spend(energy[:1])
+    assert 0 < made.spent_share < 1e-60
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "bool"])
@@ -92,7 +105,7 @@ def test_no_more_energy_is_given_up_than_the_bound_allows() -> None:
     assert refused(made, [0, 1], 0.01) == []
     assert refused(made, [0, 1, 2], 0.01) == [2]
     assert refused(made, [0, 95], 0.01) == [95]  # the heaviest is refused
-    made.spend(np.ones(2, np.float32))
+    made.spend(np.ones(2))
     assert refused(made, [2], 0.01) == [2]
     assert made.spent_share == pytest.approx(0.01)
 
@@ -109,7 +122,7 @@ def test_nothing_can_be_lost_of_nothing() -> None:
 
 
 def test_heads_weigh_more_than_any_and_count_for_nothing() -> None:
-    energies_ = {3: np.array([np.inf, np.inf, 1, 2, 3, 4, 5, 6], np.float32)}
+    energies_ = {3: np.array([np.inf, np.inf, 1, 2, 3, 4, 5, 6], np.float64)}
     energy = OperationEnergy(energies_, 0.2, {3: 2})
     assert energy.total == 21
     assert energy.drop_ranks(3).tolist() == [PROTECTED] * 2 + [LIGHT, MEDIUM] + [PROTECTED] * 4

@@ -39,7 +39,16 @@ def one_element(values: list[Any], dtype: str, op: str) -> Any:
             total = kind(math.nan)
         elif (value < total) if op == "min" else (value > total):
             total = value
-    return kind(total / kind(len(values))) if op == "avg" else total
+    if op != "avg":
+        return total
+    count, numbers = len(values), [kind(value) for value in values]
+    if math.isfinite(total) or not all(map(math.isfinite, numbers)):
+        return kind(total / kind(count))
+    down, again = kind(0.5 ** count.bit_length()), kind(0)
+    for value in numbers:  # the average of smaller ones fits
+        again = kind(again + value * down)
+    largest = np.finfo(kind).max
+    return kind(min(max(again / kind(count * down), -largest), largest))
 
 
 def reference(parts: list[np.ndarray], dtype: str, op: str) -> np.ndarray:

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.numerics.elements import COMPLEX, INTEGERS, NARROW, STORAGE
+from dlcpd.numerics.elements import (
+    COMPLEX,
+    INTEGERS,
+    LARGEST,
+    NARROW,
+    STORAGE,
+    narrow,
+    wide,
+    widen,
+)
 from dlcpd.numerics.reduce import BLOCK, OPERATIONS, reduce_in_order, supports
 from tests.numerics.plain import canonical, draw, plain
 
@@ -118,3 +127,25 @@ def test_what_cannot_be_reduced_is_refused() -> None:
     assert refused == exact | bitwise | ordered
     assert not supports("float8", "sum")
     assert not supports("float32", "premul")
+
+
+@pytest.mark.parametrize("dtype", sorted(LARGEST))
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8, 100])
+def test_an_average_of_finite_values_is_finite(dtype: str, ranks: int) -> None:
+    """Its bits are those of a plain sum wherever that fits."""
+    rng, top = np.random.default_rng(ranks), LARGEST[dtype]
+    drawn = [rng.uniform(-1, 1, 500) * top for _ in range(ranks)]
+    for part in drawn:
+        part[:2], part[2:250] = (top, -top), part[2:250] / 1e3 / ranks
+    parts = [narrow(part.astype(wide(dtype)), dtype) for part in drawn]
+    target = np.zeros(parts[0].nbytes, np.uint8)
+    reduce_in_order(target, [part.view(np.uint8) for part in parts], dtype, "avg", divide_by=ranks)
+    found = widen(target.view(STORAGE[dtype]), dtype)
+    means = np.sum([widen(part, dtype)[2:] / np.float64(ranks) for part in parts], axis=0)
+    np.testing.assert_allclose(found[:2], [top, -top], rtol=4 * np.finfo(found.dtype).eps)
+    np.testing.assert_allclose(found[2:], means, rtol=4e-3, atol=top * 1e-3 / ranks)
+    with np.errstate(over="ignore"):
+        total = widen(parts[0], dtype).copy()
+        for part in parts[1:]:
+            total += widen(part, dtype)
+    assert (found[2:250] == widen(narrow(total / ranks, dtype), dtype)[2:250]).all()

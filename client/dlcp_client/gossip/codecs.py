@@ -47,10 +47,10 @@ class BF16:
         return torch.empty(count, dtype=torch.bfloat16)
 
     def encode(self, differences: torch.Tensor) -> torch.Tensor:
-        return differences.to(torch.bfloat16)
+        return rounded(differences, torch.bfloat16)
 
     def add(self, message: torch.Tensor, estimate: torch.Tensor) -> None:
-        estimate.add_(message)
+        _within_range(estimate.add_(message))
 
     def check(self, message: torch.Tensor, count: int) -> None:
         """Every bfloat16 can be added."""
@@ -81,12 +81,12 @@ class TopK:
         """Places, then the bits of the values."""
         kept = differences.abs().topk(self._kept(differences.numel()), sorted=False).indices
         places = kept.sort().values
-        values = differences[places].to(torch.float32)
+        values = rounded(differences[places], torch.float32)
         return torch.cat([places.to(torch.int32), values.view(torch.int32)])
 
     def add(self, message: torch.Tensor, estimate: torch.Tensor) -> None:
         places, values = message.chunk(2)
-        estimate.index_add_(0, places, values.view(torch.float32).to(estimate.dtype))
+        _within_range(estimate.index_add_(0, places, values.view(torch.float32).to(estimate.dtype)))
 
     def check(self, message: torch.Tensor, count: int) -> None:
         places, _ = message.chunk(2)
@@ -99,6 +99,21 @@ class TopK:
 
     def _kept(self, count: int) -> int:
         return max(1, round(self.fraction * count))
+
+
+def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """As `dtype`. What is finite stays so: beyond the range it becomes the largest there is."""
+    found = values.to(dtype)
+    if bool(torch.isfinite(found).all()):
+        return found
+    top = torch.finfo(dtype).max
+    return torch.where(torch.isfinite(values), values.clamp(-top, top), values).to(dtype)
+
+
+def _within_range(estimate: torch.Tensor) -> None:
+    """What codecs round up may be beyond it. The next difference is as much smaller."""
+    top = torch.finfo(estimate.dtype).max
+    estimate.clamp_(-top, top)
 
 
 def checked_codec(codec: Any) -> Codec | None:

@@ -7,6 +7,7 @@ hold, such as a third, cannot make parameters grow step by step.
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import Final
 
 import torch
 
@@ -14,8 +15,9 @@ from dlcp_client.group import Group
 from dlcpd.contract.policy import LossPolicy
 
 from .buckets import Bucket
-from .codecs import Codec
+from .codecs import Codec, rounded
 
+DOWN: Final = 0.25  # a sum of weighted differences is within four times the range
 Weights = Mapping[int, Fraction]  # as of Graph.sources: offset of a source -> weight
 
 
@@ -85,7 +87,7 @@ class Dense:
         for number, bucket in enumerate(self._buckets):
             mine = bucket.flat.to(bucket.computed_in)
             theirs = {d: parts[number].to(bucket.computed_in) for d, parts in came.items()}
-            bucket.flat.copy_(mine + _pull(mine, theirs, weights))
+            bucket.flat.copy_(rounded(_moved(mine, mine, theirs, weights), bucket.flat.dtype))
 
 
 class Compressed:
@@ -117,7 +119,7 @@ class Compressed:
         """
         codec, buckets = self._codec, self._buckets
         sent = [
-            codec.encode(bucket.flat.to(bucket.computed_in) - known)
+            codec.encode(_difference(bucket.flat.to(bucket.computed_in), known))
             for bucket, known in zip(buckets, self._known, strict=True)
         ]
         came = self._neighbours.swap(sent, list(weights))
@@ -129,8 +131,9 @@ class Compressed:
             for d, messages in came.items():
                 codec.add(messages[number], self._theirs[d][number])
             theirs = {d: estimates[number] for d, estimates in self._theirs.items()}
-            pull = _pull(self._known[number], theirs, weights)
-            bucket.flat.add_(pull, alpha=codec.step_size)
+            own = bucket.flat.to(bucket.computed_in)
+            moved = _moved(own, self._known[number], theirs, weights, codec.step_size)
+            bucket.flat.copy_(rounded(moved, bucket.flat.dtype))
 
     def _computed(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Copies, in the dtype of computation."""
@@ -138,6 +141,33 @@ class Compressed:
             part.to(bucket.computed_in, copy=True)
             for part, bucket in zip(parts, self._buckets, strict=True)
         ]
+
+
+def _moved(
+    own: torch.Tensor, mine: torch.Tensor, theirs: Mapping[int, torch.Tensor], weights: Weights,
+    share: float = 1.0,
+) -> torch.Tensor:  # fmt: skip
+    """`own`, and a share of what neighbours pull. Where that is no number, it is computed of values
+    that are a power of two smaller: a difference of finite values may be beyond the range."""
+    found = torch.add(own, _pull(mine, theirs, weights), alpha=share)
+    if bool(torch.isfinite(found).all()):
+        return found
+    smaller = {d: their * DOWN for d, their in theirs.items()}
+    again = torch.add(own * DOWN, _pull(mine * DOWN, smaller, weights), alpha=share)
+    return _back(again, found)
+
+
+def _difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a - b; the largest there is, where that is beyond the range."""
+    found = a - b
+    return found if bool(torch.isfinite(found).all()) else _back(a * DOWN - b * DOWN, found)
+
+
+def _back(again: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+    """`found`, and where it is no number and `again` is one, that times 1 / DOWN."""
+    top = torch.finfo(found.dtype).max
+    lacking = torch.isfinite(again) & ~torch.isfinite(found)
+    return torch.where(lacking, (again / DOWN).clamp(-top, top), found)
 
 
 def _pull(mine: torch.Tensor, theirs: Mapping[int, torch.Tensor], weights: Weights) -> torch.Tensor:

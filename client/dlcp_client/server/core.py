@@ -265,7 +265,7 @@ class Core:
 
 
 def average(gradients: Sequence[Array | None]) -> Array | None:
-    """Their mean, added in this order; None where one of them is missing, or it is not finite."""
+    """Their mean, added in this order; None where one of them is missing or not finite."""
     total: Array | None = None
     with np.errstate(all="ignore"):
         for gradient in gradients:
@@ -277,4 +277,22 @@ def average(gradients: Sequence[Array | None]) -> Array | None:
                 total += gradient
         assert total is not None  # noqa: S101  # a version has a push
         total /= np.float32(len(gradients))
-    return total if np.isfinite(total).all() else None
+    if np.isfinite(total).all():
+        return total
+    return _average_of_large([one for one in gradients if one is not None], total)
+
+
+def _average_of_large(gradients: Sequence[Array], total: Array) -> Array | None:
+    """`total`, and where that is no number, the mean of gradients that are a power of two smaller:
+    the mean of finite values is finite, though their sum may not be."""
+    if not all(np.isfinite(one).all() for one in gradients):
+        return None
+    lacking, largest = ~np.isfinite(total), np.finfo(np.float32).max
+    down = 0.5 ** len(gradients).bit_length()
+    again = np.zeros(np.count_nonzero(lacking), np.float32)
+    for one in gradients:
+        again += one[lacking] * np.float32(down)
+    with np.errstate(over="ignore"):
+        again /= np.float32(len(gradients) * down)
+    total[lacking] = again.clip(-largest, largest)
+    return total

@@ -1,17 +1,36 @@
 """Gradients that a checkpoint holds, or that came of making one: they go into the next step."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import torch
 from torch import nn
 
-from dlcp_client.torch.buckets import Placed
 from dlcpd.contract.errors import BadConfig
 
 
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """As float32 at least."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def add_within(gradient: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
+    """gradient += more, as far as it fits; returns the rest. What is no number stays as it is."""
+    top = torch.finfo(gradient.dtype).max
+    given = gradient.to(more.dtype)
+    total = given + more
+    number = torch.isfinite(given)
+    clipped = number & ~(total.abs() <= top)
+    into = total.clamp(-top, top).to(gradient.dtype)
+    rest = (given - into) + more  # in this order: a sum that is beyond the range has no rest
+    if gradient.dtype == more.dtype:
+        rest = torch.where(clipped, rest, 0)  # rounded, as all sums of this type
+    gradient.copy_(torch.where(number, into, gradient))
+    return torch.where(number, rest, more)
+
+
 class Carried:
-    """By parameter, averages over the ranks: every rank adds them to its own gradient once."""
+    """By parameter, averages over the ranks: every rank adds them to its own gradient, as far as
+    they fit, and what remains to its next one. In float32, or float64 for float64."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._parameters = parameters
@@ -21,10 +40,10 @@ class Carried:
 
     def take(self, parts: Iterable[tuple[nn.Parameter, torch.Tensor]]) -> None:
         """More of them, at the present scale; what is all zeros is left out."""
-        for parameter, part in parts:
-            if not bool(part.any()):
+        for parameter, values in parts:
+            if not bool(values.any()):
                 continue
-            name = self._names[id(parameter)]
+            name, part = self._names[id(parameter)], wide(values)
             held = self._held.get(name)
             self._held[name] = part.clone() if held is None else held + part
 
@@ -41,7 +60,7 @@ class Carried:
                     f"load_state_dict: this model has no parameter {name} of shape "
                     f"{tuple(tensor.shape)}; load the state of the same model"
                 )
-        self._held = {name: tensor.clone() for name, tensor in held.items()}
+        self._held = {name: wide(tensor).clone() for name, tensor in held.items()}
         self.scale = scale
 
     def rescale(self, scale: float) -> None:
@@ -52,12 +71,13 @@ class Carried:
             self.scale = scale
 
     @torch.no_grad()
-    def add_to(self, placed: Iterable[Placed]) -> None:
-        """Add what there is for these gradients, and hold it no more."""
-        for one in placed:
-            tensor: Any = self._held.pop(self._names[id(one.parameter)], None)
-            if tensor is not None:
-                one.gradient.add_(tensor)
+    def add_to(self, parts: Iterable[tuple[nn.Parameter, torch.Tensor]]) -> None:
+        """Add what there is for these gradients, and hold only what remains."""
+        for parameter, gradient in parts:
+            name = self._names[id(parameter)]
+            held = self._held.pop(name, None)
+            if held is not None and bool((rest := add_within(gradient, held)).any()):
+                self._held[name] = rest
 
     def __bool__(self) -> bool:
         return bool(self._held)

@@ -20,13 +20,15 @@ COLUMNS: Final = 5  # of a row of sums
 
 def sums(bounded: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     """Of one part of a gradient: ||s - b||^2, ||s||^2, ||b||^2, <s, b>, and whether any number is
-    not finite (the others are 0 then). Ranks add up those of their parts."""
+    not finite, or too large for squares in float64 (the others are 0 then). Ranks add up those of
+    their parts."""
     b, s = bounded.detach().flatten().double(), exact.detach().flatten().double()
-    if not bool(torch.isfinite(b).all() and torch.isfinite(s).all()):
-        return torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0], dtype=torch.float64)
     apart = s - b
     found = [apart.dot(apart), s.dot(s), b.dot(b), s.dot(b), torch.zeros((), dtype=torch.float64)]
-    return torch.stack(found)
+    row = torch.stack(found)
+    if not bool(torch.isfinite(row).all()):
+        return torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0], dtype=torch.float64)
+    return row
 
 
 @dataclass(frozen=True, slots=True)

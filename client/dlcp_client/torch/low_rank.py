@@ -24,6 +24,7 @@ from dlcp_client.session import Session
 from dlcp_client.torch.buckets import Placed, contents
 from dlcp_client.torch.rules import Rules
 
+LEAST_EXPONENT: Final = 120  # 2**120 is a float32
 ROOT: Final = 0  # the rank that orthogonalises
 FLOATS: Final = (torch.float32, torch.float64)  # narrower ones are sent as they are
 
@@ -184,7 +185,7 @@ def _settle(share: Share, right: Packed, own: Sequence[torch.Tensor]) -> None:
         into.copy_(_product(left, q).view(into.shape))
         if bool(torch.isfinite(q).all()):
             missed = torch.addmm(matrix.values, left, q_own.T, alpha=-1)
-            matrix.memory.right, matrix.memory.missed = q.clone(), missed.div_(share.scale)
+            matrix.memory.right, matrix.memory.missed = _scaled(q), missed.div_(share.scale)
     share.done.set_result(result)
 
 
@@ -207,6 +208,13 @@ def _beginning(name: str, columns: int, rank: int) -> torch.Tensor:
     """Q of the first step: by chance, and the same on all ranks."""
     generator = torch.Generator().manual_seed(crc32(name.encode()))
     return torch.randn(columns, rank, generator=generator)
+
+
+def _scaled(right: torch.Tensor) -> torch.Tensor:
+    """By a power of two to magnitudes of at most 1, which changes no direction: M Q is in the order
+    of M then, and not of its square, which may be beyond the range."""
+    exponent = torch.frexp(right.abs().max()).exponent.clamp(min=-LEAST_EXPONENT)
+    return torch.ldexp(right, -exponent)
 
 
 def _orthonormal(left: torch.Tensor) -> torch.Tensor:

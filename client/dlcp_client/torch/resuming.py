@@ -1,6 +1,6 @@
 """What a bounded training has to bring back, in its checkpoints."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import torch
@@ -11,6 +11,7 @@ from dlcp_client.torch.rules import Left
 from dlcpd.contract.errors import BadConfig
 
 FORMAT: Final = 1  # of a state
+NARROW: Final = (torch.float16, torch.bfloat16)
 
 
 class Resumable(ModelRegistration):
@@ -33,7 +34,8 @@ class Resumable(ModelRegistration):
         if self.session is not None and self.rules.left:
             self.meet(self.session, "state_dict()")
             for name, left in self.rules.left.items():
-                self.rules.carried.take(left.parts(self._drained(self.session, name, left)))
+                for values in [*self._drained(self.session, name, left)]:
+                    self.rules.carried.take(left.parts(values))
         return {
             "format": FORMAT, "step": self.rules.before + self.rules.step,
             "scale": self.rules.carried.scale, "residuals": self.rules.carried.named(),
@@ -54,12 +56,18 @@ class Resumable(ModelRegistration):
         self.rules.carried.load(state["residuals"], state["scale"])
         self.rules.resume(state["step"])
 
-    def _drained(self, session: Session, name: str, left: Left) -> torch.Tensor:
-        policy = self.rules.exact
-        given = session.zeros(left.count, left.dtype, wait=policy.deadline)
-        scale = self.rules.carried.scale
-        session.all_reduce(given, "avg", policy=policy, name=name, scale=scale).wait()
-        return given
+    def _drained(self, session: Session, name: str, left: Left) -> Iterator[torch.Tensor]:
+        """Averages of what is left, with what this rank carries of it already. Of 16-bit floats
+        several, the same number on all ranks: each has as many digits as fit."""
+        policy, carried = self.rules.exact, self.rules.carried
+        while True:
+            given = session.zeros(left.count, left.dtype, wait=policy.deadline)
+            carried.add_to(left.parts(given))
+            scale = carried.scale
+            session.all_reduce(given, "avg", policy=policy, name=name, scale=scale).wait()
+            yield given
+            if left.dtype not in NARROW or not bool(given.any()):
+                return
 
     def _check_resumable(self) -> None:
         """Raises: BadConfig."""

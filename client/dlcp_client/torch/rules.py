@@ -106,7 +106,7 @@ class Rules:
     def bring_back(self, bucket: GradBucket) -> None:
         """Add to a bucket that is ready what a checkpoint held, or left, for its gradients."""
         if self.carried:
-            self.carried.add_to(contents(bucket))
+            self.carried.add_to((one.parameter, one.gradient) for one in contents(bucket))
 
     def begin_step(self, group: Group) -> None:
         """A backward pass begins, on all ranks of `group`.

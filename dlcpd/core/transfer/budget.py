@@ -57,7 +57,7 @@ class Budget:
         counts = np.bincount(self.part[missing], minlength=len(self.allowed))
         return bool((counts <= self.allowed).all())
 
-    def spare(self, missing: Segments, weight: NDArray[np.float32] | None) -> Segments:
+    def spare(self, missing: Segments, weight: NDArray[np.float64] | None) -> Segments:
         """Of `missing` those that need not be sent again: as many as are allowed, the
         lightest first."""
         candidates = missing[~self.critical[missing]]

@@ -43,7 +43,7 @@ class TransferSender:
     tags: Tags
     first_order: Segments
     urgent: bool = False  # somebody waits for the peer's verdict
-    weight: NDArray[np.float32] | None = None  # by segment: the heavier, the more it is missed
+    weight: NDArray[np.float64] | None = None  # by segment: the heavier, the more it is missed
     budget: Budget | None = None  # what the peer may go without; None: nothing
     state: State = State.SENDING
     round: int = 0

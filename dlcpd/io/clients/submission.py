@@ -26,7 +26,7 @@ from dlcpd.ledger import records
 from dlcpd.ledger.recorder import Recorder
 from dlcpd.numerics.codecs.codec import Codec
 from dlcpd.numerics.codecs.names import codec_of
-from dlcpd.numerics.elements import INTEGERS, STORAGE
+from dlcpd.numerics.elements import INTEGERS, NARROW, STORAGE
 from dlcpd.numerics.reduce import supports
 from dlcpd.schedules.catalog import Place
 from dlcpd.schedules.choose import Choice
@@ -47,6 +47,7 @@ MOST_QUEUED: Final = 60.0  # seconds that a request may have lain in the lane
 MAX_RANKS_TEXT: Final = 64  # characters: the words of a READY have 256
 REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 LOSSY: Final = frozenset({"all_reduce", "reduce_scatter"})  # those that gradients go by
+KEPT_NARROW: Final = 2  # bytes of a residual for each byte of a 16-bit float
 _BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop ranks, by setting
 
 
@@ -205,10 +206,12 @@ def _charge(ask: Submit, program: Program) -> int:
 
 
 def _most_left_over(ask: Submit, size: int) -> int:
-    """Bytes of a residual of `size` bytes of a tensor: a codec rounds all of them."""
-    if ask.fill != "residual":
+    """Bytes of a residual of `size` bytes of a tensor: a codec rounds all of them, and so does the
+    addition of a residual to 16-bit floats. Those are kept as float32."""
+    if ask.fill != "residual" or not (ask.codec or ask.max_loss):
         return 0
-    return size if ask.codec else int(size * ask.max_loss)
+    left = size if ask.codec else int(size * ask.max_loss)
+    return KEPT_NARROW * (left + size) if ask.dtype in NARROW else left
 
 
 def _left_over(ask: Submit, plan: Plan, accounts: Accounts) -> int:

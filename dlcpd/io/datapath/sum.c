@@ -1,17 +1,50 @@
 /* Float32 parts of a sum, added up as they come. */
 #include "datapath.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
+enum { INFINITE = 0x7f800000 }; /* bits of infinity; those of NaN are more */
 enum { BLOCK = 256 }; /* elements of the sum that a first-level cache holds beside its operands */
 
 /* Parts of tensors need not be aligned, and what was received is not. */
 typedef float __attribute__((aligned(1), may_alias)) number;
 
-static void divide(float *sum, uint32_t count, uint32_t by)
+/* Returns the largest of its magnitudes as bits, which are ordered as the magnitudes are. */
+static uint32_t divide(float *sum, uint32_t count, uint32_t by)
 {
-    for (uint32_t i = 0; by != 1 && i < count; i++)
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t bits;
         sum[i] /= (float)by;
+        memcpy(&bits, &sum[i], sizeof bits);
+        bits &= 0x7fffffff;
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+
+/* An average overflows only where it is beyond the range itself: once more, of operands that are a
+   power of two smaller. As numerics/reduce.py has it, bit by bit. */
+static void avoid_overflow(float *sum, const number *const *parts, uint32_t begin,
+                           uint32_t operands, uint32_t size, uint32_t by)
+{
+    float down = 1;
+    for (uint32_t left = operands; left; left >>= 1)
+        down /= 2;
+    for (uint32_t i = 0; i < size; i++) {
+        float again = 0;
+        int finite = 1;
+        for (uint32_t operand = 0; operand < operands; operand++) {
+            float part = parts[operand][begin + i];
+            finite &= isfinite(part) != 0;
+            again += part * down;
+        }
+        again /= (float)by * down;
+        if (finite && !isfinite(sum[i]))
+            sum[i] = again > FLT_MAX ? FLT_MAX : again < -FLT_MAX ? -FLT_MAX : again;
+    }
 }
 
 /* out[i] = ((p[0][i] + p[1][i]) + p[2][i]) ...; `out` may be any of them. */
@@ -27,7 +60,8 @@ static void add_up(number *out, const number *const *parts, uint32_t operands, u
             for (uint32_t i = 0; i < size; i++)
                 sum[i] += part[i];
         }
-        divide(sum, size, divide_by);
+        if (divide_by != 1 && divide(sum, size, divide_by) >= INFINITE)
+            avoid_overflow(sum, parts, begin, operands, size, divide_by);
         memcpy(out + begin, sum, size * sizeof *sum);
     }
 }

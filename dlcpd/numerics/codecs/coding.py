@@ -5,7 +5,7 @@ there, so what it held is what it decodes to when all else is zero.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any
 
 import numpy as np
 
@@ -13,21 +13,19 @@ from dlcpd.core.transfer.packetizer import segment_count
 from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.codecs.codec import Codec, Numbers, body_at, pieces
-from dlcpd.numerics.elements import NARROW, STORAGE, Array, narrow, view, widen
+from dlcpd.numerics.elements import LARGEST, NARROW, STORAGE, Array, narrow, view, widen
 from dlcpd.numerics.magnitude import Energies
-
-_LARGEST: Final = np.finfo(np.float32).max
 
 
 def encode(
-    codec: Codec, dtype: str, source: Bytes, wire: Bytes, left: Bytes | None = None,
+    codec: Codec, dtype: str, source: Bytes, wire: Bytes, left: Array | None = None,
     *, rounds: bool = False,
 ) -> Iterator[int]:  # fmt: skip
     """Write `source` to `wire`, a piece at a time: yields the bytes of each.
 
-    `left`, of the same size, gets what was rounded away: source less what `decode` makes of it;
-    0 where one of them is NaN or infinite. It is exact but for the rounding of that subtraction to
-    `dtype`. `rounds`: the source itself becomes what `decode` makes of it.
+    `left`, of as many values, which are of the type `elements.wide(dtype)`, gets what was rounded
+    away: source less what `decode` makes of it; 0 where one of them is NaN or infinite. `rounds`:
+    the source itself becomes what `decode` makes of it.
     """
     stored = view(source, dtype)
     body = wire[body_at(codec, len(stored)) :]
@@ -40,7 +38,7 @@ def encode(
             codec.decode(wire[piece.head], body[piece.body], decoded)
             got = _as_stored(decoded, dtype)
             if left is not None:
-                view(left, dtype)[piece.values] = _difference(given, got, dtype)
+                left[piece.values] = _difference(given, got, dtype)
             if rounds:
                 given[:] = got
         yield given.nbytes
@@ -61,52 +59,62 @@ def decode(codec: Codec, dtype: str, wire: Bytes, target: Bytes) -> None:
 
 
 def lost_values(
-    codec: Codec, dtype: str, wire: Bytes, size: int, segments: Segments, *, segment_size: int
-) -> Bytes:
-    """What `segments` of `wire` hold of the tensor's `size` bytes, and zero elsewhere. None of them
-    touches the head."""
+    codec: Codec, dtype: str, wire: Bytes, count: int, segments: Segments, *, segment_size: int
+) -> Array:
+    """What `segments` of `wire` hold of `count` values, and zero elsewhere, of the type
+    `elements.wide(dtype)`. None of them touches the head."""
     only = np.zeros(len(wire), np.uint8)
-    head = body_at(codec, size // STORAGE[dtype].itemsize)
+    head = body_at(codec, count)
     only[:head] = wire[:head]
     for segment in segments.tolist():
         here = slice(segment * segment_size, (segment + 1) * segment_size)
         only[here] = wire[here]
-    values = np.empty(size, np.uint8)
-    decode(codec, dtype, only, values)
-    return values
+    values = np.empty(count, STORAGE[dtype])
+    decode(codec, dtype, only, values.view(np.uint8))
+    return widen(values, dtype)
 
 
 def wire_energies(codec: Codec, count: int, wire: Bytes, segment_size: int) -> tuple[Energies, int]:
     """Sum of squares of the values that each segment holds, infinite where one is none, and how
     many segments at the beginning hold parts of the head: they must arrive, and count for more
     than any other."""
-    head = body_at(codec, count)
-    squares = np.empty(codec.body(count) // codec.item, np.float32)
-    at = 0
-    with np.errstate(all="ignore"):
-        for piece in pieces(codec, count):
-            values = piece.values.stop - piece.values.start
-            items = codec.items(wire[piece.head], wire[head:][piece.body], values)
-            np.multiply(items, items, out=squares[at : at + len(items)])
-            at += len(items)
-        segments = segment_count(len(wire), segment_size)
-        first = -(-head // segment_size)  # that holds nothing of the head
-        starts = (np.arange(first, segments) * segment_size - head) // codec.item
-        found = np.full(segments, np.inf, np.float32)
-        if len(starts):
-            found[first:] = np.add.reduceat(squares, starts)
+    head, segments = body_at(codec, count), segment_count(len(wire), segment_size)
+    first = -(-head // segment_size)  # that holds nothing of the head
+    starts = (np.arange(first, segments) * segment_size - head) // codec.item
+    found = np.full(segments, np.inf)
+    for kind in (np.float32, np.float64):  # squares of values above 1.8e19 need float64
+        squares = _squares(codec, count, wire, np.dtype(kind))
+        with np.errstate(all="ignore"):
+            if len(starts):
+                found[first:] = np.add.reduceat(squares, starts)
+        if np.isfinite(found[first:]).all():
+            break
     found[~np.isfinite(found)] = np.inf
     return found, first
 
 
+def _squares(codec: Codec, count: int, wire: Bytes, kind: np.dtype[Any]) -> Array:
+    """Of the values that the body holds."""
+    body = wire[body_at(codec, count) :]
+    squares, at = np.empty(codec.body(count) // codec.item, kind), 0
+    with np.errstate(all="ignore"):
+        for piece in pieces(codec, count):
+            values = piece.values.stop - piece.values.start
+            items = codec.items(wire[piece.head], body[piece.body], values).astype(kind, copy=False)
+            np.multiply(items, items, out=squares[at : at + len(items)])
+            at += len(items)
+    return squares
+
+
 def _singles(stored: Array, dtype: str) -> Numbers:
     """As float32; what is beyond it and finite becomes its largest value."""
+    largest = LARGEST["float32"]
     if dtype != "float64":
         found: Numbers = widen(stored, dtype)
         return found
     with np.errstate(over="ignore"):
-        beyond = np.isfinite(stored) & (np.abs(stored) > _LARGEST)
-    clipped = np.where(beyond, np.copysign(np.float64(_LARGEST), stored), stored)
+        beyond = np.isfinite(stored) & (np.abs(stored) > largest)
+    clipped = np.where(beyond, np.copysign(largest, stored), stored)
     singles: Numbers = clipped.astype(np.float32)
     return singles
 
@@ -121,4 +129,4 @@ def _difference(given: Array, got: Array, dtype: str) -> Array:
     numbers = np.isfinite(apart)
     if not numbers.all():
         apart[~numbers] = 0
-    return narrow(apart, dtype)
+    return apart

@@ -1,14 +1,10 @@
 """Values rounded to 16 bits: bfloat16 has the range of float32, float16 more of its digits."""
 
-from typing import Final
-
 import numpy as np
 
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.codecs.codec import Grain, Numbers
-from dlcpd.numerics.elements import narrow, view, widen
-
-_LARGEST: Final = {"float16": 65504.0, "bfloat16": float.fromhex("0x1.fep127")}
+from dlcpd.numerics.elements import LARGEST, narrow, view, widen
 
 
 class Half:
@@ -17,7 +13,7 @@ class Half:
     block, item, grain = 1, 2, Grain(1, 2)
 
     def __init__(self, name: str, dtype: str) -> None:
-        self.name, self._dtype, self._largest = name, dtype, np.float32(_LARGEST[dtype])
+        self.name, self._dtype, self._largest = name, dtype, np.float32(LARGEST[dtype])
 
     def head(self, count: int) -> int:  # there is none
         return 0

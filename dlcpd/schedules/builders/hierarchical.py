@@ -19,7 +19,8 @@ Hosts = tuple[tuple[int, ...], ...]  # the ranks of each host; all ranks, each o
 def hierarchical(rank: int, hosts: Hosts, size: int, chunk_bytes: int) -> Program:
     """Sums are of a host's ranks as `hosts` has them, then of the hosts in this order.
 
-    Nothing is lossy: what goes between hosts is a sum of many.
+    Nothing is lossy: what goes between hosts is a sum of many. An average sends it between hosts
+    divided by the power of two that is no less than the ranks of a host.
     """
     world, lanes = sum(map(len, hosts)), min(map(len, hosts))
     host = next(at for at, ranks in enumerate(hosts) if rank in ranks)
@@ -49,6 +50,11 @@ class _Writer:
     _given: dict[Chunk, Steps] = field(default_factory=dict)  # Send of our part, or of our host's
     _ready: dict[Chunk, Steps] = field(default_factory=dict)  # what we have of it may be sent
 
+    @property
+    def halvings(self) -> int:
+        """By which an average makes the sum of a host fit, as all ranks count them."""
+        return (max(map(len, self.hosts)) - 1).bit_length()
+
     def collector(self, chunk: Chunk, host: int) -> int:
         """The rank of a host that reduces the host's parts of a chunk."""
         return self.hosts[host][chunk.owner // len(self.hosts)]
@@ -74,9 +80,10 @@ class _Writer:
             arrived += draft.receive(rank, part, origin=chunk.start)
         operands = tuple(parts.get(rank, own) for rank in ranks)
         alone = len(self.hosts) == 1
+        halvings = 0 if alone else self.halvings
         self._ready[chunk] = draft.reduce(
             of_output(chunk.start, chunk.size), operands, after=arrived, last=alone,
-            piece=chunk.index if alone else NOT_REPLICATED,
+            piece=chunk.index if alone else NOT_REPLICATED, halvings=halvings,
         )  # fmt: skip
 
     def reduce_between(self, chunk: Chunk) -> None:
@@ -94,7 +101,9 @@ class _Writer:
         for rank, part in parts.items():
             known += draft.receive(rank, part, origin=chunk.start)
         operands = tuple(parts.get(rank, here) for rank in collectors)
-        self._ready[chunk] = draft.reduce(here, operands, after=known, last=True, piece=chunk.index)
+        self._ready[chunk] = draft.reduce(
+            here, operands, after=known, last=True, piece=chunk.index, halvings=self.halvings
+        )
 
     def return_between(self, chunk: Chunk) -> None:
         """The owner sends the result to the collectors."""

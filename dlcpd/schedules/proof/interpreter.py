@@ -133,7 +133,7 @@ class _Run:
         return self.codec
 
     def _reduce(self, state: _Rank, step: Reduce) -> None:
-        divide_by = len(self.ranks) if step.last and self.op == "avg" else 1
+        divide_by = step.divisor(self.op, len(self.ranks))
         operands = [state.bytes(operand) for operand in step.operands]
         reduce_in_order(
             state.bytes(step.target), operands, self.dtype, self.op, divide_by=divide_by
