@@ -187,7 +187,7 @@ class _Addition:
 def _times(values: Array, factor: float) -> Array:
     if factor == 1.0:
         return values
-    if np.float32(factor) == factor:  # a product of two float32 is rounded once either way
+    if float(np.float32(factor)) == factor:  # a product of two float32 is rounded once either way
         product: Array = values * values.dtype.type(factor)
         return product
     return (values * np.float64(factor)).astype(values.dtype)

@@ -127,6 +127,26 @@ def coded_training(rank: int, store: str) -> dict[str, Any]:
         return {"asked": asked, "weights": weights(ours).numpy(), "apart": apart}
 
 
+def float16_at_its_limit(rank: int, store: str, config: str) -> dict[str, Any]:
+    """Gradients of 40,000, twice of which is beyond float16: the averages of each step."""
+    with group(rank, store):
+        layer = nn.Linear(1024, 1024, bias=False).half()
+        net = DistributedDataParallel(layer)
+        handle = ddp.register(net, bounded(0.01), warmup_steps=2, timeout=TIMEOUT, config=config)
+        averages = []
+        for number in range(9):
+            layer.zero_grad()
+            size = 40_000 if number < 8 else 10_000
+            (net(torch.ones(1, 1024).half()).float().sum() * size).backward()
+            assert layer.weight.grad is not None
+            averages.append(layer.weight.grad.float().clone())
+        assert handle.session is not None
+        given_up = handle.session.ledger.given_up
+        handle.close()
+        highest = [float(average.max()) for average in averages]
+        return {"given_up": given_up, "highest": highest, "total": torch.stack(averages).sum(0)}
+
+
 def losing_a_daemon(rank: int, store: str) -> list[str]:
     """Rank 1's daemon is killed between two steps; what each rank's training raises."""
     said = []

@@ -64,6 +64,24 @@ def test_bounded_training_loses_only_where_it_may(tmp_path: Path) -> None:
     assert all(critical >= 600 * 4 for mode, _, critical in late if mode == "bounded")
 
 
+def test_what_comes_back_does_not_overflow_float16(tmp_path: Path) -> None:
+    """Gradients at the limit of float16, as a GradScaler keeps them: what was given up comes back
+    as far as it fits, and all of it when they get smaller."""
+    file = tmp_path / "dlcpd.toml"
+    file.write_text(
+        '[daemon]\ncontrol_address = "127.0.0.1"\n'
+        '[network]\npaths = [{ address = "127.0.0.1" }]\n[inject]\nloss = 0.05\nseed = 1\n'
+    )
+    first, second = on_each_rank(ddp_ranks.float16_at_its_limit, tmp_path, str(file))
+    assert first["given_up"] + second["given_up"] > 0
+    assert first["highest"] == second["highest"]
+    assert set(first["highest"][:2]) == {40_000}
+    assert 40_000 < max(first["highest"]) <= 65_504
+    # at most what the last step gave up is still to come: half of it, for it is one rank's
+    assert float(first["total"].max()) <= 8 * 40_000 + 10_000 + 9 * 16
+    assert float(first["total"].min()) >= 7 * 40_000
+
+
 def test_losing_a_daemon_raises_in_training_on_every_rank(tmp_path: Path) -> None:
     first, second = on_each_rank(ddp_ranks.losing_a_daemon, tmp_path)
     assert len(first) == len(second) == 2
