@@ -5,6 +5,7 @@ The order of operands is the order of addition, so a result depends on the opera
 float32 and are rounded once.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from dlcpd.numerics.elements import (
     widen,
 )
 
+HALF: Final = 0.5  # of frexp: a power of two
 BLOCK: Final = 256 << 10  # bytes of a temporary, which stays in a core's second-level cache
 
 
@@ -155,42 +157,46 @@ def _reduce_narrow(target: Bytes, operands: Sequence[Bytes], dtype: str, op: str
 
 
 def _average(target: Bytes, operands: Sequence[Bytes], dtype: str, divide_by: float) -> None:
-    """Block by block, beside the target, for its operands may be needed again."""
+    """Block by block: sums beside the target, for its operands are needed again where one
+    overflows. The processor notes that by itself, and not where an operand is infinite or NaN."""
     result, parts = view(target, dtype), [view(operand, dtype) for operand in operands]
-    kind = wide(dtype)
+    kind, exact = wide(dtype), math.frexp(divide_by)[0] == HALF  # a power of two has an inverse
+    factor, change = (1 / divide_by, np.multiply) if exact else (divide_by, np.divide)
+    fits = dtype not in NARROW and divide_by > 1  # into the target, whatever the quotient is
     step = BLOCK // kind.itemsize
     room = np.empty(min(step, len(result)), kind)
-    for start in range(0, len(result), step):
-        block = [widen(part[start : start + step], dtype) for part in parts]
-        total = room[: len(block[0])]
-        if len(block) == 1:
-            np.divide(block[0], divide_by, out=total)
-        else:
-            np.add(block[0], block[1], out=total)
-            for part in block[2:]:
-                total += part
-            total /= divide_by
-        if not np.isfinite(total.sum()):  # one pass; a sum of finite quotients may be none, too
-            _avoid_overflow(total, block, divide_by)
-        result[start : start + step] = narrow(total, dtype)
+    with np.errstate(over="raise"):
+        for start in range(0, len(result), step):
+            here = result[start : start + step]
+            beside = room[: len(here)]
+            total, *more = [widen(part[start : start + step], dtype) for part in parts]
+            first = total
+            try:
+                for part in more:
+                    total = np.add(total, part, beside)
+                total = change(total, factor, here if fits else beside)
+            except FloatingPointError:
+                total = _quotients([first, *more], divide_by)
+            if total is not here:
+                here[:] = narrow(total, dtype)
 
 
-def _avoid_overflow(total: Array, parts: list[Array], divide_by: float) -> None:
-    """The average once more, of operands by a power of two smaller, where it is infinite or NaN
-    and all operands are finite. Its bits elsewhere stay. Compare datapath/sum.c."""
-    lacking = ~np.isfinite(total)
+@np.errstate(all="ignore")
+def _quotients(parts: list[Array], divide_by: float) -> Array:
+    """As ever, and where that is infinite or NaN and all operands are finite, the average of
+    operands that are a power of two smaller, whose sum fits. Compare datapath/sum.c."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    quotients: Array = total / divide_by
+    lacking = ~np.isfinite(quotients)
     for part in parts:
         lacking &= np.isfinite(part)
-    if not np.count_nonzero(lacking):
-        return
-    down, largest = smaller(len(parts)), LARGEST[total.dtype.name]
-    again = np.zeros(np.count_nonzero(lacking), total.dtype)
-    for part in parts:
-        again += part[lacking] * total.dtype.type(down)
-    again /= divide_by * down
-    total[lacking] = again.clip(-largest, largest)
-
-
-def smaller(operands: int) -> float:
-    """The power of two by which so many operands cannot overflow when they are added."""
-    return 2.0 ** -operands.bit_length()
+    if np.count_nonzero(lacking):
+        down, largest = 2.0 ** -len(parts).bit_length(), LARGEST[total.dtype.name]
+        again = np.zeros(np.count_nonzero(lacking), total.dtype)
+        for part in parts:
+            again += part[lacking] * total.dtype.type(down)
+        again /= divide_by * down
+        quotients[lacking] = again.clip(-largest, largest)
+    return quotients

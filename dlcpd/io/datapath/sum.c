@@ -5,24 +5,33 @@
 #include <math.h>
 #include <string.h>
 
-enum { INFINITE = 0x7f800000 }; /* bits of infinity; those of NaN are more */
 enum { BLOCK = 256 }; /* elements of the sum that a first-level cache holds beside its operands */
 
 /* Parts of tensors need not be aligned, and what was received is not. */
 typedef float __attribute__((aligned(1), may_alias)) number;
 
-/* Returns the largest of its magnitudes as bits, which are ordered as the magnitudes are. */
-static uint32_t divide(float *sum, uint32_t count, uint32_t by)
+/* 0 for a finite number, and for all others the bits of NaN. */
+static inline uint32_t beyond(float number)
 {
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t bits;
-        sum[i] /= (float)by;
-        memcpy(&bits, &sum[i], sizeof bits);
-        bits &= 0x7fffffff;
-        most = bits > most ? bits : most;
+    uint32_t bits;
+    number -= number;
+    memcpy(&bits, &number, sizeof bits);
+    return bits;
+}
+
+/* Returns whether all are finite. */
+static int divide(float *sum, uint32_t count, uint32_t by)
+{
+    float inverse = 1 / (float)by;
+    uint32_t found = 0;
+    if (by & (by - 1)) {
+        for (uint32_t i = 0; i < count; i++)
+            found |= beyond(sum[i] /= (float)by);
+    } else { /* the inverse of a power of two is exact: the same bits, sooner */
+        for (uint32_t i = 0; i < count; i++)
+            found |= beyond(sum[i] *= inverse);
     }
-    return most;
+    return !found;
 }
 
 /* An average overflows only where it is beyond the range itself: once more, of operands that are a
@@ -54,13 +63,16 @@ static void add_up(number *out, const number *const *parts, uint32_t operands, u
     float sum[BLOCK];
     for (uint32_t begin = 0; begin < count; begin += BLOCK) {
         uint32_t size = count - begin < BLOCK ? count - begin : BLOCK;
-        memcpy(sum, parts[0] + begin, size * sizeof *sum);
-        for (uint32_t operand = 1; operand < operands; operand++) {
+        if (operands == 1)
+            memcpy(sum, parts[0] + begin, size * sizeof *sum);
+        for (uint32_t i = 0; operands > 1 && i < size; i++)
+            sum[i] = parts[0][begin + i] + parts[1][begin + i];
+        for (uint32_t operand = 2; operand < operands; operand++) {
             const number *part = parts[operand] + begin;
             for (uint32_t i = 0; i < size; i++)
                 sum[i] += part[i];
         }
-        if (divide_by != 1 && divide(sum, size, divide_by) >= INFINITE)
+        if (divide_by != 1 && !divide(sum, size, divide_by))
             avoid_overflow(sum, parts, begin, operands, size, divide_by);
         memcpy(out + begin, sum, size * sizeof *sum);
     }
