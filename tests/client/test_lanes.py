@@ -9,6 +9,7 @@ import pytest
 
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.ipc.lanes import Lanes
+from dlcp_client.numpy.arrays import ARRAYS
 from dlcp_client.operations.open_operations import GRACE, Operations
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import PeerLost
@@ -43,6 +44,7 @@ def test_a_peer_that_one_engine_lost_takes_no_result_of_another_engine() -> None
     control, far_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ends = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
     table: Any = Operations(lambda _work: None)
+    table.library = ARRAYS  # as the session that works wait with
     connection = ControlConnection(control, lambda: "killed by the test")
     lanes = Lanes([near for near, _ in ends], connection, table)
     works = [nothing(table) for _ in range(4)]
