@@ -69,7 +69,7 @@ class Registration(Resumable):
         self._owned = owned
         self._model, self._step = model, step
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._hook: HeldHook | None = None
+        self.hook: HeldHook | None = None  # that this averages in
         self._zero_grad = model.zero_grad
         model.zero_grad = ZeroGrad(self, model.zero_grad)  # type: ignore[method-assign]
         self._hooks = [register_module_forward_pre_hook(_before_forward)]
@@ -78,10 +78,6 @@ class Registration(Resumable):
             for p in self._parameters
         ]
         self._open = True
-
-    def hold(self, model: DistributedDataParallel) -> None:
-        """Average the model's gradients from now on. Raises: BadConfig."""
-        self._hook = hold(model, self)
 
     def synchronize(self) -> None:
         """Wait for every gradient, and do every update that is due.
@@ -111,8 +107,8 @@ class Registration(Resumable):
         if self.copied or not self._open:
             return
         self._open = False
-        if self._hook is not None:
-            self._hook.leave()
+        if self.hook is not None:
+            self.hook.leave(self)
         try:
             self._land_or_drop()
         finally:
@@ -125,13 +121,12 @@ class Registration(Resumable):
             if self.session and self._owned:
                 self.session.close()
 
-    def average(self, bucket: GradBucket) -> Future[torch.Tensor]:
+    def average(self, bucket: GradBucket, session: Session) -> Future[torch.Tensor]:
         """Begin to average a bucket, in pieces. DDP goes on at once: what it writes to `.grad` is
         this rank's own, which nobody sees.
 
         Raises: BadConfig, or what keeps an operation from being submitted.
         """
-        session = self._begun(bucket)
         self.rules.bring_back(bucket)
         for run in cut(contents(bucket), self.rules.class_of):
             self._submit(session, bucket.buffer(), run)
@@ -139,10 +134,7 @@ class Registration(Resumable):
         done.set_result(bucket.buffer())
         return done
 
-    def passed(self, bucket: GradBucket) -> None:
-        self._begun(bucket)
-
-    def _begun(self, bucket: GradBucket) -> Session:
+    def begin(self, bucket: GradBucket) -> Session:
         """A bucket is ready; the first one begins a step."""
         if self.session is None:
             raise SessionClosed("this model's gradients do not go through dlcpd")
@@ -265,7 +257,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         )
         undo.callback(registration.close)
         if session is not None:
-            registration.hold(model)
+            registration.hook = hold(model, registration)
             undo.pop_all()
             registration.begun("cross_step")
     return registration

@@ -61,11 +61,7 @@ class Registration(Resumable):
         self._calibration, self._process_group = calibration, process_group
         self._low_rank = LowRank(low_rank, rules) if low_rank else None
         self._local = local
-        self._hook: HeldHook | None = None
-
-    def hold(self, model: DistributedDataParallel) -> None:
-        """Average the model's gradients from now on. Raises: BadConfig."""
-        self._hook = hold(model, self)
+        self.hook: HeldHook | None = None  # that this averages in
 
     @property
     def transports(self) -> Transports:
@@ -93,9 +89,8 @@ class Registration(Resumable):
         """
         if self.copied:
             return
-        if self._hook is not None:
-            self._hook.leave()
-            self._hook = None
+        if self.hook is not None:
+            self.hook.leave(self)
         self.over()
         self.rules.close()
         if self._local:
@@ -103,9 +98,8 @@ class Registration(Resumable):
         if self.session and self._owned:
             self.session.close()
 
-    def average(self, bucket: GradBucket) -> Future[torch.Tensor]:
+    def average(self, bucket: GradBucket, session: Session) -> Future[torch.Tensor]:
         """What DDP asks of a hook. Raises: what keeps an operation from being submitted."""
-        session = self._begun(bucket)
         self.rules.bring_back(bucket)
         if self._low_rank is not None and self._low_rank.counts:
             return self._low_rank.average(session, bucket)
@@ -122,10 +116,7 @@ class Registration(Resumable):
             return self._by_dlcpd(session, bucket, bring_home=True)
         return calibration.timed(size, partial(allreduce_hook, self._process_group, bucket))
 
-    def passed(self, bucket: GradBucket) -> None:
-        self._begun(bucket)
-
-    def _begun(self, bucket: GradBucket) -> Session:
+    def begin(self, bucket: GradBucket) -> Session:
         """A bucket is ready; the first one begins a step."""
         if self.session is None:
             raise SessionClosed("this model's gradients do not go through dlcpd")
@@ -247,7 +238,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
             guard=guard, low_rank=low_rank,
         )  # fmt: skip
         if session is not None:
-            registration.hold(model)
+            registration.hook = hold(model, registration)
             undo.pop_all()
             registration.begun(f'ddp, transport="{transport}"')
     return registration

@@ -428,12 +428,12 @@ class Execution:
         if found is None:
             step = self.program.steps[part.reduction]
             assert isinstance(step, Reduce)  # noqa: S101  # the model says so
-            divide_by = int(self._divisor(step))
-            if divide_by != self._divisor(step):  # of the last sum of several stages
+            divide_by = self._divisor(step)
+            if divide_by != int(divide_by):  # of the last sum of several stages
                 return
             found = self._sums[part.reduction] = SegmentSum(
                 self._bytes(step.target), [self._bytes(span) for span in step.operands],
-                part.coming, size, divide_by,
+                part.coming, size, int(divide_by),
             )  # fmt: skip
         if found.segment_size == size:
             incoming.sum, incoming.operand = found, part.operand

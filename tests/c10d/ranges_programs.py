@@ -87,25 +87,25 @@ def step(model: nn.Module, sgd: torch.optim.Optimizer | None = None) -> None:
         sgd.zero_grad()
 
 
-def unhooked() -> list[Row]:
-    """DDP as it is, over the backend."""
+def after(steps: int, model: nn.Module) -> list[Row]:
+    """What one more step shows."""
     rows: list[Row] = []
-    model = DistributedDataParallel(net())
-    for _ in range(3):
+    for _ in range(steps):
         step(model)
     with profiled(rows):
         step(model)
     return rows
 
 
+def unhooked() -> list[Row]:
+    """DDP as it is, over the backend."""
+    return after(3, DistributedDataParallel(net()))
+
+
 def hook(session: Any) -> list[Row]:
-    rows: list[Row] = []
     model = DistributedDataParallel(net())
     handle = ddp.register(model, bounded(0.01), session=session, warmup_steps=2)
-    for _ in range(3):
-        step(model)
-    with profiled(rows):
-        step(model)
+    rows = after(3, model)
     handle.close()
     return rows
 
@@ -124,15 +124,11 @@ def crossing(session: Any) -> list[Row]:
 
 
 def sharded() -> list[Row]:
-    rows: list[Row] = []
     model = net()
     for block in (*model.children(), model):
         fully_shard(block)
     fsdp.register(model)
-    step(model)
-    with profiled(rows):
-        step(model)
-    return rows
+    return after(1, model)
 
 
 def gossiping(session: Any) -> list[Row]:

@@ -209,7 +209,7 @@ def alone(rank: int, store: str) -> dict[str, Any]:
         model = DistributedDataParallel(nn.Sequential(nn.Linear(1024, 1024, bias=False)))
         sgd = sgd_of(model)
         handle = ddp.register(model, bounded(0.01), session=session, warmup_steps=2)
-        registered.MEETING = 1.0  # type: ignore[misc]
+        registered.DEADLINE = 1.0  # type: ignore[attr-defined]
         for number in range(6):
             if number in (3, 4) and not rank:
                 for call in (partial(handle.summary, all_ranks=True), handle.state_dict):
@@ -221,7 +221,7 @@ def alone(rank: int, store: str) -> dict[str, Any]:
             model.zero_grad()
             model(torch.randn(4, 1024)).square().mean().backward()
             sgd.step()
-        registered.MEETING = TIMEOUT  # type: ignore[misc]
+        registered.DEADLINE = TIMEOUT  # type: ignore[attr-defined]
         text, state = handle.summary(all_ranks=True), handle.state_dict()
         handle.close()
     return {"said": said, "summary": text, "step": state["step"], "weights": weights(model).numpy()}

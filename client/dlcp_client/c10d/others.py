@@ -1,7 +1,8 @@
-"""Backends of others in a group of ours, as in `init_process_group("cpu:dlcp,cuda:nccl")`.
+"""Groups whose devices have several backends, as in `init_process_group("cpu:dlcp,cuda:nccl")`.
 
-torch.distributed puts a group of Python in the place of the whole, with all its devices. So ours
-has torch.distributed make a second group, of the other backends, and hands their devices' calls on.
+torch.distributed replaces the whole group by the first backend that is a ProcessGroup of Python,
+and creates no other. So dlcpd's group has torch.distributed create a second group, of the other
+backends, and passes the calls for their devices to it.
 """
 
 import sys
@@ -25,9 +26,9 @@ _MAKER: Final = "_new_process_group_helper"  # of distributed_c10d; its locals a
 class Devices:
     """Which backends serve the devices of a group."""
 
-    ours: tuple[str, ...] = DEVICES
-    others: dist.ProcessGroup | None = None
-    theirs: Mapping[str, str] = field(default_factory=dict)  # the name of the backend of each
+    ours: tuple[str, ...] = DEVICES  # those of dlcpd
+    others: dist.ProcessGroup | None = None  # the group of the other backends
+    theirs: Mapping[str, str] = field(default_factory=dict)  # its devices, and the backend of each
     bound: torch.device | None = None  # `device_id` of init_process_group
 
     def end(self, *, politely: bool) -> None:
@@ -39,8 +40,8 @@ class Devices:
         with suppress(ValueError):  # torch.distributed has ended it
             dist.destroy_process_group(self.others)
 
-    def with_backends_of(self, group: dist.ProcessGroup) -> None:
-        """Have PyTorch know, for `group`, the backends of the other devices."""
+    def register_others(self, group: dist.ProcessGroup) -> None:
+        """Register the other backends with `group`, so that PyTorch finds them by device."""
         for each, name in self.theirs.items():
             device, kind = torch.device(each), dist.Backend.backend_type_map[name]
             group._register_backend(device, kind, self.others._get_backend(device))  # type: ignore[union-attr]
@@ -50,8 +51,9 @@ ALL_OURS: Final = Devices()
 
 
 def devices_of(asked: Any, options: Any) -> Devices:
-    """Of the group that torch.distributed is making now; `asked` and `options` are what it hands a
-    backend. All are ours where it is not (or where a later torch makes groups in another way).
+    """The devices of the group that torch.distributed is creating; `asked` and `options` are what
+    it passes to a backend. Where it is creating none, or a later torch creates groups in another
+    way, dlcpd serves all devices.
 
     Raises: what making a group of the other backends raises.
     """
@@ -69,7 +71,8 @@ def devices_of(asked: Any, options: Any) -> Devices:
 
 
 def _making() -> Mapping[str, Any]:
-    """What torch.distributed knows of the group that it is making: a backend is not told."""
+    """The variables of torch.distributed while it creates a group: it passes a backend no list of
+    devices. Empty where it creates none."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         code = frame.f_code

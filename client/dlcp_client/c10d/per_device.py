@@ -36,7 +36,7 @@ class PerDevice(dist.ProcessGroup):
         self.devices = devices
         for device in devices.ours:
             self._register_backend(torch.device(device), _KIND, None)
-        devices.with_backends_of(self)
+        devices.register_others(self)
         self._set_default_backend(_KIND)
         if devices.bound is not None and devices.bound.index is not None:
             self.bound_device_id = devices.bound

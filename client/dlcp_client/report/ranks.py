@@ -10,7 +10,7 @@ from dlcp_client.group import Group
 from dlcp_client.report.totals import Totals
 from dlcpd.contract.policy import exact
 
-DEADLINE: Final = 30.0  # seconds for the last rank to come
+DEADLINE: Final = 30.0  # seconds for the last rank to make a call that is for all
 
 
 @dataclass(frozen=True, slots=True)

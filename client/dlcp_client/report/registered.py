@@ -7,7 +7,7 @@ from dlcp_client.group import Group
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.report import lines
 from dlcp_client.report.account import Account
-from dlcp_client.report.ranks import Ranks
+from dlcp_client.report.ranks import DEADLINE, Ranks
 from dlcp_client.report.text import summary
 from dlcp_client.report.totals import Totals
 from dlcp_client.report.windows import Windows
@@ -20,8 +20,6 @@ from dlcpd.contract.policy import LossPolicy
 # Seconds for the daemon to say how its paths are. It gives its engine one; a training that asks
 # every hundred steps waits for a hundredth of that at most.
 PATHS_TIMEOUT: Final = 1.0
-MEETING: Final = 30.0  # seconds for the last rank to make a call that is for all
-MAX_TAG: Final = 1 << 31
 
 
 class Registered:
@@ -126,11 +124,9 @@ class Registered:
         """
         if self._meetings is None:
             ranks = range(session.world_size)
-            self._meetings = session.group(ranks, "calls of all ranks", timeout=MEETING)
+            self._meetings = session.group(ranks, "calls of all ranks", timeout=DEADLINE)
         try:
-            await_ranks(
-                self._meetings, MEETING, what=call, tag=self.totals.steps % MAX_TAG, every=True
-            )
+            await_ranks(self._meetings, DEADLINE, what=call, tag=self.totals.steps, every=True)
         except (PeerLost, DeadlineExceeded) as exc:
             if session.failure() is not None:
                 raise

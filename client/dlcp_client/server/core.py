@@ -266,20 +266,15 @@ class Core:
 
 def average(gradients: Sequence[Array | None]) -> Array | None:
     """Their mean, added in this order; None where one of them is missing or not finite."""
-    total: Array | None = None
+    given = [one for one in gradients if one is not None]
+    if len(given) < len(gradients):
+        return None
     with np.errstate(all="ignore"):
-        for gradient in gradients:
-            if gradient is None:
-                return None
-            if total is None:
-                total = gradient.copy()
-            else:
-                total += gradient
-        assert total is not None  # noqa: S101  # a version has a push
-        total /= np.float32(len(gradients))
-    if np.isfinite(total).all():
-        return total
-    return _average_of_large([one for one in gradients if one is not None], total)
+        total = given[0].copy()  # a version has a push
+        for gradient in given[1:]:
+            total += gradient
+        total /= np.float32(len(given))
+    return total if np.isfinite(total).all() else _average_of_large(given, total)
 
 
 def _average_of_large(gradients: Sequence[Array], total: Array) -> Array | None:

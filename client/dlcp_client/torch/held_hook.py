@@ -14,6 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig, DlcpError
 
 TAKEN: Final = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
@@ -28,11 +29,11 @@ _OURS: Final = "the model is registered already: close() that registration first
 class Averager(Protocol):
     """A registration."""
 
-    def average(self, bucket: GradBucket) -> Future[torch.Tensor]:
-        """What DDP asks of a hook, for a dense bucket of a dtype in TAKEN."""
+    def begin(self, bucket: GradBucket) -> Session:
+        """A bucket is ready; the first one begins a step. The session that averages."""
 
-    def passed(self, bucket: GradBucket) -> None:
-        """Another bucket of the same step, which goes by the model's own group."""
+    def average(self, bucket: GradBucket, session: Session) -> Future[torch.Tensor]:
+        """What DDP asks of a hook, for a dense bucket of a dtype in TAKEN that has begun."""
 
     def name_of(self, parameter: torch.Tensor) -> str:
         """In the model."""
@@ -61,9 +62,10 @@ class HeldHook:
         self._registration = registration
         self._told.clear()
 
-    def leave(self) -> None:
-        """From now on the model's own group averages."""
-        self._registration = None
+    def leave(self, registration: Averager) -> None:
+        """From now on the model's own group averages, if `registration` did."""
+        if self._registration is registration:
+            self._registration = None
 
     def average(self, bucket: GradBucket) -> Future[torch.Tensor]:
         """What DDP asks of a hook. Raises: DlcpError."""
@@ -76,9 +78,9 @@ class HeldHook:
                 "hooks, and dlcpd takes buckets: leave it out"
             )
         try:
+            session = registration.begin(bucket)
             if _is_taken(bucket.buffer()):
-                return registration.average(bucket)
-            registration.passed(bucket)
+                return registration.average(bucket, session)
             self._tell(registration, bucket)
             return allreduce_hook(self._group, bucket)
         except (DlcpError, MemoryError, torch.OutOfMemoryError):

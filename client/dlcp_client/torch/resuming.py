@@ -34,6 +34,7 @@ class Resumable(ModelRegistration):
         if self.session is not None and self.rules.left:
             self.meet(self.session, "state_dict()")
             for name, left in self.rules.left.items():
+                # All of them first: what is carried already goes into each.
                 for values in [*self._drained(self.session, name, left)]:
                     self.rules.carried.take(left.parts(values))
         return {

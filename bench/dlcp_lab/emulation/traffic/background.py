@@ -160,11 +160,11 @@ def background(net: Hosts, flows: Sequence[Flow]) -> Iterator[Background]:
 
 def _begin(net: Hosts, flow: Flow, log: Path) -> Running:
     port, address = next(_ports), net.address(flow.target)
-    ours = starter.environment()
+    variables = starter.environment()
     with log.open("wb") as output:
-        receiver = net.run(flow.target, flow.receiver(port), stdout=output, env=ours)
+        receiver = net.run(flow.target, flow.receiver(port), stdout=output, env=variables)
     _wait_ready(flow, receiver, log)
-    sender = net.run(flow.source, flow.sender(address, port), env=ours)
+    sender = net.run(flow.source, flow.sender(address, port), env=variables)
     return Running(flow, sender, receiver, log)
 
 
