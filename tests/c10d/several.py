@@ -6,7 +6,8 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from dlcpd.contract.errors import BadOperation, BadTensor, SessionClosed
+import dlcp_client
+from dlcpd.contract.errors import BadOperation, BadTensor, DaemonUnavailable, SessionClosed
 
 c10d: Final[Any] = dist.distributed_c10d
 
@@ -55,3 +56,17 @@ def only_cuda(rank: int, size: int) -> tuple[list[str], str]:
     assert world is not None
     types = [device.type for device in world._device_types]
     return types, refusal(lambda: dist.all_reduce(torch.ones(1)))
+
+
+def unreachable(rank: int, size: int, backend: str, store: str) -> tuple[str, int]:
+    """A group whose dlcpd cannot be reached: the error, and how many groups are left."""
+
+    def refuse(*_: Any) -> Any:
+        raise DaemonUnavailable("no daemon")
+
+    dlcp_client.c10d.register(refuse)
+    try:
+        dist.init_process_group(backend, f"file://{store}", rank=rank, world_size=size)
+    except DaemonUnavailable as exc:
+        return str(exc), len(c10d._world.pg_names)
+    return "", -1

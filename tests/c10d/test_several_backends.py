@@ -6,7 +6,7 @@ import pytest
 
 from tests.c10d import forms, several
 from tests.c10d.test_unmodified import assert_equal
-from tests.c10d.worlds import over
+from tests.c10d.worlds import on_each_rank, over
 
 CPU, CUDA = "cpu:dlcp,cuda:gloo", "cpu:gloo,cuda:dlcp"
 
@@ -36,3 +36,9 @@ def test_a_device_without_a_backend_is_named(tmp_path: Path) -> None:
     for types, said in over("cuda:dlcp", several.only_cuda, 2, tmp_path):
         assert types == ["cuda"]
         assert "no backend for device cpu: it serves cuda" in said
+
+
+@pytest.mark.parametrize("backend", [CPU, CUDA])
+def test_a_group_that_cannot_be_made_leaves_none_behind(backend: str, tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    assert on_each_rank(several.unreachable, 2, backend, store) == [("no daemon", 0)] * 2

@@ -45,7 +45,11 @@ def creator(connect: Connect = connect_session) -> Callable[[Any, Any], ProcessG
             rank = ranks.index(member.rank)
             return opened(Member(store, name, chosen, rank, timeout, whole=False))
 
-        group, end = sessions.open(member)
+        try:
+            group, end = sessions.open(member)
+        except BaseException:
+            devices.end(politely=True)  # or its name would stay taken
+            raise
         return ProcessGroup(
             member.store, group, member.timeout, split=split, end=end, devices=devices
         )
