@@ -29,9 +29,23 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     """All of them, from top to bottom."""
-    tokens = MarkdownIt().parse(page.read_text())
+    return _blocks(page.name, page.read_text())
+
+
+def sections(page: Path) -> dict[str, tuple[str, list[Block]]]:
+    """Text and blocks by heading of the second level."""
+    parts = re.split(r"^## ", page.read_text(), flags=re.MULTILINE)[1:]
+    return {part.partition("\n")[0]: (part, _blocks(page.name, part)) for part in parts}
+
+
+def shape(text: str) -> str:
+    """What stays when numbers, and the name of the host before a colon, are others."""
+    return re.sub(r"\d+(\.\d+)?", "0", re.sub(r"^[\w.-]+: dlcpd", "HOST: dlcpd", text))
+
+
+def _blocks(page: str, text: str) -> list[Block]:
     return [
-        Block(page.name, token.info.strip(), token.content)
-        for token in tokens
+        Block(page, token.info.strip(), token.content)
+        for token in MarkdownIt().parse(text)
         if token.type == "fence"
     ]

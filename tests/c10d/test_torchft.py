@@ -16,7 +16,7 @@ from tests.daemon.kit import ROOT
 
 pytest.importorskip("torchft", reason="torchft is not installed: pip install torchft-nightly")
 
-EXAMPLE = ROOT / "examples" / "train_torchft.py"
+EXAMPLE = ROOT / "examples" / "recipes" / "train_torchft.py"
 LIMIT = 200.0  # seconds
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests import pages
-from tests.pages import ROOT
+from tests.pages import ROOT, shape
 from tests.tooling import steps, test_deploy_page
 from tests.tooling.conftest import PATIENT
 from tests.tooling.shell import Shell
@@ -55,11 +55,6 @@ LINES: Final[steps.Table] = {
     "sudo apt install ./dlcpd_*.deb": test_deploy_page.INSTALLED,
     "sudo usermod -aG dlcpd-users alice": test_deploy_page.USER,
 }  # fmt: skip
-
-
-def shape(text: str) -> str:
-    """What stays when numbers, and the name of the host before a colon, are others."""
-    return re.sub(r"\d+(\.\d+)?", "0", re.sub(r"^[\w.-]+: dlcpd", "HOST: dlcpd", text))
 
 
 def shown() -> dict[str, list[str]]:

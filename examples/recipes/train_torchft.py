@@ -1,7 +1,8 @@
 """torchft's manager over dlcpd: every quorum is a session of its own, and the rest is torchft's.
 
     torchft_lighthouse --min_replicas 1 --bind "[::]:29510"
-    TORCHFT_LIGHTHOUSE=http://localhost:29510 python examples/train_torchft.py --replica 0   # and 1
+    TORCHFT_LIGHTHOUSE=http://localhost:29510 \\
+        python examples/recipes/train_torchft.py --replica 0   # and 1
 
 One replica may be killed and started again: the other goes on, and gives it its state.
 """

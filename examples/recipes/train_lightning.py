@@ -1,26 +1,31 @@
 """Lightning, with gradients through dlcpd, on two processes of this machine:
 
     pip install pytorch-lightning
-    torchrun --nproc-per-node 2 examples/train_lightning.py
+    torchrun --nproc-per-node 2 examples/recipes/train_lightning.py
 
 The callback is all that a training of Lightning needs; pass it to its Trainer. Lightning's own
 `DDPStrategy(ddp_comm_hook=...)` does nothing on the CPU.
 """
 
+import argparse
+import hashlib
 import os
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dlcp_client import LossPolicy, bounded, ddp
+import dlcp_client  # noqa: F401  # registers the backend "dlcp"
+from dlcp_client import LossPolicy, bounded, ddp, exact
 
 STEPS = 30
 BATCH = 32  # samples per rank and step
 LOG_EVERY = 10  # steps
+POLICIES = {"bounded": bounded(0.01), "exact": exact()}
 
 
 class Dlcp(pl.Callback):
@@ -74,17 +79,39 @@ def data() -> DataLoader[Any]:
 
 def main() -> None:
     """Train for some steps."""
+    mode = parsed().mode
     pl.seed_everything(1, verbose=False)
-    student, callback = Student(), Dlcp(bounded(0.01))
+    student = Student()
+    callbacks: list[pl.Callback] = []
+    if policy := POLICIES.get(mode):
+        callbacks.append(Dlcp(policy))
+    strategy = DDPStrategy(process_group_backend="gloo")
+    if mode == "backend":
+        strategy = DDPStrategy(process_group_backend="dlcp")
     trainer = pl.Trainer(
         accelerator="cpu", devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-        strategy=DDPStrategy(process_group_backend="gloo"), max_steps=STEPS, callbacks=[callback],
-        logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
+        strategy=strategy, max_steps=STEPS, callbacks=callbacks, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
     trainer.fit(student, data())
     if trainer.is_global_zero:
         print(f"loss {student.last:.4f} after {trainer.global_step} steps")
+        print(f"weights {digest(student)}")
+    dist.destroy_process_group()
+
+
+def digest(model: nn.Module) -> str:
+    """Equal where all bits of all weights are."""
+    weights = [weight.detach().cpu().numpy().tobytes() for weight in model.parameters()]
+    return hashlib.sha256(b"".join(weights)).hexdigest()
+
+
+def parsed() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mode", nargs="?", default="bounded", help="or exact, backend, gloo",
+                        choices=("bounded", "exact", "backend", "gloo"))  # fmt: skip
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
