@@ -21,6 +21,7 @@ import dlcp_client  # noqa: F401  # registers the backend "dlcp"
 from dlcp_client import bounded, exact, fsdp
 
 STEPS = 18
+WIDTH = 384  # a block has 2.4 MB of gradients; from 1 MiB on they may be bounded
 SAVE_AFTER = 12  # steps
 POLICIES = {"bounded": bounded(0.01), "exact": exact()}
 
@@ -30,7 +31,7 @@ class Training:
 
     def __init__(self) -> None:
         torch.manual_seed(1)
-        blocks = [nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 512))
+        blocks = [nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.ReLU(), nn.Linear(2 * WIDTH, WIDTH))
                   for _ in range(2)]  # fmt: skip
         self.model = nn.Sequential(*blocks)
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
@@ -54,7 +55,7 @@ class Training:
     def step(self, number: int) -> float:
         """Learn to reverse what is drawn for this step and rank."""
         drawn = torch.Generator().manual_seed(1000 * number + dist.get_rank())
-        samples = torch.randn(16, 512, generator=drawn)
+        samples = torch.randn(16, WIDTH, generator=drawn)
         self.optimizer.zero_grad()
         loss = nn.functional.mse_loss(self.model(samples), samples.flip(1))
         loss.backward()

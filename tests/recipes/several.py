@@ -12,10 +12,12 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+import torch._dynamo  # optimizers do so at their first step, which takes seconds
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
@@ -82,7 +84,7 @@ def run(module: Any, number: int, options: str, folder: Path) -> None:
     """One training. Raises: SystemExit when a rank has failed; the other is killed."""
     serving, port = store()
     ranks = {
-        forked(lambda r=r: rank_of(module, r, options, port, folder / f"{number}.{r}")): r
+        forked(partial(rank_of, module, r, options, port, folder / f"{number}.{r}")): r
         for r in range(RANKS)
     }
     try:
