@@ -25,8 +25,8 @@ DIED = 9  # the exit status of the rank that dies
 def main() -> None:
     """Train from the last checkpoint, if there is one."""
     options = parsed()
-    # Of its own, not Gloo's: torchrun's store has what the first start wrote, and there Gloo of
-    # torch 2.13 was seen to wait for ranks that had died.
+    # Not Gloo's: with torch 2.13 init_process_group("gloo") was seen to wait for ever
+    # in the second start.
     dist.init_process_group("gloo" if options.mode == "gloo" else "dlcp")
     torch.manual_seed(1)
     model = DistributedDataParallel(

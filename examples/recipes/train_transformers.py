@@ -87,7 +87,7 @@ class Rows(Dataset[dict[str, torch.Tensor]]):
 
 
 def network(lora: bool) -> nn.Module:
-    """A GPT-2 of 1.9 million weights; with LoRA 61,440 of its own are trained."""
+    """A GPT-2 of 1.5 million weights; with LoRA 15,360 others are trained."""
     config = GPT2Config(
         vocab_size=256, n_positions=TOKENS, n_embd=240, n_layer=2, n_head=4,
         bos_token_id=0, eos_token_id=0,
