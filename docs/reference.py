@@ -23,6 +23,11 @@ PAGE: Final = Path(__file__).with_name("configuration.md")
 # Variables that others than the client read, where no dataclass lists them.
 OTHERS: Final = (
     (
+        "DLCPD_LOG",
+        "the least severe lines that a daemon logs, whatever its file says: debug, info, warning "
+        "or error; a private one logs to the stderr of the training",
+    ),
+    (
         "DLCPD_DATA_PATH",
         'what `data_path = "auto"` means: "compiled", "numpy", or the path of a library '
         "([datapath.md](datapath.md))",

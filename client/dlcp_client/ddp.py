@@ -25,6 +25,7 @@ from dlcp_client.torch.held_hook import HeldHook, hold
 from dlcp_client.torch.local_groups import LocalGroup, local_group
 from dlcp_client.torch.low_rank import LowRank
 from dlcp_client.torch.model_session import check_options, session_for
+from dlcp_client.torch.results import Results
 from dlcp_client.torch.resuming import Resumable
 from dlcp_client.torch.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
 from dlcp_client.torch.waits import time_the_wait
@@ -60,7 +61,7 @@ class Registration(Resumable):
         self._owned = owned
         self._calibration, self._process_group = calibration, process_group
         self._low_rank = LowRank(low_rank, rules) if low_rank else None
-        self._local = local
+        self._local, self._results = local, Results()
         self.hook: HeldHook | None = None  # that this averages in
 
     @property
@@ -93,6 +94,7 @@ class Registration(Resumable):
             self.hook.leave(self)
         self.over()
         self.rules.close()
+        self._results.clear()
         if self._local:
             self._local.close()
         if self.session and self._owned:
@@ -131,7 +133,7 @@ class Registration(Resumable):
     def _by_dlcpd(
         self, session: Session, bucket: GradBucket, *, bring_home: bool = False
     ) -> Future[torch.Tensor]:
-        """On the CPU the result is a new tensor, in the arena.
+        """On the CPU the result stands in the arena.
 
         DDP copies a hook's result to the gradients in any case, so it copies from there. On a
         device it is the bucket itself, or gradients would come one by one from the host.
@@ -141,9 +143,11 @@ class Registration(Resumable):
         if device_of(buffer) is not None:
             work = session.all_reduce(buffer, "avg", **terms.keywords())
         else:
-            result = session.empty(buffer.shape, buffer.dtype, wait=rules.policy.deadline)
+            result = self._results.empty(session, bucket, rules.policy.deadline)
             copy(result, buffer)
             work = averaged(session, result, terms, self.guard)
+            if self.guard is None:  # which compares results when the step is over
+                self._results.keep(bucket, result, work)
         return work.then(lambda tensor: tensor)  # DDP wants one tensor, not a list
 
 

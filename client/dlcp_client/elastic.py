@@ -13,7 +13,7 @@ docs/elastic.md has the whole loop. Every change begins an epoch: a new session 
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -150,20 +150,21 @@ def _attempts(
     origin: Origin, session: Session | None, rule: Rule | None, arena_bytes: int, deadline: float
 ) -> Session:
     """Agree on an epoch and enter it; where that fails for all, on the one after it."""
-    seat, epoch, attempts = (session.rank if session else NEW), origin.epoch, 0
+    seat, epoch = (session.rank if session else NEW), origin.epoch
+    failed: list[DlcpError] = []  # why earlier attempts did
     secret = job_secret(Environment.read())
     while True:
         epoch += 1
         asked = Round(origin.store, origin.lineage, epoch, origin.epoch, secret)
-        with _without_store():
+        with _without_store(), _after(failed):
             own = None if asked.roll() else asked.bid(seat)
             roll = asked.agree(own, rule, lambda: _lost(session), deadline)
         if (rank := roll.rank_of(own)) is not None:
             try:
                 return _enter(origin, asked, roll, rank, session, arena_bytes, deadline)
             except (PeerLost, DaemonLost, DaemonUnavailable) as exc:
-                attempts += 1
-                if attempts == MAX_ATTEMPTS or time.monotonic() >= deadline:
+                failed.append(exc)
+                if len(failed) == MAX_ATTEMPTS or time.monotonic() >= deadline:
                     raise
                 _log.warning("epoch %d of %s failed: %s", epoch, origin.subject, exc)
         elif session is not None:
@@ -231,6 +232,20 @@ def _without_store() -> Iterator[None]:
             f"{exc}. Without the store no epoch can be agreed on; restart the job from its last "
             f"checkpoint"
         ) from exc
+
+
+@contextmanager
+def _after(failed: Sequence[DlcpError]) -> Iterator[None]:
+    """Whoever is missing now may only have given up earlier: the first failure has the cause.
+
+    Raises: PeerLost that says it.
+    """
+    try:
+        yield
+    except PeerLost as exc:
+        if not failed:
+            raise
+        raise PeerLost(f"{exc}. The first attempt had failed: {failed[0]}") from failed[0]
 
 
 def _say(session: Session, made: Session) -> None:

@@ -25,7 +25,7 @@ from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
 from dlcpd.core.session.digests import Digest, Piece
 from dlcpd.core.session.events import Stats
 from dlcpd.core.session.session import Session
-from dlcpd.core.session.stream import MESSAGES, OperationId
+from dlcpd.core.session.stream_ids import MESSAGES, OperationId
 from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.packetizer import all_of_tag, by_tag, natural_order, segment_count
 from dlcpd.core.transfer.receiver import TransferReceiver

@@ -22,7 +22,7 @@ from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.digests import Digester, HashRows
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
-from dlcpd.core.session.stream import stream_id
+from dlcpd.core.session.stream_ids import stream_id
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.trace import Trace
 from dlcpd.core.transfer.early import MAX_SESSION

@@ -14,11 +14,13 @@ from dlcpd.contract.schema import flag, integer, one_of, problem, real, string
 from dlcpd.core.wire.header import MAX_PATHS, MAX_SEGMENTS
 from dlcpd.core.wire.sizes import BASE, MAX_SEGMENT, UNIT
 from dlcpd.io.config import EngineConfig
-from dlcpd.io.datapath.library import COMPILED, NUMPY
+from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.udp.encryption import CHOICES, NONE
 
 # an address: that of the default route, or loopback without one; a size: what paths carry
 AUTO: Final = "auto"
+LEVELS: Final = ("debug", "info", "warning", "error")  # of log lines
+LOG: Final = "DLCPD_LOG"  # environment: a level that goes before the file's
 ANYONE: Final = "*"  # in allowed_users: the socket's mode and group decide
 KEYS: Final = Path("/etc/dlcpd/keys")  # where `dlcpctl keys` keeps them, by these names
 IDENTITY: Final = "identity.toml"
@@ -61,8 +63,9 @@ class DaemonTable:
     # and for one session; "auto" = a fourth of that, at least 64 MB
     max_session_memory_bytes: int | str = field(default=AUTO, metadata={"type": object})
     drain_timeout: float = real(0.0, 3600.0, 10.0)  # seconds operations may go on after SIGTERM
-    # the least severe lines that are logged
-    log_level: str = one_of("debug", "info", "warning", "error", default="info")
+    # the least severe lines that are logged; "auto" = "info", and "warning" of a private
+    # daemon; DLCPD_LOG in the environment goes before it
+    log_level: str = one_of(AUTO, *LEVELS, default=AUTO)
     log_format: str = one_of("logfmt", "json", default="logfmt")  # of the lines on stderr
 
 

@@ -16,9 +16,9 @@ from dlcpd.daemon.config import (
     NetworkTable,
     cpu_numbers,
 )
-from dlcpd.daemon.memory_limit import memory_limit
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.udp.encryption import CHOICES
+from dlcpd.ipc.memory_limit import memory_limit
 
 CPUS_PER_ENGINE: Final = 8  # a trainer and its data loaders want the others
 MOST_BY_ITSELF: Final = 4  # engines: about 40 Gb/s
@@ -56,7 +56,7 @@ def resolved(config: Config, *, embedded: bool = False) -> Config:
     engines = network.engines if isinstance(network.engines, int) else _engines(network)
     return replace(
         config,
-        daemon=_daemon(daemon, control),
+        daemon=_daemon(daemon, control, embedded=embedded),
         network=replace(network, paths=paths, engines=engines),
         security=replace(
             config.security,
@@ -66,7 +66,7 @@ def resolved(config: Config, *, embedded: bool = False) -> Config:
     )
 
 
-def _daemon(given: DaemonTable, control_address: str) -> DaemonTable:
+def _daemon(given: DaemonTable, control_address: str, *, embedded: bool) -> DaemonTable:
     total, session = given.max_memory_bytes, given.max_session_memory_bytes
     if not isinstance(total, int):
         limit = memory_limit()
@@ -79,7 +79,14 @@ def _daemon(given: DaemonTable, control_address: str) -> DaemonTable:
         control_address=control_address,
         max_memory_bytes=total,
         max_session_memory_bytes=min(session, total),
+        log_level=_log_level(given.log_level, embedded=embedded),
     )
+
+
+def _log_level(given: str, *, embedded: bool) -> str:
+    if given != AUTO:
+        return given
+    return "warning" if embedded else "info"  # a private daemon's stderr is the trainer's
 
 
 def _keys(given: str, name: str, *, embedded: bool) -> str:

@@ -17,7 +17,7 @@ from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.daemon import commands, log
 from dlcpd.daemon.activation import activated
-from dlcpd.daemon.config import Config, DaemonTable, load
+from dlcpd.daemon.config import LEVELS, LOG, Config, load
 from dlcpd.daemon.effective import resolved, to_toml
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.oom_score import undo_what_was_added
@@ -35,7 +35,6 @@ else:
 
 CLEAN: Final = 0
 FAILED: Final = 1
-EMBEDDED: Final = Config(DaemonTable(log_level="warning"))  # stderr is the trainer's
 USAGE: Final = 2  # argparse's own code for bad usage
 
 
@@ -95,8 +94,17 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
 def _configuration(options: argparse.Namespace) -> Config:
     """What command line and file say now, resolved. Raises: BadConfig."""
     file = options.check_config or options.config
-    config = load(file) if file else (EMBEDDED if options.embedded else Config())
+    config = _with_log_level(load(file) if file else Config(), os.environ.get(LOG, ""))
     return resolved(_with_ledger(config, options), embedded=options.embedded)
+
+
+def _with_log_level(config: Config, level: str) -> Config:
+    """What the environment says goes before what the file says. Raises: BadConfig."""
+    if not level:
+        return config
+    if level not in LEVELS:
+        raise BadConfig(f"{LOG}={level}: use one of {', '.join(LEVELS)}")
+    return replace(config, daemon=replace(config.daemon, log_level=level))
 
 
 def _door(options: argparse.Namespace) -> socket.socket | None:

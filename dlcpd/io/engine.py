@@ -54,8 +54,8 @@ from dlcpd.io.clients.clients import Clients
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.config import COUNT_CALLS, EngineConfig
 from dlcpd.io.control_link import ControlGone, ControlLink
+from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.datapath.compiled import compiled
-from dlcpd.io.datapath.library import COMPILED, NUMPY
 from dlcpd.io.discovery.closed_ports import ClosedPorts
 from dlcpd.io.discovery.mtu import MtuDiscovery, MtuNews
 from dlcpd.io.discovery.routes import Discovery

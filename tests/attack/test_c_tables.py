@@ -15,8 +15,9 @@ from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import Header, Key, Kind
+from dlcpd.io.datapath.choices import COMPILED
 from dlcpd.io.datapath.compiled import Compiled
-from dlcpd.io.datapath.library import COMPILED, TRANSFER
+from dlcpd.io.datapath.library import TRANSFER
 from dlcpd.io.datapath.open_transfers import OpenTransfers
 from tests.checks import Measured
 from tests.datapath.ring import CANARY, MARGIN, Message, fill, new_ring

@@ -19,6 +19,7 @@ from dlcpd.core import inbox
 from dlcpd.core.paths.pieces import MAX_OF_ALL, MAX_PARTIAL, Reassembly
 from dlcpd.core.room import Room
 from dlcpd.core.session import stream
+from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.transfer.early import MAX_SESSION, EarlyData
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import Header, Kind
@@ -100,10 +101,10 @@ def test_streams() -> None:
     streams = stream.Streams()
     with within():
         for number in range(stream.MAX_OWN_STREAMS):
-            streams.open_own(number, stream.EVERYBODY)
+            streams.open_own(number, EVERYBODY)
     with pytest.raises(DlcpError, match="at most 32768 sequences"):
-        streams.open_own(stream.MAX_OWN_STREAMS, stream.EVERYBODY)
-    assert streams.open_own(0, stream.EVERYBODY) is streams[0, stream.EVERYBODY]
+        streams.open_own(stream.MAX_OWN_STREAMS, EVERYBODY)
+    assert streams.open_own(0, EVERYBODY) is streams[0, EVERYBODY]
 
 
 @pytest.mark.check(123, "operations that fail, in every group")
@@ -112,7 +113,7 @@ def test_failures() -> None:
     with within():
         for group in range(128):
             for number in range(1, 1025):
-                streams.open(group, stream.EVERYBODY).fail(number)
+                streams.open(group, EVERYBODY).fail(number)
 
 
 @pytest.mark.check(123, "control datagrams of the largest size that wait")
@@ -158,7 +159,7 @@ def test_early_data_of_all_peers() -> None:
 @pytest.mark.check(123, "operations that 255 peers announce")
 def test_announcements_of_all_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "MAX_HELD_IN_ALL", 5)
-    one = stream.Streams().open(0, stream.EVERYBODY)
+    one = stream.Streams().open(0, EVERYBODY)
     for rank in range(1, 6):
         assert one.room(rank, 1)
         one.announce(rank, 1, READY)

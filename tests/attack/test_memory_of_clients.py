@@ -1,6 +1,8 @@
 """Memory is charged to the client that has it: none brings the engine's cgroup to its limit."""
 
 import mmap
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +14,7 @@ from tests.attack.resources import MB
 from tests.attack.test_engine_survives import works
 from tests.checks import Measured
 from tests.io.engines import Job, ask
+from tests.pages import ROOT
 
 LIMIT = 600 << 20  # bytes of the engines' cgroup
 SPARSE = 4 << 30
@@ -100,3 +103,37 @@ def test_memory_of_the_client(job: Job, group: MemoryGroup, measured: Measured) 
     works(job.ranks, 2)
     assert group.killed == 0
     measured(charged(group, before))
+
+
+FILLING = """
+import os, sys
+from dlcp_client.arena.memory import SharedArena
+from dlcpd.contract.errors import ArenaFull
+sys.stdin.readline()
+descriptor = os.memfd_create("arena")
+os.ftruncate(descriptor, 1 << 30)
+options = {} if sys.argv[1] == "looks" else {"left": lambda: None}
+arena, held = SharedArena(descriptor, 1 << 30, **options), []
+try:
+    while True:
+        held.append(arena.memory(16 << 20))
+except ArenaFull as exc:
+    print(exc)
+"""
+
+
+@pytest.mark.check(126, "a control group without room for an arena is named before it kills")
+def test_a_control_group_that_is_too_small_is_named(measured: Measured) -> None:
+    said = {}
+    for how in ("looks", "does not look"):
+        with memory_group(200 << 20) as group:
+            child = subprocess.Popen(
+                [sys.executable, "-c", FILLING, how], cwd=ROOT, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )  # fmt: skip
+            group.add(child.pid)
+            said[how], _ = child.communicate("go\n", timeout=60)
+            assert bool(group.killed) is (how == "does not look"), said
+    assert "the kernel kills in its control group" in said["looks"]
+    assert f"is {200 << 20} B" in said["looks"]
+    measured("of a group of 200 MB: named; without a look, killed")

@@ -12,6 +12,7 @@ import torch
 from torch._C._distributed_c10d import HashStore, TCPStore
 
 from dlcp_client import DaemonLost, PeerLost, Session, bounded, connect, elastic, exact
+from dlcp_client.job.roll import Rule
 from dlcpd.contract.errors import BadConfig
 from tests.c10d.worlds import on_each_rank
 from tests.client import elastic_ranks
@@ -174,6 +175,30 @@ def test_one_of_two_is_no_majority_unless_the_job_says_so() -> None:
     alone.all_reduce(tensor, "avg").wait()
     assert (alone.world_size, alone.epoch) == (1, 1) and (tensor == 7).all()
     alone.close()
+
+
+def test_the_last_error_says_why_the_first_attempt_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1 gave up because of rank 7; to rank 0 it is rank 1 that is missing then."""
+    first, second = connected()
+    second.close()
+
+    def failing(*_: Any) -> Session:
+        raise PeerLost("rank 7 never answered")
+
+    called = []
+
+    def complete(rule: Rule, *_: Any) -> bool:
+        called.append(rule)
+        return len(called) == 1
+
+    monkeypatch.setattr(elastic, "_enter", failing)
+    monkeypatch.setattr(Rule, "complete", complete)
+    said = (
+        r"epoch 2: .*rank\(s\) 1 are missing.*The first attempt had failed: rank 7 never answered"
+    )
+    with pytest.raises(PeerLost, match=said):
+        elastic.regroup(first, timeout=1.0)
+    first.close()
 
 
 def test_who_comes_after_the_roll_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from dlcpd.contract.errors import PeerLost
 from dlcpd.core.session.digests import DigestBook
 from dlcpd.core.session.events import Concluded
-from dlcpd.core.session.stream import EVERYBODY
+from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.wire.control import MAX_DIGEST_ROWS
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from tests.sim.network import Link, SimNetwork

@@ -16,7 +16,8 @@ from dlcpd.contract.errors import (
 )
 from dlcpd.core.session.events import OperationDone, OperationReleased, SessionBroken
 from dlcpd.core.session.session import MAX_OPEN
-from dlcpd.core.session.stream import EVERYBODY, MAX_AHEAD
+from dlcpd.core.session.stream import MAX_AHEAD
+from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.wire.header import Kind
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, draw_whole, rank_ordered

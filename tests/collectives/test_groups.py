@@ -10,7 +10,8 @@ from dlcpd.collectives.order import Group
 from dlcpd.contract.errors import OperationAborted, SessionClosed, TooMany
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.session.session import MAX_OPEN
-from dlcpd.core.session.stream import MAX_AHEAD, messages
+from dlcpd.core.session.stream import MAX_AHEAD
+from dlcpd.core.session.stream_ids import messages
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.schedules.builders.all_to_all import all_to_all

@@ -4,7 +4,7 @@ import pytest
 
 from dlcpd.core.session.announcing import MOST_AGAIN, Announcements, Telling
 from dlcpd.core.session.flow import Flow
-from dlcpd.core.session.stream import EVERYBODY
+from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.wire.control import Ready, body_untrusted, unpack_ready_untrusted
 from dlcpd.core.wire.header import MAX_ROUND, Flag, Header, Key, Kind

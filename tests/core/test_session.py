@@ -7,14 +7,8 @@ from dlcpd.collectives.accounts import MAX_LEDGER, Accounts, LedgerRow
 from dlcpd.contract.errors import BadPolicy, MalformedDatagram, OperationAborted
 from dlcpd.core.session.digests import Digest
 from dlcpd.core.session.events import OperationDone, OperationFailed, Stats
-from dlcpd.core.session.stream import (
-    EVERYBODY,
-    MAX_AHEAD,
-    MAX_HELD,
-    MAX_STREAMS,
-    MESSAGES,
-    UPWARD,
-)
+from dlcpd.core.session.stream import MAX_AHEAD, MAX_HELD, MAX_STREAMS
+from dlcpd.core.session.stream_ids import EVERYBODY, MESSAGES, UPWARD
 from dlcpd.core.transfer.sender import TransferSender
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import Header, Key, Kind

@@ -6,13 +6,12 @@ from hypothesis import strategies as st
 
 from dlcpd.contract.errors import OperationAborted
 from dlcpd.contract.messages import MAX_GROUPS
-from dlcpd.core.session.stream import (
+from dlcpd.core.session.stream import MAX_AHEAD, Stream
+from dlcpd.core.session.stream_ids import (
     DOWNWARD,
     EVERYBODY,
-    MAX_AHEAD,
     MESSAGES,
     UPWARD,
-    Stream,
     is_known,
     messages,
     stream_id,

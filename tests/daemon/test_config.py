@@ -172,7 +172,7 @@ BAD = {
     "[daemon]\nmax_sessions = 0": ("[daemon] max_sessions: 0 is outside 1..1024",),
     "[daemon]\nmax_sessions = true": ("[daemon] max_sessions: is bool, need int",),
     "[daemon]\nmax_sessions = 1.0": ("is float, need int",),
-    "[daemon]\nlog_level = 'loud'": ("[daemon] log_level: 'loud' is none of debug, info",),
+    "[daemon]\nlog_level = 'loud'": ("[daemon] log_level: 'loud' is none of auto, debug, info",),
     "[daemon]\nallowed_users = 'alice'": ("[daemon] allowed_users: is a list",),
     "[daemon]\nallowed_users = [true]": ("True is neither a user id nor a name",),
     "[daemon]\nsocket_group = -1": ("[daemon] socket_group: -1 is neither a group id",),
@@ -257,3 +257,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
         file.write_bytes(content)
     with pytest.raises(BadConfig, match=r"dlcpd\.toml: cannot be read"):
         load(file)
+
+
+def test_a_private_daemon_logs_less() -> None:
+    assert resolved(Config()).daemon.log_level == "info"
+    assert resolved(Config(), embedded=True).daemon.log_level == "warning"
+    asked = parse('[daemon]\nlog_level = "debug"\n', "x")
+    assert resolved(asked, embedded=True).daemon.log_level == "debug"

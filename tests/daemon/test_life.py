@@ -53,6 +53,19 @@ def test_version() -> None:
     assert (done.returncode, done.stdout) == (0, f"dlcpd {__version__}\n")
 
 
+@pytest.mark.parametrize("level", ["error", "loud"])
+def test_the_environment_says_what_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    monkeypatch.setenv("DLCPD_LOG", level)
+    done = command("--check-config", str(configuration(tmp_path)))
+    if level == "loud":
+        said = "dlcpd: DLCPD_LOG=loud: use one of debug, info, warning, error\n"
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+    else:
+        assert tomllib.loads(done.stdout)["daemon"]["log_level"] == level
+
+
 def test_check_config_prints_what_is_in_force(tmp_path: Path) -> None:
     done = command("--check-config", str(configuration(tmp_path)))
     assert (done.returncode, done.stderr) == (0, "")

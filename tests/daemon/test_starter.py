@@ -208,3 +208,10 @@ def test_a_command_keeps_what_a_safe_python_has(
     plain = in_order([], COMMAND, cwd=tmp_path)
     monkeypatch.setenv("PYTHONSAFEPATH", "1")
     assert in_order([], COMMAND, cwd=tmp_path) == plain
+
+
+def test_the_daemon_starts_without_numpy() -> None:
+    """It takes as long to import as all that is ours. Engines need it."""
+    code = "import sys, dlcpd.daemon.main; print('numpy' in sys.modules)"
+    said = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT)
+    assert said == "False\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd.io.datapath import library
-from dlcpd.io.datapath.library import SETTING
+from dlcpd.io.datapath.choices import SETTING
 
 SOURCES: Final = sorted(Path(library.__file__).parent.glob("*.c"))
 FLAGS: Final = (

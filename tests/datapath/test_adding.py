@@ -12,8 +12,8 @@ from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import Header, Key, Kind
+from dlcpd.io.datapath.choices import COMPILED
 from dlcpd.io.datapath.compiled import Compiled
-from dlcpd.io.datapath.library import COMPILED
 from dlcpd.io.datapath.open_transfers import OpenTransfers
 from dlcpd.io.datapath.sums import MAX_SUMS
 from dlcpd.numerics.reduce import reduce_in_order

@@ -12,9 +12,9 @@ from dlcpd.core.wire import nh
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.header import HEADER_SIZE, SEALED, Header, Key, Kind
 from dlcpd.core.wire.sizes import MAX_SEGMENT
+from dlcpd.io.datapath.choices import COMPILED
 from dlcpd.io.datapath.compiled import Compiled
 from dlcpd.io.datapath.key_table import KeyTable
-from dlcpd.io.datapath.library import COMPILED
 from dlcpd.io.datapath.open_transfers import OpenTransfers
 from dlcpd.io.udp.mmsg import address
 from tests.datapath.ring import CANARY, Message, Receiver, as_rows, fill, new_ring

@@ -17,8 +17,9 @@ from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import HEADER_SIZE, Key, Kind
+from dlcpd.io.datapath.choices import COMPILED
 from dlcpd.io.datapath.compiled import Compiled
-from dlcpd.io.datapath.library import COMPILED, HEADER
+from dlcpd.io.datapath.library import HEADER
 from dlcpd.io.datapath.open_transfers import OpenTransfers
 from tests.datapath.ring import CANARY, MARGIN, control_messages, new_ring
 from tests.io.batches import data_path

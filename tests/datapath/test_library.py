@@ -7,7 +7,8 @@ import pytest
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.io.datapath import library
-from dlcpd.io.datapath.library import AUTO, COMPILED, NUMPY, SETTING, choose, load
+from dlcpd.io.datapath.choices import AUTO, COMPILED, NUMPY, SETTING
+from dlcpd.io.datapath.library import choose, load
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcpd.core.wire.header import HEADER_SIZE, Flag, Header, Key, Kind
+from dlcpd.io.datapath.choices import COMPILED
 from dlcpd.io.datapath.compiled import Compiled
-from dlcpd.io.datapath.library import COMPILED
 from dlcpd.io.datapath.open_transfers import OpenTransfers
 from tests.datapath.ring import (
     CANARY,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcpd.io.datapath.library import SETTING
+from dlcpd.io.datapath.choices import SETTING
 from tests.datapath.sanitized import build, environment
 
 ROOT = Path(__file__).parents[2]

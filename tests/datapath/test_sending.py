@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from dlcpd.core.wire.datagram import Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
-from dlcpd.io.datapath.library import COMPILED, Library
+from dlcpd.io.datapath.choices import COMPILED
+from dlcpd.io.datapath.library import Library
 from dlcpd.io.datapath.sending import CompiledSender
 from tests.io.batches import data_path
 

@@ -17,8 +17,9 @@ from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Bytes, Group
 from dlcpd.core.wire.header import Header, Key, Kind
+from dlcpd.io.datapath.choices import COMPILED
 from dlcpd.io.datapath.compiled import Compiled
-from dlcpd.io.datapath.library import COMPILED, NONE
+from dlcpd.io.datapath.library import NONE
 from dlcpd.io.datapath.open_transfers import OpenTransfers
 from dlcpd.io.datapath.sums import MAX_SUMS
 from tests.datapath.ring import CANARY, MARGIN, Message, fill, new_ring

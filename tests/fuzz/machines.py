@@ -23,7 +23,7 @@ from dlcpd.io.clients.client import Client
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
-from dlcpd.io.datapath.library import COMPILED
+from dlcpd.io.datapath.choices import COMPILED
 from dlcpd.io.discovery.icmp import IcmpNews
 from dlcpd.io.discovery.mtu import MtuDiscovery
 from dlcpd.io.discovery.routes import Discovery

@@ -7,8 +7,9 @@ import pytest
 
 from dlcpd.core.wire.datagram import Batch
 from dlcpd.core.wire.rows import Received, RowGroup
+from dlcpd.io.datapath.choices import AUTO, CHOICES, COMPILED, SETTING
 from dlcpd.io.datapath.compiled import Compiled, compiled
-from dlcpd.io.datapath.library import AUTO, CHOICES, COMPILED, SETTING, installed
+from dlcpd.io.datapath.library import installed
 
 
 def datagrams(batch: Batch) -> list[bytes]:

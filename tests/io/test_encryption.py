@@ -20,7 +20,7 @@ from dlcpd.core.wire.header import HEADER_SIZE, SEALED, Header, Kind
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.io import commands
 from dlcpd.io.config import EngineConfig
-from dlcpd.io.datapath.library import COMPILED, NUMPY
+from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.udp.encrypted_path import EncryptedPath, Encryption
 from dlcpd.io.udp.encryption import AES_256_GCM, NONE, encryption
 from dlcpd.io.udp.udp_path import UdpPath

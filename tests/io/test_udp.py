@@ -22,7 +22,7 @@ from dlcpd.core.wire.datagram import Control, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, VERSION, Flag, Header, Kind
 from dlcpd.core.wire.rows import Received
 from dlcpd.io.config import EngineConfig
-from dlcpd.io.datapath.library import COMPILED, NUMPY
+from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.discovery.icmp import RouteProbe
 from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.udp_path import JOIN_AGAIN, UdpPath

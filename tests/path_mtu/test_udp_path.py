@@ -15,8 +15,8 @@ from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.probes import pack_probe
 from dlcpd.core.wire.sizes import BASE, segment_within
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.datapath.choices import AUTO
 from dlcpd.io.datapath.compiled import compiled
-from dlcpd.io.datapath.library import AUTO
 from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.udp_path import UdpPath
 from tests.io.batches import datagrams

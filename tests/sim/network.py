@@ -20,7 +20,7 @@ from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.session.events import Event, OperationDone, OperationFailed, OperationReleased
 from dlcpd.core.session.session import Session
-from dlcpd.core.session.stream import EVERYBODY
+from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.transfer.layers import Layers
 from dlcpd.core.turns import Turns
 from dlcpd.core.wire.datagram import Bytes, Transmit

@@ -24,8 +24,9 @@ from dlcpd.core.wire.header import Header, Key, Kind
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.ctl import table
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.datapath.compiled import compiled
-from dlcpd.io.datapath.library import COMPILED, NUMPY, installed
+from dlcpd.io.datapath.library import installed
 from dlcpd.io.udp.encryption import AES_256_GCM, encryption
 from dlcpd.io.udp.udp_path import UdpPath
 

@@ -9,12 +9,14 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
 from dlcpd.contract.arena import Arena, aligned
 from dlcpd.contract.errors import ArenaFull
+from dlcpd.ipc.memory_limit import MemoryLeft, memory_left
 
 OFFSET_UNIT: Final = 64  # bytes; the engine takes operations only at multiples: a cache line
 COMMIT_STEP: Final = 4 << 20  # bytes; large enough to be rare, small enough not to hoard
@@ -40,7 +42,11 @@ class Region:
 class SharedArena:
     """Memory in one memfd of `size` bytes. Takes over the descriptor. Safe to use from threads."""
 
-    def __init__(self, descriptor: int, size: int) -> None:
+    def __init__(
+        self, descriptor: int, size: int, left: Callable[[], MemoryLeft | None] = memory_left
+    ) -> None:
+        """`left`: what the control groups of this process leave it now."""
+        self._left = left
         self._lock = threading.Lock()
         self._arena = Arena(size)
         self._committed = 0
@@ -145,12 +151,14 @@ class SharedArena:
     def _commit(self, mapped: mmap.mmap, end: int) -> None:
         """Back everything up to `end` with memory.
 
-        Without it the first write to a page that cannot be had is a SIGBUS, not an error.
+        Without it the first write to a page that cannot be had is a SIGBUS, not an error; and
+        where a control group has no room for it, the kernel kills.
         """
         missing = end - self._committed
         if missing <= 0:
             return
         step = min(-(-missing // COMMIT_STEP) * COMMIT_STEP, self._arena.size - self._committed)
+        self._check_room(step)
         # Through the mapping first: only a fault in it yields huge pages. It may be refused for
         # any reason (an old kernel, no memory); fallocate then does it, or says why not.
         populated = _advise(mapped, _POPULATE_WRITE, self._committed, step)
@@ -167,6 +175,17 @@ class SharedArena:
                 -(-step // mmap.PAGESIZE)
             )
         self._committed += step
+
+    def _check_room(self, step: int) -> None:
+        """Raises: ArenaFull."""
+        left = self._left()
+        if left is not None and left.size < step:
+            raise ArenaFull(
+                f"no memory for {step} B more of the arena ({self._committed} B committed, "
+                f"{self._arena.used} B in use): this process may have {left.size} B more before "
+                f"the kernel kills in its control group, whose {left.file} is {left.limit} B; "
+                f"raise that limit, or submit fewer tensors at once"
+            )
 
 
 def copy_bytes(target: int, source: int, size: int) -> None:

@@ -147,7 +147,7 @@ def _unsignalled(command: Sequence[str], **options: Any) -> "subprocess.Popen[st
 def default_config(address: str, engines: int = 1) -> str:
     """The configuration of a daemon that uses one local address; "auto" = the default route's."""
     return (
-        f'[daemon]\ncontrol_address = "{address}"\nlog_level = "warning"\n\n'
+        f'[daemon]\ncontrol_address = "{address}"\n\n'
         f'[network]\npaths = [{{ address = "{address}", port = 0 }}]\nengines = {engines}\n'
     )
 

@@ -281,6 +281,9 @@ class Operations:
         self._parts.pop(number, None)
         if self._held.pop(number, None) is not None:
             self.releases += 1
+            work = self._uncopied.get(number)
+            if work is not None:
+                work.released = True
 
 
 def _error_in(failed: Failed) -> DlcpError:

@@ -72,6 +72,7 @@ class Work(Generic[A]):
         self.expires: Final = expires  # monotonic; the engine has answered by then, or never will
         self.label: Final = label  # for errors
         self.number = 0  # of the session's operations; 0: it is not submitted yet
+        self.released = False  # whether no engine touches its memory any more, and no peer needs it
         self.bounded_as = ""  # name under which its losses are added up, if it may have any
         self._progress = progress
         self._region: Region | None = None  # where the result will stand; None: in `tensor`

@@ -6,7 +6,7 @@ from typing import Any, Final
 from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.paths import CONTROL
 from dlcpd.core.session.flow import Flow
-from dlcpd.core.session.stream import OperationId
+from dlcpd.core.session.stream_ids import OperationId
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import MAX_ROUND, Flag, Header, Kind

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dlcpd.contract.errors import Peer, PeerLost
-from dlcpd.core.session.stream import MAX_STREAMS, MESSAGES
+from dlcpd.core.session.stream import MAX_STREAMS
+from dlcpd.core.session.stream_ids import MESSAGES
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Protocol
 
-from dlcpd.core.session.stream import OperationId
+from dlcpd.core.session.stream_ids import OperationId
 from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.sender import TransferSender
 from dlcpd.core.wire.bitmap import Segments

@@ -32,12 +32,11 @@ from dlcpd.core.session.liveness import Liveness
 from dlcpd.core.session.mailbox import ANY, Announced, Mailbox, Wanted
 from dlcpd.core.session.operation import Operation
 from dlcpd.core.session.outcomes import Outcomes
-from dlcpd.core.session.stream import (
+from dlcpd.core.session.stream import Stream, Streams
+from dlcpd.core.session.stream_ids import (
     EVERYBODY,
     MESSAGES,
     OperationId,
-    Stream,
-    Streams,
     is_known,
     messages,
     stream_id,

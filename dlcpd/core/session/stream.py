@@ -10,8 +10,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dlcpd.contract.errors import DlcpError, MalformedDatagram, TooMany
-from dlcpd.contract.messages import MAX_GROUPS
 from dlcpd.core.session.digests import DigestBook, Kept
+from dlcpd.core.session.stream_ids import (
+    EVERYBODY,
+    MESSAGES,
+    OperationId,
+    StreamId,
+    is_known,
+    messages,
+    stream_id,
+)
 from dlcpd.core.wire.control import Ready
 
 MAX_STREAMS: Final = 4096  # that peers can make a session remember, messages included
@@ -23,28 +31,6 @@ MAX_HELD_IN_ALL: Final = 1 << 15  # likewise of all peers: READYs of some 0.5 to
 MAX_FAILED: Final = 1 << 16  # failed operations that a session remembers: 13 MB
 DOOMED: Final = -1  # no rank
 ALL_PEERS: Final = -2  # likewise
-UPWARD: Final = MAX_GROUPS  # messages from the lower of two ranks to the higher
-DOWNWARD: Final = 2 * MAX_GROUPS
-MESSAGES: Final = UPWARD | DOWNWARD
-EVERYBODY: Final = -1  # peer of a stream of collectives
-
-StreamId = tuple[int, int]  # number on the wire, peer: both ends of a message have it in common
-OperationId = tuple[int, int, int]  # number of the stream, peer or EVERYBODY, number in the stream
-
-
-def stream_id(wire: int, rank: int) -> StreamId:
-    """The stream that `rank` calls `wire`."""
-    return wire, rank if wire & MESSAGES else EVERYBODY
-
-
-def messages(group: int, source: int, destination: int) -> int:
-    """Number on the wire of the messages of a group from one rank to another."""
-    return group | (UPWARD if source < destination else DOWNWARD)
-
-
-def is_known(wire: int) -> bool:
-    """Whether a number can be that of a stream at all."""
-    return wire & MESSAGES != MESSAGES
 
 
 @dataclass(slots=True, eq=False)

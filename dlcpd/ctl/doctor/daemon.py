@@ -18,7 +18,8 @@ from dlcpd.ctl.status import query
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.config import Config, LocalPath
 from dlcpd.daemon.effective import engine_configs
-from dlcpd.io.datapath.library import NUMPY, choose, installed
+from dlcpd.io.datapath.choices import NUMPY
+from dlcpd.io.datapath.library import choose, installed
 from dlcpd.io.udp.encryption import NONE
 
 PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")

@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from dlcpd.core.session.stream import MESSAGES
+from dlcpd.core.session.stream_ids import MESSAGES
 from dlcpd.daemon.engines import Engines
 from dlcpd.io.commands import MAX_ABORTS, AbortedOperation, AbortOperations, FailedOperation
 

@@ -32,7 +32,7 @@ class Compiled(NamedTuple):
 
 
 def compiled(setting: str, counters: Counter[str] | None = None) -> Compiled | None:
-    """What `setting`, one of library.CHOICES, asks for; None: numpy does the work.
+    """What `setting`, one of choices.CHOICES, asks for; None: numpy does the work.
 
     `counters` gets what C refuses. Raises: BadConfig.
     """

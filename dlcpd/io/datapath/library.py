@@ -14,10 +14,7 @@ import numpy as np
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.core.wire.sizes import MAX_SEGMENT
-
-SETTING: Final = "DLCPD_DATA_PATH"  # environment: what "auto" means; or a library's path
-AUTO, COMPILED, NUMPY = "auto", "compiled", "numpy"
-CHOICES: Final = (AUTO, COMPILED, NUMPY)
+from dlcpd.io.datapath.choices import AUTO, CHOICES, NUMPY, SETTING
 
 NONE: Final = -1  # no row of the table
 MAX_OPERANDS: Final = 64  # of a sum

@@ -14,16 +14,7 @@ from dlcpd.core.wire.header_batch import parse
 from dlcpd.core.wire.rows import RowGroup
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.io.datapath.key_table import KeyTable
-from dlcpd.io.datapath.library import (
-    CONTROL,
-    DATAGRAM,
-    GROUP,
-    NONE,
-    REJECTS,
-    RING,
-    STRAY,
-    Library,
-)
+from dlcpd.io.datapath.library import CONTROL, DATAGRAM, GROUP, NONE, REJECTS, RING, STRAY, Library
 from dlcpd.io.datapath.open_transfers import OpenTransfers
 from dlcpd.io.udp.loss import NO_CORRUPTION, Corrupt, Loss
 from dlcpd.io.udp.mmsg import MSGHDR, address

@@ -7,20 +7,24 @@ import pytest
 
 from dlcpd.daemon.config import Config, DaemonTable
 from dlcpd.daemon.effective import engine_configs, resolved
-from dlcpd.daemon.memory_limit import MemoryLimit, memory_limit
+from dlcpd.ipc.memory_limit import MemoryLeft, MemoryLimit, memory_left, memory_limit
 
 MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 MIB = 1 << 20
 
 
-def found(folder: Path, membership: str, **limits: str) -> MemoryLimit:
-    """`limits`: file, with / for __, and its text."""
+def written(folder: Path, membership: str, **limits: str) -> tuple[Path, Path]:
+    """Folder and membership. `limits`: file, with / for __, and its text."""
     (folder / "membership").write_text(membership)
     for name, text in limits.items():
         file = folder / name.replace("__", "/").replace("_at_", ".")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text + "\n")
-    return memory_limit(folder, folder / "membership")
+    return folder, folder / "membership"
+
+
+def found(folder: Path, membership: str, **limits: str) -> MemoryLimit:
+    return memory_limit(*written(folder, membership, **limits))
 
 
 def test_the_lowest_limit_above_counts(tmp_path: Path) -> None:
@@ -73,3 +77,45 @@ def test_engines_are_told_their_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(monkeypatch, MIB, max_memory_bytes=8 * MIB, max_session_memory_bytes=3 * MIB) == (
         8 * MIB, 3 * MIB, 64,
     )  # fmt: skip
+
+
+def left(folder: Path, membership: str, **files: str) -> MemoryLeft | None:
+    swap = folder / "meminfo"
+    swap.write_text(f"MemTotal: 1 kB\nSwapFree: {files.pop('swap', '0')} kB\n")
+    return memory_left(*written(folder, membership, **files), swap)
+
+
+def test_the_fullest_group_says_what_is_left(tmp_path: Path) -> None:
+    stat = f"anon 7\nactive_file {3 * MIB}\ninactive_file {2 * MIB}\nslab_reclaimable {MIB}\n"
+    files = {
+        "a__b__memory_at_max": f"{900 * MIB}", "a__b__memory_at_current": f"{100 * MIB}",
+        "a__memory_at_max": f"{600 * MIB}", "a__memory_at_current": f"{500 * MIB}",
+        "a__memory_at_high": f"{MIB}", "a__memory_at_stat": stat,
+    }  # fmt: skip
+    file = str(tmp_path / "a/memory.max")
+    assert left(tmp_path, "0::/a/b\n", **files) == MemoryLeft(106 * MIB, 600 * MIB, file)
+    swapping = left(tmp_path, "0::/a/b\n", **files, swap="1024")
+    assert swapping == MemoryLeft(107 * MIB, 600 * MIB, file)
+
+
+def test_what_is_left_in_a_group_of_version_1(tmp_path: Path) -> None:
+    files = {
+        "memory__a__memory_at_limit_in_bytes": f"{50 * MIB}",
+        "memory__a__memory_at_usage_in_bytes": f"{45 * MIB}",
+        "memory__a__memory_at_stat": f"inactive_file 1\ntotal_inactive_file {MIB}\n",
+        "memory__memory_at_limit_in_bytes": "9223372036854771712",
+        "memory__memory_at_usage_in_bytes": f"{MIB}",
+    }
+    found_left = left(tmp_path, "4:memory:/a\n", **files)
+    file = str(tmp_path / "memory/a/memory.limit_in_bytes")
+    assert found_left == MemoryLeft(6 * MIB, 50 * MIB, file)
+
+
+def test_less_than_nothing_is_nothing(tmp_path: Path) -> None:
+    made = left(tmp_path, "0::/\n", memory_at_max="100", memory_at_current="200")
+    assert made is not None and made.size == 0
+
+
+@pytest.mark.parametrize("limits", [{}, {"memory_at_max": "max", "memory_at_current": "5"}])
+def test_without_a_limit_nothing_says_what_is_left(tmp_path: Path, limits: dict[str, str]) -> None:
+    assert left(tmp_path, "0::/\n", **limits) is None

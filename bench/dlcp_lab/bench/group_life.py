@@ -1,0 +1,82 @@
+"""What a process group costs beside Gloo's: to be made and ended, and the memory of a training.
+
+Two ranks of this machine under torchrun, by turns. `python -m dlcp_lab.bench.group_life`
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any, Final
+
+from dlcpd.ctl import table
+
+RANK: Final = "dlcp_lab.bench.group_life_rank"
+HOW: Final = ("gloo", "dlcp", "exact", "bounded")
+LIMIT: Final = 100.0  # seconds for one run of two ranks
+TIMES: Final = ("first init", "later init", "new_group", "destroy")
+
+
+def measured(how: str) -> dict[str, float]:
+    """What rank 0 saw: seconds, and its peak of resident memory in MB.
+
+    Raises: RuntimeError with the last words of a run that failed.
+    """
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    process = subprocess.Popen(
+        [*command, "--nproc-per-node", "2", "--module", RANK, how],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        out, said = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{how}: not done after {LIMIT:g} s") from None
+    finally:
+        if process.poll() is None:  # with its ranks
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if process.returncode:
+        raise RuntimeError(f"{how}: exit status {process.returncode}: {said[-2000:]}")
+    found: dict[str, float] = json.loads(out.splitlines()[-1])
+    return found
+
+
+def lines(seen: dict[str, list[dict[str, float]]]) -> list[str]:
+    """Medians and ranges, as tables."""
+    times = [[name, *(_seconds(seen[how], name) for how in ("gloo", "dlcp"))] for name in TIMES]
+    memory = [[how, *_megabytes(seen[how])] for how in HOW]
+    return [
+        table.render(("seconds of", "gloo", "dlcp"), times, left=1),
+        table.render(("training over", "peak MB", "range"), memory, left=1),
+    ]
+
+
+def _seconds(runs: Sequence[dict[str, float]], name: str) -> str:
+    values = sorted(run[name] for run in runs)
+    return f"{median(values):.3f} ({values[0]:.3f}..{values[-1]:.3f})"
+
+
+def _megabytes(runs: Sequence[dict[str, float]]) -> tuple[str, str]:
+    values = sorted(run["peak"] for run in runs)
+    return f"{median(values):.0f}", f"{values[0]:.0f}..{values[-1]:.0f}"
+
+
+def main(arguments: Sequence[str] | None = None, say: Callable[[str], Any] = print) -> int:
+    """Exit status."""
+    parser = argparse.ArgumentParser(prog="dlcp_lab.bench.group_life", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each kind")
+    rounds = max(1, parser.parse_args(arguments).rounds)
+    seen: dict[str, list[dict[str, float]]] = {how: [] for how in HOW}
+    for _ in range(rounds):
+        for how in HOW:
+            seen[how].append(measured(how))
+    say("\n\n".join(lines(seen)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

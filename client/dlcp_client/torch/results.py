@@ -1,0 +1,41 @@
+"""Where the averages of DDP's buckets stand in the arena."""
+
+import torch
+from torch._C._distributed_c10d import GradBucket
+
+from dlcp_client.operations.work import Work
+from dlcp_client.session import Session
+
+
+class Results:
+    """The tensors of the last step, which are those of the next one too.
+
+    DDP keeps what a hook gave it for a bucket until the end of the next step, when it has the next
+    one: with a new tensor in each step the arena would hold two results of each bucket.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[torch.Tensor, Work]] = {}  # by number of the bucket
+
+    def empty(self, session: Session, bucket: GradBucket, wait: float) -> torch.Tensor:
+        """A tensor in the arena for what `bucket` holds. It waits up to `wait` seconds for room.
+
+        Raises: ArenaFull, what ended the session.
+        """
+        buffer, held = bucket.buffer(), self._held.pop(bucket.index(), None)
+        if held is not None:
+            result, work = held
+            if (result.shape, result.dtype) != (buffer.shape, buffer.dtype):
+                self._held.clear()  # DDP has formed other buckets
+            elif work.released:  # else a peer may yet be sent what is in there
+                return result
+            del held, result, work
+        return session.empty(buffer.shape, buffer.dtype, wait=wait)
+
+    def keep(self, bucket: GradBucket, result: torch.Tensor, work: Work) -> None:
+        """`work` averages the bucket into `result`, which only DDP sees."""
+        self._held[bucket.index()] = result, work
+
+    def clear(self) -> None:
+        """Let go of them."""
+        self._held.clear()

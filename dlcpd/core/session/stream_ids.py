@@ -1,0 +1,28 @@
+"""How streams and their operations are numbered."""
+
+from typing import Final
+
+from dlcpd.contract.messages import MAX_GROUPS
+
+UPWARD: Final = MAX_GROUPS  # messages from the lower of two ranks to the higher
+DOWNWARD: Final = 2 * MAX_GROUPS
+MESSAGES: Final = UPWARD | DOWNWARD
+EVERYBODY: Final = -1  # peer of a stream of collectives
+
+StreamId = tuple[int, int]  # number on the wire, peer: both ends of a message have it in common
+OperationId = tuple[int, int, int]  # number of the stream, peer or EVERYBODY, number in the stream
+
+
+def stream_id(wire: int, rank: int) -> StreamId:
+    """The stream that `rank` calls `wire`."""
+    return wire, rank if wire & MESSAGES else EVERYBODY
+
+
+def messages(group: int, source: int, destination: int) -> int:
+    """Number on the wire of the messages of a group from one rank to another."""
+    return group | (UPWARD if source < destination else DOWNWARD)
+
+
+def is_known(wire: int) -> bool:
+    """Whether a number can be that of a stream at all."""
+    return wire & MESSAGES != MESSAGES
