@@ -61,7 +61,7 @@ class _Shared:
         return self._over(PrefixStore(f"{name}/", store), part, timeout, part.close)
 
     def _over(
-        self, store: "Store", group: Group, timeout: timedelta, close: Callable[[], object]
+        self, store: "Store", group: Group, timeout: timedelta, close: Callable[[], None]
     ) -> ProcessGroup:
         return ProcessGroup(
             store, group, timeout, split=partial(self._split, store), end=lambda _: close()
