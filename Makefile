@@ -89,10 +89,10 @@ soak: $(STAMP)
 drill: $(STAMP)
 	$(BIN)/python -m dlcp_lab.faults.drill --write docs/operations.md
 
-# PyTorch's own distributed suite over the c10d backend; pytest runs some of it as well.
+# Suites of PyTorch, accelerate and torchft over the c10d backend, compared with what is expected;
+# pytest runs some of them as well. Those that PyTorch's wheel has not: PYTORCH=a checkout of it.
 conformance: $(STAMP)
-	$(BIN)/python -m tests.conformance.run --ranks 2
-	$(BIN)/python -m tests.conformance.run --ranks 3
+	$(BIN)/python -m tests.conformance.run $(if $(PYTORCH),--pytorch $(PYTORCH))
 
 demo: $(DEMO_STAMP)
 	$(BIN)/dlcpctl demo

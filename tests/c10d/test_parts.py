@@ -1,5 +1,6 @@
 """The parts of the backend that need no peers."""
 
+import pickle
 import threading
 from datetime import timedelta
 from functools import partial
@@ -16,7 +17,14 @@ from dlcp_client.c10d.sessions import Member, Sessions
 from dlcp_client.c10d.solo import Solo
 from dlcp_client.c10d.staging import BYTES, copied, lent, room
 from dlcp_client.c10d.work import Work, joined
-from dlcpd.contract.errors import BadOperation, DeadlineExceeded, Peer, PeerLost, error_for
+from dlcpd.contract.errors import (
+    BadOperation,
+    DeadlineExceeded,
+    DlcpError,
+    Peer,
+    PeerLost,
+    error_for,
+)
 
 
 class Operation:
@@ -107,6 +115,21 @@ def test_errors_are_pytorchs_and_ours_in_one() -> None:
     assert (caught.value.rank, caught.value.host) == (2, "host-c")
     assert as_torch(caught.value) is caught.value
     assert "timeout=" in str(as_torch(TimeoutError("late")))
+
+
+@pytest.mark.parametrize("error", [DeadlineExceeded("late"), PeerLost("gone", Peer(2, "host-c"))])
+def test_errors_pass_through_a_pipe(error: DlcpError) -> None:
+    """As torchft sends those of its group in a process of its own."""
+    sent = as_torch(error)
+    got = pickle.loads(pickle.dumps(sent))  # noqa: S301
+    assert type(got) is type(sent) and str(got) == str(sent) and got.peer == error.peer
+
+
+def test_errors_say_the_words_by_which_tools_know_them() -> None:
+    assert str(as_torch(DeadlineExceeded("late"))).startswith("timed out: late")
+    lost = PeerLost("rank 2 left", Peer(2, "host-c"))
+    assert str(as_torch(lost)) == "Connection closed by peer: rank 2 left"
+    assert str(as_torch(PeerLost("rank 1 did not come"))) == "rank 1 did not come"
 
 
 def test_errors_from_the_daemon_stay_those_of_the_contract() -> None:

@@ -1,5 +1,7 @@
 """Groups with a session of their own, one after the other in one process, as managers make them."""
 
+import gc
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -40,3 +42,24 @@ def test_a_smaller_group_follows_one_that_lost_a_member() -> None:
     alone = c10d.process_group(PrefixStore("2/", store), 0, 1, TIMEOUT)
     assert alone.size() == 1 and summed(alone, 7.0) == 7.0
     alone.abort()
+
+
+def test_a_group_ends_with_the_last_reference_to_it_its_splits_and_their_works() -> None:
+    """As PyTorch's own groups do: torchft's `shutdown` drops a group, and calls nothing."""
+    store = HashStore()
+    groups: list[Any] = each_rank(lambda r: c10d.process_group(store, r, WORLD, TIMEOUT))
+    halves = each_rank(lambda rank: groups[rank].split_group([0, 1]))
+    tensor = torch.ones(3)
+    works = each_rank(lambda rank: groups[rank].allreduce([tensor.clone()]))
+    groups.pop()
+    gc.collect()
+    assert each_rank(lambda rank: works[rank].wait()) == [True, True]
+    works.clear()
+    assert each_rank(lambda rank: summed(halves[rank], rank + 1.0)) == [3.0, 3.0]
+    began = time.monotonic()
+    work = groups[0].allreduce([tensor])
+    halves.pop()
+    with pytest.raises(PeerLost):
+        work.wait()
+    assert time.monotonic() - began < TIMEOUT.total_seconds() / 2, "nothing waits for the timeout"
+    groups[0].abort()

@@ -1,165 +1,124 @@
-"""Run PyTorch's distributed suite over dlcp, and compare with what is expected.
+"""Run suites of other projects over dlcp and over Gloo, and compare with what is expected.
 
-    python -m tests.conformance.run --ranks 2
+    python -m tests.conformance.run                      # those that are installed
+    python -m tests.conformance.run --suite accelerate
+    python -m tests.conformance.run --pytorch FOLDER     # and those of PyTorch's repository
 
-Exit status 1 when a test's verdict is not the one in expected_<ranks>_ranks.txt.
+FOLDER is a checkout of PyTorch, of the version that is installed: its wheel lacks these tests.
+Exit status 1 when a verdict is not the one in expected/SUITE.txt.
 """
 
 import argparse
-import contextlib
-import json
-import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
-HERE: Final = Path(__file__).parent
-GUISES: Final = ("dlcp", "gloo", "mpi")  # names that the suite's own skips know, ours first
-PASS_LIMIT: Final = 1200  # seconds for all tests in one guise; 60 to 90 on a free machine
+from tests.conformance import expected
+from tests.conformance.outcomes import Outcome
+from tests.conformance.parts import ROOT, SILENCE, Part
+from tests.conformance.suites import SUITES, Suite, expected_file
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status."""
     asked = _parser().parse_args(arguments)
-    if asked.guise:
-        _run_guise(asked)
+    if asked.document:
+        expected.write_table(asked.document)
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that children end too
-    found = _best(asked)
-    print(dict(Counter(outcome["verdict"] for outcome in found.values())))
-    expected = _read(_expected_file(asked.ranks))
-    if asked.write:
-        _write(_expected_file(asked.ranks), found, expected)
-        return 0
-    return _compare(found, expected, only=asked.tests)
+    names = asked.suite or [
+        name for name, suite in SUITES.items() if _is_there(suite, asked.pytorch)
+    ]
+    return max(_suite(name, asked) for name in names)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tests.conformance.run", description=__doc__)
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--transport", choices=("dlcp", "gloo"), default="dlcp",
-                        help="gloo: PyTorch's Gloo below our backend, for a baseline")  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="tests.conformance.run", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--suite", nargs="+", choices=SUITES, help="by default all installed ones")
+    parser.add_argument("--pytorch", default="", help="a checkout of PyTorch")
+    parser.add_argument("--gloo", action="store_true",
+                        help="over Gloo, too; always, where a checkout is given")  # fmt: skip
     parser.add_argument("--write", action="store_true", help="write the expected verdicts")
-    parser.add_argument("--guise", help=argparse.SUPPRESS)
-    parser.add_argument("--report", help=argparse.SUPPRESS)
+    parser.add_argument("--keep", action="store_true", help="add to what is written, not replace")
+    parser.add_argument("--parts", nargs="+", help="some guises, scripts or files of the suite")
+    parser.add_argument("--silence", type=float, default=SILENCE, help="seconds for one test")
+    parser.add_argument("--document", type=Path, help="write the table into this file, and end")
     parser.add_argument("tests", nargs="*", help="names; by default all")
     return parser
 
 
-# --- one guise, in a process of its own ---------------------------------------------------
+def _is_there(suite: Suite, pytorch: str) -> bool:
+    if suite.of_checkout:
+        return bool(pytorch)
+    needs = {"torchft": ("torchft", "parameterized"), "scripts": ("accelerate", "torchdata")}
+    return all(find_spec(each) is not None for each in needs.get(suite.kind, ()))
 
 
-def _run_guise(asked: argparse.Namespace) -> None:
-    from dlcp_client import c10d  # noqa: PLC0415  # importing torch takes seconds
-    from tests.c10d.gloo_transport import GlooTransport  # noqa: PLC0415
-    from tests.conformance import suite  # noqa: PLC0415
+def _suite(name: str, asked: argparse.Namespace) -> int:
+    suite = SUITES[name]
+    if suite.of_checkout and not (Path(asked.pytorch) / "test" / "distributed").is_dir():
+        sys.exit(f"{name}: give a checkout of PyTorch: --pytorch FOLDER")
+    both = asked.gloo or asked.write or suite.of_checkout
+    found: dict[str, dict[str, Outcome]] = {"dlcp": {}, "gloo": {}}
+    for backend in ("gloo", "dlcp") if both else ("dlcp",):
+        found[backend] = _over(backend, name, asked)
+        counts = Counter(outcome.verdict for outcome in found[backend].values())
+        print(f"{name} over {backend}: {dict(counts)}", flush=True)
+    file, ours, gloo = expected_file(name), found["dlcp"], found["gloo"]
+    if asked.write:
+        before = expected.read(file)
+        made = {row.test: row for row in expected.rows(ours, gloo, before)}
+        expected.write(file, (before | made if asked.keep or asked.tests else made).values())
+        return 0
+    said = expected.differences(name, ours, gloo, asked.tests)
+    print("\n".join(said) or "as expected", flush=True)
+    return 1 if said else 0
 
-    parent = os.getppid()
-    case = suite.suite_class(asked.ranks, asked.guise)
-    if asked.transport == "gloo":
-        c10d.register(GlooTransport)
-    with Path(asked.report).open("w") as report:
-        for test in asked.tests or suite.names(case):
-            if os.getppid() != parent:  # killed: nobody is left to end this process
-                return
-            for outcome in suite.run(case, [test]):
-                print(json.dumps(asdict(outcome)), file=report, flush=True)
 
-
-# --- all of them --------------------------------------------------------------------------
-
-
-def _best(asked: argparse.Namespace) -> dict[str, dict[str, str]]:
-    """Outcome by test: in the first guise in which the suite did not skip it."""
-    found: dict[str, dict[str, str]] = {}
-    with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
-        tests: list[str] = asked.tests  # none: all of them
-        for guise in GUISES:
-            for outcome in _in_guise(asked, guise, tests, Path(folder)):
-                held = found.setdefault(outcome["test"], outcome)
-                if held["verdict"] == "skip" != outcome["verdict"]:
-                    found[outcome["test"]] = outcome | {"guise": guise}
-            tests = [test for test, outcome in found.items() if outcome["verdict"] == "skip"]
+def _over(backend: str, name: str, asked: argparse.Namespace) -> dict[str, Outcome]:
+    """Outcome by test. Of a suite that decides by a backend's name what to skip: that of the first
+    name with which it did not."""
+    suite = SUITES[name]
+    found: dict[str, Outcome] = {}
+    tests: list[str] = asked.tests
+    for part in asked.parts or _parts(suite, backend, asked.pytorch):
+        with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
+            one = Part(name, backend, part, Path(folder), asked.pytorch, asked.silence)
+            try:
+                outcomes = one.run(tests)
+            finally:
+                _keep_log(one)
+        for outcome in outcomes:
+            held = found.get(outcome.test)
+            if held is None or held.verdict == "skip":
+                found[outcome.test] = outcome
+        if suite.kind == "wheel":
+            tests = [test for test, outcome in found.items() if outcome.verdict == "skip"]
             if not tests:
                 break
     return found
 
 
-def _in_guise(
-    asked: argparse.Namespace, guise: str, tests: Sequence[str], folder: Path
-) -> Iterable[dict[str, str]]:
-    report = folder / f"{guise}.jsonl"
-    command = [sys.executable, "-m", "tests.conformance.run", "--ranks", str(asked.ranks)]
-    command += ["--transport", asked.transport, "--guise", guise, "--report", str(report)]
-    log = HERE.parents[1] / f".conformance-{asked.ranks}-{guise}.log"
-    environment = os.environ | {"TMPDIR": str(folder)}  # the suite leaves files there
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [*command, *tests],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(PASS_LIMIT)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what a test left behind
-            process.wait()
-    if status:
-        sys.exit(f"the suite as {guise} ended with status {status}; see {log}")
-    return [json.loads(line) for line in report.read_text().splitlines()]
+def _parts(suite: Suite, backend: str, pytorch: str) -> list[str]:
+    if not suite.of_checkout:
+        return list(suite.parts_over(backend))
+    root = Path(pytorch) / "test" / "distributed"
+    return [str(file.relative_to(root)) for part in suite.parts for file in sorted(root.glob(part))]
 
 
-# --- what is expected ---------------------------------------------------------------------
-
-
-def _expected_file(ranks: int) -> Path:
-    return HERE / f"expected_{ranks}_ranks.txt"
-
-
-def _read(path: Path) -> dict[str, tuple[str, str]]:
-    """(verdict, remark) by test. One line per test: verdict, name, and a remark."""
-    if not path.exists():
-        return {}
-    rows = (line.split(maxsplit=2) for line in path.read_text().splitlines() if line)
-    return {row[1]: (row[0], row[2] if len(row) > 2 else "") for row in rows}
-
-
-def _write(
-    path: Path, found: dict[str, dict[str, str]], before: dict[str, tuple[str, str]]
-) -> None:
-    """Remarks on failures are written by hand, and kept."""
-    lines = []
-    for test, outcome in sorted(found.items()):
-        verdict = outcome["verdict"]
-        remark = {"pass": f"as {outcome['guise']}" if "guise" in outcome else "",
-                  "skip": outcome["detail"].splitlines()[0] if outcome["detail"] else "",
-                  "fail": before.get(test, ("", ""))[1] or "WHY?"}[verdict]  # fmt: skip
-        lines.append(f"{verdict} {test} {remark}".rstrip())
-    path.write_text("\n".join(lines) + "\n")
-
-
-def _compare(
-    found: dict[str, dict[str, str]], expected: dict[str, tuple[str, str]], *, only: Sequence[str]
-) -> int:
-    wanted = {test: expected[test] for test in expected if not only or test in only}
-    wrong = 0
-    for test in sorted(wanted.keys() | found.keys()):
-        verdict = found.get(test, {"verdict": "missing", "detail": ""})
-        expect = wanted.get(test, ("nothing", ""))[0]
-        if verdict["verdict"] != expect:
-            wrong += 1
-            print(f"{test}: {verdict['verdict']}, expected {expect}\n{verdict['detail']}")
-    print("as expected" if not wrong else f"{wrong} tests are not as expected")
-    return 1 if wrong else 0
+def _keep_log(part: Part) -> None:
+    name = part.name.replace("/", "-").removesuffix(".py")
+    kept = ROOT / f".conformance-{part.suite}-{part.backend}-{name}.log"
+    failed = [f"{each.test}: {each.detail}" for each in part.found if each.verdict == "fail"]
+    printed = part.log.read_text(errors="replace") if part.log.exists() else ""
+    kept.write_text("\n".join([printed, *failed]))
 
 
 if __name__ == "__main__":

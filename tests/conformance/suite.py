@@ -1,10 +1,7 @@
-"""PyTorch's own distributed suite, from the wheel, with dlcp as a third-party backend."""
+"""PyTorch's own distributed suite, from the wheel, over dlcp as a third-party backend or Gloo."""
 
 import os
-import traceback
 import unittest
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -18,43 +15,11 @@ TEST_TIMEOUT: Final = 150  # seconds; longer than the 60 s of the suite's own gr
 CHOOSES_MODEL_BY_NAME: Final = "test_accumulate_gradients_no_sync"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one test."""
-
-    test: str
-    verdict: str  # "pass", "skip" or "fail"
-    detail: str = ""  # reason of a skip, traceback of a failure
-
-
-class Recorder(unittest.TestResult):
-    """Collects outcomes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.outcomes: list[Outcome] = []
-
-    def addSuccess(self, test: unittest.TestCase) -> None:
-        self._add(test, "pass")
-
-    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
-        self._add(test, "skip", reason)
-
-    def addError(self, test: unittest.TestCase, err: Any) -> None:
-        self._add(test, "fail", "".join(traceback.format_exception(*err)))
-
-    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
-        self.addError(test, err)
-
-    def _add(self, test: unittest.TestCase, verdict: str, detail: str = "") -> None:
-        self.outcomes.append(Outcome(test.id().rpartition(".")[2], verdict, detail))
-
-
-def suite_class(ranks: int, guise: str) -> type[unittest.TestCase]:
+def suite_class(ranks: int, guise: str, backend: str = NAME) -> type[unittest.TestCase]:
     """The suite's TestCase for `ranks` processes. Once per process: it reads the environment.
 
     Some tests are for backends of certain names only, whatever others can do. `guise` is the
-    name that the suite sees when it decides what to skip; dlcp runs in any case.
+    name that the suite sees when it decides what to skip; `backend` runs in any case.
     """
     os.environ |= {
         "BACKEND": guise,
@@ -69,7 +34,7 @@ def suite_class(ranks: int, guise: str) -> type[unittest.TestCase]:
     from torch.testing._internal.distributed import distributed_test as theirs  # noqa: PLC0415
 
     # What is skipped by name is decided by now; from here on the name is that of what runs.
-    theirs.BACKEND = os.environ["BACKEND"] = NAME
+    theirs.BACKEND = os.environ["BACKEND"] = backend
 
     class Conformance(theirs.TestDistBackend, theirs.DistributedTest._DistTestBase):  # noqa: SLF001
         def setUp(self) -> None:
@@ -78,22 +43,9 @@ def suite_class(ranks: int, guise: str) -> type[unittest.TestCase]:
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
         def run_test(self, test_name: str, parent_pipe: Any) -> None:
-            assert torch.distributed.get_backend() == NAME
+            assert torch.distributed.get_backend() == backend
             if test_name.startswith(CHOOSES_MODEL_BY_NAME):
                 theirs.BACKEND = guise
             super().run_test(test_name, parent_pipe)
 
     return Conformance
-
-
-def names(case: type[unittest.TestCase]) -> list[str]:
-    """All tests of the suite."""
-    return list(unittest.TestLoader().getTestCaseNames(case))
-
-
-def run(case: type[unittest.TestCase], tests: Sequence[str]) -> list[Outcome]:
-    """Run the named tests, one after the other."""
-    recorder = Recorder()
-    for test in tests:
-        case(test).run(recorder)
-    return recorder.outcomes

@@ -7,16 +7,17 @@ comes from the time of one process with several devices: it has one entry per de
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, Final, cast
 
 import torch
 
 from dlcp_client.device.registry import kind_of
 from dlcp_client.torch.ranges import RANGES
-from dlcpd.contract.errors import BadOperation, BadTensor
+from dlcpd.contract.errors import BadOperation
 from dlcpd.contract.policy import LossPolicy
 
 from . import transport
+from .checks import check_same, only, paired
 from .coalescing import by_rank, room_by_rank, shared
 from .errors import torch_errors
 from .overloads import FORMS, Asked
@@ -24,9 +25,8 @@ from .reduction import Reduction
 from .staging import BYTES, Buffer, copied, lent, room
 from .work import Work, joined
 
-T = TypeVar("T")
-U = TypeVar("U")
 Tensors = list[torch.Tensor]
+MESSAGES: Final = ("send", "recv", "recv_anysource")
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]  # output and input
 
 
@@ -45,7 +45,7 @@ class Calls:
         """Raises: what ended the group."""
         raise NotImplementedError
 
-    def begun(self, work: Work) -> None:
+    def begun(self, work: Work, *, message: bool) -> None:
         """Take note of a work that the caller gets."""
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ def operation(method: Callable[..., Work]) -> Callable[..., Work]:
     """A method that PyTorch calls: in all its forms, only on an open group, with errors that
     PyTorch expects."""
     name = method.__name__
-    form = FORMS[name]
+    form, message = FORMS[name], name in MESSAGES
 
     def shown(self: Calls, first: list[Any], asked: Asked) -> Work:
         if not RANGES.on():
@@ -72,7 +72,7 @@ def operation(method: Callable[..., Work]) -> Callable[..., Work]:
                 work = shown(self, first, asked)
         if other is not None:
             return cast("Work", getattr(other, name)(*args, **kwargs))
-        self.begun(work)
+        self.begun(work, message=message)
         return work
 
     return call
@@ -107,7 +107,7 @@ class Collectives(Calls):
 
     @operation
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], asked: Asked) -> Work:
-        return joined([self._reduce_scatter(o, i, asked) for o, i in _paired(outputs, inputs)])
+        return joined([self._reduce_scatter(o, i, asked) for o, i in paired(outputs, inputs)])
 
     @operation
     def reduce_scatter_single(
@@ -119,7 +119,7 @@ class Collectives(Calls):
     def reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, asked: Asked
     ) -> Work:
-        pairs = _paired(outputs, inputs)
+        pairs = paired(outputs, inputs)
         return joined(
             [self._reduce_scatter_together([pairs[i] for i in at], asked) for at in shared(inputs)]
         )
@@ -135,14 +135,14 @@ class Collectives(Calls):
 
     @operation
     def allgather(self, outputs: list[Tensors], inputs: Tensors, asked: Asked) -> Work:
-        return joined([self._all_gather(o, i, asked) for o, i in _paired(outputs, inputs)])
+        return joined([self._all_gather(o, i, asked) for o, i in paired(outputs, inputs)])
 
     @operation
     def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, asked: Asked) -> Work:
         """`outputs`: one list per rank, with one tensor per input."""
         by_input = zip(*outputs, strict=True)
         return joined(
-            [self._all_gather(list(o), i, asked) for o, i in _paired(list(by_input), inputs)]
+            [self._all_gather(list(o), i, asked) for o, i in paired(list(by_input), inputs)]
         )
 
     @operation
@@ -151,7 +151,7 @@ class Collectives(Calls):
 
     @operation
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, asked: Asked) -> Work:
-        pairs = _paired(outputs, inputs)
+        pairs = paired(outputs, inputs)
         return joined(
             [self._all_gather_together([pairs[i] for i in at], asked) for at in shared(outputs)]
         )
@@ -159,10 +159,11 @@ class Collectives(Calls):
     @operation
     def gather(self, outputs: list[Tensors], inputs: Tensors, asked: Asked) -> Work:
         root = self._peer(asked.root)
+        only(inputs, "gather: inputs")
         source, policy = lent(inputs, BYTES), self.policy(asked)
         if root != self.group.rank:
             return Work([self.group.gather(None, source.flat, root, policy=policy)], [])
-        target = room(outputs[0], BYTES)
+        target = room(only(outputs, "gather: lists of outputs, at the root"), BYTES)
         self._check_parts(target, source.sizes[0])
         part = self.group.gather(target.flat, source.flat, root, policy=policy)
         return Work([part], outputs[0], target.copy_back)
@@ -170,10 +171,11 @@ class Collectives(Calls):
     @operation
     def scatter(self, outputs: Tensors, inputs: list[Tensors], asked: Asked) -> Work:
         root = self._peer(asked.root)
+        only(outputs, "scatter: outputs")
         target = room(outputs, BYTES)
         source = None
         if root == self.group.rank:
-            source = lent(inputs[0], BYTES)
+            source = lent(only(inputs, "scatter: lists of inputs, at the root"), BYTES)
             self._check_parts(source, target.sizes[0])
         part = self.group.scatter(
             target.flat, None if source is None else source.flat, root, policy=self.policy(asked)
@@ -227,9 +229,9 @@ class Collectives(Calls):
         sizes = None if len(outputs) == 1 else target.uneven
         if len(outputs) > 1:
             self._check_count(target)
-            _check_same(target.sizes[self.group.rank], source.sizes[0])
+            check_same(target.sizes[self.group.rank], source.sizes[0])
         else:
-            _check_same(target.flat.numel(), source.flat.numel() * self.group.size)
+            check_same(target.flat.numel(), source.flat.numel() * self.group.size)
         part = self.group.all_gather(target.flat, source.flat, sizes, policy=self.policy(asked))
         return Work([part], outputs, target.copy_back)
 
@@ -239,7 +241,7 @@ class Collectives(Calls):
         if len(pairs) == 1:
             return self._all_gather(outputs, inputs[0], asked)
         for output, given in pairs:
-            _check_same(output.nbytes, given.nbytes * self.group.size)
+            check_same(output.nbytes, given.nbytes * self.group.size)
         source = lent(inputs, BYTES)
         target, copy_back = room_by_rank(outputs, self.group.size)
         part = self.group.all_gather(target, source.flat, None, policy=self.policy(asked))
@@ -252,9 +254,9 @@ class Collectives(Calls):
         sizes = None if len(inputs) == 1 else source.uneven
         if len(inputs) > 1:
             self._check_count(source)
-            _check_same(source.sizes[self.group.rank], target.flat.numel())
+            check_same(source.sizes[self.group.rank], target.flat.numel())
         else:
-            _check_same(source.flat.numel(), target.flat.numel() * self.group.size)
+            check_same(source.flat.numel(), target.flat.numel() * self.group.size)
         reduction.scale(source.flat)
         part = self.group.reduce_scatter(
             target.flat, source.flat, reduction.op, sizes, policy=self.policy(asked)
@@ -267,7 +269,7 @@ class Collectives(Calls):
         if len(pairs) == 1:
             return self._reduce_scatter(outputs[0], inputs, asked)
         for output, given in pairs:
-            _check_same(given.numel(), output.numel() * self.group.size)
+            check_same(given.numel(), output.numel() * self.group.size)
         reduction = Reduction.of(asked.op, outputs[0].dtype)
         source = copied(by_rank(inputs, self.group.size), reduction.carried)
         target = room(outputs, reduction.carried)
@@ -307,7 +309,7 @@ class Collectives(Calls):
         """One tensor by rank, each of `size` bytes."""
         self._check_count(buffer)
         for found in buffer.sizes:
-            _check_same(found, size)
+            check_same(found, size)
 
     def _bytes_of_rows(self, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
         rows = tensor.size(0) if tensor.dim() else 1
@@ -331,18 +333,3 @@ def _device_of(tensors: Sequence[Any]) -> str:
         if isinstance(each, list | tuple) and (found := _device_of(each)):
             return found
     return ""
-
-
-def _paired(outputs: Sequence[T], inputs: Sequence[U]) -> list[tuple[T, U]]:
-    """Raises: BadOperation."""
-    if len(outputs) != len(inputs):
-        raise BadOperation(f"{len(outputs)} outputs for {len(inputs)} inputs: give one for each")
-    return list(zip(outputs, inputs, strict=True))
-
-
-def _check_same(found: int, needed: int) -> None:
-    if found != needed:
-        raise BadTensor(
-            f"{found} where {needed} elements (bytes, where nothing is reduced) belong: inputs "
-            f"and outputs of all ranks must match"
-        )

@@ -57,6 +57,8 @@ class ProcessGroup(Collectives, PerDevice):
         self.set_timeout(timeout)
         self._open, self._splits = True, 0
         self._coalesced: list[Work] | None = None
+        # Collectives whose results nobody has taken yet, oldest first.
+        self._unread: dict[Work, None] = {}
         self._name, self._description = "", ""
 
     # --- who it is; C++ asks too ------------------------------------------------------
@@ -94,9 +96,18 @@ class ProcessGroup(Collectives, PerDevice):
         if not self._open:
             raise SessionClosed(f"process group {self._name!r} was destroyed: make a new one")
 
-    def begun(self, work: Work) -> None:
+    def begun(self, work: Work, *, message: bool) -> None:
+        work.group = self
+        if not message:  # another rank may send or receive its half after any number of others
+            oldest = next(iter(self._unread), None)
+            if oldest is not None:
+                oldest.is_completed()  # which takes its results, for nobody may ever wait for it
+            self._unread[work] = None
         if self._coalesced is not None:
             self._coalesced.append(work)
+
+    def ended(self, work: Work) -> None:
+        self._unread.pop(work, None)
 
     @operation
     def send(self, tensors: Tensors, peer: int, tag: int, asked: Asked) -> Work:
@@ -115,7 +126,10 @@ class ProcessGroup(Collectives, PerDevice):
 
     @operation
     def barrier(self, asked: Asked) -> Work:
-        return Work([self.group.barrier(policy=self.policy(asked))], [])
+        # As Gloo's, it also waits for the collectives before it, for whose works nobody may wait.
+        before = list(self._unread)
+        part = self.group.barrier(policy=self.policy(asked))
+        return Work([part], [], lambda: [work.wait() for work in before])
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
@@ -193,6 +207,7 @@ class ProcessGroup(Collectives, PerDevice):
     def _finish(self, *, politely: bool) -> None:
         if self._open:
             self._open = False
+            self._unread.clear()
             self.devices.end(politely=politely)
             self._end(politely)
 

@@ -1,7 +1,11 @@
 """A process group with a session of its own: for managers that make one for each quorum."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, cast
+from weakref import finalize
 
 from torch._C._distributed_c10d import PrefixStore
 
@@ -21,32 +25,48 @@ def process_group(
     store: "Store", rank: int, world_size: int, timeout: timedelta
 ) -> ProcessGroup:  # fmt: skip
     """The ranks that meet in `store`, which no other group uses. `timeout`: of the meeting, and of
-    every operation. `abort()` or `shutdown()` ends the group and its session.
+    every operation. `abort()` or `shutdown()` ends the group and its session, and so does the loss
+    of the last reference to it, its splits and their works, as with PyTorch's own groups.
 
     Raises: what `connect` raises, as errors of torch.distributed.
     """
     if world_size == 1:
-        return _group(store, Solo(), timeout, None)
+        return _Shared().whole(store, Solo(), timeout)
     with torch_errors():
         session = connect(store, rank, world_size, job=NAME, timeout=timeout.total_seconds())
     transport = cast("Transport", session)
-    return _group(store, cast("Group", session.world), timeout, transport)
+    return _Shared(transport).whole(store, cast("Group", session.world), timeout)
 
 
-def _group(
-    store: "Store", group: Group, timeout: timedelta, transport: Transport | None
-) -> ProcessGroup:
-    def split(name: str, ranks: list[int], limit: timedelta) -> ProcessGroup:
-        part = (
-            Solo() if transport is None or len(ranks) == 1
-            else transport.group(ranks, name, timeout=limit.total_seconds())
-        )  # fmt: skip
+class _Shared:
+    """The session of a group and of those that are split from it, while one of them is there."""
+
+    def __init__(self, transport: Transport | None = None) -> None:
+        """None: of one rank, which needs no session."""
+        self._transport = transport
+        if transport is not None:
+            # On a thread: the last reference may go on one of the session's own.
+            finalize(self, Thread(target=transport.close, daemon=True).start).atexit = False
+
+    def whole(self, store: "Store", group: Group, timeout: timedelta) -> ProcessGroup:
+        """The group whose end is that of the session."""
+        return self._over(store, group, timeout, self._close)
+
+    def _split(
+        self, store: "Store", name: str, ranks: list[int], timeout: timedelta
+    ) -> ProcessGroup:
+        part: Group = Solo()
+        if self._transport is not None and len(ranks) > 1:
+            part = self._transport.group(ranks, name, timeout=timeout.total_seconds())
+        return self._over(PrefixStore(f"{name}/", store), part, timeout, part.close)
+
+    def _over(
+        self, store: "Store", group: Group, timeout: timedelta, close: Callable[[], None]
+    ) -> ProcessGroup:
         return ProcessGroup(
-            PrefixStore(f"{name}/", store), part, limit, split=split, end=lambda _: part.close()
+            store, group, timeout, split=partial(self._split, store), end=lambda _: close()
         )
 
-    def end(_politely: bool) -> None:
-        if transport is not None:
-            transport.close()
-
-    return ProcessGroup(store, group, timeout, split=split, end=end)
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()

@@ -3,8 +3,9 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch._C import _distributed_c10d as c10d
@@ -19,6 +20,13 @@ from . import transport
 from .errors import torch_errors
 
 _NO_LIMIT: Final = timedelta(0)  # what PyTorch passes for "wait until the end"
+
+
+class Maker(Protocol):
+    """The process group that made a work."""
+
+    def ended(self, work: "Work") -> None:
+        """It has ended, and its results have been taken."""
 
 
 class Work(c10d.Work):
@@ -39,6 +47,7 @@ class Work(c10d.Work):
         self._outputs, self._finish = outputs, finish
         self._lock = threading.RLock()  # a callback added late runs at once, on this thread
         self._future: Future[Any] | None = None
+        self.group: Maker | None = None  # which is there until this has ended
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the end; True.
@@ -49,8 +58,12 @@ class Work(c10d.Work):
         limited = timeout is not None and timeout > _NO_LIMIT
         until = time.monotonic() + timeout.total_seconds() if limited and timeout else None
         with torch_errors():
-            for part in self.parts:
-                part.wait(None if until is None else max(0.0, until - time.monotonic()))
+            try:
+                for part in self.parts:
+                    part.wait(None if until is None else max(0.0, until - time.monotonic()))
+            except DlcpError:
+                self._leave_group()
+                raise
             self.conclude()
         return True
 
@@ -59,8 +72,13 @@ class Work(c10d.Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether it ended, also by a failure, without waiting."""
-        return all(part.done() for part in self.parts)
+        """Whether it ended, also by a failure, without waiting. After a success the results stand
+        where the caller wants them."""
+        if not all(part.done() for part in self.parts):
+            return False
+        with suppress(DlcpError):
+            self.wait()
+        return True
 
     def is_success(self) -> bool:
         """Whether it ended with a result."""
@@ -115,6 +133,12 @@ class Work(c10d.Work):
             finish, self._finish = self._finish, None
             if finish is not None:
                 finish()
+        self._leave_group()
+
+    def _leave_group(self) -> None:
+        group, self.group = self.group, None
+        if group is not None:
+            group.ended(self)
 
 
 def joined(works: Sequence[Work]) -> Work:

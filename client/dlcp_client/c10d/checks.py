@@ -1,0 +1,34 @@
+"""Whether the lists and sizes of a call fit together."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from dlcpd.contract.errors import BadOperation, BadTensor
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def paired(outputs: Sequence[T], inputs: Sequence[U]) -> list[tuple[T, U]]:
+    """Raises: BadOperation, BadTensor."""
+    if not inputs and not outputs:
+        raise BadTensor("empty lists, where lists of tensors are needed")
+    if len(outputs) != len(inputs):
+        raise BadOperation(f"{len(outputs)} outputs for {len(inputs)} inputs: give one for each")
+    return list(zip(outputs, inputs, strict=True))
+
+
+def only(values: Sequence[T], what: str) -> T:
+    """The one value. Raises: BadOperation."""
+    if len(values) != 1:
+        raise BadOperation(f"{what}: {len(values)}, where one is needed")
+    return values[0]
+
+
+def check_same(found: int, needed: int) -> None:
+    """Of two counts of elements or bytes. Raises: BadTensor."""
+    if found != needed:
+        raise BadTensor(
+            f"{found} where {needed} elements (bytes, where nothing is reduced) belong: inputs "
+            f"and outputs of all ranks must match"
+        )
