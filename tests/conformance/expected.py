@@ -114,7 +114,8 @@ def table() -> str:
         held = list(read(expected_file(name)).values())
         if not held:
             continue
-        files = sorted({row.test.rpartition("::")[0].rpartition("/")[2] for row in held} - {""})
+        paths = {row.test.rpartition("::")[0] for row in held}
+        files = sorted(path.rpartition("/")[2].removesuffix(".py") for path in paths if path)
         title = suite.title + (f": {', '.join(files)}" if files else "")
         behind = Counter(row.remark for row in held if row.behind)
         why = "; ".join(f"{count}: {remark}" for remark, count in behind.most_common())
