@@ -5,19 +5,16 @@ Two ranks of this machine under torchrun, by turns. `python -m dlcp_lab.bench.gr
 
 import argparse
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any, Final
 
+from dlcp_lab.bench import torchrun
 from dlcpd.ctl import table
 
 RANK: Final = "dlcp_lab.bench.group_life_rank"
 HOW: Final = ("gloo", "dlcp", "exact", "bounded")
-LIMIT: Final = 100.0  # seconds for one run of two ranks
 TIMES: Final = ("first init", "later init", "new_group", "destroy")
 
 
@@ -26,22 +23,7 @@ def measured(how: str) -> dict[str, float]:
 
     Raises: RuntimeError with the last words of a run that failed.
     """
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    process = subprocess.Popen(
-        [*command, "--nproc-per-node", "2", "--module", RANK, how],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        out, said = process.communicate(timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{how}: not done after {LIMIT:g} s") from None
-    finally:
-        if process.poll() is None:  # with its ranks
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    if process.returncode:
-        raise RuntimeError(f"{how}: exit status {process.returncode}: {said[-2000:]}")
-    found: dict[str, float] = json.loads(out.splitlines()[-1])
+    found: dict[str, float] = json.loads(torchrun.run(RANK, how)[-1])
     return found
 
 

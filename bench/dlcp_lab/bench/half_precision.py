@@ -1,0 +1,58 @@
+"""Trainings in 16-bit floats that lose 2 % of their datagrams: what they skip, and what they learn.
+
+Two ranks learn digits for 200 steps, with a GradScaler that keeps float16 at its limit; over Gloo,
+exact and bounded, for several seeds. `python -m dlcp_lab.bench.half_precision`
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dlcp_lab.bench import torchrun
+from dlcpd.ctl import table
+
+RANK: Final = "dlcp_lab.bench.half_precision_rank"
+LIMIT: Final = 900.0  # seconds for all trainings of a dtype
+DTYPES: Final = ("float16", "bfloat16", "float32")
+LOSSY: Final = """
+[daemon]
+control_address = "127.0.0.1"
+log_level = "error"
+[network]
+paths = [{ address = "127.0.0.1" }]
+[inject]
+loss = 0.02
+seed = 1
+"""
+HEADER: Final = ("dtype", "seed", "over", "skipped", "loss", "accuracy", "given up", "of")
+
+
+def trained(dtype: str, seeds: int, steps: int) -> list[list[Any]]:
+    """A row for each training, as HEADER has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "lossy.toml"
+        config.write_text(LOSSY)
+        out = torchrun.run(
+            RANK, dtype, str(seeds), str(steps), limit=LIMIT,
+            DLCPD_SHARE="0", DLCPD_CONFIG=str(config),
+        )  # fmt: skip
+    return [json.loads(line) for line in out if line.startswith("[")]
+
+
+def main(arguments: Sequence[str] | None = None, say: Callable[[str], Any] = print) -> int:
+    """Exit status."""
+    parser = argparse.ArgumentParser(prog="dlcp_lab.bench.half_precision", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=200)
+    asked = parser.parse_args(arguments)
+    rows = [row for dtype in DTYPES for row in trained(dtype, asked.seeds, asked.steps)]
+    say(table.render(HEADER, rows, left=3))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
