@@ -13,6 +13,7 @@ from typing import Final, Self
 
 import numpy as np
 
+from dlcp_client import lifetimes
 from dlcp_client.environment import Environment
 from dlcp_client.job.secret import job_secret
 from dlcp_client.job.store import Store
@@ -130,9 +131,15 @@ class Client:
         if self._closed:
             return
         self._closed = True
+        lifetimes.closed(self)
         for link in self._links:
             link.leave()
         self._home.close()
+
+    def abandon(self) -> None:
+        """In a forked child: this worker's place is the parent's."""
+        self._closed = True
+        self._home.abandon()
 
     def _packed(self, gradients: Sequence[Array | None]) -> Ask:
         """Gradients are in place, and this is how they are pushed."""
@@ -201,16 +208,31 @@ def connect(  # noqa: PLR0913  # all but the first two by keyword
     """
     worker = Worker.read(rank, world_size, job)
     environment = Environment.read()
-    if staleness is not None and staleness < 0:
-        raise BadConfig(f"staleness {staleness}: None for synchronous, or pushes from 0 on")
+    check_staleness(staleness)
     directory = Directory(_store(store, environment), server, job_secret(environment))
     deadline = time.monotonic() + timeout
     shards = directory.shards(deadline)
-    chosen = shard_of([one.size for one in tensors], shards)
-    places = [[at for at, shard in enumerate(chosen) if shard == s] for s in range(shards)]
+    shard_of([one.size for one in tensors], shards)  # before a daemon starts
+    return take_part(
+        tensors, optimizer, worker, directory, Home(socket, config), shards=shards, policy=policy,
+        pulls=pulls, staleness=staleness, refuse_stale=refuse_stale, resume=resume,
+        deadline=deadline, takeover=takeover,
+    )  # fmt: skip
+
+
+def take_part(  # noqa: PLR0913  # all but the first five by keyword
+    tensors: Sequence[Named], optimizer: Spec, worker: Worker, directory: Directory, home: Home,
+    *, shards: int, policy: LossPolicy, pulls: LossPolicy, staleness: int | None,
+    refuse_stale: bool, resume: bool, deadline: float, takeover: float,
+) -> Client:  # fmt: skip
+    """A client of the shards in `directory`, which owns `home` from now on.
+
+    Raises: BadConfig, BadSnapshot, RanksDisagree, ServerLost; `home` is closed then.
+    """
     with ExitStack() as undo:
-        home = Home(socket, config)
         undo.callback(home.close)
+        chosen = shard_of([one.size for one in tensors], shards)
+        places = [[at for at, shard in enumerate(chosen) if shard == s] for s in range(shards)]
         links = []
         for shard, place in enumerate(places):
             layout = Layout(tuple(_tensor(tensors[at]) for at in place))
@@ -229,7 +251,14 @@ def connect(  # noqa: PLR0913  # all but the first two by keyword
         undo.pop_all()
     client = Client(links, places, home)
     client.lossy, client.stale = not policy.is_plain, not pulls.is_plain
+    lifetimes.opened(client)
     return client
+
+
+def check_staleness(staleness: int | None) -> None:
+    """Raises: BadConfig."""
+    if staleness is not None and staleness < 0:
+        raise BadConfig(f"staleness {staleness}: None for synchronous, or pushes from 0 on")
 
 
 def fingerprint(tensors: Sequence[Named]) -> str:

@@ -28,6 +28,7 @@ class Shard:
         self._core, self.number = core, number
         self._changed = threading.Condition()
         self._over: DlcpError | None = None
+        self._came = set[int]()
 
     @property
     def over(self) -> DlcpError | None:
@@ -44,6 +45,16 @@ class Shard:
         """That are connected."""
         return len(self._core.book.here)
 
+    @property
+    def expected(self) -> int:
+        """Workers whose connection broke, and that may come back."""
+        return len(self._core.book.expected)
+
+    @property
+    def came(self) -> int:
+        """Workers that have been here, of this process."""
+        return len(self._came)
+
     def attach(self, wish: Wish) -> tuple[int, Terms]:
         """See Core.attach; with the terms of the shard."""
         with self._changed:
@@ -53,6 +64,7 @@ class Shard:
                 self._changed.wait(LOOK)  # its former connection, whose end is noticed soon
             with self._durably():
                 last = self._core.attach(wish)
+            self._came.add(wish.worker)
             self._changed.notify_all()
             assert self._core.terms is not None  # noqa: S101  # attach has set them
             return last, self._core.terms
