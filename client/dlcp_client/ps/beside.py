@@ -1,8 +1,10 @@
 """The daemon that the ranks of a machine share, and the shard of an embedded server beside it."""
 
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -68,6 +70,7 @@ class Beside(Home):
         self._daemon, self._anchor = None, None
         self._shard: Embedded | None = None
         self._relay: Relay | None = None  # the shard's store, and its sign that this rank lives
+        self._bury: Callable[[str], None]  # of the shard
         self._settled = self._alone = False
         environment = Environment.read()
         if door is None:
@@ -109,6 +112,7 @@ class Beside(Home):
 
         self._relay = Relay(ours, directory.store, ended)
         self._relay.start(part.text())
+        self._bury = partial(directory.bury, shard)
 
     def settled(self) -> None:
         """All ranks take part: from now on the shard ends with the last of them, and no earlier."""
@@ -118,6 +122,8 @@ class Beside(Home):
         """After all sessions: let daemon and shard end, with their last worker."""
         if self._relay is not None and not self._settled:
             self._relay.close()
+            with suppress(DlcpError):
+                self._bury("its rank could not take part")
         if self._shard is not None and self._alone:
             self._shard.close()
         self._relay = self._shard = None

@@ -3,6 +3,7 @@
 Needs no torch. `dlcp_client.ps.register` does it all for a torch model.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -29,6 +30,7 @@ from dlcp_client.ps.wish import Terms, Wish, policy_values
 from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy, checked
 
+_log: Final = logging.getLogger("dlcp_client")
 DEFAULT_TIMEOUT: Final = 60.0  # seconds
 DEFAULT_TAKEOVER: Final = 60.0  # seconds
 
@@ -86,6 +88,7 @@ class Client:
         self.lossy = False  # whether pushes are under their policy, and not exact
         self.stale = False  # whether `push_pull` pulls under the policy of pulls
         self._closed = False
+        self._lost = frozenset[int]()  # workers
 
     def initialise(self, parameters: Sequence[Array]) -> None:
         """Bring the parameters, unless the server has some already."""
@@ -171,7 +174,15 @@ class Client:
         if failure is not None:
             raise failure
         self.version = min(reply.version for reply in replies)
+        self._note_lost(frozenset[int]().union(*[reply.lost for reply in replies]))
         return all(reply.changed for reply in replies)
+
+    def _note_lost(self, lost: frozenset[int]) -> None:
+        for rank in sorted(lost - self._lost):
+            _log.warning(
+                "worker %d is lost: versions after %d are made without it", rank, self.version
+            )
+        self._lost = lost
 
     def _unpack(self, into: Sequence[Array]) -> None:
         for link, place in zip(self._links, self._places, strict=True):
@@ -213,11 +224,16 @@ def connect(  # noqa: PLR0913  # all but the first two by keyword
     deadline = time.monotonic() + timeout
     shards = directory.shards(deadline)
     shard_of([one.size for one in tensors], shards)  # before a daemon starts
-    return take_part(
-        tensors, optimizer, worker, directory, Home(socket, config), shards=shards, policy=policy,
-        pulls=pulls, staleness=staleness, refuse_stale=refuse_stale, resume=resume,
-        deadline=deadline, takeover=takeover,
-    )  # fmt: skip
+    home = Home(socket, config)
+    try:
+        return take_part(
+            tensors, optimizer, worker, directory, home, shards=shards, policy=policy, pulls=pulls,
+            staleness=staleness, refuse_stale=refuse_stale, resume=resume, deadline=deadline,
+            takeover=takeover,
+        )  # fmt: skip
+    except BaseException:
+        home.close()
+        raise
 
 
 def take_part(  # noqa: PLR0913  # all but the first five by keyword
@@ -225,12 +241,11 @@ def take_part(  # noqa: PLR0913  # all but the first five by keyword
     *, shards: int, policy: LossPolicy, pulls: LossPolicy, staleness: int | None,
     refuse_stale: bool, resume: bool, deadline: float, takeover: float,
 ) -> Client:  # fmt: skip
-    """A client of the shards in `directory`, which owns `home` from now on.
+    """A client of the shards in `directory`, which closes `home` when it is closed.
 
-    Raises: BadConfig, BadSnapshot, RanksDisagree, ServerLost; `home` is closed then.
+    Raises: BadConfig, BadSnapshot, RanksDisagree, ServerLost; no session is open then.
     """
     with ExitStack() as undo:
-        undo.callback(home.close)
         chosen = shard_of([one.size for one in tensors], shards)
         places = [[at for at, shard in enumerate(chosen) if shard == s] for s in range(shards)]
         links = []

@@ -43,17 +43,17 @@ def join_embedded(  # noqa: PLR0913  # all but the first by keyword
             )
     parts = sum(one.size > 0 for one in tensors.named)
     directory, home = intent.open(parts, given, deadline)
-    client: Client | None = None
+    leave = home.close
     try:
-        with intent.together(deadline):
+        with intent.together(deadline):  # others hear why this rank leaves before they miss it
             client = take_part(
                 tensors.named, spec, worker, directory, home, shards=directory.placement.shards,
                 policy=policy, pulls=pulls, staleness=staleness, refuse_stale=refuse_stale,
                 resume=resume, deadline=deadline, takeover=TAKEOVER,
             )  # fmt: skip
+            leave = client.close
     except BaseException:
-        if client is not None:
-            client.close()
+        leave()
         raise
     home.settled()
     return tensors, client, worker.rank == 0

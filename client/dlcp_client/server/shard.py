@@ -28,7 +28,7 @@ class Shard:
         self._core, self.number = core, number
         self._changed = threading.Condition()
         self._over: DlcpError | None = None
-        self._came = set[int]()
+        self._came, self._lost = set[int](), set[int]()
 
     @property
     def over(self) -> DlcpError | None:
@@ -51,6 +51,12 @@ class Shard:
         return len(self._core.book.expected)
 
     @property
+    def lost_workers(self) -> frozenset[int]:
+        """Whose connection broke, that have not come back in time, and are not waited for."""
+        with self._changed:
+            return frozenset(self._lost)
+
+    @property
     def came(self) -> int:
         """Workers that have been here, of this process."""
         return len(self._came)
@@ -65,6 +71,7 @@ class Shard:
             with self._durably():
                 last = self._core.attach(wish)
             self._came.add(wish.worker)
+            self._lost.discard(wish.worker)
             self._changed.notify_all()
             assert self._core.terms is not None  # noqa: S101  # attach has set them
             return last, self._core.terms
@@ -141,6 +148,7 @@ class Shard:
         with suppress(ServerLost), self._durably():
             for rank in self._core.advance(time.monotonic()):
                 _log.warning("shard %d goes on without worker %d", self.number, rank)
+                self._lost.add(rank)
         self._changed.notify_all()
 
     @contextmanager
