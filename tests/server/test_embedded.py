@@ -201,6 +201,36 @@ def test_the_hosts_daemon_has_one_shard_beside_it(
 
 
 @pytest.mark.timeout(240)
+def test_who_closes_first_leaves_its_shard_and_daemon_to_the_others(
+    register: Register, before: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a job's secret, which the shards need to know their workers."""
+    monkeypatch.setenv("DLCPD_SHARE", "0")
+    monkeypatch.setenv("DLCPD_JOB_SECRET", "0123456789abcdef" * 2)
+    closed = threading.Event()
+
+    def work(rank: int) -> int:
+        model = model_of(rank)
+        optimizer = MAKERS["sgd"](model.parameters())
+        handle = register(model, optimizer, group=(rank, 2))
+        loss_of(model, 0, rank).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if rank == 0:
+            handle.close()
+            closed.set()
+            return handle.version
+        assert closed.wait(TIMEOUT)
+        for _ in range(3):
+            optimizer.step()
+        assert len(more_than(before)) == 6, "two daemons with engines, and two shards"
+        handle.close()
+        return handle.version
+
+    assert each(2, work) == [1, 4]
+    nothing_is_left(before)
+
+
+@pytest.mark.timeout(240)
 def test_a_fork_holds_nothing_and_cannot_step(register: Register, before: Processes) -> None:
     model = model_of(0)
     optimizer = MAKERS["sgd"](model.parameters())
