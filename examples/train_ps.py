@@ -1,5 +1,7 @@
 """Training with a parameter server: the servers take the optimizer's steps.
 
+    torchrun --nproc-per-node 4 examples/train_ps.py    # the server is embedded in this job
+
     export DLCPD_STORE=$(mktemp -d)
     dlcpd server --config server.toml &     # store = that folder; docs/parameter-server.md has one
     torchrun --nproc-per-node 4 examples/train_ps.py
@@ -21,7 +23,7 @@ from dlcp_lab.training.tasks import Digits
 def arguments() -> argparse.Namespace:
     """Those of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="server", help="its name")
+    parser.add_argument("--server", help="its name; left out: see above")
     parser.add_argument("--staleness", type=int, help="pushes; left out: synchronous")
     parser.add_argument("--steps", type=int, default=60)
     return parser.parse_args()

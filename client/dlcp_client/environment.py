@@ -82,6 +82,11 @@ def of_daemon(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {name: value for name, value in variables.items() if not name.startswith(SECRETS)}
 
 
+def of_shard(variables: Mapping[str, str] = os.environ) -> Mapping[str, str]:
+    """What a shard inherits: all, the job's secret too, by which it knows workers."""
+    return variables
+
+
 def _pinning(text: str) -> Pinning:
     """Raises: BadConfig."""
     for known in get_args(Pinning):

@@ -16,24 +16,26 @@ class Resource(Protocol):
         """In a forked child: leave it to the parent."""
 
 
-_open: set[Resource] = set()  # strong: a session lives until it is closed, or the process ends
+# Strong: a session lives until it is closed, or the process ends. In the order of their begin:
+# what was opened last, and may need the others, is closed first.
+_open: dict[Resource, None] = {}
 _lock = threading.Lock()
 
 
 def opened(resource: Resource) -> None:
     """Close `resource` when the interpreter ends, and abandon it in forked children."""
     with _lock:
-        _open.add(resource)
+        _open[resource] = None
 
 
 def closed(resource: Resource) -> None:
     """It is closed."""
     with _lock:
-        _open.discard(resource)
+        _open.pop(resource, None)
 
 
 def _close_all() -> None:
-    for resource in list(_open):
+    for resource in reversed(list(_open)):
         resource.close()
 
 

@@ -20,9 +20,9 @@ from dlcpd.daemon.activation import activated
 from dlcpd.daemon.config import LEVELS, LOG, Config, load
 from dlcpd.daemon.effective import resolved, to_toml
 from dlcpd.daemon.engine_process import ENGINE
-from dlcpd.daemon.oom_score import undo_what_was_added
 from dlcpd.daemon.service import Service
-from dlcpd.daemon.signals import ignore_all
+from dlcpd.ipc.oom_score import undo_what_was_added
+from dlcpd.ipc.signals import ignore_all
 from dlcpd.ipc.socket_folder import SocketFolder
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop

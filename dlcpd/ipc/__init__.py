@@ -1,1 +1,1 @@
-"""Messages between the processes of one host. Client, control, engine and dlcpctl share it."""
+"""What processes of one host share: their messages, sockets and folders, and how they live."""

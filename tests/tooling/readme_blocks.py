@@ -1,7 +1,7 @@
 """The Python blocks of README.md, each on every rank of a torchrun: what is there before it, and
 what must be true after it.
 
-    DLCPD_STORE=... torchrun --nproc-per-node 2 readme_blocks.py BLOCK...
+    torchrun --nproc-per-node 2 readme_blocks.py BLOCK...
 
 Each block has a process of its own, forked when torch is imported, as each is another training.
 """

@@ -121,16 +121,23 @@ def test_a_step_does_what_the_page_says(
 
 @pytest.fixture(scope="module")
 def executed(shell: Shell) -> str:
-    """What two ranks say after all blocks of Python, and beside them a parameter server."""
-    page = pages.blocks(ROOT / "docs" / "parameter-server.md")
-    [server] = [block.text for block in page if block.language == "toml"]
-    (shell.folder / "server.toml").write_text(server)
+    """What two ranks say after all blocks of Python; that of the parameter server embeds one."""
     shutil.copy(HERE / "readme_blocks.py", shell.folder)
     for number, block in enumerate(PROGRAMS):
         (shell.folder / f"block{number}").write_text(block.text)
     files = " ".join(f"block{number}" for number in range(len(PROGRAMS)))
-    shell.run("dlcpd server --config server.toml & server=$!")
-    line = f"DLCPD_STORE=$PWD/store torchrun --nproc-per-node 2 readme_blocks.py {files}"
-    printed = shell.run(line)
+    return shell.run(f"torchrun --nproc-per-node 2 readme_blocks.py {files}")
+
+
+@pytest.mark.usefixtures("executed")
+def test_the_same_block_trains_with_a_server_that_has_a_name(shell: Shell) -> None:
+    page = pages.blocks(ROOT / "docs" / "parameter-server.md")
+    [server] = [block.text for block in page if block.language == "toml"]
+    (shell.folder / "server.toml").write_text(server)
+    [number] = [n for n, block in enumerate(PROGRAMS) if "ps.register" in block.text]
+    alone = "env -u DLCPD_SOCKET"  # of the training that other lines of the page look at
+    shell.run(f"{alone} dlcpd server --config server.toml & server=$!")
+    program = f"torchrun --nproc-per-node 2 readme_blocks.py block{number}"
+    printed = shell.run(f"{alone} DLCPD_STORE=$PWD/store {program}")
     shell.run("kill $server; wait $server")
-    return printed
+    assert printed.count("block 0 holds") == 2

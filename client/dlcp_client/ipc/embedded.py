@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -24,15 +24,21 @@ STOP_TIMEOUT: Final = 5.0  # seconds for a clean end after the session socket cl
 OBITUARY_TIMEOUT: Final = 1.0  # seconds in which a daemon that closed its socket has exited
 MAX_LINES: Final = 20  # of the daemon's last words
 MAX_LINE: Final = 1024  # characters kept of one
+DEFAULT_SESSIONS: Final = 64  # of [daemon] max_sessions
+MOST_SESSIONS: Final = 1024  # likewise
 _DISCARD_PORT: Final = 9  # RFC 863; connecting a UDP socket sends nothing anyway
 
 
 class Embedded:
-    """Owns the child process, until others share it: then it ends with the last of them."""
+    """Owns the child process, until others share it: then it ends with the last of them. `what`
+    names it in errors."""
 
-    def __init__(self, process: "subprocess.Popen[str]", *, shared: bool = False) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[str]", *, shared: bool = False,
+        what: str = "the embedded daemon",
+    ) -> None:  # fmt: skip
         self._process: subprocess.Popen[str] | None = process
-        self._shared = shared
+        self._shared, self._what = shared, what
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._relay = threading.Thread(
             target=self._relay_lines, args=(process,), name="dlcpd-stderr", daemon=True
@@ -51,10 +57,10 @@ class Embedded:
         try:
             status = self._process.wait(OBITUARY_TIMEOUT)
         except subprocess.TimeoutExpired:
-            return f"the embedded daemon (process {self._process.pid}) closed its socket"
+            return f"{self._what} (process {self._process.pid}) closed its socket"
         self._relay.join(OBITUARY_TIMEOUT)
         last = f"; its last line: {self._lines[-1]}" if self._lines else ", without a word"
-        return f"the embedded daemon {_status(status)}{last}"
+        return f"{self._what} {_status(status)}{last}"
 
     def close(self) -> None:
         """Wait for its end, which follows when the session socket is closed and peers have what
@@ -68,6 +74,10 @@ class Embedded:
             process.kill()
         process.wait()
         self._relay.join(OBITUARY_TIMEOUT)
+
+    def share(self) -> None:
+        """Others use it from now on, and it ends with the last of them."""
+        self._shared = True
 
     def abandon(self) -> None:
         """In a forked child: the daemon is the parent's."""
@@ -89,17 +99,20 @@ class Embedded:
 
 def start(
     config: Path | None, master: str, door: Door | None = None, ranks: int = 1,
-    options: Sequence[str] = (),
+    options: Sequence[str] = (), *, sessions: int = 0,
 ) -> tuple[Embedded, ControlConnection]:  # fmt: skip
     """Start a daemon for `ranks` ranks of this machine: this one, and those that come through
     `door`. Without `config`, peers reach it where this host reaches `master`, and it has an
-    engine for every rank, as far as there are CPUs. `options`: more of its command line.
+    engine for every rank, as far as there are CPUs, and serves `sessions` if those are more than
+    by default. `options`: more of its command line.
 
     Raises: DaemonUnavailable.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     engines = min(ranks, len(os.sched_getaffinity(0)), MAX_ENGINES)
-    text = None if config else _memory_file(default_config(local_address(master), engines))
+    text = (
+        None if config else _memory_file(default_config(local_address(master), engines, sessions))
+    )
     inherited = [theirs.fileno(), *([text] if text is not None else [])]
     command = [
         *starter.command("dlcpd.daemon.main"), "--embedded", "--session-fd", str(theirs.fileno()),
@@ -110,9 +123,28 @@ def start(
         command += ["--listen-fd", str(fds[0]), "--listen-folder-fd", str(fds[1])]
     command += ["--config", str(config or f"/proc/self/fd/{text}"), *options]
     try:
-        process = _unsignalled(
+        process = spawn(command, inherited, starter.environment(of_daemon()))
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+        if text is not None:
+            os.close(text)
+    if door is not None:
+        door.give()
+    daemon = Embedded(process, shared=door is not None and ranks > 1)
+    return daemon, ControlConnection(ours, daemon.how_it_ended)
+
+
+def spawn(
+    command: Sequence[str], inherited: Sequence[int], variables: Mapping[str, str]
+) -> "subprocess.Popen[str]":
+    """A private process, with these descriptors, for `Embedded`. Raises: DaemonUnavailable."""
+    try:
+        return _unsignalled(
             command,
-            env=starter.environment(of_daemon()),
+            env=variables,
             pass_fds=inherited,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -122,16 +154,7 @@ def start(
             start_new_session=True,  # a terminal's Ctrl-C is for the trainer, which then closes
         )
     except OSError as exc:
-        ours.close()
         raise DaemonUnavailable(f"cannot start {' '.join(command)}: {exc.strerror}") from exc
-    finally:
-        theirs.close()
-        if text is not None:
-            os.close(text)
-    if door is not None:
-        door.give()
-    daemon = Embedded(process, shared=door is not None and ranks > 1)
-    return daemon, ControlConnection(ours, daemon.how_it_ended)
 
 
 def _unsignalled(command: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
@@ -144,10 +167,13 @@ def _unsignalled(command: Sequence[str], **options: Any) -> "subprocess.Popen[st
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def default_config(address: str, engines: int = 1) -> str:
-    """The configuration of a daemon that uses one local address; "auto" = the default route's."""
+def default_config(address: str, engines: int = 1, sessions: int = 0) -> str:
+    """The configuration of a daemon that uses one local address; "auto" = the default route's.
+    `sessions`: that it has to serve; it takes no fewer than by default."""
+    wanted = min(sessions, MOST_SESSIONS)
+    more = f"max_sessions = {wanted}\n" if wanted > DEFAULT_SESSIONS else ""
     return (
-        f'[daemon]\ncontrol_address = "{address}"\n\n'
+        f'[daemon]\ncontrol_address = "{address}"\n{more}\n'
         f'[network]\npaths = [{{ address = "{address}", port = 0 }}]\nengines = {engines}\n'
     )
 

@@ -83,7 +83,7 @@ def enter(
         control: ControlConnection | None = None
         try:
             daemon, control = access.open(door, deadline)
-            welcome = control.hello(_left(deadline))
+            welcome = control.hello(time_left(deadline))
             meeting.publish(introduction(welcome, name or "job"))
         except DlcpError as exc:
             meeting.publish(refusal(exc))
@@ -127,12 +127,12 @@ class Access:
             environment, ranks = Environment.read(), len(self.neighbours.ranks)
             options = environment.daemon_options()
             return start(self.origin.config, environment.master, door, ranks, options)
-        return None, self.neighbours.connect(_left(deadline))
+        return None, self.neighbours.connect(time_left(deadline))
 
     def _at_socket(self, deadline: float) -> ControlConnection:
         while True:
             try:
-                return ControlConnection.open(self.origin.socket, _left(deadline))
+                return ControlConnection.open(self.origin.socket, time_left(deadline))
             except DaemonUnavailable:
                 if not self.again or time.monotonic() + RESTART_LOOK > deadline:
                     raise
@@ -164,8 +164,8 @@ def _join(  # noqa: PLR0913, PLR0917  # a step of connect, with its variables
             name, peers = roster(meeting.gather(deadline + LATE))
             proof = member.secret.tag("join", member.launch, name) if member.secret else ""
             wish = Join(
-                name, member.rank, member.world_size, arena_bytes, _left(deadline), peers, proof,
-                inherits,
+                name, member.rank, member.world_size, arena_bytes, time_left(deadline), peers,
+                proof, inherits,
             )  # fmt: skip
             size, arena, lanes = control.join(wish)
             joined = JoinedJob(
@@ -188,7 +188,8 @@ def checked_timeout(timeout: Any) -> float:
     return noted(found)
 
 
-def _left(deadline: float) -> float:
+def time_left(deadline: float) -> float:
+    """Seconds until monotonic time `deadline`, and a little where it is over."""
     return max(deadline - time.monotonic(), MIN_LEFT)
 
 

@@ -17,6 +17,7 @@ from dlcpd.contract.errors import (
     BadMessage,
     DlcpError,
     PeerLost,
+    ServerLost,
     error_for,
 )
 from dlcpd.contract.messages import MAX_WORLD, PeerRow, Welcome
@@ -26,6 +27,7 @@ MAX_JOB: Final = 96  # characters of a job's name; the rest of Join.job is the u
 MIN_WORLD: Final = 1
 ROOT: Final = "dlcp"  # first part of every key
 OWN_LOOK: Final = 2.0  # seconds between two looks whether the store keeps this rank's own words
+_LOSSES: Final = (PeerLost, ServerLost)  # of a rank, and of a shard that ended with its rank
 LATE: Final = 3.0  # seconds after a deadline in which others say that they failed at theirs
 
 
@@ -173,7 +175,7 @@ def together(member: Member, subject: str, deadline: float) -> Iterator[None]:
     meeting = Meeting(member, subject)
     try:
         yield
-    except PeerLost as exc:  # it left because it failed, and has said why before it left
+    except _LOSSES as exc:  # it left because it failed, and has said why before it left
         meeting.publish(refusal(exc))
         raise_refusal([{} if _is_loss(said) else said for said in meeting.so_far()])
         raise
@@ -217,7 +219,7 @@ def roster(introductions: Sequence[dict[str, Any]]) -> tuple[str, list[PeerRow]]
 
 
 def _is_loss(said: dict[str, Any]) -> bool:
-    return said.get("code") == PeerLost.code
+    return said.get("code") in {kind.code for kind in _LOSSES}
 
 
 def _parse(rank: int, text: str) -> dict[str, Any]:

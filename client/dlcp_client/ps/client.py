@@ -3,6 +3,7 @@
 Needs no torch. `dlcp_client.ps.register` does it all for a torch model.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from typing import Final, Self
 
 import numpy as np
 
+from dlcp_client import lifetimes
 from dlcp_client.environment import Environment
 from dlcp_client.job.secret import job_secret
 from dlcp_client.job.store import Store
@@ -28,6 +30,7 @@ from dlcp_client.ps.wish import Terms, Wish, policy_values
 from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy, checked
 
+_log: Final = logging.getLogger("dlcp_client")
 DEFAULT_TIMEOUT: Final = 60.0  # seconds
 DEFAULT_TAKEOVER: Final = 60.0  # seconds
 
@@ -85,6 +88,7 @@ class Client:
         self.lossy = False  # whether pushes are under their policy, and not exact
         self.stale = False  # whether `push_pull` pulls under the policy of pulls
         self._closed = False
+        self._lost = frozenset[int]()  # workers
 
     def initialise(self, parameters: Sequence[Array]) -> None:
         """Bring the parameters, unless the server has some already."""
@@ -130,9 +134,15 @@ class Client:
         if self._closed:
             return
         self._closed = True
+        lifetimes.closed(self)
         for link in self._links:
             link.leave()
         self._home.close()
+
+    def abandon(self) -> None:
+        """In a forked child: this worker's place is the parent's."""
+        self._closed = True
+        self._home.abandon()
 
     def _packed(self, gradients: Sequence[Array | None]) -> Ask:
         """Gradients are in place, and this is how they are pushed."""
@@ -164,7 +174,15 @@ class Client:
         if failure is not None:
             raise failure
         self.version = min(reply.version for reply in replies)
+        self._note_lost(frozenset[int]().union(*[reply.lost for reply in replies]))
         return all(reply.changed for reply in replies)
+
+    def _note_lost(self, lost: frozenset[int]) -> None:
+        for rank in sorted(lost - self._lost):
+            _log.warning(
+                "worker %d is lost: versions after %d are made without it", rank, self.version
+            )
+        self._lost = lost
 
     def _unpack(self, into: Sequence[Array]) -> None:
         for link, place in zip(self._links, self._places, strict=True):
@@ -201,16 +219,35 @@ def connect(  # noqa: PLR0913  # all but the first two by keyword
     """
     worker = Worker.read(rank, world_size, job)
     environment = Environment.read()
-    if staleness is not None and staleness < 0:
-        raise BadConfig(f"staleness {staleness}: None for synchronous, or pushes from 0 on")
+    check_staleness(staleness)
     directory = Directory(_store(store, environment), server, job_secret(environment))
     deadline = time.monotonic() + timeout
     shards = directory.shards(deadline)
-    chosen = shard_of([one.size for one in tensors], shards)
-    places = [[at for at, shard in enumerate(chosen) if shard == s] for s in range(shards)]
+    shard_of([one.size for one in tensors], shards)  # before a daemon starts
+    home = Home(socket, config)
+    try:
+        return take_part(
+            tensors, optimizer, worker, directory, home, shards=shards, policy=policy, pulls=pulls,
+            staleness=staleness, refuse_stale=refuse_stale, resume=resume, deadline=deadline,
+            takeover=takeover,
+        )  # fmt: skip
+    except BaseException:
+        home.close()
+        raise
+
+
+def take_part(  # noqa: PLR0913  # all but the first five by keyword
+    tensors: Sequence[Named], optimizer: Spec, worker: Worker, directory: Directory, home: Home,
+    *, shards: int, policy: LossPolicy, pulls: LossPolicy, staleness: int | None,
+    refuse_stale: bool, resume: bool, deadline: float, takeover: float,
+) -> Client:  # fmt: skip
+    """A client of the shards in `directory`, which closes `home` when it is closed.
+
+    Raises: BadConfig, BadSnapshot, RanksDisagree, ServerLost; no session is open then.
+    """
     with ExitStack() as undo:
-        home = Home(socket, config)
-        undo.callback(home.close)
+        chosen = shard_of([one.size for one in tensors], shards)
+        places = [[at for at, shard in enumerate(chosen) if shard == s] for s in range(shards)]
         links = []
         for shard, place in enumerate(places):
             layout = Layout(tuple(_tensor(tensors[at]) for at in place))
@@ -229,7 +266,14 @@ def connect(  # noqa: PLR0913  # all but the first two by keyword
         undo.pop_all()
     client = Client(links, places, home)
     client.lossy, client.stale = not policy.is_plain, not pulls.is_plain
+    lifetimes.opened(client)
     return client
+
+
+def check_staleness(staleness: int | None) -> None:
+    """Raises: BadConfig."""
+    if staleness is not None and staleness < 0:
+        raise BadConfig(f"staleness {staleness}: None for synchronous, or pushes from 0 on")
 
 
 def fingerprint(tensors: Sequence[Named]) -> str:

@@ -119,6 +119,7 @@ class Directory:
                     f"{self._what('number of shards')} is {shards}, and shard {shard} is one of "
                     f"{newest.shards}"
                 )
+            self.check_lives(shard)
             # nobody answers in the place of one that has ended
             if newest and (calling is None or newest.incarnation != calling.call.incarnation):
                 calling = _Calling.begin(self.sealed, shard, newest.incarnation, wish)
@@ -129,6 +130,9 @@ class Directory:
             if calling is not None:
                 calling.keep()
             time.sleep(LOOK)
+
+    def check_lives(self, shard: int) -> None:
+        """Raises: ServerLost where it is known that nobody will answer in its place."""
 
     def _unanswered(self, shard: int, waited: float, newest: Standing | None) -> str:
         """It may live: from here nobody knows."""

@@ -51,3 +51,11 @@ class Home:
         if self._daemon is not None:
             self._daemon.close()
         self._anchor = self._daemon = None
+
+    def abandon(self) -> None:
+        """In a forked child: all of it is the parent's."""
+        if self._anchor is not None:
+            self._anchor.close()
+        if self._daemon is not None:
+            self._daemon.abandon()
+        self._anchor = self._daemon = None

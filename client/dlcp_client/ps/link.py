@@ -192,7 +192,7 @@ class Link:
         elif Ask.PULL in self._exchange.ask:
             wait_all(self._pulled or self._pull(self._open().world))
             self._complete += 1
-        return Reply(reply.version, self._exchange.changed)
+        return Reply(reply.version, self._exchange.changed, lost=reply.lost)
 
     def _pull_change(self, session: Session[Array]) -> None:
         """What is lost on the way keeps its old value, and comes with a later change."""

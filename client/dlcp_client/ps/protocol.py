@@ -32,12 +32,14 @@ from dlcp_client.ps.layout import Layout
 from dlcp_client.ps.specs import FIELDS, Settings
 from dlcp_client.ps.wish import Terms
 from dlcpd.contract.errors import BadMessage, DlcpError, error_for
+from dlcpd.contract.messages import MAX_WORLD
 from dlcpd.contract.policy import LossPolicy, exact
 from dlcpd.contract.times import MAX_TIME
 
 REQUEST, REPLY = 1, 2  # tags
 HEAD: Final = 3  # words of a request: flags, number of the push, milliseconds of patience
-ANSWER: Final = 3  # words of a reply: failed, version, changed
+SAID: Final = 3  # words of a reply: failed, version, changed
+ANSWER: Final = SAID + MAX_WORLD // 64  # likewise, with a bit for each rank: lost
 TEXT: Final = 1024  # bytes of an error in a reply
 
 Words = NDArray[np.int64]
@@ -100,16 +102,21 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """`changed`: whether the version of the push changed the parameters; False: it was skipped."""
+    """`changed`: whether the version of the push changed the parameters; False: it was skipped.
+    `lost`: workers that have died, and are not waited for any more."""
 
     version: int
     changed: bool = True
     error: DlcpError | None = None
+    lost: frozenset[int] = frozenset()
 
     def words(self) -> Words:
         """As it travels."""
         words = np.zeros(ANSWER + TEXT // 8, np.int64)
-        words[:3] = self.error is not None, self.version, self.changed
+        words[:SAID] = self.error is not None, self.version, self.changed
+        bits = np.zeros(MAX_WORLD, np.uint8)
+        bits[list(self.lost)] = 1
+        words[SAID:ANSWER].view(np.uint8)[:] = np.packbits(bits, bitorder="little")
         if self.error is not None:
             text = f"{self.error.code}\n{self.error}".encode()[:TEXT]
             words[ANSWER:].view(np.uint8)[: len(text)] = np.frombuffer(text, np.uint8)
@@ -123,7 +130,9 @@ class Reply:
             text = words[ANSWER:].tobytes().rstrip(b"\0").decode(errors="replace")
             code, _, why = text.partition("\n")
             error = error_for(code, why)
-        return cls(int(words[1]), bool(words[2]), error)
+        bits = np.unpackbits(words[SAID:ANSWER].view(np.uint8), bitorder="little")
+        lost = frozenset(map(int, np.flatnonzero(bits)))
+        return cls(int(words[1]), bool(words[2]), error, lost)
 
 
 def request_words(terms: Terms, pieces: int) -> int:

@@ -2,12 +2,13 @@
 
 import logging
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from dlcp_client.environment import Environment
 from dlcp_client.job.store import Store
 from dlcp_client.report.account import Account
 from dlcp_client.report.registered import Registered
@@ -17,6 +18,7 @@ from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 from .client import DEFAULT_TAKEOVER, DEFAULT_TIMEOUT, Client, Worker, connect
+from .joining import join_embedded
 from .specs import Spec
 from .tensors import Tensors
 
@@ -99,6 +101,12 @@ class Registration(Registered):
             stand_in(self._optimizer, "step", self._local_step)
             self._local_step = None
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _step_of_optimizer(self, closure: Any = None) -> Any:
         loss = None
         if closure is not None:
@@ -114,8 +122,10 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     policy: LossPolicy = EXACT,
     *,
     pulls: LossPolicy = EXACT,
-    server: str = "server",
+    server: str | None = None,
     store: Store | str | Path | None = None,
+    group: Any = None,
+    snapshots: str | Path | None = None,
     staleness: int | None = None,
     refuse_stale: bool = False,
     warmup_steps: int = DEFAULT_WARMUP,
@@ -126,9 +136,12 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     socket: str | None = None,
     config: str | Path | None = None,
     timeout: float = DEFAULT_TIMEOUT,
-    takeover: float = DEFAULT_TAKEOVER,
+    takeover: float | None = None,
 ) -> Registration:
-    """Let the servers take the steps of `optimizer`. Every worker calls it, in any order.
+    """Let servers take the steps of `optimizer`. Every worker calls it.
+
+    Without `server`, `store` and DLCPD_STORE the server is embedded: the first rank of each machine
+    starts a shard beside the machine's daemon, and shards end with the job.
 
     Args:
         model: on CPU, and not a DistributedDataParallel. Its trainable parameters (float32,
@@ -141,38 +154,64 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         pulls: policy of the pulls of steps. Under bounded(0.01) a parameter whose change is lost on
             the way keeps its old value for a step (stale fill), on that worker alone. `pull()` is
             complete in any case; call it before ranks evaluate or save.
-        server: name of the server, as its configuration gives it.
+        server: name of a server, as its configuration gives it; by default "server".
         store: folder in which workers and server meet, as that names it; by default DLCPD_STORE.
+        group: of an embedded server: the torch.distributed group of its workers. By default all
+            ranks, of the process group if there is one, else of the launch (torchrun).
+        snapshots: of an embedded server: a folder where its shards keep parameters and optimizer
+            state, for a later job (`resume`). By default they keep nothing.
         staleness: None: every version is of all workers. A number: each push makes a version, and
             nobody is more than so many pushes ahead of the slowest.
         refuse_stale: nobody waits for the slowest; a push that was computed more than `staleness`
             versions ago is refused (StaleWorker).
         warmup_steps: so many steps are plainly exact under another policy.
-        rank, world_size: which worker this is, of how many that start together; by default RANK
-            and WORLD_SIZE. A worker that comes later has a rank that no other has.
+        rank, world_size: with a named server: which worker this is, of how many that start
+            together; by default RANK and WORLD_SIZE. A worker that comes later has a rank that no
+            other has.
         job: name of the training; by default that of the launch by torchrun.
-        resume: go on with the parameters that an earlier job has left on the server.
+        resume: go on with the parameters that an earlier job has left on the server, or in
+            `snapshots`.
         socket: session socket of the host's daemon; by default DLCPD_SOCKET, and without that a
             private daemon is started.
         config: configuration of a private daemon; by default DLCPD_CONFIG.
         timeout: seconds for server and workers to be there.
-        takeover: seconds to wait for another process when one of the server's ends.
+        takeover: of a named server: seconds to wait for another process when one of its ends, by
+            default 60. Nothing takes the place of an embedded shard.
 
     Raises: BadConfig, BadPolicy, BadTensor; BadSnapshot where the server has another model;
-        RanksDisagree; ServerLost; DeadlineExceeded. Nothing is left open then.
+        RanksDisagree; ServerLost; DeadlineExceeded. Of an embedded server also DaemonUnavailable,
+        NotAuthorised, NotPermitted, PeerLost, where this rank or another cannot take part. Nothing
+        is left open then.
     """
-    tensors = Tensors(model, optimizer)
-    if warmup_steps < 0:
-        raise BadConfig(f"warmup_steps={warmup_steps}: 0 or more")
-    worker = Worker.read(rank, world_size, job)
-    client = connect(
-        tensors.named, tensors.spec(), server=server, store=store, policy=policy, pulls=pulls,
-        staleness=staleness, refuse_stale=refuse_stale, rank=worker.rank,
-        world_size=worker.launch, job=worker.job, resume=resume, socket=socket, config=config,
-        timeout=timeout, takeover=takeover,
-    )  # fmt: skip
+    embedded = server is None and store is None and Environment.read().store is None
+    _check_use(
+        embedded,
+        named={"rank": rank, "world_size": world_size, "takeover": takeover},
+        own={"group": group, "snapshots": snapshots},
+    )
+
+    def checked() -> Tensors:
+        tensors = Tensors(model, optimizer)
+        if warmup_steps < 0:
+            raise BadConfig(f"warmup_steps={warmup_steps}: 0 or more")
+        return tensors
+
+    terms: dict[str, Any] = {
+        "policy": policy, "pulls": pulls, "staleness": staleness, "refuse_stale": refuse_stale,
+        "resume": resume, "job": job, "socket": socket, "config": config, "timeout": timeout,
+    }  # fmt: skip
+    if embedded:
+        tensors, client, first = join_embedded(checked, group=group, snapshots=snapshots, **terms)
+    else:
+        tensors, worker = checked(), Worker.read(rank, world_size, job)
+        takeover = DEFAULT_TAKEOVER if takeover is None else takeover
+        client = connect(
+            tensors.named, tensors.spec(), server=server or "server", store=store,
+            rank=worker.rank, world_size=worker.launch, takeover=takeover, **terms,
+        )  # fmt: skip
+        first = worker.rank == 0
     try:
-        if worker.rank == 0:
+        if first:
             client.initialise(tensors.values())
         places = tensors.places()
         client.pull(places, wait=timeout)
@@ -181,3 +220,23 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         client.close()
         raise
     return Registration(tensors, client, optimizer, warmup_steps, policy=policy, pulls=pulls)
+
+
+def _check_use(
+    embedded: bool,  # what the options are checked for
+    *, named: dict[str, Any], own: dict[str, Any],
+) -> None:  # fmt: skip
+    """Raises: BadConfig for what is of the other kind of server."""
+    wrong = [name for name, value in (named if embedded else own).items() if value is not None]
+    if not wrong:
+        return
+    options = ", ".join(f"{name}=" for name in wrong)
+    if embedded:
+        raise BadConfig(
+            f"{options} goes with a named server, and no server is named: pass server= and store=, "
+            f"or leave it out"
+        )
+    raise BadConfig(
+        f"{options} goes with an embedded server, and one is named by server=, store= or "
+        f"DLCPD_STORE: leave one of the two out"
+    )

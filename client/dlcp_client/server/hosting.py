@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from dlcp_client.ps.calls import Call, Calls
 from dlcp_client.ps.directory import LOOK, Directory, Standing
@@ -16,6 +16,7 @@ from dlcp_client.server.core import Core
 from dlcp_client.server.journal import Journal, Taken
 from dlcp_client.server.serving import answer
 from dlcp_client.server.shard import Shard
+from dlcp_client.server.unkept import Unkept
 from dlcpd.contract.errors import DlcpError, ServerLost
 from dlcpd.contract.messages import MAX_WORLD
 
@@ -27,14 +28,27 @@ TRY_AGAIN: Final = 0.2  # seconds between two looks whether a shard's process ha
 _log: Final = logging.getLogger("dlcpd.server")
 
 
-class Hosted:
-    """A shard that this process has: its journal, and the calls of workers."""
+class Stop(Protocol):
+    """As threading.Event."""
 
-    def __init__(self, number: int, journal: Journal, config: ServerConfig) -> None:
+    def wait(self, timeout: float, /) -> bool:
+        """After `timeout` seconds, or earlier: whether it is time to stop."""
+
+
+class Hosted:
+    """A shard that this process has: its journal, and the calls of workers. `launch`: so many
+    workers come, and no others; None: of a named server, to which any may come at any time."""
+
+    def __init__(
+        self, number: int, journal: Journal | Unkept, config: ServerConfig,
+        launch: int | None = None,
+    ) -> None:  # fmt: skip
         """Raises: BadSnapshot."""
-        self._journal = journal
+        self._journal, self._launch = journal, launch
         core = Core(journal, every=config.snapshot_every)
-        core.recover(journal.recover(), time.monotonic() + REJOIN)
+        now = time.monotonic()
+        core.recover(journal.recover(), now + (REJOIN if launch is None else 0.0))
+        core.advance(now)  # workers of an earlier launch are not waited for
         self.shard = Shard(core, number)
         self._calls: Calls | None = None
         self._threads: list[threading.Thread] = []
@@ -67,12 +81,22 @@ class Hosted:
     def _called(self, directory: Directory) -> list[Call]:
         """Raises: what the store does."""
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        if self._calls is None or len(self._threads) >= MAX_ANSWERED:
+        if self._calls is None or len(self._threads) >= MAX_ANSWERED or self._complete:
             return []
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + STAY
             directory.stay(self.shard.number, *self._standing)
         return self._calls.new()
+
+    @property
+    def _complete(self) -> bool:
+        """Whether nobody can come any more, for the launch is here."""
+        shard = self.shard
+        return self._launch is not None and shard.came >= self._launch and not shard.expected
+
+    def unused(self, *, orphaned: bool) -> bool:
+        """Whether the launch has come and gone; or, `orphaned`, nobody is here who could stay."""
+        return not self.shard.workers and (orphaned or self._complete)
 
     def _serve(self, call: Call, home: Home) -> None:
         name = f"dlcp-shard-{self.shard.number}-{call.worker}"
@@ -89,13 +113,22 @@ class Hosted:
 
 
 class Hosting:
-    """All shards of this process."""
+    """All shards of this process. `launch`: as of `Hosted`."""
 
-    def __init__(self, config: ServerConfig, directory: Directory, home: Home) -> None:
+    def __init__(
+        self, config: ServerConfig, directory: Directory, home: Home, launch: int | None = None
+    ) -> None:
         self._config, self._directory, self._home = config, directory, home
+        self._launch = launch
         self._hosted: dict[int, Hosted] = {}
 
-    def run(self, stop: threading.Event, *, standby: bool) -> None:
+    def unused(self, *, orphaned: bool) -> bool:
+        """Whether all its shards are: see Hosted."""
+        if len(self._hosted) < len(self._config.own):
+            return orphaned
+        return all(hosted.unused(orphaned=orphaned) for hosted in self._hosted.values())
+
+    def run(self, stop: Stop, *, standby: bool) -> None:
         """Until `stop`. Raises: BadConfig where another process has a shard, unless this is a
         `standby`; BadSnapshot; what ended a shard."""
         tried = 0.0
@@ -119,20 +152,26 @@ class Hosting:
         for number in self._config.own:
             if number in self._hosted:
                 continue
-            sync = os.fsync if self._config.fsync else _leave_to_kernel
             try:
-                journal = Journal(Path(self._config.snapshots) / str(number), sync)
+                journal = self._journal(number)
             except Taken:
                 if not standby:
                     raise
                 continue
             try:
-                hosted = Hosted(number, journal, self._config)
+                hosted = Hosted(number, journal, self._config, self._launch)
                 hosted.announce(self._directory, self._config.shards)
             except BaseException:
                 journal.close()
                 raise
             self._hosted[number] = hosted
+
+    def _journal(self, number: int) -> Journal | Unkept:
+        """Raises: BadConfig, Taken."""
+        if not self._config.snapshots:
+            return Unkept()
+        sync = os.fsync if self._config.fsync else _leave_to_kernel
+        return Journal(Path(self._config.snapshots) / str(number), sync)
 
     def __enter__(self) -> Self:
         return self

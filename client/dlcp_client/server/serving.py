@@ -165,7 +165,7 @@ class Serving:
             raise exc.why from None
         except DlcpError as exc:
             return Reply(self._shard.version, changed, exc)
-        return Reply(version, changed)
+        return Reply(version, changed, lost=self._shard.lost_workers)
 
     def _take_in(self, request: Request) -> None:
         """What comes with a request. Raises: what ended the session."""

@@ -28,6 +28,7 @@ class Shard:
         self._core, self.number = core, number
         self._changed = threading.Condition()
         self._over: DlcpError | None = None
+        self._came, self._lost = set[int](), set[int]()
 
     @property
     def over(self) -> DlcpError | None:
@@ -44,6 +45,22 @@ class Shard:
         """That are connected."""
         return len(self._core.book.here)
 
+    @property
+    def expected(self) -> int:
+        """Workers whose connection broke, and that may come back."""
+        return len(self._core.book.expected)
+
+    @property
+    def lost_workers(self) -> frozenset[int]:
+        """Whose connection broke, that have not come back in time, and are not waited for."""
+        with self._changed:
+            return frozenset(self._lost)
+
+    @property
+    def came(self) -> int:
+        """Workers that have been here, of this process."""
+        return len(self._came)
+
     def attach(self, wish: Wish) -> tuple[int, Terms]:
         """See Core.attach; with the terms of the shard."""
         with self._changed:
@@ -53,6 +70,8 @@ class Shard:
                 self._changed.wait(LOOK)  # its former connection, whose end is noticed soon
             with self._durably():
                 last = self._core.attach(wish)
+            self._came.add(wish.worker)
+            self._lost.discard(wish.worker)
             self._changed.notify_all()
             assert self._core.terms is not None  # noqa: S101  # attach has set them
             return last, self._core.terms
@@ -129,6 +148,7 @@ class Shard:
         with suppress(ServerLost), self._durably():
             for rank in self._core.advance(time.monotonic()):
                 _log.warning("shard %d goes on without worker %d", self.number, rank)
+                self._lost.add(rank)
         self._changed.notify_all()
 
     @contextmanager

@@ -1,10 +1,12 @@
 """connect(): from a torch.distributed rank to a session."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.environment import Environment
@@ -75,6 +77,26 @@ def member_of(group: Any = None, secret: JobSecret | None = None) -> Member:
         else c10d._get_process_group_store(group)  # noqa: SLF001
     )
     return Member(store, dist.get_rank(group), dist.get_world_size(group), secret)
+
+
+def member_of_launch(group: Any, secret: JobSecret | None, timeout: float) -> Member:
+    """As `member_of`; where there is no process group, by what the launcher has set.
+
+    Raises: BadConfig.
+    """
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        raise BadConfig(f"group={group!r}: a torch.distributed group that this rank is in")
+    if group is not None or (dist.is_available() and dist.is_initialized()):
+        return member_of(group, secret)
+    try:
+        found = rendezvous("env://", timeout=timedelta(seconds=timeout))
+        store, rank, world_size = next(found)
+    except (RuntimeError, ValueError) as exc:
+        raise BadConfig(
+            f"by what do the ranks find each other? There is no process group, and no launcher's "
+            f"environment ({exc}): start this by torchrun, or call init_process_group() first"
+        ) from exc
+    return Member(store, rank, world_size, secret)
 
 
 def _member(

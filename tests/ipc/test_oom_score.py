@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcpd.daemon.oom_score import undo_what_was_added
+from dlcpd.ipc.oom_score import undo_what_was_added
 
 NONE, SYS_RESOURCE = "0000000000000000", "0000000001000000"
 

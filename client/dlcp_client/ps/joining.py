@@ -1,0 +1,59 @@
+"""From a model and the ranks of its training to a client of their embedded server."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dlcp_client.environment import Environment
+from dlcp_client.job.joining import checked_timeout
+from dlcp_client.job.secret import job_secret
+from dlcp_client.ps.beside import Given
+from dlcp_client.ps.client import Client, Worker, check_staleness, take_part
+from dlcp_client.ps.embedded import TAKEOVER, Intent
+from dlcp_client.ps.tensors import Tensors
+from dlcp_client.torch.joining import member_of_launch
+from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.policy import LossPolicy, checked
+
+
+def join_embedded(  # noqa: PLR0913  # all but the first by keyword
+    look: Callable[[], Tensors], *, group: Any, snapshots: str | Path | None, policy: LossPolicy,
+    pulls: LossPolicy, staleness: int | None, refuse_stale: bool, resume: bool, job: str | None,
+    socket: str | None, config: str | Path | None, timeout: float,
+) -> tuple[Tensors, Client, bool]:  # fmt: skip
+    """What `look` finds in the model, a client, and whether this is worker 0. All ranks call it.
+
+    Raises: what `look` does; see `register`. Where one rank fails, all do.
+    """
+    timeout, environment = checked_timeout(timeout), Environment.read()
+    deadline = time.monotonic() + timeout
+    member = member_of_launch(group, job_secret(environment), timeout)
+    worker = Worker(member.rank, member.world_size, job or environment.launch or "job")
+    intent = Intent(member)
+    with intent.told():
+        tensors, given = look(), Given.of(socket, config, snapshots)
+        spec = tensors.spec()
+        checked(policy), checked(pulls)
+        check_staleness(staleness)
+        if resume and not snapshots:
+            raise BadConfig(
+                "resume=True with an embedded server goes on with what an earlier job kept: pass "
+                "the same snapshots= to both"
+            )
+    parts = sum(one.size > 0 for one in tensors.named)
+    directory, home = intent.open(parts, given, deadline)
+    leave = home.close
+    try:
+        with intent.together(deadline):  # others hear why this rank leaves before they miss it
+            client = take_part(
+                tensors.named, spec, worker, directory, home, shards=directory.placement.shards,
+                policy=policy, pulls=pulls, staleness=staleness, refuse_stale=refuse_stale,
+                resume=resume, deadline=deadline, takeover=TAKEOVER,
+            )  # fmt: skip
+            leave = client.close
+    except BaseException:
+        leave()
+        raise
+    home.settled()
+    return tensors, client, worker.rank == 0

@@ -1,0 +1,174 @@
+"""The job's store, for a process without torch: the process that started it asks for it.
+
+The stores of torch.distributed need torch, which a shard does without. One asks, the other answers,
+in a line of JSON, one question at a time.
+"""
+
+import json
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final
+
+from dlcp_client import lifetimes
+from dlcp_client.job.sealed import ERRORS
+from dlcp_client.job.store import Store
+from dlcpd.contract.errors import DlcpError
+
+LOOKS: Final = (0.002, 0.05)  # seconds between looks at what is waited for: at first, and at most
+CHUNK: Final = 1 << 16  # bytes read at a time; texts of the store are as long at most
+_BYTES: Final = ("get", "compare_set")  # calls whose value is one of the store's
+
+
+class Lines:
+    """Lines of text through a socket, which it closes."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        # Not sock.makefile: its lock is held while it reads, and a forked child could not close it.
+        self._read = bytearray()
+
+    def send(self, text: str) -> None:
+        """Raises: OSError."""
+        self.socket.sendall(text.encode() + b"\n")
+
+    def receive(self) -> str:
+        """Raises: OSError; EOFError where the other end is closed."""
+        while b"\n" not in self._read:
+            more = self.socket.recv(CHUNK)
+            if not more:
+                raise EOFError
+            self._read += more
+        line, _, rest = self._read.partition(b"\n")
+        self._read = rest
+        return line.decode()
+
+    def close(self) -> None:
+        """The socket."""
+        self.socket.close()
+
+
+class RelayedStore:
+    """A Store whose calls go through `lines`. A call that fails, also because the other
+    process has ended, is a RuntimeError."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._asking = threading.Lock()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the other process has ended, or closed its end."""
+        if not self._asking.acquire(blocking=False):
+            return False  # a thread asks, and will hear of it
+        try:
+            return bool(select.select([self._lines.socket], [], [], 0)[0])  # nothing was asked
+        except (OSError, ValueError):  # it is closed here
+            return True
+        finally:
+            self._asking.release()
+
+    def set(self, key: str, value: str, /) -> None:
+        """Write."""
+        self._ask("set", key, value)
+
+    def get(self, key: str, /) -> bytes:
+        """Read what is there."""
+        return _bytes(self._ask("get", key))
+
+    def add(self, key: str, amount: int, /) -> int:
+        """Add to a count, which begins at 0; the new one."""
+        return int(self._ask("add", key, amount))
+
+    def wait(self, keys: Sequence[str], timeout: timedelta, /) -> None:
+        """Until all `keys` are there. It only looks, so that others can ask meanwhile."""
+        over, (pause, longest) = time.monotonic() + timeout.total_seconds(), LOOKS
+        while not self.check(keys):
+            left = over - time.monotonic()
+            if left <= 0:
+                raise RuntimeError(f"waited {timeout.total_seconds():.1f} s for keys of the store")
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, longest)
+
+    def check(self, keys: Sequence[str], /) -> bool:
+        """Whether all `keys` are there."""
+        return bool(self._ask("check", list(keys)))
+
+    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
+        """Write if the key holds `expected`, or does not exist; what it holds then."""
+        return _bytes(self._ask("compare_set", key, expected, desired))
+
+    def _ask(self, call: str, *arguments: Any) -> Any:
+        with self._asking:
+            try:
+                self._lines.send(json.dumps([call, *arguments]))
+                done, value = json.loads(self._lines.receive())
+            except (OSError, EOFError) as exc:
+                raise RuntimeError("the trainer that relays it has ended") from exc
+        if not done:
+            raise RuntimeError(value)
+        return value
+
+
+class Relay:
+    """Answers at `sock` by `store`, on a thread, until the process at the other end has ended; then
+    calls `ended`, with a store for that thread. It ends before the interpreter does: a thread in a
+    store of torch would abort the process then."""
+
+    def __init__(self, sock: socket.socket, store: Store, ended: Callable[[Store], object]) -> None:
+        self._lines, self._ended = Lines(sock), ended
+        self._store = _own(store)
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="dlcp-store-relay", daemon=True)
+
+    def start(self, first: str) -> None:
+        """Say `first`, then answer."""
+        lifetimes.opened(self)
+        with suppress(OSError):  # the other end is gone already, and `ended` says so
+            self._lines.send(first)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more; `ended` is not called."""
+        self._closing = True
+        with suppress(OSError):  # it was closed
+            self._lines.socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+
+    def abandon(self) -> None:
+        """In a forked child: it is the parent's."""
+        self._lines.close()
+
+    def _run(self) -> None:
+        with suppress(OSError, EOFError):
+            while True:
+                question = json.loads(self._lines.receive())
+                self._lines.send(json.dumps(_answer(self._store, *question)))
+        if not self._closing:
+            self._ended(self._store)
+        lifetimes.closed(self)
+        self._lines.close()
+
+
+def _own(store: Any) -> Any:
+    """With a connection of its own: one of torch's has a lock, which a thread that waits keeps."""
+    try:
+        return store.clone()
+    except (AttributeError, *ERRORS):  # not every store can
+        return store
+
+
+def _answer(store: Any, call: str, *arguments: Any) -> tuple[bool, Any]:
+    try:
+        value = getattr(store, call)(*arguments)
+    except (*ERRORS, AttributeError, DlcpError) as exc:
+        return False, f"{type(exc).__name__}: {exc}"
+    return True, value.decode(errors="surrogateescape") if call in _BYTES else value
+
+
+def _bytes(value: str) -> bytes:
+    return value.encode(errors="surrogateescape")

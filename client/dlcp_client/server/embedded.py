@@ -1,0 +1,105 @@
+"""The process of one shard of an embedded server: `ps.register` starts it, and it ends with the
+job, of which it is a part. Nothing but SIGKILL ends it while a worker is there.
+"""
+
+import argparse
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from dlcp_client.environment import Environment
+from dlcp_client.job.secret import job_secret
+from dlcp_client.ps.directory import Directory
+from dlcp_client.ps.home import Home
+from dlcp_client.ps.relay import Lines, RelayedStore
+from dlcp_client.server.config import MAX_EVERY, ServerConfig
+from dlcp_client.server.core import DEFAULT_EVERY
+from dlcp_client.server.hosting import Hosting
+from dlcpd.contract.errors import DlcpError
+from dlcpd.ipc.oom_score import undo_what_was_added
+from dlcpd.ipc.signals import ignore_all
+
+CLEAN: Final = 0
+FAILED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What the process that starts a shard says first."""
+
+    name: str  # of the server
+    shard: int
+    shards: int  # of the server
+    workers: int  # of the job
+    socket: str  # session socket of the daemon that the shard is beside
+    snapshots: str  # folder; "": nothing is kept
+
+    def text(self) -> str:
+        """As it travels."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, text: str) -> "Part":
+        """What `text` said."""
+        values: dict[str, Any] = json.loads(text)
+        return cls(**values)
+
+    def config(self) -> ServerConfig:
+        """Of the server, for this process. What is not kept needs no snapshot."""
+        every = DEFAULT_EVERY if self.snapshots else MAX_EVERY
+        return ServerConfig(
+            self.name, self.shards, "", self.snapshots, (self.shard,), every, socket=self.socket
+        )
+
+
+class Life:
+    """Ends when nobody uses the shard, and nobody will."""
+
+    def __init__(self, hosting: Hosting, store: RelayedStore) -> None:
+        self._hosting, self._store = hosting, store
+
+    def wait(self, timeout: float, /) -> bool:
+        """See `Stop`."""
+        time.sleep(timeout)
+        return self._hosting.unused(orphaned=self._store.gone)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve. Exit code: 0 the job has ended, 1 a runtime failure, which is the last line."""
+    parser = argparse.ArgumentParser(description="A shard of an embedded parameter server.")
+    parser.add_argument("--fd", type=int, required=True, help="socket of the trainer")
+    options = parser.parse_args(arguments)
+    ignore_all()
+    undo_what_was_added()
+    logging.basicConfig(
+        level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s"
+    )
+    try:
+        _serve(Lines(socket.socket(fileno=options.fd)))
+    except (OSError, EOFError):  # the trainer has ended before it said anything
+        return FAILED
+    except DlcpError as exc:
+        sys.stderr.write(f"{exc}\n")
+        return FAILED
+    return CLEAN
+
+
+def _serve(lines: Lines) -> None:
+    """Raises: DlcpError: what ended the shard, or kept it from starting."""
+    part, store = Part.of(lines.receive()), RelayedStore(lines)
+    directory = Directory(store, part.name, job_secret(Environment.read()))
+    home = Home(part.socket)
+    with Hosting(part.config(), directory, home, part.workers) as hosting:
+        hosting.run(Life(hosting, store), standby=False)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)
