@@ -3,9 +3,9 @@
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Mapping
 from typing import Final
+
+from dlcpd import starter
 
 LIMIT: Final = 100.0  # seconds for one run
 
@@ -15,12 +15,13 @@ def run(module: str, *arguments: str, limit: float = LIMIT, **variables: str) ->
 
     Raises: RuntimeError with the last words of a run that failed, or had not ended in time.
     """
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    environment: Mapping[str, str] = {**os.environ, **variables}
+    command = starter.command(
+        "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--module", module,
+        *arguments,
+    )  # fmt: skip
     process = subprocess.Popen(
-        [*command, "--nproc-per-node", "2", "--module", module, *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env=environment,
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env=starter.environment({**os.environ, **variables}),
     )  # fmt: skip
     said = " ".join(arguments)
     try:
