@@ -74,7 +74,15 @@ def before() -> Processes:
 
 def more_than(before: Processes) -> Processes:
     known = {one.pid for one in before}
-    return [one for one in processes() if not known & {one.pid, one.ppid()}]
+    return [one for one in processes() if not known & {one.pid, parent_of(one)}]
+
+
+def parent_of(process: psutil.Process) -> int:
+    """0: it has ended."""
+    try:
+        return int(process.ppid())
+    except psutil.Error:
+        return 0
 
 
 def nothing_is_left(before: Processes) -> None:
@@ -257,7 +265,7 @@ def relayed() -> list[int]:
     """Descriptors by which shards see that this process lives."""
     relays = [one for one in lifetimes._open if isinstance(one, Relay)]  # noqa: SLF001
     assert relays
-    return [one._socket.fileno() for one in relays]  # noqa: SLF001
+    return [one._lines.socket.fileno() for one in relays]  # noqa: SLF001
 
 
 def _link(fd: str) -> str:
@@ -309,7 +317,7 @@ def test_a_rank_that_agrees_too_little_ends_the_start_for_all(
     """Terms that shards compare, a daemon and a shard that cannot start, a rank that stays away."""
     (tmp_path / "bad.toml").write_text("[daemon]\nhots = 1\n")
     cases: list[tuple[dict[str, Any], type[DlcpError], str]] = [
-        ({"staleness": 3}, RanksDisagree, "staleness 3"),
+        ({"staleness": 3}, RanksDisagree, "staleness (3, this server -1|-1, this server 3)"),
         ({"config": tmp_path / "bad.toml"}, DlcpError, "hots"),
     ]
     for options, error, text in cases:

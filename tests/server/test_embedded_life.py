@@ -107,11 +107,11 @@ def test_nobody_is_looked_for_once_the_launch_is_there(hosting: Hosting) -> None
 
 def test_what_a_shard_is_told_and_what_it_keeps() -> None:
     part = Part("name", 1, 3, 5, "/a/socket", "")
-    assert Part.of(part.text().encode()) == part
+    assert Part.of(part.text()) == part
     config = part.config()
     assert config.own == (1,) and config.shards == 3 and not config.snapshots
     with pytest.raises(TypeError):
-        Part.of(b'{"name": "x"}')
+        Part.of('{"name": "x"}')
 
 
 # --- processes -------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
-from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from torch._C._distributed_c10d import HashStore, PrefixStore
 from dlcp_client import lifetimes
 from dlcp_client.job.sealed import ABSENT, Sealed
 from dlcp_client.job.store import Store
-from dlcp_client.ps.relay import Relay, RelayedStore
+from dlcp_client.ps.relay import Lines, Relay, RelayedStore
 
 FIRST = "what is said first"
 
@@ -25,10 +24,10 @@ class Pair:
         ours, theirs = socket.socketpair()
         self.ended = threading.Event()
         self.relay = Relay(ours, store, lambda _: self.ended.set())
-        self.connection = Connection(theirs.detach())
-        self.store = RelayedStore(self.connection)
+        self.lines = Lines(theirs)
+        self.store = RelayedStore(self.lines)
         self.relay.start(FIRST)
-        assert self.connection.recv_bytes() == FIRST.encode()
+        assert self.lines.receive() == FIRST
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def pair(job: PrefixStore) -> Iterator[Pair]:
     made = Pair(job)
     yield made
     made.relay.close()
-    made.connection.close()
+    made.lines.close()
 
 
 def test_every_call_is_that_of_the_store(pair: Pair, job: PrefixStore) -> None:
@@ -92,11 +91,12 @@ def test_a_store_of_python_without_a_clone_is_asked_itself() -> None:
     with pytest.raises(RuntimeError, match="AttributeError"):
         pair.store.set("a", "b")
     pair.relay.close()
+    pair.lines.close()
 
 
 def test_the_end_of_the_shard_is_heard_once(pair: Pair) -> None:
     assert not pair.ended.is_set()
-    pair.connection.close()
+    pair.lines.close()
     assert pair.ended.wait(30)
     pair.relay.close()  # again
 

@@ -123,7 +123,7 @@ def start(
         command += ["--listen-fd", str(fds[0]), "--listen-folder-fd", str(fds[1])]
     command += ["--config", str(config or f"/proc/self/fd/{text}"), *options]
     try:
-        process = spawn(command, inherited, of_daemon())
+        process = spawn(command, inherited, starter.environment(of_daemon()))
     except BaseException:
         ours.close()
         raise
@@ -144,7 +144,7 @@ def spawn(
     try:
         return _unsignalled(
             command,
-            env=starter.environment(variables),
+            env=variables,
             pass_fds=inherited,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

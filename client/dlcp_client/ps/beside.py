@@ -95,7 +95,7 @@ class Beside(Home):
         command = starter.command("dlcp_client.server.embedded", "--fd", str(theirs.fileno()))
         with theirs:
             try:
-                process = spawn(command, [theirs.fileno()], of_shard())
+                process = spawn(command, [theirs.fileno()], starter.environment(of_shard()))
             except BaseException:
                 ours.close()
                 raise

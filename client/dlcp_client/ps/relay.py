@@ -1,18 +1,17 @@
 """The job's store, for a process without torch: the process that started it asks for it.
 
 The stores of torch.distributed need torch, which a shard does without. One asks, the other answers,
-in JSON, one question at a time.
+in a line of JSON, one question at a time.
 """
 
 import json
-import os
+import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from dlcp_client import lifetimes
@@ -21,15 +20,44 @@ from dlcp_client.job.store import Store
 from dlcpd.contract.errors import DlcpError
 
 LOOKS: Final = (0.002, 0.05)  # seconds between looks at what is waited for: at first, and at most
+CHUNK: Final = 1 << 16  # bytes read at a time; texts of the store are as long at most
 _BYTES: Final = ("get", "compare_set")  # calls whose value is one of the store's
 
 
+class Lines:
+    """Lines of text through a socket, which it closes."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        # Not sock.makefile: its lock is held while it reads, and a forked child could not close it.
+        self._read = bytearray()
+
+    def send(self, text: str) -> None:
+        """Raises: OSError."""
+        self.socket.sendall(text.encode() + b"\n")
+
+    def receive(self) -> str:
+        """Raises: OSError; EOFError where the other end is closed."""
+        while b"\n" not in self._read:
+            more = self.socket.recv(CHUNK)
+            if not more:
+                raise EOFError
+            self._read += more
+        line, _, rest = self._read.partition(b"\n")
+        self._read = rest
+        return line.decode()
+
+    def close(self) -> None:
+        """The socket."""
+        self.socket.close()
+
+
 class RelayedStore:
-    """A Store whose calls go through `connection`. A call that fails, also because the other
+    """A Store whose calls go through `lines`. A call that fails, also because the other
     process has ended, is a RuntimeError."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
         self._asking = threading.Lock()
 
     @property
@@ -38,8 +66,8 @@ class RelayedStore:
         if not self._asking.acquire(blocking=False):
             return False  # a thread asks, and will hear of it
         try:
-            return self._connection.poll()  # nothing was asked, so it can only be the end
-        except OSError:
+            return bool(select.select([self._lines.socket], [], [], 0)[0])  # nothing was asked
+        except (OSError, ValueError):  # it is closed here
             return True
         finally:
             self._asking.release()
@@ -77,8 +105,8 @@ class RelayedStore:
     def _ask(self, call: str, *arguments: Any) -> Any:
         with self._asking:
             try:
-                self._connection.send_bytes(json.dumps([call, *arguments]).encode())
-                done, value = json.loads(self._connection.recv_bytes())
+                self._lines.send(json.dumps([call, *arguments]))
+                done, value = json.loads(self._lines.receive())
             except (OSError, EOFError) as exc:
                 raise RuntimeError("the trainer that relays it has ended") from exc
         if not done:
@@ -92,8 +120,7 @@ class Relay:
     store of torch would abort the process then."""
 
     def __init__(self, sock: socket.socket, store: Store, ended: Callable[[Store], object]) -> None:
-        self._socket, self._ended = sock, ended
-        self._connection = Connection(os.dup(sock.fileno()))
+        self._lines, self._ended = Lines(sock), ended
         self._store = _own(store)
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="dlcp-store-relay", daemon=True)
@@ -102,32 +129,29 @@ class Relay:
         """Say `first`, then answer."""
         lifetimes.opened(self)
         with suppress(OSError):  # the other end is gone already, and `ended` says so
-            self._connection.send_bytes(first.encode())
+            self._lines.send(first)
         self._thread.start()
 
     def close(self) -> None:
         """Answer no more; `ended` is not called."""
         self._closing = True
         with suppress(OSError):  # it was closed
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._lines.socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
 
     def abandon(self) -> None:
         """In a forked child: it is the parent's."""
-        self._socket.close()
-        self._connection.close()
+        self._lines.close()
 
     def _run(self) -> None:
         with suppress(OSError, EOFError):
             while True:
-                question = json.loads(self._connection.recv_bytes())
-                answer = _answer(self._store, *question)
-                self._connection.send_bytes(json.dumps(answer).encode())
+                question = json.loads(self._lines.receive())
+                self._lines.send(json.dumps(_answer(self._store, *question)))
         if not self._closing:
             self._ended(self._store)
         lifetimes.closed(self)
-        self._connection.close()
-        self._socket.close()
+        self._lines.close()
 
 
 def _own(store: Any) -> Any:

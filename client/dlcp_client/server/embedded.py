@@ -6,18 +6,18 @@ import argparse
 import json
 import logging
 import os
+import socket
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from dlcp_client.environment import Environment
 from dlcp_client.job.secret import job_secret
 from dlcp_client.ps.directory import Directory
 from dlcp_client.ps.home import Home
-from dlcp_client.ps.relay import RelayedStore
+from dlcp_client.ps.relay import Lines, RelayedStore
 from dlcp_client.server.config import MAX_EVERY, ServerConfig
 from dlcp_client.server.core import DEFAULT_EVERY
 from dlcp_client.server.hosting import Hosting
@@ -45,7 +45,7 @@ class Part:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of(cls, text: bytes) -> "Part":
+    def of(cls, text: str) -> "Part":
         """What `text` said."""
         values: dict[str, Any] = json.loads(text)
         return cls(**values)
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s"
     )
     try:
-        _serve(Connection(options.fd))
+        _serve(Lines(socket.socket(fileno=options.fd)))
     except (OSError, EOFError):  # the trainer has ended before it said anything
         return FAILED
     except DlcpError as exc:
@@ -90,9 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return CLEAN
 
 
-def _serve(connection: Connection) -> None:
+def _serve(lines: Lines) -> None:
     """Raises: DlcpError: what ended the shard, or kept it from starting."""
-    part, store = Part.of(connection.recv_bytes()), RelayedStore(connection)
+    part, store = Part.of(lines.receive()), RelayedStore(lines)
     directory = Directory(store, part.name, job_secret(Environment.read()))
     home = Home(part.socket)
     with Hosting(part.config(), directory, home, part.workers) as hosting:
