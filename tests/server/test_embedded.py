@@ -80,10 +80,9 @@ def more_than(before: Processes) -> Processes:
 def parent_of(process: psutil.Process) -> int:
     """0: it has ended."""
     try:
-        parent: int = process.ppid()
+        return int(process.ppid())
     except psutil.Error:
         return 0
-    return parent
 
 
 def nothing_is_left(before: Processes) -> None:
@@ -318,7 +317,7 @@ def test_a_rank_that_agrees_too_little_ends_the_start_for_all(
     """Terms that shards compare, a daemon and a shard that cannot start, a rank that stays away."""
     (tmp_path / "bad.toml").write_text("[daemon]\nhots = 1\n")
     cases: list[tuple[dict[str, Any], type[DlcpError], str]] = [
-        ({"staleness": 3}, RanksDisagree, "staleness 3"),
+        ({"staleness": 3}, RanksDisagree, "staleness (3, this server -1|-1, this server 3)"),
         ({"config": tmp_path / "bad.toml"}, DlcpError, "hots"),
     ]
     for options, error, text in cases:
