@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client import LossPolicy, bounded, ddp, exact
-from dlcp_lab.training.tasks import Digits
+from dlcp_lab.training.tasks import HELD_OUT, Digits
 
-WIDTH, BATCH, RATE, HELD_OUT = 1024, 32, 0.05, 360
+WIDTH, BATCH, RATE = 1024, 32, 0.05
 LAST: Final = 20  # steps whose mean loss counts
 POLICIES: Final = {"gloo": None, "exact": exact(), "bounded": bounded(0.02)}
 

@@ -1,7 +1,11 @@
 """What the ranks of a job need of the store by which they find each other."""
 
+import time
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+LOOKS: Final = (0.002, 0.05)  # seconds between looks at a store: at first, and at most
 
 
 class Store(Protocol):
@@ -28,3 +32,14 @@ class Store(Protocol):
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
         """Write if the key holds `expected`, or does not exist and "" is expected; what it holds
         then, or `expected` where it does not exist."""
+
+
+def look_until_there(store: Store, keys: Sequence[str], timeout: timedelta, late: str) -> None:
+    """`wait` of a store that can only be looked at. Raises: RuntimeError(late) after `timeout`."""
+    over, (pause, longest) = time.monotonic() + timeout.total_seconds(), LOOKS
+    while not store.check(keys):
+        left = over - time.monotonic()
+        if left <= 0:
+            raise RuntimeError(late)
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, longest)

@@ -11,12 +11,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from dlcp_client.job.store import LOOKS, look_until_there
 from dlcpd.contract.errors import BadConfig, BadMessage
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder
 
 MAX_VALUE: Final = 1 << 20  # bytes; ranks publish 64 KiB at most, escaped once more when signed
 LOCK_TIMEOUT: Final = 30.0  # seconds; who is not stopped holds it for milliseconds
-LOOKS: Final = (0.002, 0.05)  # seconds between looks at the folder: at first, and at most
 
 
 class FileStore:
@@ -85,13 +85,8 @@ class FileStore:
 
     def wait(self, keys: Sequence[str], timeout: timedelta) -> None:
         """Until all `keys` are there. Raises: RuntimeError after `timeout`."""
-        over, (pause, longest) = time.monotonic() + timeout.total_seconds(), LOOKS
-        while not self.check(keys):
-            left = over - time.monotonic()
-            if left <= 0:
-                raise RuntimeError(f"store {self.folder}: waited {timeout.total_seconds():.1f} s")
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, longest)
+        late = f"store {self.folder}: waited {timeout.total_seconds():.1f} s"
+        look_until_there(self, keys, timeout, late)
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all `keys` are there."""

@@ -8,7 +8,6 @@ import json
 import select
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -16,10 +15,9 @@ from typing import Any, Final
 
 from dlcp_client import lifetimes
 from dlcp_client.job.sealed import ERRORS
-from dlcp_client.job.store import Store
+from dlcp_client.job.store import Store, look_until_there
 from dlcpd.contract.errors import DlcpError
 
-LOOKS: Final = (0.002, 0.05)  # seconds between looks at what is waited for: at first, and at most
 CHUNK: Final = 1 << 16  # bytes read at a time; texts of the store are as long at most
 _BYTES: Final = ("get", "compare_set")  # calls whose value is one of the store's
 
@@ -86,13 +84,8 @@ class RelayedStore:
 
     def wait(self, keys: Sequence[str], timeout: timedelta, /) -> None:
         """Until all `keys` are there. It only looks, so that others can ask meanwhile."""
-        over, (pause, longest) = time.monotonic() + timeout.total_seconds(), LOOKS
-        while not self.check(keys):
-            left = over - time.monotonic()
-            if left <= 0:
-                raise RuntimeError(f"waited {timeout.total_seconds():.1f} s for keys of the store")
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, longest)
+        late = f"waited {timeout.total_seconds():.1f} s for keys of the store"
+        look_until_there(self, keys, timeout, late)
 
     def check(self, keys: Sequence[str], /) -> bool:
         """Whether all `keys` are there."""
