@@ -1,7 +1,7 @@
 """What the ranks of a job need of the store by which they find each other."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
@@ -34,10 +34,10 @@ class Store(Protocol):
         then, or `expected` where it does not exist."""
 
 
-def look_until_there(store: Store, keys: Sequence[str], timeout: timedelta, late: str) -> None:
+def look_until(there: Callable[[], bool], timeout: timedelta, late: str) -> None:
     """`wait` of a store that can only be looked at. Raises: RuntimeError(late) after `timeout`."""
     over, (pause, longest) = time.monotonic() + timeout.total_seconds(), LOOKS
-    while not store.check(keys):
+    while not there():
         left = over - time.monotonic()
         if left <= 0:
             raise RuntimeError(late)

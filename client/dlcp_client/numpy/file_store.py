@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from dlcp_client.job.store import LOOKS, look_until_there
+from dlcp_client.job.store import LOOKS, look_until
 from dlcpd.contract.errors import BadConfig, BadMessage
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder
 
@@ -86,7 +86,7 @@ class FileStore:
     def wait(self, keys: Sequence[str], timeout: timedelta) -> None:
         """Until all `keys` are there. Raises: RuntimeError after `timeout`."""
         late = f"store {self.folder}: waited {timeout.total_seconds():.1f} s"
-        look_until_there(self, keys, timeout, late)
+        look_until(lambda: self.check(keys), timeout, late)
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all `keys` are there."""

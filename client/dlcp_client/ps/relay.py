@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from dlcp_client import lifetimes
 from dlcp_client.job.sealed import ERRORS
-from dlcp_client.job.store import Store, look_until_there
+from dlcp_client.job.store import Store, look_until
 from dlcpd.contract.errors import DlcpError
 
 CHUNK: Final = 1 << 16  # bytes read at a time; texts of the store are as long at most
@@ -85,7 +85,7 @@ class RelayedStore:
     def wait(self, keys: Sequence[str], timeout: timedelta, /) -> None:
         """Until all `keys` are there. It only looks, so that others can ask meanwhile."""
         late = f"waited {timeout.total_seconds():.1f} s for keys of the store"
-        look_until_there(self, keys, timeout, late)
+        look_until(lambda: self.check(keys), timeout, late)
 
     def check(self, keys: Sequence[str], /) -> bool:
         """Whether all `keys` are there."""
