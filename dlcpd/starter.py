@@ -118,9 +118,10 @@ def _installed() -> list[str]:
     `pip install --target`, or one for each package as environment modules have them."""
     packages = _packages()
     return [
-        folder for folder in sys.path
+        folder
+        for folder in sys.path
         if os.path.isabs(folder) and folder not in packages and _has_distributions(folder)
-    ]  # fmt: skip
+    ]
 
 
 def _packages() -> list[str]:

@@ -37,9 +37,13 @@ def place(rank: int) -> tuple[torch.device, AbstractContextManager[object], str]
 def network(width: int) -> nn.Sequential:
     """A perceptron from 64 numbers to 8."""
     return nn.Sequential(
-        nn.Linear(64, width), nn.LayerNorm(width), nn.ReLU(),
-        nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 8),
-    )  # fmt: skip
+        nn.Linear(64, width),
+        nn.LayerNorm(width),
+        nn.ReLU(),
+        nn.Linear(width, width),
+        nn.ReLU(),
+        nn.Linear(width, 8),
+    )
 
 
 def train(rank: int, device: torch.device) -> None:

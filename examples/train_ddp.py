@@ -23,9 +23,13 @@ BATCH = 64  # samples per rank and step
 def network(width: int) -> nn.Sequential:
     """A perceptron from 64 numbers to 8."""
     return nn.Sequential(
-        nn.Linear(64, width), nn.LayerNorm(width), nn.ReLU(),
-        nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 8),
-    )  # fmt: skip
+        nn.Linear(64, width),
+        nn.LayerNorm(width),
+        nn.ReLU(),
+        nn.Linear(width, width),
+        nn.ReLU(),
+        nn.Linear(width, 8),
+    )
 
 
 def main() -> None:

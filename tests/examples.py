@@ -14,16 +14,30 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def output(
-    name: str, ranks: int, *options: str,
-    environ: Mapping[str, str] | None = None, timeout: float = 200.0,
-) -> str:  # fmt: skip
+    name: str,
+    ranks: int,
+    *options: str,
+    environ: Mapping[str, str] | None = None,
+    timeout: float = 200.0,
+) -> str:
     """What the example printed; it ended well, within `timeout` seconds."""
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone",
-         "--nproc-per-node", str(ranks), str(EXAMPLES / name), *options],
-        capture_output=True, text=True, timeout=timeout, check=False,
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            str(ranks),
+            str(EXAMPLES / name),
+            *options,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(environ or {})},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

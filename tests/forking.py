@@ -10,8 +10,12 @@ from typing import Final
 CONTEXT: Final = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        "dlcp_client.ddp", "dlcp_client.cross_step", "tests.client.real",
-        "tests.c10d.collectives", "tests.c10d.failures", "tests.c10d.programs",
+        "dlcp_client.ddp",
+        "dlcp_client.cross_step",
+        "tests.client.real",
+        "tests.c10d.collectives",
+        "tests.c10d.failures",
+        "tests.c10d.programs",
         "tests.c10d.ranges_programs",
     ]
-)  # fmt: skip
+)

@@ -37,9 +37,14 @@ class Installed:
     def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """A program of the environment, in the empty folder; nothing leads back here."""
         return subprocess.run(
-            self.command(*words), capture_output=True, text=True, check=False, cwd=self.empty,
-            env=environ(), timeout=300,
-        )  # fmt: skip
+            self.command(*words),
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.empty,
+            env=environ(),
+            timeout=300,
+        )
 
     def command(self, program: str, *arguments: str) -> list[str]:
         """The command line of a program of the environment."""

@@ -246,9 +246,14 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         opened = None
         if session is None:
             session = opened = session_for(
-                model, fallback=fallback, timeout=timeout, job=job, socket=socket,
-                arena_bytes=arena_bytes, config=config,
-            )  # fmt: skip
+                model,
+                fallback=fallback,
+                timeout=timeout,
+                job=job,
+                socket=socket,
+                arena_bytes=arena_bytes,
+                config=config,
+            )
             if opened is not None:
                 undo.callback(opened.close)
         step = DeferredStep(optimizer)

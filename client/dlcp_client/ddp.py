@@ -78,8 +78,10 @@ class Registration(Resumable):
 
     def _check_resumable(self) -> None:
         options = {
-            "low_rank": self._low_rank, "local": self._local, "a device": not self.account.waits,
-        }  # fmt: skip
+            "low_rank": self._low_rank,
+            "local": self._local,
+            "a device": not self.account.waits,
+        }
         check_options(options, "state_dict of a registration")
 
     def close(self) -> None:
@@ -228,19 +230,30 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
             session = None
         elif session is None:
             session = opened = session_for(
-                model, fallback=fallback, timeout=timeout, transport=transport, job=job,
-                socket=socket, arena_bytes=arena_bytes, config=config,
-            )  # fmt: skip
+                model,
+                fallback=fallback,
+                timeout=timeout,
+                transport=transport,
+                job=job,
+                socket=socket,
+                arena_bytes=arena_bytes,
+                config=config,
+            )
             if opened is not None:
                 undo.callback(opened.close)
         parts = local_group(local, session) if session and local else None
         if parts is not None:
             undo.callback(parts.close)
         registration = Registration(
-            session, rules, model.process_group, owned=opened is not None, local=parts,
+            session,
+            rules,
+            model.process_group,
+            owned=opened is not None,
+            local=parts,
             calibration=_calibration(model, rules) if transport == "auto" and session else None,
-            guard=guard, low_rank=low_rank,
-        )  # fmt: skip
+            guard=guard,
+            low_rank=low_rank,
+        )
         if session is not None:
             registration.hook = hold(model, registration)
             undo.pop_all()

@@ -140,9 +140,14 @@ def join(
     subject = job or "job"
     lineage, epoch = _found(store, subject, timeout)
     origin = Origin(
-        store, subject, Path(config) if config else environment.config, TENSORS,
-        socket or environment.socket, lineage=lineage, epoch=epoch,
-    )  # fmt: skip
+        store,
+        subject,
+        Path(config) if config else environment.config,
+        TENSORS,
+        socket or environment.socket,
+        lineage=lineage,
+        epoch=epoch,
+    )
     return _attempts(origin, None, None, arena_bytes, deadline)
 
 
@@ -175,9 +180,14 @@ def _attempts(
 
 
 def _enter(  # noqa: PLR0913, PLR0917  # a step of _attempts, with its variables
-    origin: Origin, asked: Round, roll: Roll, rank: int, session: Session | None,
-    arena_bytes: int, deadline: float,
-) -> Session:  # fmt: skip
+    origin: Origin,
+    asked: Round,
+    roll: Roll,
+    rank: int,
+    session: Session | None,
+    arena_bytes: int,
+    deadline: float,
+) -> Session:
     place = Prefixed(asked.store, f"{asked.place}/{roll.digest}")
     member = Member(place, rank, len(roll.bids), asked.secret)
     origin = replace(origin, epoch=roll.epoch, seats=roll.seats)

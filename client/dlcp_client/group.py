@@ -57,9 +57,14 @@ class Group(Generic[A]):
         """
         given = self._block(tensor)
         asked = request(
-            given, self._operation(op), policy,
-            name=name, critical=critical, layers=layers, scale=scale,
-        )  # fmt: skip
+            given,
+            self._operation(op),
+            policy,
+            name=name,
+            critical=critical,
+            layers=layers,
+            scale=scale,
+        )
         call = Call("all_reduce", schedule=schedule)
         output = self._block(into) if into is not None else self._result_of(given)
         return self._run(call, output, given, asked, result_only=result_only)
@@ -79,9 +84,8 @@ class Group(Generic[A]):
         return self._run(call, block, block, _exactly(block, policy))
 
     def all_gather(
-        self, output: A, input: A, sizes: Sequence[int] | None = None,
-        *, policy: LossPolicy = EXACT,
-    ) -> Work[A]:  # fmt: skip
+        self, output: A, input: A, sizes: Sequence[int] | None = None, *, policy: LossPolicy = EXACT
+    ) -> Work[A]:
         """Every rank's `input`, by rank, in `output`; `sizes` in elements, if they differ."""
         given = self._block(input)
         rows = [Counts(given.count, size) for size in sizes or ()]
@@ -89,18 +93,16 @@ class Group(Generic[A]):
         return self._run(call, self._block(output), given, _exactly(given, policy))
 
     def gather(
-        self, output: A | None, input: A, root: int,
-        *, policy: LossPolicy = EXACT,
-    ) -> Work[A]:  # fmt: skip
+        self, output: A | None, input: A, root: int, *, policy: LossPolicy = EXACT
+    ) -> Work[A]:
         """Every rank's `input`, by rank, in the `output` of `root`; all of one size."""
         given = self._block(input)
         target = self._none_of(given) if output is None else self._block(output)
         return self._run(Call("gather", root), target, given, _exactly(given, policy))
 
     def scatter(
-        self, output: A, input: A | None, root: int,
-        *, policy: LossPolicy = EXACT,
-    ) -> Work[A]:  # fmt: skip
+        self, output: A, input: A | None, root: int, *, policy: LossPolicy = EXACT
+    ) -> Work[A]:
         """Part r of the `input` of `root` in the `output` of rank r; all of one size."""
         target = self._block(output)
         given = self._none_of(target) if input is None else self._block(input)
@@ -124,17 +126,26 @@ class Group(Generic[A]):
         comes from `Session.empty`."""
         given, target = self._block(input), self._block(output)
         asked = request(
-            given, self._operation(op), policy,
-            name=name, critical=critical, layers=layers, scale=scale,
-        )  # fmt: skip
+            given,
+            self._operation(op),
+            policy,
+            name=name,
+            critical=critical,
+            layers=layers,
+            scale=scale,
+        )
         rows = [Counts(size, target.count) for size in sizes or ()]
         return self._run(Call("reduce_scatter", sizes=rows), target, given, asked)
 
     def all_to_all(
-        self, output: A, input: A,
-        output_splits: Sequence[int] | None = None, input_splits: Sequence[int] | None = None,
-        *, policy: LossPolicy = EXACT,
-    ) -> Work[A]:  # fmt: skip
+        self,
+        output: A,
+        input: A,
+        output_splits: Sequence[int] | None = None,
+        input_splits: Sequence[int] | None = None,
+        *,
+        policy: LossPolicy = EXACT,
+    ) -> Work[A]:
         """Part r of `input` to rank r; its part for this rank to place r of `output`. Splits in
         elements, if parts differ."""
         given, target = self._block(input), self._block(output)
@@ -159,9 +170,8 @@ class Group(Generic[A]):
         return self._run(call, self._none_of(given), given, _exactly(given, policy))
 
     def receive(
-        self, tensor: A, peer: int | None = None, tag: int = 0,
-        *, policy: LossPolicy = EXACT,
-    ) -> Work[A]:  # fmt: skip
+        self, tensor: A, peer: int | None = None, tag: int = 0, *, policy: LossPolicy = EXACT
+    ) -> Work[A]:
         """Receive the next message with `tag` of `peer`, or of any rank: see `Work.source`."""
         call, target = Call("receive", ANY if peer is None else peer, tag), self._block(tensor)
         return self._run(call, target, self._none_of(target), _exactly(target, policy))
@@ -200,9 +210,14 @@ class Group(Generic[A]):
         return [part] * self.size
 
     def _run(
-        self, call: Call, output: Block[A], input: Block[A], asked: Request,
-        *, result_only: bool = False,
-    ) -> Work[A]:  # fmt: skip
+        self,
+        call: Call,
+        output: Block[A],
+        input: Block[A],
+        asked: Request,
+        *,
+        result_only: bool = False,
+    ) -> Work[A]:
         if self._closed:
             raise SessionClosed(f"group {self.name or self.number} is closed")
         if not -1 <= call.peer < self.size:

@@ -157,9 +157,16 @@ class Session(Generic[A]):
         Raises: BadTensor, BadPolicy, ArenaFull, DeadlineExceeded, or what ended the session.
         """
         return self.world.all_reduce(
-            tensor, op, policy=policy, name=name, critical=critical, layers=layers,
-            schedule=schedule, scale=scale, result_only=result_only,
-        )  # fmt: skip
+            tensor,
+            op,
+            policy=policy,
+            name=name,
+            critical=critical,
+            layers=layers,
+            schedule=schedule,
+            scale=scale,
+            result_only=result_only,
+        )
 
     def group(self, ranks: Sequence[int], name: str = "", *, timeout: float = 60.0) -> Group[A]:
         """Some ranks of the session as a group of their own, in the order of `ranks`.
@@ -362,9 +369,15 @@ class Session(Generic[A]):
             self._lanes.send(encode(message), until, range(self._engines.count))
 
     def run(  # what a group's methods have in common
-        self, group: int, call: Call, output: Block[A], input: Block[A], asked: Request,
-        *, result_only: bool = False,
-    ) -> Work[A]:  # fmt: skip
+        self,
+        group: int,
+        call: Call,
+        output: Block[A],
+        input: Block[A],
+        asked: Request,
+        *,
+        result_only: bool = False,
+    ) -> Work[A]:
         """Submit an operation of a group. `output` is `input` where it works in place."""
         if not output.writable:
             raise BadTensor(f"{call.collective} into a read-only array; give one of Session.empty")

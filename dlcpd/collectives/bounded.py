@@ -70,9 +70,13 @@ class Bounded:
         if self._returned:
             order = self.order
             self._remaining = add_back(
-                self.tensor, self._returned, order.dtype, loss.scale, source=order.ticket,
+                self.tensor,
+                self._returned,
+                order.dtype,
+                loss.scale,
+                source=order.ticket,
                 most=share_of_range(order.dtype, order.reduce, order.group.size),
-            )  # fmt: skip
+            )
 
     @property
     def _key(self) -> Key:
@@ -153,9 +157,10 @@ class Bounded:
         seed = self.order.seed ^ self.order.ticket << 20 ^ position
         # P5: rotate who comes last
         turned = rotated_order(
-            segment_count(size, segment_size), short_tail=bool(size % segment_size),
+            segment_count(size, segment_size),
+            short_tail=bool(size % segment_size),
             rng=random.Random(seed),  # noqa: S311  # guards nothing
-        )  # fmt: skip
+        )
         budget = self.budget(stretch, segment_size)
         ranks = self._drop_ranks(position, seed, budget)
         return Marks(turned, ranks, self._energy.of(position), budget)
@@ -168,9 +173,10 @@ class Bounded:
             return np.uint8(PROTECTED)
         energy = self._energy
         ranks = (
-            energy.shuffled_ranks(position, seed) if basis == "chance"
+            energy.shuffled_ranks(position, seed)
+            if basis == "chance"
             else energy.drop_ranks(position)
-        )  # fmt: skip
+        )
         ranks[budget.untouchable] = PROTECTED
         return ranks
 
@@ -200,9 +206,13 @@ class Bounded:
         self._give_up(place, sender, missing)
         paths, counts = np.unique(sender.path_of[missing], return_counts=True)
         self._given_up[place] = found = Missing(
-            rank, sender.key.transfer, sender.segments, sender.segment_size, missing,
+            rank,
+            sender.key.transfer,
+            sender.segments,
+            sender.segment_size,
+            missing,
             dict(zip(paths.tolist(), counts.tolist(), strict=True)),
-        )  # fmt: skip
+        )
         self._book(number, self._here, rank, found)
         return NOTHING
 
@@ -211,9 +221,14 @@ class Bounded:
             self.encoded.give_up(sender, missing)
             return
         self._holes[place] = cut(
-            sender.payload, sender.origin, missing, sender.segment_size, self.order.dtype,
-            scale=self.order.loss.scale, source=self.order.ticket,
-        )  # fmt: skip
+            sender.payload,
+            sender.origin,
+            missing,
+            sender.segment_size,
+            self.order.dtype,
+            scale=self.order.loss.scale,
+            source=self.order.ticket,
+        )
 
     def book(self, number: int, incoming: Incoming) -> None:
         """The sender keeps what is missing: here it counts as zero."""
@@ -230,9 +245,15 @@ class Bounded:
 
     def _book(self, number: int, sender: int, owner: int, found: Missing) -> None:
         row = LedgerRow(
-            number, self.order.loss.name, sender, owner, found.transfer,
-            len(found.segments), found.out_of, found.paths,
-        )  # fmt: skip
+            number,
+            self.order.loss.name,
+            sender,
+            owner,
+            found.transfer,
+            len(found.segments),
+            found.out_of,
+            found.paths,
+        )
         self.accounts.record(row)
 
     @property

@@ -65,9 +65,13 @@ class Encoded:
         if left is None:
             return
         left += coding.lost_values(
-            self.codec, self.order.dtype, sender.payload, len(left), segments,
+            self.codec,
+            self.order.dtype,
+            sender.payload,
+            len(left),
+            segments,
             segment_size=sender.segment_size,
-        )  # fmt: skip
+        )
         self._given_up[sender.origin] = len(segments)
 
     def holes(self) -> list[Hole]:
@@ -76,12 +80,17 @@ class Encoded:
         scale = order.loss.scale
         return [
             Hole(
-                start, WHOLE, size * len(left), left,
-                scale / order.group.size if start in self._averages else scale, order.ticket,
-                self._given_up.get(start, 0), coded=True,
+                start,
+                WHOLE,
+                size * len(left),
+                left,
+                scale / order.group.size if start in self._averages else scale,
+                order.ticket,
+                self._given_up.get(start, 0),
+                coded=True,
             )
             for start, left in self._left.items()
-        ]  # fmt: skip
+        ]
 
     def _room(self, start: int, size: int) -> Array | None:
         """For what is left over of a part, where it is kept."""

@@ -132,9 +132,13 @@ class Execution:
         """What `rank` must have submitted likewise."""
         order, peer = self.order, self.order.group.index[rank]
         return Ready(
-            order.terms, order.fingerprint, self._sizes_out[rank], order.tag,
-            self.program.outgoing.get(peer, 0), self.program.incoming.get(peer, 0),
-        )  # fmt: skip
+            order.terms,
+            order.fingerprint,
+            self._sizes_out[rank],
+            order.tag,
+            self.program.outgoing.get(peer, 0),
+            self.program.incoming.get(peer, 0),
+        )
 
     # --- memory ------------------------------------------------------------------------------
 
@@ -345,9 +349,15 @@ class Execution:
             tags, order = _protected(stretch, segment_size)
         urgent = self.order.exclusive and step.span.buffer == Buffer.OUTPUT
         return TransferSender(
-            self._key(step), self._bytes(step.span), step.origin, segment_size, tags, order,
-            urgent=urgent, **options,
-        )  # fmt: skip
+            self._key(step),
+            self._bytes(step.span),
+            step.origin,
+            segment_size,
+            tags,
+            order,
+            urgent=urgent,
+            **options,
+        )
 
     def _stretch(self, step: Transfer) -> Stretch:
         order, size = self.order, step.encodes or step.span.size
@@ -365,9 +375,12 @@ class Execution:
 
     def _reduce(self, step: Reduce) -> None:
         reduce_in_order(
-            self._bytes(step.target), [self._bytes(span) for span in step.operands],
-            self.order.dtype, self.order.reduce, divide_by=self._divisor(step),
-        )  # fmt: skip
+            self._bytes(step.target),
+            [self._bytes(span) for span in step.operands],
+            self.order.dtype,
+            self.order.reduce,
+            divide_by=self._divisor(step),
+        )
 
     def _divisor(self, step: Reduce) -> float:
         return step.divisor(self.order.reduce, self.order.group.size)
@@ -432,9 +445,12 @@ class Execution:
             if divide_by != int(divide_by):  # of the last sum of several stages
                 return
             found = self._sums[part.reduction] = SegmentSum(
-                self._bytes(step.target), [self._bytes(span) for span in step.operands],
-                part.coming, size, int(divide_by),
-            )  # fmt: skip
+                self._bytes(step.target),
+                [self._bytes(span) for span in step.operands],
+                part.coming,
+                size,
+                int(divide_by),
+            )
         if found.segment_size == size:
             incoming.sum, incoming.operand = found, part.operand
             incoming.last = self._waits[part.reduction] == 1
@@ -459,8 +475,13 @@ class Execution:
         """A transfer is here, or as much of it as will come."""
         peer = self.order.group.index[incoming.rank]
         position = self.program.receives[peer, incoming.key.transfer]
-        self._note("received", incoming.rank, incoming.key.transfer, len(incoming.buffer),
-                   incoming.receiver.missing)  # fmt: skip
+        self._note(
+            "received",
+            incoming.rank,
+            incoming.key.transfer,
+            len(incoming.buffer),
+            incoming.receiver.missing,
+        )
         if incoming.receiver.missing and self._loss is not None:
             self._loss.book(self.id[2], incoming)
         step = self.program.steps[position]

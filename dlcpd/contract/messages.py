@@ -313,10 +313,24 @@ class Left:
 
 
 Message = (
-    Hello | Welcome | Join | Joined | StatusRequest | Status | Refused
-    | OpenGroup | CloseGroup | Submit | Completed | Released | Failed | Leave | Left
-    | TraceRequest | Traced
-)  # fmt: skip
+    Hello
+    | Welcome
+    | Join
+    | Joined
+    | StatusRequest
+    | Status
+    | Refused
+    | OpenGroup
+    | CloseGroup
+    | Submit
+    | Completed
+    | Released
+    | Failed
+    | Leave
+    | Left
+    | TraceRequest
+    | Traced
+)
 
 KINDS: Final[tuple[type[Message], ...]] = (
     Hello, Welcome, Join, Joined, StatusRequest, Status, Refused,

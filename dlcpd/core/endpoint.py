@@ -107,15 +107,29 @@ class Endpoint:
     # --- sessions -----------------------------------------------------------------
 
     def open_session(
-        self, number: int, rank: int, peers: list[PeerSpec], *, peer_timeout: float,
-        suspect_after: float = 1.0, digest_key: bytes = b"",
-    ) -> Session:  # fmt: skip
+        self,
+        number: int,
+        rank: int,
+        peers: list[PeerSpec],
+        *,
+        peer_timeout: float,
+        suspect_after: float = 1.0,
+        digest_key: bytes = b"",
+    ) -> Session:
         """A session and a flow to every peer; `flow.index` is for io's address table.
         `digest_key`: the same on all ranks."""
         session = Session(
-            number, rank, len(peers) + 1, self.timers, self.counters, peer_timeout, suspect_after,
-            self.host, Digester(digest_key, self.hash_rows), trace=self.trace,
-        )  # fmt: skip
+            number,
+            rank,
+            len(peers) + 1,
+            self.timers,
+            self.counters,
+            peer_timeout,
+            suspect_after,
+            self.host,
+            Digester(digest_key, self.hash_rows),
+            trace=self.trace,
+        )
         early = Room(MAX_SESSION)
         for peer in peers:
             flow = self._open_flow(session, peer)
@@ -135,14 +149,25 @@ class Endpoint:
     def _open_flow(self, session: Session, peer: PeerSpec) -> Flow:
         self._next_index += 1
         return Flow(
-            index=self._next_index, session=session, rank=peer.rank, host=peer.host,
-            token_in=peer.token_in, token_out=peer.token_out, segment_size=self.segment_size,
-            window=0, grant=0, placement=self.placement, agenda=self._agenda,
+            index=self._next_index,
+            session=session,
+            rank=peer.rank,
+            host=peer.host,
+            token_in=peer.token_in,
+            token_out=peer.token_out,
+            segment_size=self.segment_size,
+            window=0,
+            grant=0,
+            placement=self.placement,
+            agenda=self._agenda,
             paths=Paths.new(
-                peer.paths, congestion_control=self.congestion_control, alarm_loss=self.alarm_loss,
-                seed=peer.token_in, full=self.full,
+                peer.paths,
+                congestion_control=self.congestion_control,
+                alarm_loss=self.alarm_loss,
+                seed=peer.token_in,
+                full=self.full,
             ),
-        )  # fmt: skip
+        )
 
     def flow_of(self, token: int) -> Flow | None:
         """The flow whose peer sends with `token`."""
@@ -404,10 +429,16 @@ class Endpoint:
     def _note_sent(self, flow: Flow, batch: Transmit) -> None:
         first = batch.first
         self.trace.note(
-            "sent", _session_of(flow).number,
-            (*stream_id(first.stream, flow.rank), first.operation), flow.rank, first.transfer,
-            batch.path, int(batch.tags[0]) // DROP_RANKS, len(batch.segments), first.round,
-        )  # fmt: skip
+            "sent",
+            _session_of(flow).number,
+            (*stream_id(first.stream, flow.rank), first.operation),
+            flow.rank,
+            first.transfer,
+            batch.path,
+            int(batch.tags[0]) // DROP_RANKS,
+            len(batch.segments),
+            first.round,
+        )
 
     def handle_timer(self, timer: Timer, subject: Any, now: float) -> None:
         """The pacer lets datagrams out again: `transmit` follows every timer, and sends them."""

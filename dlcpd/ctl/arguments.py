@@ -73,58 +73,102 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
         made[name] = command(commands, name, run, text)
         _add_socket(made[name], environ)
     made["status"].add_argument(
-        "--ledger", type=whole(0, MAX_LEDGER), default=0, metavar="N",
+        "--ledger",
+        type=whole(0, MAX_LEDGER),
+        default=0,
+        metavar="N",
         help="newest rows of the loss ledger to show",
-    )  # fmt: skip
+    )
     made["top"].add_argument("--once", action="store_true", help="one picture, and end")
     made["top"].add_argument(
         "--interval", type=whole(1, 3600), default=2, metavar="N", help="seconds (%(default)s)"
     )
     made["page"].add_argument(
-        "--listen", default=PAGE, metavar="A:P",
+        "--listen",
+        default=PAGE,
+        metavar="A:P",
         help="address and port (%(default)s); beyond loopback browsers need a token, which the "
         "URL that is printed has",
-    )  # fmt: skip
+    )
     made["page"].add_argument(
-        "--token-file", type=Path, metavar="FILE",
+        "--token-file",
+        type=Path,
+        metavar="FILE",
         help="with the token, of mode 0600, instead of a new one; also on loopback",
-    )  # fmt: skip
+    )
     made["drain"].add_argument(
-        "--wait", type=whole(1, 86_400), default=60, metavar="N",
+        "--wait",
+        type=whole(1, 86_400),
+        default=60,
+        metavar="N",
         help="seconds until it should have ended (%(default)s)",
-    )  # fmt: skip
+    )
 
 
 def _add_socket(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
     """None where nobody says which: the usual one, or a private daemon's."""
     made.add_argument(
-        "--socket", default=environ.get("DLCPD_SOCKET") or None, metavar="S",
+        "--socket",
+        default=environ.get("DLCPD_SOCKET") or None,
+        metavar="S",
         help=f"session socket (DLCPD_SOCKET, {DaemonTable().socket}, or that of a private daemon)",
-    )  # fmt: skip
+    )
 
 
 def _add_trace(commands: Commands, environ: Mapping[str, str]) -> None:
     text = "Record some steps of a daemon's sessions, and write a timeline for Perfetto."
     made = command(commands, "trace", trace.trace, text)
     _add_socket(made, environ)
-    made.add_argument("--steps", type=whole(1, trace.MAX_STEPS), default=5, metavar="N",
-                      help="until a session's first bucket has come again N times")  # fmt: skip
-    made.add_argument("--timeout", type=whole(1, trace.MAX_TIMEOUT), default=60, metavar="S",
-                      help="seconds to wait for them (%(default)s)")  # fmt: skip
-    made.add_argument("-o", "--output", type=Path, default=Path("trace.json"), metavar="FILE",
-                      help="(%(default)s)")  # fmt: skip
-    made.add_argument("--join", type=Path, nargs=2, metavar=("TRACE", "PROFILE"),
-                      help="record nothing: write both, on torch.profiler's clock")  # fmt: skip
+    made.add_argument(
+        "--steps",
+        type=whole(1, trace.MAX_STEPS),
+        default=5,
+        metavar="N",
+        help="until a session's first bucket has come again N times",
+    )
+    made.add_argument(
+        "--timeout",
+        type=whole(1, trace.MAX_TIMEOUT),
+        default=60,
+        metavar="S",
+        help="seconds to wait for them (%(default)s)",
+    )
+    made.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("trace.json"),
+        metavar="FILE",
+        help="(%(default)s)",
+    )
+    made.add_argument(
+        "--join",
+        type=Path,
+        nargs=2,
+        metavar=("TRACE", "PROFILE"),
+        help="record nothing: write both, on torch.profiler's clock",
+    )
 
 
 def _add_report(commands: Commands) -> None:
     text = "Write what a training or a benchmark left as one HTML file, to look at."
     made = command(commands, "report", report, text)
-    made.add_argument("runs", nargs="+", type=Path, metavar="RUN",
-                      help="JSON of dlcpctl bench, demo or verify; a file of dlcpctl trace; "
-                      "metrics of a training; a folder with ledgers")  # fmt: skip
-    made.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE",
-                      help="(%(default)s)")  # fmt: skip
+    made.add_argument(
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="JSON of dlcpctl bench, demo or verify; a file of dlcpctl trace; "
+        "metrics of a training; a folder with ledgers",
+    )
+    made.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("report.html"),
+        metavar="FILE",
+        help="(%(default)s)",
+    )
 
 
 def _add_keys(commands: Commands) -> None:
@@ -148,25 +192,38 @@ def _keys_command(
     actions: Commands, name: str, run: Callable[..., int], text: str
 ) -> argparse.ArgumentParser:
     made = command(actions, name, run, text)
-    made.add_argument("--keys", type=Path, default=KEYS, metavar="DIR",
-                      help="folder of the keys (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--keys", type=Path, default=KEYS, metavar="DIR", help="folder of the keys (%(default)s)"
+    )
     if name in ("new", "show", "list"):
-        made.add_argument("--identity", type=Path, metavar="FILE",
-                          help=f"(default: {IDENTITY} in the folder)")  # fmt: skip
+        made.add_argument(
+            "--identity", type=Path, metavar="FILE", help=f"(default: {IDENTITY} in the folder)"
+        )
     return made
 
 
 def _add_ledger(commands: Commands, environ: Mapping[str, str]) -> None:
     text = "Sum up what was given up: by rank, way, path, name and step, and the worst transfers."
     made = command(commands, "ledger", ledger, text)
-    made.add_argument("folders", nargs="*", type=Path, metavar="FOLDER",
-                      help="with ledgers, or above them; none: ask a daemon")  # fmt: skip
+    made.add_argument(
+        "folders",
+        nargs="*",
+        type=Path,
+        metavar="FOLDER",
+        help="with ledgers, or above them; none: ask a daemon",
+    )
     _add_socket(made, environ)
     made.add_argument("--job", default="", metavar="NAME", help="only of this job")
-    made.add_argument("--steps", type=steps, metavar="A-B",
-                      help="only these, from 0; with FOLDER (all)")  # fmt: skip
-    made.add_argument("--worst", type=whole(0, 10_000), default=10, metavar="N",
-                      help="transfers to list (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--steps", type=steps, metavar="A-B", help="only these, from 0; with FOLDER (all)"
+    )
+    made.add_argument(
+        "--worst",
+        type=whole(0, 10_000),
+        default=10,
+        metavar="N",
+        help="transfers to list (%(default)s)",
+    )
 
 
 def _add_replay(commands: Commands) -> None:
@@ -176,7 +233,8 @@ def _add_replay(commands: Commands) -> None:
         "ledgers", nargs="+", metavar="LEDGER", help="folder with ledgers of ranks, or above them"
     )
     made.add_argument(
-        "--inputs", metavar="FILE.py:FUNCTION",
+        "--inputs",
+        metavar="FILE.py:FUNCTION",
         help="makes what a rank contributed: function(rank, operation) -> array; by default "
         "what was recorded beside the ledgers",
-    )  # fmt: skip
+    )

@@ -80,7 +80,9 @@ class Conversation:
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _exc: BaseException | None,
+        self,
+        _kind: type[BaseException] | None,
+        _exc: BaseException | None,
         _trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._sock.close()

@@ -42,8 +42,10 @@ def _checked(report: dict[str, Any]) -> int:
     """The daemon's process id, if here it is one of a dlcpd: in another container it is not."""
     pid: int | None = report.get("pid")
     if pid is None:
-        raise DaemonUnavailable("this daemon is of a version that does not tell its process id; "
-                                "send it SIGTERM, or systemctl stop dlcpd")  # fmt: skip
+        raise DaemonUnavailable(
+            "this daemon is of a version that does not tell its process id; "
+            "send it SIGTERM, or systemctl stop dlcpd"
+        )
     try:
         words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
     except OSError:

@@ -44,16 +44,22 @@ def settings() -> Iterator[Setting]:
             meaning = meanings.get(field.name, "")
             reason = engine.get(field.name, "")
             yield Setting(
-                table.name, field.name, value_text(_plain(field.default)), _allowed(field),
-                meaning, reason if reason != meaning else "",
-            )  # fmt: skip
+                table.name,
+                field.name,
+                value_text(_plain(field.default)),
+                _allowed(field),
+                meaning,
+                reason if reason != meaning else "",
+            )
 
 
 def _plain(value: Any) -> Any:
     """Rows of a list of tables as tables."""
     if isinstance(value, tuple):
-        return [dataclasses.asdict(row) if dataclasses.is_dataclass(row) else row  # type: ignore[arg-type]
-                for row in value]  # fmt: skip
+        return [
+            dataclasses.asdict(row) if dataclasses.is_dataclass(row) else row  # type: ignore[arg-type]
+            for row in value
+        ]
     return value
 
 

@@ -122,8 +122,12 @@ def revoke(options: argparse.Namespace, output: Output) -> int:
         hint = f"; did you mean {near[0]}?" if near else "; `dlcpctl keys list` names those"
         raise BadConfig(f"{options.host}: {folder} authorises no such host{hint}")
     with _may_write(folder):
-        left = [key for each in known if each[1].host == options.host
-                for key in _without(each[0], each[1], options.key or "")]  # fmt: skip
+        left = [
+            key
+            for each in known
+            if each[1].host == options.host
+            for key in _without(each[0], each[1], options.key or "")
+        ]
     output.line(f"{options.host}: {len(left)} keys left" if left else f"{options.host}: revoked")
     output.line(SOON)
     output.document({"host": options.host, "keys": left})
@@ -135,8 +139,11 @@ def list_hosts(options: argparse.Namespace, output: Output) -> int:
     folder, file = options.keys / AUTHORISED, _identity_file(options)
     own = _identity(file).pair.text if file.exists() and os.access(file, os.R_OK) else ""
     known = _authorised(folder)
-    rows = [[public.host, key, path.name, "this host" if key == own else None]
-            for path, public in known for key in public.keys]  # fmt: skip
+    rows = [
+        [public.host, key, path.name, "this host" if key == own else None]
+        for path, public in known
+        for key in public.keys
+    ]
     if rows:
         output.line(table.render(("host", "key", "file", "is"), rows, left=4))
     elif folder.is_dir():

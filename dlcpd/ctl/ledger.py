@@ -51,9 +51,13 @@ def ledger(options: argparse.Namespace, output: Output) -> int:
     tables = list(_tables(survey))
     _show(tables, output)
     output.document(
-        {"damaged": survey.problems, "cut": survey.cut, "total": _total(survey.sum()),
-         **_documents(tables)}
-    )  # fmt: skip
+        {
+            "damaged": survey.problems,
+            "cut": survey.cut,
+            "total": _total(survey.sum()),
+            **_documents(tables),
+        }
+    )
     return 1 if survey.problems else 0
 
 
@@ -63,9 +67,12 @@ def _head(survey: Survey) -> Iterator[str]:
     yield (
         f"ledgers {len(survey.members)}, jobs {len(jobs)}: {whole.operations} operations, "
         f"{whole.failed} failed; {whole.segments} segments given up ({whole.bytes / 1e3:.0f} KB)"
-        + (f", {100 * whole.of_bound:.2f} % of what the bound lets go" if whole.of_bound is not None
-           else "")
-    )  # fmt: skip
+        + (
+            f", {100 * whole.of_bound:.2f} % of what the bound lets go"
+            if whole.of_bound is not None
+            else ""
+        )
+    )
     for job, rank, host in sorted(survey.absent)[:SHOWN]:
         yield f"MISSING: no ledger of rank {rank} of job {job}, which is on host {host}"
     yield from (f"CUT: {text}; all before it is counted" for text in survey.cut[:SHOWN])
@@ -73,16 +80,33 @@ def _head(survey: Survey) -> Iterator[str]:
 
 
 def _tables(survey: Survey) -> Iterator[Table]:
-    yield "by rank", RANKS, [
-        [m.opening.job, m.opening.rank, m.opening.engine, m.sum.operations, m.sum.failed,
-         None if m.first is None else f"{m.first}-{m.last}", m.sum.segments,
-         round(m.sum.bytes / 1e3), _percent(m.sum.of_bound), m.lost]
-        for m in sorted(survey.members, key=lambda m: (m.opening.job, m.opening.rank))
-    ]  # fmt: skip
-    yield "by way", WAYS, [
-        [*key, one.segments, round(one.bytes / 1e3), 100 * one.worst]
-        for key, one in _most(survey.ways)
-    ]  # fmt: skip
+    yield (
+        "by rank",
+        RANKS,
+        [
+            [
+                m.opening.job,
+                m.opening.rank,
+                m.opening.engine,
+                m.sum.operations,
+                m.sum.failed,
+                None if m.first is None else f"{m.first}-{m.last}",
+                m.sum.segments,
+                round(m.sum.bytes / 1e3),
+                _percent(m.sum.of_bound),
+                m.lost,
+            ]
+            for m in sorted(survey.members, key=lambda m: (m.opening.job, m.opening.rank))
+        ],
+    )
+    yield (
+        "by way",
+        WAYS,
+        [
+            [*key, one.segments, round(one.bytes / 1e3), 100 * one.worst]
+            for key, one in _most(survey.ways)
+        ],
+    )
     paths = sorted(survey.paths.items(), key=lambda item: -item[1])
     yield (
         "by path of the sender",
@@ -92,16 +116,39 @@ def _tables(survey: Survey) -> Iterator[Table]:
             for (job, sender, path), count in paths
         ],
     )
-    yield "by name", NAMES, [
-        [job, name, _percent(bound), one.operations, one.segments, _percent(one.of_bound),
-         100 * one.worst]
-        for (job, name, bound), one in _most(survey.names)
-    ]  # fmt: skip
-    yield "by step", STEPS, [
-        [job, f"{first}-{last}" if last > first else str(first), one.operations, one.failed,
-         one.segments, _percent(one.of_bound), 100 * one.worst]
-        for job, steps in sorted(survey.steps.items()) for first, last, one in steps.rows()
-    ]  # fmt: skip
+    yield (
+        "by name",
+        NAMES,
+        [
+            [
+                job,
+                name,
+                _percent(bound),
+                one.operations,
+                one.segments,
+                _percent(one.of_bound),
+                100 * one.worst,
+            ]
+            for (job, name, bound), one in _most(survey.names)
+        ],
+    )
+    yield (
+        "by step",
+        STEPS,
+        [
+            [
+                job,
+                f"{first}-{last}" if last > first else str(first),
+                one.operations,
+                one.failed,
+                one.segments,
+                _percent(one.of_bound),
+                100 * one.worst,
+            ]
+            for job, steps in sorted(survey.steps.items())
+            for first, last, one in steps.rows()
+        ],
+    )
     yield "worst transfers", WORST, [_loss(one) for one in sorted(survey.worst, reverse=True)]
 
 
@@ -110,16 +157,31 @@ def _most(sums: dict[tuple[Any, ...], Sum]) -> list[tuple[tuple[Any, ...], Sum]]
 
 
 def _loss(one: Loss) -> list[Any]:
-    return [one.job, one.step, one.operation, one.name, one.sender, one.receiver, one.transfer,
-            one.segments, one.out_of, 100 * one.share, 100 * one.bound]  # fmt: skip
+    return [
+        one.job,
+        one.step,
+        one.operation,
+        one.name,
+        one.sender,
+        one.receiver,
+        one.transfer,
+        one.segments,
+        one.out_of,
+        100 * one.share,
+        100 * one.bound,
+    ]
 
 
 def _total(whole: Sum) -> dict[str, Any]:
     return {
-        "operations": whole.operations, "failed": whole.failed, "given up": whole.segments,
-        "bytes": whole.bytes, "lossy bytes": whole.lossy, "allowed bytes": whole.allowed,
+        "operations": whole.operations,
+        "failed": whole.failed,
+        "given up": whole.segments,
+        "bytes": whole.bytes,
+        "lossy bytes": whole.lossy,
+        "allowed bytes": whole.allowed,
         "of bound(%)": _percent(whole.of_bound),
-    }  # fmt: skip
+    }
 
 
 def _percent(share: float | None) -> float | None:
@@ -153,22 +215,38 @@ def _now(
     for session in sessions:
         engine, job = known[session["session"]], session["job"]
         totals = engine.get("totals", {})
-        sums.append([
-            job, session["rank"], engine.get("submitted"), totals.get("given_up"),
-            totals.get("allowed"), bound_used(engine), totals.get("lost"),
-            engine.get("residual_bytes"),
-        ])  # fmt: skip
+        sums.append(
+            [
+                job,
+                session["rank"],
+                engine.get("submitted"),
+                totals.get("given_up"),
+                totals.get("allowed"),
+                bound_used(engine),
+                totals.get("lost"),
+                engine.get("residual_bytes"),
+            ]
+        )
         for row in engine.get("ledger", []):
             count = row["segments"]
             _count(ways, (job, row["sender"], row["owner"]), count)
             _count(names, (job, row["name"]), count)
             for path, share in row["paths"].items():
                 _count(paths, (job, row["sender"], path), share)
-            newest.append([
-                job, row["operation"], row["name"], row["sender"], row["owner"], row["transfer"],
-                count, row["out_of"], 100 * count / row["out_of"],
-                " ".join(f"{path}:{n}" for path, n in row["paths"].items()) or None,
-            ])  # fmt: skip
+            newest.append(
+                [
+                    job,
+                    row["operation"],
+                    row["name"],
+                    row["sender"],
+                    row["owner"],
+                    row["transfer"],
+                    count,
+                    row["out_of"],
+                    100 * count / row["out_of"],
+                    " ".join(f"{path}:{n}" for path, n in row["paths"].items()) or None,
+                ]
+            )
     yield "since the sessions began", NOW, sums
     yield "by way", ("job", "from", "to", "given up"), _listed(ways)
     yield "by path of the sender", PATHS, _listed(paths)

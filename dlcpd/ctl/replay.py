@@ -57,7 +57,11 @@ def _listed(found: Replayed, verdict: Verdict, why: str) -> str:
 def _document(run: Mapping[int, Ledger], found: Replayed) -> dict[str, Any]:
     opening = next(iter(run.values())).opening
     return {
-        "job": opening.job, "session": opening.session, "engine": opening.engine,
-        "ranks": list(run), "given_up": found.given_up, "different": found.different,
+        "job": opening.job,
+        "session": opening.session,
+        "engine": opening.engine,
+        "ranks": list(run),
+        "given_up": found.given_up,
+        "different": found.different,
         **{verdict.name.lower(): len(found.of(verdict)) for verdict in Verdict},
-    }  # fmt: skip
+    }

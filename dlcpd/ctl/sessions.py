@@ -46,11 +46,19 @@ def session_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
         engine = known.get(str(session["session"]), {})
         late = ",".join(f"{row['rank']}:{row['host']}" for row in engine.get("late", []))
         yield [
-            session["job"], session["rank"], session["world_size"], session["state"],
-            round(session["age"]), engine.get("submitted"), engine.get("open"),
-            engine.get("totals", {}).get("given_up"), bound_used(engine),
-            engine.get("residual_bytes"), late or None, session["broken"] or None,
-        ]  # fmt: skip
+            session["job"],
+            session["rank"],
+            session["world_size"],
+            session["state"],
+            round(session["age"]),
+            engine.get("submitted"),
+            engine.get("open"),
+            engine.get("totals", {}).get("given_up"),
+            bound_used(engine),
+            engine.get("residual_bytes"),
+            late or None,
+            session["broken"] or None,
+        ]
 
 
 def bound_used(engine: dict[str, Any]) -> float | None:
@@ -73,9 +81,14 @@ def path_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
 def _numbers(space: dict[str, Any]) -> list[Any]:
     window = space.get("window", space.get("congestion_window"))
     return [
-        space["sent"], space["lost"], loss(space["sent"], space["lost"]), space.get("marked"),
-        microseconds(space["rtt"]), microseconds(space["queue_delay"]), window,
-    ]  # fmt: skip
+        space["sent"],
+        space["lost"],
+        loss(space["sent"], space["lost"]),
+        space.get("marked"),
+        microseconds(space["rtt"]),
+        microseconds(space["queue_delay"]),
+        window,
+    ]
 
 
 def loss(sent: int, lost: int) -> float | None:

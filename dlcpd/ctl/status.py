@@ -73,16 +73,33 @@ def _sessions(sessions: list[dict[str, Any]], engine: dict[str, Any]) -> Iterato
     yield f"{len(sessions)} sessions"
     if not sessions:
         return
-    header = ("job", "rank", "world", "state", "age(s)", "operations", "open", "residual(B)",
-              "peers proved by")  # fmt: skip
+    header = (
+        "job",
+        "rank",
+        "world",
+        "state",
+        "age(s)",
+        "operations",
+        "open",
+        "residual(B)",
+        "peers proved by",
+    )
     rows = []
     for session in sessions:
         more = engine.get(str(session["session"]), {})
         rows.append(
-            [session["job"], session["rank"], session["world_size"], session["state"],
-             f"{session['age']:.0f}", more.get("submitted"), more.get("open"),
-             more.get("residual_bytes"), session["proof"]]
-        )  # fmt: skip
+            [
+                session["job"],
+                session["rank"],
+                session["world_size"],
+                session["state"],
+                f"{session['age']:.0f}",
+                more.get("submitted"),
+                more.get("open"),
+                more.get("residual_bytes"),
+                session["proof"],
+            ]
+        )
     yield from table.render(header, rows).splitlines()
     yield from (f"  rank {s['rank']} is broken: {s['broken']}" for s in sessions if s["broken"])
     for session in sessions:
@@ -126,11 +143,18 @@ def _counters(whose: str, counters: dict[str, int]) -> Iterator[str]:
 
 def _ledger(sessions: dict[str, Any]) -> Iterator[str]:
     rows = [
-        [row["operation"], row["name"], row["sender"], row["owner"], row["transfer"],
-         row["segments"],
-         " ".join(f"{path}:{count}" for path, count in row["paths"].items()) or None]
-        for session in sessions.values() for row in session["ledger"]
-    ]  # fmt: skip
+        [
+            row["operation"],
+            row["name"],
+            row["sender"],
+            row["owner"],
+            row["transfer"],
+            row["segments"],
+            " ".join(f"{path}:{count}" for path, count in row["paths"].items()) or None,
+        ]
+        for session in sessions.values()
+        for row in session["ledger"]
+    ]
     if rows:
         yield "ledger: segments given up, newest last"
         header = ("operation", "name", "sender", "owner", "transfer", "segments", "by path")
@@ -174,9 +198,19 @@ def _peer_row(job: str, peer: dict[str, Any], number: int, path: dict[str, Any])
     data = peer["data"][number] if number < len(peer["data"] or []) else None
     rtt = path.get("rtt")
     return [
-        job, peer["rank"], peer["host"], peer["state"], number,
-        f"{data[0]}:{data[1]}" if data else None, " ".join(path.get("hops", [])) or None,
-        _mtu(path), path.get("sent"), path.get("lost"),
-        f"{rtt * 1e6:.0f}" if rtt else None, path.get("congestion_window"), path.get("missing"),
-        _condition(path), peer["end_reason"] or None,
-    ]  # fmt: skip
+        job,
+        peer["rank"],
+        peer["host"],
+        peer["state"],
+        number,
+        f"{data[0]}:{data[1]}" if data else None,
+        " ".join(path.get("hops", [])) or None,
+        _mtu(path),
+        path.get("sent"),
+        path.get("lost"),
+        f"{rtt * 1e6:.0f}" if rtt else None,
+        path.get("congestion_window"),
+        path.get("missing"),
+        _condition(path),
+        peer["end_reason"] or None,
+    ]

@@ -103,8 +103,12 @@ class _Process:
         out = list(self._steps(edges))
         for key, operation in chosen.items():
             out += self._operation(key, operation)
-        out += [made for row in rows if tuple(row[3:6]) in chosen
-                for made in self._instants(row, chosen[tuple(row[3:6])])]  # fmt: skip
+        out += [
+            made
+            for row in rows
+            if tuple(row[3:6]) in chosen
+            for made in self._instants(row, chosen[tuple(row[3:6])])
+        ]
         return [*self._metadata(), *out]
 
     def _metadata(self) -> Iterator[Row]:
@@ -123,19 +127,26 @@ class _Process:
         """The whole, and in it what it waited for."""
         same = {"cat": "operation", "id": f"{self._pid}.{'.'.join(map(str, key))}"}
         told: Row = {
-            "collective": op.kind, "bytes": op.size, "bound": op.bound, "number": key[2],
+            "collective": op.kind,
+            "bytes": op.size,
+            "bound": op.bound,
+            "number": key[2],
             # As a client's own ranges have them; text, for viewers read numbers as float64.
-            "session": str(self._where.session), "operation": op.ticket,
-            "segments sent again": op.repaired, "segments given up": sum(op.agreed.values()),
-        }  # fmt: skip
+            "session": str(self._where.session),
+            "operation": op.ticket,
+            "segments sent again": op.repaired,
+            "segments given up": sum(op.agreed.values()),
+        }
         if op.failed:
             told["failed"] = op.failed
         yield from self._span(same, op.name, op.start, op.end, told)
         met = max(op.met or op.begun, op.begun)
         edges = [
-            ("queued", op.start, op.begun), ("waits for ranks", op.begun, met),
-            ("exchange", met, op.result), ("returns", op.result, op.returned),
-        ]  # fmt: skip
+            ("queued", op.start, op.begun),
+            ("waits for ranks", op.begun, met),
+            ("exchange", met, op.result),
+            ("returns", op.result, op.returned),
+        ]
         for name, start, end in edges:
             if start and end > start:
                 yield from self._span(same, name, start, end, {})
@@ -154,8 +165,13 @@ class _Process:
         at, what, more = row[0], row[1], row[6:]
         if what == "sent":
             rank, transfer, path, number, segments, round_ = more
-            told = {"operation": op.name, "transfer": transfer, "path": path,
-                    "class": list(traffic_classes())[number], "segments": segments}  # fmt: skip
+            told = {
+                "operation": op.name,
+                "transfer": transfer,
+                "path": path,
+                "class": list(traffic_classes())[number],
+                "segments": segments,
+            }
             name = "sent again" if round_ else "sent"
             yield self._instant(self._thread(rank, "to", 0), name, at, told)
         elif what == "taken" and (more[0], more[1]) in op.sent:
@@ -165,15 +181,26 @@ class _Process:
             same = {"cat": "transfer", "id": identity}
             yield from self._span(same, name, start, at, told)
         elif what == "received":
-            told = {"operation": op.name, "transfer": more[1], "bytes": more[2],
-                    "segments missing": more[3]}  # fmt: skip
+            told = {
+                "operation": op.name,
+                "transfer": more[1],
+                "bytes": more[2],
+                "segments missing": more[3],
+            }
             yield self._instant(self._thread(more[0], "from", 1), "received", at, told)
         elif what == "agreed":
             told = {"operation": op.name, "transfer": more[1], "segments": more[2]}
             yield self._instant(self._thread(more[0], "to", 0), "goes without", at, told)
         elif what == "reduced":
-            yield self._row("X", REDUCTIONS, op.name, cat="reduction", ts=more[0],
-                            dur=max(at - more[0], 0), args={"bytes": more[1]})  # fmt: skip
+            yield self._row(
+                "X",
+                REDUCTIONS,
+                op.name,
+                cat="reduction",
+                ts=more[0],
+                dur=max(at - more[0], 0),
+                args={"bytes": more[1]},
+            )
 
     def _instant(self, thread: int, name: str, at: int, told: Row) -> Row:
         return self._row("i", thread, name, cat="data", ts=at, s="t", args=told)

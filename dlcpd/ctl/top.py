@@ -166,11 +166,15 @@ def session_rows(now: Sample, before: Sample) -> Iterator[list[Any]]:
         engine = now.report["engine"].get("sessions", {}).get(number, {})
         then, span = older.get(number, {}), now.at - before.at
         yield [
-            session["job"], session["rank"], session["state"],
-            _rate(engine.get("submitted"), then.get("submitted"), span), engine.get("open"),
-            _rate(_given_up(engine), _given_up(then), span), bound_used(engine),
+            session["job"],
+            session["rank"],
+            session["state"],
+            _rate(engine.get("submitted"), then.get("submitted"), span),
+            engine.get("open"),
+            _rate(_given_up(engine), _given_up(then), span),
+            bound_used(engine),
             engine.get("residual_bytes"),
-        ]  # fmt: skip
+        ]
 
 
 def _given_up(engine: dict[str, Any]) -> int | None:
@@ -188,12 +192,19 @@ def path_rows(now: Sample, before: Sample) -> Iterator[list[Any]]:
         packets = _rate(path["sent"], then.get("sent"), span)
         bits = _rate(_bytes(path), _bytes(then), span)
         yield [
-            job, rank, host, number, condition(path), packets,
+            job,
+            rank,
+            host,
+            number,
+            condition(path),
+            packets,
             None if bits is None else bits * 8 / 1e6,
             loss(path["sent"] - then.get("sent", 0), path["lost"] - then.get("lost", 0)),
-            microseconds(path["rtt"]), microseconds(path["queue_delay"]),
-            path["congestion_window"], peer.get("queued"),
-        ]  # fmt: skip
+            microseconds(path["rtt"]),
+            microseconds(path["queue_delay"]),
+            path["congestion_window"],
+            peer.get("queued"),
+        ]
 
 
 def _paths(report: dict[str, Any]) -> dict[tuple[int, int, int], tuple[str, str, Any, Any]]:

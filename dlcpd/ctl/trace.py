@@ -33,15 +33,23 @@ def trace(options: argparse.Namespace, output: Output) -> int:
         output.progress(f"recording {options.steps} steps, for at most {options.timeout} s")
         recorded = record(daemon, options.steps, options.timeout)
     _write(to, recorded.document)
-    found = {"file": str(options.output), "steps": recorded.steps, "events": recorded.events,
-             "full": recorded.full}  # fmt: skip
-    output.line(f"{found['steps']} steps, {found['events']} events: {options.output}; "
-                f"open it at ui.perfetto.dev, or with chrome://tracing")  # fmt: skip
+    found = {
+        "file": str(options.output),
+        "steps": recorded.steps,
+        "events": recorded.events,
+        "full": recorded.full,
+    }
+    output.line(
+        f"{found['steps']} steps, {found['events']} events: {options.output}; "
+        f"open it at ui.perfetto.dev, or with chrome://tracing"
+    )
     if recorded.full:
         output.line("the recording was full before its end: ask for fewer steps")
     if recorded.steps < options.steps:
-        output.line("a step is complete where the first operation of a session comes again; is a "
-                    "training running here? --timeout waits for longer")  # fmt: skip
+        output.line(
+            "a step is complete where the first operation of a session comes again; is a "
+            "training running here? --timeout waits for longer"
+        )
     output.document(found)
     return int(recorded.steps < options.steps)
 

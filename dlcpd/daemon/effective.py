@@ -108,8 +108,10 @@ def _engines(network: NetworkTable) -> int:
 def engine_configs(config: Config) -> list[EngineConfig]:
     """What each engine is told. `config` is resolved."""
     assert isinstance(config.network.engines, int)  # noqa: S101  # resolved
-    return [_engine_config(config, number, config.network.engines)
-            for number in range(config.network.engines)]  # fmt: skip
+    return [
+        _engine_config(config, number, config.network.engines)
+        for number in range(config.network.engines)
+    ]
 
 
 def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:

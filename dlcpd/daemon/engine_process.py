@@ -55,8 +55,9 @@ class EngineProcess:
         self._on_event, self._on_exit, self._command = on_event, on_exit, command
         # by kind of answer: requests without one, in their order
         self._asked: dict[type, deque[asyncio.Future[dict[str, Any]]]] = {
-            Report: deque(), Traced: deque()
-        }  # fmt: skip
+            Report: deque(),
+            Traced: deque(),
+        }
         self._serving = False  # between EngineReady and our own stop
         self._process: Child
         self._channel: PacketChannel

@@ -17,8 +17,11 @@ def joined(answers: Mapping[int, Report], of: int = 1) -> Report:
     """
     if of == len(answers) == 1:
         return answers[min(answers)]
-    errors = [f"engine {number}: {answers[number]['error']}" for number in sorted(answers)
-              if "error" in answers[number]]  # fmt: skip
+    errors = [
+        f"engine {number}: {answers[number]['error']}"
+        for number in sorted(answers)
+        if "error" in answers[number]
+    ]
     whole = _whole(
         [answers[number] for number in sorted(answers) if "error" not in answers[number]]
     )

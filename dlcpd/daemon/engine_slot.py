@@ -102,9 +102,11 @@ class EngineSlot:
         """For the status: docs/ipc.md."""
         pid = self.process.pid if self.process else 0
         return {
-            "state": self.state.value, "pid": pid, "restarts": self.restarts,
+            "state": self.state.value,
+            "pid": pid,
+            "restarts": self.restarts,
             "last_end": self.reason,
-        }  # fmt: skip
+        }
 
     async def stop(self, drain: float) -> None:
         """End it for good: open operations may finish for `drain` seconds."""
@@ -124,9 +126,10 @@ class EngineSlot:
     async def _begin(self) -> None:
         """Raises: DlcpError, OSError."""
         process = EngineProcess(
-            on_event=partial(self._news.event, self.number), on_exit=self._ended,
+            on_event=partial(self._news.event, self.number),
+            on_exit=self._ended,
             command=self._command,
-        )  # fmt: skip
+        )
         self.ready = await process.start(self._config, self._environ)
         self._process, self.state = process, State.UP
         self._started_at = asyncio.get_running_loop().time()
@@ -147,8 +150,9 @@ class EngineSlot:
     async def _start_again(self) -> None:
         while self.state is not State.UP:
             if self.state is State.FAILING:
-                log.error("engine_failing", engine=self.number, code=DaemonLost.code,
-                          text=self.condition)  # fmt: skip
+                log.error(
+                    "engine_failing", engine=self.number, code=DaemonLost.code, text=self.condition
+                )
                 self._news.changed(self.number)
             await asyncio.sleep(delay_after(self._short_lives))
             self.state = State.STARTING  # joins wait for it from now on

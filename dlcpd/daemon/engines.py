@@ -114,8 +114,9 @@ class Engines:
         answers = dict(zip(numbers, await asyncio.gather(*asked), strict=True))
         failing = {
             slot.number: {"error": slot.condition}
-            for slot in self._slots if slot.state is State.FAILING
-        }  # fmt: skip
+            for slot in self._slots
+            if slot.state is State.FAILING
+        }
         return joined(answers | failing, of=len(self._slots))
 
     def states(self) -> list[dict[str, Any]]:

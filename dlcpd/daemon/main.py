@@ -181,9 +181,11 @@ def _complain(error: DlcpError, code: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="dlcpd", description="Per-host gradient transport daemon.", allow_abbrev=False,
+        prog="dlcpd",
+        description="Per-host gradient transport daemon.",
+        allow_abbrev=False,
         epilog="`dlcpd server --help`: shards of a parameter server.",
-    )  # fmt: skip
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--config", type=Path, metavar="FILE", help="configuration (TOML)")
     what.add_argument(
@@ -191,9 +193,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dlcpd {__version__}")
     parser.add_argument(
-        "--ledger", type=Path, metavar="DIR",
+        "--ledger",
+        type=Path,
+        metavar="DIR",
         help="keep there what is given up; goes before [ledger] directory",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--ledger-inputs", action="store_true", help="with --ledger, also what ranks contribute"
     )
@@ -201,13 +205,17 @@ def _parser() -> argparse.ArgumentParser:
         "--embedded", action="store_true", help="serve one inherited session, then end"
     )
     parser.add_argument(
-        "--listen-fd", type=int, metavar="M",
+        "--listen-fd",
+        type=int,
+        metavar="M",
         help="with --embedded, serve also those who connect to this socket, and end with the last",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--listen-folder-fd", type=int, metavar="D",
+        "--listen-folder-fd",
+        type=int,
+        metavar="D",
         help="with --listen-fd, the folder of that socket alone, which is removed at the end",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--session-fd", type=int, metavar="N", help="the session's socket, with --embedded"
     )

@@ -32,7 +32,11 @@ class KeyWatch:
             for problem in found.problems[:MAX_PROBLEMS]:
                 log.error("authorised_unreadable", code=BadConfig.code, text=problem)
         if found.added or found.revoked:
-            log.info("authorised", hosts=self._known.hosts, added=len(found.added),
-                     revoked=len(found.revoked))  # fmt: skip
+            log.info(
+                "authorised",
+                hosts=self._known.hosts,
+                added=len(found.added),
+                revoked=len(found.revoked),
+            )
         if found.revoked:
             self._revoked(found.revoked)

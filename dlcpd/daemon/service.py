@@ -63,9 +63,11 @@ class Service:
         self._watchdog_limit = watchdog_limit(environ, os.getpid())
         self._counters: Counter[str] = Counter()
         self._engines = Engines(
-            on_event=self._engine_event, on_exit=self._engine_lost,
-            on_change=self._engine_changed, command=engine_command,
-        )  # fmt: skip
+            on_event=self._engine_event,
+            on_exit=self._engine_lost,
+            on_change=self._engine_changed,
+            command=engine_command,
+        )
         self._ending = Ending()
         self._trust: Trust
         self._keys: KeyWatch
@@ -172,9 +174,12 @@ class Service:
         )
 
     def _open_door(
-        self, session_socket: socket.socket | None, door: socket.socket | None, access: Access,
+        self,
+        session_socket: socket.socket | None,
+        door: socket.socket | None,
+        access: Access,
         parent: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Listen, or serve the client that is there already and those that come through `door`.
 
         Raises: AddressUnavailable, BadConfig.
@@ -206,8 +211,10 @@ class Service:
             host, port = self._metrics.address
             log.info("metrics", address=host, port=port)
             if not ip_address(host).is_loopback:
-                log.warning("metrics_open", text=f"whoever reaches {host} port {port} can read the "
-                            f"names of jobs and hosts")  # fmt: skip
+                log.warning(
+                    "metrics_open",
+                    text=f"whoever reaches {host} port {port} can read the names of jobs and hosts",
+                )
 
     async def _stop_metrics(self) -> None:
         if self._metrics:
@@ -262,8 +269,11 @@ class Service:
         self._config = found.config
         log.info("reloaded", changed=", ".join(found.changed) or "nothing")
         if found.waiting:
-            log.warning("reload_incomplete", text="these wait for a restart of dlcpd",
-                        keys=", ".join(found.waiting))  # fmt: skip
+            log.warning(
+                "reload_incomplete",
+                text="these wait for a restart of dlcpd",
+                keys=", ".join(found.waiting),
+            )
 
     async def _shut_down(self) -> int:
         assert self._peers is not None  # noqa: S101  # composed before anything could end

@@ -323,14 +323,32 @@ Event = (
 _KINDS: dict[str, type[Command | Event]] = {
     kind.__name__: kind
     for kind in (
-        OpenSession, CloseSession, LeaveSession, PeerLeft, PeerGone, PeerDoubted, AbortOperations,
-        ReportRequest, TraceRequest, Stop,
-        EngineReady, EngineFailed, SessionOpened, SessionEnded, SessionLeft,
-        SessionDelivered, OperationsFailed, SessionBroken,
-        PathChanged, PeerChanged, PathMtuChanged,
-        LedgerEnded, Report, Traced,
+        OpenSession,
+        CloseSession,
+        LeaveSession,
+        PeerLeft,
+        PeerGone,
+        PeerDoubted,
+        AbortOperations,
+        ReportRequest,
+        TraceRequest,
+        Stop,
+        EngineReady,
+        EngineFailed,
+        SessionOpened,
+        SessionEnded,
+        SessionLeft,
+        SessionDelivered,
+        OperationsFailed,
+        SessionBroken,
+        PathChanged,
+        PeerChanged,
+        PathMtuChanged,
+        LedgerEnded,
+        Report,
+        Traced,
     )
-}  # fmt: skip
+}
 
 
 def pack(message: Command | Event) -> bytes:

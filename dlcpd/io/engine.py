@@ -90,10 +90,11 @@ class Engine:
         self.encryption = encryption(config.data_encryption)
         self.compiled = None if self.encryption else compiled(config.data_path, counters)
         self.paths = [
-            self.encryption.path(index, config, counters, effort) if self.encryption
+            self.encryption.path(index, config, counters, effort)
+            if self.encryption
             else UdpPath(index, config, counters, effort, self.compiled, keys=keys)
             for index in range(len(config.paths))
-        ]  # fmt: skip
+        ]
         self.endpoint = Endpoint(
             min(BASE, config.segment_size),
             sum(path.receive_buffer for path in self.paths),
@@ -114,9 +115,12 @@ class Engine:
         self.discovery = Discovery(self.endpoint, self.paths)
         self.closed_ports = ClosedPorts()
         self.mtu = MtuDiscovery(
-            self.endpoint, self.paths, config.segment_size, self._mtu_changed,
+            self.endpoint,
+            self.paths,
+            config.segment_size,
+            self._mtu_changed,
             trailer=self.encryption.trailer if self.encryption else 0,
-        )  # fmt: skip
+        )
         self.stop_at: float | None = None
         self._failures = self._in_a_row = 0  # of steps of the loop; wake-ups with one
         self._poll = Poll(counters)
@@ -435,9 +439,8 @@ class Engine:
         try:
             accounts = Accounts(Holdings(self._budget), self._spare)
             return Lane(
-                ask.session, arena, ask.arena_bytes, lane, accounts,
-                counters=self.endpoint.counters,
-            )  # fmt: skip
+                ask.session, arena, ask.arena_bytes, lane, accounts, counters=self.endpoint.counters
+            )
         except (OSError, ValueError) as exc:
             size = ask.arena_bytes
             raise ArenaFull(f"the engine has no room to map an arena of {size} B: {exc}") from exc
@@ -446,15 +449,23 @@ class Engine:
         paths = len(self.paths)
         peers = [
             PeerSpec(
-                p.rank, p.host, p.token_in, p.token_out, min(paths, len(p.endpoints)),
+                p.rank,
+                p.host,
+                p.token_in,
+                p.token_out,
+                min(paths, len(p.endpoints)),
                 self._checked_with(p),
             )
             for p in ask.peers
-        ]  # fmt: skip
+        ]
         session = self.endpoint.open_session(
-            ask.session, ask.rank, peers, peer_timeout=self.config.peer_timeout,
-            suspect_after=self.config.suspect_after, digest_key=ask.digest_key,
-        )  # fmt: skip
+            ask.session,
+            ask.rank,
+            peers,
+            peer_timeout=self.config.peer_timeout,
+            suspect_after=self.config.suspect_after,
+            digest_key=ask.digest_key,
+        )
         if not self._admit():
             raise TooMany("the kernel has no memory for the socket filter of one more session")
         share = Share(ask.engine, ask.engines)
@@ -507,9 +518,13 @@ class Engine:
         ranks = [Rank(p.rank, p.host, mark(p.token_in), mark(p.token_out)) for p in ask.peers]
         about = About(ask.job, ask.session, ask.rank, ask.engine, ask.engines, ranks)
         return Recorder(
-            about, Path(config.ledger), most=config.ledger_bytes, inputs=config.ledger_inputs,
-            accounts=lane.accounts, told=told,
-        )  # fmt: skip
+            about,
+            Path(config.ledger),
+            most=config.ledger_bytes,
+            inputs=config.ledger_inputs,
+            accounts=lane.accounts,
+            told=told,
+        )
 
     def count_calls(self) -> None:
         """Count the calls of Python and of C from now on; every call then takes twice as long."""

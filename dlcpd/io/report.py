@@ -201,7 +201,12 @@ def _space(space: SpaceSender) -> dict[str, Any]:
 
 def _ledger_row(row: LedgerRow) -> dict[str, Any]:
     return {
-        "operation": row.operation, "name": row.name, "sender": row.sender, "owner": row.owner,
-        "transfer": row.transfer, "segments": row.segments, "out_of": row.out_of,
+        "operation": row.operation,
+        "name": row.name,
+        "sender": row.sender,
+        "owner": row.owner,
+        "transfer": row.transfer,
+        "segments": row.segments,
+        "out_of": row.out_of,
         "paths": {str(path): count for path, count in row.paths.items()},
-    }  # fmt: skip
+    }

@@ -75,8 +75,10 @@ class HeldFolder:
         if not stat.S_ISLNK(status.st_mode):
             return None
         if status.st_uid not in trusted_owners():
-            raise UnsafePath(f"{self.path / name} is a link of another user (user id "
-                             f"{status.st_uid}): put the file itself there")  # fmt: skip
+            raise UnsafePath(
+                f"{self.path / name} is a link of another user (user id "
+                f"{status.st_uid}): put the file itself there"
+            )
         return os.readlink(_plain(name), dir_fd=self.descriptor)
 
     def new_folder(self, name: str, mode: int = PRIVATE_FOLDER) -> "HeldFolder":
@@ -106,8 +108,10 @@ class HeldFolder:
             descriptor = os.open(_plain(name), flags | _FLAGS, mode, dir_fd=self.descriptor)
         except OSError as exc:
             if exc.errno == errno.ELOOP:
-                raise UnsafePath(f"{self.path / name} is a link, which is not followed: put the "
-                                 f"file itself there") from exc  # fmt: skip
+                raise UnsafePath(
+                    f"{self.path / name} is a link, which is not followed: put the "
+                    f"file itself there"
+                ) from exc
             raise
         try:
             check_file(os.fstat(descriptor), self.path / name, trusted_owners())
@@ -223,12 +227,15 @@ def check_file(
     if not stat.S_ISREG(status.st_mode):
         raise UnsafePath(f"{path} is no regular file")
     if trusted is not None and status.st_uid not in trusted:
-        raise UnsafePath(f"{path} belongs to user id {status.st_uid}; it must be of root or of "
-                         f"user id {me}, who runs this: chown {me} {path}")  # fmt: skip
+        raise UnsafePath(
+            f"{path} belongs to user id {status.st_uid}; it must be of root or of "
+            f"user id {me}, who runs this: chown {me} {path}"
+        )
     if mode & forbidden:
         what = "read" if forbidden & 0o044 else "write"
-        raise UnsafePath(f"{path} has mode {mode:04o}; others may {what} it: "
-                         f"chmod {mode & ~forbidden:o} {path}")  # fmt: skip
+        raise UnsafePath(
+            f"{path} has mode {mode:04o}; others may {what} it: chmod {mode & ~forbidden:o} {path}"
+        )
 
 
 def _plain(name: str) -> str:

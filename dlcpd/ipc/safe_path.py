@@ -160,8 +160,10 @@ def _step(
     if not stat.S_ISLNK(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(where / name))
     if status.st_uid not in trusted:
-        raise UnsafePath(f"{where / name} is a link of another user (user id {status.st_uid}): "
-                         f"name the folder itself")  # fmt: skip
+        raise UnsafePath(
+            f"{where / name} is a link of another user (user id {status.st_uid}): "
+            f"name the folder itself"
+        )
     return os.readlink(name, dir_fd=here)
 
 

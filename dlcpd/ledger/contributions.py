@@ -44,9 +44,13 @@ class Contributions:
         for hole in returned:
             _check_fits(hole, plan)
         left = add_back(
-            tensor, returned, plan.dtype, ended.scale, source=ended.ticket,
+            tensor,
+            returned,
+            plan.dtype,
+            ended.scale,
+            source=ended.ticket,
             most=share_of_range(plan.dtype, plan.reduce, len(plan.members)),
-        )  # fmt: skip
+        )
         left += [self._cut(entry, program, tensor, row) for row in ended.given_up]
         if left:
             self._holes[ended.ticket] = left
@@ -57,9 +61,14 @@ class Contributions:
         payload = tensor[step.span.start : step.span.start + step.span.size]
         segments = segments_of(row, step)
         return cut(
-            payload, step.origin, segments, row.segment_size, entry.plan.dtype,
-            scale=entry.ended.scale, source=entry.ended.ticket,
-        )  # fmt: skip
+            payload,
+            step.origin,
+            segments,
+            row.segment_size,
+            entry.plan.dtype,
+            scale=entry.ended.scale,
+            source=entry.ended.ticket,
+        )
 
 
 def step_of(entry: Entry, program: Program, row: MissingRow, *, sent: bool) -> Send | Receive:

@@ -60,9 +60,15 @@ class Recorder:
     """`told(text)`: hears once why the ledger ended before its session did."""
 
     def __init__(
-        self, about: About, folder: Path, *, most: int, inputs: bool, accounts: Accounts,
+        self,
+        about: About,
+        folder: Path,
+        *,
+        most: int,
+        inputs: bool,
+        accounts: Accounts,
         told: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.inputs, self._about, self._accounts, self._told = inputs, about, accounts, told
         self._open: dict[int, Sequence[Hole]] = {}  # by ticket: brought back, and without an end
         self._turns: OrderedDict[tuple[int, str], int] = OrderedDict()
@@ -154,9 +160,17 @@ class Recorder:
         whole = sum(hole.values.nbytes for hole in waiting) <= files.share // 2
         about = self._about
         opening = records.Opening(
-            records.VERSION, __version__, about.job, about.session, about.rank, about.engine,
-            about.engines, files.number, int(whole), about.ranks,
-        )  # fmt: skip
+            records.VERSION,
+            __version__,
+            about.job,
+            about.session,
+            about.rank,
+            about.engine,
+            about.engines,
+            files.number,
+            int(whole),
+            about.ranks,
+        )
         files.append(frame(opening))
         for hole in waiting if whole else ():
             files.append(frame(_kept(hole)))
@@ -207,25 +221,44 @@ class OperationRecording:
 
     def _end(self, number: int, result: bytes, losses: Losses, *, done: bool) -> None:
         ended = records.Ended(
-            self.plan.plan, self.order.ticket, number, self.turn, int(done), self.order.loss.scale,
-            self._returned, _rows(losses.given_up), _rows(losses.lost), self._contributed, result,
-        )  # fmt: skip
+            self.plan.plan,
+            self.order.ticket,
+            number,
+            self.turn,
+            int(done),
+            self.order.loss.scale,
+            self._returned,
+            _rows(losses.given_up),
+            _rows(losses.lost),
+            self._contributed,
+            result,
+        )
         self.recorder.ended(self.plan, ended)
 
 
 def _rows(found: Iterable[Missing]) -> list[records.MissingRow]:
     return [
         records.MissingRow(
-            one.peer, one.transfer, one.out_of, one.segment_size,
-            pack(one.segments, one.out_of), pack_paths(one.paths),
+            one.peer,
+            one.transfer,
+            one.out_of,
+            one.segment_size,
+            pack(one.segments, one.out_of),
+            pack_paths(one.paths),
         )
         for one in found
-    ]  # fmt: skip
+    ]
 
 
 def _kept(hole: Hole) -> records.Kept:
     out_of = int(hole.segments[-1]) + 1  # as many as the mask needs
     return records.Kept(
-        hole.source, hole.start, hole.segment_size, out_of, hole.scale,
-        pack(hole.segments, out_of), hole.values.tobytes(), int(hole.values.itemsize == WIDE),
-    )  # fmt: skip
+        hole.source,
+        hole.start,
+        hole.segment_size,
+        out_of,
+        hole.scale,
+        pack(hole.segments, out_of),
+        hole.values.tobytes(),
+        int(hole.values.itemsize == WIDE),
+    )

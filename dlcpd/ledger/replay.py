@@ -201,9 +201,13 @@ class _Operation:
     ) -> None:
         plan = self.plan
         results = interpret(
-            programs, inputs, outputs=[_output_size(plan, at) for at in range(len(members))],
-            dtype=plan.dtype, op=plan.reduce, lost=self._lost(members, programs),
-        )  # fmt: skip
+            programs,
+            inputs,
+            outputs=[_output_size(plan, at) for at in range(len(members))],
+            dtype=plan.dtype,
+            op=plan.reduce,
+            lost=self._lost(members, programs),
+        )
         for place, rank in enumerate(members):
             parts = chunks(programs[place]).written
             said = self.entries[rank].ended.result

@@ -162,8 +162,10 @@ class Survey:
         openings = {folder: self._opening(sorted(set(files))) for folder, files in found.items()}
         here = {
             (opening.engine, opening.rank, *row._replace(host=""))
-            for opening in openings.values() if opening for row in opening.ranks
-        }  # fmt: skip
+            for opening in openings.values()
+            if opening
+            for row in opening.ranks
+        }
         for folder, files in found.items():
             if opening := openings[folder]:
                 self._folder(folder, sorted(set(files)), opening, here)
@@ -185,9 +187,10 @@ class Survey:
         member = Member(str(folder), opening)
         self.members.append(member)
         absent = {  # two ledgers are of one session where both have the same marks: see Rank
-            row.rank: row.host for row in opening.ranks
+            row.rank: row.host
+            for row in opening.ranks
             if (opening.engine, row.rank, opening.rank, "", row.theirs, row.ours) not in here
-        }  # fmt: skip
+        }
         self.absent |= {(opening.job, rank, host) for rank, host in absent.items()}
         for place, file in enumerate(files):
             plans = dict[int, Plan]()
@@ -252,8 +255,19 @@ class Survey:
 
         def loss(row: MissingRow, sender: int, receiver: int) -> Loss:
             count = count_untrusted(row.mask, row.out_of)
-            return Loss(count / row.out_of, count, row.out_of, plan.bound, job, step, ended.number,
-                        plan.name, sender, receiver, row.transfer)  # fmt: skip
+            return Loss(
+                count / row.out_of,
+                count,
+                row.out_of,
+                plan.bound,
+                job,
+                step,
+                ended.number,
+                plan.name,
+                sender,
+                receiver,
+                row.transfer,
+            )
 
         for row in ended.given_up:
             found = loss(row, rank, row.peer)
@@ -284,8 +298,18 @@ class Survey:
     def _lossy(self, plan: Plan, rank: int) -> int:
         """Bytes that a rank sends of which something may be given up; 0 where this version makes
         that schedule otherwise, or not at all."""
-        shape = (rank, plan.collective, plan.size, *plan.sizes, plan.schedule, plan.fingerprint,
-                 *plan.members, plan.chunk_bytes, plan.part, plan.parts)  # fmt: skip
+        shape = (
+            rank,
+            plan.collective,
+            plan.size,
+            *plan.sizes,
+            plan.schedule,
+            plan.fingerprint,
+            *plan.members,
+            plan.chunk_bytes,
+            plan.part,
+            plan.parts,
+        )
         if shape not in self._shapes:
             if len(self._shapes) >= MAX_KEYS:
                 self._shapes.clear()

@@ -61,9 +61,8 @@ class OperationEnergy:
     """
 
     def __init__(
-        self, by_chunk: dict[int, Energies], bound: float = 1.0,
-        heads: Mapping[int, int] = NO_HEADS,
-    ) -> None:  # fmt: skip
+        self, by_chunk: dict[int, Energies], bound: float = 1.0, heads: Mapping[int, int] = NO_HEADS
+    ) -> None:
         self._by_chunk = by_chunk
         counted = [energy[heads.get(chunk, 0) :] for chunk, energy in by_chunk.items()]
         self._all = np.concatenate([*counted, np.zeros(0)])

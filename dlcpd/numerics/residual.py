@@ -38,9 +38,15 @@ class Hole:
 
 
 def cut(  # noqa: PLR0913  # two of them by keyword
-    chunk: Bytes, start: int, segments: Segments, segment_size: int, dtype: str,
-    *, scale: float = 1.0, source: int = 0,
-) -> Hole:  # fmt: skip
+    chunk: Bytes,
+    start: int,
+    segments: Segments,
+    segment_size: int,
+    dtype: str,
+    *,
+    scale: float = 1.0,
+    source: int = 0,
+) -> Hole:
     """Copy `segments` of `chunk`, which begins at byte `start` of a tensor of that loss scale."""
     parts = [chunk[s * segment_size : (s + 1) * segment_size] for s in segments.tolist()]
     real = COMPLEX.get(dtype, dtype)

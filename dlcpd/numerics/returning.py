@@ -37,9 +37,14 @@ def share_of_range(dtype: str, op: str, ranks: int) -> float:
 
 
 def add_back(
-    tensor: Bytes, holes: Sequence[Hole], dtype: str, scale: float = 1.0,
-    *, source: int = 0, most: float | None = None,
-) -> list[Hole]:  # fmt: skip
+    tensor: Bytes,
+    holes: Sequence[Hole],
+    dtype: str,
+    scale: float = 1.0,
+    *,
+    source: int = 0,
+    most: float | None = None,
+) -> list[Hole]:
     """Add `holes` to `tensor`, which has the loss scale `scale`, where they came from.
 
     No magnitude is raised above `most`, by default the largest of `dtype`. Returns what remains,

@@ -84,9 +84,13 @@ class _Writer:
     def _receive(self, position: int, step: Receive) -> None:
         wire = self._wire(step.span.size)
         arriving = replace(
-            step, span=wire, after=(), piece=NOT_REPLICATED, encodes=step.span.size,
+            step,
+            span=wire,
+            after=(),
+            piece=NOT_REPLICATED,
+            encodes=step.span.size,
             implies=tuple(self._new[at] for at in step.implies),
-        )  # fmt: skip
+        )
         after = (self._add(arriving), *self._after(step))
         decode = Decode(step.span, wire, step.peer, after, step.piece)
         self._new[position] = self._add(decode)

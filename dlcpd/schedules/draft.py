@@ -49,9 +49,14 @@ class Draft:
         return Span(Buffer.SCRATCH + len(self._scratch) - 1, 0, size)
 
     def send(
-        self, peer: int, span: Span, *, after: Steps = (), lossy: bool = False,
+        self,
+        peer: int,
+        span: Span,
+        *,
+        after: Steps = (),
+        lossy: bool = False,
         origin: int | None = None,
-    ) -> Steps:  # fmt: skip
+    ) -> Steps:
         """As many transfers as the span is long. `origin`: its place in the operation's tensor,
         where that is not its place in INPUT or OUTPUT."""
         steps: Steps = ()
@@ -63,9 +68,16 @@ class Draft:
         return steps
 
     def receive(  # noqa: PLR0913  # all but two by keyword
-        self, peer: int, span: Span, *, after: Steps = (), lossy: bool = False,
-        origin: int | None = None, implies: Steps = (), piece: int = NOT_REPLICATED,
-    ) -> Steps:  # fmt: skip
+        self,
+        peer: int,
+        span: Span,
+        *,
+        after: Steps = (),
+        lossy: bool = False,
+        origin: int | None = None,
+        implies: Steps = (),
+        piece: int = NOT_REPLICATED,
+    ) -> Steps:
         """The other end of `send`. Only a span of one transfer is a `piece`."""
         steps: Steps = ()
         for part in cut(span, LONGEST):
@@ -77,9 +89,15 @@ class Draft:
         return steps
 
     def reduce(
-        self, target: Span, operands: tuple[Span, ...], *, after: Steps = (), last: bool = False,
-        piece: int = NOT_REPLICATED, halvings: int = 0,
-    ) -> Steps:  # fmt: skip
+        self,
+        target: Span,
+        operands: tuple[Span, ...],
+        *,
+        after: Steps = (),
+        last: bool = False,
+        piece: int = NOT_REPLICATED,
+        halvings: int = 0,
+    ) -> Steps:
         if not target.size:
             return ()
         return self._add(Reduce(target, operands, after, last, piece, halvings))
@@ -90,9 +108,14 @@ class Draft:
         return self.reduce(target, (source,), after=after, piece=piece)
 
     def reduce_from_all(
-        self, target: Span, own: Span, *, after: Steps = (), lossy: bool = False,
+        self,
+        target: Span,
+        own: Span,
+        *,
+        after: Steps = (),
+        lossy: bool = False,
         piece: int = NOT_REPLICATED,
-    ) -> Steps:  # fmt: skip
+    ) -> Steps:
         """Receive what every other rank contributes, and reduce all in the order of ranks.
 
         `after`: when `own` may be read and `target` written.

@@ -63,8 +63,13 @@ def digest(model: nn.Module) -> str:
 def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", nargs="?", default="bounded", help="or exact, backend, gloo",
-                        choices=("bounded", "exact", "backend", "gloo"))  # fmt: skip
+    parser.add_argument(
+        "mode",
+        nargs="?",
+        default="bounded",
+        help="or exact, backend, gloo",
+        choices=("bounded", "exact", "backend", "gloo"),
+    )
     return parser.parse_args()
 
 

@@ -31,8 +31,10 @@ class Training:
 
     def __init__(self) -> None:
         torch.manual_seed(1)
-        blocks = [nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.ReLU(), nn.Linear(2 * WIDTH, WIDTH))
-                  for _ in range(2)]  # fmt: skip
+        blocks = [
+            nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.ReLU(), nn.Linear(2 * WIDTH, WIDTH))
+            for _ in range(2)
+        ]
         self.model = nn.Sequential(*blocks)
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         for block in blocks:
@@ -48,9 +50,11 @@ class Training:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What DCP has loaded."""
         set_state_dict(
-            self.model, self.optimizer, model_state_dict=state["model"],
+            self.model,
+            self.optimizer,
+            model_state_dict=state["model"],
             optim_state_dict=state["optimizer"],
-        )  # fmt: skip
+        )
 
     def step(self, number: int) -> float:
         """Learn to reverse what is drawn for this step and rank."""
@@ -102,8 +106,13 @@ def digest(model: nn.Module) -> str:
 def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", nargs="?", default="bounded", help="or exact, backend, gloo",
-                        choices=("bounded", "exact", "backend", "gloo"))  # fmt: skip
+    parser.add_argument(
+        "mode",
+        nargs="?",
+        default="bounded",
+        help="or exact, backend, gloo",
+        choices=("bounded", "exact", "backend", "gloo"),
+    )
     parser.add_argument("--checkpoint", default="checkpoint", help="its folder")
     parser.add_argument("--resume", action="store_true", help="from the checkpoint")
     return parser.parse_args()

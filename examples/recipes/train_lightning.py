@@ -89,10 +89,16 @@ def main() -> None:
     if mode == "backend":
         strategy = DDPStrategy(process_group_backend="dlcp")
     trainer = pl.Trainer(
-        accelerator="cpu", devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-        strategy=strategy, max_steps=STEPS, callbacks=callbacks, logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-    )  # fmt: skip
+        accelerator="cpu",
+        devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        strategy=strategy,
+        max_steps=STEPS,
+        callbacks=callbacks,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
     trainer.fit(student, data())
     if trainer.is_global_zero:
         print(f"loss {student.last:.4f} after {trainer.global_step} steps")
@@ -109,8 +115,13 @@ def digest(model: nn.Module) -> str:
 def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", nargs="?", default="bounded", help="or exact, backend, gloo",
-                        choices=("bounded", "exact", "backend", "gloo"))  # fmt: skip
+    parser.add_argument(
+        "mode",
+        nargs="?",
+        default="bounded",
+        help="or exact, backend, gloo",
+        choices=("bounded", "exact", "backend", "gloo"),
+    )
     return parser.parse_args()
 
 

@@ -57,9 +57,11 @@ def main() -> None:
         done += 1
         if done % SAVE_EVERY == 0:
             state = {
-                "done": done, "model": model.state_dict(), "optimizer": optimizer.state_dict(),
+                "done": done,
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
                 "dlcpd": handle.state_dict() if handle else None,  # on every rank
-            }  # fmt: skip
+            }
             if dist.get_rank() == 0:
                 save(state, options.checkpoint)
 
@@ -94,8 +96,13 @@ def digest(model: nn.Module) -> str:
 def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", nargs="?", default="bounded", help="or exact, gloo",
-                        choices=("bounded", "exact", "gloo"))  # fmt: skip
+    parser.add_argument(
+        "mode",
+        nargs="?",
+        default="bounded",
+        help="or exact, gloo",
+        choices=("bounded", "exact", "gloo"),
+    )
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
     parser.add_argument("--die-at", type=int, metavar="STEP", help="where rank 1 ends, once")
     return parser.parse_args()

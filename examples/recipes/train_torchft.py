@@ -46,11 +46,18 @@ def main() -> None:
 
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     manager = Manager(
-        pg=ProcessGroupDlcp(timeout=timedelta(seconds=30)), load_state_dict=load, state_dict=state,
-        min_replica_size=1, rank=0, world_size=1, store_addr="localhost", store_port=store.port,
-        replica_id=f"replica_{options.replica}_", timeout=timedelta(seconds=30),
+        pg=ProcessGroupDlcp(timeout=timedelta(seconds=30)),
+        load_state_dict=load,
+        state_dict=state,
+        min_replica_size=1,
+        rank=0,
+        world_size=1,
+        store_addr="localhost",
+        store_port=store.port,
+        replica_id=f"replica_{options.replica}_",
+        timeout=timedelta(seconds=30),
         hostname="localhost",
-    )  # fmt: skip
+    )
     optimizer = Optimizer(manager, inner)
     while manager.current_step() < options.steps:
         optimizer.zero_grad()  # begins a quorum

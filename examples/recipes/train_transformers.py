@@ -89,9 +89,14 @@ class Rows(Dataset[dict[str, torch.Tensor]]):
 def network(lora: bool) -> nn.Module:
     """A GPT-2 of 1.5 million weights; with LoRA 15,360 others are trained."""
     config = GPT2Config(
-        vocab_size=256, n_positions=TOKENS, n_embd=240, n_layer=2, n_head=4,
-        bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+        vocab_size=256,
+        n_positions=TOKENS,
+        n_embd=240,
+        n_layer=2,
+        n_head=4,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     model = GPT2LMHeadModel(config)
     if not lora:
         return model
@@ -105,10 +110,16 @@ def main() -> None:
         dist.init_process_group("dlcp")
     set_seed(1)
     args = TrainingArguments(
-        options.output, max_steps=STEPS, per_device_train_batch_size=8, learning_rate=1e-3,
-        save_steps=SAVE_EVERY, use_cpu=not torch.cuda.is_available(), report_to="none",
-        disable_tqdm=True, ddp_find_unused_parameters=False,
-    )  # fmt: skip
+        options.output,
+        max_steps=STEPS,
+        per_device_train_batch_size=8,
+        learning_rate=1e-3,
+        save_steps=SAVE_EVERY,
+        use_cpu=not torch.cuda.is_available(),
+        report_to="none",
+        disable_tqdm=True,
+        ddp_find_unused_parameters=False,
+    )
     trainer = Trainer(network(options.lora), args, train_dataset=Rows())
     if policy := POLICIES.get(options.mode):
         trainer.add_callback(Dlcp(trainer, policy))
@@ -129,8 +140,13 @@ def digest(model: nn.Module) -> str:
 def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", nargs="?", default="bounded", help="or exact, backend, gloo",
-                        choices=("bounded", "exact", "backend", "gloo"))  # fmt: skip
+    parser.add_argument(
+        "mode",
+        nargs="?",
+        default="bounded",
+        help="or exact, backend, gloo",
+        choices=("bounded", "exact", "backend", "gloo"),
+    )
     parser.add_argument("--output", default="trained", help="folder of checkpoints")
     parser.add_argument("--resume", metavar="CHECKPOINT", help="go on from it")
     parser.add_argument("--lora", action="store_true")

@@ -50,17 +50,21 @@ def _add_planning(commands: Any) -> None:
     made = commands.add_parser("plan", help="what devices would be told")
     _common(made)
     made.add_argument(
-        "--present", type=Path, metavar="PATH",
+        "--present",
+        type=Path,
+        metavar="PATH",
         help="what the device says of itself, instead of asking it: a file, or a folder with a "
         "file DEVICE.* for each",
-    )  # fmt: skip
+    )
     made.add_argument("--remove", action="store_true", help="take away all that switchcfg made")
     made.add_argument("--out", type=Path, metavar="DIR", help="save DEVICE.plan.json here")
     made.add_argument(
-        "--yang", type=Path, metavar="DIR",
+        "--yang",
+        type=Path,
+        metavar="DIR",
         help="check SONiC switches against the YANG models in this folder too, such as a "
         "switch's own /usr/local/yang-models",
-    )  # fmt: skip
+    )
     _add_reaching(made)
     made = commands.add_parser("show", help="a saved plan, and what the device would be told")
     made.add_argument("file", type=Path, metavar="PLAN")
@@ -73,9 +77,11 @@ def _add_importing(commands: Any) -> None:
     made.add_argument("--platform", required=True, choices=sorted(PORT_PATTERNS))
     made.add_argument("--address", default="", metavar="HOST", help="where it answers (NAME)")
     made.add_argument(
-        "--ports", action="append", metavar="NAME[,NAME...]",
+        "--ports",
+        action="append",
+        metavar="NAME[,NAME...]",
         help="ports or ranges of them, such as Ethernet[1-48]; all that it tells of",
-    )  # fmt: skip
+    )
     made.add_argument("--rate", type=_rate, default=0, metavar="RATE", help="of its ports")
     made.add_argument(
         "--present", type=Path, metavar="FILE", help="what it says of itself, not asked for now"
@@ -129,26 +135,32 @@ def _add_plans(made: argparse.ArgumentParser) -> None:
 
 def _add_reverting(made: argparse.ArgumentParser) -> None:
     made.add_argument(
-        "--revert-after", type=_seconds, metavar="S",
+        "--revert-after",
+        type=_seconds,
+        metavar="S",
         help="seconds until a device reverts what was not confirmed "
         f"({REVERT_AFTER}; more where a step takes longer)",
-    )  # fmt: skip
+    )
     _add_records(made)
     _add_reaching(made)
 
 
 def _add_save(made: argparse.ArgumentParser) -> None:
     made.add_argument(
-        "--save", action="store_true",
+        "--save",
+        action="store_true",
         help="then have the device save all that it runs, so that a restart keeps it",
-    )  # fmt: skip
+    )
 
 
 def _add_records(made: argparse.ArgumentParser) -> None:
     made.add_argument(
-        "--records", type=Path, default=records.default_folder(), metavar="DIR",
+        "--records",
+        type=Path,
+        default=records.default_folder(),
+        metavar="DIR",
         help="where what was applied is kept (%(default)s)",
-    )  # fmt: skip
+    )
 
 
 def _add_asking(commands: Any) -> None:
@@ -171,8 +183,9 @@ def _add_asking(commands: Any) -> None:
 
     made = commands.add_parser("history", help="who applied what from here, and when")
     made.add_argument("device", nargs="*", metavar="DEVICE", help="these; all where none is named")
-    made.add_argument("--last", type=_up_to(1000), default=20, metavar="N",
-                      help="so many records (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--last", type=_up_to(1000), default=20, metavar="N", help="so many records (%(default)s)"
+    )
     _add_records(made)
     _add_json(made)
 
@@ -180,9 +193,12 @@ def _add_asking(commands: Any) -> None:
 def _add_traffic(made: argparse.ArgumentParser, text: str) -> None:
     made.add_argument("--traffic", nargs=3, metavar=("SENDER", "RECEIVER", "ADDRESS"), help=text)
     made.add_argument(
-        "--load", type=_rate, default=0, metavar="RATE",
+        "--load",
+        type=_rate,
+        default=0,
+        metavar="RATE",
         help="with --traffic: also overload the way, with more than it carries",
-    )  # fmt: skip
+    )
 
 
 def _rate(text: str) -> int:
@@ -215,9 +231,13 @@ def _common(made: argparse.ArgumentParser) -> None:
 def _add_selection(made: argparse.ArgumentParser, *, required: bool = False) -> None:
     """Partial work: which devices of the intent are meant."""
     made.add_argument(
-        "--only", "--device", action="append", metavar="NAME[,NAME...]", required=required,
+        "--only",
+        "--device",
+        action="append",
+        metavar="NAME[,NAME...]",
+        required=required,
         help="these devices; a name may have * and ?, and the option may be repeated",
-    )  # fmt: skip
+    )
     made.add_argument(
         "--skip", action="append", metavar="NAME[,NAME...]", help="all devices but these"
     )
@@ -226,8 +246,13 @@ def _add_selection(made: argparse.ArgumentParser, *, required: bool = False) -> 
 def _add_reaching(made: argparse.ArgumentParser) -> None:
     """How devices are reached, and how what became of it is told."""
     _add_ssh(made)
-    made.add_argument("--at-once", type=_up_to(256), default=8, metavar="N",
-                      help="devices of one side at a time (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--at-once",
+        type=_up_to(256),
+        default=8,
+        metavar="N",
+        help="devices of one side at a time (%(default)s)",
+    )
     _add_json(made)
 
 

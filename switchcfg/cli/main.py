@@ -178,9 +178,11 @@ def _saved(intent: Intent, options: argparse.Namespace) -> dict[str, Plan]:
 def _on_all(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
     work = {
-        "rollback": on_devices.rollback, "confirm": on_devices.confirm,
-        "abort": on_devices.abort, "doctor": on_devices.doctor,
-    }[options.command]  # fmt: skip
+        "rollback": on_devices.rollback,
+        "confirm": on_devices.confirm,
+        "abort": on_devices.abort,
+        "doctor": on_devices.doctor,
+    }[options.command]
     return SAME if work(intent, selection.devices(intent, options), options) else FAILED
 
 
@@ -249,11 +251,13 @@ def _print_planned(
     plans, report = found.plans, found.report
     report.tell_errors()
     if options.json:
-        put_json({
-            "summary": text.summary(plans),
-            "plans": [asdict(each) for each in plans],
-            **report.document(),
-        })  # fmt: skip
+        put_json(
+            {
+                "summary": text.summary(plans),
+                "plans": [asdict(each) for each in plans],
+                **report.document(),
+            }
+        )
     else:
         _print_plans(plans)
         for line in report.table():

@@ -114,23 +114,35 @@ def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace
             return
         records.prepare(options.records, device.name)
         snapshot = await workflow.apply(
-            driver, platform, wanted,
-            seconds=options.revert_after, tell=tell, probe=probe if options.traffic else None,
+            driver,
+            platform,
+            wanted,
+            seconds=options.revert_after,
+            tell=tell,
+            probe=probe if options.traffic else None,
             diff=told.telling(device) if options.diff else None,
-        )  # fmt: skip
+        )
         if not options.pending:
             await workflow.confirm(driver, device.name, tell)
         records.keep(
-            options.records, wanted, snapshot, who=workflow.operator(), pending=options.pending,
+            options.records,
+            wanted,
+            snapshot,
+            who=workflow.operator(),
+            pending=options.pending,
             diff=told.found.get(device.name),
-        )  # fmt: skip
+        )
         report.said[device.name] = "pending" if options.pending else "confirmed"
         await _save(device, driver, options)
 
     report.outcome = asyncio.run(
-        roll(devices, _connected(intent, options, work), at_once=options.at_once,
-             ended=lambda outcome: _tell_progress(outcome, devices))
-    )  # fmt: skip
+        roll(
+            devices,
+            _connected(intent, options, work),
+            at_once=options.at_once,
+            ended=lambda outcome: _tell_progress(outcome, devices),
+        )
+    )
     return _rolled(report, options, told)
 
 
@@ -173,8 +185,10 @@ def _rolled(report: Report, options: argparse.Namespace, told: Diffs) -> bool:
     succeeded = report.close(as_json=options.json, **more)
     outcome = report.outcome
     if outcome.left:
-        tell(f"not begun: {', '.join(outcome.left)}; run it again once this is mended: "
-             "what is done has an empty plan")  # fmt: skip
+        tell(
+            f"not begun: {', '.join(outcome.left)}; run it again once this is mended: "
+            "what is done has an empty plan"
+        )
     tell(f"{len(outcome.done)} done, {len(outcome.failed)} failed, {len(outcome.left)} not begun")
     return succeeded
 

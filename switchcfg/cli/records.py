@@ -95,9 +95,12 @@ def keep(
     settle(folder, plan.device, confirmed=False)  # one that was pending before has reverted
     home = folder / plan.device
     body = {
-        "switchcfg record": VERSION, "plan": plans.dump(plan), "snapshot": snapshot, "who": who,
+        "switchcfg record": VERSION,
+        "plan": plans.dump(plan),
+        "snapshot": snapshot,
+        "who": who,
         "diff": diff,
-    }  # fmt: skip
+    }
     nanoseconds = time.time_ns()
     now = time.strftime(TIME, time.gmtime(nanoseconds // 10**9))
     file = home / f"{now}-{nanoseconds % 10**9:09}{PENDING if pending else ENDING}"
@@ -189,9 +192,13 @@ def undo(record: Record, who: str = "") -> None:
     """It was rolled back. Raises: NotKept."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     body = {
-        "switchcfg record": VERSION, "plan": plans.dump(record.plan), "snapshot": record.snapshot,
-        "who": record.who, "undone": f"{who} {now}".strip(), "diff": record.diff,
-    }  # fmt: skip
+        "switchcfg record": VERSION,
+        "plan": plans.dump(record.plan),
+        "snapshot": record.snapshot,
+        "who": record.who,
+        "undone": f"{who} {now}".strip(),
+        "diff": record.diff,
+    }
     file = record.file
     with _writing(file.parent), holding(file) as (home, name):
         _write(home, name, body)

@@ -123,14 +123,20 @@ def call(device: str, address: str, login: Login, what: Callable[[Any], T]) -> T
     try:
         _greet(target, login)
         with gNMIclient(
-            target=target, username=login.user, password=login.password,
-            gnmi_timeout=TIMEOUT, **files,
-        ) as client:  # fmt: skip
+            target=target,
+            username=login.user,
+            password=login.password,
+            gnmi_timeout=TIMEOUT,
+            **files,
+        ) as client:
             return what(client)
     except gNMIException as exc:
         status = _status(exc)
-        if status in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION,
-                      grpc.StatusCode.ABORTED}:  # fmt: skip
+        if status in {
+            grpc.StatusCode.INVALID_ARGUMENT,
+            grpc.StatusCode.FAILED_PRECONDITION,
+            grpc.StatusCode.ABORTED,
+        }:
             raise CommitFailed(f"{device}: refused: {_said(exc)}") from exc
         raise Unreachable(f"{device} ({address}): {_said(exc)}") from exc
     except (grpc.RpcError, grpc.FutureTimeoutError, OSError) as exc:
@@ -158,8 +164,11 @@ def _tree(answer: dict[str, Any]) -> dict[str, Any]:
 
     Raises: BadState for an answer in pieces, of which one alone would be taken for all.
     """
-    values = [update["val"] for notification in answer["notification"]
-              for update in notification.get("update") or ()]  # fmt: skip
+    values = [
+        update["val"]
+        for notification in answer["notification"]
+        for update in notification.get("update") or ()
+    ]
     if len(values) > 1:
         raise BadState(f"it answers a Get of /{PATH} in {len(values)} pieces, which is not read")
     return next(

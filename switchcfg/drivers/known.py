@@ -48,9 +48,12 @@ def driver_for(intent: Intent, device: Device, *, ssh_config: Path | None, state
             from switchcfg.drivers.netconf import NetconfDriver  # noqa: PLC0415  # an extra
 
             return NetconfDriver(
-                device.name, address, platform.netconf(), ssh_config=ssh_config,
+                device.name,
+                address,
+                platform.netconf(),
+                ssh_config=ssh_config,
                 state=state / "pending",
-            )  # fmt: skip
+            )
     except ImportError as exc:
         extra = _extra(platform)
         raise CannotExpress(f"{device.name}: {exc}; `pip install 'dlcpd[{extra}]'`") from exc

@@ -193,6 +193,5 @@ class NetconfDriver:
         host, port = host_and_port(self.address, PORT)
         config = str(self._ssh_config) if self._ssh_config.exists() else None
         return manager.connect_ssh(
-            host=host, port=port, ssh_config=config, hostkey_verify=True,
-            timeout=TIMEOUT,
-        )  # fmt: skip
+            host=host, port=port, ssh_config=config, hostkey_verify=True, timeout=TIMEOUT
+        )

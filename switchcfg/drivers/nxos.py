@@ -122,14 +122,18 @@ class NxosDriver:
             raise Busy(f"{self.device}: somebody else begins, or: {exc}") from exc
         try:
             _say(
-                switch, "configure terminal",
-                f"scheduler job name {NAME}", BACK, "end-job",
-                f"scheduler schedule name {NAME}", f"job name {NAME}",
+                switch,
+                "configure terminal",
+                f"scheduler job name {NAME}",
+                BACK,
+                "end-job",
+                f"scheduler schedule name {NAME}",
+                f"job name {NAME}",
                 f"time start {until.strftime(WHEN)}",
                 "end",
                 # With the schedule in it: a rollback must not take away the job that does it.
                 f"checkpoint {NAME}",
-            )  # fmt: skip
+            )
         except (NXAPICommandError, CommitFailed):
             _clear(switch)
             raise
@@ -224,9 +228,14 @@ class NxosDriver:
         host, port = host_and_port(self.address, PORT)
         where = f"[{host}]" if ":" in host else host
         return NxApi(
-            where, login.user, login.password, transport="https", port=port, timeout=TIMEOUT,
+            where,
+            login.user,
+            login.password,
+            transport="https",
+            port=port,
+            timeout=TIMEOUT,
             verify=login.ca,
-        )  # fmt: skip
+        )
 
 
 def _say(switch: Any, *commands: str) -> list[str]:

@@ -35,9 +35,11 @@ class Lossless:
 
 
 def read_lossless(
-    root: Table, classes: tuple[TrafficClass, ...], keep_dscp: Collection[int],
+    root: Table,
+    classes: tuple[TrafficClass, ...],
+    keep_dscp: Collection[int],
     keep_queues: Collection[int],
-) -> tuple[Lossless, ...]:  # fmt: skip
+) -> tuple[Lossless, ...]:
     """By priority. Raises: BadIntent."""
     found: dict[int, Lossless] = {}
     names = {each.name for each in classes}

@@ -192,8 +192,11 @@ class Grammar:
             common = 0
             while common < min(len(open_), len(path) - 1) and open_[common] == path[common]:
                 common += 1
-            out += [" " * (self.indent * depth) + line
-                    for depth, line in enumerate(path) if depth >= common]  # fmt: skip
+            out += [
+                " " * (self.indent * depth) + line
+                for depth, line in enumerate(path)
+                if depth >= common
+            ]
             open_ = path[:-1]
         return out
 

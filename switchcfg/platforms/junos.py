@@ -56,58 +56,94 @@ def _rule(kind: str, line: str, undo: str = "") -> Rule:
 
 GRAMMAR: Final = Grammar(
     rules=(
-        _rule("class queue", f"{_COS} forwarding-classes class {{class}} queue-num <queue>",
-              f"{_COS} forwarding-classes class {{class}}"),
+        _rule(
+            "class queue",
+            f"{_COS} forwarding-classes class {{class}} queue-num <queue>",
+            f"{_COS} forwarding-classes class {{class}}",
+        ),
         _rule("class no-loss", f"{_COS} forwarding-classes class {{class}} no-loss"),
-        _rule("class priority",
-              f"{_COS} forwarding-classes class {{class}} pfc-priority <priority>",
-              f"{_COS} forwarding-classes class {{class}} pfc-priority"),
+        _rule(
+            "class priority",
+            f"{_COS} forwarding-classes class {{class}} pfc-priority <priority>",
+            f"{_COS} forwarding-classes class {{class}} pfc-priority",
+        ),
         _rule("pfc tagged", f"{_PFC} input ieee-802.1 code-point {{bits}} pfc"),  # never written
         _rule("pfc input", f"{_PFC} input dscp code-point {{bits}} pfc"),
         _rule("pfc cable", f"{_PFC} input cable-length <metres>", f"{_PFC} input cable-length"),
-        _rule("pfc output", f"{_PFC} output ieee-802.1 code-point {{bits}} "
-              "flow-control-queue <queue>"),
-        _rule("interface pfc",
-              f"{_COS} interfaces {{port}} congestion-notification-profile <profile>"),
-        _rule("classifier",
-              f"{_COS} classifiers dscp {{name}} forwarding-class {{class}} loss-priority {{loss}} "
-              "code-points {bits}"),
-        _rule("classifier ipv6",
-              f"{_COS} classifiers dscp-ipv6 {{name}} forwarding-class {{class}} "
-              "loss-priority {loss} code-points {bits}"),
-        _rule("drop profile",
-              f"{_COS} drop-profiles {{profile}} interpolate fill-level {{percent}}"),
-        _rule("drop probability",
-              f"{_COS} drop-profiles {{profile}} interpolate drop-probability {{percent}}"),
-        _rule("scheduler priority", f"{_COS} schedulers {{scheduler}} priority <level>",
-              f"{_COS} schedulers {{scheduler}} priority"),
-        _rule("scheduler rate",
-              f"{_COS} schedulers {{scheduler}} transmit-rate percent <percent>",
-              f"{_COS} schedulers {{scheduler}} transmit-rate"),
-        _rule("scheduler buffer",
-              f"{_COS} schedulers {{scheduler}} buffer-size percent <percent>",
-              f"{_COS} schedulers {{scheduler}} buffer-size"),
-        _rule("scheduler drop",
-              f"{_MAP} loss-priority {{loss}} protocol any drop-profile <profile>",
-              f"{_MAP} loss-priority {{loss}} protocol any"),
+        _rule(
+            "pfc output", f"{_PFC} output ieee-802.1 code-point {{bits}} flow-control-queue <queue>"
+        ),
+        _rule(
+            "interface pfc", f"{_COS} interfaces {{port}} congestion-notification-profile <profile>"
+        ),
+        _rule(
+            "classifier",
+            f"{_COS} classifiers dscp {{name}} forwarding-class {{class}} loss-priority {{loss}} "
+            "code-points {bits}",
+        ),
+        _rule(
+            "classifier ipv6",
+            f"{_COS} classifiers dscp-ipv6 {{name}} forwarding-class {{class}} "
+            "loss-priority {loss} code-points {bits}",
+        ),
+        _rule(
+            "drop profile", f"{_COS} drop-profiles {{profile}} interpolate fill-level {{percent}}"
+        ),
+        _rule(
+            "drop probability",
+            f"{_COS} drop-profiles {{profile}} interpolate drop-probability {{percent}}",
+        ),
+        _rule(
+            "scheduler priority",
+            f"{_COS} schedulers {{scheduler}} priority <level>",
+            f"{_COS} schedulers {{scheduler}} priority",
+        ),
+        _rule(
+            "scheduler rate",
+            f"{_COS} schedulers {{scheduler}} transmit-rate percent <percent>",
+            f"{_COS} schedulers {{scheduler}} transmit-rate",
+        ),
+        _rule(
+            "scheduler buffer",
+            f"{_COS} schedulers {{scheduler}} buffer-size percent <percent>",
+            f"{_COS} schedulers {{scheduler}} buffer-size",
+        ),
+        _rule(
+            "scheduler drop",
+            f"{_MAP} loss-priority {{loss}} protocol any drop-profile <profile>",
+            f"{_MAP} loss-priority {{loss}} protocol any",
+        ),
         _rule("scheduler ecn", f"{_COS} schedulers {{scheduler}} explicit-congestion-notification"),
-        _rule("scheduler map",
-              f"{_COS} scheduler-maps {{map}} forwarding-class {{class}} scheduler <scheduler>",
-              f"{_COS} scheduler-maps {{map}} forwarding-class {{class}}"),
-        _rule("interface map", f"{_COS} interfaces {{port}} scheduler-map <map>",
-              f"{_COS} interfaces {{port}} scheduler-map"),
-        _rule("interface classifier", f"{_COS} interfaces {{port}} unit 0 classifiers dscp <name>",
-              f"{_COS} interfaces {{port}} unit 0 classifiers dscp"),
-        _rule("interface classifier ipv6",
-              f"{_COS} interfaces {{port}} unit 0 classifiers dscp-ipv6 <name>",
-              f"{_COS} interfaces {{port}} unit 0 classifiers dscp-ipv6"),
+        _rule(
+            "scheduler map",
+            f"{_COS} scheduler-maps {{map}} forwarding-class {{class}} scheduler <scheduler>",
+            f"{_COS} scheduler-maps {{map}} forwarding-class {{class}}",
+        ),
+        _rule(
+            "interface map",
+            f"{_COS} interfaces {{port}} scheduler-map <map>",
+            f"{_COS} interfaces {{port}} scheduler-map",
+        ),
+        _rule(
+            "interface classifier",
+            f"{_COS} interfaces {{port}} unit 0 classifiers dscp <name>",
+            f"{_COS} interfaces {{port}} unit 0 classifiers dscp",
+        ),
+        _rule(
+            "interface classifier ipv6",
+            f"{_COS} interfaces {{port}} unit 0 classifiers dscp-ipv6 <name>",
+            f"{_COS} interfaces {{port}} unit 0 classifiers dscp-ipv6",
+        ),
         _rule("balance policy", _HASH, "policy-options policy-statement {policy}"),
         _rule("balance export", "routing-options forwarding-table export {policy}"),
-        _rule("balance mode", "forwarding-options enhanced-hash-key ecmp-dlb <mode>",
-              "forwarding-options enhanced-hash-key ecmp-dlb"),
+        _rule(
+            "balance mode",
+            "forwarding-options enhanced-hash-key ecmp-dlb <mode>",
+            "forwarding-options enhanced-hash-key ecmp-dlb",
+        ),
     ),
     comment="#",
-)  # fmt: skip
+)
 
 
 # Entries of lists: a device keeps one that nothing is left in, so each goes with its last line.

@@ -168,14 +168,22 @@ def _pauses(intent: Intent, port: str, present: Present) -> Iterator[str]:
     points = {f"{dscp:06b}" for each in intent.lossless for dscp in each.dscp}
     queues = {f"{each.priority:03b}": str(each.priority) for each in intent.lossless}
     lost = [
-        *(f"code point {bits}" for name, bits in present.rows.get("pfc input", {})
-          if name == theirs and bits not in points),
-        *(f"frames of VLANs with priority {bits}"
-          for name, bits in present.rows.get("pfc tagged", {}) if name == theirs),
-        *(f"queue {queue} by priority {bits}"
-          for (name, bits), queue in present.rows.get("pfc output", {}).items()
-          if name == theirs and queues.get(bits) != queue),
-    ]  # fmt: skip
+        *(
+            f"code point {bits}"
+            for name, bits in present.rows.get("pfc input", {})
+            if name == theirs and bits not in points
+        ),
+        *(
+            f"frames of VLANs with priority {bits}"
+            for name, bits in present.rows.get("pfc tagged", {})
+            if name == theirs
+        ),
+        *(
+            f"queue {queue} by priority {bits}"
+            for (name, bits), queue in present.rows.get("pfc output", {}).items()
+            if name == theirs and queues.get(bits) != queue
+        ),
+    ]
     for each in lost:
         yield (
             f"lossless: {port} has {theirs!r}, which pauses {each}, and ours would not: that needs "
@@ -207,9 +215,12 @@ def left_without(present: Present, changes: Sequence[Change]) -> Iterator[str]:
 
 def _by_pattern(port: str, present: Present) -> Iterator[tuple[str, str]]:
     """(pattern, line) of what is configured for ports of many names at once."""
-    said = {"interface map": "scheduler-map", "interface pfc": "congestion-notification-profile",
-            "interface classifier": "unit 0 classifiers dscp",
-            "interface classifier ipv6": "unit 0 classifiers dscp-ipv6"}  # fmt: skip
+    said = {
+        "interface map": "scheduler-map",
+        "interface pfc": "congestion-notification-profile",
+        "interface classifier": "unit 0 classifiers dscp",
+        "interface classifier ipv6": "unit 0 classifiers dscp-ipv6",
+    }
     for kind, words in said.items():
         for (where,), name in present.rows.get(kind, {}).items():
             if "*" in where and fnmatchcase(port, where.strip("<>")):
@@ -251,8 +262,11 @@ def _homes(
     found: list[str] = []
     for port in device.ports:
         for kind, ways in present.ways(port).items():
-            today = {dscp: (q, q) for dscp, (to, _) in ways.items()
-                     if (q := present.queue(to)) is not None}  # fmt: skip
+            today = {
+                dscp: (q, q)
+                for dscp, (to, _) in ways.items()
+                if (q := present.queue(to)) is not None
+            }
             keeps, wrong = kept(intent, port, today)
             theirs = present.protected(intent, port)
             paused = {dscp: queue for dscp, (_, queue) in today.items() if queue in theirs}

@@ -128,8 +128,11 @@ def keep(intent: Intent, rendered: State, groups: Mapping[int, str]) -> dict[Pla
 
 def left_without(there: Tables, changes: Sequence[Change]) -> Iterator[str]:
     """Ports that changes would leave without the classifier that feeds a kept queue."""
-    feeds = {name.split(SEPARATOR)[0]: fields.get("target-group", "")
-             for name, fields in there.get("term-action", {}).items() if KEPT in name}  # fmt: skip
+    feeds = {
+        name.split(SEPARATOR)[0]: fields.get("target-group", "")
+        for name, fields in there.get("term-action", {}).items()
+        if KEPT in name
+    }
     for change in changes:
         group = feeds.get(change.before or "")
         if group and change.place.kind == "interface-classifier" and change.after is None:

@@ -54,8 +54,10 @@ def refuses(present: State, changes: Sequence[Change]) -> list[str]:
         ]
     else:
         problems = [text for _, old, new in parts for text in _objects(name, old, new)]
-    if found < OBJECTS and any(change.place.field == "pfc_enable" or change.place.kind ==
-                               "CABLE_LENGTH" for change in changes):  # fmt: skip
+    if found < OBJECTS and any(
+        change.place.field == "pfc_enable" or change.place.kind == "CABLE_LENGTH"
+        for change in changes
+    ):
         problems.append(
             f"release: {name} takes no patch back that sets PFC or a cable's length: the switch "
             f"makes a BUFFER_PROFILE of its own then"

@@ -150,9 +150,11 @@ def _hash(key: str, fields: Mapping[str, str]) -> Iterator[str]:
 
 def _trimming(key: str, fields: Mapping[str, str]) -> Iterator[str]:
     for field, alternative, most in (
-        ("size", "", 2**32 - 1), ("dscp_value", "from-tc", 63), ("tc_value", "", 255),
+        ("size", "", 2**32 - 1),
+        ("dscp_value", "from-tc", 63),
+        ("tc_value", "", 255),
         ("queue_index", "dynamic", QUEUES - 1),
-    ):  # fmt: skip
+    ):
         value = fields.get(field, "0")
         if value != alternative and not _within(value, 0, most):
             yield f"trimming: SWITCH_TRIMMING|{key} {field}: {value} is outside 0..{most}"

@@ -79,8 +79,9 @@ def _row(name: str, dscp: int, sent: Mapping[int, int], counts: Counts) -> Row:
     ecn = "survives" if bits and bits <= {ECT0, CE} else "cleared" if bits else "lost"
     kept = None
     if loaded := sent.get(plain, 0) + sent.get(marked, 0):
-        here = sum(n for (phase, was, _), n in counts.items()
-                   if phase == LOAD and was in {plain, marked})  # fmt: skip
+        here = sum(
+            n for (phase, was, _), n in counts.items() if phase == LOAD and was in {plain, marked}
+        )
         kept = here / loaded
     return Row(name, dscp, tag, ecn, kept, tag == "honoured" and ecn == "survives")
 
@@ -108,13 +109,21 @@ def lines(verdict: Verdict) -> list[str]:
     """A table, and what all rows together say."""
     head = ("", "DSCP", "tag", "ECN", "kept", "")
     table = [head] + [
-        (row.name, str(row.dscp), row.tag, row.ecn,
-         "-" if row.kept is None else f"{row.kept:.0%}", "pass" if row.passes else "FAIL")
+        (
+            row.name,
+            str(row.dscp),
+            row.tag,
+            row.ecn,
+            "-" if row.kept is None else f"{row.kept:.0%}",
+            "pass" if row.passes else "FAIL",
+        )
         for row in verdict.rows
-    ]  # fmt: skip
+    ]
     widths = [max(len(row[column]) for row in table) for column in range(len(head))]
-    out = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-           for row in table]  # fmt: skip
+    out = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]
     out.append(
         f"under load: {verdict.order or 'not asked for: --load RATE, above what the path carries'}"
     )

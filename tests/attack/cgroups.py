@@ -54,8 +54,9 @@ def memory_group(limit: int) -> Iterator[MemoryGroup]:
 def _made() -> MemoryGroup | None:
     name = f"dlcpd-test-{os.getpid()}"
     for version, root, file in (
-        (2, ROOT, "memory.max"), (1, ROOT / "memory", "memory.limit_in_bytes"),
-    ):  # fmt: skip
+        (2, ROOT, "memory.max"),
+        (1, ROOT / "memory", "memory.limit_in_bytes"),
+    ):
         folder = root / name
         try:
             folder.mkdir()

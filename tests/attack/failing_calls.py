@@ -59,9 +59,16 @@ class FailingCalls:
         return ["env", *(f"{name}={value}" for name, value in self.environ.items()), *command]
 
     def arm(  # all but two by keyword
-        self, calls: str, error: int, *, kind: Kind = Kind.ANY, port: int = 0, times: int = 1,
-        pid: int = 0, inode: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        calls: str,
+        error: int,
+        *,
+        kind: Kind = Kind.ANY,
+        port: int = 0,
+        times: int = 1,
+        pid: int = 0,
+        inode: int = 0,
+    ) -> None:
         """The next `times` of these calls (names with spaces between) fail, on descriptors of a
         kind, with this local or remote port, in process `pid`, of the socket `inode`; 0: any."""
         self.disarm()

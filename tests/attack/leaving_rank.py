@@ -26,9 +26,14 @@ def part(rank: int, number: int, count: int = COUNT) -> torch.Tensor:
 def joined(store: str, rank: int, socket: str, *, private: bool = False) -> Session:
     where: dict[str, Any] = {} if private else {"socket": socket}
     return connect(
-        FileStore(store, WORLD), rank, WORLD, job=store, timeout=TIMEOUT, arena_bytes=64 << 20,
+        FileStore(store, WORLD),
+        rank,
+        WORLD,
+        job=store,
+        timeout=TIMEOUT,
+        arena_bytes=64 << 20,
         **where,
-    )  # fmt: skip
+    )
 
 
 def policy(mode: str) -> LossPolicy:

@@ -35,9 +35,13 @@ class Mutator:
     def __init__(self, seed: int, tokens: set[int]) -> None:
         self._random, self._tokens = random.Random(seed), tokens
         self._ways: list[tuple[Callable[[bytes], list[bytes]], int]] = [
-            (self._fields, 12), (self._body, 4), (self._truncated, 1), (self._extended, 1),
-            (self._twice, 1), (self._pieces, 1),
-        ]  # fmt: skip
+            (self._fields, 12),
+            (self._body, 4),
+            (self._truncated, 1),
+            (self._extended, 1),
+            (self._twice, 1),
+            (self._pieces, 1),
+        ]
 
     def __call__(self, data: Datagram) -> list[Datagram]:
         """One valid datagram as one or several that are not, or not where they belong."""

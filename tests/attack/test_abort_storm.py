@@ -66,10 +66,18 @@ def test_a_late_rank(tmp_path: Path, measured: Callable[[str], None]) -> None:
         for rank in punctual:
             for number in range(1, OPERATIONS + 1):
                 place = 256 * (number - 1)
-                rank.submit(replace(
-                    SUBMIT, operation=number, deadline=deadline, submitted=began,
-                    input=place, output=place, input_count=64, output_count=64,
-                ))  # fmt: skip
+                rank.submit(
+                    replace(
+                        SUBMIT,
+                        operation=number,
+                        deadline=deadline,
+                        submitted=began,
+                        input=place,
+                        output=place,
+                        input_count=64,
+                        output_count=64,
+                    )
+                )
         heard, ended = failures(punctual, deadline + 170.0)
         codes = {failed.code for rows in heard for failed in rows}
         assert codes <= {"deadline_exceeded", "operation_aborted"}

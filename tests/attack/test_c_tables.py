@@ -39,9 +39,13 @@ def test_the_tables_and_their_model_agree_under_sanitizers(
     tests = ["tests/datapath/test_table_model.py", "tests/datapath/test_fields.py"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *tests],
-        cwd=ROOT, env=environment(build(tmp_path)), capture_output=True, text=True, check=False,
+        cwd=ROOT,
+        env=environment(build(tmp_path)),
+        capture_output=True,
+        text=True,
+        check=False,
         timeout=280,
-    )  # fmt: skip
+    )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said[-6000:]
     assert "runtime error" not in said and "AddressSanitizer" not in said

@@ -24,9 +24,14 @@ WAYS = ("compiled", "numpy")
 
 def configuration(rank: int, *, corrupt: float = 0.0) -> EngineConfig:
     return EngineConfig(
-        host=f"host{rank}", digest_every=1, segment_size=1152, chunk_bytes=100 * 1152,
-        data_path=WAYS[rank % 2], inject_corrupt=corrupt, inject_seed=rank,
-    )  # fmt: skip
+        host=f"host{rank}",
+        digest_every=1,
+        segment_size=1152,
+        chunk_bytes=100 * 1152,
+        data_path=WAYS[rank % 2],
+        inject_corrupt=corrupt,
+        inject_seed=rank,
+    )
 
 
 @pytest.fixture

@@ -58,12 +58,17 @@ class Listener(threading.Thread):
 def tapped() -> Iterator[TappedJob]:
     made = TappedJob(
         [
-            EngineConfig(host=f"host{rank}", data_encryption=AES_256_GCM, digest_every=1,
-                         segment_size=1152, offload=bool(rank))
+            EngineConfig(
+                host=f"host{rank}",
+                data_encryption=AES_256_GCM,
+                digest_every=1,
+                segment_size=1152,
+                offload=bool(rank),
+            )
             for rank in range(2)
         ],
         keyed=True,
-    )  # fmt: skip
+    )
     yield made
     made.close()
 
@@ -103,8 +108,9 @@ def test_nothing_of_a_tensor_is_in_clear(tapped: TappedJob, measured: Measured) 
 def test_what_is_sent_again_is_refused(tapped: TappedJob, measured: Measured) -> None:
     with Listener(tapped) as listener:
         one_operation(tapped, 1)
-        seen = {way: [d for some in kinds.values() for d in some]
-                for way, kinds in tapped.heard.items()}  # fmt: skip
+        seen = {
+            way: [d for some in kinds.values() for d in some] for way, kinds in tapped.heard.items()
+        }
         before = counted(tapped)
         sent = [0, 0]
         for (_, target), datagrams in seen.items():
@@ -155,9 +161,11 @@ def test_a_peer_that_does_not_encrypt_is_refused_at_both_ends(
     tmp_path: Path, measured: Measured
 ) -> None:
     with (
-        start(tmp_path, 1, more=ON % 1) as one, start(tmp_path, 2, more=OFF % 2) as two,
-        one.client() as first, two.client() as second,
-    ):  # fmt: skip
+        start(tmp_path, 1, more=ON % 1) as one,
+        start(tmp_path, 2, more=OFF % 2) as two,
+        one.client() as first,
+        two.client() as second,
+    ):
         clients = [first, second]
         for client, request in zip(
             clients, joins("job", [c.greet() for c in clients]), strict=True

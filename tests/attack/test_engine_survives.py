@@ -165,11 +165,14 @@ def test_more_flows_than_an_engine_has_room_for_fail_the_session_that_asks(job: 
             lanes.append(stack.enter_context(lane))
             peers = [
                 commands.EnginePeer(
-                    rank, "h", token(0, rank, session), token(rank, 0, session),
+                    rank,
+                    "h",
+                    token(0, rank, session),
+                    token(rank, 0, session),
                     [commands.UdpAddress("127.0.0.1", 9)],
                 )
                 for rank in range(1, world)
-            ]  # fmt: skip
+            ]
             command = commands.OpenSession(session, "job", 0, world, 4096, peers)
             started.engines[0].send(command, [arena, theirs.fileno()])
             os.close(arena)

@@ -305,8 +305,10 @@ def test_a_link_in_the_place_of_a_file_changes_nothing(root: Path, kind: Kind, o
         now = victim.stat()
         assert victim.read_text() == "as it was"
         assert (now.st_mode, now.st_uid, now.st_mtime_ns) == (
-            before.st_mode, before.st_uid, before.st_mtime_ns,
-        )  # fmt: skip
+            before.st_mode,
+            before.st_uid,
+            before.st_mtime_ns,
+        )
 
 
 @pytest.mark.parametrize(

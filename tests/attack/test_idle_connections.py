@@ -46,8 +46,11 @@ def answer_time(daemon: Daemon) -> float:
     began = time.monotonic()
     subprocess.run(
         [sys.executable, "-m", "dlcpd.ctl.main", "status", "--socket", str(daemon.socket)],
-        env=environment(), check=True, capture_output=True, timeout=PATIENCE,
-    )  # fmt: skip
+        env=environment(),
+        check=True,
+        capture_output=True,
+        timeout=PATIENCE,
+    )
     return time.monotonic() - began
 
 

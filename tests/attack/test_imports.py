@@ -59,11 +59,24 @@ def test_a_training_beside_files_of_any_name(
     script.write_text(TRAINING)
     stands = folder if where == "working directory" else tmp_path
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-         "2", str(script), "" if stands == folder else str(folder)],
-        cwd=stands, env=without_path() | {"DLCPD_SHARE": "1", "OMP_NUM_THREADS": "1"}, text=True,
-        capture_output=True, check=False, timeout=PATIENCE,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            str(script),
+            "" if stands == folder else str(folder),
+        ],
+        cwd=stands,
+        env=without_path() | {"DLCPD_SHARE": "1", "OMP_NUM_THREADS": "1"},
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE,
+    )
     assert (done.returncode, "mine" in done.stderr) == (0, False), done.stderr
     assert len(list(stands.glob("reduced-?"))) == 2
     measured(f"{len(ALL)} names in the {where}")
@@ -80,10 +93,14 @@ def test_a_command_beside_files_of_any_name(tmp_path: Path, command: str, how: s
     named = project(tmp_path / "project", LATER)
     start = ["-m", command] if how == "-m" else [str(console_script(beside, command))]
     done = subprocess.run(
-        [sys.executable, *start, *words_of(command, tmp_path)], cwd=beside, text=True,
+        [sys.executable, *start, *words_of(command, tmp_path)],
+        cwd=beside,
+        text=True,
         env=without_path() | {"PYTHONPATH": os.pathsep.join([str(named), str(ROOT)])},
-        capture_output=True, check=False, timeout=PATIENCE,
-    )  # fmt: skip
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE,
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -141,9 +158,14 @@ def test_a_fork_server_beside_files_of_any_name(tmp_path: Path) -> None:
     folder = project(tmp_path / "project", ALL)
     (tmp_path / "server.py").write_text(SERVER)
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "server.py"), str(folder)], cwd=tmp_path, text=True,
-        env=without_path(), capture_output=True, check=False, timeout=PATIENCE,
-    )  # fmt: skip
+        [sys.executable, str(tmp_path / "server.py"), str(folder)],
+        cwd=tmp_path,
+        text=True,
+        env=without_path(),
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE,
+    )
     assert (done.stdout, done.stderr) == ("result True\n", "")
 
 

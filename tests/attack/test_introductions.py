@@ -68,9 +68,11 @@ def test_a_stranger_in_the_store_becomes_no_rank(
 
 @pytest.mark.check(8, "ranks with the secret train; it is on no command line and in no child")
 def test_ranks_with_the_secret_join_and_nobody_else_learns_it(
-    launch: Launch, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    launch: Launch,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
     measured: Measured,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setenv("DLCPD_JOB_SECRET", SECRET)
     store = HashStore()
     sessions = launch([store, store], [SECRET, SECRET])
@@ -185,9 +187,11 @@ def test_who_takes_a_place_at_a_shared_daemon_is_found_out(tmp_path: Path, squat
     """The daemon is the right one, and its key too; its client is another job's."""
     remote = configuration(tmp_path, "host-b", "127.0.0.2")
     with (
-        Daemon(configuration(tmp_path)) as a, Daemon(remote) as b,
-        a.client() as rank, b.client() as squatter,
-    ):  # fmt: skip
+        Daemon(configuration(tmp_path)) as a,
+        Daemon(remote) as b,
+        a.client() as rank,
+        b.client() as squatter,
+    ):
         pair_joins([rank, squatter], [PROOF, squatters])
         text = rank.refused("not_authorised")
         assert "rank 1 on host-b" in text and "does not know the secret" in text

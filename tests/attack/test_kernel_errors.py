@@ -374,9 +374,12 @@ class Channel:
         self.loop, self.heard, self.ends = asyncio.new_event_loop(), list[bytes](), list[str]()
         self.counted = Counter[str]()
         self.channel = PacketChannel(
-            self.loop, ours, on_packet=self.heard.append, on_end=self.ends.append,
+            self.loop,
+            ours,
+            on_packet=self.heard.append,
+            on_end=self.ends.append,
             count=lambda reason: self.counted.update([reason]),
-        )  # fmt: skip
+        )
 
     def turns(self, number: int = 4) -> None:
         for _ in range(number):

@@ -42,11 +42,19 @@ class Training:
     def __init__(self, folder: Path, **environ: str) -> None:
         self.folder = folder
         self.agent = subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-             str(RANKS), str(SCRIPT), str(folder)],
+            [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--nproc-per-node",
+                str(RANKS),
+                str(SCRIPT),
+                str(folder),
+            ],
             env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
             stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         until(lambda: min(self.steps()) > 0, "all ranks have begun")
 
     def said(self, rank: int) -> list[int]:

@@ -29,11 +29,15 @@ class ShufflingJob(TappedJob):
     def __init__(self) -> None:
         configs = [
             EngineConfig(
-                host=f"host{rank}", segment_size=SEGMENT, inject_loss=0.02, inject_seed=rank,
-                peer_timeout=20.0, congestion_control=False,
+                host=f"host{rank}",
+                segment_size=SEGMENT,
+                inject_loss=0.02,
+                inject_seed=rank,
+                peer_timeout=20.0,
+                congestion_control=False,
             )
             for rank in range(RANKS)
-        ]  # fmt: skip
+        ]
         self.random = Random(32)
         self.holding = True
         self.held: list[tuple[int, bytes]] = []  # receiver, datagram

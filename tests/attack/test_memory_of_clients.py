@@ -45,10 +45,14 @@ def job(group: MemoryGroup) -> Iterator[Job]:
 def sizes(collective: str, count: int, at: int) -> dict[str, int]:
     """Elements in and out, where nothing lies in the first of them."""
     given, got = {
-        "all_gather": (count // 2, count), "gather": (count // 2, count if at == 0 else 0),
-        "scatter": (count if at == 0 else 0, count // 2), "reduce_scatter": (count, count // 2),
-        "send": (count, 0), "receive": (0, count), "reduce": (count, count if at == 0 else 0),
-    }.get(collective, (count, count))  # fmt: skip
+        "all_gather": (count // 2, count),
+        "gather": (count // 2, count if at == 0 else 0),
+        "scatter": (count if at == 0 else 0, count // 2),
+        "reduce_scatter": (count, count // 2),
+        "send": (count, 0),
+        "receive": (0, count),
+        "reduce": (count, count if at == 0 else 0),
+    }.get(collective, (count, count))
     return {"input_count": given, "output_count": got}
 
 
@@ -128,9 +132,12 @@ def test_a_control_group_that_is_too_small_is_named(measured: Measured) -> None:
     for how in ("looks", "does not look"):
         with memory_group(200 << 20) as group:
             child = subprocess.Popen(
-                [sys.executable, "-c", FILLING, how], cwd=ROOT, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            )  # fmt: skip
+                [sys.executable, "-c", FILLING, how],
+                cwd=ROOT,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
             group.add(child.pid)
             said[how], _ = child.communicate("go\n", timeout=60)
             assert bool(group.killed) is (how == "does not look"), said

@@ -55,11 +55,15 @@ def job() -> Iterator[TappedJob]:
     ways = (("auto", True), ("numpy", True), ("auto", False))
     configs = [
         EngineConfig(
-            host=f"host{rank}", digest_every=1, segment_size=BASE, chunk_bytes=8 * BASE,
-            data_path=data_path, offload=offload,
+            host=f"host{rank}",
+            digest_every=1,
+            segment_size=BASE,
+            chunk_bytes=8 * BASE,
+            data_path=data_path,
+            offload=offload,
         )
         for rank, (data_path, offload) in enumerate(ways)
-    ]  # fmt: skip
+    ]
     made = TappedJob(configs)
     yield made
     made.close()

@@ -31,9 +31,10 @@ def job() -> Iterator[Job]:
     """Rank 0 with numpy of an older CPU, the others as they are, one of them in C."""
     ways = ("numpy", "auto", "numpy")
     made = Job(
-        3, lambda rank: EngineConfig(digest_every=1, data_path=ways[rank]),
+        3,
+        lambda rank: EngineConfig(digest_every=1, data_path=ways[rank]),
         OLDER if os.path.exists(OLDER[0]) else ENGINE,
-    )  # fmt: skip
+    )
     yield made
     made.close()
 

@@ -72,8 +72,10 @@ def child(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A command of dlcpctl, while it runs."""
     with subprocess.Popen(
         [sys.executable, "-m", "dlcpd.ctl.main", *arguments],
-        env=environment(), stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         try:
             yield process
         finally:

@@ -137,8 +137,9 @@ def test_keys_change_under_a_running_job(hosts: list[Host]) -> None:
         ask_to_join([first, second])
         for client in (first, second):
             client.expect(Joined)
-        both = replace(hosts[1].identity.public,
-                       keys=(following.pair.text, hosts[1].identity.pair.text))  # fmt: skip
+        both = replace(
+            hosts[1].identity.public, keys=(following.pair.text, hosts[1].identity.pair.text)
+        )
         (hosts[0].keys / "authorised" / "host-2.toml").write_text(both.text())
         a.signal(signal.SIGHUP)
         assert a.wait_for("authorised", added=1, revoked=0)
@@ -176,9 +177,11 @@ def clients_of_two(folder: Path) -> Iterator[list[Client]]:
     """One client of each of two daemons."""
     other = configuration(folder, "host-2", "127.0.0.2")
     with (
-        Daemon(configuration(folder)) as a, Daemon(other) as b,
-        a.client() as first, b.client() as second,
-    ):  # fmt: skip
+        Daemon(configuration(folder)) as a,
+        Daemon(other) as b,
+        a.client() as first,
+        b.client() as second,
+    ):
         yield [first, second]
 
 
@@ -287,8 +290,12 @@ def test_another_user_is_not_let_in(open_folder: Path, settings: str, outcome: s
     with Daemon(configuration(open_folder, daemon=settings)) as daemon, daemon.client() as client:
         done = subprocess.run(
             [sys.executable, "-c", STRANGERS, str(daemon.socket), ""],
-            env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False,
-        )  # fmt: skip
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
         assert done.stdout.split() == [outcome], done.stderr
         client.greet()
         assert client.counters().get("refused_not_permitted", 0) == int(outcome == "Refused")

@@ -132,5 +132,6 @@ def test_memory_that_is_left(job: Job, monkeypatch: pytest.MonkeyPatch, measured
     time.sleep(WATCHED)
     neighbours.stop()
     assert list(job.engines[0].report()["sessions"]) == ["1"]
-    measured(f"before: {_summary(neighbours.times[:alone])}; then: "
-             f"{_summary(neighbours.times[alone:])}")  # fmt: skip
+    measured(
+        f"before: {_summary(neighbours.times[:alone])}; then: {_summary(neighbours.times[alone:])}"
+    )

@@ -76,9 +76,13 @@ Play = Callable[[Scene, int], Any]
 def groups(scene: Scene, rank: int) -> Any:
     """Two groups of the same ranks."""
     session = connect(
-        scene.store, rank, WORLD, socket=scene.home.socket, timeout=scene.timeout,
+        scene.store,
+        rank,
+        WORLD,
+        socket=scene.home.socket,
+        timeout=scene.timeout,
         arena_bytes=1 << 20,
-    )  # fmt: skip
+    )
     try:
         names, tensors = ("weights", "biases"), [torch.full((100,), x + rank * x) for x in (1, 100)]
         made = [session.group([0, 1], name, timeout=scene.timeout) for name in names]
@@ -145,9 +149,17 @@ def servers(scene: Scene, rank: int) -> Any:
 
 def worker(scene: Scene, rank: int) -> Any:
     client = ps.connect(
-        [ps.Named("w", (4,))], ps.sgd(1.0), server="demo", store=scene.store, rank=rank,
-        world_size=1, job="test", socket=scene.home.socket, timeout=scene.timeout, takeover=1.0,
-    )  # fmt: skip
+        [ps.Named("w", (4,))],
+        ps.sgd(1.0),
+        server="demo",
+        store=scene.store,
+        rank=rank,
+        world_size=1,
+        job="test",
+        socket=scene.home.socket,
+        timeout=scene.timeout,
+        takeover=1.0,
+    )
     into = [np.zeros(4, np.float32)]
     client.initialise(into)
     client.push_pull([np.ones(4, np.float32)], into, ps.sgd(1.0).groups)
@@ -179,9 +191,13 @@ def verdict(change: Change, results: Sequence[Any]) -> str:
 @pytest.mark.parametrize("name", list(PLAYS))
 @pytest.mark.parametrize("signed", [True, False], ids=["secret", "no secret"])
 def test_a_changed_value_gives_a_right_result_or_a_named_error(  # noqa: PLR0917  # fixtures
-    name: str, signed: bool, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    signed: bool,
+    home: Home,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     measured: Measured,
-) -> None:  # fmt: skip
+) -> None:
     if signed:
         monkeypatch.setenv("DLCPD_JOB_SECRET", SECRET)
     play, ranks = PLAYS[name]

@@ -27,9 +27,13 @@ ALLOWED = frozenset(range(0x20, 0x7F)) | {ord("\n")}
 def dlcpctl(*arguments: str) -> bytes:
     """What it wrote, to stdout and to stderr."""
     done = subprocess.run(
-        [sys.executable, "-m", "dlcpd.ctl.main", *arguments], env=environment(),
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "dlcpd.ctl.main", *arguments],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=60,
+        check=False,
+    )
     return done.stdout
 
 

@@ -47,9 +47,14 @@ def _defined(dtype: torch.dtype) -> tuple[str, ...]:
 
 def _folded(parts: list[torch.Tensor], op: str) -> torch.Tensor:
     fold: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-        "SUM": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum, "MAX": torch.maximum,
-        "BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor,
-    }  # fmt: skip
+        "SUM": torch.add,
+        "PRODUCT": torch.mul,
+        "MIN": torch.minimum,
+        "MAX": torch.maximum,
+        "BAND": torch.bitwise_and,
+        "BOR": torch.bitwise_or,
+        "BXOR": torch.bitwise_xor,
+    }
     total = parts[0]
     for part in parts[1:]:
         total = fold[op](total, part)
@@ -298,7 +303,17 @@ def barriers(rank: int, size: int) -> None:
 ALL: dict[str, Callable[..., None]] = {
     program.__name__: program
     for program in (
-        reductions, scaled_reductions, layouts, copies, exchanges, uneven_lists, coalesced,
-        small_lists, messages, groups, futures, barriers,
+        reductions,
+        scaled_reductions,
+        layouts,
+        copies,
+        exchanges,
+        uneven_lists,
+        coalesced,
+        small_lists,
+        messages,
+        groups,
+        futures,
+        barriers,
     )
-}  # fmt: skip
+}

@@ -214,9 +214,10 @@ def asked(rank: int, size: int) -> dict[str, Any]:
         "ranks": [(g.rank(), g.size(), dist.get_process_group_ranks(g)) for g in (world, part)],
         "options": part._get_backend(cpu).options.global_ranks_in_group,  # noqa: SLF001
         "timeout": part._get_backend(cpu).options._timeout,  # noqa: SLF001
-        "described": part.group_desc, "bound": world.bound_device_id,
+        "described": part.group_desc,
+        "bound": world.bound_device_id,
         "hooks": world._has_hooks(),  # noqa: SLF001
         "objects": c10d._get_object_coll_device(world),  # noqa: SLF001
         "splits": world._get_backend(cpu).supports_splitting,  # noqa: SLF001
         "own memory": world._get_backend(cpu).supports_tensor_alloc(cpu),  # noqa: SLF001
-    }  # fmt: skip
+    }

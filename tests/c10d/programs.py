@@ -232,7 +232,17 @@ def objects(rank: int, size: int) -> Any:
 ALL: dict[str, Callable[..., Any]] = {
     program.__name__: program
     for program in (
-        ddp, ddp_static_graph, ddp_fp16_hook, ddp_powersgd_hook, join, zero, fsdp, hsdp,
-        dtensor, tensor_parallel, pipeline, compiled,
+        ddp,
+        ddp_static_graph,
+        ddp_fp16_hook,
+        ddp_powersgd_hook,
+        join,
+        zero,
+        fsdp,
+        hsdp,
+        dtensor,
+        tensor_parallel,
+        pipeline,
+        compiled,
     )
-}  # fmt: skip
+}

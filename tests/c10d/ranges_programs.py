@@ -169,9 +169,14 @@ def everything(rank: int, size: int, page: str) -> dict[str, Any]:
     process group."""
     session = connect(timeout=60.0)
     modes = {
-        "page": run(page), "c10d": collectives(rank, size), "compiled": compiled(rank, size),
-        "unhooked": unhooked(), "ddp": hook(session),
-        "cross_step": crossing(session), "fsdp": sharded(), "gossip": gossiping(session),
-    }  # fmt: skip
+        "page": run(page),
+        "c10d": collectives(rank, size),
+        "compiled": compiled(rank, size),
+        "unhooked": unhooked(),
+        "ddp": hook(session),
+        "cross_step": crossing(session),
+        "fsdp": sharded(),
+        "gossip": gossiping(session),
+    }
     session.close()
     return modes

@@ -65,9 +65,11 @@ class Given:
                 first[at] = first[at][0] if first[at] else []
         options = overload.form.options
         named = {
-            "op": dist.ReduceOp.MAX, "root": 0, "timeout": TIME,
+            "op": dist.ReduceOp.MAX,
+            "root": 0,
+            "timeout": TIME,
             "opts": getattr(dist.distributed_c10d, options)() if options else None,
-        }  # fmt: skip
+        }
         return [*first, *(named[each] for each in overload.arguments if each in named)], results
 
     def _first(self, name: str) -> tuple[list[Any], list[torch.Tensor]]:
@@ -79,7 +81,9 @@ class Given:
         in_place: Any = [[mine]], [mine]
         peer, tag = 1 - self._rank, 3  # of messages between ranks 0 and 1
         known: dict[str, tuple[list[Any], list[torch.Tensor]]] = {
-            "allreduce": in_place, "allreduce_coalesced": in_place, "broadcast": in_place,
+            "allreduce": in_place,
+            "allreduce_coalesced": in_place,
+            "broadcast": in_place,
             "reduce": ([[mine]], [mine] if root else []),
             "allgather": ([[rows], [mine]], rows),
             "allgather_coalesced": ([[[each] for each in rows], [mine]], rows),
@@ -92,9 +96,11 @@ class Given:
             "reduce_scatter_single": ([part, whole], [part]),
             "reduce_scatter_single_coalesced": ([[part], [whole]], [part]),
             "all_to_all_single": ([room, whole, [], []], [room]),
-            "send": ([[mine], peer, tag], [mine]), "recv": ([[mine], peer, tag], [mine]),
-            "recv_anysource": ([[mine], peer], [mine]), "barrier": ([], []),
-        }  # fmt: skip
+            "send": ([[mine], peer, tag], [mine]),
+            "recv": ([[mine], peer, tag], [mine]),
+            "recv_anysource": ([[mine], peer], [mine]),
+            "barrier": ([], []),
+        }
         return known[name]
 
     def _mine(self, times: int = 1) -> torch.Tensor:

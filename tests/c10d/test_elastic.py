@@ -19,9 +19,17 @@ LIMIT = 240.0  # seconds; six processes import torch, twice
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_job_is_started_again_after_a_rank_died(size: int, tmp_path: Path) -> None:
     argv = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-        str(size), "--max-restarts", "1", str(SCRIPT), str(tmp_path),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(size),
+        "--max-restarts",
+        "1",
+        str(SCRIPT),
+        str(tmp_path),
+    ]
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         argv, env=environ, capture_output=True, text=True, timeout=100, check=False
@@ -43,9 +51,17 @@ def surroundings(**more: str) -> dict[str, str]:
 @pytest.mark.timeout(300)
 def test_a_training_goes_on_from_its_checkpoint_with_the_daemon_of_its_host(tmp_path: Path) -> None:
     argv = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-        "--max-restarts", "1", str(TRAINING), str(tmp_path),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "1",
+        str(TRAINING),
+        str(tmp_path),
+    ]
     with Daemon(configuration(tmp_path), mode="") as daemon:
         environ = surroundings(DLCPD_SOCKET=str(daemon.socket))
         done = subprocess.run(
@@ -64,12 +80,28 @@ def test_of_two_nodes_one_dies_and_the_other_goes_on(tmp_path: Path) -> None:
     """
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     argv = [
-        sys.executable, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node", "1",
-        "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{store.port}",
-        "--rdzv-id", "job", "--rdzv-conf",
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        "1:2",
+        "--nproc-per-node",
+        "1",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        f"localhost:{store.port}",
+        "--rdzv-id",
+        "job",
+        "--rdzv-conf",
         "is_host=false,last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=2",
-        "--local-addr", "localhost", "--max-restarts", "3", str(TRAINING), str(tmp_path),
-    ]  # fmt: skip
+        "--local-addr",
+        "localhost",
+        "--max-restarts",
+        "3",
+        str(TRAINING),
+        str(tmp_path),
+    ]
     nodes: list[subprocess.Popen[bytes]] = []
     try:
         nodes += [subprocess.Popen(argv, env=surroundings(VICTIM="parent")) for _ in range(2)]

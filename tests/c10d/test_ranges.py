@@ -68,21 +68,31 @@ def test_collectives_have_the_names_of_gloo_and_the_sizes_that_were_given(
         root = rank == 0
         message = ("send" if root else "recv", "BFloat16", COUNT, COUNT)
         assert operations(found["c10d"]) == [
-            ("all_reduce", "Double", COUNT, COUNT), ("all_reduce", "Int", COUNT, COUNT),
-            ("reduce", "Float", COUNT, COUNT), ("broadcast", "Float", COUNT, COUNT),
-            ("all_gather", "Float", COUNT, both), ("all_gather", "Float", COUNT, both),
+            ("all_reduce", "Double", COUNT, COUNT),
+            ("all_reduce", "Int", COUNT, COUNT),
+            ("reduce", "Float", COUNT, COUNT),
+            ("broadcast", "Float", COUNT, COUNT),
+            ("all_gather", "Float", COUNT, both),
+            ("all_gather", "Float", COUNT, both),
             ("gather", "Float", COUNT, both if root else 0),
             ("scatter", "Float" if root else "Byte", both if root else 0, COUNT),
-            ("reduce_scatter", "Float", both, COUNT), ("reduce_scatter", "Float", both, COUNT),
-            ("all_to_all", "Float", both, both), ("all_to_all", "Float", both, both),
-            message, ("barrier", "Byte", 0, 0),
-        ]  # fmt: skip
+            ("reduce_scatter", "Float", both, COUNT),
+            ("reduce_scatter", "Float", both, COUNT),
+            ("all_to_all", "Float", both, both),
+            ("all_to_all", "Float", both, both),
+            message,
+            ("barrier", "Byte", 0, 0),
+        ]
         facts = dict(found["c10d"])
         wanted = {
-            "Collective name": "allreduce", "Group size": 2, "Rank": rank,
-            "Process Group Name": "0", "Process Group Ranks": "[0, 1]",
-            "traffic class": "bulk", "bound": "0",
-        }  # fmt: skip
+            "Collective name": "allreduce",
+            "Group size": 2,
+            "Rank": rank,
+            "Process Group Name": "0",
+            "Process Group Ranks": "[0, 1]",
+            "traffic class": "bulk",
+            "bound": "0",
+        }
         assert wanted.items() <= facts["dlcp:all_reduce"].items()
         name = f"dlcp:{message[0]}"
         assert (facts[name]["Src Rank"], facts[name]["Dst Rank"]) == (0, 1)
@@ -138,9 +148,7 @@ def test_gradients_of_cross_step_fsdp_and_gossip(modes: list[dict[str, list[Row]
             ("reduce_scatter", "Float", SMALL, SMALL // 2),
             ("reduce_scatter", "Float", WEIGHTS, WEIGHTS // 2),
         ]
-        assert operations(found["gossip"]) == [
-            ("recv", "Float", 0, ALL), ("send", "Float", ALL, 0),
-        ]  # fmt: skip
+        assert operations(found["gossip"]) == [("recv", "Float", 0, ALL), ("send", "Float", ALL, 0)]
         ends = [facts.get("Src Rank") for name, facts in found["gossip"] if name == "dlcp:recv"]
         assert ends == [1 - rank]
 

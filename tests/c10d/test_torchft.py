@@ -36,9 +36,12 @@ def test_a_replica_is_killed_and_comes_back_with_the_state_of_the_other(tmp_path
     )
     port = lighthouse.address().rpartition(":")[2]
     environ = {
-        **os.environ, "TORCHFT_LIGHTHOUSE": f"http://localhost:{port}", "MASTER_ADDR": "localhost",
-        "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
-    }  # fmt: skip
+        **os.environ,
+        "TORCHFT_LIGHTHOUSE": f"http://localhost:{port}",
+        "MASTER_ADDR": "localhost",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+    }
     said = [tmp_path / f"replica{number}" for number in range(2)]
 
     def start(number: int) -> "subprocess.Popen[bytes]":

@@ -86,9 +86,7 @@ def ranks_that_measure_differently(rank: int, store: str) -> dict[str, Any]:
     """A training with plain DDP, and with "auto"; what was chosen, and what went which way."""
     with group(rank, store), taking(contradicting(rank)):
         plain, ours = model(), model()
-        handle = ddp.register(
-            ours, transport="auto", timeout=TIMEOUT, config=patient(store, rank)
-        )  # fmt: skip
+        handle = ddp.register(ours, transport="auto", timeout=TIMEOUT, config=patient(store, rank))
         nothing = str(handle.transports)
         with watched(handle) as seen:
             for number in range(SETTLED + 2):
@@ -100,9 +98,13 @@ def ranks_that_measure_differently(rank: int, store: str) -> dict[str, Any]:
         apart = float((weights(plain) - weights(ours)).abs().max())
         rows = [(one.size, one.chosen) for one in handle.transports.sizes]
         return {
-            "seen": [row[:3] for row in seen], "apart": apart, "weights": weights(ours).numpy(),
-            "rows": rows, "table": str(handle.transports), "before": nothing,
-        }  # fmt: skip
+            "seen": [row[:3] for row in seen],
+            "apart": apart,
+            "weights": weights(ours).numpy(),
+            "rows": rows,
+            "table": str(handle.transports),
+            "before": nothing,
+        }
 
 
 class Product(nn.Module):
@@ -144,7 +146,7 @@ def gradients_of_every_step(rank: int, store: str, dtypes: list[torch.dtype]) ->
             net, wrong, kinds = product(dtype), [], set()
             handle = ddp.register(
                 net, transport="auto", timeout=TIMEOUT, config=patient(store, rank)
-            )  # fmt: skip
+            )
             with watched(handle) as seen:
                 for number in range(1, DECIDED + 2):
                     net.zero_grad()
@@ -182,9 +184,11 @@ def residuals(rank: int, store: str, config: str) -> dict[str, Any]:
         ledger = handle.ledger
         handle.close()
         return {
-            "short": short, "given_up": ledger.given_up, "returned": ledger.returned,
+            "short": short,
+            "given_up": ledger.given_up,
+            "returned": ledger.returned,
             "seen": [(at, way, *asked) for at, way, size, *asked in seen if size >= LARGE],
-        }  # fmt: skip
+        }
 
 
 def by_the_backend(rank: int, store: str) -> dict[str, Any]:
@@ -199,10 +203,12 @@ def by_the_backend(rank: int, store: str) -> dict[str, Any]:
                 step(net, rank, number)
         handle.close()
         return {
-            "equal": torch.equal(weights(plain), weights(ours)), "started": children() - before,
-            "session": handle.session, "warnings": [str(one.message) for one in caught],
+            "equal": torch.equal(weights(plain), weights(ours)),
+            "started": children() - before,
+            "session": handle.session,
+            "warnings": [str(one.message) for one in caught],
             "table": handle.transports.sizes,
-        }  # fmt: skip
+        }
 
 
 def asking_for_different_things(rank: int, store: str) -> dict[str, Any]:

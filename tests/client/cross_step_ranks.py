@@ -211,8 +211,9 @@ def _compared(
     return {
         "apart": float((weights(plain[0]) - weights(ours[0])).abs().max()),
         "moved": float((weights(plain[0]) - start).abs().max()),
-        "said": said, "weights": weights(ours[0]).numpy(),
-    }  # fmt: skip
+        "said": said,
+        "weights": weights(ours[0]).numpy(),
+    }
 
 
 def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:

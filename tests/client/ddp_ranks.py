@@ -39,9 +39,14 @@ def model(**options: Any) -> DistributedDataParallel:
     """Several buckets, one of them above 1 MiB, with parameters of every kind."""
     torch.manual_seed(1)
     layers = [
-        nn.Embedding(32, 64), nn.Linear(64, 600), nn.LayerNorm(600), nn.ReLU(),
-        nn.Linear(600, 600), nn.ReLU(), nn.Linear(600, 4),
-    ]  # fmt: skip
+        nn.Embedding(32, 64),
+        nn.Linear(64, 600),
+        nn.LayerNorm(600),
+        nn.ReLU(),
+        nn.Linear(600, 600),
+        nn.ReLU(),
+        nn.Linear(600, 4),
+    ]
     return DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=0.5, **options)
 
 

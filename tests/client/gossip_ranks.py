@@ -24,9 +24,13 @@ def model(seed: int = 1, dtype: torch.dtype = torch.float32) -> Any:
     torch.manual_seed(seed)
     picture: Any = nn.Conv2d(3, 4, 3)
     net: Any = nn.Sequential(
-        picture.to(memory_format=torch.channels_last), nn.BatchNorm2d(4), nn.Flatten(),
-        nn.Linear(144, 32), nn.ReLU(), nn.Linear(32, 5),
-    ).to(dtype)  # fmt: skip
+        picture.to(memory_format=torch.channels_last),
+        nn.BatchNorm2d(4),
+        nn.Flatten(),
+        nn.Linear(144, 32),
+        nn.ReLU(),
+        nn.Linear(32, 5),
+    ).to(dtype)
     net[5].bias.requires_grad_(False)
     return net
 
@@ -100,12 +104,21 @@ def _exchanged(
     optimizer.step()  # estimates follow an average
     after = trained(net).double().numpy()
     said = {
-        "begun": begun.numpy(), "start": start.numpy(), "held": held, "apart": apart,
-        "together": together, "mean": mean, "after": after, "steps": handle.step,
-        "sent": handle.sent_bytes, "metrics": handle.metrics(),
-        "buffer": averaged, "frozen": net[5].bias.double().numpy(),
-        "counted": int(net[1].num_batches_tracked), "gap": handle.graph.spectral_gap,
-    }  # fmt: skip
+        "begun": begun.numpy(),
+        "start": start.numpy(),
+        "held": held,
+        "apart": apart,
+        "together": together,
+        "mean": mean,
+        "after": after,
+        "steps": handle.step,
+        "sent": handle.sent_bytes,
+        "metrics": handle.metrics(),
+        "buffer": averaged,
+        "frozen": net[5].bias.double().numpy(),
+        "counted": int(net[1].num_batches_tracked),
+        "gap": handle.graph.spectral_gap,
+    }
     handle.close()
     handle.close()
     optimizer.step()  # and exchanges no more

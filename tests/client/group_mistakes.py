@@ -54,55 +54,135 @@ def local(rank: int, store: str, world: int) -> list[str]:
     with session_of(rank, store, world) as session:
         ours = session.world
         mistakes: list[Mistake] = [
-            ("schedule", BadMessage, "no schedule 'spiral' for all_reduce: one of direct",
-             lambda: ours.all_reduce(four, schedule="spiral")),
-            ("root", BadTensor, "broadcast: no rank 2 in a group of 2",
-             lambda: ours.broadcast(four, world)),
+            (
+                "schedule",
+                BadMessage,
+                "no schedule 'spiral' for all_reduce: one of direct",
+                lambda: ours.all_reduce(four, schedule="spiral"),
+            ),
+            (
+                "root",
+                BadTensor,
+                "broadcast: no rank 2 in a group of 2",
+                lambda: ours.broadcast(four, world),
+            ),
             ("root below", BadTensor, "no rank -2", lambda: ours.reduce(four, -2)),
             ("no root", BadMessage, "needs the rank of a root", lambda: ours.broadcast(four, -1)),
             ("receiver", BadTensor, "send: no rank 7", lambda: ours.send(four, 7)),
-            ("no receiver", BadMessage, "needs the rank of a root or receiver",
-             lambda: ours.send(four, -1)),
+            (
+                "no receiver",
+                BadMessage,
+                "needs the rank of a root or receiver",
+                lambda: ours.send(four, -1),
+            ),
             ("send to itself", BadMessage, "itself", lambda: ours.send(four, rank)),
             ("receive of itself", BadMessage, "itself", lambda: ours.receive(four, rank)),
-            ("all_gather", BadMessage, "all_gather of 4 elements in and 9 out",
-             lambda: ours.all_gather(torch.ones(9), four)),
-            ("gather", BadMessage, "gather of 4 elements in",
-             lambda: ours.gather(torch.ones(9), four, rank)),
-            ("gather without an output", BadMessage, "gather of 4 elements in and 0 out",
-             lambda: ours.gather(None, four, rank)),
-            ("scatter", BadMessage, "scatter of 9 elements in",
-             lambda: ours.scatter(four, torch.ones(9), rank)),
-            ("reduce_scatter", BadMessage, "reduce_scatter of 9 elements in and 4 out",
-             lambda: ours.reduce_scatter(four, torch.ones(9))),
-            ("sizes", BadMessage, "all_gather of 4 elements in",
-             lambda: ours.all_gather(torch.ones(10), four, [5, 5])),
-            ("too many sizes", BadMessage, "3 rows of sizes for a group of 2",
-             lambda: ours.all_gather(torch.ones(9), four, [4, 4, 1])),
-            ("negative sizes", BadMessage, "negative",
-             lambda: ours.all_gather(torch.ones(3), four, [4, -1])),
-            ("splits", BadMessage, "all_to_all of 4 elements in",
-             lambda: ours.all_to_all(torch.ones(4), four, [2, 2], [3, 2])),
-            ("no even parts", BadTensor, "5 elements do not divide among 2 ranks: give splits",
-             lambda: ours.all_to_all(torch.ones(5), torch.ones(5))),
+            (
+                "all_gather",
+                BadMessage,
+                "all_gather of 4 elements in and 9 out",
+                lambda: ours.all_gather(torch.ones(9), four),
+            ),
+            (
+                "gather",
+                BadMessage,
+                "gather of 4 elements in",
+                lambda: ours.gather(torch.ones(9), four, rank),
+            ),
+            (
+                "gather without an output",
+                BadMessage,
+                "gather of 4 elements in and 0 out",
+                lambda: ours.gather(None, four, rank),
+            ),
+            (
+                "scatter",
+                BadMessage,
+                "scatter of 9 elements in",
+                lambda: ours.scatter(four, torch.ones(9), rank),
+            ),
+            (
+                "reduce_scatter",
+                BadMessage,
+                "reduce_scatter of 9 elements in and 4 out",
+                lambda: ours.reduce_scatter(four, torch.ones(9)),
+            ),
+            (
+                "sizes",
+                BadMessage,
+                "all_gather of 4 elements in",
+                lambda: ours.all_gather(torch.ones(10), four, [5, 5]),
+            ),
+            (
+                "too many sizes",
+                BadMessage,
+                "3 rows of sizes for a group of 2",
+                lambda: ours.all_gather(torch.ones(9), four, [4, 4, 1]),
+            ),
+            (
+                "negative sizes",
+                BadMessage,
+                "negative",
+                lambda: ours.all_gather(torch.ones(3), four, [4, -1]),
+            ),
+            (
+                "splits",
+                BadMessage,
+                "all_to_all of 4 elements in",
+                lambda: ours.all_to_all(torch.ones(4), four, [2, 2], [3, 2]),
+            ),
+            (
+                "no even parts",
+                BadTensor,
+                "5 elements do not divide among 2 ranks: give splits",
+                lambda: ours.all_to_all(torch.ones(5), torch.ones(5)),
+            ),
             ("fewer splits", BadTensor, "splits", lambda: ours.all_to_all(four, four, [4], [2, 2])),
-            ("two types", BadTensor, "float64", lambda: ours.all_gather(
-                torch.ones(8, dtype=torch.float64), four)),
-            ("order of complex numbers", BadPolicy, "min of complex64 is not defined",
-             lambda: ours.all_reduce(torch.ones(2, dtype=torch.complex64), "min")),
-            ("bits of floats", BadPolicy, "band of float32 is not defined",
-             lambda: ours.all_reduce(four, "band")),
-            ("bounded gather", BadPolicy, "only all_reduce and reduce_scatter may lose",
-             lambda: ours.all_gather(torch.ones(8), four, policy=bounded())),
-            ("bounded reduce", BadPolicy, "only all_reduce and reduce_scatter may lose",
-             lambda: ours.reduce(four, 0, policy=bounded())),
-            ("other ranks", BadConfig, f"rank {rank} is no member",
-             lambda: session.group([1 - rank])),
-            ("unknown ranks", BadConfig, "different ones of 0..1",
-             lambda: session.group([0, 1, 2])),
+            (
+                "two types",
+                BadTensor,
+                "float64",
+                lambda: ours.all_gather(torch.ones(8, dtype=torch.float64), four),
+            ),
+            (
+                "order of complex numbers",
+                BadPolicy,
+                "min of complex64 is not defined",
+                lambda: ours.all_reduce(torch.ones(2, dtype=torch.complex64), "min"),
+            ),
+            (
+                "bits of floats",
+                BadPolicy,
+                "band of float32 is not defined",
+                lambda: ours.all_reduce(four, "band"),
+            ),
+            (
+                "bounded gather",
+                BadPolicy,
+                "only all_reduce and reduce_scatter may lose",
+                lambda: ours.all_gather(torch.ones(8), four, policy=bounded()),
+            ),
+            (
+                "bounded reduce",
+                BadPolicy,
+                "only all_reduce and reduce_scatter may lose",
+                lambda: ours.reduce(four, 0, policy=bounded()),
+            ),
+            (
+                "other ranks",
+                BadConfig,
+                f"rank {rank} is no member",
+                lambda: session.group([1 - rank]),
+            ),
+            (
+                "unknown ranks",
+                BadConfig,
+                "different ones of 0..1",
+                lambda: session.group([0, 1, 2]),
+            ),
             ("a rank twice", BadConfig, "different ones", lambda: session.group([rank, rank])),
             ("no ranks", BadConfig, "is no member", lambda: session.group([])),
-        ]  # fmt: skip
+        ]
         for mistake in mistakes:
             dist.barrier()
             found += told([mistake])
@@ -121,10 +201,14 @@ def closed(rank: int, store: str, world: int) -> list[str]:
         found = told(
             [
                 ("open", SessionClosed, "closed with operations open", lambda: open_one),
-                ("later", SessionClosed, "group first is closed",
-                 lambda: first.all_reduce(torch.ones(1))),
+                (
+                    "later",
+                    SessionClosed,
+                    "group first is closed",
+                    lambda: first.all_reduce(torch.ones(1)),
+                ),
             ]
-        )  # fmt: skip
+        )
         session.world.close()  # that of all ranks stays
         tensor = torch.full((3,), 1.0 + rank)
         second.all_reduce(tensor).wait()

@@ -34,9 +34,11 @@ def watched(
 ) -> dict[str, Any]:
     """A bounded training with a guard, or without: weights, and a report after each step."""
     options: dict[str, Any] = {
-        "warmup_steps": WARMUP, "config": config(Path(store).parent, rank, loss),
-        "timeout": TIMEOUT, "guard": None if guard is None else Guard(**guard),
-    }  # fmt: skip
+        "warmup_steps": WARMUP,
+        "config": config(Path(store).parent, rank, loss),
+        "timeout": TIMEOUT,
+        "guard": None if guard is None else Guard(**guard),
+    }
     reports, raised = [], ""
     with group(rank, store), ExitStack() as undo:
         net = model()
@@ -57,9 +59,11 @@ def watched(
             handle.synchronize()
         dist.barrier()  # who leaves earlier ends the session of the other
         return {
-            "weights": weights(net).numpy(), "reports": reports, "raised": raised,
+            "weights": weights(net).numpy(),
+            "reports": reports,
+            "raised": raised,
             "operations": handle.ledger.operations,
-        }  # fmt: skip
+        }
 
 
 def deferred(net: nn.Module, optimizer: Any, rank: int, number: int) -> None:

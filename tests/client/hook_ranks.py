@@ -106,9 +106,11 @@ def copied(rank: int, store: str, crossing: bool) -> dict[str, Any]:
         train(model, sgd, rank, range(4, 5))
         handle.close()
         return {
-            "apart": apart, "itself": float((weights(model) - plainly(rank, 5)).abs().max()),
-            "operations": before, "said": said,
-        }  # fmt: skip
+            "apart": apart,
+            "itself": float((weights(model) - plainly(rank, 5)).abs().max()),
+            "operations": before,
+            "said": said,
+        }
 
 
 def closed(rank: int, store: str, crossing: bool) -> dict[str, Any]:
@@ -133,9 +135,10 @@ def closed(rank: int, store: str, crossing: bool) -> dict[str, Any]:
         handle.close()
         handle.close()
         return {
-            "apart": float((weights(model) - plainly(rank, 6)).abs().max()), "twice": twice,
+            "apart": float((weights(model) - plainly(rank, 6)).abs().max()),
+            "twice": twice,
             "sent": sent,
-        }  # fmt: skip
+        }
 
 
 class Lines(logging.Handler):

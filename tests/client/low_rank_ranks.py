@@ -80,4 +80,4 @@ def conserved(rank: int, store: str) -> dict[str, Any]:
         return {
             "results": [[g.numpy() for g in grads] for grads in results],
             "missed": [m.numpy() for m in missed],
-        }  # fmt: skip
+        }

@@ -72,12 +72,15 @@ def reported(rank: int, store: str, how: str, config: Path) -> dict[str, Any]:
         if optimizer:
             handle.synchronize()
         out = {
-            "whole": handle.metrics(), "later": handle.metrics(since=middle),
-            "summary": handle.summary(all_ranks=True), "ledger": handle.ledger,
-            "labels": list(handle.account.labels.values()), "weights": weights(net).numpy(),
+            "whole": handle.metrics(),
+            "later": handle.metrics(since=middle),
+            "summary": handle.summary(all_ranks=True),
+            "ledger": handle.ledger,
+            "labels": list(handle.account.labels.values()),
+            "weights": weights(net).numpy(),
             "parameters": [name for name, _ in net.module.named_parameters()],
             "size": sum(p.numel() * p.element_size() for p in net.parameters()),
-        }  # fmt: skip
+        }
         dist.barrier()  # who leaves earlier ends the session of the other
         handle.session.close() if how == "ddp" else handle.close()  # the line comes either way
         return out | {"said": said, "told": told}
@@ -106,9 +109,12 @@ def changing(rank: int, store: str, how: str, policies: list[Any], config: Path)
                 break
             losses.append(handle.totals.since(before).loss)
         out = {
-            "losses": losses, "raised": raised, "weights": weights(net).numpy(),
-            "left": handle.ledger.given_up - handle.ledger.returned, "policy": handle.policy,
-        }  # fmt: skip
+            "losses": losses,
+            "raised": raised,
+            "weights": weights(net).numpy(),
+            "left": handle.ledger.given_up - handle.ledger.returned,
+            "policy": handle.policy,
+        }
         if not raised:
             dist.barrier()
         return out

@@ -167,9 +167,16 @@ class StandIn:
 def completed(number: int, **changes: Any) -> Completed:
     """A Completed frame."""
     values: dict[str, Any] = {
-        "released": True, "sent": 0, "repaired": 0, "given_up": 0, "returned": 0, "lost": 0,
-        "energy": 0.0, "source": -1, "also_released": [],
-    }  # fmt: skip
+        "released": True,
+        "sent": 0,
+        "repaired": 0,
+        "given_up": 0,
+        "returned": 0,
+        "lost": 0,
+        "energy": 0.0,
+        "source": -1,
+        "also_released": [],
+    }
     return Completed(operation=number, **(values | changes))
 
 

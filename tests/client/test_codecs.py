@@ -39,9 +39,12 @@ def train(session: Session) -> dict[str, Any]:
     overflow[session.rank] = float("inf")
     session.all_reduce(overflow, name="overflow", policy=exact(codec="int8")).wait()
     return {
-        "delivered": delivered, "overflow": overflow, "ledger": session.ledger,
-        "alone": _alone(session), "disagree": _disagree(session),
-    }  # fmt: skip
+        "delivered": delivered,
+        "overflow": overflow,
+        "ledger": session.ledger,
+        "alone": _alone(session),
+        "disagree": _disagree(session),
+    }
 
 
 def _alone(session: Session) -> str:

@@ -281,10 +281,14 @@ def test_a_failure_comes_out_wherever_somebody_waits_and_each_time(world: World)
     world.sgd.step()
     world.fail_all()
     for use in (
-        lambda: world.ddp(BATCH), lambda: world.net[0].weight.grad, world.handle.synchronize,
-        world.ddp.state_dict, world.sgd.state_dict, partial(torch.sum, world.net[2].weight),
+        lambda: world.ddp(BATCH),
+        lambda: world.net[0].weight.grad,
+        world.handle.synchronize,
+        world.ddp.state_dict,
+        world.sgd.state_dict,
+        partial(torch.sum, world.net[2].weight),
         world.sgd.step,
-    ):  # fmt: skip
+    ):
         with pytest.raises(PeerLost, match="rank 1 is gone"):
             use()
     world.handle.close()  # all were told

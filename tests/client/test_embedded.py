@@ -67,13 +67,24 @@ def test_the_default_configuration_is_toml(address: str) -> None:
 def test_the_environment_is_read_once_for_all() -> None:
     assert Environment.read({}) == Environment()
     full = {
-        "DLCPD_SOCKET": "/s", "DLCPD_CONFIG": "/c", "MASTER_ADDR": "m", "TORCHELASTIC_RUN_ID": "r",
-        "DLCPD_SHARE": "0", "DLCPD_END_WITH_LAUNCHER": "1", "DLCPD_WARN_AFTER": "2.5",
-    }  # fmt: skip
+        "DLCPD_SOCKET": "/s",
+        "DLCPD_CONFIG": "/c",
+        "MASTER_ADDR": "m",
+        "TORCHELASTIC_RUN_ID": "r",
+        "DLCPD_SHARE": "0",
+        "DLCPD_END_WITH_LAUNCHER": "1",
+        "DLCPD_WARN_AFTER": "2.5",
+    }
     assert Environment.read(full) == Environment(
-        "/s", Path("/c"), "m", launch="r:m", run="r", warn_after=2.5, share=False,
+        "/s",
+        Path("/c"),
+        "m",
+        launch="r:m",
+        run="r",
+        warn_after=2.5,
+        share=False,
         end_with_launcher=True,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])

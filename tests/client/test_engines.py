@@ -41,11 +41,25 @@ PART = 3 * LEAST_TRANSFER // 4  # likewise, of what one rank sends another
 
 def asks(collective: str, given: int = 0, got: int = 0, **more: Any) -> Submit:
     fields: dict[str, Any] = {
-        "operation": 0, "group": 0, "schedule": "", "peer": -1, "tag": 0, "input": 0, "output": 0,
-        "sizes": [], "dtype": "float32", "reduce": "sum", "max_loss": 0.0, "fill": "residual",
-        "traffic_class": 0, "deadline": 1.0, "in_place": True, "name": "", "critical": [],
+        "operation": 0,
+        "group": 0,
+        "schedule": "",
+        "peer": -1,
+        "tag": 0,
+        "input": 0,
+        "output": 0,
+        "sizes": [],
+        "dtype": "float32",
+        "reduce": "sum",
+        "max_loss": 0.0,
+        "fill": "residual",
+        "traffic_class": 0,
+        "deadline": 1.0,
+        "in_place": True,
+        "name": "",
+        "critical": [],
         "layers": [],
-    } | more  # fmt: skip
+    } | more
     return Submit(collective=collective, input_count=given, output_count=got, **fields)
 
 

@@ -45,8 +45,11 @@ def test_neighbours_at_both_ends_of_the_range_meet_between(dtype: torch.dtype) -
     found = _moved(mine, mine, {1: other, 2: other}, THIRD)
     torch.testing.assert_close(found, torch.tensor([top / 3, 3.0], dtype=wide))
     assert torch.isfinite(rounded(found, dtype)).all()
-    assert _difference(other, mine).tolist() == ([2 * top, 3.0] if dtype in HALF[:1] else [
-        torch.finfo(wide).max if 2 * top > torch.finfo(wide).max else 2 * top, 3.0])  # fmt: skip
+    assert _difference(other, mine).tolist() == (
+        [2 * top, 3.0]
+        if dtype in HALF[:1]
+        else [torch.finfo(wide).max if 2 * top > torch.finfo(wide).max else 2 * top, 3.0]
+    )
 
 
 @pytest.mark.parametrize("codec", [BF16(), TopK(0.5)])
@@ -67,8 +70,10 @@ def test_what_is_no_number_stays_none() -> None:
     values = torch.tensor([torch.nan, torch.inf, -torch.inf, 1e39], dtype=torch.float64)
     found = rounded(values, torch.float32)
     assert found[0].isnan() and found[1:].tolist() == [
-        torch.inf, -torch.inf, torch.finfo(torch.float32).max,
-    ]  # fmt: skip
+        torch.inf,
+        -torch.inf,
+        torch.finfo(torch.float32).max,
+    ]
 
 
 @pytest.mark.parametrize("size", [1e30, 1.0, 1e-44, 0.0])

@@ -33,8 +33,10 @@ def test_classes_follow_first_use_and_not_registration() -> None:
     order = ForwardOrder(model)
     model(torch.ones(1, 8))
     assert classes(order, model) == {
-        "first.weight": "front", "last.weight": "middle", "never.weight": "back",
-    }  # fmt: skip
+        "first.weight": "front",
+        "last.weight": "middle",
+        "never.weight": "back",
+    }
 
 
 def test_the_first_order_stands() -> None:

@@ -28,8 +28,11 @@ def test_every_matrix_and_their_product_are_doubly_stochastic(name: str, size: i
 @pytest.mark.parametrize("name", GRAPHS)
 def test_the_spectral_gap_is_that_of_the_product(name: str, size: int) -> None:
     graph = graph_of(name, size)
-    product = np.linalg.multi_dot([*map(graph.matrix, range(graph.period)), np.eye(size)]) \
-        if graph.period > 1 else graph.matrix(0)  # fmt: skip
+    product = (
+        np.linalg.multi_dot([*map(graph.matrix, range(graph.period)), np.eye(size)])
+        if graph.period > 1
+        else graph.matrix(0)
+    )
     second = np.linalg.svd(product, compute_uv=False)[1]
     assert graph.spectral_gap > 0.04
     assert (1 - graph.spectral_gap) ** graph.period == pytest.approx(second, abs=1e-12)

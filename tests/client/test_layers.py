@@ -19,8 +19,10 @@ def test_a_row_says_class_and_bound() -> None:
     policy = bounded(0.02, per_class={"front": 0.001})
     layers = [(0, "back"), (8, "front"), (12, "middle")]
     assert rows(layers, policy, 16) == [
-        (0, RANK["back"], 20_000), (8, RANK["front"], 1_000), (12, RANK["middle"], 20_000),
-    ]  # fmt: skip
+        (0, RANK["back"], 20_000),
+        (8, RANK["front"], 1_000),
+        (12, RANK["middle"], 20_000),
+    ]
 
 
 def test_exact_has_a_bound_of_zero() -> None:
@@ -29,8 +31,9 @@ def test_exact_has_a_bound_of_zero() -> None:
 
 def test_equal_neighbours_are_one_row() -> None:
     assert rows([(0, "back"), (4, "back"), (8, "front")], EXACT, 12) == [
-        (0, RANK["back"], 0), (8, RANK["front"], 0),
-    ]  # fmt: skip
+        (0, RANK["back"], 0),
+        (8, RANK["front"], 0),
+    ]
 
 
 def test_nothing_asked_is_no_rows() -> None:

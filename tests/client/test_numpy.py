@@ -122,9 +122,10 @@ class OnlyDlpack:
 @pytest.mark.parametrize("kind", ["array", "dlpack", "torch"])
 def test_arrays_of_other_libraries_are_read(pair: list[dlcp.Session], kind: str) -> None:
     makes: dict[str, Any] = {
-        "array": OfAnotherLibrary, "dlpack": lambda array: OnlyDlpack(array, 1),
+        "array": OfAnotherLibrary,
+        "dlpack": lambda array: OnlyDlpack(array, 1),
         "torch": torch.from_numpy,
-    }  # fmt: skip
+    }
     own = [np.full(6, rank + 1, np.float32) for rank in range(WORLD)]
     results = reduced(pair, [makes[kind](array) for array in own])
     assert all((result == 3).all() for result in results)

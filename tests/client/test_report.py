@@ -22,13 +22,18 @@ from dlcpd.contract.messages import Completed
 from tests.client.stand_in import StandIn
 
 WHOLE = Totals(
-    steps=10, handed_bytes=270_000_000, bounded_bytes=250_000_000, waited=0.31, whole_steps=9,
-    whole=1.8, session=Ledger(30, 40_000, 120, 90, 80, 70, 0.06),
+    steps=10,
+    handed_bytes=270_000_000,
+    bounded_bytes=250_000_000,
+    waited=0.31,
+    whole_steps=9,
+    whole=1.8,
+    session=Ledger(30, 40_000, 120, 90, 80, 70, 0.06),
     by_name={
         "a": Ledger(10, 20_000, 60, 80, 75, 40, 0.05),
         "b": Ledger(10, 10_000, 30, 10, 5, 9, 0.01),
     },
-)  # fmt: skip
+)
 
 
 class Clock:
@@ -46,8 +51,11 @@ def test_scalars_are_fractions_and_means() -> None:
     assert said["energy_lost"] == pytest.approx(0.06 / 20)
     assert (said["exposed_s"], said["step_s"]) == pytest.approx((0.031, 0.2))
     assert (said["steps"], said["bytes"], said["given_up"], said["repaired"]) == (
-        10, 270_000_000, 90, 120,
-    )  # fmt: skip
+        10,
+        270_000_000,
+        90,
+        120,
+    )
 
 
 def test_what_is_not_known_is_left_out() -> None:
@@ -85,9 +93,11 @@ def test_losses_of_bounded_operations_are_added_up_by_name(world: StandIn) -> No
     table = Operations(lambda _: None)
     for number, name in enumerate(["a", "b", "a", ""], start=1):
         work = Work[torch.Tensor](
-            world.sessions[0], block=world.sessions[0].library.block(torch.zeros(1)), expires=0.0,
+            world.sessions[0],
+            block=world.sessions[0].library.block(torch.zeros(1)),
+            expires=0.0,
             label="",
-        )  # fmt: skip
+        )
         work.bounded_as = name
         table.begin(work, ())
         with table.changed:

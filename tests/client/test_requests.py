@@ -29,10 +29,20 @@ def ask(op: Any = "sum", tensor: torch.Tensor = GRADIENT, **changes: Any) -> Sub
     values: dict[str, Any] = {"policy": EXACT, "name": None, "critical": ()}
     asked = request(TENSORS.block(tensor), TENSORS.operation(op), **(values | changes))
     return Submit(
-        operation=1, group=0, collective="all_reduce", schedule="", peer=-1, tag=0,
-        input=4096, input_count=asked.count, output=4096, output_count=asked.count, sizes=[],
-        in_place=True, **asked.fields(),
-    )  # fmt: skip
+        operation=1,
+        group=0,
+        collective="all_reduce",
+        schedule="",
+        peer=-1,
+        tag=0,
+        input=4096,
+        input_count=asked.count,
+        output=4096,
+        output_count=asked.count,
+        sizes=[],
+        in_place=True,
+        **asked.fields(),
+    )
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), "2", None])
@@ -123,12 +133,28 @@ def test_the_message_says_everything_and_is_valid() -> None:
     submit = ask("avg", policy=policy, name="layer", critical=[(100, 200), (0, 4), (150, 300)])
     assert from_frame_untrusted(to_frame(submit)) == submit
     assert submit == Submit(
-        operation=1, group=0, collective="all_reduce", schedule="", peer=-1, tag=0,
-        input=4096, input_count=100, output=4096, output_count=100, sizes=[],
-        dtype="float32", reduce="avg", max_loss=0.02,
-        fill="zero", traffic_class=1, deadline=7.0, in_place=True, name="layer",
-        critical=[ByteRange(0, 4), ByteRange(100, 300)], layers=[],
-    )  # fmt: skip
+        operation=1,
+        group=0,
+        collective="all_reduce",
+        schedule="",
+        peer=-1,
+        tag=0,
+        input=4096,
+        input_count=100,
+        output=4096,
+        output_count=100,
+        sizes=[],
+        dtype="float32",
+        reduce="avg",
+        max_loss=0.02,
+        fill="zero",
+        traffic_class=1,
+        deadline=7.0,
+        in_place=True,
+        name="layer",
+        critical=[ByteRange(0, 4), ByteRange(100, 300)],
+        layers=[],
+    )
 
 
 def test_layers_have_the_bound_of_their_class() -> None:

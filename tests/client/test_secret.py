@@ -67,9 +67,12 @@ def test_a_private_daemon_does_not_inherit_it() -> None:
 
 def test_parts_cannot_be_moved() -> None:
     tags = {
-        SECRET.tag("a", "b", "c"), SECRET.tag("a", "bc"), SECRET.tag("ab", "c"),
-        SECRET.tag("a", "b", "c", ""), OTHER.tag("a", "b", "c"),
-    }  # fmt: skip
+        SECRET.tag("a", "b", "c"),
+        SECRET.tag("a", "bc"),
+        SECRET.tag("ab", "c"),
+        SECRET.tag("a", "b", "c", ""),
+        OTHER.tag("a", "b", "c"),
+    }
     assert len(tags) == 5
 
 

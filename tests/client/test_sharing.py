@@ -189,10 +189,11 @@ def test_a_leader_that_is_killed_is_lost_to_the_others_by_name(tmp_path: Path) -
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", script, str(rank), str(tmp_path / "store")],
-            stdout=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for rank in range(WORLD)
-    ]  # fmt: skip
+    ]
     out, _ = ranks[1].communicate(timeout=120)
     assert ranks[0].wait(30) == -signal.SIGKILL
     if ranks[0].stdout:

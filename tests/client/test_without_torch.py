@@ -17,8 +17,12 @@ IMPORTS = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 def python(program: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", program],
-        capture_output=True, text=True, timeout=110, check=False, env=IMPORTS,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        env=IMPORTS,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -28,11 +32,13 @@ def ranks(world: int, store: Path, *arguments: str) -> list[str]:
     processes = [
         subprocess.Popen(
             [sys.executable, str(HERE / "numpy_ranks.py"), *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
             env=IMPORTS | {"RANK": str(rank), "WORLD_SIZE": str(world), "DLCPD_STORE": str(store)},
         )
         for rank in range(world)
-    ]  # fmt: skip
+    ]
     try:
         ends = [process.communicate(timeout=110) for process in processes]
     finally:

@@ -195,9 +195,11 @@ def test_what_may_not_stay_missing_is_protected_however_light_it_is() -> None:
         place = one.header.operation, one.begin >= half
         drops.setdefault(place, set()).add(one.header.tag % DROP_RANKS > 0)
     assert drops == {
-        (1, False): {False}, (1, True): {False, True},
-        (2, False): {False, True}, (2, True): {False},
-    }  # fmt: skip
+        (1, False): {False},
+        (1, True): {False, True},
+        (2, False): {False, True},
+        (2, True): {False},
+    }
 
 
 def test_exact_operations_and_results_are_protected() -> None:
@@ -207,8 +209,10 @@ def test_exact_operations_and_results_are_protected() -> None:
     net.run()
     protected = [one for one in sent(net) if one.result or one.header.operation == 1]
     assert {(one.header.operation, one.result) for one in protected} == {
-        (1, False), (1, True), (2, True),
-    }  # fmt: skip
+        (1, False),
+        (1, True),
+        (2, True),
+    }
     assert all(one.header.tag % DROP_RANKS == 0 for one in protected)
 
 

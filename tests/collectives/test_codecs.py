@@ -37,9 +37,13 @@ def reference(net: Net, parts: list[Tensor], codec: str, dtype: str, op: str) ->
     size = parts[0].nbytes
     results = interpret(
         [net.programs[rank, 1] for rank in range(net.world_size)],
-        [part.view(np.uint8) for part in parts], outputs=[size] * net.world_size,
-        dtype=dtype, op=op, input_at=[0] * net.world_size, codec=codec_of(codec),
-    )  # fmt: skip
+        [part.view(np.uint8) for part in parts],
+        outputs=[size] * net.world_size,
+        dtype=dtype,
+        op=op,
+        input_at=[0] * net.world_size,
+        codec=codec_of(codec),
+    )
     assert len({result.tobytes() for result in results}) == 1
     return results[0].view(STORAGE[dtype])
 
@@ -181,9 +185,14 @@ def test_the_bound_holds_and_heads_and_critical_ranges_arrive(codec: str) -> Non
     coder, losses = codec_of(codec), 0
     critical = [[0, 400], [20_000, 24_000]]
     net.submit_all(
-        1, draw("float32", 3, COUNT, 5), max_loss=0.2, name=NAME, codec=codec, critical=critical,
+        1,
+        draw("float32", 3, COUNT, 5),
+        max_loss=0.2,
+        name=NAME,
+        codec=codec,
+        critical=critical,
         layers=[(0, 1, 100_000), (30_000, 2, 200_000)],
-    )  # fmt: skip
+    )
     net.run()
     for rank, accounts in enumerate(net.accounts):
         for row in accounts.ledger:
@@ -261,9 +270,16 @@ def test_reduce_scatter_rounds_at_the_senders_only(codec: str) -> None:
     for rank in range(3):
         program = reduce_scatter(rank, sizes, SEGMENT * CHUNK_SEGMENTS)
         net.submit(
-            rank, 1, parts[rank], program=program, output=outputs[rank], in_place=False,
-            max_loss=0.2, name=NAME, codec=codec,
-        )  # fmt: skip
+            rank,
+            1,
+            parts[rank],
+            program=program,
+            output=outputs[rank],
+            in_place=False,
+            max_loss=0.2,
+            name=NAME,
+            codec=codec,
+        )
     net.run()
     delivered = np.concatenate(outputs)
     np.testing.assert_allclose(delivered + kept(net), produced, rtol=0, atol=2e-5)

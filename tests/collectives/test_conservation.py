@@ -75,9 +75,12 @@ def test_operations_of_one_name_in_flight_at_once() -> None:
 
 
 @given(
-    st.integers(2, 4), st.integers(1, 2500), st.sampled_from([0.02, 0.1, 0.3]),
-    st.sampled_from([0.0, 100e-6, 2e-3, 10e-3]), st.integers(0, 1 << 16),
-)  # fmt: skip
+    st.integers(2, 4),
+    st.integers(1, 2500),
+    st.sampled_from([0.02, 0.1, 0.3]),
+    st.sampled_from([0.0, 100e-6, 2e-3, 10e-3]),
+    st.integers(0, 1 << 16),
+)
 @settings(max_examples=20)
 def test_any_job_on_any_network(
     world: int, count: int, loss: float, jitter: float, seed: int

@@ -110,9 +110,12 @@ def test_equal_replicas_are_never_accused() -> None:
         for bucket in range(6):
             number = 6 * step + bucket + 1
             net.submit_all(
-                number, draw("float32", 3, 700, number), max_loss=0.2 * (bucket % 2),
-                name=f"bucket{bucket}", in_place=bool(bucket % 3),
-            )  # fmt: skip
+                number,
+                draw("float32", 3, 700, number),
+                max_loss=0.2 * (bucket % 2),
+                name=f"bucket{bucket}",
+                in_place=bool(bucket % 3),
+            )
         net.run()
     assert all(len(net.done(rank)) == 24 for rank in range(3))
     assert not any(session.broken for session in net.sessions)

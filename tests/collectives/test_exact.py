@@ -22,9 +22,17 @@ def awkward_sizes(world: int, itemsize: int) -> list[int]:
     segment = SEGMENT // itemsize
     chunk = segment * CHUNK_SEGMENTS
     return [
-        1, world - 1, 63, segment - 1, segment, segment + 1,
-        world * chunk - 1, world * chunk, world * chunk + 1, 2 * world * chunk + 17,
-    ]  # fmt: skip
+        1,
+        world - 1,
+        63,
+        segment - 1,
+        segment,
+        segment + 1,
+        world * chunk - 1,
+        world * chunk,
+        world * chunk + 1,
+        2 * world * chunk + 17,
+    ]
 
 
 def ops_of(dtype: str) -> list[str]:
@@ -58,9 +66,14 @@ def check(net: SimNetwork, cases: list[tuple[str, str, int]], seed: int) -> None
 @pytest.mark.parametrize("world", [*WORLDS[:-1], pytest.param(WORLDS[-1], marks=pytest.mark.heavy)])
 def test_every_size_and_type(world: int, loss: float, paths: int, one_shot: bool) -> None:
     net = SimNetwork(
-        world, Link(loss=loss, duplicate=0.02, jitter=40e-6), seed=world, segment_size=SEGMENT,
-        chunk_segments=CHUNK_SEGMENTS, paths=paths, one_shot=one_shot,
-    )  # fmt: skip
+        world,
+        Link(loss=loss, duplicate=0.02, jitter=40e-6),
+        seed=world,
+        segment_size=SEGMENT,
+        chunk_segments=CHUNK_SEGMENTS,
+        paths=paths,
+        one_shot=one_shot,
+    )
     cases = []
     for index, dtype in zip(range(len(DTYPES)), cycle(DTYPES), strict=False):
         size = awkward_sizes(world, STORAGE[dtype].itemsize)[(index + world + paths) % 10]
@@ -74,9 +87,13 @@ def test_every_size_and_type(world: int, loss: float, paths: int, one_shot: bool
 def test_chunks_of_many_segments(loss: float, seed: int) -> None:
     """Longer than the marked end of a pass, than a window and than a receive call."""
     net = SimNetwork(
-        2 + seed % 2, Link(loss=loss, duplicate=0.01, jitter=100e-6), seed=seed,
-        segment_size=64, chunk_segments=300, paths=1 + seed % 2,
-    )  # fmt: skip
+        2 + seed % 2,
+        Link(loss=loss, duplicate=0.01, jitter=100e-6),
+        seed=seed,
+        segment_size=64,
+        chunk_segments=300,
+        paths=1 + seed % 2,
+    )
     check(net, [("float32", "sum", 12_000 + seed)], seed)
 
 
@@ -87,18 +104,26 @@ def test_chunks_of_many_segments(loss: float, seed: int) -> None:
     jitter=st.sampled_from([0.0, 30e-6, 3e-3]),
     paths=st.integers(1, 3),
     cases=st.lists(
-        st.tuples(st.sampled_from(DTYPES), st.sampled_from(["sum", "min", "max"]),
-                  st.integers(1, 1500)),
-        min_size=1, max_size=3,
+        st.tuples(
+            st.sampled_from(DTYPES), st.sampled_from(["sum", "min", "max"]), st.integers(1, 1500)
+        ),
+        min_size=1,
+        max_size=3,
     ),
     seed=st.integers(0, 1 << 16),
     one_shot=st.booleans(),
-)  # fmt: skip
+)
 @settings(max_examples=40)
 def test_any_job_on_any_network(  # noqa: PLR0917  # hypothesis passes them by name
-    world: int, loss: float, duplicate: float, jitter: float, paths: int,
-    cases: list[tuple[str, str, int]], seed: int, one_shot: bool,
-) -> None:  # fmt: skip
+    world: int,
+    loss: float,
+    duplicate: float,
+    jitter: float,
+    paths: int,
+    cases: list[tuple[str, str, int]],
+    seed: int,
+    one_shot: bool,
+) -> None:
     link = Link(loss=loss, duplicate=duplicate, jitter=jitter)
     net = SimNetwork(
         world, link, seed=seed, segment_size=64, chunk_segments=6, paths=paths, one_shot=one_shot

@@ -67,9 +67,12 @@ def spans(hole: Hole, item: int) -> list[tuple[int, np.ndarray]]:
 
 
 @given(
-    st.sampled_from(CASES), st.sampled_from([0.0, 0.1]), st.sampled_from([1.0, 0.5, 1e-3]),
-    st.sampled_from(["avg", "sum"]), st.integers(0, 1 << 16),
-)  # fmt: skip
+    st.sampled_from(CASES),
+    st.sampled_from([0.0, 0.1]),
+    st.sampled_from([1.0, 0.5, 1e-3]),
+    st.sampled_from(["avg", "sum"]),
+    st.integers(0, 1 << 16),
+)
 @example(("float16", ""), 0.1, 1.0, "avg", 1)
 @example(("bfloat16", ""), 0.1, 1.0, "avg", 1)
 @example(("float16", "topk:0.1"), 0.1, 1.0, "avg", 1)
@@ -86,9 +89,15 @@ def test_finite_gradients_give_finite_averages(
         held = gradients(dtype, most, seed + number)
         produced += np.sum([numbers(part, dtype) for part in held], axis=0) / scale
         net.submit_all(
-            number, held, dtype=dtype, op=op, max_loss=0.2 if loss else 0.0, name=NAME, codec=codec,
+            number,
+            held,
+            dtype=dtype,
+            op=op,
+            max_loss=0.2 if loss else 0.0,
+            name=NAME,
+            codec=codec,
             scale=scale,
-        )  # fmt: skip
+        )
         net.run()
         assert len({part.tobytes() for part in held}) == 1
         assert np.isfinite(widen(held[0], dtype)).all()

@@ -30,9 +30,13 @@ def group_of(number: int, members: tuple[int, ...], rank: int, name: str = "") -
 
 
 def all_reduce(
-    net: SimNetwork, ticket: int, number: int, members: tuple[int, ...], parts: list[np.ndarray],
+    net: SimNetwork,
+    ticket: int,
+    number: int,
+    members: tuple[int, ...],
+    parts: list[np.ndarray],
     **options: Any,
-) -> None:  # fmt: skip
+) -> None:
     """By all members of a group; `parts` become the result."""
     for rank, part in zip(members, parts, strict=True):
         net.submit(rank, ticket, part, group=group_of(number, members, rank), **options)
@@ -112,9 +116,14 @@ def test_a_rank_that_is_no_member_is_named_whoever_comes_first(first: int) -> No
     for rank in (first, 3 - first):
         members = (0, 1, 2)[: rank + 1]  # rank 1 knows of two ranks only
         operation = net.operation(
-            rank, 1, NONE, program=barrier(rank, len(members)), terms="barrier",
-            group=group_of(4, members, rank), deadline=5.0,
-        )  # fmt: skip
+            rank,
+            1,
+            NONE,
+            program=barrier(rank, len(members)),
+            terms="barrier",
+            group=group_of(4, members, rank),
+            deadline=5.0,
+        )
         net.sessions[rank].submit(operation, 4, net.now)
         net.run(until=0.1)
     assert net.failed(1)[1].code == "ranks_disagree"
@@ -128,10 +137,16 @@ def exchange(net: SimNetwork, rank: int, sends: list[int], awaits: list[int]) ->
     """All-to-all of so many bytes to each rank, and from each."""
     program = all_to_all(rank, tuple(sends), tuple(awaits))
     operation = net.operation(
-        rank, 1, np.full(sum(sends), rank, np.uint8), dtype="uint8", program=program,
-        output=np.zeros(sum(awaits), np.uint8), terms="all_to_all of uint8", deadline=5.0,
+        rank,
+        1,
+        np.full(sum(sends), rank, np.uint8),
+        dtype="uint8",
+        program=program,
+        output=np.zeros(sum(awaits), np.uint8),
+        terms="all_to_all of uint8",
+        deadline=5.0,
         digest_every=0,
-    )  # fmt: skip
+    )
     net.sessions[rank].submit(operation, 0, net.now)
 
 
@@ -190,8 +205,9 @@ def test_operations_of_a_closed_group_fail_and_others_go_on() -> None:
     net.sessions[0].fail_group(7, SessionClosed("group 7 was closed with operations open"))
     net.run(until=0.1)
     assert {ticket: e.code for ticket, e in net.failed(0).items()} == {
-        1: "session_closed", 3: "session_closed",
-    }  # fmt: skip
+        1: "session_closed",
+        3: "session_closed",
+    }
     net.submit(1, 2, np.ones(500, np.float32), group=group_of(0, (0, 1), 1))
     offer(net, 1, 4, 0, np.ones(4, np.float32), group=0)
     net.run()
@@ -221,9 +237,16 @@ def test_what_is_done_here_still_serves_peers_after_its_group_was_closed() -> No
     net = SimNetwork(2, Link(loss=0.05), seed=4)
     data = draw("float32", 1, 20_000, 1)[0]
     operation = net.operation(
-        0, 1, data, program=send(0, 1, data.nbytes), output=NONE, group=everybody(net, 0, 7),
-        terms="message", digest_every=0, in_place=False,
-    )  # fmt: skip
+        0,
+        1,
+        data,
+        program=send(0, 1, data.nbytes),
+        output=NONE,
+        group=everybody(net, 0, 7),
+        terms="message",
+        digest_every=0,
+        in_place=False,
+    )
     net.sessions[0].submit_send(operation, 7, 1, net.now)
     net.sessions[0].fail_group(7, SessionClosed("group 7 was closed"))
     place = wait(net, 1, 1, 0, count=20_000, group=7)
@@ -241,29 +264,59 @@ def everybody(net: SimNetwork, rank: int, number: int) -> Group:
 
 
 def offer(
-    net: SimNetwork, rank: int, ticket: int, peer: int, data: np.ndarray, *, tag: int = 0,
-    group: int = 0, deadline: float = 60.0,
-) -> Execution:  # fmt: skip
+    net: SimNetwork,
+    rank: int,
+    ticket: int,
+    peer: int,
+    data: np.ndarray,
+    *,
+    tag: int = 0,
+    group: int = 0,
+    deadline: float = 60.0,
+) -> Execution:
     """Send `data` to `peer`."""
     operation = net.operation(
-        rank, ticket, data, program=send(rank, peer, data.nbytes), output=NONE, tag=tag,
-        group=everybody(net, rank, group), deadline=deadline, terms="message", digest_every=0,
-    )  # fmt: skip
+        rank,
+        ticket,
+        data,
+        program=send(rank, peer, data.nbytes),
+        output=NONE,
+        tag=tag,
+        group=everybody(net, rank, group),
+        deadline=deadline,
+        terms="message",
+        digest_every=0,
+    )
     net.sessions[rank].submit_send(operation, group, peer, net.now)
     return operation
 
 
 def wait(
-    net: SimNetwork, rank: int, ticket: int, peer: int, *, count: int = 4, tag: int = 0,
-    group: int = 0, deadline: float = 60.0,
-) -> np.ndarray:  # fmt: skip
+    net: SimNetwork,
+    rank: int,
+    ticket: int,
+    peer: int,
+    *,
+    count: int = 4,
+    tag: int = 0,
+    group: int = 0,
+    deadline: float = 60.0,
+) -> np.ndarray:
     """Receive `count` elements from `peer`, or ANY; returns their place."""
     place = np.full(count, np.nan, np.float32)
     known = Program((), frozenset()) if peer == ANY else receive(rank, peer, place.nbytes)
     operation = net.operation(
-        rank, ticket, NONE, program=known, output=place, tag=tag, group=everybody(net, rank, group),
-        deadline=deadline, terms="message", digest_every=0,
-    )  # fmt: skip
+        rank,
+        ticket,
+        NONE,
+        program=known,
+        output=place,
+        tag=tag,
+        group=everybody(net, rank, group),
+        deadline=deadline,
+        terms="message",
+        digest_every=0,
+    )
     if peer == ANY:
         operation.receiving = lambda sender: receive(rank, sender, place.nbytes)
     net.sessions[rank].submit_receive(operation, group, peer, tag, net.now)
@@ -300,16 +353,28 @@ def test_an_empty_message_is_sent_before_anybody_receives_it() -> None:
     """It has no bytes to wait for; its receiver learns all the same that it was sent."""
     net = SimNetwork(2)
     operation = net.operation(
-        0, 1, NONE, program=send(0, 1, 0), output=NONE, group=everybody(net, 0, 0),
-        terms="buffered", digest_every=0,
-    )  # fmt: skip
+        0,
+        1,
+        NONE,
+        program=send(0, 1, 0),
+        output=NONE,
+        group=everybody(net, 0, 0),
+        terms="buffered",
+        digest_every=0,
+    )
     net.sessions[0].submit_send(operation, 0, 1, net.now)
     net.run(until=0.0)
     assert set(net.done(0)) == {1}
     other = net.operation(
-        1, 1, NONE, program=receive(1, 0, 0), output=NONE, group=everybody(net, 1, 0),
-        terms="buffered", digest_every=0,
-    )  # fmt: skip
+        1,
+        1,
+        NONE,
+        program=receive(1, 0, 0),
+        output=NONE,
+        group=everybody(net, 1, 0),
+        terms="buffered",
+        digest_every=0,
+    )
     net.run(until=0.5)
     assert not net.done(1)
     net.sessions[1].submit_receive(other, 0, 0, 0, net.now)

@@ -19,9 +19,7 @@ PART = 64 << 10  # bytes
 def fabric(hosts: int, segment_size: int = 1408, grant: int = 32 << 20) -> SimNetwork:
     packet = segment_size + HEADERS
     link = Link(delay=100e-6, rate=RATE / packet, queue=BUFFER // packet)
-    return SimNetwork(
-        hosts, link, segment_size=segment_size, chunk_segments=1440, grant=grant
-    )  # fmt: skip
+    return SimNetwork(hosts, link, segment_size=segment_size, chunk_segments=1440, grant=grant)
 
 
 def reduce(net: SimNetwork, operation: int) -> float:

@@ -25,9 +25,12 @@ def program(collective: str, schedule: str, rank: int, world: int, size: int) ->
     """Of a rank; each has `size` bytes for each other."""
     whole = collective in {"all_reduce", "broadcast", "reduce"}
     task = Task(
-        collective=collective, size=size * world if whole else size, sizes=(size,) * world,
-        sends=(size,) * world, receives=(size,) * world,
-    )  # fmt: skip
+        collective=collective,
+        size=size * world if whole else size,
+        sizes=(size,) * world,
+        sends=(size,) * world,
+        receives=(size,) * world,
+    )
     place = Place(rank, tuple((r,) for r in range(world)), CHUNK)
     recipe = CATALOG[collective][schedule]
     return recipe.build(rank, *recipe.arguments(task, place))
@@ -76,9 +79,14 @@ def test_the_last_rank_gets_what_the_others_completed(
     def submit(rank: int) -> None:
         arrays = [np.full(4 * size, rank, np.uint8).view(np.float32) for _ in range(2)]
         made = net.operation(
-            rank, 1, arrays[0], output=arrays[1], terms="the same", in_place=False,
+            rank,
+            1,
+            arrays[0],
+            output=arrays[1],
+            terms="the same",
+            in_place=False,
             program=program(collective, schedule, rank, 4, size),
-        )  # fmt: skip
+        )
         net.sessions[rank].submit(made, 0, net.now)
 
     for rank in range(4):
@@ -133,9 +141,13 @@ def test_a_lost_rank_takes_no_result_from_the_others() -> None:
     def submit(rank: int) -> None:
         array = np.full(size, 1 + rank, np.uint8)
         made = net.operation(
-            rank, 1, array.view(np.float32), terms="the same", in_place=False,
+            rank,
+            1,
+            array.view(np.float32),
+            terms="the same",
+            in_place=False,
             program=program("broadcast", "direct", rank, 3, size // 3 // 64 * 64),
-        )  # fmt: skip
+        )
         net.sessions[rank].submit(made, 0, net.now)
 
     submit(0)

@@ -15,9 +15,12 @@ def excess(mbit: float, megabytes: float, operations: int) -> list[float]:
     """Time of each operation, in times of what its payload needs on the wire."""
     rate = mbit * 1e6 / 8 / (SEGMENT + HEADERS)  # datagrams per second
     net = SimNetwork(
-        2, Link(delay=100e-6, rate=rate, queue=(256 << 10) // (SEGMENT + HEADERS)),
-        segment_size=SEGMENT, chunk_segments=1440, grant=32 << 20,
-    )  # fmt: skip
+        2,
+        Link(delay=100e-6, rate=rate, queue=(256 << 10) // (SEGMENT + HEADERS)),
+        segment_size=SEGMENT,
+        chunk_segments=1440,
+        grant=32 << 20,
+    )
     elements, times = int(megabytes * 1e6 / 4), []
     for operation in range(1, operations + 1):
         begun = net.now

@@ -109,7 +109,10 @@ def test_between_hosts_each_rank_sends_its_share_of_the_bytes(loss: float) -> No
     net.run()
     assert len({tensor.tobytes() for tensor in held}) == 1
     np.testing.assert_allclose(held[0], rank_ordered(parts, "float32", "sum"), rtol=1e-4, atol=1e-5)
-    first = {(c.target, c.data[:24]): len(c.data) - HEADER_SIZE for c in net.recorded
-             if c.data[KIND] == Kind.DATA and not c.data[ROUND]}  # fmt: skip
+    first = {
+        (c.target, c.data[:24]): len(c.data) - HEADER_SIZE
+        for c in net.recorded
+        if c.data[KIND] == Kind.DATA and not c.data[ROUND]
+    }
     assert not data_between(net, (0, 1)) + data_between(net, (2, 3))
     assert sum(first.values()) == 4 * held[0].nbytes // 2

@@ -58,13 +58,21 @@ def submit(
     """Every rank its program, ranks in an order by chance and not all at once."""
     operations = [
         net.operation(
-            rank, number, given, dtype=made.dtype, op=made.op, program=program, in_place=in_place,
-            output=np.full(size, 0xEE, np.uint8), digest_every=0, terms="random",
+            rank,
+            number,
+            given,
+            dtype=made.dtype,
+            op=made.op,
+            program=program,
+            in_place=in_place,
+            output=np.full(size, 0xEE, np.uint8),
+            digest_every=0,
+            terms="random",
         )
         for rank, (program, given, size) in enumerate(
             zip(made.programs, typed(made), made.outputs, strict=True)
         )
-    ]  # fmt: skip
+    ]
     for rank in np.random.default_rng(number).permutation(len(operations)).tolist():
         net.sessions[rank].submit(operations[rank], 0, net.now)
         net.run(until=50e-6 * (number % 3))

@@ -25,9 +25,14 @@ def change(net: SimNetwork, seed: int) -> set[int]:
 @pytest.mark.parametrize("seed", range(4))
 def test_results_are_exact_whatever_the_sizes(seed: int, one_shot: bool) -> None:
     net = SimNetwork(
-        3, Link(loss=0.05, duplicate=0.02, jitter=40e-6), seed=seed, segment_size=128,
-        chunk_segments=30, paths=2, one_shot=one_shot,
-    )  # fmt: skip
+        3,
+        Link(loss=0.05, duplicate=0.02, jitter=40e-6),
+        seed=seed,
+        segment_size=128,
+        chunk_segments=30,
+        paths=2,
+        one_shot=one_shot,
+    )
     for number, count in enumerate((1, 300, 2_000, 7_001), 1):
         assert len(change(net, seed + number)) > 1
         parts = draw("float32", 3, count, number)

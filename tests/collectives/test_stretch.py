@@ -63,8 +63,9 @@ def test_critical_ranges_are_those_of_their_values() -> None:
     codec = codec_of("topk:0.01")
     head, part = body_at(codec, COUNT), codec.body(PART)
     assert wired("topk:0.01", [], *ranges).critical == (
-        (head, head + part), (head + 2 * part, wire_size(codec, COUNT)),
-    )  # fmt: skip
+        (head, head + part),
+        (head + 2 * part, wire_size(codec, COUNT)),
+    )
 
 
 def test_rows_before_and_behind_do_not_count() -> None:

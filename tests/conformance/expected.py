@@ -108,8 +108,10 @@ END: Final = "<!-- suites: end -->"
 
 def table() -> str:
     """In Markdown: of each suite how many tests pass, and why those do not that Gloo passes."""
-    lines = ["| suite | tests | Gloo passes | dlcp passes | Gloo passes and dlcp does not |",
-             "|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| suite | tests | Gloo passes | dlcp passes | Gloo passes and dlcp does not |",
+        "|---|---|---|---|---|",
+    ]
     for name, suite in SUITES.items():
         held = list(read(expected_file(name)).values())
         if not held:

@@ -57,19 +57,38 @@ class Part:
         done = self.folder / "done"
         done.write_text("\n".join(outcome.test for outcome in self.found))
         command = [
-            sys.executable, "-m", "tests.conformance.child", "--suite", self.suite,
-            "--backend", self.backend, "--part", self.name, "--pytorch", self.pytorch,
-            "--report", str(report), "--done", str(done), "--", *tests,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "tests.conformance.child",
+            "--suite",
+            self.suite,
+            "--backend",
+            self.backend,
+            "--part",
+            self.name,
+            "--pytorch",
+            self.pytorch,
+            "--report",
+            str(report),
+            "--done",
+            str(done),
+            "--",
+            *tests,
+        ]
         environment = os.environ | {
-            "TMPDIR": str(self.folder), "PYTHONPATH": str(ROOT),
+            "TMPDIR": str(self.folder),
+            "PYTHONPATH": str(ROOT),
             "PYTHONHASHSEED": "0",  # torchft numbers its tests in the order of a set
-        }  # fmt: skip
+        }
         with self.log.open("a") as output:
             process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=ROOT,
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=ROOT,
                 start_new_session=True,
-            )  # fmt: skip
+            )
             try:
                 text = self._wait(process, report, until)
             finally:

@@ -38,13 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="tests.conformance.run", description=__doc__,
+        prog="tests.conformance.run",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--suite", nargs="+", choices=SUITES, help="by default all installed ones")
     parser.add_argument("--pytorch", default="", help="a checkout of PyTorch")
-    parser.add_argument("--gloo", action="store_true",
-                        help="over Gloo, too; always, where a checkout is given")  # fmt: skip
+    parser.add_argument(
+        "--gloo", action="store_true", help="over Gloo, too; always, where a checkout is given"
+    )
     parser.add_argument("--write", action="store_true", help="write the expected verdicts")
     parser.add_argument("--keep", action="store_true", help="add to what is written, not replace")
     parser.add_argument("--parts", nargs="+", help="some guises, scripts or files of the suite")

@@ -24,12 +24,22 @@ ROOT: Final = Path(__file__).parents[2]
 def outcome(script: str, backend: str, ranks: int) -> Outcome:
     """Run a script on all ranks; it passes where every rank ends with status 0."""
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-        str(ranks), "-m", "tests.conformance.scripts", backend, script,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(ranks),
+        "-m",
+        "tests.conformance.scripts",
+        backend,
+        script,
+    ]
     environment = os.environ | {
-        "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
+        "ACCELERATE_USE_CPU": "true",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+    }
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -43,8 +53,9 @@ def outcome(script: str, backend: str, ranks: int) -> Outcome:
             process.kill()
             said = ""
         return Outcome(script, "fail", f"did not end within {LIMIT:g} s\n{said}")
-    return Outcome(script, "fail" if process.returncode else "pass",
-                   said if process.returncode else "")  # fmt: skip
+    return Outcome(
+        script, "fail" if process.returncode else "pass", said if process.returncode else ""
+    )
 
 
 def main() -> None:

@@ -70,7 +70,11 @@ def test_a_lost_peer_is_described_by_fields_too() -> None:
 def test_no_error_has_control_characters_in_its_text() -> None:
     said = "rank 1: \x1b]0;owned\x07\n\x9b\u202e"
     shown = r"rank 1: \x1b]0;owned\x07" + "\n" + r"\x9b\u202e"
-    for error in (DlcpError(said), PeerLost(said), error_for("too_many", said),
-                  error_for("peer_lost", said)):  # fmt: skip
+    for error in (
+        DlcpError(said),
+        PeerLost(said),
+        error_for("too_many", said),
+        error_for("peer_lost", said),
+    ):
         assert str(error) == shown
         assert error.args == (shown,)

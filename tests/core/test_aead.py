@@ -119,8 +119,9 @@ def test_a_datagram_comes_back(body: bytes, kind: Kind, counter: int) -> None:
 @pytest.mark.parametrize("tail", [0, 8, SIZE - 8])
 def test_batches_are_what_single_datagrams_are(tail: int) -> None:
     before, after = sealed_batch(Sealer(KEY), 5, tail)
-    assert after == [by_hand(b"the receiver's", b"the sender's", d, n + 1)
-                     for n, d in enumerate(before)]  # fmt: skip
+    assert after == [
+        by_hand(b"the receiver's", b"the sender's", d, n + 1) for n, d in enumerate(before)
+    ]
     assert opened_rows(Opener(KEY), after) == (before, 0)
     one = Opener(KEY)
     assert [one.opened(data) for data in after] == before
@@ -171,8 +172,13 @@ def test_any_flipped_bit_is_refused_and_leaves_no_trace(kind: Kind) -> None:
 
 def test_what_is_shorter_longer_or_in_clear_is_refused() -> None:
     good = Sealer(KEY).sealed(HEAD.pack() + bytes(32))
-    for wrong in (good[:-1], good + b"\0", good[:LEAST], HEAD.pack() + bytes(32),
-                  HEAD._replace(checksum=5).pack() + bytes(32)):  # fmt: skip
+    for wrong in (
+        good[:-1],
+        good + b"\0",
+        good[:LEAST],
+        HEAD.pack() + bytes(32),
+        HEAD._replace(checksum=5).pack() + bytes(32),
+    ):
         with pytest.raises(MalformedDatagram):
             Opener(KEY).opened(wrong)
         assert opened_rows(Opener(KEY), [wrong])[0] == [None]
@@ -191,9 +197,10 @@ def test_any_bytes_are_refused(data: bytes, counter: int) -> None:
 def test_each_direction_session_and_secret_has_keys_of_its_own() -> None:
     good = Sealer(KEY).sealed(HEAD.pack())
     for other in (
-        shared_key(b"the sender's", b"the receiver's"), shared_key(b"the receiver's", b"another"),
+        shared_key(b"the sender's", b"the receiver's"),
+        shared_key(b"the receiver's", b"another"),
         shared_key(b"another", b"the sender's"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(MalformedDatagram, match="checksum"):
             Opener(other).opened(good)
 

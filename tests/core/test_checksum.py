@@ -113,8 +113,13 @@ def rows_of(datagrams: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return header_batch.parse(rows[:, :HEADER_SIZE]), rows, lengths
 
 
-@given(st.lists(st.tuples(st.binary(max_size=40), st.booleans(), st.sampled_from([1, 2, 3])),
-                min_size=1, max_size=12))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(st.binary(max_size=40), st.booleans(), st.sampled_from([1, 2, 3])),
+        min_size=1,
+        max_size=12,
+    )
+)
 def test_of_rows_only_the_genuine_remain(sent: list[tuple[bytes, bool, int]]) -> None:
     """Of tokens 1 and 2 the keys are known; what comes with 3 is for core to refuse."""
     keys = Keyring()

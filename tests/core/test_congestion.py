@@ -39,9 +39,14 @@ class Path:
         self.length = max(ROUND, 8 / rate)
 
     def round(
-        self, *, size: int = 0, queue: float = 0.0, loss: float = 0.0, marked: float = 0.0,
+        self,
+        *,
+        size: int = 0,
+        queue: float = 0.0,
+        loss: float = 0.0,
+        marked: float = 0.0,
         dry: bool = False,
-    ) -> CongestionControl:  # fmt: skip
+    ) -> CongestionControl:
         size = size or round(self.rate * self.length)
         self.sent += size
         lost = int(size * loss)
@@ -55,9 +60,16 @@ class Path:
     def news(self, queue: float, arrived: int, lost: int, marked: float = 0.0) -> Feedback:
         delay = BASE + queue
         return Feedback(
-            delay, max(delay, 2 * MIN_SHARE / self.rate), delay, self.now, self.sent, self.sent,
-            arrived, lost, int(marked * arrived),
-        )  # fmt: skip
+            delay,
+            max(delay, 2 * MIN_SHARE / self.rate),
+            delay,
+            self.now,
+            self.sent,
+            self.sent,
+            arrived,
+            lost,
+            int(marked * arrived),
+        )
 
 
 def settled(rate: float = RATE) -> Path:

@@ -23,9 +23,12 @@ def group(operation: int, fill: int = 1, count: int = 2, *, stream: int = STREAM
     rows = np.full((2 * count, WIDTH), fill, np.uint8)
     zeros = np.zeros(count, np.uint8)
     return RowGroup(
-        header, build(header, natural_order(count), zeros, zeros), rows,
-        np.arange(0, 2 * count, 2), np.full(count, WIDTH),
-    )  # fmt: skip
+        header,
+        build(header, natural_order(count), zeros, zeros),
+        rows,
+        np.arange(0, 2 * count, 2),
+        np.full(count, WIDTH),
+    )
 
 
 def test_it_is_kept_in_order_and_given_once() -> None:

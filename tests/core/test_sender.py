@@ -201,8 +201,13 @@ def test_a_pass_goes_by_class_and_a_batch_has_one() -> None:
         [traffic_class] = set((tags // DROP_RANKS).tolist())
         seen.append((traffic_class, segments.tolist()))
     assert seen == [
-        (1, [13, 14, 10]), (1, [11, 12]), (3, [1, 3, 5]), (3, [7, 9, 0]), (3, [2, 4, 6]), (3, [8]),
-    ]  # fmt: skip
+        (1, [13, 14, 10]),
+        (1, [11, 12]),
+        (3, [1, 3, 5]),
+        (3, [7, 9, 0]),
+        (3, [2, 4, 6]),
+        (3, [8]),
+    ]
 
 
 def test_drop_ranks_come_by_turns_so_that_a_queue_can_choose() -> None:

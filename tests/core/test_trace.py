@@ -13,8 +13,9 @@ def test_events_carry_the_owners_clock_and_come_out_in_order() -> None:
     for rank in range(3):
         trace.note("ready", 7, (0, -1, 1), rank)
     assert trace.take(2) == [
-        (1_000_000, "ready", 7, 0, -1, 1, 0), (1_500_000, "ready", 7, 0, -1, 1, 1)
-    ]  # fmt: skip
+        (1_000_000, "ready", 7, 0, -1, 1, 0),
+        (1_500_000, "ready", 7, 0, -1, 1, 1),
+    ]
     assert len(trace) == 1
     trace.stop()
     assert [event[-1] for event in trace.take(9)] == [2] and not trace.take(9)

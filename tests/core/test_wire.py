@@ -50,14 +50,20 @@ def fields_of(words: np.ndarray) -> dict[str, int]:
     """What the batch codec's users read out of one row."""
     first, fourth, fifth = int(words[0]), int(words[TRANSFER]), int(words[SEGMENT])
     return {
-        "kind": first >> 8 & 0xFF, "flags": first >> 16 & 0xFF, "path": first >> 24,
+        "kind": first >> 8 & 0xFF,
+        "flags": first >> 16 & 0xFF,
+        "path": first >> 24,
         "operation": int(words[OPERATION]),
         "token": int(words[header_batch.TOKEN_LOW]) | int(words[header_batch.TOKEN_HIGH]) << 32,
-        "stream": fourth & 0xFFFF, "transfer": fourth >> 16, "segment": fifth & 0xFFFF,
+        "stream": fourth & 0xFFFF,
+        "transfer": fourth >> 16,
+        "segment": fifth & 0xFFFF,
         "round": fifth >> 16 & 0xFF,
-        "tag": fifth >> 24, "packet_number": int(words[NUMBER]),
-        "sent_at": int(words[SENT_AT]), "checksum": int(words[8]) | int(words[9]) << 32,
-    }  # fmt: skip
+        "tag": fifth >> 24,
+        "packet_number": int(words[NUMBER]),
+        "sent_at": int(words[SENT_AT]),
+        "checksum": int(words[8]) | int(words[9]) << 32,
+    }
 
 
 # --- the vectors, in both directions, through both codecs ------------------------------
@@ -123,8 +129,14 @@ def test_build(vector: dict[str, Any]) -> None:
 
 def test_every_way_to_be_rejected_has_a_vector() -> None:
     assert {v["reject"] for v in VECTORS if "reject" in v} == {
-        "short", "version", "kind", "flags", "path", "segment", "tag",
-    }  # fmt: skip
+        "short",
+        "version",
+        "kind",
+        "flags",
+        "path",
+        "segment",
+        "tag",
+    }
 
 
 def test_every_kind_and_flag_has_a_vector() -> None:
@@ -136,12 +148,21 @@ def test_every_kind_and_flag_has_a_vector() -> None:
 # --- beyond the vectors ------------------------------------------------------------------
 
 headers = st.builds(
-    Header, st.sampled_from(Kind), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1),
-    st.integers(0, MAX_STREAMS - 1), st.integers(0, MAX_TRANSFERS - 1),
-    st.integers(0, MAX_SEGMENTS - 1), st.integers(0, 255),
-    st.integers(0, MAX_TAGS - 1), st.integers(0, KNOWN_FLAGS), st.integers(0, MAX_PATHS - 1),
-    st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1),
-)  # fmt: skip
+    Header,
+    st.sampled_from(Kind),
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, MAX_STREAMS - 1),
+    st.integers(0, MAX_TRANSFERS - 1),
+    st.integers(0, MAX_SEGMENTS - 1),
+    st.integers(0, 255),
+    st.integers(0, MAX_TAGS - 1),
+    st.integers(0, KNOWN_FLAGS),
+    st.integers(0, MAX_PATHS - 1),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**64 - 1),
+)
 
 
 @given(headers)

@@ -60,8 +60,11 @@ def test_manual_pages_name_every_command(tmp_path: Path) -> None:
     binaries = Path(sys.executable).parent
     subprocess.run(
         ["make", "-s", "-o", ".venv/.installed", "pages", f"SHARE={tmp_path}", f"BIN={binaries}"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     page = (tmp_path / "man" / "man1" / "dlcpctl.1").read_text()
     for name in ("doctor", "top", "config", "drain", "completion", "status", "bench"):
         assert f"dlcpctl {name}" in page

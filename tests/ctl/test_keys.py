@@ -40,8 +40,9 @@ def test_two_hosts_authorise_each_other(tmp_path: Path, capsys: Capture) -> None
     for folder in (a, b):
         assert run(folder, "authorise", *map(str, files)) == 0
         assert sorted(file.name for file in (folder / AUTHORISED).iterdir()) == [
-            "node-a.toml", "node-b.toml",
-        ]  # fmt: skip
+            "node-a.toml",
+            "node-b.toml",
+        ]
     assert read_public(a / AUTHORISED / "node-b.toml") == read_identity(b / IDENTITY).public
     capsys.readouterr()
     assert run(a, "list") == 0

@@ -21,9 +21,7 @@ def test_a_terminal_gets_no_control_character(capsys: pytest.CaptureFixture[str]
     output = Output(None)
     output.line("two\nlines \x1b[2J \x9b \r \u202e \ud800")
     output.progress("\x07")
-    assert capsys.readouterr() == (
-        "two\nlines \\x1b[2J \\x9b \\r \\u202e \\ud800\n", "# \\x07\n"
-    )  # fmt: skip
+    assert capsys.readouterr() == ("two\nlines \\x1b[2J \\x9b \\r \\u202e \\ud800\n", "# \\x07\n")
 
 
 def test_with_json_on_stdout_nothing_else_is_there(capsys: pytest.CaptureFixture[str]) -> None:

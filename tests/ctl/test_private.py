@@ -104,8 +104,11 @@ def test_a_private_daemon_says_its_status(
         assert {one["rank"] for one in report["sessions"]} == {0, 1}
         done = subprocess.run(
             [sys.executable, "-m", "dlcpd.ctl.main", "status", "--socket", name],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert done.returncode == 0 and "2 sessions" in done.stdout
         with pytest.raises(DaemonUnavailable):  # it would end a training that nobody named
             drain(argparse.Namespace(socket=None, wait=60.0), Output(None))

@@ -39,8 +39,15 @@ OPTIONS = argparse.Namespace(dtype="float32", mode="exact")
 
 def measured() -> list[dict[str, Any]]:
     """Rows as bench all-reduce writes them; 1 MiB, two ranks."""
-    counts = {"sent": 60, "repaired": 1, "given_up": 0, "returned": 0, "wrong": 0,
-              "segment_size": 8896, "headers": 68}  # fmt: skip
+    counts = {
+        "sent": 60,
+        "repaired": 1,
+        "given_up": 0,
+        "returned": 0,
+        "wrong": 0,
+        "segment_size": 8896,
+        "headers": 68,
+    }
     rank = {"dlcpd": counts | {"times": SAMPLES}, "gloo": counts | {"times": SAMPLES[::-1]}}
     return [asdict(row) for row in rows_of(1 << 20, [rank, rank], OPTIONS)]
 
@@ -48,12 +55,22 @@ def measured() -> list[dict[str, Any]]:
 def bench(ratio: float = 1.5, **changes: Any) -> dict[str, Any]:
     """A document of bench all-reduce with round figures."""
     time = dict(zip(("p10", "p50", "p90", "p99"), (0.01, 0.0115, 0.02, 0.03), strict=True))
-    row = measured()[0] | {"transport": "dlcpd", "time": time, "bus_bandwidth": 0.25, "wrong": 0,
-           "ratio": {"p10": ratio / 2, "p50": ratio, "p90": ratio * 2, "p99": 9.0},
-           "segments": {"sent": 120, "given_up": 3}, "samples": SAMPLES}  # fmt: skip
+    row = measured()[0] | {
+        "transport": "dlcpd",
+        "time": time,
+        "bus_bandwidth": 0.25,
+        "wrong": 0,
+        "ratio": {"p10": ratio / 2, "p50": ratio, "p90": ratio * 2, "p99": 9.0},
+        "segments": {"sent": 120, "given_up": 3},
+        "samples": SAMPLES,
+    }
     other = measured()[1] | {"time": time, "samples": SAMPLES[::-1]}
-    return {"command": "bench all-reduce", "version": "0.1.0", "machine": {"cpus": 2},
-            "rows": [row, other]} | changes  # fmt: skip
+    return {
+        "command": "bench all-reduce",
+        "version": "0.1.0",
+        "machine": {"cpus": 2},
+        "rows": [row, other],
+    } | changes
 
 
 def block(section: Section, kind: str, title: str = "") -> dict[str, Any]:
@@ -79,8 +96,9 @@ def test_figures_of_a_benchmark_are_those_of_the_input() -> None:
     assert first["segments"] == "sent 120, given_up 3" and "samples" not in first
     times = block(made, "ranges", "1 MiB: seconds")["rows"]
     assert [(r["label"], r["low"], r["mid"], r["high"]) for r in times] == [
-        ("dlcpd", 0.01, 0.0115, 0.02), ("gloo", 0.01, 0.0115, 0.02),
-    ]  # fmt: skip
+        ("dlcpd", 0.01, 0.0115, 0.02),
+        ("gloo", 0.01, 0.0115, 0.02),
+    ]
     assert block(made, "lines")["columns"][1] == pytest.approx([s * 1e3 for s in SAMPLES])
     assert made.made == {"command": "bench all-reduce", "version": "0.1.0", "machine": {"cpus": 2}}
 
@@ -111,9 +129,10 @@ def test_a_scenario_is_read_as_it_is_written(
     found.report("loss", "two hosts").tell(Output(str(file)))
     [made] = sections(file)
     assert list(made.sentences) == [
-        "1 of 2 claims hold.", "FALLS SHORT: throughput kept is 0.5, and should be at least 0.9.",
+        "1 of 2 claims hold.",
+        "FALLS SHORT: throughput kept is 0.5, and should be at least 0.9.",
         f"Measured by dlcpd {__version__}: two hosts.",
-    ]  # fmt: skip
+    ]
     ours, theirs = block(made, "ranges")["rows"]
     expected = Spread.of(SAMPLES)
     assert (ours["low"], ours["mid"], ours["high"]) == pytest.approx(
@@ -121,8 +140,12 @@ def test_a_scenario_is_read_as_it_is_written(
     )
     assert (ours["colour"], theirs["colour"]) == ("blue", "orange")
     assert block(made, "table", "set out")["rows"][0] == [
-        "FALLS SHORT", "throughput kept", 0.5, ">=", 0.9,
-    ]  # fmt: skip
+        "FALLS SHORT",
+        "throughput kept",
+        0.5,
+        ">=",
+        0.9,
+    ]
     assert made.made["conditions"] == "two hosts"
     assert capsys.readouterr().out
 
@@ -130,14 +153,25 @@ def test_a_scenario_is_read_as_it_is_written(
 def test_verdicts_of_demo_and_verify_are_said() -> None:
     held = {"promise": "P1", "what": "exact", "verdict": "held", "detail": "9 operations"}
     bad = held | {"verdict": "BROKEN", "what": "bound", "detail": "rank 1"}
-    runs = [{"task": "digits", "transport": name, "step_seconds": took, "digests": ["x"]}
-            for name, took in (("gloo", 0.1), ("bounded", 0.05), ("reference", 0.2))]  # fmt: skip
-    found = {"command": "demo", "checks": [held], "runs": runs, "hosts": 4, "version": "1",
-             "injected_loss": 0.01, "mode": "bounded", "max_loss": 0.02}  # fmt: skip
+    runs = [
+        {"task": "digits", "transport": name, "step_seconds": took, "digests": ["x"]}
+        for name, took in (("gloo", 0.1), ("bounded", 0.05), ("reference", 0.2))
+    ]
+    found = {
+        "command": "demo",
+        "checks": [held],
+        "runs": runs,
+        "hosts": 4,
+        "version": "1",
+        "injected_loss": 0.01,
+        "mode": "bounded",
+        "max_loss": 0.02,
+    }
     assert list(of_document(found).sentences) == [
-        "All promises held.", "a step of digits, bounded: 2.00 times as fast as Gloo.",
+        "All promises held.",
+        "a step of digits, bounded: 2.00 times as fast as Gloo.",
         "Measured by dlcpd 1: 4 hosts on one machine; bounded (2 %); INJECTED loss 1 %.",
-    ]  # fmt: skip
+    ]
     found["checks"] = [held, bad]
     assert of_document(found).sentences[0] == "BROKEN: bound: rank 1"
     found["checks"] = [held, held | {"verdict": "not judged"}]
@@ -201,9 +235,10 @@ def events() -> list[list[Any]]:
         key = [7, 1, 3, number]
         made += [
             [at, "submitted", *key, "exchange", number, "all_reduce", 4096, at - 10, 10_000],
-            [at + 300, "ready", *key, 1], [at + 400, "result", *key],
+            [at + 300, "ready", *key, 1],
+            [at + 400, "result", *key],
             [at + 450, "returned", 7, 0, 0, 0, number],
-        ]  # fmt: skip
+        ]
     return made
 
 

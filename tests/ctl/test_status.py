@@ -19,30 +19,69 @@ PATH = {"sent": 10, "lost": 1, "in_flight": 0, "rtt": 0.00025, "congestion_windo
 
 def report(**changes: Any) -> dict[str, Any]:
     return {
-        "host": "alpha", "version": "0.1.0", "uptime": 12.4, "draining": False,
+        "host": "alpha",
+        "version": "0.1.0",
+        "uptime": 12.4,
+        "draining": False,
         "endpoints": {"control": "tcp://10.0.0.1:5000", "data": [["10.0.0.1", 7], ["10.0.1.1", 8]]},
         "features": {"gso": True, "gro": False},
-        "sessions": [{
-            "session": 3, "job": "train", "rank": 0, "world_size": 2, "state": "open",
-            "broken": "", "arena_bytes": 1 << 20, "age": 3.6, "proof": "authorised keys",
-            "peers": [{"rank": 1, "host": "beta", "control": "tcp://10.0.0.2:5000",
-                       "data": [["10.0.0.2", 9], ["10.0.1.2", 9]],
-                       "state": "up", "end_reason": ""}],
-        }],
-        "security": {"key": "k" * 40, "identity": "/etc/dlcpd/keys/identity.toml", "hosts": 3,
-                     "authorised": "/etc/dlcpd/keys/authorised", "problems": []},
+        "sessions": [
+            {
+                "session": 3,
+                "job": "train",
+                "rank": 0,
+                "world_size": 2,
+                "state": "open",
+                "broken": "",
+                "arena_bytes": 1 << 20,
+                "age": 3.6,
+                "proof": "authorised keys",
+                "peers": [
+                    {
+                        "rank": 1,
+                        "host": "beta",
+                        "control": "tcp://10.0.0.2:5000",
+                        "data": [["10.0.0.2", 9], ["10.0.1.2", 9]],
+                        "state": "up",
+                        "end_reason": "",
+                    }
+                ],
+            }
+        ],
+        "security": {
+            "key": "k" * 40,
+            "identity": "/etc/dlcpd/keys/identity.toml",
+            "hosts": 3,
+            "authorised": "/etc/dlcpd/keys/authorised",
+            "problems": [],
+        },
         "counters": {"joined": 1, "refused_bad_message": 0},
         "engine": {
             "counters": {"stale": 4, "ce": 0},
             "paths": [],
-            "sessions": {"3": {
-                "rank": 0, "submitted": 17, "open": 2, "residual_bytes": 1408, "broken": "",
-                "peers": [{"rank": 1, "host": "beta", "window": 1, "paths": [PATH, PATH]}],
-                "ledger": [{"operation": 5, "name": "grad", "sender": 1, "owner": 0, "transfer": 2,
-                            "segments": 3, "paths": {"0": 1, "1": 2}}],
-            }},
+            "sessions": {
+                "3": {
+                    "rank": 0,
+                    "submitted": 17,
+                    "open": 2,
+                    "residual_bytes": 1408,
+                    "broken": "",
+                    "peers": [{"rank": 1, "host": "beta", "window": 1, "paths": [PATH, PATH]}],
+                    "ledger": [
+                        {
+                            "operation": 5,
+                            "name": "grad",
+                            "sender": 1,
+                            "owner": 0,
+                            "transfer": 2,
+                            "segments": 3,
+                            "paths": {"0": 1, "1": 2},
+                        }
+                    ],
+                }
+            },
         },
-    } | changes  # fmt: skip
+    } | changes
 
 
 def test_status_says_what_there_is_to_say() -> None:
@@ -59,8 +98,15 @@ def test_status_says_what_there_is_to_say() -> None:
 
 def test_who_is_late_is_named_with_host_and_path() -> None:
     waits = report()
-    late = {"rank": 1, "host": "beta", "address": "10.0.0.2:9", "late": 7.25, "silent": 0.12,
-            "paths_down": [1], "awaiting": "rank(s) 1 to submit operation 812"}  # fmt: skip
+    late = {
+        "rank": 1,
+        "host": "beta",
+        "address": "10.0.0.2:9",
+        "late": 7.25,
+        "silent": 0.12,
+        "paths_down": [1],
+        "awaiting": "rank(s) 1 to submit operation 812",
+    }
     waits["engine"]["sessions"]["3"]["late"] = [late]
     [line] = [line for line in status_lines(waits) if "waits for" in line]
     assert line == (

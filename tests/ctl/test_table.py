@@ -14,8 +14,11 @@ def test_numbers_stand_right_and_the_first_columns_left() -> None:
 
 def test_none_is_a_dash_and_a_float_has_two_digits() -> None:
     assert render(("v",), [(None,), (1.005e3,), (0.0,)], left=0).split() == [
-        "v", "-", "1005.00", "0.00",
-    ]  # fmt: skip
+        "v",
+        "-",
+        "1005.00",
+        "0.00",
+    ]
 
 
 def test_a_cell_cannot_begin_a_line_and_is_as_wide_as_it_looks() -> None:

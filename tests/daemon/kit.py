@@ -36,8 +36,9 @@ ROOT = Path(__file__).parents[2]
 RUNNER = Path(__file__).with_name("run_with_stand_in.py")
 
 
-def configuration(folder: Path, host: str = "host-a", address: str = "127.0.0.1", more: str = "",
-                  daemon: str = "") -> Path:  # fmt: skip
+def configuration(
+    folder: Path, host: str = "host-a", address: str = "127.0.0.1", more: str = "", daemon: str = ""
+) -> Path:
     """A configuration file; `daemon` adds lines to [daemon], `more` adds tables."""
     file = folder / f"{host}.toml"
     network = "" if "[network]" in more else f'[network]\npaths = [{{ address = "{address}" }}]\n'

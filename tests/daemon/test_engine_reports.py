@@ -7,18 +7,33 @@ from dlcpd.daemon.engine_reports import joined
 
 def one(number: int, **changes: Any) -> dict[str, Any]:
     session = {
-        "rank": 0, "submitted": 1 + number, "open": 1, "waiting": [f"part {number}"],
+        "rank": 0,
+        "submitted": 1 + number,
+        "open": 1,
+        "waiting": [f"part {number}"],
         "late": [],
-        "residual_bytes": 10, "residual_evicted": 0, "broken": "",
+        "residual_bytes": 10,
+        "residual_evicted": 0,
+        "broken": "",
         "peers": [
-            {"rank": 2, "queued": 1, "went_without": 0, "silent": number,
-             "paths": [{"sent": number}]},
-            {"rank": 1, "queued": 5, "went_without": 2, "silent": 0,
-             "paths": [{"sent": 10 + number}]},
+            {
+                "rank": 2,
+                "queued": 1,
+                "went_without": 0,
+                "silent": number,
+                "paths": [{"sent": number}],
+            },
+            {
+                "rank": 1,
+                "queued": 5,
+                "went_without": 2,
+                "silent": 0,
+                "paths": [{"sent": 10 + number}],
+            },
         ],
         "totals": {"seconds": 0.5, "used": 0.1 * number, "took": [number, 1], "failed": {"x": 1}},
         "ledger": [{"operation": number}],
-    }  # fmt: skip
+    }
     return {
         "counters": {"token": number, f"only{number}": 1},
         "effort": {"wakes": 5},

@@ -137,9 +137,11 @@ def test_sessions_of_other_engines_go_on(tmp_path: Path) -> None:
     one = 'engines = 2\nengines_per_job = 1\npaths = [{ address = "127.0.0.1" }]\n'
     config = configuration(tmp_path, more=f"[network]\n{one}")
     with (
-        Daemon(config) as daemon, daemon.client() as left, daemon.client() as right,
+        Daemon(config) as daemon,
+        daemon.client() as left,
+        daemon.client() as right,
         daemon.client() as beside,
-    ):  # fmt: skip
+    ):
         join_all([left, beside], "left")
         join_all([right], "right")
         first, second = (engine["pid"] for engine in engines_of(daemon))

@@ -29,8 +29,13 @@ from tests.daemon.kit import (
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "dlcpd", *arguments],
-        capture_output=True, text=True, timeout=PATIENCE, env=environment(), cwd=ROOT, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=environment(),
+        cwd=ROOT,
+        check=False,
+    )
 
 
 # --- command line ------------------------------------------------------------------------
@@ -109,9 +114,14 @@ def test_a_session_descriptor_of_another_kind_is_code_2() -> None:
     with ours, theirs:
         done = subprocess.run(
             [sys.executable, "-m", "dlcpd", "--embedded", "--session-fd", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()], capture_output=True, text=True, env=environment(),
-            timeout=PATIENCE, cwd=ROOT, check=False,
-        )  # fmt: skip
+            pass_fds=[theirs.fileno()],
+            capture_output=True,
+            text=True,
+            env=environment(),
+            timeout=PATIENCE,
+            cwd=ROOT,
+            check=False,
+        )
     assert done.returncode == 2
     assert "SOCK_SEQPACKET" in done.stderr
 
@@ -129,10 +139,19 @@ def test_what_cannot_be_had_is_one_line(tmp_path: Path, daemon: str, part: str) 
         f'[daemon]\ncontrol_port = 0\n{daemon}\n[network]\npaths = [{{ address = "127.0.0.1" }}]'
     )
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests/daemon/run_with_stand_in.py"), "obedient",
-         "--config", str(file)],
-        capture_output=True, text=True, timeout=PATIENCE, env=environment(), check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            str(ROOT / "tests/daemon/run_with_stand_in.py"),
+            "obedient",
+            "--config",
+            str(file),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=environment(),
+        check=False,
+    )
     assert done.returncode == (2 if "users" in daemon else 1)
     assert done.stderr.startswith("dlcpd: ") and part in done.stderr
     assert done.stderr.count("\n") == 1
@@ -280,8 +299,10 @@ def test_a_killed_client_is_gone_though_its_child_holds_everything_open(tmp_path
     with Daemon(configuration(tmp_path)) as daemon:
         trainer = subprocess.Popen(
             [sys.executable, "-c", FORKING_CLIENT, str(daemon.socket)],
-            stdout=subprocess.PIPE, env=environment(), cwd=ROOT,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            env=environment(),
+            cwd=ROOT,
+        )
         assert trainer.stdout
         with trainer, trainer.stdout:
             worker = int(trainer.stdout.readline())
@@ -374,8 +395,12 @@ def test_an_embedded_daemon_ends_with_its_trainer_though_a_worker_lives(
         )
     trainer = subprocess.Popen(
         [sys.executable, "-c", TRAINER, str(runner), str(configuration(tmp_path))],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), cwd=ROOT,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        cwd=ROOT,
+    )
     assert trainer.stdout and trainer.stderr
     daemon, worker = map(int, trainer.stdout.readline().split())
     assert '"event": "ready"' in trainer.stderr.readline()

@@ -60,8 +60,11 @@ def test_a_journal_that_does_not_answer_learns_the_priority_of_each_line(
     log.warning("c")
     log.error("d")
     assert [line[:3] for line in capsys.readouterr().err.splitlines()] == [
-        "<7>", "<6>", "<4>", "<3>"
-    ]  # fmt: skip
+        "<7>",
+        "<6>",
+        "<4>",
+        "<3>",
+    ]
     log.configure("debug", style)
 
 
@@ -113,10 +116,15 @@ def test_an_entry_has_fields_to_find_it_by(
     message = entry.pop("MESSAGE")
     assert message.partition(" level=")[2].startswith("warning event=path_down session=")
     assert entry == {
-        "PRIORITY": "4", "SYSLOG_IDENTIFIER": "dlcpd", "DLCPD_EVENT": "path_down",
-        "MESSAGE_ID": MESSAGE_IDS["path_down"], "DLCPD_SESSION": "of a test", "DLCPD_PEER": "3",
-        "DLCPD_PATH": "1", "DLCPD_LOSS": "0.25",
-    }  # fmt: skip
+        "PRIORITY": "4",
+        "SYSLOG_IDENTIFIER": "dlcpd",
+        "DLCPD_EVENT": "path_down",
+        "MESSAGE_ID": MESSAGE_IDS["path_down"],
+        "DLCPD_SESSION": "of a test",
+        "DLCPD_PEER": "3",
+        "DLCPD_PATH": "1",
+        "DLCPD_LOSS": "0.25",
+    }
     assert not capsys.readouterr().err, "it is in the journal once"
 
 
@@ -129,9 +137,12 @@ def test_a_session_is_a_job_and_a_rank_and_a_peer_a_rank_on_a_host(
     log.info("peer_gone", session=session, peer=link)
     entry = parsed(journal.recv(1 << 16))
     assert {key: value for key, value in entry.items() if key.startswith("DLCPD_")} == {
-        "DLCPD_EVENT": "peer_gone", "DLCPD_JOB": "train", "DLCPD_RANK": "2", "DLCPD_PEER": "3",
+        "DLCPD_EVENT": "peer_gone",
+        "DLCPD_JOB": "train",
+        "DLCPD_RANK": "2",
+        "DLCPD_PEER": "3",
         "DLCPD_PEER_HOST": "beta",
-    }  # fmt: skip
+    }
 
 
 def test_a_hostile_value_forges_no_field(journal: socket.socket) -> None:

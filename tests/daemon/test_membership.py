@@ -38,10 +38,14 @@ def member(rank: int, size: int = 2, *, session: int = 0, address: str = "10.0.0
         if peer != rank
     }
     return Membership(
-        "job", rank, session or 1000 + rank, f"host-{rank}",
+        "job",
+        rank,
+        session or 1000 + rank,
+        f"host-{rank}",
         [[UdpAddress(address, 40 + rank)]],
-        {**AGREED, "world_size": size}, links,
-    )  # fmt: skip
+        {**AGREED, "world_size": size},
+        links,
+    )
 
 
 def deliver(sender: Membership, receiver: Membership) -> list[PeerHello]:

@@ -46,8 +46,9 @@ def scrape(port: int) -> str:
 def series(text: str) -> Series:
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text) for sample in family.samples
-    }  # fmt: skip
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
 
 
 def settled(port: int, rank: Rank) -> tuple[Series, dict[str, Any]]:
@@ -127,25 +128,39 @@ def test_documented_metrics_exist_and_existing_ones_are_documented(hosts: list[D
     rows = re.findall(r"^\| `(dlcpd_\w+)` \| (\w+) \| ([^|]*) \|", page, re.MULTILINE)
     documented = {name: (kind, re.findall(r"\w+", labels)) for name, kind, labels in rows}
     assert documented == {
-        family.name + ("_total" if family.kind == "counter" else ""):
-        (family.kind, list(family.labels)) for family in FAMILIES
-    }  # fmt: skip
+        family.name + ("_total" if family.kind == "counter" else ""): (
+            family.kind,
+            list(family.labels),
+        )
+        for family in FAMILIES
+    }
     served = {f.name: f.type for f in text_string_to_metric_families(scrape(port_of(hosts[0])))}
     assert served == {family.name: family.kind for family in FAMILIES}
 
 
 def session(**changes: Any) -> dict[str, Any]:
     return {
-        "session": 7, "job": "j", "rank": 0, "state": "open", "age": 1.0, "arena_bytes": 1,
-        "broken_code": "", "peers": [],
-    } | changes  # fmt: skip
+        "session": 7,
+        "job": "j",
+        "rank": 0,
+        "state": "open",
+        "age": 1.0,
+        "arena_bytes": 1,
+        "broken_code": "",
+        "peers": [],
+    } | changes
 
 
 def report(engine: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {
-        "version": "1", "features": {}, "counters": {}, "uptime": 1.0, "draining": False,
-        "sessions": [session(**changes)], "engine": engine,
-    }  # fmt: skip
+        "version": "1",
+        "features": {},
+        "counters": {},
+        "uptime": 1.0,
+        "draining": False,
+        "sessions": [session(**changes)],
+        "engine": engine,
+    }
 
 
 def engine(
@@ -267,9 +282,13 @@ def test_without_the_library_it_says_what_to_install(tmp_path: Path) -> None:
         f"sys.exit(main(['--config', {str(config)!r}]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False,
-        timeout=PATIENCE, env=environment(),
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        env=environment(),
+    )
     assert done.returncode == 2 and "pip install 'dlcpd[metrics]'" in done.stderr
 
 

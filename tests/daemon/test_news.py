@@ -22,11 +22,26 @@ from tests.daemon.kit import Client, Daemon, configuration, joins
 from tests.daemon.test_peers import Node, on_uvloop, until
 
 HELLO = PeerHello(
-    job="job", from_rank=1, to_rank=0, session=50, echo=0, answer=True, serving=True,
-    host="host-x", proof="", token=9, secret=32 * "a", seed=7,
-    endpoints=[UdpAddress("127.0.0.1", 5)], engines=1, world_size=2,
-    chunk_bytes=0, digest_every=0, checksum=1, data_encryption=0,
-)  # fmt: skip
+    job="job",
+    from_rank=1,
+    to_rank=0,
+    session=50,
+    echo=0,
+    answer=True,
+    serving=True,
+    host="host-x",
+    proof="",
+    token=9,
+    secret=32 * "a",
+    seed=7,
+    endpoints=[UdpAddress("127.0.0.1", 5)],
+    engines=1,
+    world_size=2,
+    chunk_bytes=0,
+    digest_every=0,
+    checksum=1,
+    data_encryption=0,
+)
 Message = TypeVar("Message", Abort, Goodbye)
 Stage = Callable[[Client, "Actor"], Coroutine[Any, Any, None]]
 
@@ -55,10 +70,13 @@ class Actor:
         assert isinstance(hello, PeerHello)
         self.theirs = hello
         return replace(
-            HELLO, echo=hello.session, answer=False, world_size=hello.world_size,
+            HELLO,
+            echo=hello.session,
+            answer=False,
+            world_size=hello.world_size,
             chunk_bytes=hello.chunk_bytes,
             digest_every=hello.digest_every,
-        )  # fmt: skip
+        )
 
     def goodbye(self, **changes: Any) -> Goodbye:
         good = Goodbye("job", 1, 0, HELLO.session, self.theirs.session, "peer_lost", "farewell")

@@ -27,11 +27,26 @@ from dlcpd.daemon.peers.peer_messages import (
 from dlcpd.io.commands import MAX_ABORT_TEXT, UdpAddress
 
 HELLO = PeerHello(
-    job="job", from_rank=0, to_rank=1, session=5, echo=0, answer=True, serving=True, host="h",
-    proof="p", token=6, secret=32 * "a", seed=7,
+    job="job",
+    from_rank=0,
+    to_rank=1,
+    session=5,
+    echo=0,
+    answer=True,
+    serving=True,
+    host="h",
+    proof="p",
+    token=6,
+    secret=32 * "a",
+    seed=7,
     endpoints=[UdpAddress("10.0.0.1", 40000), UdpAddress("fd00::1", 40001)],
-    world_size=2, engines=2, chunk_bytes=64000, digest_every=16, checksum=1, data_encryption=0,
-)  # fmt: skip
+    world_size=2,
+    engines=2,
+    chunk_bytes=64000,
+    digest_every=16,
+    checksum=1,
+    data_encryption=0,
+)
 GOODBYE = Goodbye("job", 0, 1, 5, 6, "peer_lost", "why")
 ABORT = Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why")])
 ALL: list[PeerMessage] = [HELLO, GOODBYE, ABORT]

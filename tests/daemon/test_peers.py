@@ -43,9 +43,12 @@ class Node:
     """One control's peers, and what they were told."""
 
     def __init__(
-        self, address: str = "127.0.0.1", port: int = 0, folder: Path | None = None,
+        self,
+        address: str = "127.0.0.1",
+        port: int = 0,
+        folder: Path | None = None,
         keys: KeyPair | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.inbox: asyncio.Queue[tuple[str, PeerMessage]] = asyncio.Queue()
         self.versions: list[tuple[str, int]] = []
         self.turned_away: list[tuple[PeerAddress, str]] = []
@@ -59,9 +62,13 @@ class Node:
             lost=lambda peer, sign: self.lost.append((peer, sign)),
         )
         self.peers = Peers(
-            asyncio.get_running_loop(), address, port,
-            trust=Trust(pair, Authorised(folder, pair.text)), news=news, counters=self.counters,
-        )  # fmt: skip
+            asyncio.get_running_loop(),
+            address,
+            port,
+            trust=Trust(pair, Authorised(folder, pair.text)),
+            news=news,
+            counters=self.counters,
+        )
 
     @property
     def address(self) -> PeerAddress:

@@ -179,8 +179,12 @@ def test_another_user_is_admitted_by_configuration_only(
     with Daemon(configuration(open_folder, daemon=settings)) as daemon:
         stranger = subprocess.run(
             [sys.executable, "-c", STRANGERS, str(daemon.socket), groups],
-            env=environment(), capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert stranger.stdout.split() == [outcome], stranger.stderr
         wanted = 0o666 if "[" in settings and "*" not in settings and not groups else 0o660
         assert stat.S_IMODE(daemon.socket.stat().st_mode) == wanted

@@ -107,8 +107,9 @@ def door(tmp_path: Path) -> Iterator[socket.socket]:
 
 def start(folder: Path, door: socket.socket, daemon: str = "") -> Daemon:
     number = door.fileno()
-    return Daemon(configuration(folder, daemon=daemon), environ={"HAND_OVER": str(number)},
-                  pass_fds=(number,))  # fmt: skip
+    return Daemon(
+        configuration(folder, daemon=daemon), environ={"HAND_OVER": str(number)}, pass_fds=(number,)
+    )
 
 
 def test_who_connects_between_two_daemons_is_served_by_the_second(

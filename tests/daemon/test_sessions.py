@@ -363,9 +363,11 @@ def test_a_configuration_that_differs_is_named_to_both(
     hosts: list[Daemon], tmp_path: Path, job: str, network: str, name: str
 ) -> None:
     other = configuration(
-        tmp_path, "host-c", "127.0.0.3",
+        tmp_path,
+        "host-c",
+        "127.0.0.3",
         more=f'[network]\npaths = [{{ address = "127.0.0.3" }}]\n{network}',
-    )  # fmt: skip
+    )
     with Daemon(other) as third, hosts[0].client() as a, third.client() as c:
         for client, join in zip((a, c), joins(job, [a.greet(), c.greet()]), strict=True):
             client.send(join)

@@ -68,9 +68,14 @@ def path(monkeypatch: pytest.MonkeyPatch, prefix: Path) -> Iterator[list[str]]:
 def probed(*names: str, cwd: Path) -> dict[str, Any]:
     command = starter.command("probe", ",".join(names), "--more")
     done = subprocess.run(
-        command, env=starter.environment(), cwd=cwd, capture_output=True, text=True, check=False,
+        command,
+        env=starter.environment(),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
         timeout=PATIENCE,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -90,8 +95,10 @@ def test_the_library_comes_first_then_installed_then_the_interpreters_own(prefix
     said = probed("queue", "msgpack", "numpy", cwd=prefix)
     library = os.path.dirname(os.__file__)
     assert said["found"] == {
-        "queue": library, "msgpack": str(msgpack), "numpy": str(SITE / "numpy"),
-    }  # fmt: skip
+        "queue": library,
+        "msgpack": str(msgpack),
+        "numpy": str(SITE / "numpy"),
+    }
     assert said["path"].index(str(prefix)) < said["path"].index(str(SITE))
     assert said["path"][-1] == str(ROOT)
     assert str(ROOT / "dlcpd") not in said["path"]  # the starter's own folder: it has an io/
@@ -125,18 +132,25 @@ def test_a_folder_without_installed_packages_is_not_handed_over(
 def test_user_site_is_as_the_parent_has_it() -> None:
     code = "from dlcpd import starter; print(*starter.command('m')[1:3])"
     said = [
-        subprocess.run([sys.executable, *flags, "-c", code], capture_output=True, text=True,
-                       check=True, cwd=ROOT).stdout.split()
+        subprocess.run(
+            [sys.executable, *flags, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+        ).stdout.split()
         for flags in ([], ["-s"])
-    ]  # fmt: skip
+    ]
     assert said == [["-P", starter.STARTER], ["-P", "-s"]]
 
 
 def test_the_environment_keeps_all_but_the_path() -> None:
     variables = {"PYTHONPATH": "/x", "PYTHONWARNINGS": "error", "PYTHONHOME": "/y", "A": "b"}
     assert starter.environment(variables) == {
-        "PYTHONWARNINGS": "error", "PYTHONHOME": "/y", "A": "b"
-    }  # fmt: skip
+        "PYTHONWARNINGS": "error",
+        "PYTHONHOME": "/y",
+        "A": "b",
+    }
 
 
 def installed(folder: Path, *ours: Path) -> Path:
@@ -161,10 +175,14 @@ def test_a_private_daemon_starts_from_where_dlcpd_is(tmp_path: Path, where: str)
         named = [str(ROOT), str(client.parent)]
     (tmp_path / "train.py").write_text(EMBEDDED)
     done = subprocess.run(
-        [str(BARE), str(tmp_path / "train.py"), *named], cwd=tmp_path, text=True,
-        env=starter.environment() | {"PYTHONPATH": str(target)}, capture_output=True, check=False,
+        [str(BARE), str(tmp_path / "train.py"), *named],
+        cwd=tmp_path,
+        text=True,
+        env=starter.environment() | {"PYTHONPATH": str(target)},
+        capture_output=True,
+        check=False,
         timeout=PATIENCE,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     home = ROOT if named else target
     assert f"-P {home}/dlcpd/starter.py {target} dlcpd.daemon.main" in done.stdout
@@ -174,9 +192,12 @@ def in_order(before: list[str], code: str, **options: Any) -> list[str]:
     """sys.path of a command, when what PYTHONPATH named is forgotten."""
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport json, sys; json.dump(sys.path, sys.stdout)"],
-        env=starter.environment() | {"PYTHONPATH": os.pathsep.join(before)}, text=True,
-        capture_output=True, check=True, **options,
-    )  # fmt: skip
+        env=starter.environment() | {"PYTHONPATH": os.pathsep.join(before)},
+        text=True,
+        capture_output=True,
+        check=True,
+        **options,
+    )
     found: list[str] = json.loads(done.stdout)
     return found
 

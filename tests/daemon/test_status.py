@@ -16,14 +16,17 @@ def status(*, ledger: int = 0, peers: int = 0, sessions: int = 1) -> dict[str, A
     """What a daemon knows, with so many rows for each session."""
     return {
         "host": "host-a",
-        "sessions": [{"session": n, "state": "open", "peers": [ROW] * peers}
-                     for n in range(sessions)],
+        "sessions": [
+            {"session": n, "state": "open", "peers": [ROW] * peers} for n in range(sessions)
+        ],
         "engine": {
             "counters": {"token": 1},
-            "sessions": {str(n): {"open": 1, "peers": [ROW] * peers, "ledger": [ROW] * ledger}
-                         for n in range(sessions)},
+            "sessions": {
+                str(n): {"open": 1, "peers": [ROW] * peers, "ledger": [ROW] * ledger}
+                for n in range(sessions)
+            },
         },
-    }  # fmt: skip
+    }
 
 
 def shown(value: dict[str, Any]) -> dict[str, Any]:

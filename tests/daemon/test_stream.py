@@ -13,9 +13,11 @@ def test_tcp_finds_out_that_the_other_end_is_gone_and_nothing_waits_for_more() -
         assert not sock.getblocking()
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         for option, most in (
-            (socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3),
+            (socket.TCP_KEEPIDLE, 10),
+            (socket.TCP_KEEPINTVL, 10),
+            (socket.TCP_KEEPCNT, 3),
             (socket.TCP_USER_TIMEOUT, 20_000),
-        ):  # fmt: skip
+        ):
             assert 0 < sock.getsockopt(socket.IPPROTO_TCP, option) <= most
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 

@@ -18,11 +18,28 @@ from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, joins, unt
 ARENA = 1 << 22
 COUNT = 300_000  # elements: more than one chunk
 SUBMIT = Submit(
-    operation=1, group=0, collective="all_reduce", schedule="", peer=-1, tag=0,
-    input=0, input_count=COUNT, output=0, output_count=COUNT, sizes=[],
-    dtype="float32", reduce="sum", max_loss=0.0, fill="residual", traffic_class=4,
-    deadline=PATIENCE, in_place=True, name="bucket", critical=[], layers=[],
-)  # fmt: skip
+    operation=1,
+    group=0,
+    collective="all_reduce",
+    schedule="",
+    peer=-1,
+    tag=0,
+    input=0,
+    input_count=COUNT,
+    output=0,
+    output_count=COUNT,
+    sizes=[],
+    dtype="float32",
+    reduce="sum",
+    max_loss=0.0,
+    fill="residual",
+    traffic_class=4,
+    deadline=PATIENCE,
+    in_place=True,
+    name="bucket",
+    critical=[],
+    layers=[],
+)
 
 
 def start(folder: Path, number: int, *, more: str = "", daemon: str = "") -> Daemon:

@@ -77,9 +77,17 @@ def as_rows(messages: list[Message]) -> Received:
     tos = np.array([CE * marked for _, marked in data], np.int32)
     strays = [d for d, _ in datagrams if len(d) < 2 or d[1] != 1]
     return Received(
-        0, [0.0] * len(data), 1, rows, np.arange(len(data)),
-        np.array([len(d) for d, _ in data], np.intp), strays, 0.0, tos, bool(tos.any()),
-    )  # fmt: skip
+        0,
+        [0.0] * len(data),
+        1,
+        rows,
+        np.arange(len(data)),
+        np.array([len(d) for d, _ in data], np.intp),
+        strays,
+        0.0,
+        tos,
+        bool(tos.any()),
+    )
 
 
 @dataclass
@@ -132,14 +140,28 @@ class Receiver:
         if self.seen and self.seen[-1][0] == same:
             _, count, size, asks, _, _, marked = self.seen.pop()
             self.seen.append(
-                (same, count + group.count, size + group.size, asks | group.asks, group.ending,
-                 group.newest, marked + group.marked)
-            )  # fmt: skip
+                (
+                    same,
+                    count + group.count,
+                    size + group.size,
+                    asks | group.asks,
+                    group.ending,
+                    group.newest,
+                    marked + group.marked,
+                )
+            )
         else:
             self.seen.append(
-                (same, group.count, group.size, group.asks, group.ending, group.newest,
-                 group.marked)
-            )  # fmt: skip
+                (
+                    same,
+                    group.count,
+                    group.size,
+                    group.asks,
+                    group.ending,
+                    group.newest,
+                    group.marked,
+                )
+            )
 
 
 def _identity(head: Header) -> tuple[int, ...]:
@@ -147,9 +169,13 @@ def _identity(head: Header) -> tuple[int, ...]:
 
 
 def new_ring(
-    compiled: Compiled, *, gro: bool = True, loss: float = 0.0, corrupt: float = 0.0,
+    compiled: Compiled,
+    *,
+    gro: bool = True,
+    loss: float = 0.0,
+    corrupt: float = 0.0,
     keys: Keyring | None = None,
-) -> CompiledRing:  # fmt: skip
+) -> CompiledRing:
     """A ring of its own."""
     return CompiledRing(
         *compiled, gro=gro, loss=Loss(loss, (1,)), corrupt=Corrupt(corrupt), keys=keys

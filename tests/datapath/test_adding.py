@@ -40,9 +40,14 @@ def apart(size: int, offset: int) -> tuple[Bytes, Bytes]:
 def opened(number: int, sum_: SegmentSum, operand: int) -> Incoming:
     segments = len(sum_.here)
     return Incoming(
-        Key(0, 1, 0), number, TransferReceiver(segments), sum_.operands[operand], SEGMENT, sum_,
+        Key(0, 1, 0),
+        number,
+        TransferReceiver(segments),
+        sum_.operands[operand],
+        SEGMENT,
+        sum_,
         operand,
-    )  # fmt: skip
+    )
 
 
 def datagram(number: int, segment: int, part: Bytes) -> bytes:
@@ -65,8 +70,11 @@ def test_a_sum_is_numpys_in_any_order(library: Compiled, data: st.DataObject) ->
     top, sizes = np.finfo(np.float32).max, data.draw(st.sampled_from([(-20, 20), (37, 40)]))
     parts = [
         (random.standard_normal(floats) * 10.0 ** random.integers(*sizes, floats))
-        .clip(-top, top).astype(np.float32).view(np.uint8) for _ in range(coming + own)
-    ]  # fmt: skip
+        .clip(-top, top)
+        .astype(np.float32)
+        .view(np.uint8)
+        for _ in range(coming + own)
+    ]
     expected = np.zeros(size, np.uint8)
     reduce_in_order(expected, parts, "float32", "avg", divide_by=divide_by)
 

@@ -137,9 +137,11 @@ class Bench:
         for row in rows:
             head[:] = row[:HEADER_SIZE]
             checksum = self.library.dlcpd_checksum(
-                ctypes.c_void_p(head.ctypes.data), ctypes.c_void_p(row.ctypes.data + HEADER_SIZE),
-                size, key,
-            )  # fmt: skip
+                ctypes.c_void_p(head.ctypes.data),
+                ctypes.c_void_p(row.ctypes.data + HEADER_SIZE),
+                size,
+                key,
+            )
             row[32:40] = np.frombuffer(checksum.to_bytes(8, "little"), np.uint8)
 
     def _describe(self, number: int, size: int, stride: int, *, joined: bool) -> None:

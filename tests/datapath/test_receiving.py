@@ -81,11 +81,19 @@ def datagrams(draw: st.DrawFn) -> bytes:
         return draw(st.binary(max_size=120))
     segment, key = draw(st.integers(0, 13)), draw(st.sampled_from(KEYS))
     header = Header(
-        Kind.DATA, draw(st.sampled_from([*TOKENS, 1])), key.operation, key.stream, key.transfer,
-        segment, draw(st.integers(0, 2)), draw(st.integers(0, 31)),
-        draw(st.sampled_from([0, Flag.ENDING, Flag.ASK])), draw(st.integers(0, 2)),
-        draw(st.integers(0, 1 << 31)), 5,
-    )  # fmt: skip
+        Kind.DATA,
+        draw(st.sampled_from([*TOKENS, 1])),
+        key.operation,
+        key.stream,
+        key.transfer,
+        segment,
+        draw(st.integers(0, 2)),
+        draw(st.integers(0, 31)),
+        draw(st.sampled_from([0, Flag.ENDING, Flag.ASK])),
+        draw(st.integers(0, 2)),
+        draw(st.integers(0, 1 << 31)),
+        5,
+    )
     length = draw(st.sampled_from([SEGMENT, SEGMENT, SEGMENT, SEGMENT, 5, 0, SEGMENT + 1]))
     data = header.pack() + bytes([segment + 1]) * length
     if draw(st.integers(0, 9)) == 0:  # one byte is wrong
@@ -103,10 +111,16 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 opens = st.lists(
-    st.tuples(st.sampled_from(TOKENS), st.sampled_from(KEYS), sizes, st.just(SEGMENT),
-              st.sampled_from([-1, -1, 0, 1])),
-    max_size=5, unique_by=lambda each: each[:2],
-)  # fmt: skip
+    st.tuples(
+        st.sampled_from(TOKENS),
+        st.sampled_from(KEYS),
+        sizes,
+        st.just(SEGMENT),
+        st.sampled_from([-1, -1, 0, 1]),
+    ),
+    max_size=5,
+    unique_by=lambda each: each[:2],
+)
 
 
 @settings(max_examples=400, deadline=None)

@@ -23,9 +23,13 @@ def test_clean_under_sanitizers(tmp_path: Path) -> None:
     library = build(tmp_path)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS],
-        cwd=ROOT, env=environment(library), capture_output=True, text=True, check=False,
+        cwd=ROOT,
+        env=environment(library),
+        capture_output=True,
+        text=True,
+        check=False,
         timeout=500,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     assert "runtime error" not in done.stdout + done.stderr
 
@@ -46,8 +50,13 @@ def test_a_sanitizer_speaks_up(tmp_path: Path) -> None:
         "ring.digest(1 << 20)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=environment(library), capture_output=True,
-        text=True, check=False, timeout=100,
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=environment(library),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
     assert done.returncode != 0
     assert "AddressSanitizer" in done.stderr

@@ -28,13 +28,14 @@ def headers(library: Library, batch: Transmit, row: int, end: int) -> bytes:
 @given(
     rows=st.lists(
         st.tuples(st.integers(0, 4095), st.integers(0, 31), st.integers(0, 7)),
-        min_size=1, max_size=70,
+        min_size=1,
+        max_size=70,
     ),
     number=st.integers(0, (1 << 32) - 1),
     sent_at=st.integers(0, (1 << 32) - 1),
     token=st.integers(0, (1 << 64) - 1),
     begin=st.integers(0, 69),
-)  # fmt: skip
+)
 def test_headers_are_numpys(
     rows: list[tuple[int, int, int]], number: int, sent_at: int, token: int, begin: int
 ) -> None:
@@ -43,9 +44,15 @@ def test_headers_are_numpys(
     segments, tags, flags = (np.array(column) for column in zip(*rows, strict=True))
     first = Header(Kind.DATA, token, 5, 6, 7, 0, 8, path=3, packet_number=number, sent_at=sent_at)
     batch = Transmit(
-        1, 3, first, flags.astype(np.uint8), np.zeros(8, np.uint8), segments.astype(np.intp), 64,
+        1,
+        3,
+        first,
+        flags.astype(np.uint8),
+        np.zeros(8, np.uint8),
+        segments.astype(np.intp),
+        64,
         tags.astype(np.uint8),
-    )  # fmt: skip
+    )
     begin = min(begin, len(rows) - 1)
     wanted = batch.headers()[begin:].tobytes()
     assert headers(found.library, batch, begin, len(rows)) == wanted

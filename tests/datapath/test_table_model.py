@@ -109,9 +109,14 @@ class Tables(RuleBasedStateMachine):
         added = data.draw(st.sampled_from([a for a in self.sums if a.unopened]))
         operand = added.unopened.pop()
         incoming = Incoming(
-            self._next_key(), 1, TransferReceiver(len(added.sum.here)),
-            added.sum.operands[operand], SEGMENT, added.sum, operand,
-        )  # fmt: skip
+            self._next_key(),
+            1,
+            TransferReceiver(len(added.sum.here)),
+            added.sum.operands[operand],
+            SEGMENT,
+            added.sum,
+            operand,
+        )
         self.table.open(TOKEN, incoming)
         self.open.append(Open(incoming, added.wholes[operand + 1], added))
 
@@ -236,9 +241,11 @@ class Tables(RuleBasedStateMachine):
 
 
 Tables.TestCase.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=40, deadline=None,
+    max_examples=EXAMPLES,
+    stateful_step_count=40,
+    deadline=None,
     suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+)
 TestTables = Tables.TestCase
 
 

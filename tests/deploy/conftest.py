@@ -30,8 +30,12 @@ def package(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         [str(ROOT / "deploy/deb/build-deb"), str(folder), str(built.wheel)],
         env=os.environ | {"PYTHON": sys.executable, "TMPDIR": str(folder)},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     [deb] = folder.glob("*.deb")
     return deb

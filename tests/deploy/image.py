@@ -60,17 +60,30 @@ class Podman:
 
     def __init__(self, folder: Path) -> None:
         self._podman = (
-            "unshare", "--mount", "--propagation", "private", "sh", "-c", HIDDEN, "sh",
-            "podman", "--root", str(folder / "storage"), "--runroot", str(folder / "run"),
-        )  # fmt: skip
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            HIDDEN,
+            "sh",
+            "podman",
+            "--root",
+            str(folder / "storage"),
+            "--runroot",
+            str(folder / "run"),
+        )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _exc: BaseException | None,
+        self,
+        _kind: type[BaseException] | None,
+        _exc: BaseException | None,
         _trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.tried("rm", "--all", "--force", "--time", "0")
         self.tried("rmi", "--all", "--force")
 
@@ -82,9 +95,13 @@ class Podman:
         """What a command says, on stdout and stderr."""
         return subprocess.run(
             self.command(*words),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            check=False, timeout=timeout,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=timeout,
+        )
 
     def run(self, *words: str, timeout: float = 120) -> str:
         """What a command says that must succeed."""
@@ -99,10 +116,18 @@ def build(podman: Podman, top: Path) -> str:
     Without a runtime for the build's own steps, and without a layer for each: both cost time only.
     """
     return podman.run(
-        "build", "--isolation=chroot", "--layers=false", "--format=docker", "--network=host",
-        "--pull=never", f"--file={top}/deploy/oci/Containerfile", f"--build-arg=BASE={BASE}",
-        f"--tag={IMAGE}", str(top), timeout=500,
-    )  # fmt: skip
+        "build",
+        "--isolation=chroot",
+        "--layers=false",
+        "--format=docker",
+        "--network=host",
+        "--pull=never",
+        f"--file={top}/deploy/oci/Containerfile",
+        f"--build-arg=BASE={BASE}",
+        f"--tag={IMAGE}",
+        str(top),
+        timeout=500,
+    )
 
 
 def make_base(podman: Podman, folder: Path) -> None:
@@ -129,14 +154,25 @@ def make_base(podman: Podman, folder: Path) -> None:
 
 def _files() -> Iterator[str]:
     """Of the packages and all that they need."""
-    installed = [line.split() for line in _lines(
-        "dpkg-query", "--show", "--showformat", "${Package} ${Essential}\n"
-    )]  # fmt: skip
+    installed = [
+        line.split()
+        for line in _lines("dpkg-query", "--show", "--showformat", "${Package} ${Essential}\n")
+    ]
     essential = [name for name, *is_it in installed if is_it == ["yes"]]
     needed = _lines(
-        "apt-cache", "depends", "--recurse", "--installed", "--no-recommends", "--no-suggests",
-        "--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances", *PACKAGES, *essential,
-    )  # fmt: skip
+        "apt-cache",
+        "depends",
+        "--recurse",
+        "--installed",
+        "--no-recommends",
+        "--no-suggests",
+        "--no-conflicts",
+        "--no-breaks",
+        "--no-replaces",
+        "--no-enhances",
+        *PACKAGES,
+        *essential,
+    )
     known = {name for name, *_ in installed}.intersection(needed)
     for file in _lines("dpkg-query", "--listfiles", *sorted(known)):
         if file.startswith(UNREAD):

@@ -16,11 +16,21 @@ class Rank:
     def __init__(self, machine: Machine, store: str, rank: int, socket: str) -> None:
         self._process = subprocess.Popen(
             machine.command(
-                "env", f"RANK={rank}", "WORLD_SIZE=2", f"DLCPD_STORE={store}",
-                f"DLCPD_SOCKET={socket}", PYTHON, "-I", "/checks/trainer.py", user="trainer",
+                "env",
+                f"RANK={rank}",
+                "WORLD_SIZE=2",
+                f"DLCPD_STORE={store}",
+                f"DLCPD_SOCKET={socket}",
+                PYTHON,
+                "-I",
+                "/checks/trainer.py",
+                user="trainer",
             ),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
 
     def step(self) -> None:
         """Begin one."""

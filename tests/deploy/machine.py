@@ -49,13 +49,19 @@ class Machine:
         binds = [f"--bind-ro={folder}:{name}" for folder, name in shown.items()]
         self._unshare = subprocess.Popen(
             [*OUTSIDE, "sh", "-c", BOOT, "sh", *binds],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def booted(self) -> Self:
         """Wait until its units have started."""
-        self.until("[ -S /run/systemd/private ] && systemctl is-system-running --wait | grep -E "
-                   "'running|degraded'", "the machine boots")  # fmt: skip
+        self.until(
+            "[ -S /run/systemd/private ] && systemctl is-system-running --wait | grep -E "
+            "'running|degraded'",
+            "the machine boots",
+        )
         return self
 
     def off(self) -> None:
@@ -68,16 +74,30 @@ class Machine:
         """The command line that runs `words` there."""
         as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
         path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
-        return ["nsenter", "--target", str(self.first), "--all", *as_user,
-                "env", "-i", path, "LC_ALL=C.UTF-8", *words]  # fmt: skip
+        return [
+            "nsenter",
+            "--target",
+            str(self.first),
+            "--all",
+            *as_user,
+            "env",
+            "-i",
+            path,
+            "LC_ALL=C.UTF-8",
+            *words,
+        ]
 
     def tried(self, script: str) -> "subprocess.CompletedProcess[str]":
         """A shell script, run as root."""
         return subprocess.run(
             self.command("sh", "-c", script),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            check=False, timeout=PATIENCE,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
 
     def run(self, script: str) -> str:
         """What a shell script says, which must succeed."""

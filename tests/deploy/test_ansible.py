@@ -30,15 +30,25 @@ def ansible(
     that run it somewhere."""
     environ = os.environ | {
         "ANSIBLE_CONNECTION_PLUGINS": str(Path(__file__).parent / "connection_plugins"),
-        "ANSIBLE_HOME": str(home), "ANSIBLE_LOCALHOST_WARNING": "false",
-        "ANSIBLE_PIPELINING": "true", "XDG_STATE_HOME": str(home),
-        "PATH": f"{SCRIPTS}:{os.environ['PATH']}", "NO_COLOR": "1", "LC_ALL": "C.UTF-8",
-    }  # fmt: skip
+        "ANSIBLE_HOME": str(home),
+        "ANSIBLE_LOCALHOST_WARNING": "false",
+        "ANSIBLE_PIPELINING": "true",
+        "XDG_STATE_HOME": str(home),
+        "PATH": f"{SCRIPTS}:{os.environ['PATH']}",
+        "NO_COLOR": "1",
+        "LC_ALL": "C.UTF-8",
+    }
     return subprocess.run(
-        [*before, f"{SCRIPTS}/{program}", *words], cwd=FOLDER, env=environ,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        check=False, timeout=300,
-    )  # fmt: skip
+        [*before, f"{SCRIPTS}/{program}", *words],
+        cwd=FOLDER,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=300,
+    )
 
 
 @pytest.mark.check(23, "Ansible: ansible-lint and --syntax-check find nothing in role and playbook")
@@ -75,9 +85,11 @@ class Player:
             for name, machine in machines.items()
         }
         self._variables: dict[str, Any] = {
-            "ansible_become": False, "ansible_python_interpreter": "/usr/bin/python3",
-            "dlcpd_deb": str(package), "dlcpd_users": ["alice"],
-        }  # fmt: skip
+            "ansible_become": False,
+            "ansible_python_interpreter": "/usr/bin/python3",
+            "dlcpd_deb": str(package),
+            "dlcpd_users": ["alice"],
+        }
         (folder / "inventory.json").write_text(
             json.dumps({"dlcpd": {"hosts": hosts, "vars": self._variables}})
         )
@@ -85,9 +97,16 @@ class Player:
     def plays(self, **variables: Any) -> "subprocess.CompletedProcess[str]":
         """With more variables."""
         return ansible(
-            "ansible-playbook", self._folder / "home", "-i", str(self._folder / "inventory.json"),
-            "site.yml", "--limit", "dlcpd", "-e", json.dumps(variables),
-        )  # fmt: skip
+            "ansible-playbook",
+            self._folder / "home",
+            "-i",
+            str(self._folder / "inventory.json"),
+            "site.yml",
+            "--limit",
+            "dlcpd",
+            "-e",
+            json.dumps(variables),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +176,16 @@ def test_a_switch(switch: SshSwitch, tmp_path: Path) -> None:
             "switchcfg_options": f"--ssh-config {tmp_path}/ssh_config",
         }
         done = ansible(
-            "ansible-playbook", tmp_path / "home", "-i", "localhost,", "site.yml",
-            "-e", json.dumps(variables), *more, before=inside(switch.operator),
-        )  # fmt: skip
+            "ansible-playbook",
+            tmp_path / "home",
+            "-i",
+            "localhost,",
+            "site.yml",
+            "-e",
+            json.dumps(variables),
+            *more,
+            before=inside(switch.operator),
+        )
         assert done.returncode == 0, done.stdout
         return done.stdout
 

@@ -62,11 +62,14 @@ def problems(value: Any, kind: str, where: str) -> list[str]:
     model = getattr(kubeflow, kind)
     names = {json: name for name, json in model.attribute_map.items()}
     return [
-        text for key, each in value.items() for text in (
-            problems(each, model.openapi_types[names[key]], f"{where}.{key}") if key in names
+        text
+        for key, each in value.items()
+        for text in (
+            problems(each, model.openapi_types[names[key]], f"{where}.{key}")
+            if key in names
             else [f"{where}.{key}: unknown"]
         )
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.check(16, "Kubernetes: the API's schemas take the manifests")
@@ -153,8 +156,10 @@ def test_the_socket_is_one_and_the_same() -> None:
     trainers = REPLICAS["Worker"]["template"]["spec"]
     environment = {each["name"]: each.get("value") for each in TRAINER["env"]}
     assert environment["DLCPD_SOCKET"] == str(socket)
-    folders = [mounted(POD, CONTAINER, str(socket.parent)),
-               mounted(trainers, TRAINER, str(socket.parent))]  # fmt: skip
+    folders = [
+        mounted(POD, CONTAINER, str(socket.parent)),
+        mounted(trainers, TRAINER, str(socket.parent)),
+    ]
     assert {each["hostPath"]["path"] for each in folders} == {str(socket.parent)}
     for name in ("startupProbe", "livenessProbe"):
         assert CONTAINER[name]["exec"]["command"] == ["dlcpctl", "status", "--socket", str(socket)]
@@ -179,8 +184,10 @@ def test_folders_are_given_to_the_daemons_user() -> None:
 
 def test_ports_are_those_of_the_configuration() -> None:
     [engine] = engine_configs(resolved(CONFIG, embedded=False))
-    ports = {each["name"]: (each["containerPort"], each.get("protocol", "TCP"))
-             for each in CONTAINER["ports"]}  # fmt: skip
+    ports = {
+        each["name"]: (each["containerPort"], each.get("protocol", "TCP"))
+        for each in CONTAINER["ports"]
+    }
     assert ports == {
         "control": (CONFIG.daemon.control_port, "TCP"),
         "data": (engine.paths[0][1], "UDP"),

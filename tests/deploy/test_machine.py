@@ -45,9 +45,12 @@ def test_it_ends_with_the_tests() -> None:
 
 def test_it_ends_with_tests_that_are_killed() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", TESTS], cwd=ROOT, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    ) as tests:  # fmt: skip
+        [sys.executable, "-c", TESTS],
+        cwd=ROOT,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as tests:
         assert tests.stdout
         first = int(tests.stdout.readline())
         assert runs(first)

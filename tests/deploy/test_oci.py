@@ -38,8 +38,16 @@ def test_the_image_by_itself(podman: Podman) -> None:
     [made] = json.loads(podman.run("inspect", IMAGE))
     [kind, *check] = made["Healthcheck"]["Test"]
     assert kind == "CMD"
-    podman.run(*RUN, "--name=alone", "--detach", "--network=none", "--read-only",
-               "--cap-drop=all", "--security-opt=no-new-privileges", IMAGE)  # fmt: skip
+    podman.run(
+        *RUN,
+        "--name=alone",
+        "--detach",
+        "--network=none",
+        "--read-only",
+        "--cap-drop=all",
+        "--security-opt=no-new-privileges",
+        IMAGE,
+    )
     try:
         serves(podman, "alone")
         said = podman.run("exec", "alone", *check)
@@ -91,8 +99,14 @@ def node(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     [init] = POD["initContainers"]
     [program, *words] = init["command"]
     podman.run(*RUN, "--rm", *options(POD, init, volumes), f"--entrypoint={program}", IMAGE, *words)
-    podman.run(*RUN, "--name=daemon", "--detach", *options(POD, CONTAINER, volumes), IMAGE,
-               *CONTAINER["args"])  # fmt: skip
+    podman.run(
+        *RUN,
+        "--name=daemon",
+        "--detach",
+        *options(POD, CONTAINER, volumes),
+        IMAGE,
+        *CONTAINER["args"],
+    )
     try:
         serves(podman, "daemon")
         yield folder / "run"
@@ -125,13 +139,23 @@ class Pod:
         checks = Path(__file__).parent
         self._process = subprocess.Popen(
             podman.command(
-                *RUN, "--rm", "--interactive", *options(spec, TRAINER, {"dlcpd": folder}),
-                f"--volume={store}:/store", f"--volume={checks}:/checks:ro",
+                *RUN,
+                "--rm",
+                "--interactive",
+                *options(spec, TRAINER, {"dlcpd": folder}),
+                f"--volume={store}:/store",
+                f"--volume={checks}:/checks:ro",
                 *(f"--env={name}={value}" for name, value in environment.items()),
-                "--entrypoint=python", IMAGE, "-I", "/checks/trainer.py",
+                "--entrypoint=python",
+                IMAGE,
+                "-I",
+                "/checks/trainer.py",
             ),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def takes_steps(self, steps: int) -> None:
         """And no more."""
@@ -168,8 +192,14 @@ def test_pods_train(podman: Podman, node: Path, store: Path) -> None:
 
 def test_a_pod_without_the_group_may_not_connect(podman: Podman, node: Path) -> None:
     spec = REPLICAS["Master"]["template"]["spec"] | {"securityContext": {"supplementalGroups": []}}
-    said = podman.tried(*RUN, "--rm", *options(spec, TRAINER, {"dlcpd": node}),
-                        "--entrypoint=dlcpctl", IMAGE, "status")  # fmt: skip
+    said = podman.tried(
+        *RUN,
+        "--rm",
+        *options(spec, TRAINER, {"dlcpd": node}),
+        "--entrypoint=dlcpctl",
+        IMAGE,
+        "status",
+    )
     assert said.returncode == 1 and "may not connect" in said.stdout
 
 
@@ -178,10 +208,15 @@ def test_keys_are_made_and_authorised_by_exec(podman: Podman, node: Path) -> Non
     podman.run("exec", "daemon", "dlcpctl", "keys", "new")
     public = podman.run("exec", "daemon", "dlcpctl", "keys", "show")
     done = subprocess.run(
-        podman.command("exec", "--interactive", "daemon", "dlcpctl", "keys", "authorise",
-                       "/dev/stdin"),
-        input=public, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        podman.command(
+            "exec", "--interactive", "daemon", "dlcpctl", "keys", "authorise", "/dev/stdin"
+        ),
+        input=public,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     kept = node.parent / KEYS.name
     assert (kept / "identity.toml").stat().st_mode & 0o777 == 0o600

@@ -53,15 +53,19 @@ def install_by_hand(machine: Machine) -> None:
     machine.run("dpkg-deb --extract /package/*.deb /run/package; mv /run/package/opt/dlcpd /opt")
     machine.run("\n".join(["cd / && set -e", *steps]))
     machine.run("dlcpctl status")
-    machine.run("systemctl disable --now dlcpd.socket dlcpd.service; rm -r /opt/dlcpd /run/package "
-                "/etc/dlcpd /etc/systemd/system/dlcpd* /usr/bin/dlcpd /usr/bin/dlcpctl; "
-                "systemctl daemon-reload")  # fmt: skip
+    machine.run(
+        "systemctl disable --now dlcpd.socket dlcpd.service; rm -r /opt/dlcpd /run/package "
+        "/etc/dlcpd /etc/systemd/system/dlcpd* /usr/bin/dlcpd /usr/bin/dlcpctl; "
+        "systemctl daemon-reload"
+    )
 
 
 @pytest.mark.check(13, "removal stops all daemons and keeps the configuration; a purge does not")
 def test_removal(machine: Machine, measured: Measured) -> None:
-    machine.run("cd /etc/dlcpd; echo '# mine' >>dlcpd.toml; cp dlcpd.toml c.toml; "
-                "systemctl start dlcpd.service dlcpd@c.service")  # fmt: skip
+    machine.run(
+        "cd /etc/dlcpd; echo '# mine' >>dlcpd.toml; cp dlcpd.toml c.toml; "
+        "systemctl start dlcpd.service dlcpd@c.service"
+    )
     try:
         machine.run("dpkg --remove dlcpd")
         assert machine.tried("pgrep -f [d]lcpd.io.engine").stdout == ""

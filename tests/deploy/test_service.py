@@ -48,8 +48,10 @@ def test_users(machine: Machine) -> None:
 def instance(machine: Machine, name: str, more: str = "") -> Iterator[str]:
     """Another daemon, of the template unit, with `more` in its configuration; its socket."""
     unit = f"dlcpd@{name}"
-    machine.run(f"(cat /etc/dlcpd/dlcpd.toml; echo '{more}') >/etc/dlcpd/{name}.toml; "
-                f"systemctl start {unit}.service")  # fmt: skip
+    machine.run(
+        f"(cat /etc/dlcpd/dlcpd.toml; echo '{more}') >/etc/dlcpd/{name}.toml; "
+        f"systemctl start {unit}.service"
+    )
     try:
         yield f"/run/dlcpd/{name}.sock"
     finally:
@@ -87,8 +89,10 @@ def test_template(machine: Machine) -> None:
 def test_restart(machine: Machine, measured: Measured) -> None:
     clients = subprocess.Popen(
         machine.command(PYTHON, "-I", "/checks/connecting.py", SOCKET, user="trainer"),
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     with clients:
         assert clients.stdout and clients.stdout.readline() == "greeted\n"
         machine.run("systemctl restart dlcpd")
@@ -114,8 +118,10 @@ def test_drain(machine: Machine) -> None:
         for rank in ranks:
             rank.step()
         for daemon in (SOCKET, socket):
-            machine.until(f"dlcpctl status --socket {daemon} --json - | grep '\"open\": 1'",
-                          "the operation is open")  # fmt: skip
+            machine.until(
+                f"dlcpctl status --socket {daemon} --json - | grep '\"open\": 1'",
+                "the operation is open",
+            )
         machine.run("systemctl stop dlcpd@slow.service")
         assert [rank.says() for rank in ranks] == ["sum 3 3", "sum 3 3"]
         ranks[1].step()

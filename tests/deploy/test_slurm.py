@@ -26,8 +26,11 @@ SAID: Final = "journalctl --identifier dlcpd-slurm --output cat"
 def test_shellcheck_finds_nothing(script: str) -> None:
     done = subprocess.run(
         [sysconfig.get_path("scripts") + "/shellcheck", str(ROOT / script)],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stdout
 
 
@@ -73,8 +76,10 @@ def test_all_users_of_a_cluster_may_use_it(machine: Machine) -> None:
 
 def test_the_epilog_ends_what_the_job_left_and_nothing_else(machine: Machine) -> None:
     run = "setpriv --reuid=trainer --regid=trainer --clear-groups env"
-    machine.run(f"{run} SLURM_JOB_ID=7 setsid sleep 1007 >/dev/null 2>&1 & "
-                f"{run} SLURM_JOB_ID=77 setsid sleep 1077 >/dev/null 2>&1 &")  # fmt: skip
+    machine.run(
+        f"{run} SLURM_JOB_ID=7 setsid sleep 1007 >/dev/null 2>&1 & "
+        f"{run} SLURM_JOB_ID=77 setsid sleep 1077 >/dev/null 2>&1 &"
+    )
     machine.until("pgrep -fx 'sleep 1007' && pgrep -fx 'sleep 1077'", "they run")
     try:
         machine.run(f"env -i {JOB} /deploy/slurm/epilog")
@@ -93,11 +98,15 @@ def cluster(machine: Machine) -> Iterator[Machine]:
     if missing:
         pytest.skip(f"slurm: not installed: {', '.join(missing)} (Debian's slurm-wlm)")
     # Without an address beside loopback the resolver knows none at all.
-    machine.run("ip link add up0 type veth peer name up1 && ip link set up1 up && "
-                "ip addr add 192.0.2.1/24 dev up0 && ip link set up0 up")  # fmt: skip
-    machine.run("install -D -t /etc/slurm/dlcpd /deploy/slurm/prolog /deploy/slurm/epilog && "
-                "sed s/HOST/$(hostname)/ /checks/slurm.conf >/etc/slurm/slurm.conf && "
-                "mkdir -p /run/slurm/state /run/slurm/spool && systemctl start munge")  # fmt: skip
+    machine.run(
+        "ip link add up0 type veth peer name up1 && ip link set up1 up && "
+        "ip addr add 192.0.2.1/24 dev up0 && ip link set up0 up"
+    )
+    machine.run(
+        "install -D -t /etc/slurm/dlcpd /deploy/slurm/prolog /deploy/slurm/epilog && "
+        "sed s/HOST/$(hostname)/ /checks/slurm.conf >/etc/slurm/slurm.conf && "
+        "mkdir -p /run/slurm/state /run/slurm/spool && systemctl start munge"
+    )
     # Trainings use torch of this checkout, which may be where only root gets.
     machine.run("chmod o+x /root && install -d -o trainer /run/out")
     machine.run("for each in slurmctld slurmd; do $each >/dev/null 2>&1; done")
@@ -112,15 +121,21 @@ def submitted(machine: Machine, *words: str, path: str = "") -> str:
         f"cd /run/out && runuser --user trainer -- env PATH={path}$PATH sbatch --parsable "
         f"--nodes=1 --output=/run/out/%j {' '.join(words)}"
     )
-    machine.until(f"[ -z \"$(squeue --noheader --states=PD,R,CG --job {said} | grep -v held)\" ]",
-                  f"job {said} ends")  # fmt: skip
+    machine.until(
+        f'[ -z "$(squeue --noheader --states=PD,R,CG --job {said} | grep -v held)" ]',
+        f"job {said} ends",
+    )
     return said
 
 
 @pytest.mark.check(21, "Slurm: a job trains over the host's daemon, and leaves nothing")
 def test_a_job_trains(cluster: Machine, measured: Measured) -> None:
-    job = submitted(cluster, "/deploy/slurm/train.sbatch", str(ROOT / "examples/train_ddp.py"),
-                    path=f"{ROOT}/.venv/bin:")  # fmt: skip
+    job = submitted(
+        cluster,
+        "/deploy/slurm/train.sbatch",
+        str(ROOT / "examples/train_ddp.py"),
+        path=f"{ROOT}/.venv/bin:",
+    )
     said = cluster.run(f"cat /run/out/{job}")
     assert "step  60  loss" in said, said
     assert f"of job 'slurm-{job}-" in cluster.run("journalctl --unit dlcpd --output cat")
@@ -148,5 +163,7 @@ def test_a_node_without_a_daemon_is_drained(cluster: Machine, measured: Measured
         assert reason.startswith("dlcpd: dlcpctl: /run/dlcpd/dlcpd.sock: no daemon answers")
         measured(f"Reason={reason.partition(';')[0]}")
     finally:
-        cluster.run(f"scancel {job}; systemctl start dlcpd.socket dlcpd.service; "
-                    "scontrol update NodeName=$(hostname) State=RESUME")  # fmt: skip
+        cluster.run(
+            f"scancel {job}; systemctl start dlcpd.socket dlcpd.service; "
+            "scontrol update NodeName=$(hostname) State=RESUME"
+        )

@@ -27,10 +27,19 @@ def test_exposure(unit: str, measured: Measured, tmp_path: Path) -> None:
     # A template alone has no name that systemd-analyze could look at.
     file = shutil.copy(SYSTEMD / unit, tmp_path / unit.replace("@", "@a"))
     done = subprocess.run(
-        ["systemd-analyze", "security", "--no-pager", "--offline=true", f"--threshold={LIMIT}",
-         str(file)],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        [
+            "systemd-analyze",
+            "security",
+            "--no-pager",
+            "--offline=true",
+            f"--threshold={LIMIT}",
+            str(file),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     found = re.search(r"exposure level for \S+: (\S+)", done.stdout)
     assert done.returncode == 0 and found, done.stdout + done.stderr
     measured(f"{unit} {found[1]}")
@@ -64,8 +73,10 @@ def test_what_is_killed_when_memory_is_short_is_neither_daemon_nor_engine_first(
 
 
 def test_buffers_may_be_as_large_as_the_daemon_asks_for() -> None:
-    values = tomllib.loads("\n".join(
-        line.replace("net.core.", "") for line in settings(SYSTEMD / "sysctl.d/60-dlcpd.conf")
-    ))  # fmt: skip
+    values = tomllib.loads(
+        "\n".join(
+            line.replace("net.core.", "") for line in settings(SYSTEMD / "sysctl.d/60-dlcpd.conf")
+        )
+    )
     wanted = EngineConfig().receive_buffer
     assert values == {"rmem_max": wanted, "wmem_max": wanted}

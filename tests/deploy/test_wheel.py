@@ -45,9 +45,12 @@ def test_a_clean_environment_without_torch(
     door = tmp_path / "dlcpd.sock"
     (tmp_path / "dlcpd.toml").write_text(f'[daemon]\nsocket = "{door}"\n')
     daemon = subprocess.Popen(
-        clean.command("dlcpd", "--config", str(tmp_path / "dlcpd.toml")), cwd=clean.empty,
-        env=environ(), stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        clean.command("dlcpd", "--config", str(tmp_path / "dlcpd.toml")),
+        cwd=clean.empty,
+        env=environ(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         until_it_listens(door, daemon)
         status = clean.run("dlcpctl", "status", "--socket", str(door))
@@ -89,14 +92,27 @@ def test_the_source_distribution_can_be_read_tested_and_pinned(built: Built) -> 
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {
-        "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "constraints.txt", ".ci/run",
-        ".ci/system-deps", "docs/wire.md", "examples/train_ddp.py", "tests/conftest.py",
-        "deploy/ansible/roles/dlcpd/tasks/main.yml", "deploy/deb/build-deb",
-        "deploy/kubernetes/dlcpd.yaml", "deploy/oci/Containerfile", "deploy/slurm/prolog",
+        "CHANGELOG.md",
+        "LICENSE",
+        "Makefile",
+        "README.md",
+        "constraints.txt",
+        ".ci/run",
+        ".ci/system-deps",
+        "docs/wire.md",
+        "examples/train_ddp.py",
+        "tests/conftest.py",
+        "deploy/ansible/roles/dlcpd/tasks/main.yml",
+        "deploy/deb/build-deb",
+        "deploy/kubernetes/dlcpd.yaml",
+        "deploy/oci/Containerfile",
+        "deploy/slurm/prolog",
         "deploy/systemd/dlcpd.service",
-        "bench/dlcp_lab/emulation/early_drop.bpf.c", "dlcpd/io/datapath/datapath.h",
-        "dlcpd/io/datapath/receive.c", "dlcpd/ctl/web/uplot.js",
-    }  # fmt: skip
+        "bench/dlcp_lab/emulation/early_drop.bpf.c",
+        "dlcpd/io/datapath/datapath.h",
+        "dlcpd/io/datapath/receive.c",
+        "dlcpd/ctl/web/uplot.js",
+    }
     assert wanted - names == set()
 
 
@@ -112,10 +128,13 @@ def test_a_wheel_made_without_a_compiler_works(built: Built, tmp_path: Path) -> 
     """The extension is optional: numpy does its work, and who asks for C is told."""
     without = {"CC": "/bin/false", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(tmp_path),
-         str(built.sdist)],
-        capture_output=True, text=True, check=False, env=os.environ | without, timeout=300,
-    )  # fmt: skip
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(tmp_path), str(built.sdist)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | without,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     [wheel] = tmp_path.glob("*.whl")
     libraries = tmp_path / "libraries"
@@ -139,9 +158,14 @@ def test_a_wheel_made_without_a_compiler_works(built: Built, tmp_path: Path) -> 
         ),
     ):
         ran = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=False,
-            cwd=tmp_path, env=from_wheel, timeout=100,
-        )  # fmt: skip
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env=from_wheel,
+            timeout=100,
+        )
         assert says in ran.stdout + ran.stderr, ran.stderr
 
 

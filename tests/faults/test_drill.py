@@ -15,9 +15,10 @@ DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "operations.md"
 PEER_TIMEOUT: Final = 4.0  # seconds; see test_matrix
 # One training lives through all but the last of them.
 CHEAP: Final = [
-    breakage for breakage in BREAKAGES
+    breakage
+    for breakage in BREAKAGES
     if breakage.fault in (Fault.CUT_PATH, Fault.PAUSE_TRAINER, Fault.KILL_DAEMON)
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")

@@ -28,10 +28,15 @@ def job(hosts: Hosts, name: str) -> list[Session]:
     store = HashStore()
     sessions = each_rank(
         lambda rank: connect(
-            store, rank, WORLD, job=name, socket=hosts.members[rank].socket, timeout=TIMEOUT,
+            store,
+            rank,
+            WORLD,
+            job=name,
+            socket=hosts.members[rank].socket,
+            timeout=TIMEOUT,
             arena_bytes=16 << 20,
         )
-    )  # fmt: skip
+    )
     assert all(isinstance(session, Session) for session in sessions), sessions
     return sessions
 

@@ -84,9 +84,12 @@ def test_the_wall_clock_jumps_and_the_other_does_not(tmp_path: Path) -> None:
         "import time, sys\nfor _ in sys.stdin: print(time.time(), time.monotonic(), flush=True)"
     )
     with subprocess.Popen(
-        [sys.executable, "-u", "-c", script], env=hands.environ(), text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    ) as child:  # fmt: skip
+        [sys.executable, "-u", "-c", script],
+        env=hands.environ(),
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
         assert child.stdin and child.stdout
 
         def look() -> list[float]:

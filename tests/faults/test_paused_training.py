@@ -22,11 +22,12 @@ def trained(store: Path, pause: float) -> list[str]:
             stack.enter_context(
                 subprocess.Popen(
                     [sys.executable, "-m", "tests.faults.paused_training", str(rank), str(store)],
-                    stdout=subprocess.PIPE, text=True,
+                    stdout=subprocess.PIPE,
+                    text=True,
                 )
             )
             for rank in range(WORLD)
-        ]  # fmt: skip
+        ]
         for rank in ranks:
             stack.callback(rank.kill)
         lines = ranks[1].stdout

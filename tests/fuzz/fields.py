@@ -119,9 +119,12 @@ def in_toml(data: bytes) -> Iterator[Case]:
         if isinstance(tree, dict):
             yield what, "".join(f"{_key(k)} = {_toml(v)}\n" for k, v in tree.items()).encode()
     for what, leaf in (
-        ("5,000 digits", "9" * 5000), ("20,000 bits", "0x" + "f" * 5000), ("deep", "[" * 5000),
-        ("a date", "1979-05-27"), ("deep tables", "{a" + ".a" * 2000 + " = 1}"),
-    ):  # fmt: skip
+        ("5,000 digits", "9" * 5000),
+        ("20,000 bits", "0x" + "f" * 5000),
+        ("deep", "[" * 5000),
+        ("a date", "1979-05-27"),
+        ("deep tables", "{a" + ".a" * 2000 + " = 1}"),
+    ):
         for path in _leaf_paths(document):
             yield f"{path}: {what}", f"{_key(path[0])} = {_nested(path[1:], leaf)}\n".encode()
 

@@ -30,9 +30,14 @@ def main(name: str, folder: Path, seconds: str, seed: str) -> None:
             statistics.write_text(json.dumps(outcomes))
 
     options = [
-        f"-max_total_time={seconds}", f"-seed={seed}", f"-max_len={MAX_LENGTH}",
-        f"-artifact_prefix={folder}.crash-", "-rss_limit_mb=4096", "-timeout=30", "-verbosity=0",
-    ]  # fmt: skip
+        f"-max_total_time={seconds}",
+        f"-seed={seed}",
+        f"-max_len={MAX_LENGTH}",
+        f"-artifact_prefix={folder}.crash-",
+        "-rss_limit_mb=4096",
+        "-timeout=30",
+        "-verbosity=0",
+    ]
     atheris.Setup([sys.argv[0], *options, str(folder)], once)
     atheris.Fuzz()
 

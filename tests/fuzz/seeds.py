@@ -46,11 +46,27 @@ TOKEN: Final = 7
 
 def _submit(number: int, **changes: Any) -> Submit:
     fields: dict[str, Any] = {
-        "group": 0, "collective": "all_reduce", "schedule": "", "peer": -1, "tag": 0, "input": 0,
-        "input_count": 1000, "output": 0, "output_count": 1000, "sizes": [], "dtype": "float32",
-        "reduce": "sum", "max_loss": 0.0, "fill": "residual", "traffic_class": 1, "deadline": 9.0,
-        "in_place": True, "name": "", "critical": [], "layers": [],
-    }  # fmt: skip
+        "group": 0,
+        "collective": "all_reduce",
+        "schedule": "",
+        "peer": -1,
+        "tag": 0,
+        "input": 0,
+        "input_count": 1000,
+        "output": 0,
+        "output_count": 1000,
+        "sizes": [],
+        "dtype": "float32",
+        "reduce": "sum",
+        "max_loss": 0.0,
+        "fill": "residual",
+        "traffic_class": 1,
+        "deadline": 9.0,
+        "in_place": True,
+        "name": "",
+        "critical": [],
+        "layers": [],
+    }
     return Submit(number, **(fields | changes))
 
 
@@ -69,9 +85,13 @@ ANSWER: Final = pack_answer(TOKEN, 1, 5, 100)
 DOCTOR_PROBE: Final = Probe(bytes(16), 7, 0xB8, 100, 90).pack()
 DOCTOR_ANSWER: Final = Answer(bytes(16), 7, 0xB8, 100, 3, 1_700_000_000_000_000).pack(90)
 DOCTOR_GREETING: Final = Greeting(
-    "0.1.0", "beta", bytes(16), {"chunk_bytes": 4 << 20}, End(-1, "10.0.0.2", 7000, held=False),
+    "0.1.0",
+    "beta",
+    bytes(16),
+    {"chunk_bytes": 4 << 20},
+    End(-1, "10.0.0.2", 7000, held=False),
     (End(0, "10.0.0.2", 7001, held=True),),
-).pack()  # fmt: skip
+).pack()
 PEER_MESSAGES: Final[tuple[PeerMessage, ...]] = (
     PeerHello(
         job="job", from_rank=0, to_rank=1, session=5, echo=0, answer=True, serving=True, host="h",

@@ -35,14 +35,27 @@ PIECE: Final = {"number": (42, 4), "total": (46, 2), "offset": (48, 2)}  # after
 GREETING: Final = {"signature": (0, 1), "version": (10, 1), "mechanism": (12, 1), "flags": (64, 1)}
 # After it HELLO, of 200 B, and INITIATE; or WELCOME, of 168 B, and READY.
 CALLED: Final = GREETING | {
-    "size": (65, 1), "hello": (66, 1), "padding": (80, 1), "key": (146, 1), "nonce": (178, 1),
-    "box": (186, 1), "long size": (274, 1), "initiate": (275, 1), "cookie": (284, 1),
-    "counter": (387, 1), "vouch": (420, 1),
-}  # fmt: skip
+    "size": (65, 1),
+    "hello": (66, 1),
+    "padding": (80, 1),
+    "key": (146, 1),
+    "nonce": (178, 1),
+    "box": (186, 1),
+    "long size": (274, 1),
+    "initiate": (275, 1),
+    "cookie": (284, 1),
+    "counter": (387, 1),
+    "vouch": (420, 1),
+}
 CALLING: Final = GREETING | {
-    "size": (65, 1), "welcome": (66, 1), "nonce": (74, 1), "box": (90, 1), "ready": (236, 1),
-    "counter": (242, 1), "metadata": (260, 1),
-}  # fmt: skip
+    "size": (65, 1),
+    "welcome": (66, 1),
+    "nonce": (74, 1),
+    "box": (90, 1),
+    "ready": (236, 1),
+    "counter": (242, 1),
+    "metadata": (260, 1),
+}
 LAYOUTS: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "header": HEADER, "ready": READY, "credit": CREDIT, "complete": {"first": (0, 2)},
     "digests": {"operation": (0, 4), "known": (4, 1), "digest": (8, 8)},

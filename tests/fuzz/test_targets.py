@@ -49,8 +49,9 @@ def test_a_new_parser_would_be_missed(tmp_path: Path) -> None:
     text = "class A:\n    async def b_untrusted(self): ...\ndef c_untrusted(): ...\n"
     (package / "new.py").write_text(text)
     assert parsers(tmp_path) == {
-        "dlcp_client.job.new:A.b_untrusted", "dlcp_client.job.new:c_untrusted",
-    }  # fmt: skip
+        "dlcp_client.job.new:A.b_untrusted",
+        "dlcp_client.job.new:c_untrusted",
+    }
 
 
 @each

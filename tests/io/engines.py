@@ -36,9 +36,8 @@ class Engine:
         self.control.settimeout(PATIENCE)
         environment = dict(os.environ, DLCPD_ENGINE_CONFIG=config.to_json(), PYTHONPATH=str(ROOT))
         self.process = subprocess.Popen(
-            [*start, "--fd", str(theirs.fileno())],
-            env=environment, pass_fds=[theirs.fileno()],
-        )  # fmt: skip
+            [*start, "--fd", str(theirs.fileno())], env=environment, pass_fds=[theirs.fileno()]
+        )
         theirs.close()
 
     def receive(self) -> commands.Event:
@@ -128,12 +127,27 @@ def ask(number: int, **options: Any) -> Submit:
     """A Submit with sensible fields, `options` changed; `count` stands for both counts."""
     count = options.pop("count", 1000)
     fields: dict[str, Any] = {
-        "group": 0, "collective": "all_reduce", "schedule": "", "peer": -1, "tag": 0,
-        "input": 0, "input_count": count, "output": 0, "output_count": count, "sizes": [],
-        "dtype": "float32", "reduce": "sum", "max_loss": 0.0,
-        "fill": "residual", "traffic_class": 4, "deadline": 15.0, "in_place": True, "name": "",
-        "critical": [], "layers": [],
-    }  # fmt: skip
+        "group": 0,
+        "collective": "all_reduce",
+        "schedule": "",
+        "peer": -1,
+        "tag": 0,
+        "input": 0,
+        "input_count": count,
+        "output": 0,
+        "output_count": count,
+        "sizes": [],
+        "dtype": "float32",
+        "reduce": "sum",
+        "max_loss": 0.0,
+        "fill": "residual",
+        "traffic_class": 4,
+        "deadline": 15.0,
+        "in_place": True,
+        "name": "",
+        "critical": [],
+        "layers": [],
+    }
     return Submit(operation=number, **(fields | options))
 
 
@@ -193,12 +207,17 @@ class Job:
         self._lanes.append(lane)
         peers = [
             commands.EnginePeer(
-                p, f"host{p}", token(rank, p, session), token(p, rank, session),
-                self.towards(rank, p), self.secret(rank, p), self.secret(p, rank),
+                p,
+                f"host{p}",
+                token(rank, p, session),
+                token(p, rank, session),
+                self.towards(rank, p),
+                self.secret(rank, p),
+                self.secret(p, rank),
             )
             for p in range(len(self.engines))
             if p != rank
-        ]  # fmt: skip
+        ]
         command = commands.OpenSession(session, "job", rank, len(self.engines), arena_bytes, peers)
         self.engines[rank].send(command, [arena, theirs.fileno()])
         inode = os.fstat(theirs.fileno()).st_ino

@@ -16,9 +16,12 @@ def test_control_hears_of_failures_before_the_client_that_may_leave_because_of_t
     control = SimpleNamespace(emit=heard.append)
     poll = SimpleNamespace(watch=lambda *_: None)
     clients = Clients(
-        Endpoint(1152, 1 << 20, Turns(Pacer(0.0))), cast(Any, control), cast(Any, poll),
-        trouble=lambda _: "; paths are narrow", forget=lambda _: None,
-    )  # fmt: skip
+        Endpoint(1152, 1 << 20, Turns(Pacer(0.0))),
+        cast(Any, control),
+        cast(Any, poll),
+        trouble=lambda _: "; paths are narrow",
+        forget=lambda _: None,
+    )
 
     def send(message: Any) -> bool:
         heard.append(message)

@@ -233,8 +233,9 @@ def configuration(rank: int, **options: Any) -> EngineConfig:
 
 
 def started(world: int, start: tuple[str, ...] = ENGINE, **options: Any) -> Job:
-    return Job(world, lambda rank: configuration(rank, inject_seed=rank, **options), start,
-               keyed=True)  # fmt: skip
+    return Job(
+        world, lambda rank: configuration(rank, inject_seed=rank, **options), start, keyed=True
+    )
 
 
 @OFFLOADS

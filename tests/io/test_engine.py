@@ -28,13 +28,17 @@ def job() -> Iterator[Jobs]:
     """Starts engines; ends them with the test."""
     jobs: list[Job] = []
 
-    def start(world_size: int = 2, *, host: str = "127.0.0.1", paths: int = 1,
-              **options: Any) -> Job:  # fmt: skip
+    def start(
+        world_size: int = 2, *, host: str = "127.0.0.1", paths: int = 1, **options: Any
+    ) -> Job:
         def configure(rank: int) -> EngineConfig:
             return EngineConfig(
-                host=f"host{rank}", paths=((host, 0),) * paths, digest_every=1, inject_seed=rank,
+                host=f"host{rank}",
+                paths=((host, 0),) * paths,
+                digest_every=1,
+                inject_seed=rank,
                 **options,
-            )  # fmt: skip
+            )
 
         jobs.append(Job(world_size, configure))
         return jobs[-1]
@@ -65,9 +69,14 @@ def exact(job: Job, number: int, count: int, dtype: str = "float32", op: str = "
 def test_exact(job: Jobs, host: str, paths: int, offload: bool, loss: float) -> None:
     started = job(host=host, paths=paths, offload=offload, inject_loss=loss)
     cases = [
-        (1, "float32"), (63, "float16"), (352, "float32"), (353, "bfloat16"), (100_000, "int32"),
-        (200_001, "float64"), (1_000_000, "float32"),
-    ]  # fmt: skip
+        (1, "float32"),
+        (63, "float16"),
+        (352, "float32"),
+        (353, "bfloat16"),
+        (100_000, "int32"),
+        (200_001, "float64"),
+        (1_000_000, "float32"),
+    ]
     for number, (count, dtype) in enumerate(cases, 1):
         exact(started, number, count, dtype)
     lost = sum(engine.counters().get("injected_loss", 0) for engine in started.engines)

@@ -49,10 +49,14 @@ def test_what_cannot_be_does_not_and_is_counted(
     attach(ends[0], {prefix(OURS)})
     good = Header(Kind.DATA, OURS).pack()
     bad = [
-        b"", b"x", good[:15], bytes(9000), bytes([VERSION ^ 1]) + good[1:],
+        b"",
+        b"x",
+        good[:15],
+        bytes(9000),
+        bytes([VERSION ^ 1]) + good[1:],
         *[Header(Kind.DATA, OURS ^ 1 << bit).pack() for bit in range(48, 64)],
         Header(Kind.DATA, int.from_bytes(OURS.to_bytes(8, "big"), "little")).pack(),
-    ]  # fmt: skip
+    ]
     assert not any(arrives(ends, data) for data in bad)
     assert dropped(ends[0]) == len(bad)
     assert arrives(ends, good)

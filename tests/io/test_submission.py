@@ -35,12 +35,29 @@ def submit(**changes: Any) -> Submit:
     """An all-reduce of a group of all ranks; `offset` and `count` stand for both places."""
     offset, count = changes.pop("offset", 0), changes.pop("count", 100_000)
     values: dict[str, Any] = {
-        "operation": 1, "group": 0, "collective": "all_reduce", "schedule": "", "peer": -1,
-        "tag": 0, "input": offset, "input_count": count, "output": offset, "output_count": count,
-        "sizes": [], "dtype": "float32", "reduce": "sum", "max_loss": 0.0, "fill": "residual",
-        "traffic_class": LAST, "deadline": 5.0, "in_place": True, "name": "", "critical": [],
-        "layers": [], "scale": 1.0,
-    }  # fmt: skip
+        "operation": 1,
+        "group": 0,
+        "collective": "all_reduce",
+        "schedule": "",
+        "peer": -1,
+        "tag": 0,
+        "input": offset,
+        "input_count": count,
+        "output": offset,
+        "output_count": count,
+        "sizes": [],
+        "dtype": "float32",
+        "reduce": "sum",
+        "max_loss": 0.0,
+        "fill": "residual",
+        "traffic_class": LAST,
+        "deadline": 5.0,
+        "in_place": True,
+        "name": "",
+        "critical": [],
+        "layers": [],
+        "scale": 1.0,
+    }
     kinds: dict[str, Any] = {"sizes": Counts, "critical": ByteRange, "layers": LayerRow}
     rows = {name: [kind(*row) for row in (values | changes)[name]] for name, kind in kinds.items()}
     return Submit(**(values | changes | rows))
@@ -184,9 +201,15 @@ def test_what_is_asked_for_alike_is_worked_out_once() -> None:
     assert again.loss is first.loss
     assert (again.ticket, again.deadline) == (2, 19.0)
     for change in (
-        {"name": "n"}, {"count": 99_999}, {"dtype": "int32"}, {"reduce": "min"},
-        {"critical": [[0, 4]]}, {"layers": [[0, 1, 0]]}, {"traffic_class": 1}, {"schedule": "ring"},
-    ):  # fmt: skip
+        {"name": "n"},
+        {"count": 99_999},
+        {"dtype": "int32"},
+        {"reduce": "min"},
+        {"critical": [[0, 4]]},
+        {"layers": [[0, 1, 0]]},
+        {"traffic_class": 1},
+        {"schedule": "ring"},
+    ):
         other = order(**change)
         assert (other.terms, other.fingerprint) != (first.terms, first.fingerprint), change
     assert order(scale=2.0).loss.scale == 2.0

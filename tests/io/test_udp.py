@@ -35,9 +35,10 @@ PEER = 7
 
 HOSTS = pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 OFFLOADS = pytest.mark.parametrize(
-    ("sends", "receives"), [(True, True), (True, False), (False, True), (False, False)],
+    ("sends", "receives"),
+    [(True, True), (True, False), (False, True), (False, False)],
     ids=["gso-gro", "gso-plain", "plain-gro", "plain-plain"],
-)  # fmt: skip
+)
 
 
 _opened: list[socket.socket] = []
@@ -56,19 +57,30 @@ def _close_sockets() -> Iterator[None]:
         _opened.pop().close()
 
 
-def path(host: str = "127.0.0.1", *, offload: bool = True, loss: float = 0.0, seed: int = 0,
-         index: int = 0) -> UdpPath:  # fmt: skip
+def path(
+    host: str = "127.0.0.1",
+    *,
+    offload: bool = True,
+    loss: float = 0.0,
+    seed: int = 0,
+    index: int = 0,
+) -> UdpPath:
     config = EngineConfig(
-        paths=((host, 0),) * (index + 1), segment_size=SIZE, receive_buffer=8 << 20,
-        offload=offload, inject_loss=loss, inject_seed=seed,
-    )  # fmt: skip
+        paths=((host, 0),) * (index + 1),
+        segment_size=SIZE,
+        receive_buffer=8 << 20,
+        offload=offload,
+        inject_loss=loss,
+        inject_seed=seed,
+    )
     made = UdpPath(index, config, Counter(), Counter(), data_path(_data_path))
     _opened.append(made.socket)
     return made
 
 
-def pair(host: str = "127.0.0.1", *, sends: bool = True, receives: bool = True,
-         **options: float) -> tuple[UdpPath, UdpPath]:  # fmt: skip
+def pair(
+    host: str = "127.0.0.1", *, sends: bool = True, receives: bool = True, **options: float
+) -> tuple[UdpPath, UdpPath]:
     source, sink = path(host, offload=sends), path(host, offload=receives, **options)  # type: ignore[arg-type]
     source.connect(PEER, *sink.address)
     return source, sink

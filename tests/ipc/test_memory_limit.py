@@ -29,12 +29,13 @@ def found(folder: Path, membership: str, **limits: str) -> MemoryLimit:
 
 def test_the_lowest_limit_above_counts(tmp_path: Path) -> None:
     limit = found(
-        tmp_path, "0::/system.slice/dlcpd.service\n",
+        tmp_path,
+        "0::/system.slice/dlcpd.service\n",
         system_at_slice__dlcpd_at_service__memory_at_max=f"{900 * MIB}",
         system_at_slice__dlcpd_at_service__memory_at_high="max",
         system_at_slice__memory_at_max=f"{600 * MIB}",
         system_at_slice__memory_at_high=f"{700 * MIB}",
-    )  # fmt: skip
+    )
     assert limit == MemoryLimit(600 * MIB, str(tmp_path / "system.slice/memory.max"), group=True)
 
 
@@ -75,8 +76,10 @@ def test_engines_are_told_their_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(monkeypatch, 4096 * MIB) == (2048 * MIB, 512 * MIB, 64)
     assert told(monkeypatch, 100 * MIB) == (50 * MIB, 50 * MIB, 64), "never more than there is"
     assert told(monkeypatch, MIB, max_memory_bytes=8 * MIB, max_session_memory_bytes=3 * MIB) == (
-        8 * MIB, 3 * MIB, 64,
-    )  # fmt: skip
+        8 * MIB,
+        3 * MIB,
+        64,
+    )
 
 
 def left(folder: Path, membership: str, **files: str) -> MemoryLeft | None:
@@ -88,10 +91,13 @@ def left(folder: Path, membership: str, **files: str) -> MemoryLeft | None:
 def test_the_fullest_group_says_what_is_left(tmp_path: Path) -> None:
     stat = f"anon 7\nactive_file {3 * MIB}\ninactive_file {2 * MIB}\nslab_reclaimable {MIB}\n"
     files = {
-        "a__b__memory_at_max": f"{900 * MIB}", "a__b__memory_at_current": f"{100 * MIB}",
-        "a__memory_at_max": f"{600 * MIB}", "a__memory_at_current": f"{500 * MIB}",
-        "a__memory_at_high": f"{MIB}", "a__memory_at_stat": stat,
-    }  # fmt: skip
+        "a__b__memory_at_max": f"{900 * MIB}",
+        "a__b__memory_at_current": f"{100 * MIB}",
+        "a__memory_at_max": f"{600 * MIB}",
+        "a__memory_at_current": f"{500 * MIB}",
+        "a__memory_at_high": f"{MIB}",
+        "a__memory_at_stat": stat,
+    }
     file = str(tmp_path / "a/memory.max")
     assert left(tmp_path, "0::/a/b\n", **files) == MemoryLeft(106 * MIB, 600 * MIB, file)
     swapping = left(tmp_path, "0::/a/b\n", **files, swap="1024")

@@ -31,8 +31,11 @@ def test_bench(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert code == 0
     rows = document["rows"]
     assert [(row["size"], row["transport"]) for row in rows] == [
-        (100, "dlcpd"), (100, "gloo"), (307200, "dlcpd"), (307200, "gloo"),
-    ]  # fmt: skip
+        (100, "dlcpd"),
+        (100, "gloo"),
+        (307200, "dlcpd"),
+        (307200, "gloo"),
+    ]
     assert {row["wrong"] for row in rows} == {0}
     assert {len(row["samples"]) for row in rows} == {3}
     assert all(row["ratio"]["p50"] > 0 for row in rows if row["transport"] == "dlcpd")

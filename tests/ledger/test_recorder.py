@@ -23,9 +23,23 @@ SIZE = 64 << 10  # bytes of a tensor
 ABOUT = About("a/../job", 0xABC, 0, 0, 1, [Rank(1, "other", mark(1), mark(2))])
 PROGRAM = direct(0, 2, SIZE, SIZE)
 PLAN = Plan(
-    1, "n", "all_reduce", "direct", "0" * 16, SIZE, [], 1, "float32", "sum", 0.1, 0,
-    [HostRow(0, 0), HostRow(1, 1)], SIZE, 0, 1,
-)  # fmt: skip
+    1,
+    "n",
+    "all_reduce",
+    "direct",
+    "0" * 16,
+    SIZE,
+    [],
+    1,
+    "float32",
+    "sum",
+    0.1,
+    0,
+    [HostRow(0, 0), HostRow(1, 1)],
+    SIZE,
+    0,
+    1,
+)
 
 
 def recorder(folder: Path, told: list[str], accounts: Accounts, most: int = 1 << 20) -> Recorder:

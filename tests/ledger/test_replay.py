@@ -61,8 +61,11 @@ def divided(folder: Path) -> int:
 def test_residuals_were_carried_over_by_every_name(recorded: Path) -> None:
     entries = [e for ledger in find([recorded]) for e in ledger.entries]
     assert {e.plan.name for e in entries if e.ended.returned} == {
-        "large", "halves", "scattered", "of a pair",
-    }  # fmt: skip
+        "large",
+        "halves",
+        "scattered",
+        "of a pair",
+    }
 
 
 def test_the_command_says_so(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,9 +79,12 @@ def test_a_copy_may_overlap_its_source() -> None:
 def test_one_operand_is_divided() -> None:
     target = np.zeros(2, np.float32)
     reduce_in_order(
-        target.view(np.uint8), [np.array([3, 5], np.float32).view(np.uint8)], "float32", "avg",
+        target.view(np.uint8),
+        [np.array([3, 5], np.float32).view(np.uint8)],
+        "float32",
+        "avg",
         divide_by=2,
-    )  # fmt: skip
+    )
     assert target.tolist() == [1.5, 2.5]
 
 

@@ -63,9 +63,12 @@ def near_the_limit(rng: np.random.Generator, dtype: str, count: int) -> np.ndarr
 
 
 @given(
-    st.sampled_from(REAL), st.integers(1, 200), st.lists(st.sampled_from(SCALES), max_size=3),
-    st.sampled_from(SCALES), st.integers(0, 1 << 20),
-)  # fmt: skip
+    st.sampled_from(REAL),
+    st.integers(1, 200),
+    st.lists(st.sampled_from(SCALES), max_size=3),
+    st.sampled_from(SCALES),
+    st.integers(0, 1 << 20),
+)
 @settings(max_examples=300, deadline=None)
 def test_finite_values_stay_finite_and_nothing_is_lost(
     dtype: str, count: int, kept: list[float], present: float, seed: int

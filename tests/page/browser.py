@@ -31,21 +31,29 @@ def browser(*, dark: bool = False, width: int = 1280, height: int = 800) -> Iter
     options.binary_location = str(shutil.which("chromium"))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         for word in (
-            "headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage",
-            f"window-size={width},{height}", f"user-data-dir={folder}",
-            "disable-background-networking", "no-first-run", "disable-component-update",
-        ):  # fmt: skip
+            "headless=new",
+            "no-sandbox",
+            "disable-gpu",
+            "disable-dev-shm-usage",
+            f"window-size={width},{height}",
+            f"user-data-dir={folder}",
+            "disable-background-networking",
+            "no-first-run",
+            "disable-component-update",
+        ):
             options.add_argument(f"--{word}")
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         service = ChromeService(
-            str(shutil.which("chromedriver")), log_output=subprocess.DEVNULL,
+            str(shutil.which("chromedriver")),
+            log_output=subprocess.DEVNULL,
             env=os.environ | {"HOME": folder},
-        )  # fmt: skip
+        )
         driver = Chrome(options=options, service=service)
         try:
-            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-                "width": width, "height": height, "deviceScaleFactor": 1, "mobile": False,
-            })  # fmt: skip
+            driver.execute_cdp_cmd(
+                "Emulation.setDeviceMetricsOverride",
+                {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+            )
             scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
             driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
             yield driver
@@ -63,5 +71,6 @@ def requests(driver: Any) -> list[str]:
     events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
     return [
         event["params"]["request"]["url"]
-        for event in events if event["method"] == "Network.requestWillBeSent"
-    ]  # fmt: skip
+        for event in events
+        if event["method"] == "Network.requestWillBeSent"
+    ]

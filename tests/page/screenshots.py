@@ -30,11 +30,15 @@ TRAINING = Path(__file__).with_name("ddp.py")
 
 def picture(driver: "Chrome", file: Path, *, dark: bool = False) -> None:
     """The whole page, as high as it is."""
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
-        {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})  # fmt: skip
+    driver.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]},
+    )
     for height in (800, driver.execute_script("return document.documentElement.scrollHeight")):
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-            "width": WIDTH, "height": height, "deviceScaleFactor": 1, "mobile": False})  # fmt: skip
+        driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": WIDTH, "height": height, "deviceScaleFactor": 1, "mobile": False},
+        )
         time.sleep(0.5)
     driver.save_screenshot(str(file))
     with Image.open(file) as image:  # with few colours it has half the bytes, and looks the same
@@ -71,9 +75,11 @@ def of_report(folder: Path, driver: "Chrome") -> None:
         config.write_text("[inject]\nloss = 0.005\nseed = 3\n")
         words = ("torch.distributed.run", "--nproc-per-node", "2", str(TRAINING), str(config))
         subprocess.run(
-            [sys.executable, "-m", *words, str(file)], check=True, timeout=300,
+            [sys.executable, "-m", *words, str(file)],
+            check=True,
+            timeout=300,
             env=environment() | {"DLCPD_SHARE": "0"},
-        )  # fmt: skip
+        )
         dlcpctl(["report", str(file), "-o", str(report)])
         driver.get(f"file://{report}")
         picture(driver, folder / "report.png")

@@ -28,12 +28,21 @@ class Rank:
     """Runs tests/page/trainer.py."""
 
     def __init__(self, job: str, store: str, rank: int, socket: str) -> None:
-        environ = {"RANK": str(rank), "WORLD_SIZE": "2", "DLCPD_STORE": store,
-                   "DLCPD_SOCKET": socket, "DLCPD_WARN_AFTER": "0"}  # fmt: skip
+        environ = {
+            "RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "DLCPD_STORE": store,
+            "DLCPD_SOCKET": socket,
+            "DLCPD_WARN_AFTER": "0",
+        }
         self._process = subprocess.Popen(
-            [sys.executable, str(TRAINER), job], env=environment() | environ,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-        )  # fmt: skip
+            [sys.executable, str(TRAINER), job],
+            env=environment() | environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
 
     def begin(self, steps: int) -> None:
         assert self._process.stdin
@@ -74,8 +83,11 @@ class Page:
     def __init__(self, socket: str, *options: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "dlcpd.ctl.main", "page", "--socket", socket, *options],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
         assert self._process.stdout
         line = self._process.stdout.readline()
         assert line.startswith("http://"), line + self._process.communicate(timeout=PATIENCE)[1]
@@ -98,7 +110,11 @@ def status(socket: str) -> dict[str, Any]:
     """What `dlcpctl status --json` says."""
     done = subprocess.run(
         [sys.executable, "-m", "dlcpd.ctl.main", "status", "--socket", socket, "--json", "-"],
-        capture_output=True, text=True, check=True, env=environment(), timeout=PATIENCE,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+        timeout=PATIENCE,
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found

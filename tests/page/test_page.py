@@ -77,8 +77,11 @@ def test_the_page_shows_what_status_says(site: Site, chrome: "Chrome") -> None:
     sent = sum(space["sent"] for path in paths for space in path["classes"].values())
     assert f"{sent:,}" in [row[1] for row in cells(chrome, "#classes")]
     assert {row[0] for row in cells(chrome, "#tensors")} <= {
-        "head.weight", "block3.weight", "block2.weight", "block1.weight",
-    }  # fmt: skip
+        "head.weight",
+        "block3.weight",
+        "block2.weight",
+        "block1.weight",
+    }
 
 
 @pytest.mark.check(2, "the page asks its own server alone, and complains of nothing")
@@ -207,11 +210,19 @@ def test_it_fits_a_narrow_window(site: Site, chrome: "Chrome") -> None:
     until(chrome, lambda: cells(chrome, "#sessions"))
     back = []
     for width, scheme in ((1280, "light"), (400, "dark")):
-        chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-            "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False})  # fmt: skip
-        chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {
-            "features": [{"name": "prefers-color-scheme", "value": scheme}]})  # fmt: skip
-        until(chrome, lambda: chrome.execute_script(
-            "return document.documentElement.scrollWidth <= innerWidth"))  # fmt: skip
+        chrome.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False},
+        )
+        chrome.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia",
+            {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+        )
+        until(
+            chrome,
+            lambda: chrome.execute_script(
+                "return document.documentElement.scrollWidth <= innerWidth"
+            ),
+        )
         back.append(chrome.execute_script("return getComputedStyle(document.body).backgroundColor"))
     assert back[0] != back[1]

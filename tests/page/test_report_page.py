@@ -28,9 +28,12 @@ pytestmark = pytest.mark.timeout(300)
 
 def command(*words: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "dlcpd.ctl.main", *words], env=environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        [sys.executable, "-m", "dlcpd.ctl.main", *words],
+        env=environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def opened(chrome: "Chrome", file: Path) -> None:

@@ -114,8 +114,15 @@ def test_a_recording_of_no_sensible_length_is_refused(query: str) -> None:
 
 def test_with_a_token_nothing_of_the_daemon_is_told_without_it() -> None:
     with serving(daemon := Answering(), TOKEN) as port:
-        for said in ("", "Bearer ", "Bearer x", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}0",
-                     f"Basic {TOKEN}", "Bearer \xff"):  # fmt: skip
+        for said in (
+            "",
+            "Bearer ",
+            "Bearer x",
+            f"Bearer {TOKEN[:-1]}",
+            f"Bearer {TOKEN}0",
+            f"Basic {TOKEN}",
+            "Bearer \xff",
+        ):
             for target in ("/status", "/trace?steps=1"):
                 status, _, body = get(port, target, Authorization=said)
                 assert (status, list(body)) == (401, ["error"])
@@ -176,8 +183,10 @@ def test_reports_are_shared_and_recordings_are_one_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked, recording, go_on = [], threading.Event(), threading.Event()
-    report = {"sessions": [{"session": (1 << 60) + 1, "job": "j", "rank": 0, "broken": ""}],
-              "engine": {}}  # fmt: skip
+    report = {
+        "sessions": [{"session": (1 << 60) + 1, "job": "j", "rank": 0, "broken": ""}],
+        "engine": {},
+    }
 
     @contextmanager
     def conversation(_: str) -> Iterator[SimpleNamespace]:

@@ -49,8 +49,21 @@ class Network:
             run("ip", "netns", "add", f"{self.name}-{node}")
             self.ip(node, "link", "set", "lo", "up")
         for host in "ab":
-            run("ip", "link", "add", f"h{host}", "netns", f"{self.name}-{host}", "type", "veth",
-                "peer", "name", f"r{host}", "netns", f"{self.name}-r")  # fmt: skip
+            run(
+                "ip",
+                "link",
+                "add",
+                f"h{host}",
+                "netns",
+                f"{self.name}-{host}",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                f"r{host}",
+                "netns",
+                f"{self.name}-r",
+            )
             self._address(host, f"h{host}", self.addresses[host])
             self._address("r", f"r{host}", self._gateways[host])
             for node, device in ((host, f"h{host}"), ("r", f"r{host}")):

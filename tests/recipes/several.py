@@ -67,12 +67,20 @@ def destroyed(group: Any = None) -> None:
 
 def rank_of(module: Any, rank: int, options: str, port: int, output: Path) -> None:
     """One rank of a run."""
-    os.environ.update({
-        "RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0", "WORLD_SIZE": str(RANKS),
-        "LOCAL_WORLD_SIZE": str(RANKS), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port),
-        "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-    })  # fmt: skip
+    os.environ.update(
+        {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "GROUP_RANK": "0",
+            "WORLD_SIZE": str(RANKS),
+            "LOCAL_WORLD_SIZE": str(RANKS),
+            "MASTER_ADDR": "localhost",
+            "MASTER_PORT": str(port),
+            "TORCHELASTIC_RUN_ID": "none",
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+        }
+    )
     torch.set_num_threads(1)
     os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT, 0o600), 1)
     dist.destroy_process_group = destroyed

@@ -51,9 +51,14 @@ def typed(line: str, folder: Path) -> str:
         line = line.replace(program, free)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     process = subprocess.Popen(
-        ["bash", "-c", line], cwd=folder, env={**os.environ, **OFFLINE, "PATH": path},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        ["bash", "-c", line],
+        cwd=folder,
+        env={**os.environ, **OFFLINE, "PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         out, said = process.communicate(timeout=LIMIT)
     finally:

@@ -49,9 +49,13 @@ def printed(recipe: str, runs: tuple[str, ...], folder: Path) -> list[str]:
     """By rank 0 in each run, in `folder`."""
     process = subprocess.Popen(
         [sys.executable, str(SEVERAL), str(RECIPES / f"{recipe}.py"), str(folder), *runs],
-        cwd=folder, env={**os.environ, **OFFLINE}, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=folder,
+        env={**os.environ, **OFFLINE},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         _, said = process.communicate(timeout=LIMIT)
     finally:

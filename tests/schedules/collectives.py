@@ -116,18 +116,27 @@ def of_parts(sizes: tuple[int, ...], root: int) -> dict[str, Case]:
             [gather.all_gather(r, sizes) for r in ranks], each, whole, gathered, offsets
         ),
         "gather": Case(
-            [gather.gather(r, sizes, root) for r in ranks], each, on_root, gathered_on_root,
+            [gather.gather(r, sizes, root) for r in ranks],
+            each,
+            on_root,
+            gathered_on_root,
             [at * (r == root) for r, at in enumerate(offsets)],
         ),
         "scatter": Case(
-            [gather.scatter(r, sizes, root) for r in ranks], on_root, each, scattered,
+            [gather.scatter(r, sizes, root) for r in ranks],
+            on_root,
+            each,
+            scattered,
             [at * (r == root) for r, at in enumerate(backwards)],
         ),
         "reduce_scatter": Case(
-            [reduce_scatter.reduce_scatter(r, sizes, CHUNK) for r in ranks], whole, each, summed,
+            [reduce_scatter.reduce_scatter(r, sizes, CHUNK) for r in ranks],
+            whole,
+            each,
+            summed,
             backwards,
         ),
-    }  # fmt: skip
+    }
 
 
 def between_pairs(sizes: list[tuple[int, ...]]) -> dict[str, Case]:

@@ -125,9 +125,8 @@ def _transfer(rng: random.Random, source: _Rank, sink: _Rank, item: int) -> None
     source.add(send, [taken], [])
     after = sink.waits_for(stored, writes=True, but=implies)
     receive = Receive(
-        source.rank, sink.count(Receive, source.rank), stored, tuple(sorted(after)),
-        implies=implies,
-    )  # fmt: skip
+        source.rank, sink.count(Receive, source.rank), stored, tuple(sorted(after)), implies=implies
+    )
     sink.add(receive, [], [stored])
 
 
@@ -171,8 +170,11 @@ def _fill_output(state: _Rank, item: int) -> None:
             held[span.start : span.start + span.size] = True
     edges = np.flatnonzero(np.diff(np.concatenate([[True], held, [True]]).astype(np.int8)))
     for start, stop in edges.reshape(-1, 2).tolist():
-        _reduce(state, Span(Buffer.OUTPUT, start, stop - start),
-                (Span(Buffer.INPUT, start, stop - start),))  # fmt: skip
+        _reduce(
+            state,
+            Span(Buffer.OUTPUT, start, stop - start),
+            (Span(Buffer.INPUT, start, stop - start),),
+        )
 
 
 def _reduce(state: _Rank, target: Span, operands: tuple[Span, ...]) -> None:

@@ -40,9 +40,14 @@ def assert_meaning(case: Case, name: str, dtype: str, op: str, seed: int) -> Non
     for input_at in (None, case.input_at) if case.input_at else (None,):
         inputs = [np.frombuffer(part.tobytes(), np.uint8) for part in parts]  # read only
         got = interpret(
-            case.programs, inputs, outputs=case.outputs, dtype=dtype, op=op, input_at=input_at,
+            case.programs,
+            inputs,
+            outputs=case.outputs,
+            dtype=dtype,
+            op=op,
+            input_at=input_at,
             seed=seed,
-        )  # fmt: skip
+        )
         assert [canonical(out.tobytes(), dtype) for out in got] == expected, name
 
 

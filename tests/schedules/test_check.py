@@ -243,9 +243,12 @@ def echo(after: tuple[int, ...]) -> list[Program]:
     """Rank 0 sends, rank 1 answers into the same bytes, in place."""
     return [
         program(Send(1, 0, Span(IN, 0, 64)), Receive(1, 0, Span(OUT, 0, 64), implies=(0,))),
-        program(Receive(0, 0, Span(SCRATCH, 0, 64)), Send(0, 0, Span(IN, 0, 64), after=after),
-                scratch=(64,)),
-    ]  # fmt: skip
+        program(
+            Receive(0, 0, Span(SCRATCH, 0, 64)),
+            Send(0, 0, Span(IN, 0, 64), after=after),
+            scratch=(64,),
+        ),
+    ]
 
 
 def test_an_answer_stands_for_the_acknowledgement_of_what_it_waited_for() -> None:

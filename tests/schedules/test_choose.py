@@ -92,9 +92,14 @@ def test_every_schedule_can_be_asked_for_and_is_well_formed(
     size, root = 4096, world - 1
     sizes = (size,) * world
     task = Task(
-        collective=collective, size=size, sizes=sizes, root=root, peer=1, sends=sizes,
+        collective=collective,
+        size=size,
+        sizes=sizes,
+        root=root,
+        peer=1,
+        sends=sizes,
         receives=sizes,
-    )  # fmt: skip
+    )
     choices = [choose(task, place(world, 1, rank), name) for rank in range(world)]
     if collective == "send":  # "receive" is its other end
         other = replace(task, collective="receive", peer=0)

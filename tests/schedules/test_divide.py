@@ -50,12 +50,13 @@ def cases(world: int) -> dict[str, Case]:
     return found | {
         "broadcast": Case(broadcast, [size] * world, [size] * world),
         "reduce": Case(reduce, [size] * world, [size * (rank == 0) for rank in range(world)]),
-        "all_gather": Case(Task(collective="all_gather", sizes=parts), [LARGE] * world,
-                           [world * LARGE] * world),
+        "all_gather": Case(
+            Task(collective="all_gather", sizes=parts), [LARGE] * world, [world * LARGE] * world
+        ),
         "gather": Case(Task(collective="gather", sizes=parts), [LARGE] * world, at_root),
         "scatter": Case(Task(collective="scatter", sizes=parts), at_root, [LARGE] * world),
         "reduce_scatter": Case(shards, [world * size] * world, [size] * world),
-    }  # fmt: skip
+    }
 
 
 def written(program: Program) -> list[tuple[int, int]]:

@@ -9,8 +9,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "collectives.md"
 def test_the_example_runs() -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert [("check(" in block, "def scan" in block) for block in blocks] == [
-        (False, True), (True, False),
-    ]  # fmt: skip
+        (False, True),
+        (True, False),
+    ]
     exec(compile("\n".join(blocks), str(PAGE), "exec"), {"__name__": "page"})  # noqa: S102  # our own page
 
 

@@ -30,8 +30,9 @@ def test_relay_and_sum_by_hand() -> None:
     ]
     inputs = [raw(1, 2), raw(40)]
     assert numbers(interpret(programs, inputs, outputs=[0, 8], dtype="float32", op="sum")[1]) == [
-        43, 2,
-    ]  # fmt: skip
+        43,
+        2,
+    ]
 
 
 def test_an_average_divides_what_is_final_by_the_number_of_ranks() -> None:
@@ -66,12 +67,16 @@ def test_where_the_order_matters_it_shows() -> None:
     seen = {
         numbers(
             interpret(
-                [Program(copies, frozenset())], [raw(1, 2)], outputs=[4], dtype="float32",
-                op="sum", seed=seed,
+                [Program(copies, frozenset())],
+                [raw(1, 2)],
+                outputs=[4],
+                dtype="float32",
+                op="sum",
+                seed=seed,
             )[0]
         )[0]
         for seed in range(10)
-    }  # fmt: skip
+    }
     assert seen == {1, 2}
 
 

@@ -42,5 +42,8 @@ def test_fewer_bytes_than_shards_leave_ranks_without_one(size: int, owners: int)
 def test_a_shard_is_cut_into_chunks() -> None:
     chunks = layout(1000, 2, 256).chunks
     assert [(c.owner, c.start, c.size) for c in chunks] == [
-        (0, 0, 256), (0, 256, 256), (1, 512, 256), (1, 768, 232),
-    ]  # fmt: skip
+        (0, 0, 256),
+        (0, 256, 256),
+        (1, 512, 256),
+        (1, 768, 232),
+    ]

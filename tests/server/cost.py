@@ -110,9 +110,14 @@ def training(system: str, place: Path, layers: int, width: int, rank: int) -> It
         handle = ddp.register(model, timeout=TIMEOUT)
     elif system == "named":
         handle = ps.register(
-            model, optimizer, server="demo", store=place / "store", rank=rank, world_size=RANKS,
+            model,
+            optimizer,
+            server="demo",
+            store=place / "store",
+            rank=rank,
+            world_size=RANKS,
             timeout=TIMEOUT,
-        )  # fmt: skip
+        )
     elif system == "embedded":
         handle = ps.register(model, optimizer, timeout=TIMEOUT)
     for _ in range(WARM):

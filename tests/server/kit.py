@@ -26,9 +26,13 @@ TIMEOUT = 60.0  # seconds; a loaded machine takes its time
 def text_of(folder: Path, **more: Any) -> str:
     """A configuration: store and snapshots below `folder`."""
     values: dict[str, Any] = {
-        "name": "demo", "shards": 1, "store": str(folder / "store"),
-        "snapshots": str(folder / "snapshots"), "snapshot_every": 20, **more,
-    }  # fmt: skip
+        "name": "demo",
+        "shards": 1,
+        "store": str(folder / "store"),
+        "snapshots": str(folder / "snapshots"),
+        "snapshot_every": 20,
+        **more,
+    }
     lines = [f"{key} = {_toml(value)}" for key, value in values.items()]
     return "\n".join(["[server]", *lines, ""])
 
@@ -65,9 +69,12 @@ def served(
         time.sleep(0.01)
     try:
         yield {
-            "server": config.name, "store": config.store, "socket": home.socket,
-            "timeout": TIMEOUT, "job": "test",
-        }  # fmt: skip
+            "server": config.name,
+            "store": config.store,
+            "socket": home.socket,
+            "timeout": TIMEOUT,
+            "job": "test",
+        }
     finally:
         stop.set()
         thread.join(TIMEOUT)

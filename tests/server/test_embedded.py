@@ -139,13 +139,19 @@ def average_of(world: int, name: str) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("world", "share", "name"), [(2, "1", "adamw"), (3, "0", "momentum")],
-    ids=["2-ranks-one-shard", "3-ranks-of-uneven-shards"],
+    ids=["2-ranks-one-shard", "3-ranks-of-uneven-shards"]
 )  # fmt: skip
 @pytest.mark.timeout(240)  # seconds; up to nine processes start, on cores that others use as well
 def test_training_is_bit_for_bit_that_of_a_named_server(  # noqa: PLR0917  # fixtures
-    world: int, share: str, name: str, tmp_path: Path, home: Home, register: Register,
-    before: Processes, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    world: int,
+    share: str,
+    name: str,
+    tmp_path: Path,
+    home: Home,
+    register: Register,
+    before: Processes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with served(tmp_path, home, shards=2) as found:
         named = states_of(world, name, register, **found)
     monkeypatch.setenv("DLCPD_SHARE", share)
@@ -285,10 +291,12 @@ def refusals() -> list[tuple[dict[str, Any], Callable[[], Any], type[DlcpError],
         ({"warmup_steps": -1}, lambda: (linear, ps.sgd(0.1)), BadConfig, "warmup_steps=-1"),
         ({"resume": True}, lambda: (linear, ps.sgd(0.1)), BadConfig, "same snapshots="),
         (
-            {"socket": "/no/daemon", "config": "x.toml"}, lambda: (linear, ps.sgd(0.1)),
-            BadConfig, "is of a private daemon",
+            {"socket": "/no/daemon", "config": "x.toml"},
+            lambda: (linear, ps.sgd(0.1)),
+            BadConfig,
+            "is of a private daemon",
         ),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("number", range(len(refusals())))

@@ -16,11 +16,15 @@ from dlcpd.daemon.config import parse
 def told(*machines: str, parts: int = 100) -> list[dict[str, Any]]:
     return [
         {
-            "machine": machine, "door": f"door {rank}", "running": False, "host": f"host-{machine}",
-            "parts": parts, "name": f"name {rank}",
+            "machine": machine,
+            "door": f"door {rank}",
+            "running": False,
+            "host": f"host-{machine}",
+            "parts": parts,
+            "name": f"name {rank}",
         }
         for rank, machine in enumerate(machines)
-    ]  # fmt: skip
+    ]
 
 
 def test_a_shard_is_beside_the_daemon_of_each_machine() -> None:

@@ -51,10 +51,18 @@ def test_a_server_killed_under_load_loses_nothing(tmp_path: Path, home: Home, se
 
     def work(rank: int) -> list[Any]:
         client = ps.connect(
-            TENSORS, RATE, store=tmp_path / "store", server="demo", rank=rank, world_size=WORKERS,
-            job="test", socket=home.socket, timeout=120.0, takeover=120.0,
+            TENSORS,
+            RATE,
+            store=tmp_path / "store",
+            server="demo",
+            rank=rank,
+            world_size=WORKERS,
+            job="test",
+            socket=home.socket,
+            timeout=120.0,
+            takeover=120.0,
             staleness=None if seed else 3,
-        )  # fmt: skip
+        )
         client.initialise(zeros())
         client.pull(zeros(), wait=120.0)
         into = zeros()
@@ -223,9 +231,15 @@ def test_a_client_uses_time_well_when_its_server_comes_late(tmp_path: Path, home
     thread = threading.Thread(target=comes_late)
     thread.start()
     client = ps.connect(
-        TENSORS, RATE, server="demo", store=tmp_path / "store", rank=0, world_size=1, job="test",
+        TENSORS,
+        RATE,
+        server="demo",
+        store=tmp_path / "store",
+        rank=0,
+        world_size=1,
+        job="test",
         socket=home.socket,
-    )  # fmt: skip
+    )
     client.close()
     over.set()
     thread.join()
@@ -286,9 +300,13 @@ def test_what_a_codec_rounds_away_comes_back(tmp_path: Path, home: Home) -> None
     size, value = 4096, 1.0 + 2.0**-12  # bfloat16 has 1
     with served(tmp_path, home) as found:
         worker = ps.connect(
-            [ps.Named("w", (size,))], RATE, rank=0, world_size=1, policy=exact(codec="bf16"),
+            [ps.Named("w", (size,))],
+            RATE,
+            rank=0,
+            world_size=1,
+            policy=exact(codec="bf16"),
             **found,
-        )  # fmt: skip
+        )
         into = [np.zeros(size, np.float32)]
         worker.initialise(into)
         for step in range(1, 5):

@@ -159,14 +159,31 @@ class SimNetwork:
             self.submit(rank, number, part, **options)
 
     def operation(
-        self, rank: int, number: int, data: NDArray[Any], *, dtype: str = "float32",
-        op: str = "sum", max_loss: float = 0.0, name: str = "", fill: str = "residual",
-        deadline: float = 60.0, in_place: bool = True, critical: list[list[int]] | None = None,
-        fingerprint: int = 0, digest_every: int = 1, traffic_class: int = 4,
-        layers: Sequence[tuple[int, int, int]] = (), program: Program | None = None,
-        output: NDArray[Any] | None = None, group: Group | None = None, tag: int = 0,
-        terms: str = "", scale: float = 1.0, codec: str = "",
-    ) -> Execution:  # fmt: skip
+        self,
+        rank: int,
+        number: int,
+        data: NDArray[Any],
+        *,
+        dtype: str = "float32",
+        op: str = "sum",
+        max_loss: float = 0.0,
+        name: str = "",
+        fill: str = "residual",
+        deadline: float = 60.0,
+        in_place: bool = True,
+        critical: list[list[int]] | None = None,
+        fingerprint: int = 0,
+        digest_every: int = 1,
+        traffic_class: int = 4,
+        layers: Sequence[tuple[int, int, int]] = (),
+        program: Program | None = None,
+        output: NDArray[Any] | None = None,
+        group: Group | None = None,
+        tag: int = 0,
+        terms: str = "",
+        scale: float = 1.0,
+        codec: str = "",
+    ) -> Execution:
         """`number` is the ticket, which equals the number where there is one group only."""
         group = group or Group(0, tuple(range(self.world_size)), rank)
         assert data.dtype == STORAGE[dtype]
@@ -175,15 +192,30 @@ class SimNetwork:
         loses = f"max_loss {max_loss:g}, fill {fill}"
         terms = terms or f"{op} of {dtype}[{data.size}], {loses}, class {traffic_class}"
         loss = Loss(
-            max_loss, name, fill == "residual", tuple((a, b) for a, b in critical or []),
+            max_loss,
+            name,
+            fill == "residual",
+            tuple((a, b) for a, b in critical or []),
             scale=scale,
-        )  # fmt: skip
+        )
         coder = codec_of(codec) if codec else None
         order = Order(
-            number, group, terms, fingerprint, self.now + deadline, dtype, op,
-            Layers.new([LayerRow(*row) for row in layers], traffic_class, max_loss), loss, tag,
-            in_place, terms.startswith("buffered"), digest_every, self.seed, coder,
-        )  # fmt: skip
+            number,
+            group,
+            terms,
+            fingerprint,
+            self.now + deadline,
+            dtype,
+            op,
+            Layers.new([LayerRow(*row) for row in layers], traffic_class, max_loss),
+            loss,
+            tag,
+            in_place,
+            terms.startswith("buffered"),
+            digest_every,
+            self.seed,
+            coder,
+        )
         if program is None:
             program = self.program(group, memory.size, max_loss)
         if coder is not None:
@@ -254,9 +286,11 @@ class SimNetwork:
     # --- time ---------------------------------------------------------------------------
 
     def run(
-        self, until: float = 30.0, max_steps: int = 200_000,
+        self,
+        until: float = 30.0,
+        max_steps: int = 200_000,
         enough: Callable[[], bool] = lambda: False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Until nothing is due before `until` seconds from now, or it is `enough`."""
         stop = self.now + until
         awake = set(range(self.world_size))  # ranks whose endpoints may have something to send
@@ -407,9 +441,15 @@ def as_received(batch: list[bytes], path: int, net: SimNetwork) -> Received:
     for row, data in zip(memory, rows, strict=False):
         row[: len(data)] = np.frombuffer(data, np.uint8)
     return Received(
-        path, [net.now], len(memory), memory, np.arange(len(rows)),
-        np.array([len(data) for data in rows], np.intp), strays, net.now,
-    )  # fmt: skip
+        path,
+        [net.now],
+        len(memory),
+        memory,
+        np.arange(len(rows)),
+        np.array([len(data) for data in rows], np.intp),
+        strays,
+        net.now,
+    )
 
 
 def _is_data(data: bytes) -> bool:

@@ -121,10 +121,11 @@ class JunosLines:
         }
         self.have |= {each for each in entries if ENTRIES.fullmatch(each)}
         self.have = {
-            each for each in self.have
+            each
+            for each in self.have
             if not ENTRIES.fullmatch(each)
             or not any(other.startswith(f"{each} ") for other in self.have)
-        }  # fmt: skip
+        }
 
     def says(self) -> str:
         return "".join(f"set {line}\n" for line in sorted(self.have))

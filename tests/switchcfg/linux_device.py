@@ -92,20 +92,30 @@ class LinuxDevice:
     def says(self) -> str:
         """What `Linux.snapshot` would make it say."""
         rows: list[dict[str, Any]] = [
-            {"kind": "htb", "handle": "dc:", "dev": port, "root": True,
-             "options": {"r2q": 10, "default": f"0x{minor}"}}
+            {
+                "kind": "htb",
+                "handle": "dc:",
+                "dev": port,
+                "root": True,
+                "options": {"r2q": 10, "default": f"0x{minor}"},
+            }
             for port, minor in self.roots.items()
-        ]  # fmt: skip
+        ]
         rows += (
             {"kind": "noqueue", "handle": "0:", "dev": port, "root": True, "options": {}}
             for port in self.ports
             if port not in self.roots
         )
         rows += (
-            {"kind": "bfifo", "handle": "8001:", "dev": port, "parent": f"dc:{minor}",
-             "options": {"limit": int(limit)}}
+            {
+                "kind": "bfifo",
+                "handle": "8001:",
+                "dev": port,
+                "parent": f"dc:{minor}",
+                "options": {"limit": int(limit)},
+            }
             for (port, minor), limit in self.fifos.items()
-        )  # fmt: skip
+        )
         out = ["@@ qdiscs", json.dumps(rows)]
         for port in self.ports:
             out.append(f"@@ port {port}")

@@ -43,9 +43,13 @@ def sonic_roce(
         groups[f"{port}|3-4"] = {"profile": "pg_lossless_100000_40m_profile"}
     identity = {str(index): str(index) for index in range(8)}
     binding = {
-        "dscp_to_tc_map": "AZURE", "tc_to_queue_map": "AZURE", "tc_to_pg_map": "AZURE",
-        "pfc_to_queue_map": "AZURE", "pfc_enable": "3,4", "pfcwd_sw_enable": "3,4",
-    }  # fmt: skip
+        "dscp_to_tc_map": "AZURE",
+        "tc_to_queue_map": "AZURE",
+        "tc_to_pg_map": "AZURE",
+        "pfc_to_queue_map": "AZURE",
+        "pfc_enable": "3,4",
+        "pfcwd_sw_enable": "3,4",
+    }
     return {
         "VERSIONS": {"DATABASE": {"VERSION": version}},
         "DEVICE_METADATA": {"localhost": {"hwsku": "ACS-SN5600", "hostname": "leaf"}},
@@ -68,22 +72,32 @@ def sonic_roce(
         "PORT_QOS_MAP": {port: dict(binding) for port in ports},
         "BUFFER_POOL": {
             "egress_lossless_pool": {"type": "egress", "mode": "static", "size": "12766208"},
-            **({pool: {"type": "egress", "mode": "dynamic", "size": "7326924"}}
-               if pool != "egress_lossless_pool" else {}),
+            **(
+                {pool: {"type": "egress", "mode": "dynamic", "size": "7326924"}}
+                if pool != "egress_lossless_pool"
+                else {}
+            ),
             "ingress_lossless_pool": {"type": "ingress", "mode": "dynamic", "size": "12766208"},
         },
         "CABLE_LENGTH": {"AZURE": dict.fromkeys(ports, "40m")},
         "BUFFER_PG": groups,
         "BUFFER_PROFILE": {
             "ingress_lossy_profile": {
-                "pool": "ingress_lossless_pool", "size": "0", "dynamic_th": "3",
+                "pool": "ingress_lossless_pool",
+                "size": "0",
+                "dynamic_th": "3",
             },
             "pg_lossless_100000_40m_profile": {
-                "pool": "ingress_lossless_pool", "size": "50176", "xon": "19456", "xoff": "30720",
+                "pool": "ingress_lossless_pool",
+                "size": "50176",
+                "xon": "19456",
+                "xoff": "30720",
                 "dynamic_th": "0",
             },
             "egress_lossless_profile": {
-                "pool": "egress_lossless_pool", "size": "0", "static_th": "12766208",
+                "pool": "egress_lossless_pool",
+                "size": "0",
+                "static_th": "12766208",
             },
             "egress_lossy_profile": (
                 {"pool": pool, "size": "1518", "static_th": "15982720"}
@@ -92,7 +106,7 @@ def sonic_roce(
             ),
         },
         "BUFFER_QUEUE": buffers,
-    }  # fmt: skip
+    }
 
 
 def sonic_text(tables: dict[str, Any]) -> str:

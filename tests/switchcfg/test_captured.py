@@ -468,8 +468,9 @@ def test_a_removal_leaves_what_somebody_else_set_and_names_it() -> None:
 def test_a_removal_leaves_what_is_kept() -> None:
     intent, leaf = wanted("nvue", "swp32", "queues = [3]\n[keep.dscp]\n26 = 3")
     kind = PLATFORMS["nvue"]
-    before = kind.read(captured("nvue.roce") +
-                       "nv set qos mapping default-global dscp 26 switch-priority 3\n")  # fmt: skip
+    before = kind.read(
+        captured("nvue.roce") + "nv set qos mapping default-global dscp 26 switch-priority 3\n"
+    )
     there = after(before, plan(intent, leaf, kind, before).changes)
     gone = removal(intent, leaf, kind, there)
     left = after(there, gone.changes)

@@ -32,8 +32,10 @@ def test_diff_prints_each_devices_own_and_changes_nothing(
         "sw2 (linux): has no diff of its own before it is changed",
     ]
     assert [line.split(maxsplit=2)[2] for line in err.splitlines()] == [
-        "status", "says what changes", "has no diff of its own before it is changed",
-    ]  # fmt: skip
+        "status",
+        "says what changes",
+        "has no diff of its own before it is changed",
+    ]
     assert lab.drivers["sw"].device.says() == before
     assert "commit" not in lab.drivers["sw"].calls
 
@@ -108,8 +110,9 @@ def test_history_keeps_it(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert lab.run("history", "--json") == SAME
     entries = json.loads(capsys.readouterr().out)["history"]
     assert [(each["state"], each["diff"]) for each in entries] == [
-        ("rolled back", "+ a line"), ("applied", None),
-    ]  # fmt: skip
+        ("rolled back", "+ a line"),
+        ("applied", None),
+    ]
 
 
 def test_it_is_bounded_and_says_what_is_left_out() -> None:

@@ -68,9 +68,7 @@ def test_a_device_that_does_not_answer_hides_no_other(
     out, err = capsys.readouterr()
     assert "p1|17" in out
     assert err == "switchcfg: sw: no answer [unreachable]\n"
-    assert rows(out)[1:] == [
-        ["sw", "linux", "failed: unreachable"], ["sw2", "linux", "1 change"],
-    ]  # fmt: skip
+    assert rows(out)[1:] == [["sw", "linux", "failed: unreachable"], ["sw2", "linux", "1 change"]]
     assert lab.run(command, "INTENT", "--json") == FAILED
     document = json.loads(capsys.readouterr().out)
     assert document["failed"] == {"sw": {"code": "unreachable", "message": "no answer"}}
@@ -83,16 +81,18 @@ def test_apply_ends_with_what_became_of_each(lab: Lab, capsys: pytest.CaptureFix
     lab.drivers["sw"].refuses = "set rules"
     assert lab.run("apply", "INTENT", "PLANS") == FAILED
     assert rows(capsys.readouterr().err)[1:] == [
-        ["sw", "linux", "failed: commit_failed"], ["sw2", "linux", "not begun"],
-    ]  # fmt: skip
+        ["sw", "linux", "failed: commit_failed"],
+        ["sw2", "linux", "not begun"],
+    ]
     lab.drivers["sw"].refuses = ""
     assert lab.run("apply", "INTENT", "PLANS", "--pending", "--only", "sw") == SAME
     capsys.readouterr()
     lab.run("plan", "INTENT", "--out", "PLANS")
     assert lab.run("doctor", "INTENT") == FAILED
     assert rows(capsys.readouterr().err)[1:] == [
-        ["sw", "linux", "1 complaint"], ["sw2", "linux", "ready"],
-    ]  # fmt: skip
+        ["sw", "linux", "1 complaint"],
+        ["sw2", "linux", "ready"],
+    ]
     assert lab.run("confirm", "INTENT", "--json") == FAILED
     document = json.loads(capsys.readouterr().out)
     assert document["devices"]["sw"]["status"] == "confirmed"
@@ -113,8 +113,9 @@ def test_a_rollback_goes_on_no_further_than_its_first_failure(
     capsys.readouterr()
     assert lab.run("rollback", "INTENT", "--only", "sw*") == FAILED
     assert rows(capsys.readouterr().err)[1:] == [
-        ["sw", "linux", "failed: unreachable"], ["sw2", "linux", "not begun"],
-    ]  # fmt: skip
+        ["sw", "linux", "failed: unreachable"],
+        ["sw2", "linux", "not begun"],
+    ]
     assert lab.run("verify", "INTENT", "--only", "sw2") == SAME
 
 

@@ -64,8 +64,9 @@ def test_ports_of_several_speeds_are_groups_with_their_rates(
     text, _ = imported(capsys, "sonic", said)
     groups = parse(text, NAME).devices[0].groups
     assert [(each.name, each.rate // 10**9, each.ports) for each in groups] == [
-        ("", 100, ("Ethernet0", "Ethernet8")), ("G1", 400, ("Ethernet4",)),
-    ]  # fmt: skip
+        ("", 100, ("Ethernet0", "Ethernet8")),
+        ("G1", 400, ("Ethernet4",)),
+    ]
     assert "a guess" not in text
 
 

@@ -38,13 +38,16 @@ OURS = [
 def netbox(name: str, role: str, platform: str | None, **custom: str) -> dict[str, Any]:
     """A device as /api/dcim/devices/ of NetBox 4 has it, but for fields that nobody reads."""
     return {
-        "id": 7, "url": "http://netbox/api/dcim/devices/7/", "display": name, "name": name,
+        "id": 7,
+        "url": "http://netbox/api/dcim/devices/7/",
+        "display": name,
+        "name": name,
         "role": {"id": 1, "display": role.title(), "name": role.title(), "slug": role},
         "platform": platform and {"id": 2, "name": platform.upper(), "slug": platform},
         "status": {"value": "active", "label": "Active"},
         "primary_ip": {"id": 3, "family": {"value": 4}, "address": "192.0.2.7/24"},
         "custom_fields": {"switchcfg_side": None, **custom},
-    }  # fmt: skip
+    }
 
 
 def answer(*devices: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -212,8 +212,7 @@ def test_roce_is_planned_without_losing_a_line_of_it() -> None:
     stem = "class-of-service scheduler-maps DLCP forwarding-class"
     assert f"{stem} NO-LOSS scheduler s1" in device.have
     assert f"{stem} CNP scheduler s2-cnp" in device.have
-    assert not any("queue-num 3" in line or "queue-num 4" in line
-                   for line in device.have - before)  # fmt: skip
+    assert not any("queue-num 3" in line or "queue-num 4" in line for line in device.have - before)
     # A second plan is empty, also once `replaces` is taken out of the intent.
     for again in (wanted, intent("[keep]\nqueues = [3, 4]\n")):
         assert not planned(device.says(), again)[1].changes
@@ -273,8 +272,9 @@ def test_the_queue_of_a_lossless_class_is_not_for_ours_whatever_the_port() -> No
 
 
 def test_a_lossless_class_without_a_scheduler_to_go_on_with_is_refused() -> None:
-    text = ROCE.replace("set class-of-service scheduler-maps sm1 forwarding-class NO-LOSS "
-                        "scheduler s1\n", "")  # fmt: skip
+    text = ROCE.replace(
+        "set class-of-service scheduler-maps sm1 forwarding-class NO-LOSS scheduler s1\n", ""
+    )
     said = refusal(text, intent(KEEP))
     assert f"kept: {PORT} gives class 'NO-LOSS', which is lossless, no scheduler" in said
 
@@ -386,8 +386,11 @@ def levels(mark: str) -> list[int]:
     """The fill levels of the second queue's marks."""
     state = JUNOS.render(*intent(queues=f"[queues]\nmark = {mark}\n")).state
     profile = state[Place("scheduler drop", "DLCP-Q6|low", "")]
-    return [int(place.name.split("|")[1]) for place in state
-            if place.kind == "drop profile" and place.name.startswith(f"{profile}|")]  # fmt: skip
+    return [
+        int(place.name.split("|")[1])
+        for place in state
+        if place.kind == "drop profile" and place.name.startswith(f"{profile}|")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -406,8 +409,9 @@ def test_fill_levels_are_the_nearest_and_two_different_ones(mark: str, expected:
 
 
 def test_buffers_of_all_queues_are_never_above_the_whole() -> None:
-    six = "".join(f'c{each} = {{ rank = {each}, dscp = [{each}], ecn = ["ect0"] }}\n'
-                  for each in range(6))  # fmt: skip
+    six = "".join(
+        f'c{each} = {{ rank = {each}, dscp = [{each}], ecn = ["ect0"] }}\n' for each in range(6)
+    )
     state = JUNOS.render(*intent(classes=f"[classes]\n{six}")).state
     percents = [int(state[place]) for place in state if place.kind == "scheduler buffer"]
     assert len(percents) == 6

@@ -91,8 +91,9 @@ def test_a_rule_that_was_changed_by_hand_is_put_back() -> None:
 
 def test_a_root_queue_of_somebody_else_is_refused_by_name() -> None:
     device = LinuxDevice(("p1", "p2"))
-    text = device.says().replace('"noqueue", "handle": "0:", "dev": "p2"',
-                                 '"fq_codel", "handle": "8001:", "dev": "p2"')  # fmt: skip
+    text = device.says().replace(
+        '"noqueue", "handle": "0:", "dev": "p2"', '"fq_codel", "handle": "8001:", "dev": "p2"'
+    )
     with pytest.raises(Refused, match=r"root queue: p2 has fq_codel, .*tc qdisc del dev p2 root"):
         plan(INTENT, SWITCH, LINUX, LINUX.read(text))
 

@@ -200,10 +200,16 @@ def test_ports_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     file.write_text(EXAMPLES["roce"], "utf-8")
     main(["ports", str(file), "--json"])
     for device in json.loads(capsys.readouterr().out)["devices"].values():
-        assert device["ports"].popitem()[1]["lossless"] == [{
-            "queue": 3, "class": "roce", "dscp": [24], "share": 50, "cable": 40,
-            "ecn": [153600, 1536000],
-        }]  # fmt: skip
+        assert device["ports"].popitem()[1]["lossless"] == [
+            {
+                "queue": 3,
+                "class": "roce",
+                "dscp": [24],
+                "share": 50,
+                "cable": 40,
+                "ecn": [153600, 1536000],
+            }
+        ]
         assert (device["refused"] is None) == bool(ABLE[device["platform"]].lossless)
     main(["ports", str(file)])
     said = capsys.readouterr().out

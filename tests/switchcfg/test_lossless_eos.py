@@ -102,9 +102,12 @@ def test_ecn_is_as_the_intent_says() -> None:
 
 def test_a_third_one_is_refused() -> None:
     rows = "".join(
-        LOSSLESS.replace("DSCP", f"[{n}]").replace("3", str(n), 1).replace("roce", f"r{n}")
-        .replace("60", "30") for n in (3, 4, 5)
-    )  # fmt: skip
+        LOSSLESS.replace("DSCP", f"[{n}]")
+        .replace("3", str(n), 1)
+        .replace("roce", f"r{n}")
+        .replace("60", "30")
+        for n in (3, 4, 5)
+    )
     with pytest.raises(Exception, match=r"lossless: eos has at most 2 \[\[lossless\]\] classes"):
         EOS.render(*wanted(rows))
 

@@ -67,8 +67,10 @@ def test_it_is_made_and_a_removal_takes_all_of_it_back() -> None:
     }
     stem = f"{COS} forwarding-classes class DLCP-Q3"
     assert {line for line in device.have if line.startswith(stem)} == {
-        f"{stem} queue-num 3", f"{stem} no-loss", f"{stem} pfc-priority 3",
-    }  # fmt: skip
+        f"{stem} queue-num 3",
+        f"{stem} no-loss",
+        f"{stem} pfc-priority 3",
+    }
     assert made.disrupts == ("ports with PFC pass nothing until a change of it is done",)
     assert not planned(device.says(), of).changes
     # Printed in the other way that Junos has for classes.
@@ -124,8 +126,14 @@ def test_the_levels_that_there_are_and_rates_where_they_end() -> None:
     found = parse(EXAMPLES["roce"], "x")
     out = JUNOS.render(found, found.device("leaf-junos"))
     levels = {p.name[-1]: v for p, v in out.state.items() if p.kind == "scheduler priority"}
-    assert levels == {"7": "strict-high", "6": "high", "5": "medium-high", "4": "medium-low",
-                      "3": "low", "2": "low"}  # fmt: skip
+    assert levels == {
+        "7": "strict-high",
+        "6": "high",
+        "5": "medium-high",
+        "4": "medium-low",
+        "3": "low",
+        "2": "low",
+    }
     rates = {p.name[-1]: v for p, v in out.state.items() if p.kind == "scheduler rate"}
     assert rates == {"3": "50", "2": "50"}
     said = "bulk: not strict: in turn with lossless classes, 50%: Junos has five levels"

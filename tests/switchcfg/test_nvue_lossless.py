@@ -61,8 +61,11 @@ def refusal(text: str, wanted: tuple[Intent, Device]) -> str:
 def test_where_there_is_no_pfc_ours_is_made() -> None:
     lines = told(HEAD, intent())
     for line in (
-        "pfc DLCP switch-priority 3", "pfc DLCP rx enable", "pfc DLCP tx enable",
-        "pfc DLCP cable-length 40", "egress-scheduler default-global traffic-class 3 mode dwrr",
+        "pfc DLCP switch-priority 3",
+        "pfc DLCP rx enable",
+        "pfc DLCP tx enable",
+        "pfc DLCP cable-length 40",
+        "egress-scheduler default-global traffic-class 3 mode dwrr",
         "egress-scheduler default-global traffic-class 3 bw-percent 60",
         "traffic-pool default-lossless memory-percent 50",
         "traffic-pool default-lossy memory-percent 50",
@@ -72,7 +75,7 @@ def test_where_there_is_no_pfc_ours_is_made() -> None:
         "congestion-control DLCP traffic-class 3 red disable",
         "mapping default-global dscp 24 switch-priority 3",
         "mapping default-global dscp 48 switch-priority 7",
-    ):  # fmt: skip
+    ):
         assert f"nv set qos {line}" in lines
     bind = lines.index("nv set interface swp32 qos pfc profile DLCP")
     assert all(line.startswith("nv set interface") for line in lines[bind:])
@@ -85,8 +88,9 @@ def test_one_without_ecn_or_length_says_nothing_of_them() -> None:
 
 
 def test_it_has_one_lossless_priority_group() -> None:
-    two = ROCE.replace("60", "30") + ROCE.replace("roce", "two").replace("priority = 3",
-        "priority = 4").replace(POINTS, "[32]").replace("60", "30")  # fmt: skip
+    two = ROCE.replace("60", "30") + ROCE.replace("roce", "two").replace(
+        "priority = 3", "priority = 4"
+    ).replace(POINTS, "[32]").replace("60", "30")
     with pytest.raises(CannotExpress, match="lossless: nvue has at most 1 "):
         plan(*intent(two), NVUE, NVUE.read(HEAD))
 
@@ -139,13 +143,18 @@ def test_a_profile_with_more_priorities_is_not_replaced_at_all() -> None:
 
 
 def test_the_profile_of_all_ports_counts_where_a_port_has_none() -> None:
-    text = HEAD + "nv set qos pfc default-global switch-priority 3\n" + (
-        "nv set qos traffic-pool default-lossless memory-percent 30\n")  # fmt: skip
+    text = (
+        HEAD
+        + "nv set qos pfc default-global switch-priority 3\n"
+        + ("nv set qos traffic-pool default-lossless memory-percent 30\n")
+    )
     assert "swp4 has PFC by 'default-global', with cable-length" in refusal(
         text, intent(port="swp4")
     )
-    text += "".join(f"nv set qos pfc default-global {each}\n"
-                    for each in ("cable-length 40", "rx enable", "tx enable"))  # fmt: skip
+    text += "".join(
+        f"nv set qos pfc default-global {each}\n"
+        for each in ("cable-length 40", "rx enable", "tx enable")
+    )
     assert not [line for line in told(text, intent(port="swp4")) if " pfc " in line]
 
 
@@ -184,9 +193,14 @@ def test_marks_of_the_whole_switch_need_a_word() -> None:
 
 
 def test_how_a_queue_with_pfc_of_others_is_served_needs_a_word() -> None:
-    text = THEIRS + "nv set qos pfc roce-pfc cable-length 40\n" + (
-        "nv set qos egress-scheduler default-global traffic-class 3 mode dwrr\n"
-        "nv set qos egress-scheduler default-global traffic-class 3 bw-percent 50\n")  # fmt: skip
+    text = (
+        THEIRS
+        + "nv set qos pfc roce-pfc cable-length 40\n"
+        + (
+            "nv set qos egress-scheduler default-global traffic-class 3 mode dwrr\n"
+            "nv set qos egress-scheduler default-global traffic-class 3 bw-percent 50\n"
+        )
+    )
     assert "kept: leaf: traffic class 3 is served by dwrr 50, and the intent says dwrr 60" in (
         refusal(text, intent(ROCE + MARKS))
     )
@@ -238,8 +252,11 @@ def test_a_removal_leaves_the_memory_that_others_need() -> None:
         "kept, or set by somebody else, and stays: pool default-lossless = 50; pool default-lossy "
         "= 50",
     )
-    text = HEAD + "nv set qos traffic-pool default-lossless memory-percent 40\n" + (
-        "nv set qos traffic-pool default-lossy memory-percent 50\n")  # fmt: skip
+    text = (
+        HEAD
+        + "nv set qos traffic-pool default-lossless memory-percent 40\n"
+        + ("nv set qos traffic-pool default-lossy memory-percent 50\n")
+    )
     applied = after(NVUE.read(text), plan(*intent(), NVUE, NVUE.read(text)).changes)
     gone = removal(*intent(), NVUE, applied)
     assert not [change for change in gone.changes if change.place.kind == "pool"]

@@ -129,8 +129,9 @@ def test_the_doctor_says_what_is_wrong_with_each(
     told, _, table = capsys.readouterr().err.partition("device")
     assert told == "sw: ready\nsw2: ready\n"
     assert [line.split() for line in table.splitlines()[1:]] == [
-        ["sw", "linux", "ready"], ["sw2", "linux", "ready"],
-    ]  # fmt: skip
+        ["sw", "linux", "ready"],
+        ["sw2", "linux", "ready"],
+    ]
     lab.drivers["sw"].silent = "examine"
     lab.drivers["sw2"].device.ports = ("p1",)
     assert lab.run("doctor", "INTENT") == FAILED

@@ -150,13 +150,18 @@ def test_code_points_of_a_kept_queue_go_on_to_the_group_of_others() -> None:
         assert then[Place("term-action", term, "target-group")] == "target-group-RDMA"
         match = "term-ipv6" if family else "term-ipv4"
         assert then[Place(match, term, "dscp-set")] == "3,26,27"
-        rest = [then[each] for each in then
-                if each.kind == match and each.name.startswith(f"DLCP{family}|")]  # fmt: skip
+        rest = [
+            then[each]
+            for each in then
+            if each.kind == match and each.name.startswith(f"DLCP{family}|")
+        ]
         assert sorted(int(each) for text in rest for each in text.split(",")) == [*range(64)]
     # Of others nothing is gone but the two bindings that are named.
     bound = [each for each in present if then.get(each) != present[each]]
-    assert bound == [Place("interface-classifier", "eth1|IPV4", "name"),
-                     Place("interface-scheduler", "eth1", "name")]  # fmt: skip
+    assert bound == [
+        Place("interface-classifier", "eth1|IPV4", "name"),
+        Place("interface-scheduler", "eth1", "name"),
+    ]
     assert not plan(*wanted, OC, then).changes
 
 
@@ -248,8 +253,11 @@ def test_ipv6_is_classified_as_ipv4_is() -> None:
     sets = {each: state[each] for each in state if each.field == "dscp-set"}
     ours = {each.name: text for each, text in sets.items() if each.kind == "term-ipv4"}
     assert ours
-    assert {each.name.replace("DLCP-IPV6|", "DLCP|"): text for each, text in sets.items()
-            if each.kind == "term-ipv6"} == ours  # fmt: skip
+    assert {
+        each.name.replace("DLCP-IPV6|", "DLCP|"): text
+        for each, text in sets.items()
+        if each.kind == "term-ipv6"
+    } == ours
     assert state[Place("classifier", "DLCP-IPV6", "type")] == "IPV6"
     assert state[Place("interface-classifier", "eth1|IPV6", "name")] == "DLCP-IPV6"
 
@@ -300,8 +308,11 @@ def test_a_removal_leaves_nothing_that_was_made() -> None:
 
 def test_a_removal_leaves_what_others_have_on_the_interface() -> None:
     device, wanted = Tree(), intent()
-    theirs = {"interface-id": "eth1", "config": {"interface-id": "eth1"},
-              "output": {"config": {"buffer-allocation-profile": "theirs"}}}  # fmt: skip
+    theirs = {
+        "interface-id": "eth1",
+        "config": {"interface-id": "eth1"},
+        "output": {"config": {"buffer-allocation-profile": "theirs"}},
+    }
     device.root = {"openconfig-qos:qos": {"interfaces": {"interface": [theirs]}}}
     before = json.loads(device.says())
     assert Place(OTHER, "eth1|output/config/buffer-allocation-profile", "") in OC.read(
@@ -325,8 +336,17 @@ def linted(state: State, ports: tuple[str, ...], folder: Path) -> str:
     data = folder / "config.json"
     data.write_text(json.dumps(document))
     modules = ("openconfig-qos.yang", "openconfig-interfaces.yang", "iana-if-type.yang")
-    argv = ("yanglint", "-i", "-i", "-t", "config", "-p", MODELS,
-            *(str(Path(MODELS, each)) for each in modules), str(data))  # fmt: skip
+    argv = (
+        "yanglint",
+        "-i",
+        "-i",
+        "-t",
+        "config",
+        "-p",
+        MODELS,
+        *(str(Path(MODELS, each)) for each in modules),
+        str(data),
+    )
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     return "" if done.returncode == 0 else done.stderr + done.stdout
 

@@ -164,8 +164,9 @@ def test_nothing_of_the_command_prints_past_that_one_place() -> None:
             if written.startswith(("print(", "sys.stdout", "sys.stderr")):
                 found.append(f"{file.name}: {written}")
     assert sorted(each for each in found if not each.startswith("output.py")) == [
-        "main.py: sys.stderr.close()", "main.py: sys.stderr.write(exc.usage)",
-    ]  # fmt: skip
+        "main.py: sys.stderr.close()",
+        "main.py: sys.stderr.write(exc.usage)",
+    ]
 
 
 def test_nothing_is_wrong_where_nothing_is(folder: Path) -> None:

@@ -81,8 +81,11 @@ def test_removal_takes_what_is_ours_alone() -> None:
 
 def test_people_see_each_object_once_and_few_of_many_values() -> None:
     state = {Place("MAP", "M", str(number)): "1" for number in range(20)}
-    changes = difference({Place("MAP", "N", "a"): "1", Place("MAP", "O", "b"): "1"},
-                         state | {Place("MAP", "N", "a"): "2"}, lambda *_: True)  # fmt: skip
+    changes = difference(
+        {Place("MAP", "N", "a"): "1", Place("MAP", "O", "b"): "1"},
+        state | {Place("MAP", "N", "a"): "2"},
+        lambda *_: True,
+    )
     shown = list(lines(replace(made(), changes=changes, steps=())))
     assert "  + MAP M" in shown
     assert "        ... and 12 more" in shown

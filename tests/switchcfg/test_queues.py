@@ -19,8 +19,12 @@ def of(example: str, able: Abilities) -> Layout:
 def test_classes_take_the_highest_queues_in_their_order() -> None:
     layout = of("minimal", COLOURS)
     assert [(q.index, q.name) for q in layout.queues] == [
-        (7, "control"), (6, "front"), (5, "middle"), (4, "back"), (3, "bulk"),
-    ]  # fmt: skip
+        (7, "control"),
+        (6, "front"),
+        (5, "middle"),
+        (4, "back"),
+        (3, "bulk"),
+    ]
     assert layout.rest == 3
     assert not layout.degraded
 

@@ -26,8 +26,10 @@ def names(found: list[list[Device]]) -> list[list[str]]:
 
 def test_the_first_is_alone_then_its_side_then_the_others() -> None:
     assert names(waves(devices("B", "A", "B", "A", "B"))) == [
-        ["sw0"], ["sw2", "sw4"], ["sw1", "sw3"],
-    ]  # fmt: skip
+        ["sw0"],
+        ["sw2", "sw4"],
+        ["sw1", "sw3"],
+    ]
 
 
 def test_who_has_no_side_is_alone() -> None:

@@ -80,8 +80,12 @@ def again(tables: dict[str, Any], wanted: tuple[Intent, Device]) -> dict[str, An
 def test_what_does_what_the_intent_says_is_used_as_it_is() -> None:
     before = sonic_roce(PORTS)
     found = again(before, intent(STOCK))
-    for table in ("MAP_PFC_PRIORITY_TO_QUEUE", "TC_TO_PRIORITY_GROUP_MAP", "CABLE_LENGTH",
-                  "BUFFER_PG"):  # fmt: skip
+    for table in (
+        "MAP_PFC_PRIORITY_TO_QUEUE",
+        "TC_TO_PRIORITY_GROUP_MAP",
+        "CABLE_LENGTH",
+        "BUFFER_PG",
+    ):
         assert found[table] == before[table]
     assert set(found["SCHEDULER"]) - set(before["SCHEDULER"]) == {"DLCP_STRICT"}
     assert {"DLCP_Q3", "DLCP_Q4"}.isdisjoint(found["WRED_PROFILE"])
@@ -424,9 +428,11 @@ def test_a_port_that_leaves_the_intent_loses_our_pfc_alone() -> None:
     first = again(bare(), intent(ROCE))
     first["PORT"]["Ethernet8"] = {"lanes": "8", "speed": "100000"}
     first["PORT_QOS_MAP"]["Ethernet8"] = {
-        "pfc_enable": "3", "pfc_to_queue_map": "AZURE", "dscp_to_tc_map": "AZURE",
+        "pfc_enable": "3",
+        "pfc_to_queue_map": "AZURE",
+        "dscp_to_tc_map": "AZURE",
         "tc_to_queue_map": "AZURE",
-    }  # fmt: skip
+    }
     for key in ("Ethernet0|3", "Ethernet4|3", "Ethernet8|3", "Ethernet4|all"):
         first["BUFFER_PG"][key] = {"profile": "pg_lossless_100000_300m_profile"}
     wanted, device = intent(ROCE)

@@ -136,8 +136,7 @@ def test_ranges_give_way_to_one_row_for_each_queue() -> None:
     assert sorted(rows) == ["0", "1", "2", "3-4", "5", "6", "7"]
     assert rows["0"] == rows["1"] == {"profile": "egress_lossy_profile"}
     assert rows["7"]["profile"].startswith("DLCP")
-    assert not plan(*intent(KEEP, classes=CLASSES), SONIC,
-                    SONIC.read(sonic_text(found))).changes  # fmt: skip
+    assert not plan(*intent(KEEP, classes=CLASSES), SONIC, SONIC.read(sonic_text(found))).changes
 
 
 # Four queues from the top: 7, 6, 5, 2.
@@ -163,8 +162,9 @@ def test_the_pool_is_the_one_that_there_is() -> None:
         found = then(sonic_roce(PORTS, pool=pool), intent())
         assert {row["pool"] for row in profiles(found)} == {pool}
         # A static pool counts bytes.
-        assert all(("static_th" in row) == (pool == "egress_lossless_pool")
-                   for row in profiles(found))  # fmt: skip
+        assert all(
+            ("static_th" in row) == (pool == "egress_lossless_pool") for row in profiles(found)
+        )
 
 
 def test_of_several_pools_the_intent_names_one() -> None:

@@ -92,8 +92,10 @@ def test_each_patch_of_a_plan_is_taken_by_itself(example: str) -> None:
 
 
 def test_consent_is_of_sonic_alone() -> None:
-    text = 'schema = 1\n[fabric]\nname = "lab"\n[[device]]\nname = "x"\nplatform = "eos"\n' \
-           'reload = true\n[[device.ports]]\nnames = ["Ethernet1"]\nrate = "100Gbit"\n'  # fmt: skip
+    text = (
+        'schema = 1\n[fabric]\nname = "lab"\n[[device]]\nname = "x"\nplatform = "eos"\n'
+        'reload = true\n[[device.ports]]\nnames = ["Ethernet1"]\nrate = "100Gbit"\n'
+    )
     with pytest.raises(BadIntent, match="reload: only SONiC is ever reloaded, not eos"):
         parse(text, "intent.toml")
 
@@ -135,10 +137,15 @@ def test_names_that_move_are_no_patch() -> None:
     """Upstream takes one profile that goes and another alike that comes for a move, which its
     validator does not know."""
     present = {Place("BUFFER_PROFILE", name, "size"): "0" for name in ("DLCP_Q7", "theirs")}
-    present = {**present, Place("BUFFER_PROFILE", "DLCP_Q7", "dynamic_th"): "1",
-               VERSION: "version_202511_01"}  # fmt: skip
-    then = {place._replace(name=place.name.replace("Q7", "Q6")): value
-            for place, value in present.items()}  # fmt: skip
+    present = {
+        **present,
+        Place("BUFFER_PROFILE", "DLCP_Q7", "dynamic_th"): "1",
+        VERSION: "version_202511_01",
+    }
+    then = {
+        place._replace(name=place.name.replace("Q7", "Q6")): value
+        for place, value in present.items()
+    }
     changes = difference(present, then, lambda *_: True)
     assert refused_by_the_switch(present, then)
     assert any("gives a BUFFER_PROFILE another name" in text for text in refuses(present, changes))
@@ -172,8 +179,10 @@ def test_thresholds_that_change_in_place_depend_on_the_hwsku() -> None:
     applied = after(present, first.changes)
     again = plan(*larger, SONIC, applied)
     assert not any("in place" in text for text in again.degraded)  # shares stay as they were
-    moved = {place: "2" if place.field == "dynamic_th" and place.name.startswith("DLCP") else value
-             for place, value in applied.items()}  # fmt: skip
+    moved = {
+        place: "2" if place.field == "dynamic_th" and place.name.startswith("DLCP") else value
+        for place, value in applied.items()
+    }
     back = plan(*intent(), SONIC, moved)
     assert any("change in place" in text and "ACS-SN5600" in text for text in back.degraded)
     wanted = after(moved, back.changes)

@@ -99,8 +99,10 @@ def test_a_traffic_class_without_a_queue_is_refused() -> None:
     for table, rows in tables.items():
         text.setdefault(table, {}).update(rows)
     text["TC_TO_QUEUE_MAP"]["DLCP"].pop("7")
-    assert any(f.startswith("tc-without-queue: Ethernet0") for f in sonic.check(
-        sonic.read(json.dumps(text)), device))  # fmt: skip
+    assert any(
+        f.startswith("tc-without-queue: Ethernet0")
+        for f in sonic.check(sonic.read(json.dumps(text)), device)
+    )
 
 
 def test_all_findings_are_told_up_to_a_bound() -> None:
@@ -129,9 +131,13 @@ def test_nothing_is_bound_before_it_is_defined_nor_removed_while_it_is_bound() -
     present = sonic.read(json.dumps(SWITCH))
     made = plan(intent, device, sonic, present)
     assert [step.title for step in made.steps] == [
-        "define maps and profiles", "bind Ethernet0", "bind Ethernet4", "bind Ethernet8",
-        "bind Ethernet40", "bind Ethernet60",
-    ]  # fmt: skip
+        "define maps and profiles",
+        "bind Ethernet0",
+        "bind Ethernet4",
+        "bind Ethernet8",
+        "bind Ethernet40",
+        "bind Ethernet60",
+    ]
     assert made.disrupts == tuple(f"Ethernet{port} goes down and up" for port in (0, 4, 8, 40, 60))
 
 

@@ -19,7 +19,7 @@ from tests.switchcfg.test_sonic_present import PORTS, intent
 from tests.switches.sonic import validators
 
 SONIC = Sonic()
-TRIM = '[queues]\ntrim = 256\n[keep]\nqueues = [3, 4]\n'  # fmt: skip
+TRIM = "[queues]\ntrim = 256\n[keep]\nqueues = [3, 4]\n"
 
 
 def switch(*, version: str = "version_202511_01", hwsku: str = "ACS-SN5600") -> dict[str, Any]:
@@ -121,8 +121,12 @@ def test_what_others_trim_stays_as_it_is() -> None:
     tables = switch()
     tables["SWITCH_TRIMMING"] = {"GLOBAL": {"size": "128", "dscp_value": "5", "queue_index": "6"}}
     planned(tables, intent(TRIM))  # nobody uses it
-    theirs = {"pool": "egress_lossy_pool", "size": "0", "dynamic_th": "1",
-              "packet_discard_action": "trim"}  # fmt: skip
+    theirs = {
+        "pool": "egress_lossy_pool",
+        "size": "0",
+        "dynamic_th": "1",
+        "packet_discard_action": "trim",
+    }
     tables["BUFFER_PROFILE"]["theirs"] = theirs
     planned(tables, intent())  # we do not want to
     with pytest.raises(Refused, match="trims with size 128, dscp_value 5, queue_index 6, for BUF"):
@@ -134,7 +138,9 @@ def test_platforms_without_it_are_named(platform: str) -> None:
     text = EXAMPLES["brownfield"].replace("[queues]\n", "[queues]\ntrim = 256\n")
     wanted = parse(text, "intent.toml")
     [device] = [each for each in wanted.devices if each.platform == platform]
-    with pytest.raises(CannotExpress, match=f"trim: switchcfg has packet trimming on SONiC, not on {platform}"):  # fmt: skip  # noqa: E501
+    with pytest.raises(
+        CannotExpress, match=f"trim: switchcfg has packet trimming on SONiC, not on {platform}"
+    ):
         PLATFORMS[platform].render(wanted, device)
 
 

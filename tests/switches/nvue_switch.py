@@ -84,17 +84,25 @@ class NvueSwitch:
         """What somebody else types on the switch."""
         environment = {**os.environ, "NVUE_USER": user}
         argv = (str(self.folder / "bin" / "nv"), *words)
-        return subprocess.run(argv, env=environment, check=True, capture_output=True,
-                              text=True).stdout  # fmt: skip
+        return subprocess.run(
+            argv, env=environment, check=True, capture_output=True, text=True
+        ).stdout
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
         """Run switchcfg. INTENT and the like are filled in."""
         fill = {"INTENT": str(self.folder / "intent.toml"), "PLANS": str(self.folder / "plans")}
-        argv = (sys.executable, "-m", "switchcfg", *(fill.get(w, w) for w in words),
-                "--ssh-config", str(self.folder / "ssh_config"))  # fmt: skip
+        argv = (
+            sys.executable,
+            "-m",
+            "switchcfg",
+            *(fill.get(w, w) for w in words),
+            "--ssh-config",
+            str(self.folder / "ssh_config"),
+        )
         environment = {**os.environ, "XDG_STATE_HOME": str(self.folder / "state")}
-        return subprocess.Popen(argv, env=environment, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+        return subprocess.Popen(
+            argv, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
 
     def run(self, *words: str) -> tuple[int, str]:
         """(exit code, everything it printed)."""

@@ -52,9 +52,19 @@ class SonicSwitch(SshSwitch):
             server = str(bin_ / "redis-server")
             Path(server).symlink_to(shutil.which("redis-check-rdb") or "redis-check-rdb")
         self.redis = subprocess.Popen(
-            (server, "--port", "0", "--unixsocket", str(self.folder / "redis"), "--save", "",
-             "--dir", str(self.folder)), stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+            (
+                server,
+                "--port",
+                "0",
+                "--unixsocket",
+                str(self.folder / "redis"),
+                "--save",
+                "",
+                "--dir",
+                str(self.folder),
+            ),
+            stdout=subprocess.DEVNULL,
+        )
         for name in ("config", "sonic-cfggen", "sonic-db-cli"):
             self.tool(name)
         until((self.folder / "redis").exists)

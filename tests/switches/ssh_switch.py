@@ -85,8 +85,20 @@ class SshSwitch:
         for port in PORTS:
             ip("-n", self.switch, "link", "add", port, "type", "veth", "peer", "name", f"{port}x")
             ip("-n", self.switch, "link", "set", port, "up")
-        ip("-n", self.operator, "link", "add", "mgmt", "type", "veth",
-           "peer", "name", "mgmt", "netns", self.switch)  # fmt: skip
+        ip(
+            "-n",
+            self.operator,
+            "link",
+            "add",
+            "mgmt",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "mgmt",
+            "netns",
+            self.switch,
+        )
         for namespace, address in ((self.switch, ADDRESS), (self.operator, OPERATOR)):
             ip("-n", namespace, "address", "add", f"{address}/24", "dev", "mgmt")
             ip("-n", namespace, "link", "set", "mgmt", "up")
@@ -98,8 +110,9 @@ class SshSwitch:
             child.kill()
             child.wait()
         for namespace in (self.switch, self.operator, *self.hosts):
-            found = subprocess.run(("ip", "netns", "pids", namespace), capture_output=True,
-                                   text=True, check=False)  # fmt: skip
+            found = subprocess.run(
+                ("ip", "netns", "pids", namespace), capture_output=True, text=True, check=False
+            )
             for pid in map(int, found.stdout.split()):
                 os.kill(pid, signal.SIGKILL)
             subprocess.run(("ip", "netns", "delete", namespace), check=False, capture_output=True)
@@ -155,8 +168,13 @@ class SshSwitch:
             *options,
         ]
         state = {**os.environ, "XDG_STATE_HOME": str(self.folder / "state")}
-        return subprocess.Popen(inside(self.operator, *argv), env=state, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+        return subprocess.Popen(
+            inside(self.operator, *argv),
+            env=state,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def run(self, *words: str) -> tuple[int, str]:
         """(exit code, everything it printed)."""
@@ -166,8 +184,13 @@ class SshSwitch:
 
     def shell(self, script: str) -> str:
         """On the switch, past SSH."""
-        return subprocess.run(inside(self.switch, "sh", "-eu"), input=script, text=True,
-                              check=True, capture_output=True).stdout  # fmt: skip
+        return subprocess.run(
+            inside(self.switch, "sh", "-eu"),
+            input=script,
+            text=True,
+            check=True,
+            capture_output=True,
+        ).stdout
 
     def queues(self) -> str:
         """What tc, nft and sysctl say now; equal before and after means equal."""
@@ -178,8 +201,9 @@ class SshSwitch:
         ]
         parts += [f"tc class show dev {port} | sort" for port in PORTS]
         text = self.shell("\n".join(parts))
-        return "\n".join(line.partition(" leaf ")[0] for line in text.splitlines()
-                         if "bfifo" not in line)  # fmt: skip  # handles are the kernel's choice
+        return "\n".join(
+            line.partition(" leaf ")[0] for line in text.splitlines() if "bfifo" not in line
+        )  # handles are the kernel's choice
 
     def slow(self, tool: str, seconds: float) -> None:
         """From now on this tool waits first, on the switch."""

@@ -79,9 +79,14 @@ def linux(folder: Path) -> Endpoint:
     switch.on_loopback()
     good = Step("a queue", "tc qdisc add dev p1 root bfifo limit 5000\n")
     return Endpoint(
-        shell(switch, Linux()), switch.queues, (good,), (good, Step("none", "tc qdisc nonsense\n")),
-        "tc qdisc del dev p1 root 2>/dev/null || :\n", switch.end, switch.later,
-    )  # fmt: skip
+        shell(switch, Linux()),
+        switch.queues,
+        (good,),
+        (good, Step("none", "tc qdisc nonsense\n")),
+        "tc qdisc del dev p1 root 2>/dev/null || :\n",
+        switch.end,
+        switch.later,
+    )
 
 
 def sonic(folder: Path) -> Endpoint:
@@ -93,9 +98,14 @@ def sonic(folder: Path) -> Endpoint:
     good, bad = Step("a scheduler", json.dumps(add)), Step("a pool", json.dumps(pool))
     restore = Sonic().restore({}, ())
     return Endpoint(
-        shell(switch, Sonic()), switch.contents, (good,), (good, bad), restore, switch.end,
+        shell(switch, Sonic()),
+        switch.contents,
+        (good,),
+        (good, bad),
+        restore,
+        switch.end,
         switch.later,
-    )  # fmt: skip
+    )
 
 
 def sonic_reload(folder: Path) -> Endpoint:
@@ -112,9 +122,14 @@ def sonic_reload(folder: Path) -> Endpoint:
     bad = Step("a pool", json.dumps(pool))
     restore = Sonic().restore(present, changes)
     return Endpoint(
-        shell(switch, Sonic()), switch.contents, (good,), (good, bad), restore, switch.end,
+        shell(switch, Sonic()),
+        switch.contents,
+        (good,),
+        (good, bad),
+        restore,
+        switch.end,
         switch.later,
-    )  # fmt: skip
+    )
 
 
 def gnmi(folder: Path) -> Endpoint:
@@ -137,10 +152,13 @@ def gnmi(folder: Path) -> Endpoint:
     login = Login(ca, cert, key, user="", password="")
     return Endpoint(
         lambda: GnmiDriver("leaf1", address, login=login, folder=folder / "pending"),
-        switch.tree, (put(50),), (put(60), put(500)),
+        switch.tree,
+        (put(50),),
+        (put(60), put(500)),
         json.dumps({"delete": ["openconfig-qos:qos/queue-management-profiles"], "update": {}}),
-        end, switch.later,
-    )  # fmt: skip
+        end,
+        switch.later,
+    )
 
 
 def netconf(folder: Path) -> Endpoint:
@@ -151,9 +169,16 @@ def netconf(folder: Path) -> Endpoint:
     def state() -> object:
         return asyncio.run(_closed(ask(), lambda driver: driver.get()))
 
-    return Endpoint(ask, state, (queue(1, 10, 1001),),
-                    (queue(2, 10, 2002), queue(3, 100, 50)), "", switch.end, None,
-                    says=("+ 1001",))  # fmt: skip
+    return Endpoint(
+        ask,
+        state,
+        (queue(1, 10, 1001),),
+        (queue(2, 10, 2002), queue(3, 100, 50)),
+        "",
+        switch.end,
+        None,
+        says=("+ 1001",),
+    )
 
 
 def eos(folder: Path) -> Endpoint:
@@ -166,9 +191,14 @@ def eos(folder: Path) -> Endpoint:
         lambda: EosDriver(
             "leaf1", f"127.0.0.1:{switch.port}", login=switch.login, state=folder / "pending"
         ),
-        switch.running, (mapped(1),), (mapped(2), Step("none", "qos map dscp 3 to nonsense\n")),
-        "", switch.end, switch.later, says=("@@ ", "\n+qos map dscp 1 to traffic-class 6"),
-    )  # fmt: skip
+        switch.running,
+        (mapped(1),),
+        (mapped(2), Step("none", "qos map dscp 3 to nonsense\n")),
+        "",
+        switch.end,
+        switch.later,
+        says=("@@ ", "\n+qos map dscp 1 to traffic-class 6"),
+    )
 
 
 def nvue(folder: Path) -> Endpoint:
@@ -181,25 +211,36 @@ def nvue(folder: Path) -> Endpoint:
     config = folder / "ssh_config"
     return Endpoint(
         lambda: NvueDriver(NAME, NAME, config=config),
-        switch.applied, (mapped(1),), (mapped(2), Step("none", "nv set qos nonsense 1\n")),
-        "", switch.end, switch.later,
+        switch.applied,
+        (mapped(1),),
+        (mapped(2), Step("none", "nv set qos nonsense 1\n")),
+        "",
+        switch.end,
+        switch.later,
         says=("- set:\n    qos:\n", "'1':\n              switch-priority: 6"),
-    )  # fmt: skip
+    )
 
 
 def nxos(folder: Path) -> Endpoint:
     switch = NxosSwitch(folder)
 
     def grouped(name: str) -> Step:
-        return Step("a policy", f"policy-map type qos {name}\n  class class-default\n"
-                                "    set qos-group 4\n")  # fmt: skip
+        return Step(
+            "a policy", f"policy-map type qos {name}\n  class class-default\n    set qos-group 4\n"
+        )
 
     return Endpoint(
         lambda: NxosDriver("leaf1", f"127.0.0.1:{switch.port}", login=switch.login),
-        switch.running, (grouped("one"),), (grouped("two"), Step("none", "qos nonsense\n")),
-        "", switch.end, switch.later, GRAIN,
-        says=("policy-map type qos one\n  class class-default\n    set qos-group 4",), early=False,
-    )  # fmt: skip
+        switch.running,
+        (grouped("one"),),
+        (grouped("two"), Step("none", "qos nonsense\n")),
+        "",
+        switch.end,
+        switch.later,
+        GRAIN,
+        says=("policy-map type qos one\n  class class-default\n    set qos-group 4",),
+        early=False,
+    )
 
 
 MADE = {

@@ -50,9 +50,13 @@ class EosSwitch(TlsSwitch):
         """What the last of these commands says to somebody else."""
         trust = ssl.create_default_context(cafile=self.folder / "ca.pem")
         node = pyeapi.connect(
-            transport="https", host="127.0.0.1", port=self.port, username=USER, password=PASSWORD,
+            transport="https",
+            host="127.0.0.1",
+            port=self.port,
+            username=USER,
+            password=PASSWORD,
             context=trust,
-        )  # fmt: skip
+        )
         return node.execute(list(commands))["result"][-1]
 
 

@@ -97,8 +97,11 @@ def operated(net: Any, folder: Path) -> Iterator[Any]:
 def carried(net: Any, switch: str) -> dict[tuple[str, str], int]:
     """Packets by port and queue of a switch, as its kernel counts them."""
     said = command("tc", "-n", net.namespace(switch), "-s", "-j", "qdisc", "show")
-    return {(row["dev"], row["parent"]): row["packets"]
-            for row in json.loads(said) if row["kind"] == "bfifo"}  # fmt: skip
+    return {
+        (row["dev"], row["parent"]): row["packets"]
+        for row in json.loads(said)
+        if row["kind"] == "bfifo"
+    }
 
 
 def test_daemons_on_a_fabric_that_switchcfg_configured(tmp_path: Path) -> None:

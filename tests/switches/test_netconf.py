@@ -74,9 +74,12 @@ def highs(reply: str) -> list[str]:
 
 
 DIALECT = Netconf(
-    ASK, lambda reply: " ".join(highs(reply)), lambda step: step.payload,
-    compare=COMPARE, compared=lambda reply: "".join(f"+ {each}\n" for each in highs(reply)),
-)  # fmt: skip
+    ASK,
+    lambda reply: " ".join(highs(reply)),
+    lambda step: step.payload,
+    compare=COMPARE,
+    compared=lambda reply: "".join(f"+ {each}\n" for each in highs(reply)),
+)
 
 
 class NetconfSwitch:
@@ -101,11 +104,16 @@ class NetconfSwitch:
         shutil.copy(MODULE, modules)
         Path("/run/sshd").mkdir(exist_ok=True)  # Debian's sshd wants it
         self.start(
-            "netconfd", "--no-startup", "--target=candidate", "--access-control=off",
-            "--superuser=root", f"--port={self.port}",
+            "netconfd",
+            "--no-startup",
+            "--target=candidate",
+            "--access-control=off",
+            "--superuser=root",
+            f"--port={self.port}",
             f"--ncxserver-sockname={self.folder}/ncx.sock",
-            f"--modpath={modules}:/usr/share/yuma/modules", f"--module={MODULE.stem}",
-        )  # fmt: skip
+            f"--modpath={modules}:/usr/share/yuma/modules",
+            f"--module={MODULE.stem}",
+        )
         until((self.folder / "ncx.sock").exists)
         self.start(shutil.which("sshd") or "sshd", "-D", "-f", str(self.folder / "sshd_config"))
         until(self.answers)
@@ -114,9 +122,13 @@ class NetconfSwitch:
         with (self.folder / f"{Path(argv[0]).name}.log").open("wb") as log:
             # In its own folder: netconfd leaves a backup where it stands.
             child = subprocess.Popen(
-                argv, cwd=self.folder, env={**os.environ, "HOME": str(self.folder)},
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+                argv,
+                cwd=self.folder,
+                env={**os.environ, "HOME": str(self.folder)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
         self.children.append(child)
 
     def answers(self) -> bool:
@@ -125,9 +137,12 @@ class NetconfSwitch:
 
     def driver(self, *, state: str = "state", dialect: Netconf = DIALECT) -> NetconfDriver:
         return NetconfDriver(
-            "leaf1", f"127.0.0.1:{self.port}", dialect,
-            ssh_config=self.folder / "ssh_config", state=self.folder / state,
-        )  # fmt: skip
+            "leaf1",
+            f"127.0.0.1:{self.port}",
+            dialect,
+            ssh_config=self.folder / "ssh_config",
+            state=self.folder / state,
+        )
 
     def end(self) -> None:
         for child in reversed(self.children):
@@ -145,8 +160,9 @@ def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NetconfSwitch]:
         made.end()
 
 
-def drive(switch: NetconfSwitch, what: Callable[[NetconfDriver], Awaitable[Any]],
-          **options: Any) -> Any:  # fmt: skip
+def drive(
+    switch: NetconfSwitch, what: Callable[[NetconfDriver], Awaitable[Any]], **options: Any
+) -> Any:
     """Do something in a session of its own."""
 
     async def run() -> Any:

@@ -73,8 +73,9 @@ def driver(switch: NxosSwitch) -> NxosDriver:
 
 def say(switch: NxosSwitch, *commands: str) -> list[str]:
     """What somebody else types on the switch, and reads."""
-    client = NxApi("127.0.0.1", USER, PASSWORD, transport="https", port=switch.port,
-                   verify=switch.login.ca)  # fmt: skip
+    client = NxApi(
+        "127.0.0.1", USER, PASSWORD, transport="https", port=switch.port, verify=switch.login.ca
+    )
     return [answer["result"] or "" for answer in client.show_list(list(commands), raw_text=True)]
 
 
@@ -339,8 +340,10 @@ def test_nx_api_that_is_off_and_what_is_no_nx_api_are_named(switch: NxosSwitch) 
 
 
 def test_a_certificate_of_ours_is_refused_by_name(switch: NxosSwitch) -> None:
-    client = {f"SWITCHCFG_NXOS_{what}": str(switch.folder / f"client.{end}")
-              for what, end in (("CERT", "pem"), ("KEY", "key"))}  # fmt: skip
+    client = {
+        f"SWITCHCFG_NXOS_{what}": str(switch.folder / f"client.{end}")
+        for what, end in (("CERT", "pem"), ("KEY", "key"))
+    }
     switch.environment |= client
     code, said = switch.run("verify", "INTENT")
     assert code == 1

@@ -37,8 +37,9 @@ def test_plan_apply_verify_drift_rollback(switch: SshSwitch) -> None:
     planned(switch)
     code, said = switch.run("apply", "INTENT", "PLANS")
     assert (code, said.splitlines()[-2:]) == (
-        0, [f"{switch.name}: confirmed", "1 done, 0 failed, 0 not begun"],
-    )  # fmt: skip
+        0,
+        [f"{switch.name}: confirmed", "1 done, 0 failed, 0 not begun"],
+    )
     assert switch.run("verify", "INTENT")[0] == 0
     assert switch.run("drift", "INTENT")[0] == 0
     assert switch.run("plan", "INTENT")[0] == 0
@@ -113,8 +114,10 @@ def test_a_step_that_the_device_refuses_is_taken_back_at_once(switch: SshSwitch)
     before = switch.queues()
     planned(switch)
     shim = switch.folder / "bin" / "nft"
-    shim.write_text(f'#!/bin/sh\n[ "$1" = -f ] || exec {shutil.which("nft")} "$@"\n'
-                    f"rm {shim}\necho no such thing >&2\nexit 1\n")  # fmt: skip
+    shim.write_text(
+        f'#!/bin/sh\n[ "$1" = -f ] || exec {shutil.which("nft")} "$@"\n'
+        f"rm {shim}\necho no such thing >&2\nexit 1\n"
+    )
     shim.chmod(0o755)
     code, said = switch.run("apply", "INTENT", "PLANS")
     assert code == 1

@@ -47,8 +47,9 @@ def arrived(
     """Datagrams by TOS, of these code points in turn that offer `load` times the link."""
     program = (sys.executable, "-m", "dlcp_lab.emulation.traffic.udp")
     near, far = switch.hosts
-    receiver = subprocess.Popen(inside(far, *program, "receive", "9000"), text=True,
-                                stdout=subprocess.PIPE)  # fmt: skip
+    receiver = subprocess.Popen(
+        inside(far, *program, "receive", "9000"), text=True, stdout=subprocess.PIPE
+    )
     assert receiver.stdout is not None
     try:
         receiver.stdout.readline()  # it is bound

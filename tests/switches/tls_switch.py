@@ -57,9 +57,10 @@ class TlsSwitch:
         self.child = subprocess.Popen(argv, cwd=Path(__file__).parents[2])
         until((folder / "ready").exists)
         self.environment = {
-            **os.environ, "XDG_STATE_HOME": str(folder / "state"),
+            **os.environ,
+            "XDG_STATE_HOME": str(folder / "state"),
             f"SWITCHCFG_{self.kind}_CA": str(folder / "ca.pem"),
-        }  # fmt: skip
+        }
 
     def delay(self, seconds: float) -> None:
         """What a change takes from now on."""
@@ -69,8 +70,9 @@ class TlsSwitch:
         """Run switchcfg. INTENT and the like are filled in."""
         fill = {"INTENT": str(self.folder / "intent.toml"), "PLANS": str(self.folder / "plans")}
         argv = (sys.executable, "-m", "switchcfg", *(fill.get(w, w) for w in words))
-        return subprocess.Popen(argv, env=self.environment, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+        return subprocess.Popen(
+            argv, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
 
     def run(self, *words: str) -> tuple[int, str]:
         """(exit code, everything it printed)."""

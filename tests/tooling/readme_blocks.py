@@ -41,8 +41,11 @@ def a_model() -> Space:
     """Of a training that runs under torchrun: a process group and a model."""
     meet()
     torch.manual_seed(0)
-    return {"torch": torch, "DistributedDataParallel": DistributedDataParallel,
-            "model": nn.Linear(8, 4)}  # fmt: skip
+    return {
+        "torch": torch,
+        "DistributedDataParallel": DistributedDataParallel,
+        "model": nn.Linear(8, 4),
+    }
 
 
 def a_ddp_model() -> Space:

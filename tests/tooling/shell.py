@@ -25,10 +25,14 @@ class Shell:
         environ = {k: v for k, v in os.environ.items() if not k.startswith(OURS)}
         self._bash = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            cwd=folder, pass_fds=[told], start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            pass_fds=[told],
+            start_new_session=True,
             env=environ | {"PATH": f"{programs}:{environ['PATH']}", "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        )
         os.close(told)
         self._told = told
 

@@ -38,8 +38,11 @@ class Elsewhere:
         where, _, name = self.by.partition("::")
         text = (ROOT / where).read_text()
         if where.endswith(".py"):
-            made = [ast.get_source_segment(text, node) or "" for node in ast.walk(ast.parse(text))
-                    if isinstance(node, ast.FunctionDef) and node.name == name]  # fmt: skip
+            made = [
+                ast.get_source_segment(text, node) or ""
+                for node in ast.walk(ast.parse(text))
+                if isinstance(node, ast.FunctionDef) and node.name == name
+            ]
             assert len(made) == 1, f"{where} has no {name}"
             assert self.has in made[0], f"{self.by} has no {self.has!r}"
         else:

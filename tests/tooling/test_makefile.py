@@ -22,8 +22,11 @@ def commands(checkout: Path, target: str) -> str:
     environment: a make that knows of another one says more."""
     done = subprocess.run(
         ["make", "--no-print-directory", "--dry-run", target],
-        capture_output=True, text=True, check=True, cwd=checkout,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=checkout,
+    )
     return done.stdout
 
 

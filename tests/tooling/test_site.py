@@ -23,8 +23,11 @@ def builder() -> list[str]:
     """The command line of `make docs`, up to its two folders."""
     planned = subprocess.run(
         ["make", "--no-print-directory", "--dry-run", "docs"],
-        capture_output=True, text=True, check=True, cwd=ROOT,
-    ).stdout.replace("\\\n", " ")  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    ).stdout.replace("\\\n", " ")
     [line] = [line for line in planned.splitlines() if "sphinx-build" in line]
     _, *options, source, target = shlex.split(line)
     assert (source, target) == ("docs", "site")
@@ -37,8 +40,12 @@ def built(source: Path, target: Path) -> "subprocess.CompletedProcess[str]":
     command[command.index("build/doctrees")] = str(target.with_suffix(".doctrees"))
     return subprocess.run(
         [*command, "-c", str(ROOT / "docs"), str(source), str(target)],
-        capture_output=True, text=True, check=False, cwd=ROOT, timeout=110,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=110,
+    )
 
 
 class Tags(HTMLParser):
@@ -78,8 +85,11 @@ def test_every_page_is_in_it(site: Path) -> None:
 
 def test_the_readme_lists_the_pages_as_the_site_does() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
-    listed = [name for block in re.findall(r":hidden:\n\n(.*?)```", index, re.DOTALL)
-              for name in block.split()]  # fmt: skip
+    listed = [
+        name
+        for block in re.findall(r":hidden:\n\n(.*?)```", index, re.DOTALL)
+        for name in block.split()
+    ]
     read_on = (ROOT / "README.md").read_text().partition("## Read on")[2]
     assert re.findall(r"\(docs/([\w-]+)\.md\)", read_on) == listed
 

@@ -69,9 +69,13 @@ class Machine:
     def run(self) -> list[str]:
         """What the script says; it never fails."""
         done = subprocess.run(
-            ["/bin/bash", str(SCRIPT)], capture_output=True, text=True, check=True, timeout=60,
+            ["/bin/bash", str(SCRIPT)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
             env={"PATH": str(self.bin), "SYSTEM_DEPS_PAUSE": "0"},
-        )  # fmt: skip
+        )
         return done.stdout.splitlines()
 
     def calls(self) -> list[str]:

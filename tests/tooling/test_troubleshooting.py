@@ -26,8 +26,9 @@ def printed() -> Iterator[str]:
         for file in Path(ROOT, package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.JoinedStr):
-                    parts = [str(p.value) if isinstance(p, ast.Constant) else GAP
-                             for p in node.values]  # fmt: skip
+                    parts = [
+                        str(p.value) if isinstance(p, ast.Constant) else GAP for p in node.values
+                    ]
                     yield "".join(parts)
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                     yield re.sub(r"%[.\d]*[a-z]", GAP, node.value)

@@ -127,9 +127,14 @@ def lines(found: Sequence[Cost]) -> Iterator[str]:
 def _cells(cost: Cost) -> list[object]:
     whole = [cost.waited, cost.displaced, cost.system_calls, cost.python_calls]
     return [
-        show_size(cost.size), cost.transport, cost.process, cost.user * 1e3, cost.system * 1e3,
-        cost.per_gigabyte, *(None if count is None else f"{count:.1f}" for count in whole),
-    ]  # fmt: skip
+        show_size(cost.size),
+        cost.transport,
+        cost.process,
+        cost.user * 1e3,
+        cost.system * 1e3,
+        cost.per_gigabyte,
+        *(None if count is None else f"{count:.1f}" for count in whole),
+    ]
 
 
 def add_account(made: argparse.ArgumentParser) -> None:

@@ -102,8 +102,21 @@ def _check_codec(options: argparse.Namespace) -> None:
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
-    names = ("sizes", "dtype", "op", "mode", "max_loss", "codec", "arena", "result_only", "against",
-             "back_to_back", "repeat", "warmup", "seed")  # fmt: skip
+    names = (
+        "sizes",
+        "dtype",
+        "op",
+        "mode",
+        "max_loss",
+        "codec",
+        "arena",
+        "result_only",
+        "against",
+        "back_to_back",
+        "repeat",
+        "warmup",
+        "seed",
+    )
     return {name: getattr(options, name) for name in names}
 
 
@@ -168,12 +181,20 @@ def _cells(row: Row, options: argparse.Namespace) -> list[object]:
     spread = f"{time.p10 * 1e6:.0f}..{time.p90 * 1e6:.0f}"
     ratio = row.ratio
     return [
-        show_size(row.size), row.count, options.dtype, options.op, row.transport,
-        f"{time.p50 * 1e6:.0f}", spread, f"{time.p99 * 1e6:.0f}",
-        row.algorithm_bandwidth, row.bus_bandwidth, row.wrong,
+        show_size(row.size),
+        row.count,
+        options.dtype,
+        options.op,
+        row.transport,
+        f"{time.p50 * 1e6:.0f}",
+        spread,
+        f"{time.p99 * 1e6:.0f}",
+        row.algorithm_bandwidth,
+        row.bus_bandwidth,
+        row.wrong,
         ratio.p50 if ratio else None,
         f"{ratio.p10:.2f}..{ratio.p90:.2f}" if ratio else None,
-    ]  # fmt: skip
+    ]
 
 
 def overhead(rows: Sequence[Row]) -> Iterator[str]:

@@ -66,8 +66,13 @@ def _add_trace(operations: Commands) -> None:
     text = "What `dlcpctl trace` costs: all-reduces by turns with and without a recording."
     made = command(operations, "trace", trace, text, needs=(TORCH,))
     made.add_argument("--size", type=size, default="16M", help="of the tensor (%(default)s)")
-    made.add_argument("--pairs", type=whole(1, 1000), default=40, metavar="N",
-                      help="of blocks with and without (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--pairs",
+        type=whole(1, 1000),
+        default=40,
+        metavar="N",
+        help="of blocks with and without (%(default)s)",
+    )
     made.add_argument("--seed", type=whole(0, MAX_SEED), default=1, help="(%(default)s)")
     add_places(made)
 
@@ -75,8 +80,13 @@ def _add_trace(operations: Commands) -> None:
 def _add_collectives(operations: Commands) -> None:
     text = "Every collective of torch.distributed, over dlcpd and over Gloo by turns."
     made = command(operations, "collectives", collectives, text, needs=(TORCH,))
-    made.add_argument("--collectives", type=some_of(COLLECTIVES), default=",".join(COLLECTIVES),
-                      metavar="NAMES", help="(%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--collectives",
+        type=some_of(COLLECTIVES),
+        default=",".join(COLLECTIVES),
+        metavar="NAMES",
+        help="(%(default)s)",
+    )
     made.add_argument("--sizes", type=sizes, default="4K,1M,16M", help="(%(default)s)")
     made.add_argument("--repeat", type=whole(1, 100_000), default=20, metavar="N")
     made.add_argument("--warmup", type=whole(0, 1000), default=3, metavar="N")
@@ -87,35 +97,86 @@ def _add_collectives(operations: Commands) -> None:
 def _add_trainings(operations: Commands) -> None:
     text = "Step times of replayed networks: gradients that cross the step, or do not, and Gloo."
     made = command(operations, "step", step, text, needs=(TORCH,))
-    made.add_argument("--models", type=some_of(NETWORKS), default=",".join(NETWORKS),
-                      metavar="NAMES", help="(%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--models",
+        type=some_of(NETWORKS),
+        default=",".join(NETWORKS),
+        metavar="NAMES",
+        help="(%(default)s)",
+    )
     made.add_argument("--rate", default="100mbit", help="of the emulated switch (%(default)s)")
-    made.add_argument("--scale", type=scale, default=0.05, metavar="F",
-                      help="of each layer's parameters (%(default)s)")  # fmt: skip
-    made.add_argument("--ratio", type=ratio, default=1.5, metavar="F",
-                      help="of communication to computation (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--scale",
+        type=scale,
+        default=0.05,
+        metavar="F",
+        help="of each layer's parameters (%(default)s)",
+    )
+    made.add_argument(
+        "--ratio",
+        type=ratio,
+        default=1.5,
+        metavar="F",
+        help="of communication to computation (%(default)s)",
+    )
     made.add_argument("--mode", choices=("exact", "bounded"), default="exact")
-    made.add_argument("--max-loss", type=bound, default=DEFAULT_MAX_LOSS, metavar="F",
-                      help="bound of bounded mode (%(default)s)")  # fmt: skip
-    made.add_argument("--steps", type=whole(1, 10_000), default=8, metavar="N",
-                      help="to measure, per system and seed (%(default)s)")  # fmt: skip
-    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
-                      help="a line of [network] of the hosts' configuration")  # fmt: skip
+    made.add_argument(
+        "--max-loss",
+        type=bound,
+        default=DEFAULT_MAX_LOSS,
+        metavar="F",
+        help="bound of bounded mode (%(default)s)",
+    )
+    made.add_argument(
+        "--steps",
+        type=whole(1, 10_000),
+        default=8,
+        metavar="N",
+        help="to measure, per system and seed (%(default)s)",
+    )
+    made.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a line of [network] of the hosts' configuration",
+    )
     _add_repetition(made)
     text = "Step times of replayed networks on this host's GPUs: dlcpd, NCCL and Gloo by turns."
     made = command(operations, "cuda", cuda, text, needs=(TORCH,))
-    made.add_argument("--models", type=some_of(NETWORKS), default="resnet50,gpt2-small",
-                      metavar="NAMES", help="(%(default)s)")  # fmt: skip
-    made.add_argument("--ranks", type=whole(0, 64), default=0, metavar="N",
-                      help="0: one for each GPU (%(default)s)")  # fmt: skip
-    made.add_argument("--samples", type=whole(1, 4096), default=32, metavar="N",
-                      help="images; texts are a hundredth of it (%(default)s)")  # fmt: skip
-    made.add_argument("--steps", type=whole(1, 10_000), default=20, metavar="N",
-                      help="to measure, each way (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--models",
+        type=some_of(NETWORKS),
+        default="resnet50,gpt2-small",
+        metavar="NAMES",
+        help="(%(default)s)",
+    )
+    made.add_argument(
+        "--ranks",
+        type=whole(0, 64),
+        default=0,
+        metavar="N",
+        help="0: one for each GPU (%(default)s)",
+    )
+    made.add_argument(
+        "--samples",
+        type=whole(1, 4096),
+        default=32,
+        metavar="N",
+        help="images; texts are a hundredth of it (%(default)s)",
+    )
+    made.add_argument(
+        "--steps",
+        type=whole(1, 10_000),
+        default=20,
+        metavar="N",
+        help="to measure, each way (%(default)s)",
+    )
     text = "Two trainings end to end on four hosts of a congested fabric, over Gloo and dlcpd."
     made = command(operations, "training", training, text, needs=(TORCH, SCIKIT_LEARN))
-    made.add_argument("--share", type=scale, default=1.0, metavar="F",
-                      help="of the demo's steps (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--share", type=scale, default=1.0, metavar="F", help="of the demo's steps (%(default)s)"
+    )
     made.add_argument(
         "--one-queue",
         action="store_true",
@@ -124,14 +185,20 @@ def _add_trainings(operations: Commands) -> None:
     _add_repetition(made)
     text = "Codecs: bytes, CPU time, and what two trainings learn with each. On loopback."
     made = command(operations, "codecs", codecs, text, needs=(TORCH, SCIKIT_LEARN))
-    made.add_argument("--share", type=scale, default=1.0, metavar="F",
-                      help="of the demo's steps (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--share", type=scale, default=1.0, metavar="F", help="of the demo's steps (%(default)s)"
+    )
     _add_repetition(made)
 
 
 def _add_repetition(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--seeds", type=whole(1, 100), default=3, metavar="N",
-                      help="measure with seeds 1..N (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--seeds",
+        type=whole(1, 100),
+        default=3,
+        metavar="N",
+        help="measure with seeds 1..N (%(default)s)",
+    )
     made.add_argument("--quick", action="store_true", help="one seed, little work: a smoke test")
 
 
@@ -156,5 +223,6 @@ def _add_scenarios(operations: Commands) -> None:
         made = command(
             operations, name, run, f"{text} On an emulated fabric (root).", needs=(TORCH,)
         )
-        made.add_argument("--seeds", type=whole(1, 20), default=3, metavar="N",
-                          help="seeds 1..N (%(default)s)")  # fmt: skip
+        made.add_argument(
+            "--seeds", type=whole(1, 20), default=3, metavar="N", help="seeds 1..N (%(default)s)"
+        )

@@ -89,10 +89,14 @@ def row(transport: str, task: dict[str, Runs]) -> Row:
     ours, theirs = ([run[0]["score"] for run in of] for of in (runs, exact))
     sign = 1 if name in HIGHER_IS_BETTER else -1
     return Row(
-        runs[0][0]["task"], transport, name, ours,
-        sign * (fmean(theirs) - fmean(ours)), max(theirs) - min(theirs),
+        runs[0][0]["task"],
+        transport,
+        name,
+        ours,
+        sign * (fmean(theirs) - fmean(ours)),
+        max(theirs) - min(theirs),
         _datagrams(runs) / _datagrams(exact),
-    )  # fmt: skip
+    )
 
 
 def _datagrams(runs: Runs) -> int:
@@ -104,10 +108,13 @@ def _print(
     costs: Sequence[Cost], rows: Sequence[Row], seeds: int, part: float, output: Output
 ) -> None:
     output.line("CPU seconds per GB of float32, one process, the fastest of some rounds:")
-    output.line(table.render(
-        ("codec", "bytes", "encode (s/GB)", "decode (s/GB)"),
-        [(c.codec, f"{c.ratio:.3f}", f"{c.encode:.2f}", f"{c.decode:.2f}") for c in costs], left=1,
-    ))  # fmt: skip
+    output.line(
+        table.render(
+            ("codec", "bytes", "encode (s/GB)", "decode (s/GB)"),
+            [(c.codec, f"{c.ratio:.3f}", f"{c.encode:.2f}", f"{c.decode:.2f}") for c in costs],
+            left=1,
+        )
+    )
     output.line()
     output.line(
         f"{HOSTS} hosts on loopback, {show_fraction(LOSS)} of what arrives thrown away (INJECTED), "
@@ -120,18 +127,29 @@ def _print(
 
 def _cells(one: Row) -> list[object]:
     return [
-        one.task, one.codec, one.score_name, f"{fmean(one.score):.4f}",
-        f"{min(one.score):.4f}..{max(one.score):.4f}", f"{one.worse:+.4f}", f"{one.noise:.4f}",
+        one.task,
+        one.codec,
+        one.score_name,
+        f"{fmean(one.score):.4f}",
+        f"{min(one.score):.4f}..{max(one.score):.4f}",
+        f"{one.worse:+.4f}",
+        f"{one.noise:.4f}",
         f"{one.datagrams:.2f}",
-    ]  # fmt: skip
+    ]
 
 
 def _document(
     costs: Sequence[Cost], rows: Sequence[Row], checks: Sequence[Check], seeds: int, part: float
 ) -> dict[str, Any]:
     return {
-        "command": "bench codecs", "version": __version__, "hosts": HOSTS, "injected_loss": LOSS,
-        "seeds": seeds, "share_of_steps": part, "costs": [asdict(one) for one in costs],
-        "rows": [asdict(one) for one in rows], "checks": [asdict(one) for one in checks],
+        "command": "bench codecs",
+        "version": __version__,
+        "hosts": HOSTS,
+        "injected_loss": LOSS,
+        "seeds": seeds,
+        "share_of_steps": part,
+        "costs": [asdict(one) for one in costs],
+        "rows": [asdict(one) for one in rows],
+        "checks": [asdict(one) for one in checks],
         "broken": broken(checks),
-    }  # fmt: skip
+    }

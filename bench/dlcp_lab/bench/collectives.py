@@ -76,8 +76,12 @@ def _measure(
     options: argparse.Namespace,
     output: Output,
 ) -> list[Row]:
-    arguments = {"calls": calls, "repeat": options.repeat, "warmup": options.warmup,
-                 "seed": options.seed}  # fmt: skip
+    arguments = {
+        "calls": calls,
+        "repeat": options.repeat,
+        "warmup": options.warmup,
+        "seed": options.seed,
+    }
     timeout = BASE_TIMEOUT + PER_ROUND * (options.repeat + options.warmup) * len(calls)
     work = launch.Work("dlcp_lab.bench.collectives_rank", arguments, timeout)
     with running(plans) as hosts:
@@ -116,12 +120,16 @@ def factor(collective: str, ranks: int) -> float:
 def _cells(row: Row) -> list[object]:
     ratio = row.ratio
     return [
-        row.collective, show_size(row.size) if row.size else None, row.transport,
-        f"{row.time.p50 * 1e6:.0f}", f"{row.time.p99 * 1e6:.0f}",
-        row.bus_bandwidth or None, row.wrong,
+        row.collective,
+        show_size(row.size) if row.size else None,
+        row.transport,
+        f"{row.time.p50 * 1e6:.0f}",
+        f"{row.time.p99 * 1e6:.0f}",
+        row.bus_bandwidth or None,
+        row.wrong,
         ratio.p50 if ratio else None,
         f"{ratio.p10:.2f}..{ratio.p90:.2f}" if ratio else None,
-    ]  # fmt: skip
+    ]
 
 
 def verdicts(rows: Sequence[Row]) -> Iterator[str]:

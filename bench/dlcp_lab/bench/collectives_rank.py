@@ -87,10 +87,12 @@ def _scatter(problem: Problem, result: torch.Tensor, group: Any) -> None:
 
 
 def _around(problem: Problem, result: torch.Tensor, group: Any) -> None:
-    works = dist.batch_isend_irecv([
-        dist.P2POp(dist.isend, problem.mine, (problem.rank + 1) % problem.ranks, group),
-        dist.P2POp(dist.irecv, result, problem.before, group),
-    ])  # fmt: skip
+    works = dist.batch_isend_irecv(
+        [
+            dist.P2POp(dist.isend, problem.mine, (problem.rank + 1) % problem.ranks, group),
+            dist.P2POp(dist.irecv, result, problem.before, group),
+        ]
+    )
     for work in works:
         work.wait()
 

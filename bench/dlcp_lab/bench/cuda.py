@@ -22,11 +22,21 @@ def cuda(options: argparse.Namespace, output: Output) -> int:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
         words = [
-            *starter.command("torch.distributed.run"), "--standalone",
-            "--nproc-per-node", str(options.ranks or gpus), "--no-python", *starter.command(RANK),
-            "--models", ",".join(options.models), "--samples", str(options.samples),
-            "--steps", str(options.steps), "--write", str(file),
-        ]  # fmt: skip
+            *starter.command("torch.distributed.run"),
+            "--standalone",
+            "--nproc-per-node",
+            str(options.ranks or gpus),
+            "--no-python",
+            *starter.command(RANK),
+            "--models",
+            ",".join(options.models),
+            "--samples",
+            str(options.samples),
+            "--steps",
+            str(options.steps),
+            "--write",
+            str(file),
+        ]
         ended = subprocess.run(words, env=starter.environment(), timeout=TIMEOUT, check=False)
         if ended.returncode:
             raise DlcpError(f"a rank ended with {ended.returncode}; what it said stands above")
@@ -42,11 +52,16 @@ def shown(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     head = ["model", "transport", "step ms", "p99 ms", "compute ms", "alone ms", "hidden"]
     lines = [
         [
-            row["model"], row["transport"], f"{row['step'] * 1e3:.2f}", f"{row['p99'] * 1e3:.2f}",
-            f"{row['compute'] * 1e3:.2f}", f"{row['alone'] * 1e3:.2f}", f"{row['hidden']:.0%}",
+            row["model"],
+            row["transport"],
+            f"{row['step'] * 1e3:.2f}",
+            f"{row['p99'] * 1e3:.2f}",
+            f"{row['compute'] * 1e3:.2f}",
+            f"{row['alone'] * 1e3:.2f}",
+            f"{row['hidden']:.0%}",
         ]
         for row in rows
-    ]  # fmt: skip
+    ]
     return head, lines
 
 

@@ -93,9 +93,14 @@ def _row(
     own, step, network = (percentile(times, 0.5) for times in (compute, whole, alone))
     hidden = 1 - max(0.0, step - own) / network if network else 1.0
     return {
-        "model": name, "transport": transport, "step": step, "p99": percentile(whole, 0.99),
-        "compute": own, "alone": network, "hidden": max(0.0, hidden),
-    }  # fmt: skip
+        "model": name,
+        "transport": transport,
+        "step": step,
+        "p99": percentile(whole, 0.99),
+        "compute": own,
+        "alone": network,
+        "hidden": max(0.0, hidden),
+    }
 
 
 @contextmanager

@@ -37,9 +37,14 @@ def trained(dtype: str, seeds: int, steps: int) -> list[list[Any]]:
         config = Path(folder) / "lossy.toml"
         config.write_text(LOSSY)
         out = torchrun.run(
-            RANK, dtype, str(seeds), str(steps), limit=LIMIT,
-            DLCPD_SHARE="0", DLCPD_CONFIG=str(config),
-        )  # fmt: skip
+            RANK,
+            dtype,
+            str(seeds),
+            str(steps),
+            limit=LIMIT,
+            DLCPD_SHARE="0",
+            DLCPD_CONFIG=str(config),
+        )
     return [json.loads(line) for line in out if line.startswith("[")]
 
 

@@ -31,9 +31,13 @@ def train(
     """Steps that were skipped, loss, accuracy, segments given up, and sent."""
     torch.manual_seed(seed)
     net = nn.Sequential(
-        nn.Flatten(), nn.Linear(64, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64, WIDTH),
+        nn.ReLU(),
+        nn.Linear(WIDTH, WIDTH),
+        nn.ReLU(),
         nn.Linear(WIDTH, 10),
-    ).to(dtype)  # fmt: skip
+    ).to(dtype)
     model = DistributedDataParallel(net)
     narrow = dtype == torch.float16
     scaler = Scaler("cpu", enabled=narrow, init_scale=2.0**16, growth_interval=LAST)

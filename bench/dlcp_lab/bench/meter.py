@@ -70,10 +70,26 @@ class SystemCalls:
     def __init__(self, process: int) -> None:
         self._output = tempfile.NamedTemporaryFile("r", prefix="dlcp-perf-")  # noqa: SIM115
         perf = shutil.which("perf")
-        self._perf = None if perf is None else subprocess.Popen(
-            [perf, "stat", "-x", ",", "-o", self._output.name, "-e", _EVENT, "-p", str(process)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        self._perf = (
+            None
+            if perf is None
+            else subprocess.Popen(
+                [
+                    perf,
+                    "stat",
+                    "-x",
+                    ",",
+                    "-o",
+                    self._output.name,
+                    "-e",
+                    _EVENT,
+                    "-p",
+                    str(process),
+                ],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
 
     def stop(self) -> int | None:
         """How many since; None where they could not be counted."""

@@ -21,19 +21,33 @@ from dlcpd.ctl.grammar import whole
 def add_places(made: argparse.ArgumentParser) -> None:
     """The options that `places` reads."""
     made.add_argument("--hosts", type=whole(2, MAX_HOSTS), default=2)
-    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
-                      help="a line of [network] of the hosts' configuration")  # fmt: skip
+    made.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a line of [network] of the hosts' configuration",
+    )
     made.add_argument(
         "--pin", action="store_true", help="give each host CPUs of its own, if there are enough"
     )
-    made.add_argument("--loss", type=injected, default=0.0, metavar="F",
-                      help="loss to inject at each loopback host's sockets")  # fmt: skip
+    made.add_argument(
+        "--loss",
+        type=injected,
+        default=0.0,
+        metavar="F",
+        help="loss to inject at each loopback host's sockets",
+    )
     made.add_argument(
         "--paths", type=whole(1, MAX_PATHS), default=1, help="loopback paths per host"
     )
     where = made.add_mutually_exclusive_group()
-    where.add_argument("--switch", metavar="RATE", default="",
-                       help="put the hosts on an emulated switch (root), e.g. 1gbit")  # fmt: skip
+    where.add_argument(
+        "--switch",
+        metavar="RATE",
+        default="",
+        help="put the hosts on an emulated switch (root), e.g. 1gbit",
+    )
     where.add_argument(
         "--netns",
         action="append",
@@ -67,15 +81,19 @@ def _standing(options: argparse.Namespace) -> Iterator[list[HostPlan]]:
     network = network_table(options.set)
     if options.switch:
         with switched(
-            options.hosts, rate=options.switch, loss=options.switch_loss,
-            buffer_bytes=options.switch_buffer, network=network,
-        ) as plans:  # fmt: skip
+            options.hosts,
+            rate=options.switch,
+            loss=options.switch_loss,
+            buffer_bytes=options.switch_buffer,
+            network=network,
+        ) as plans:
             yield plans
     elif options.netns:
         yield in_namespaces(options.netns, network=network)
     else:
-        yield on_loopback(options.hosts, options.paths, network=network, loss=options.loss,
-                          seed=options.seed)  # fmt: skip
+        yield on_loopback(
+            options.hosts, options.paths, network=network, loss=options.loss, seed=options.seed
+        )
 
 
 def where(options: argparse.Namespace, plans: Sequence[HostPlan], *, gloo: bool) -> str:

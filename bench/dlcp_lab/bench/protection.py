@@ -55,9 +55,7 @@ class Way:
         """Datagrams in clear."""
         both, keys = compiled(data_path), Keyring()
         config = EngineConfig(receive_buffer=32 << 20)
-        source, sink = (
-            UdpPath(0, config, Counter(), Counter(), both, keys=keys) for _ in range(2)
-        )  # fmt: skip
+        source, sink = (UdpPath(0, config, Counter(), Counter(), both, keys=keys) for _ in range(2))
         source.connect(PEER, *sink.address)
         if checksum:
             source.seal(PEER, Checksum(b"secret"))

@@ -16,13 +16,22 @@ def run(module: str, *arguments: str, limit: float = LIMIT, **variables: str) ->
     Raises: RuntimeError with the last words of a run that failed, or had not ended in time.
     """
     command = starter.command(
-        "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--module", module,
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--module",
+        module,
         *arguments,
-    )  # fmt: skip
+    )
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
         env=starter.environment({**os.environ, **variables}),
-    )  # fmt: skip
+    )
     said = " ".join(arguments)
     try:
         out, err = process.communicate(timeout=limit)

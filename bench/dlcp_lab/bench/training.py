@@ -82,21 +82,36 @@ def training(options: argparse.Namespace, output: Output) -> int:
     _print(rows, plan, seeds, part, output)
     for line in report(checks):
         output.line(line)
-    output.document({
-        "command": "bench training", "version": __version__, "hosts": HOSTS, "plan": plan,
-        "background": asdict(BURSTS), "tcp_congestion_control": tcp_congestion_control(),
-        "seeds": seeds, "share_of_steps": part, "broken": broken(checks),
-        "checks": [asdict(check) for check in checks],
-        "rows": [asdict(one) for task in rows.values() for one in task],
-    })  # fmt: skip
+    output.document(
+        {
+            "command": "bench training",
+            "version": __version__,
+            "hosts": HOSTS,
+            "plan": plan,
+            "background": asdict(BURSTS),
+            "tcp_congestion_control": tcp_congestion_control(),
+            "seeds": seeds,
+            "share_of_steps": part,
+            "broken": broken(checks),
+            "checks": [asdict(check) for check in checks],
+            "rows": [asdict(one) for task in rows.values() for one in task],
+        }
+    )
     return 1 if broken(checks) else 0
 
 
 def _plan(seed: int, *, classes: bool) -> dict[str, Any]:
     return {
-        "hosts": HOSTS, "leaves": 2, "spines": 2, "host_rate": HOST_RATE, "spine_rate": SPINE_RATE,
-        "loss": LOSS, "classes": classes, "ecn_bytes": ECN, "seed": seed,
-    }  # fmt: skip
+        "hosts": HOSTS,
+        "leaves": 2,
+        "spines": 2,
+        "host_rate": HOST_RATE,
+        "spine_rate": SPINE_RATE,
+        "loss": LOSS,
+        "classes": classes,
+        "ecn_bytes": ECN,
+        "seed": seed,
+    }
 
 
 def _seed(plan: dict[str, Any], part: float, runs: Trainings, output: Output) -> dict[str, float]:

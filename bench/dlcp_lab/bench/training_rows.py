@@ -94,13 +94,16 @@ def speed(one: Row) -> list[object]:
     """Cells of the table of times; medians over seeds."""
     ours = one.transport != GLOO
     return [
-        one.task, one.transport, f"{median(one.step) * 1e3:.0f}", f"{median(one.seconds):.1f}",
+        one.task,
+        one.transport,
+        f"{median(one.step) * 1e3:.0f}",
+        f"{median(one.seconds):.1f}",
         median(one.over_gloo) if ours else None,
         _range(one.over_gloo, 2) if ours else None,
         f"{fmean(one.given_up):.2%}" if ours else None,
         f"{fmean(one.repaired):.2%}" if ours else None,
         f"{fmean(one.background) / 1e6:.1f}" if one.background else None,
-    ]  # fmt: skip
+    ]
 
 
 def learning(one: Row) -> list[object]:
@@ -108,9 +111,14 @@ def learning(one: Row) -> list[object]:
     marks = [f"{fmean(of_seeds):.4f}" for of_seeds in zip(*one.losses, strict=True)]
     alike = all("DIFFERENT" not in digest for digest in one.replicas)
     return [
-        one.task, one.transport, *marks, f"{fmean(one.score):.4f}", _range(one.score, 4),
-        one.score_name, "equal" if alike else "DIFFERENT",
-    ]  # fmt: skip
+        one.task,
+        one.transport,
+        *marks,
+        f"{fmean(one.score):.4f}",
+        _range(one.score, 4),
+        one.score_name,
+        "equal" if alike else "DIFFERENT",
+    ]
 
 
 def _range(values: Sequence[float], digits: int) -> str:

@@ -12,5 +12,6 @@ def add(commands: Commands) -> None:
     made = command(commands, "demo", demo, text, needs=(TORCH, SCIKIT_LEARN))
     steps = made.add_mutually_exclusive_group()
     steps.add_argument("--quick", action="store_true", help="fewer steps")
-    steps.add_argument("--share", type=scale, default=1.0, metavar="F",
-                       help="of the steps (%(default)s)")  # fmt: skip
+    steps.add_argument(
+        "--share", type=scale, default=1.0, metavar="F", help="of the steps (%(default)s)"
+    )

@@ -71,17 +71,24 @@ def tables(runs: Sequence[Run]) -> Iterator[str]:
     """Time and learning, then segments."""
     marks = [f"loss at {mark:.0%}" for mark in MARKS]
     rows = [
-        [run[0]["task"], _how(run), f"{median(step_times(run)) * 1e3:.1f}",
-         *(f"{loss:.4f}" for loss in losses_at_marks(run)), f"{run[0]['score']:.4f}",
-         run[0]["score_name"], replicas(run)]
+        [
+            run[0]["task"],
+            _how(run),
+            f"{median(step_times(run)) * 1e3:.1f}",
+            *(f"{loss:.4f}" for loss in losses_at_marks(run)),
+            f"{run[0]['score']:.4f}",
+            run[0]["score_name"],
+            replicas(run),
+        ]
         for run in runs
-    ]  # fmt: skip
+    ]
     header = ["task", "transport", "step (ms)", *marks, "final", "", "replicas"]
     yield table.render(header, rows, left=2)
     yield ""
     booked = [run for run in runs if run[0]["books"]]
-    counts = [[run[0]["task"], run[0]["transport"], *(total(run, n) for n in COUNTS)]
-              for run in booked]  # fmt: skip
+    counts = [
+        [run[0]["task"], run[0]["transport"], *(total(run, n) for n in COUNTS)] for run in booked
+    ]
     header = ["segments, all ranks", "", "sent", "lost", "repaired", "given up", "returned"]
     yield table.render(header, counts, left=2)
     yield ""
@@ -142,10 +149,16 @@ def _document(runs: Sequence[Run], checks: Sequence[Check], seconds: float) -> d
         "broken": broken(checks),
         "checks": [asdict(check) for check in checks],
         "runs": [
-            {"task": run[0]["task"], "transport": run[0]["transport"], "seed": run[0]["seed"],
-             "score": run[0]["score"], "step_seconds": median(step_times(run)),
-             "losses_at_marks": losses_at_marks(run),
-             "digests": [rank["digest"] for rank in run], "books": [r["books"] for r in run]}
+            {
+                "task": run[0]["task"],
+                "transport": run[0]["transport"],
+                "seed": run[0]["seed"],
+                "score": run[0]["score"],
+                "step_seconds": median(step_times(run)),
+                "losses_at_marks": losses_at_marks(run),
+                "digests": [rank["digest"] for rank in run],
+                "books": [r["books"] for r in run],
+            }
             for run in runs
         ],
-    }  # fmt: skip
+    }

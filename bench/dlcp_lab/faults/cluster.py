@@ -33,9 +33,15 @@ class Cluster:
     `clocks`: hosts whose wall clock can jump. `metrics`: daemons serve them at METRICS_PORT."""
 
     def __init__(
-        self, hosts: int, paths: int = 1, *, peer_timeout: float = 1.0, serve: bool = True,
-        clocks: Collection[int] = (), metrics: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        hosts: int,
+        paths: int = 1,
+        *,
+        peer_timeout: float = 1.0,
+        serve: bool = True,
+        clocks: Collection[int] = (),
+        metrics: bool = False,
+    ) -> None:
         self.network = Network(hosts, paths)
         self._table = NetworkTable(peer_timeout=peer_timeout, segment_size=BASE)
         self._serve, self._clocks, self._metrics = serve, clocks, metrics

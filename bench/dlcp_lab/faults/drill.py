@@ -64,13 +64,22 @@ class Training:
             if memory and rank == VICTIM:
                 arguments += ["--address-space-left", str(memory)]
             environ = os.environ | {
-                "RANK": str(rank), "WORLD_SIZE": str(HOSTS), "TORCHELASTIC_RUN_ID": JOB,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(HOSTS),
+                "TORCHELASTIC_RUN_ID": JOB,
                 "DLCPD_SOCKET": cluster.hosts[rank].socket,
-            }  # fmt: skip
-            self.trainers.append(Rank(start(
-                "dlcp_lab.faults.training_script", *arguments, name=f"rank {rank}", log=log,
-                environ=environ,
-            )))  # fmt: skip
+            }
+            self.trainers.append(
+                Rank(
+                    start(
+                        "dlcp_lab.faults.training_script",
+                        *arguments,
+                        name=f"rank {rank}",
+                        log=log,
+                        environ=environ,
+                    )
+                )
+            )
 
     def wait(self) -> None:
         """Until it trains. Raises: TimeoutError with what it said last."""
@@ -218,9 +227,14 @@ class Drill:
 
 def _dlcpctl(*words: str) -> str:
     done = subprocess.run(
-        starter.command("dlcpd.ctl.main", *words), env=starter.environment(), text=True,
-        check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE,
-    )  # fmt: skip
+        starter.command("dlcpd.ctl.main", *words),
+        env=starter.environment(),
+        text=True,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=PATIENCE,
+    )
     return done.stdout
 
 
@@ -228,9 +242,12 @@ def _page(socket: str) -> str:
     """The alarms of the status page, or why it has none: what it gets to show."""
     words = ("page", "--socket", socket, "--listen", "127.0.0.1:0")
     with subprocess.Popen(
-        starter.command("dlcpd.ctl.main", *words), env=starter.environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as child:  # fmt: skip
+        starter.command("dlcpd.ctl.main", *words),
+        env=starter.environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as child:
         try:
             said = child.stdout.readline() if child.stdout else ""
             address = re.match(r"http://([^/]+)/", said)
@@ -256,11 +273,19 @@ def _metrics(address: str) -> str:
 
 def render(breakage: Breakage, heard: Sequence[Heard]) -> str:
     """Its section of the page."""
-    lines = [f"### {breakage.title}", "", f"Made by: {breakage.how}. {breakage.meaning}", "",
-             "```text"]  # fmt: skip
+    lines = [
+        f"### {breakage.title}",
+        "",
+        f"Made by: {breakage.how}. {breakage.meaning}",
+        "",
+        "```text",
+    ]
     for one in heard:
-        where = f"rank {one.voice.host}" if one.voice.tool is Tool.TRAINER else (
-            f"host{one.voice.host}")  # fmt: skip
+        where = (
+            f"rank {one.voice.host}"
+            if one.voice.tool is Tool.TRAINER
+            else (f"host{one.voice.host}")
+        )
         lines.append(f"{where}, {one.voice.tool}:")
         lines += [f"  {line[:WIDTH]}{' ...' if len(line) > WIDTH else ''}" for line in one.lines]
     return "\n".join([*lines, "```"])

@@ -233,9 +233,11 @@ def make(fault: Fault, cluster: Cluster, job: Ranks, victim: int, seed: int = 0)
         return job.engine(victim)
 
     processes: dict[str, tuple[Callable[[], int], ...]] = {
-        "trainer": (trainer,), "daemon": (control,), "engine": (engine,),
+        "trainer": (trainer,),
+        "daemon": (control,),
+        "engine": (engine,),
         "host": (trainer, control, engine),
-    }  # fmt: skip
+    }
     if fault.startswith("pause "):
         return pause(*processes[fault.split()[1]])
     made: dict[Fault, Callable[[], Injection]] = {

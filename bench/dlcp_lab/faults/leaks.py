@@ -38,9 +38,13 @@ def usage(pid: int) -> Usage:
     if "RssAnon" not in numbers:
         raise ProcessLookupError(f"process {pid} has ended, and nobody has waited for it yet")
     return Usage(
-        pid, len(os.listdir(f"/proc/{pid}/fd")), numbers["Threads"], len(children(pid)),
-        numbers["RssAnon"] * 1024, shared_memory([pid]),
-    )  # fmt: skip
+        pid,
+        len(os.listdir(f"/proc/{pid}/fd")),
+        numbers["Threads"],
+        len(children(pid)),
+        numbers["RssAnon"] * 1024,
+        shared_memory([pid]),
+    )
 
 
 def links(pid: int) -> str:

@@ -62,10 +62,13 @@ class Clusters:
         private = kind == Mode.EMBEDDED
         cluster = self._stack.enter_context(
             Cluster(
-                WORLD, PATHS, peer_timeout=peer_timeout, serve=not private,
+                WORLD,
+                PATHS,
+                peer_timeout=peer_timeout,
+                serve=not private,
                 clocks=[VICTIM] if kind == "clock" else (),
             )
-        )  # fmt: skip
+        )
         job = Job(cluster, "matrix", embedded=private)
         job.join()  # whatever is made at the first time is there now
         job.close()

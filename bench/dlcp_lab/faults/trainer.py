@@ -65,9 +65,15 @@ class Rank:
         """Connect."""
         store = FileStore(place.store, place.world)
         self._session = dlcp_client.connect(
-            store, place.rank, place.world, job=place.job, socket=place.socket or None,
-            config=place.config or None, timeout=place.timeout, arena_bytes=ARENA,
-        )  # fmt: skip
+            store,
+            place.rank,
+            place.world,
+            job=place.job,
+            socket=place.socket or None,
+            config=place.config or None,
+            timeout=place.timeout,
+            arena_bytes=ARENA,
+        )
         self._produced, self._delivered = 0, None
         return {"daemon": self._session.daemon_pid}
 

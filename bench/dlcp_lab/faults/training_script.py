@@ -33,8 +33,9 @@ def main() -> None:
         "gloo", init_method=f"file://{options.store}", rank=rank, world_size=world
     )
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(),
-                            nn.Linear(1024, 8))  # fmt: skip
+    network = nn.Sequential(
+        nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 8)
+    )
     model = DistributedDataParallel(network)
     if options.address_space_left is not None:
         _leave(options.address_space_left)

@@ -45,17 +45,40 @@ def _add_lab_up(made: argparse.ArgumentParser) -> None:
     made.add_argument("--rails", type=whole(1, MAX_RAILS), default=1, help="interfaces per host")
     made.add_argument("--rate", default="1gbit", help="of leaf to host (%(default)s)")
     made.add_argument("--spine-rate", default="", metavar="RATE", help="(default: as --rate)")
-    made.add_argument("--buffer", dest="buffer_bytes", type=size, default=SHALLOW_BUFFER,
-                      metavar="BYTES", help="per switch port (%(default)s)")  # fmt: skip
-    made.add_argument("--loss", type=fraction, default=0.0, metavar="F",
-                      help="taken by every switch output")  # fmt: skip
-    made.add_argument("--burst-loss", type=fraction, default=0.0, metavar="F",
-                      help="taken in bursts by every switch output")  # fmt: skip
-    made.add_argument("--burst-length", type=float, default=8.0, metavar="N",
-                      help="mean packets per burst (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--buffer",
+        dest="buffer_bytes",
+        type=size,
+        default=SHALLOW_BUFFER,
+        metavar="BYTES",
+        help="per switch port (%(default)s)",
+    )
+    made.add_argument(
+        "--loss", type=fraction, default=0.0, metavar="F", help="taken by every switch output"
+    )
+    made.add_argument(
+        "--burst-loss",
+        type=fraction,
+        default=0.0,
+        metavar="F",
+        help="taken in bursts by every switch output",
+    )
+    made.add_argument(
+        "--burst-length",
+        type=float,
+        default=8.0,
+        metavar="N",
+        help="mean packets per burst (%(default)s)",
+    )
     made.add_argument("--classes", action="store_true", help="a queue per traffic class")
-    made.add_argument("--ecn", dest="ecn_bytes", type=size, default=0, metavar="BYTES",
-                      help="mark and drop early above this backlog")  # fmt: skip
+    made.add_argument(
+        "--ecn",
+        dest="ecn_bytes",
+        type=size,
+        default=0,
+        metavar="BYTES",
+        help="mark and drop early above this backlog",
+    )
     made.add_argument("--bare", action="store_true", help="switches without queues and rates")
     made.add_argument("--seed", type=whole(1, 1 << 30), default=1, help="of the ECMP hash")
 
@@ -73,7 +96,12 @@ def _add_lab_changes(actions: Commands) -> None:
     lose = _lab_command(actions, "lose", lab.change, "Take a fraction of a link's packets.")
     lose.add_argument("loss", metavar="F", type=fraction, help="0.01 or 1%%; 0 ends it")
     lose.add_argument("link", metavar="LINK", nargs="?", default="", help=f"{link} (default: all)")
-    lose.add_argument("--burst-length", type=float, default=0.0, metavar="N",
-                      help="in bursts of so many packets in the mean")  # fmt: skip
+    lose.add_argument(
+        "--burst-length",
+        type=float,
+        default=0.0,
+        metavar="N",
+        help="in bursts of so many packets in the mean",
+    )
     for name, made in {"cut": cut, "restore": restore, "limit": limit, "lose": lose}.items():
         made.set_defaults(change=name)

@@ -28,8 +28,20 @@ COUNTERS: Final = {
 
 def up(options: argparse.Namespace, output: Output) -> int:
     """Make a lab."""
-    fields = ("hosts", "leaves", "spines", "rails", "buffer_bytes", "loss", "burst_loss",
-              "burst_length", "classes", "ecn_bytes", "bare", "seed")  # fmt: skip
+    fields = (
+        "hosts",
+        "leaves",
+        "spines",
+        "rails",
+        "buffer_bytes",
+        "loss",
+        "burst_loss",
+        "burst_length",
+        "classes",
+        "ecn_bytes",
+        "bare",
+        "seed",
+    )
     wishes = {field: getattr(options, field) for field in fields}
     rates = {"host_rate": options.rate, "spine_rate": options.spine_rate or options.rate}
     with _refusals():
@@ -136,10 +148,13 @@ def _description(name: str, lab: Fabric) -> dict[str, Any]:
 
 def _show_hosts(lab: Fabric, output: Output) -> None:
     rows = [
-        [host, lab.host_namespace(host),
-         " ".join(lab.address(host, rail) for rail in range(lab.plan.rails))]
+        [
+            host,
+            lab.host_namespace(host),
+            " ".join(lab.address(host, rail) for rail in range(lab.plan.rails)),
+        ]
         for host in range(lab.hosts)
-    ]  # fmt: skip
+    ]
     output.line(table.render(("host", "namespace", "addresses"), rows, left=3))
 
 

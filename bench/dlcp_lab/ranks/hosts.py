@@ -170,11 +170,14 @@ class Starting:
         self._notice.bind(str(self._name))  # (sd_notify)
         self._deadline = time.monotonic() + START_TIMEOUT
         child = start(
-            "dlcpd.daemon.main", "--config", str(folder / "dlcpd.toml"), name="dlcpd",
+            "dlcpd.daemon.main",
+            "--config",
+            str(folder / "dlcpd.toml"),
+            name="dlcpd",
             log=folder / "dlcpd.log",
             environ={**os.environ, **(environ or {}), "NOTIFY_SOCKET": str(self._name)},
             place=plan.place,
-        )  # fmt: skip
+        )
         self.host = Host(plan, folder, child)
 
     def wait(self) -> Host:

@@ -65,13 +65,21 @@ def step(options: argparse.Namespace, output: Output) -> int:
     _print(cases, found, setting["scale"], output)
     for line in report(checks):
         output.line(line)
-    output.document({
-        "command": "bench step", "version": __version__, "hosts": HOSTS, "rate": options.rate,
-        "settings": options.set, "tcp_congestion_control": tcp_congestion_control(),
-        "seeds": seeds, **setting, "at_best": {case.name: case.best() for case in cases},
-        "rows": [asdict(row) for of_case in found.values() for row in of_case],
-        "checks": [asdict(check) for check in checks],
-    })  # fmt: skip
+    output.document(
+        {
+            "command": "bench step",
+            "version": __version__,
+            "hosts": HOSTS,
+            "rate": options.rate,
+            "settings": options.set,
+            "tcp_congestion_control": tcp_congestion_control(),
+            "seeds": seeds,
+            **setting,
+            "at_best": {case.name: case.best() for case in cases},
+            "rows": [asdict(row) for of_case in found.values() for row in of_case],
+            "checks": [asdict(check) for check in checks],
+        }
+    )
     return 1 if broken(checks) else 0
 
 
@@ -87,9 +95,15 @@ def _setting(options: argparse.Namespace) -> dict[str, Any]:
     if options.quick:
         scale, steps = scale * QUICK_SCALE, QUICK_STEPS
     return {
-        "models": options.models, "systems": SYSTEMS, "scale": scale, "ratio": options.ratio,
-        "mode": options.mode, "max_loss": options.max_loss, "warmup": WARMUP, "steps": steps,
-    }  # fmt: skip
+        "models": options.models,
+        "systems": SYSTEMS,
+        "scale": scale,
+        "ratio": options.ratio,
+        "mode": options.mode,
+        "max_loss": options.max_loss,
+        "warmup": WARMUP,
+        "steps": steps,
+    }
 
 
 def _case(name: str, setting: dict[str, Any], rate: str) -> Case:

@@ -80,11 +80,13 @@ def cells(row: Row) -> list[object]:
     """Of the table."""
     time = row.time
     return [
-        row.network, row.system, f"{time.p50 * 1e3:.0f}",
+        row.network,
+        row.system,
+        f"{time.p50 * 1e3:.0f}",
         f"{time.p10 * 1e3:.0f}..{time.p90 * 1e3:.0f}",
         *_ratio(row.over_gloo if row.system != "gloo" else []),
         *_ratio(row.over_hook if row.system != "hook" else []),
-    ]  # fmt: skip
+    ]
 
 
 def _ratio(by_seed: Sequence[float]) -> tuple[object, object]:
@@ -97,11 +99,16 @@ def about(case: Case, scale: float) -> list[object]:
     """A network's row in the table of what was replayed."""
     size = parameters(case.network) * FLOAT
     return [
-        case.name, len(case.network), f"{parameters(case.network) / scale / 1e6:.1f}",
-        f"{size / 1e6:.1f}", f"{compute(case.paces) * 1e3:.0f}", f"{case.line * 1e3:.0f}",
-        f"{waiting_at_best(case.paces) * 1e3:.0f}", f"{crossing_at_best(case.paces) * 1e3:.0f}",
+        case.name,
+        len(case.network),
+        f"{parameters(case.network) / scale / 1e6:.1f}",
+        f"{size / 1e6:.1f}",
+        f"{compute(case.paces) * 1e3:.0f}",
+        f"{case.line * 1e3:.0f}",
+        f"{waiting_at_best(case.paces) * 1e3:.0f}",
+        f"{crossing_at_best(case.paces) * 1e3:.0f}",
         case.best(),
-    ]  # fmt: skip
+    ]
 
 
 ABOUT: Final = (

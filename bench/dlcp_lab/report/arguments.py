@@ -15,6 +15,11 @@ SCIKIT_LEARN: Final = Need("sklearn", "scikit-learn", "demo")  # the digits to l
 def add_policy(made: argparse.ArgumentParser) -> None:
     """How a command's operations lose data, and by which seed."""
     made.add_argument("--mode", choices=("exact", "bounded"), default="exact")
-    made.add_argument("--max-loss", type=bound, default=DEFAULT_MAX_LOSS, metavar="F",
-                      help="bound of bounded mode (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--max-loss",
+        type=bound,
+        default=DEFAULT_MAX_LOSS,
+        metavar="F",
+        help="bound of bounded mode (%(default)s)",
+    )
     made.add_argument("--seed", type=whole(0, MAX_SEED), default=1, help="(%(default)s)")

@@ -30,10 +30,14 @@ def drop(options: argparse.Namespace, output: Output) -> int:
     seeds = range(1, options.seeds + 1)
     found = {(ranks, seed): _measure(ranks, seed, output) for seed in seeds for ranks in RANKS}
     rows = [
-        [f"{RANKS[ranks]}, seed {seed}", f"{_lost(result):.1%}", f"{fmean(result.energy):.2%}",
-         f"{_relative(result):.3f}"]
+        [
+            f"{RANKS[ranks]}, seed {seed}",
+            f"{_lost(result):.1%}",
+            f"{fmean(result.energy):.2%}",
+            f"{_relative(result):.3f}",
+        ]
         for (ranks, seed), result in found.items()
-    ]  # fmt: skip
+    ]
     ratios = [_relative(found["both", s]) / _relative(found["shuffled", s]) for s in seeds]
     what = "energy lost per segment lost, ranks by magnitude / at random"
     return Report(

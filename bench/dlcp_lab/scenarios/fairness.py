@@ -46,9 +46,13 @@ def _beside_tcp(control: str, seeds: range, output: Output, found: Findings) -> 
             began = time.monotonic()
             with net.background(flow) as others:
                 result = run(
-                    net, _first_two(hosts), Job((phase,)), seed=seed, output=output,
+                    net,
+                    _first_two(hosts),
+                    Job((phase,)),
+                    seed=seed,
+                    output=output,
                     at=_Clock(rounds),
-                )  # fmt: skip
+                )
                 rates = [sum(interval) for interval in others.flows[0].goodput()]
         first, last = (int((at - began) / INTERVAL) for at in (rounds[2], rounds[-1]))
         busy = rates[first : max(last, first + 1)]

@@ -32,9 +32,12 @@ class Operation:
     def plain(self, number: int) -> dict[str, Any]:
         """As JSON, for the rank."""
         return {
-            "size": self.size, "class": self.traffic_class, "bound": self.bound,
-            "after": self.after, "name": f"op{number}",
-        }  # fmt: skip
+            "size": self.size,
+            "class": self.traffic_class,
+            "bound": self.bound,
+            "after": self.after,
+            "name": f"op{number}",
+        }
 
 
 @dataclass(frozen=True, slots=True)

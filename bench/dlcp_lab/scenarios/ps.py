@@ -62,12 +62,21 @@ def _measure(workers: int, seed: int, rounds: int, output: Output) -> dict[str, 
     """System -> seconds of each step."""
     plan = {**PLAN, "hosts": workers + 1, "seed": seed}
     arguments: dict[str, Any] = {
-        "size": SIZE, "bounds": BOUNDS, "rounds": rounds, "warmup": 2, "seed": seed,
+        "size": SIZE,
+        "bounds": BOUNDS,
+        "rounds": rounds,
+        "warmup": 2,
+        "seed": seed,
         "systems": [
-            GLOO, GLOO_ALL, ALL, EXACT, *map(_bounded, BOUNDS),
-            f"{EACH}, exact", f"{EACH}, bounded {BOUNDS[0]:.0%}",
+            GLOO,
+            GLOO_ALL,
+            ALL,
+            EXACT,
+            *map(_bounded, BOUNDS),
+            f"{EACH}, exact",
+            f"{EACH}, bounded {BOUNDS[0]:.0%}",
         ],
-    }  # fmt: skip
+    }
     others = Udp(0, 3, OTHERS_RATE, seconds=TIMEOUT, on=0.2, off=0.3)
     with on_fabric(plan, NETWORK) as (net, hosts), net.background(others):
         work = launch.Work("dlcp_lab.scenarios.ps_rank", arguments, TIMEOUT)

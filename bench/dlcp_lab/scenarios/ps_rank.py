@@ -115,10 +115,14 @@ class _Steps:
         if not self._is_worker:
             return None
         client = ps.connect(
-            [ps.Named(f"w{part}", (self._size // shards,)) for part in range(shards)], RATE,
-            policy=dlcp_client.bounded(bound), store=folder, rank=own - 1,
-            world_size=self._workers, job="bench",
-        )  # fmt: skip
+            [ps.Named(f"w{part}", (self._size // shards,)) for part in range(shards)],
+            RATE,
+            policy=dlcp_client.bounded(bound),
+            store=folder,
+            rank=own - 1,
+            world_size=self._workers,
+            job="bench",
+        )
         self._stack.callback(client.close)
         parameters = [np.zeros(self._size // shards, np.float32) for _ in range(shards)]
         client.initialise(parameters)

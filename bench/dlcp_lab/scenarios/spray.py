@@ -37,9 +37,12 @@ def spray(options: argparse.Namespace, output: Output) -> int:
 def _even(spines: int, seeds: range, output: Output, found: Findings) -> None:
     """Equal links that are the bottleneck: over one path, and over all."""
     plan = {
-        "hosts": 2, "leaves": 2, "spines": spines, "host_rate": "200mbit",
+        "hosts": 2,
+        "leaves": 2,
+        "spines": spines,
+        "host_rate": "200mbit",
         "spine_rate": f"{160 // spines}mbit",
-    }  # fmt: skip
+    }
     times: dict[int, list[float]] = {1: [], PORTS: []}
     imbalances = []
     for seed in seeds:
@@ -97,8 +100,15 @@ def _unequal(seeds: range, output: Output, found: Findings) -> None:
         # with classes the last of five queues carries the data, and has a fifth of the buffer
         buffer = UNEQUAL_BUFFER * (len(traffic_classes()) if classes else 1)
         for seed in seeds:
-            plan = {"hosts": 2, "leaves": 2, "spines": 2, "host_rate": "100mbit", "seed": seed,
-                    "buffer_bytes": buffer, "classes": classes}  # fmt: skip
+            plan = {
+                "hosts": 2,
+                "leaves": 2,
+                "spines": 2,
+                "host_rate": "100mbit",
+                "seed": seed,
+                "buffer_bytes": buffer,
+                "classes": classes,
+            }
             with on_fabric(plan, {"entropy": PORTS}) as (net, hosts):
                 result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=_make_unequal)
                 times += result["unequal"][OURS].totals

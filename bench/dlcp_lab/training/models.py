@@ -30,9 +30,12 @@ class DigitNet(nn.Module):
             nn.Flatten(),
         )
         self.classes = nn.Sequential(
-            nn.Linear(64 * 4 * 4, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(),
+            nn.Linear(64 * 4 * 4, 512),
+            nn.ReLU(),
+            nn.Linear(512, 512),
+            nn.ReLU(),
             nn.Linear(512, CLASSES),
-        )  # fmt: skip
+        )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Images (n, 1, 8, 8) to logits (n, CLASSES)."""

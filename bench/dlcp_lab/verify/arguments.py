@@ -12,6 +12,11 @@ def add(commands: Commands) -> None:
     text = "Check promises P1-P5 on real hosts with injected loss."
     made = command(commands, "verify", verify, text, needs=(TORCH,))
     made.add_argument("--hosts", type=whole(2, MAX_RANKS), default=4)
-    made.add_argument("--loss", type=injected, default=0.05, metavar="F",
-                      help="loss to inject at each host's sockets (%(default)s)")  # fmt: skip
+    made.add_argument(
+        "--loss",
+        type=injected,
+        default=0.05,
+        metavar="F",
+        help="loss to inject at each host's sockets (%(default)s)",
+    )
     add_policy(made)

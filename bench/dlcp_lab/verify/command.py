@@ -51,9 +51,11 @@ def _arguments(options: argparse.Namespace, network: NetworkTable) -> dict[str, 
 
 
 def _print(
-    options: argparse.Namespace, output: Output, seen: Sequence[dict[str, Any]],
+    options: argparse.Namespace,
+    output: Output,
+    seen: Sequence[dict[str, Any]],
     checks: Sequence[Check],
-) -> None:  # fmt: skip
+) -> None:
     injected = sum(one["books"]["injected"] for one in seen)
     output.line(
         f"{options.hosts} hosts, {options.mode} mode, INJECTED loss {show_fraction(options.loss)} "
@@ -64,9 +66,11 @@ def _print(
 
 
 def _document(
-    options: argparse.Namespace, seen: Sequence[dict[str, Any]], checks: Sequence[Check],
+    options: argparse.Namespace,
+    seen: Sequence[dict[str, Any]],
+    checks: Sequence[Check],
     seconds: float,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     return {
         "command": "verify",
         "version": __version__,

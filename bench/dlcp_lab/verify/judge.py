@@ -85,12 +85,21 @@ def chunk_segments(seen: Sequence[Seen], segment_size: int) -> dict[int, int]:
 def _bound(seen: Sequence[Seen], max_loss: float, segment_size: int) -> Check:
     """From the results themselves, and from the owners' ledgers for what they do not show."""
     sizes = chunk_segments(seen, segment_size)
-    found = [(f"step {step}: chunk {chunk}", sender, len(positions), sizes[chunk])
-             for step, sender, chunk, positions, _ in _losses(seen)]  # fmt: skip
-    found += [(f"operation {row['operation']}: transfer {row['transfer']}", row["sender"],
-               row["segments"], row["out_of"])
-              for rank, one in enumerate(seen) for row in one["books"]["ledger"]
-              if row["owner"] == rank]  # fmt: skip
+    found = [
+        (f"step {step}: chunk {chunk}", sender, len(positions), sizes[chunk])
+        for step, sender, chunk, positions, _ in _losses(seen)
+    ]
+    found += [
+        (
+            f"operation {row['operation']}: transfer {row['transfer']}",
+            row["sender"],
+            row["segments"],
+            row["out_of"],
+        )
+        for rank, one in enumerate(seen)
+        for row in one["books"]["ledger"]
+        if row["owner"] == rank
+    ]
     offenders = [
         f"{where} misses {lost} of {size} segments of rank {sender}"
         for where, sender, lost, size in found
@@ -114,8 +123,10 @@ def _books(seen: Sequence[Seen]) -> Check:
     """What owners booked, senders booked, totals say, and results show must be one."""
     owners = _rows(seen, "owner")
     senders = _rows(seen, "sender")
-    offenders = [f"{row}: only one side booked it" for row in sorted((owners - senders).keys()
-                 | (senders - owners).keys())]  # fmt: skip
+    offenders = [
+        f"{row}: only one side booked it"
+        for row in sorted((owners - senders).keys() | (senders - owners).keys())
+    ]
     lost = sum(one["books"]["lost"] for one in seen)
     given_up = sum(one["books"]["given_up"] for one in seen)
     if lost != given_up or lost != sum(row[4] for row in owners.elements()):

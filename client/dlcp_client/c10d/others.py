@@ -90,12 +90,17 @@ def _group_of(
     ranks = list(asked.global_ranks_in_group)
     made: dist.ProcessGroup
     made, _ = distributed_c10d._new_process_group_helper(
-        asked.group_size, asked.group_rank, ranks,
+        asked.group_size,
+        asked.group_rank,
+        ranks,
         ",".join(f"{device}:{backend}" for device, backend in backends.items()),
-        PrefixStore("others/", asked.store), name,
-        backend_options=options, timeout=asked.timeout, pg_tag=name,
+        PrefixStore("others/", asked.store),
+        name,
+        backend_options=options,
+        timeout=asked.timeout,
+        pg_tag=name,
         device_id=bound if bound is not None and bound.type in backends else None,
-    )  # fmt: skip
+    )
     by_rank = enumerate(ranks or range(asked.group_size))
     distributed_c10d._world.pg_group_ranks[made] = {of_job: rank for rank, of_job in by_rank}
     return made

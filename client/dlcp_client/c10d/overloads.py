@@ -106,9 +106,11 @@ class Form:
             raise BadOperation(f"{name}: timeout {timeout!r}: give a timedelta")
         op, device = values.get("op"), values.get("device")
         return Asked(
-            _root(name, values.get("root")), _SUM if op is None else op,
-            None if timeout == UNSET else timeout, "" if device is None else device.type,
-        )  # fmt: skip
+            _root(name, values.get("root")),
+            _SUM if op is None else op,
+            None if timeout == UNSET else timeout,
+            "" if device is None else device.type,
+        )
 
 
 _DEPTHS: Final = ("a tensor", "a list of tensors", "a list of lists of tensors")

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 
-def process_group(
-    store: "Store", rank: int, world_size: int, timeout: timedelta
-) -> ProcessGroup:  # fmt: skip
+def process_group(store: "Store", rank: int, world_size: int, timeout: timedelta) -> ProcessGroup:
     """The ranks that meet in `store`, which no other group uses. `timeout`: of the meeting, and of
     every operation. `abort()` or `shutdown()` ends the group and its session, and so does the loss
     of the last reference to it, its splits and their works, as with PyTorch's own groups.

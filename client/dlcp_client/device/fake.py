@@ -142,9 +142,12 @@ class FakeDevice:
         return made
 
     def launch(
-        self, kernel: Callable[[], object], *,
-        reads: Sequence[torch.Tensor] = (), writes: Sequence[torch.Tensor] = (),
-    ) -> Event:  # fmt: skip
+        self,
+        kernel: Callable[[], object],
+        *,
+        reads: Sequence[torch.Tensor] = (),
+        writes: Sequence[torch.Tensor] = (),
+    ) -> Event:
         """Put `kernel` on the current stream; which tensors it touches. Raises: UseBeforeEvent."""
         touched = [_place(t) for t in reads], [_place(t) for t in writes]
         with self._lock:
@@ -238,9 +241,12 @@ class FakeDevice:
             self.close()
 
     def _copy(
-        self, stream: str, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], after: Event,
+        self,
+        stream: str,
+        pairs: Iterable[tuple[torch.Tensor, torch.Tensor]],
+        after: Event,
         what: str,
-    ) -> Event:  # fmt: skip
+    ) -> Event:
         """Copy the second of each pair to the first."""
         targets, sources = ([_place(t) for t in side] for side in zip(*pairs, strict=True))
 

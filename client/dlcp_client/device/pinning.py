@@ -76,5 +76,8 @@ class Pinned:
         if self._wanted == "prefer":
             log.warning(
                 "%s: what lies beyond the first %d B is copied by way of pageable memory, which is "
-                "slower; %s, or set DLCPD_PINNED=never", self._refused, self._until, HELP,
-            )  # fmt: skip
+                "slower; %s, or set DLCPD_PINNED=never",
+                self._refused,
+                self._until,
+                HELP,
+            )

@@ -144,9 +144,12 @@ class Compressed:
 
 
 def _moved(
-    own: torch.Tensor, mine: torch.Tensor, theirs: Mapping[int, torch.Tensor], weights: Weights,
+    own: torch.Tensor,
+    mine: torch.Tensor,
+    theirs: Mapping[int, torch.Tensor],
+    weights: Weights,
     share: float = 1.0,
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """`own`, and a share of what neighbours pull. Where that is no number, it is computed of values
     that are a power of two smaller: a difference of finite values may be beyond the range."""
     found = torch.add(own, _pull(mine, theirs, weights), alpha=share)

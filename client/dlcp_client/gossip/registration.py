@@ -34,9 +34,15 @@ class Registration(Registered):
     """What `register` did."""
 
     def __init__(
-        self, buckets: Buckets, group: Group, graph: Graph, policy: LossPolicy,
-        codec: Codec | None, *, owned: bool,
-    ) -> None:  # fmt: skip
+        self,
+        buckets: Buckets,
+        group: Group,
+        graph: Graph,
+        policy: LossPolicy,
+        codec: Codec | None,
+        *,
+        owned: bool,
+    ) -> None:
         self.session: Session = group.session
         self.graph, self.account = graph, Account()
         self._buckets, self._group, self._policy, self._owned = buckets, group, policy, owned

@@ -34,9 +34,12 @@ class Embedded:
     names it in errors."""
 
     def __init__(
-        self, process: "subprocess.Popen[str]", *, shared: bool = False,
+        self,
+        process: "subprocess.Popen[str]",
+        *,
+        shared: bool = False,
         what: str = "the embedded daemon",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._process: subprocess.Popen[str] | None = process
         self._shared, self._what = shared, what
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
@@ -98,9 +101,14 @@ class Embedded:
 
 
 def start(
-    config: Path | None, master: str, door: Door | None = None, ranks: int = 1,
-    options: Sequence[str] = (), *, sessions: int = 0,
-) -> tuple[Embedded, ControlConnection]:  # fmt: skip
+    config: Path | None,
+    master: str,
+    door: Door | None = None,
+    ranks: int = 1,
+    options: Sequence[str] = (),
+    *,
+    sessions: int = 0,
+) -> tuple[Embedded, ControlConnection]:
     """Start a daemon for `ranks` ranks of this machine: this one, and those that come through
     `door`. Without `config`, peers reach it where this host reaches `master`, and it has an
     engine for every rank, as far as there are CPUs, and serves `sessions` if those are more than
@@ -115,8 +123,11 @@ def start(
     )
     inherited = [theirs.fileno(), *([text] if text is not None else [])]
     command = [
-        *starter.command("dlcpd.daemon.main"), "--embedded", "--session-fd", str(theirs.fileno()),
-    ]  # fmt: skip
+        *starter.command("dlcpd.daemon.main"),
+        "--embedded",
+        "--session-fd",
+        str(theirs.fileno()),
+    ]
     if door is not None:  # also for one rank: another may come later, and its own next session
         fds = door.socket.fileno(), door.place.folder.descriptor
         inherited += fds

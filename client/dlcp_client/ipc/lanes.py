@@ -212,10 +212,14 @@ class Lanes:
         """The daemon is gone: say why, if control still tells."""
         if self._closed or (self._table.over and not self._table.waiting):
             return
-        self._table.fail(self._table.error or self._reason_told() or DaemonLost(
-            f"dlcpd ended while the session was open: {self._control.how_it_ended()}. Operations "
-            f"in flight are lost; restart the job from its last checkpoint"
-        ))  # fmt: skip
+        self._table.fail(
+            self._table.error
+            or self._reason_told()
+            or DaemonLost(
+                f"dlcpd ended while the session was open: {self._control.how_it_ended()}. "
+                "Operations in flight are lost; restart the job from its last checkpoint"
+            )
+        )
 
     def _reason_told(self) -> DlcpError | None:
         """What control says of the session's end. It may hear of an engine's end a moment after

@@ -10,9 +10,13 @@ VOTE_MARGIN: Final = 5.0  # seconds after connect's deadline until the last rank
 
 
 def hold(
-    member: Member, error: DlcpError | None, *, fallback: bool, deadline: float,
+    member: Member,
+    error: DlcpError | None,
+    *,
+    fallback: bool,
+    deadline: float,
     transport: str = "dlcp",
-) -> str:  # fmt: skip
+) -> str:
     """Tell the others how connecting went. Returns why no rank may use dlcpd; "" = all may.
 
     `deadline`: monotonic time by which connecting was to end; votes come VOTE_MARGIN later still.

@@ -112,9 +112,12 @@ class Round:
         return _roll(self.epoch, self._sealed.settle("roll", json.dumps(rows), what))
 
     def agree(
-        self, own: Bid | None, rule: Rule | None, lost: Callable[[], frozenset[int]],
+        self,
+        own: Bid | None,
+        rule: Rule | None,
+        lost: Callable[[], frozenset[int]],
         deadline: float,
-    ) -> Roll:  # fmt: skip
+    ) -> Roll:
         """Wait for the roll, and call it when `rule` allows; who has none only waits.
 
         `own`: this process's bid, which is written again where the store loses it; `lost`: seats

@@ -58,16 +58,24 @@ def join(  # noqa: PLR0913  # all but the first by keyword
             f"in its configuration, or unset one of the two"
         )
     origin = Origin(
-        member.store, job or "job", Path(config) if config else environment.config, library,
+        member.store,
+        job or "job",
+        Path(config) if config else environment.config,
+        library,
         socket or environment.socket,
-    )  # fmt: skip
+    )
     return enter(member, origin, job or environment.run, arena_bytes, time.monotonic() + timeout)
 
 
 def enter(
-    member: Member, origin: Origin, name: str, arena_bytes: int, deadline: float,
-    *, previous: Session[Any] | None = None,
-) -> Session[Any]:  # fmt: skip
+    member: Member,
+    origin: Origin,
+    name: str,
+    arena_bytes: int,
+    deadline: float,
+    *,
+    previous: Session[Any] | None = None,
+) -> Session[Any]:
     """Become a rank of a session that all members enter. `deadline` is monotonic time.
 
     `previous`: the session of an earlier epoch, still open. The new one is with the same daemon,
@@ -154,25 +162,44 @@ def _access(
 
 
 def _join(  # noqa: PLR0913, PLR0917  # a step of connect, with its variables
-    member: Member, meeting: Meeting, origin: Origin,
-    daemon: tuple[Embedded | None, ControlConnection], arena_bytes: int, deadline: float,
+    member: Member,
+    meeting: Meeting,
+    origin: Origin,
+    daemon: tuple[Embedded | None, ControlConnection],
+    arena_bytes: int,
+    deadline: float,
     inherits: int,
-) -> Session[Any]:  # fmt: skip
+) -> Session[Any]:
     embedded, control = daemon
     with ExitStack() as undo:
         with together(member, "joined", deadline):
             name, peers = roster(meeting.gather(deadline + LATE))
             proof = member.secret.tag("join", member.launch, name) if member.secret else ""
             wish = Join(
-                name, member.rank, member.world_size, arena_bytes, time_left(deadline), peers,
-                proof, inherits,
-            )  # fmt: skip
+                name,
+                member.rank,
+                member.world_size,
+                arena_bytes,
+                time_left(deadline),
+                peers,
+                proof,
+                inherits,
+            )
             size, arena, lanes = control.join(wish)
             joined = JoinedJob(
-                name, member.rank, member.world_size, control, lanes, arena, size, embedded,
-                member.store, replace(origin, lineage=origin.lineage or name),
-                library=origin.library, secret=member.secret,
-            )  # fmt: skip
+                name,
+                member.rank,
+                member.world_size,
+                control,
+                lanes,
+                arena,
+                size,
+                embedded,
+                member.store,
+                replace(origin, lineage=origin.lineage or name),
+                library=origin.library,
+                secret=member.secret,
+            )
             session = Session[Any](joined)
             undo.callback(session.close)
         prove(session, member, deadline)

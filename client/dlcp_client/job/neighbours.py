@@ -67,9 +67,14 @@ class Neighbours:
 
     @classmethod
     def meet(  # noqa: PLR0917  # who, where and until when
-        cls, member: Member, subject: str, here: str, door: str, deadline: float,
+        cls,
+        member: Member,
+        subject: str,
+        here: str,
+        door: str,
+        deadline: float,
         running: bool = False,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Tell the other ranks where this one runs (`here`, as `machine` says) and hear of theirs.
         `running`: a daemon of an earlier session is behind the door.
 

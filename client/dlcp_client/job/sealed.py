@@ -54,8 +54,10 @@ class Sealed:
             store, place = store.store, f"{store.prefix}/{place}" if place else store.prefix
         where = getattr(store, "folder", type(store).__name__)
         for name, value in [
-            ("store", store), ("place", place), ("name", f"the job's store ({where})"),
-        ]:  # fmt: skip
+            ("store", store),
+            ("place", place),
+            ("name", f"the job's store ({where})"),
+        ]:
             object.__setattr__(self, name, value)
 
     # --- signed texts ---------------------------------------------------------------------

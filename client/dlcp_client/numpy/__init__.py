@@ -70,9 +70,14 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     if isinstance(member.store, FileStore):
         member.store.claim(number)
     return join(
-        member, library=ARRAYS, job=job, socket=socket, arena_bytes=arena_bytes, timeout=timeout,
+        member,
+        library=ARRAYS,
+        job=job,
+        socket=socket,
+        arena_bytes=arena_bytes,
+        timeout=timeout,
         config=config,
-    )  # fmt: skip
+    )
 
 
 def _given(name: str, value: int | None, variable: str) -> int:

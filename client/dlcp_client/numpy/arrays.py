@@ -67,9 +67,11 @@ class _Memory:
     def __init__(self, region: Region) -> None:
         self._region = region
         self.__array_interface__ = {
-            "version": 3, "shape": (len(region),), "typestr": "|u1",
+            "version": 3,
+            "shape": (len(region),),
+            "typestr": "|u1",
             "data": (region.address, False),
-        }  # fmt: skip
+        }
 
 
 def _look_into(array: Any) -> Array:

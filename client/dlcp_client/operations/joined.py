@@ -36,9 +36,11 @@ class Joined(Work[A]):
 
     def __init__(self, progress: Progress, block: Block[A], pieces: Sequence[Piece[A]]) -> None:
         super().__init__(
-            progress, block=block, label=pieces[0].label,
+            progress,
+            block=block,
+            label=pieces[0].label,
             expires=max(piece.expires for piece in pieces),
-        )  # fmt: skip
+        )
         self.pieces = tuple(pieces)
         self._missing = len(pieces)
         for piece in pieces:

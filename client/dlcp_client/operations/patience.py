@@ -85,6 +85,10 @@ class Patience:
         _log.warning(
             "operation %d (%s) has waited for %.0f s, where %.2g s are usual, for %s; it fails in "
             "%.0f s, by deadline= of its policy",
-            number, work.label, now - work.begun, self._pace.usual, what,
+            number,
+            work.label,
+            now - work.begun,
+            self._pace.usual,
+            what,
             max(work.expires - now, 0.0),
-        )  # fmt: skip
+        )

@@ -58,9 +58,13 @@ class Places:
     """Of one session."""
 
     def __init__(
-        self, arena: SharedArena, staging: Staging, table: Operations, lanes: Lanes,
+        self,
+        arena: SharedArena,
+        staging: Staging,
+        table: Operations,
+        lanes: Lanes,
         ranges: "Ranges | None",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._arena, self._staging, self._table, self._lanes = arena, staging, table, lanes
         self._ranges = ranges
 

@@ -19,9 +19,17 @@ T = TypeVar("T")
 LATE: Final = 1.0  # seconds in which a wait after the deadline finds answers that nobody read yet
 
 _NOTHING: Final = Completed(
-    operation=1, released=True, sent=0, repaired=0, given_up=0, returned=0, lost=0, energy=0.0,
-    source=-1, also_released=[],
-)  # fmt: skip
+    operation=1,
+    released=True,
+    sent=0,
+    repaired=0,
+    given_up=0,
+    returned=0,
+    lost=0,
+    energy=0.0,
+    source=-1,
+    also_released=[],
+)
 
 
 class Progress(Protocol):

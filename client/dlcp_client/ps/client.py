@@ -120,9 +120,11 @@ class Client:
         self._unpack(into)
 
     def push_pull(
-        self, gradients: Sequence[Array | None], into: Sequence[Array],
+        self,
+        gradients: Sequence[Array | None],
+        into: Sequence[Array],
         settings: tuple[Settings, ...],
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Both in one round trip. See `push` and `pull`."""
         ask = self._packed(gradients) | Ask.PULL | (Ask.STALE if self.stale else Ask(0))
         changed = self._exchange(ask, gradients, settings)
@@ -154,9 +156,13 @@ class Client:
         return Ask.PUSH | Ask.FINITE | (Ask.LOSSY if self.lossy else Ask(0))
 
     def _exchange(
-        self, ask: Ask, gradients: Sequence[Array | None] = (),
-        settings: tuple[Settings, ...] = (), *, patience: float = 0.0,
-    ) -> bool:  # fmt: skip
+        self,
+        ask: Ask,
+        gradients: Sequence[Array | None] = (),
+        settings: tuple[Settings, ...] = (),
+        *,
+        patience: float = 0.0,
+    ) -> bool:
         """The same with all shards at once; whether all of them changed.
 
         Raises: the first error, after all have answered.
@@ -227,20 +233,41 @@ def connect(  # noqa: PLR0913  # all but the first two by keyword
     home = Home(socket, config)
     try:
         return take_part(
-            tensors, optimizer, worker, directory, home, shards=shards, policy=policy, pulls=pulls,
-            staleness=staleness, refuse_stale=refuse_stale, resume=resume, deadline=deadline,
+            tensors,
+            optimizer,
+            worker,
+            directory,
+            home,
+            shards=shards,
+            policy=policy,
+            pulls=pulls,
+            staleness=staleness,
+            refuse_stale=refuse_stale,
+            resume=resume,
+            deadline=deadline,
             takeover=takeover,
-        )  # fmt: skip
+        )
     except BaseException:
         home.close()
         raise
 
 
 def take_part(  # noqa: PLR0913  # all but the first five by keyword
-    tensors: Sequence[Named], optimizer: Spec, worker: Worker, directory: Directory, home: Home,
-    *, shards: int, policy: LossPolicy, pulls: LossPolicy, staleness: int | None,
-    refuse_stale: bool, resume: bool, deadline: float, takeover: float,
-) -> Client:  # fmt: skip
+    tensors: Sequence[Named],
+    optimizer: Spec,
+    worker: Worker,
+    directory: Directory,
+    home: Home,
+    *,
+    shards: int,
+    policy: LossPolicy,
+    pulls: LossPolicy,
+    staleness: int | None,
+    refuse_stale: bool,
+    resume: bool,
+    deadline: float,
+    takeover: float,
+) -> Client:
     """A client of the shards in `directory`, which closes `home` when it is closed.
 
     Raises: BadConfig, BadSnapshot, RanksDisagree, ServerLost; no session is open then.
@@ -252,13 +279,23 @@ def take_part(  # noqa: PLR0913  # all but the first five by keyword
         for shard, place in enumerate(places):
             layout = Layout(tuple(_tensor(tensors[at]) for at in place))
             terms = Terms(
-                worker.job, fingerprint(tensors), optimizer.kind, layout.size, len(place),
-                len(optimizer.groups), -1 if staleness is None else staleness, refuse_stale,
-            )  # fmt: skip
+                worker.job,
+                fingerprint(tensors),
+                optimizer.kind,
+                layout.size,
+                len(place),
+                len(optimizer.groups),
+                -1 if staleness is None else staleness,
+                refuse_stale,
+            )
             wish = Wish(
-                terms, worker.rank, worker.launch, policy_values(checked(policy)),
-                policy_values(checked(pulls)), resume,
-            )  # fmt: skip
+                terms,
+                worker.rank,
+                worker.launch,
+                policy_values(checked(policy)),
+                policy_values(checked(pulls)),
+                resume,
+            )
             link = Link(directory, home, shard, layout, wish, shards=shards, takeover=takeover)
             undo.callback(link.leave)
             link.open(deadline)

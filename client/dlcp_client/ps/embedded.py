@@ -57,11 +57,17 @@ class Intent:
         member = self._member
         with ExitStack() as door_stack, ExitStack() as undo:
             door = None if given.socket else door_stack.enter_context(Door())
-            self._meeting.publish({
-                "machine": given.machine(), "door": door.name if door else "", "running": False,
-                "host": socket.gethostname(), "parts": parts, "name": f"embedded-{new_name()}",
-                **fresh(),
-            })  # fmt: skip
+            self._meeting.publish(
+                {
+                    "machine": given.machine(),
+                    "door": door.name if door else "",
+                    "running": False,
+                    "host": socket.gethostname(),
+                    "parts": parts,
+                    "name": f"embedded-{new_name()}",
+                    **fresh(),
+                }
+            )
             said = self._meeting.gather(deadline)
             raise_refusal(said)
             member = replace(member, launch=launch_of(said))

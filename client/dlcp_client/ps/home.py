@@ -36,9 +36,13 @@ class Home:
                 self.socket = door.name
 
     def enter(
-        self, member: Member, name: str, arena_bytes: int, deadline: float,
+        self,
+        member: Member,
+        name: str,
+        arena_bytes: int,
+        deadline: float,
         previous: Session[Any] | None = None,
-    ) -> Session[Array]:  # fmt: skip
+    ) -> Session[Array]:
         """A session of `member`. It takes over what was given up in `previous`, which still has to
         be open. Raises: as `connect`."""
         origin = Origin(member.store, "session", None, ARRAYS, self.socket)

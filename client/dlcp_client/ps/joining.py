@@ -18,10 +18,20 @@ from dlcpd.contract.policy import LossPolicy, checked
 
 
 def join_embedded(  # noqa: PLR0913  # all but the first by keyword
-    look: Callable[[], Tensors], *, group: Any, snapshots: str | Path | None, policy: LossPolicy,
-    pulls: LossPolicy, staleness: int | None, refuse_stale: bool, resume: bool, job: str | None,
-    socket: str | None, config: str | Path | None, timeout: float,
-) -> tuple[Tensors, Client, bool]:  # fmt: skip
+    look: Callable[[], Tensors],
+    *,
+    group: Any,
+    snapshots: str | Path | None,
+    policy: LossPolicy,
+    pulls: LossPolicy,
+    staleness: int | None,
+    refuse_stale: bool,
+    resume: bool,
+    job: str | None,
+    socket: str | None,
+    config: str | Path | None,
+    timeout: float,
+) -> tuple[Tensors, Client, bool]:
     """What `look` finds in the model, a client, and whether this is worker 0. All ranks call it.
 
     Raises: what `look` does; see `register`. Where one rank fails, all do.
@@ -47,10 +57,20 @@ def join_embedded(  # noqa: PLR0913  # all but the first by keyword
     try:
         with intent.together(deadline):  # others hear why this rank leaves before they miss it
             client = take_part(
-                tensors.named, spec, worker, directory, home, shards=directory.placement.shards,
-                policy=policy, pulls=pulls, staleness=staleness, refuse_stale=refuse_stale,
-                resume=resume, deadline=deadline, takeover=TAKEOVER,
-            )  # fmt: skip
+                tensors.named,
+                spec,
+                worker,
+                directory,
+                home,
+                shards=directory.placement.shards,
+                policy=policy,
+                pulls=pulls,
+                staleness=staleness,
+                refuse_stale=refuse_stale,
+                resume=resume,
+                deadline=deadline,
+                takeover=TAKEOVER,
+            )
             leave = client.close
     except BaseException:
         leave()

@@ -68,9 +68,16 @@ class Link:
     ended."""
 
     def __init__(  # noqa: PLR0913  # all but the first five by keyword
-        self, directory: Directory, home: Home, shard: int, layout: Layout, wish: Wish,
-        *, shards: int, takeover: float,
-    ) -> None:  # fmt: skip
+        self,
+        directory: Directory,
+        home: Home,
+        shard: int,
+        layout: Layout,
+        wish: Wish,
+        *,
+        shards: int,
+        takeover: float,
+    ) -> None:
         self.shard, self.layout, self._shards = shard, layout, shards
         self._directory, self._home, self._wish = directory, home, wish
         self._takeover = takeover
@@ -153,9 +160,12 @@ class Link:
         exchange, group = self._exchange, self._open().world
         self._works = []
         request = Request(
-            exchange.ask, self._acknowledged + 1, exchange.settings, tuple(self._generations),
+            exchange.ask,
+            self._acknowledged + 1,
+            exchange.settings,
+            tuple(self._generations),
             exchange.patience,
-        )  # fmt: skip
+        )
         words = request.words(self._wish.terms, len(self.layout.pieces))
         before = [group.send(words, SERVER, REQUEST, policy=control(self._exact))]
         if Ask.INITIALISE in exchange.ask:
@@ -216,8 +226,11 @@ class Link:
         _log.warning(
             "the session with shard %d of server %s is lost (%s); waiting up to %g s for its "
             "process, or another one that takes over",
-            self.shard, self._directory.name, why, self._takeover,
-        )  # fmt: skip
+            self.shard,
+            self._directory.name,
+            why,
+            self._takeover,
+        )
         finished = [work.stats is not None for work in self._works]
         contribution = self._gradient
         last = self._attach(time.monotonic() + self._takeover)

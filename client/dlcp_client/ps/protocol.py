@@ -146,9 +146,14 @@ def control(policy: LossPolicy) -> LossPolicy:
 
 
 def move_lossy(  # noqa: PLR0913, PLR0917  # who, where, what and how
-    group: Group[Any], layout: Layout, to: int, array: Array, output: Array | None,
-    policy: LossPolicy, names: Sequence[str],
-) -> list[Work[Any]]:  # fmt: skip
+    group: Group[Any],
+    layout: Layout,
+    to: int,
+    array: Array,
+    output: Array | None,
+    policy: LossPolicy,
+    names: Sequence[str],
+) -> list[Work[Any]]:
     """Both call it: what the other has in `array` comes to `to`, whose `array` is zeros, to which
     it is added, in its `output`. `names`: of the pieces; also in an exact one, what earlier ones of
     the same name gave up comes along."""

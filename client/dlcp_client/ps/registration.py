@@ -33,9 +33,15 @@ class Registration(Registered):
     session = None
 
     def __init__(
-        self, tensors: Tensors, client: Client, optimizer: Optimizer | Spec, warmup_steps: int,
-        *, policy: LossPolicy, pulls: LossPolicy,
-    ) -> None:  # fmt: skip
+        self,
+        tensors: Tensors,
+        client: Client,
+        optimizer: Optimizer | Spec,
+        warmup_steps: int,
+        *,
+        policy: LossPolicy,
+        pulls: LossPolicy,
+    ) -> None:
         self._tensors, self._client, self._optimizer = tensors, client, optimizer
         self._warmup_steps, self._policy, self._pulls = warmup_steps, policy, pulls
         self.account = Account()
@@ -197,18 +203,31 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         return tensors
 
     terms: dict[str, Any] = {
-        "policy": policy, "pulls": pulls, "staleness": staleness, "refuse_stale": refuse_stale,
-        "resume": resume, "job": job, "socket": socket, "config": config, "timeout": timeout,
-    }  # fmt: skip
+        "policy": policy,
+        "pulls": pulls,
+        "staleness": staleness,
+        "refuse_stale": refuse_stale,
+        "resume": resume,
+        "job": job,
+        "socket": socket,
+        "config": config,
+        "timeout": timeout,
+    }
     if embedded:
         tensors, client, first = join_embedded(checked, group=group, snapshots=snapshots, **terms)
     else:
         tensors, worker = checked(), Worker.read(rank, world_size, job)
         takeover = DEFAULT_TAKEOVER if takeover is None else takeover
         client = connect(
-            tensors.named, tensors.spec(), server=server or "server", store=store,
-            rank=worker.rank, world_size=worker.launch, takeover=takeover, **terms,
-        )  # fmt: skip
+            tensors.named,
+            tensors.spec(),
+            server=server or "server",
+            store=store,
+            rank=worker.rank,
+            world_size=worker.launch,
+            takeover=takeover,
+            **terms,
+        )
         first = worker.rank == 0
     try:
         if first:
@@ -224,8 +243,10 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
 
 def _check_use(
     embedded: bool,  # what the options are checked for
-    *, named: dict[str, Any], own: dict[str, Any],
-) -> None:  # fmt: skip
+    *,
+    named: dict[str, Any],
+    own: dict[str, Any],
+) -> None:
     """Raises: BadConfig for what is of the other kind of server."""
     wrong = [name for name, value in (named if embedded else own).items() if value is not None]
     if not wrong:

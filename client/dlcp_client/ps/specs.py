@@ -58,33 +58,43 @@ def _spec(kind: str, *settings: Any) -> Spec:
 
 
 def sgd(
-    lr: float, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
-    *, nesterov: bool = False,
-) -> Spec:  # fmt: skip
+    lr: float,
+    momentum: float = 0.0,
+    dampening: float = 0.0,
+    weight_decay: float = 0.0,
+    *,
+    nesterov: bool = False,
+) -> Spec:
     """As torch.optim.SGD."""
     return _spec("sgd", lr, momentum, dampening, weight_decay, nesterov)
 
 
 def adam(
-    lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
     weight_decay: float = 0.0,
-) -> Spec:  # fmt: skip
+) -> Spec:
     """As torch.optim.Adam."""
     return _spec("adam", lr, *betas, eps, weight_decay)
 
 
 def adamw(
-    lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
     weight_decay: float = 1e-2,
-) -> Spec:  # fmt: skip
+) -> Spec:
     """As torch.optim.AdamW."""
     return _spec("adamw", lr, *betas, eps, weight_decay)
 
 
 def lamb(
-    lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-6,
     weight_decay: float = 0.0,
-) -> Spec:  # fmt: skip
+) -> Spec:
     """LAMB: Adam whose update of each tensor has the length of the tensor itself, times `lr`.
 
     Source: You et al., Large Batch Optimization for Deep Learning, ICLR 2020, algorithm 2.

@@ -94,9 +94,13 @@ class Wish:
     def values(self) -> dict[str, Any]:
         """As JSON takes them."""
         return {
-            "terms": self.terms.values(), "worker": self.worker, "launch": self.launch,
-            "push": self.push, "pull": self.pull, "resume": self.resume,
-        }  # fmt: skip
+            "terms": self.terms.values(),
+            "worker": self.worker,
+            "launch": self.launch,
+            "push": self.push,
+            "pull": self.pull,
+            "resume": self.resume,
+        }
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:

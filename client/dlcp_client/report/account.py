@@ -67,9 +67,13 @@ class Account:
     def totals(self, session: Session | None) -> Totals:
         """All so far, with what `session` says of its operations."""
         own = (
-            self._steps, self._bytes, self._bounded_bytes, self._waited, self._whole_steps,
+            self._steps,
+            self._bytes,
+            self._bounded_bytes,
+            self._waited,
+            self._whole_steps,
             self._whole,
-        )  # fmt: skip
+        )
         if session is None:
             return Totals(*own)
         return Totals(*own, session.ledger, session.bounded(self.labels))

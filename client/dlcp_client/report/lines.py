@@ -19,9 +19,14 @@ def start(session: Session, policy: LossPolicy, how: str) -> None:
     features = report.get("features", {})
     engines, path = features.get("engines", "?"), features.get("data_path", "?")
     log.info(
-        "%s: %s; rank 0 of %d through %s, %s engine(s), data path %s", how, said(policy),
-        session.world_size, daemon(session, report), engines, path,
-    )  # fmt: skip
+        "%s: %s; rank 0 of %d through %s, %s engine(s), data path %s",
+        how,
+        said(policy),
+        session.world_size,
+        daemon(session, report),
+        engines,
+        path,
+    )
 
 
 def daemon(session: Session, report: dict[str, Any]) -> str:

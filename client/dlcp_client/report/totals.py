@@ -42,11 +42,14 @@ class Totals:
         """The bounded operations together."""
         rows = list(self.by_name.values())
         return Ledger(
-            sum(row.operations for row in rows), sum(row.sent for row in rows),
-            sum(row.repaired for row in rows), sum(row.given_up for row in rows),
-            sum(row.returned for row in rows), sum(row.lost for row in rows),
+            sum(row.operations for row in rows),
+            sum(row.sent for row in rows),
+            sum(row.repaired for row in rows),
+            sum(row.given_up for row in rows),
+            sum(row.returned for row in rows),
+            sum(row.lost for row in rows),
             sum(row.energy for row in rows),
-        )  # fmt: skip
+        )
 
     @property
     def loss(self) -> float:
@@ -77,11 +80,15 @@ class Totals:
         if network:
             bounded = self.bounded
             found |= {
-                "bounded_bytes": self.bounded_bytes, "operations": self.session.operations,
-                "segments": self.session.sent, "repaired": self.session.repaired,
-                "given_up": bounded.given_up, "returned": self.session.returned,
-                "loss": self.loss, "energy_lost": self.energy_lost,
-            }  # fmt: skip
+                "bounded_bytes": self.bounded_bytes,
+                "operations": self.session.operations,
+                "segments": self.session.sent,
+                "repaired": self.session.repaired,
+                "given_up": bounded.given_up,
+                "returned": self.session.returned,
+                "loss": self.loss,
+                "energy_lost": self.energy_lost,
+            }
         if waits:
             found["exposed_s"] = self.wait
         if self.whole_steps:

@@ -19,9 +19,15 @@ class Windows:
     """
 
     def __init__(
-        self, log: Log | None, every: int, prefix: str, *, speaks: bool,
-        totals: Callable[[], Totals], measure: Callable[[Totals], dict[str, Any]],
-    ) -> None:  # fmt: skip
+        self,
+        log: Log | None,
+        every: int,
+        prefix: str,
+        *,
+        speaks: bool,
+        totals: Callable[[], Totals],
+        measure: Callable[[Totals], dict[str, Any]],
+    ) -> None:
         """`speaks`: whether it also writes lines."""
         if type(every) is not int or every < 1:
             raise BadConfig(f"report_to every={every!r}: a whole number of steps, from 1 on")

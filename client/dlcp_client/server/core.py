@@ -249,11 +249,14 @@ class Core:
         assert self.terms and self.layout and self._optimizer  # noqa: PT018, S101
         book = self.book
         head = {
-            "version": book.version, "terms": self.terms.values(),
-            "layout": self.layout.rows().ravel().tolist(), "steps": self._optimizer.steps,
-            "started": book.started, "acknowledged": list(book.acknowledged.items()),
+            "version": book.version,
+            "terms": self.terms.values(),
+            "layout": self.layout.rows().ravel().tolist(),
+            "steps": self._optimizer.steps,
+            "started": book.started,
+            "acknowledged": list(book.acknowledged.items()),
             "last": list(self._last),
-        }  # fmt: skip
+        }
         arrays = np.concatenate([self.read(), *self._optimizer.slots])
         self._durable.snapshot(Entry(head, arrays))
         self._snapshot_at = book.version

@@ -40,9 +40,12 @@ class Hosted:
     workers come, and no others; None: of a named server, to which any may come at any time."""
 
     def __init__(
-        self, number: int, journal: Journal | Unkept, config: ServerConfig,
+        self,
+        number: int,
+        journal: Journal | Unkept,
+        config: ServerConfig,
         launch: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raises: BadSnapshot."""
         self._journal, self._launch = journal, launch
         core = Core(journal, every=config.snapshot_every)
@@ -62,8 +65,10 @@ class Hosted:
         self._calls = Calls(directory.sealed, number, self._standing.incarnation)
         _log.info(
             "shard %d of %s is here, at version %d",
-            self.shard.number, directory.name, self.shard.version,
-        )  # fmt: skip
+            self.shard.number,
+            directory.name,
+            self.shard.version,
+        )
 
     def let_in(self, directory: Directory, home: Home) -> None:
         """Serve the workers that have called since the last time. A store that does not answer

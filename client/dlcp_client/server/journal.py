@@ -151,8 +151,11 @@ class Journal:
             if problems:
                 _log.warning(
                     "%s: %d snapshots passed over (%s); recovering from %s and the logs after it",
-                    self.folder, len(problems), "; ".join(problems), name,
-                )  # fmt: skip
+                    self.folder,
+                    len(problems),
+                    "; ".join(problems),
+                    name,
+                )
             return number, entry
         raise BadSnapshot(
             f"snapshots {self.folder}: none can be read ({'; '.join(problems)}); restore the "
@@ -180,8 +183,12 @@ class Journal:
                 _log.warning(
                     "%s: %d records kept, 1 dropped (%d bytes from byte %d on): it was being "
                     "written when the server ended, or it is damaged, and then a confirmed push "
-                    "is lost", self.folder / name, kept, rest, start,
-                )  # fmt: skip
+                    "is lost",
+                    self.folder / name,
+                    kept,
+                    rest,
+                    start,
+                )
 
     def _write(self, file: IO[bytes], magic: bytes, entry: Entry) -> None:
         head = json.dumps(entry.head).encode()

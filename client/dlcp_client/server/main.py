@@ -63,9 +63,10 @@ def _parser() -> argparse.ArgumentParser:
         "--config", type=Path, metavar="FILE", required=True, help="configuration (TOML)"
     )
     parser.add_argument(
-        "--standby", action="store_true",
+        "--standby",
+        action="store_true",
         help="where another process has a shard, wait for its end and take over",
-    )  # fmt: skip
+    )
     return parser
 
 

@@ -98,9 +98,13 @@ class Shard:
             self._changed.notify_all()
 
     def push(
-        self, rank: int, number: int, contribution: Contribution, until: float,
+        self,
+        rank: int,
+        number: int,
+        contribution: Contribution,
+        until: float,
         alive: Callable[[], None],
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Push, and wait until that is acknowledged; whether its version changed the parameters.
 
         Raises: what Core.push does; DeadlineExceeded; what `alive` does, which is called now and

@@ -99,8 +99,11 @@ class HeldHook:
             backend = dist.get_backend(self._group)
             _log.warning(
                 "gradients of %s are %s, which dlcpd does not average: they go by the model's own "
-                "group, %s", names, what, backend,
-            )  # fmt: skip
+                "group, %s",
+                names,
+                what,
+                backend,
+            )
 
 
 class _Copied:

@@ -55,9 +55,14 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     timeout = checked_timeout(timeout)
     member = _member(store, rank, world_size, group, job_secret(Environment.read()))
     return join(
-        member, library=TENSORS, job=job, socket=socket, arena_bytes=arena_bytes, timeout=timeout,
+        member,
+        library=TENSORS,
+        job=job,
+        socket=socket,
+        arena_bytes=arena_bytes,
+        timeout=timeout,
         config=config,
-    )  # fmt: skip
+    )
 
 
 def member_of(group: Any = None, secret: JobSecret | None = None) -> Member:
@@ -100,9 +105,12 @@ def member_of_launch(group: Any, secret: JobSecret | None, timeout: float) -> Me
 
 
 def _member(
-    store: Store | None, rank: int | None, world_size: int | None, group: Any,
+    store: Store | None,
+    rank: int | None,
+    world_size: int | None,
+    group: Any,
     secret: JobSecret | None,
-) -> Member:  # fmt: skip
+) -> Member:
     given = (store, rank, world_size)
     if store is None or rank is None or world_size is None:
         if any(value is not None for value in given):

@@ -21,10 +21,16 @@ _SLOT: Final = cast(Any, torch.Tensor.grad)  # .grad as C++ knows it; DDP writes
 _HARMLESS: Final = frozenset(
     cast(Any, getter).__get__
     for getter in (
-        torch.Tensor.shape, torch.Tensor.dtype, torch.Tensor.device, torch.Tensor.requires_grad,
-        torch.Tensor.is_leaf, torch.Tensor.is_sparse, torch.Tensor.ndim, torch.Tensor.layout,
+        torch.Tensor.shape,
+        torch.Tensor.dtype,
+        torch.Tensor.device,
+        torch.Tensor.requires_grad,
+        torch.Tensor.is_leaf,
+        torch.Tensor.is_sparse,
+        torch.Tensor.ndim,
+        torch.Tensor.layout,
     )
-) | {torch.Tensor.numel, torch.Tensor.size, torch.Tensor.dim}  # fmt: skip
+) | {torch.Tensor.numel, torch.Tensor.size, torch.Tensor.dim}
 
 
 class Update(Protocol):

@@ -27,9 +27,13 @@ def check_options(options: dict[str, Any], staged: str) -> None:
 
 
 def session_for(
-    model: DistributedDataParallel, *, fallback: bool, timeout: float, transport: str = "dlcp",
+    model: DistributedDataParallel,
+    *,
+    fallback: bool,
+    timeout: float,
+    transport: str = "dlcp",
     **options: Any,
-) -> Session | None:  # fmt: skip
+) -> Session | None:
     """A session of the model's ranks. None in a world of one, or when all agreed to go without.
 
     `timeout`: seconds that `connect` takes at most; this takes VOTE_MARGIN more. `transport`: what
@@ -50,9 +54,12 @@ def session_for(
         error = exc
     try:
         problem = ballot.hold(
-            member_of(group, secret), error, fallback=fallback, deadline=deadline,
+            member_of(group, secret),
+            error,
+            fallback=fallback,
+            deadline=deadline,
             transport=transport,
-        )  # fmt: skip
+        )
     except BaseException:
         if session:
             session.close()

@@ -60,9 +60,13 @@ class Ranges:
         return profiler._is_profiler_enabled  # noqa: SLF001  # compiled code asks this, too
 
     def operation(
-        self, group: "Group[Any]", call: "Call", output: "Block[Any]", input: "Block[Any]",
+        self,
+        group: "Group[Any]",
+        call: "Call",
+        output: "Block[Any]",
+        input: "Block[Any]",
         asked: "Request",
-    ) -> Range:  # fmt: skip
+    ) -> Range:
         """One operation of a group, until it is submitted.
 
         Within the range of `collective` there is none: that knows what its caller gave.
@@ -110,10 +114,11 @@ class Ranges:
         That of a session is text: viewers read numbers as float64, and it has 64 bits.
         """
         facts: Facts = {
-            "session": str(session), "operation": message.operation,
+            "session": str(session),
+            "operation": message.operation,
             "collective": message.collective,
             "bytes": max(message.input_count, message.output_count) * itemsize,
-        }  # fmt: skip
+        }
         return _RecordFunctionFast(SUBMIT, (), facts)
 
     def wait(self, session: int, operation: int, label: str) -> Range:
@@ -150,10 +155,14 @@ def _facts(name: str, dtype: str, counts: tuple[int, int], group: Any, group_nam
     """`counts`: elements that go in and come out."""
     name = _NAMES.get(name, name)
     facts: Facts = {
-        "Collective name": _COLLECTIVES.get(name, name), "dtype": _DTYPES.get(dtype, dtype),
-        "In msg nelems": counts[0], "Out msg nelems": counts[1], "Group size": group.size,
-        "Rank": group.rank, "Process Group Name": group_name or "world",
-    }  # fmt: skip
+        "Collective name": _COLLECTIVES.get(name, name),
+        "dtype": _DTYPES.get(dtype, dtype),
+        "In msg nelems": counts[0],
+        "Out msg nelems": counts[1],
+        "Group size": group.size,
+        "Rank": group.rank,
+        "Process Group Name": group_name or "world",
+    }
     ranks = getattr(group, "ranks", None)  # a group of one rank by itself does not know its rank
     return facts if ranks is None else facts | {"Process Group Ranks": str(list(ranks))}
 

@@ -38,9 +38,11 @@ class Resumable(ModelRegistration):
                 for values in [*self._drained(self.session, name, left)]:
                     self.rules.carried.take(left.parts(values))
         return {
-            "format": FORMAT, "step": self.rules.before + self.rules.step,
-            "scale": self.rules.carried.scale, "residuals": self.rules.carried.named(),
-        }  # fmt: skip
+            "format": FORMAT,
+            "step": self.rules.before + self.rules.step,
+            "scale": self.rules.carried.scale,
+            "residuals": self.rules.carried.named(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave: what was left over comes back in the first step, and

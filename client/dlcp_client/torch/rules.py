@@ -42,9 +42,12 @@ class Terms:
     def keywords(self) -> dict[str, Any]:
         """As they are passed."""
         return {
-            "policy": self.policy, "name": self.name, "critical": self.critical,
-            "layers": self.layers, "scale": self.scale,
-        }  # fmt: skip
+            "policy": self.policy,
+            "name": self.name,
+            "critical": self.critical,
+            "layers": self.layers,
+            "scale": self.scale,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,19 @@ class Left:
     def of(cls, placed: Sequence[Placed], start: int, size: int) -> Self:
         """Of an operation over `size` bytes of a bucket, from `start` on."""
         unit = placed[0].gradient.itemsize
-        return cls(size // unit, placed[0].gradient.dtype, tuple(
-            (one.parameter, (one.start - start) // unit, one.gradient.shape, one.gradient.stride())
-            for one in placed
-        ))  # fmt: skip
+        return cls(
+            size // unit,
+            placed[0].gradient.dtype,
+            tuple(
+                (
+                    one.parameter,
+                    (one.start - start) // unit,
+                    one.gradient.shape,
+                    one.gradient.stride(),
+                )
+                for one in placed
+            ),
+        )
 
     def parts(self, values: torch.Tensor) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
         """Views of its values, by parameter."""

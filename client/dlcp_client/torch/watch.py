@@ -85,10 +85,14 @@ class Watch:
         each = [Error.of(row).relative for row in table]
         worst = max(range(len(each)), key=each.__getitem__)
         self._last = {
-            "step": self._step, "error": error.relative, "cosine": error.cosine,
-            "missing_norm": error.missing, "exact_norm": error.exact,
-            "worst": samples[worst].name, "worst_error": each[worst],
-        }  # fmt: skip
+            "step": self._step,
+            "error": error.relative,
+            "cosine": error.cosine,
+            "missing_norm": error.missing,
+            "exact_norm": error.exact,
+            "worst": samples[worst].name,
+            "worst_error": each[worst],
+        }
         if error.relative > self._guard.max_error:
             self._exceeded(error.relative)
 
@@ -103,8 +107,9 @@ class Watch:
         if not self._counts["overflows"]:
             _log.warning(
                 "guard: step %d has NaN or Inf in its gradients, so their error is not known; "
-                "later ones are counted as overflows", self._step,
-            )  # fmt: skip
+                "later ones are counted as overflows",
+                self._step,
+            )
         self._counts["overflows"] += 1
 
     def _exceeded(self, error: float) -> None:

@@ -53,9 +53,14 @@ class Paths:
 
     @classmethod
     def new(
-        cls, count: int, *, congestion_control: bool = True, alarm_loss: float = ALARM_LOSS,
-        seed: int = 0, full: Collection[int] = (),
-    ) -> Self:  # fmt: skip
+        cls,
+        count: int,
+        *,
+        congestion_control: bool = True,
+        alarm_loss: float = ALARM_LOSS,
+        seed: int = 0,
+        full: Collection[int] = (),
+    ) -> Self:
         """`count` paths that have carried nothing yet. `seed`: another one for each flow of each
         host, or what is routed by chance takes the same route everywhere. `full` follows what io
         knows of its sockets."""
@@ -130,9 +135,11 @@ class Paths:
             return min(
                 roomy,
                 key=lambda offer: (
-                    self.tx[offer[0]].suspect, self._load[self._route[offer[0]]], -offer[1]
+                    self.tx[offer[0]].suspect,
+                    self._load[self._route[offer[0]]],
+                    -offer[1],
                 ),
-            )  # fmt: skip
+            )
         return max(offers, key=lambda offer: offer[1])
 
     @property
@@ -255,9 +262,15 @@ class Paths:
     # --- in -------------------------------------------------------------------------
 
     def on_arrival(
-        self, path: int, traffic_class: int, count: int, largest: int, *, marked: int = 0,
+        self,
+        path: int,
+        traffic_class: int,
+        count: int,
+        largest: int,
+        *,
+        marked: int = 0,
         useful: bool = True,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """`count` data datagrams of a class came, the newest numbered `largest`, `marked` of
         them CE. See SpaceReceiver.on_datagrams."""
         if path >= len(self.rx):

@@ -210,6 +210,12 @@ class SpaceReceiver:
         echo, self.echo = self.echo, 0  # one sample per stamp
         held = min(max(int((now - self._stamp.at) * 1e6), 0), _WRAP - 1) if echo else 0
         return SpaceCredit(
-            path, traffic_class, self.marked % _CE_WRAP, self.largest % _WRAP, self.received,
-            echo, held, microseconds(self._stamp.at),
-        )  # fmt: skip
+            path,
+            traffic_class,
+            self.marked % _CE_WRAP,
+            self.largest % _WRAP,
+            self.received,
+            echo,
+            held,
+            microseconds(self._stamp.at),
+        )

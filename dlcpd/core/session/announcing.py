@@ -87,9 +87,14 @@ class Announcements:
         stream, _, number = operation
         ready = telling.ready.told(flow.opening, telling.checked, telling.digest)
         header = Header(
-            Kind.READY, flow.token_out, number, stream, round=min(telling.attempt, MAX_ROUND),
-            flags=Flag.LATE if telling.late else Flag.NONE, sent_at=microseconds(now) or 1,
-        )  # fmt: skip
+            Kind.READY,
+            flow.token_out,
+            number,
+            stream,
+            round=min(telling.attempt, MAX_ROUND),
+            flags=Flag.LATE if telling.late else Flag.NONE,
+            sent_at=microseconds(now) or 1,
+        )
         # on every path: what follows on any of them must find it there
         flow.outbox.put_everywhere(header, ready.pack())
 

@@ -194,9 +194,12 @@ class Arrivals:
         if answer is not Answer.NOTHING:
             nack = answer is Answer.NACK
             self.outbox.put_about(
-                Kind.NACK if nack else Kind.FINAL, key, pack_bits(~receiver.received),
-                round_=receiver.round if nack else receiver.offer, attempt=receiver.attempts - 1,
-            )  # fmt: skip
+                Kind.NACK if nack else Kind.FINAL,
+                key,
+                pack_bits(~receiver.received),
+                round_=receiver.round if nack else receiver.offer,
+                attempt=receiver.attempts - 1,
+            )
             wait = self.paths.timeout(receiver.traffic_class, receiver.attempts)
         if receiver.missing:
             self._judge_at(incoming, now + wait)

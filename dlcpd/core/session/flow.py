@@ -61,13 +61,26 @@ class Flow:
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.index, self.token_out, self.paths, self.agenda)
         self.outgoing = Outgoing(
-            self, self.index, self.token_out, self.rank, self.session, self.paths, self.outbox,
+            self,
+            self.index,
+            self.token_out,
+            self.rank,
+            self.session,
+            self.paths,
+            self.outbox,
             self.agenda,
-        )  # fmt: skip
+        )
         self.arrivals = Arrivals(
-            self, self.index, self.token_in, self.rank, self.session, self.paths, self.outbox,
-            self.placement, self.agenda,
-        )  # fmt: skip
+            self,
+            self.index,
+            self.token_in,
+            self.rank,
+            self.session,
+            self.paths,
+            self.outbox,
+            self.placement,
+            self.agenda,
+        )
 
     def touch(self) -> None:
         """Have this flow looked at: it may have something to tell."""
@@ -265,9 +278,13 @@ class Flow:
         for traffic_class in {CONTROL} | {c for c, space in spaces.items() if space.in_flight}:
             space = self.paths.space(index, traffic_class)
             header = Header(
-                Kind.PING, self.token_out, path=index, tag=traffic_class * DROP_RANKS,
-                packet_number=space.sent & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
-            )  # fmt: skip
+                Kind.PING,
+                self.token_out,
+                path=index,
+                tag=traffic_class * DROP_RANKS,
+                packet_number=space.sent & 0xFFFFFFFF,
+                sent_at=microseconds(now) or 1,
+            )
             self.outbox.put(header, path=index)
 
     def flush(self, now: float) -> list[Control]:

@@ -45,9 +45,15 @@ class Outbox:
         self._put(header, body, path)
 
     def put_about(
-        self, kind: Kind, key: Key, body: bytes = b"", *, round_: int = 0,
-        path: int | None = None, attempt: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        kind: Kind,
+        key: Key,
+        body: bytes = b"",
+        *,
+        round_: int = 0,
+        path: int | None = None,
+        attempt: int = 0,
+    ) -> None:
         """Queue one that speaks of a transfer."""
         stream, operation, transfer = key
         header = Header(kind, self.token_out, operation, stream, transfer, round=round_)

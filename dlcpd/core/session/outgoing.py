@@ -130,15 +130,29 @@ class Outgoing:
             self.session.set_timer((self.owner, Timer.PACE, None), at)
 
     def _batch(
-        self, sender: TransferSender, index: int, space: SpaceSender, limit: int, *, credit: int,
+        self,
+        sender: TransferSender,
+        index: int,
+        space: SpaceSender,
+        limit: int,
+        *,
+        credit: int,
         now: float,
-    ) -> Transmit:  # fmt: skip
+    ) -> Transmit:
         segments, tags, ending = sender.take(limit, index)
         stream, operation, transfer = sender.key
         first = Header(
-            Kind.DATA, self.token_out, operation, stream, transfer, 0, sender.round, path=index,
-            packet_number=(space.sent + 1) & 0xFFFFFFFF, sent_at=microseconds(now) or 1,
-        )  # fmt: skip
+            Kind.DATA,
+            self.token_out,
+            operation,
+            stream,
+            transfer,
+            0,
+            sender.round,
+            path=index,
+            packet_number=(space.sent + 1) & 0xFFFFFFFF,
+            sent_at=microseconds(now) or 1,
+        )
         flags = np.zeros(len(segments), np.uint8)
         if ending:
             flags[-ending:] |= ENDING
@@ -153,8 +167,8 @@ class Outgoing:
             flags[-ASKING:] |= ASK
         _ask(space, flags, credit)
         return Transmit(
-            self.index, index, first, flags, sender.payload, segments, sender.segment_size, tags,
-        )  # fmt: skip
+            self.index, index, first, flags, sender.payload, segments, sender.segment_size, tags
+        )
 
     # --- what the peer says -------------------------------------------------------
 
@@ -250,11 +264,17 @@ class Outgoing:
         traffic_class = sender.traffic_class
         stream, operation, transfer = sender.key
         header = Header(
-            Kind.END, self.token_out, operation, stream, transfer, round=sender.round, path=via,
+            Kind.END,
+            self.token_out,
+            operation,
+            stream,
+            transfer,
+            round=sender.round,
+            path=via,
             tag=traffic_class * DROP_RANKS,
             packet_number=self.paths.space(via, traffic_class).sent & 0xFFFFFFFF,
             sent_at=microseconds(now) or 1,
-        )  # fmt: skip
+        )
         self.outbox.put(header, path=via)
 
     def _set_end(self, sender: TransferSender, at: float) -> None:

@@ -493,9 +493,14 @@ class Session:
         ]
 
     def peer_left(
-        self, rank: int, begun: Iterable[tuple[int, int]], error: DlcpError, now: float,
-        *, last: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        rank: int,
+        begun: Iterable[tuple[int, int]],
+        error: DlcpError,
+        now: float,
+        *,
+        last: bool = True,
+    ) -> None:
         """`rank` submits nothing after the operations that `begun` names, by stream; it still
         delivers what these promise. An operation that asks more of it fails. Without `last`,
         more streams will be named."""

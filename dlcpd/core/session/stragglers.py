@@ -31,8 +31,12 @@ def stragglers(session: Session, now: float) -> list[Straggler]:
                 return list(found.values())
             flow = session.flows[rank]
             found[rank] = Straggler(
-                rank, flow.host, flow.address, now - operation.begun, now - flow.heard_at,
+                rank,
+                flow.host,
+                flow.address,
+                now - operation.begun,
+                now - flow.heard_at,
                 tuple(at for at, path in enumerate(flow.paths.tx) if not path.up),
                 operation.waiting_for(),
-            )  # fmt: skip
+            )
     return list(found.values())

@@ -48,8 +48,15 @@ class Totals:
     def report(self) -> dict[str, Any]:
         """As plain values."""
         return {
-            "seconds": self.seconds, "took": list(self.took), "sent": self.sent,
-            "repaired": self.repaired, "given_up": self.given_up, "allowed": self.allowed,
-            "returned": self.returned, "lost": self.lost, "energy": self.energy,
-            "used": self.used, "failed": dict(self.failed),
-        }  # fmt: skip
+            "seconds": self.seconds,
+            "took": list(self.took),
+            "sent": self.sent,
+            "repaired": self.repaired,
+            "given_up": self.given_up,
+            "allowed": self.allowed,
+            "returned": self.returned,
+            "lost": self.lost,
+            "energy": self.energy,
+            "used": self.used,
+            "failed": dict(self.failed),
+        }

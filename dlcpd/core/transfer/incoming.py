@@ -38,9 +38,13 @@ class Incoming:
         self._tail = self.buffer[whole * self.segment_size :]
 
     def place(
-        self, rows: Bytes, index: Segments, lengths: NDArray[np.intp], segments: Segments,
+        self,
+        rows: Bytes,
+        index: Segments,
+        lengths: NDArray[np.intp],
+        segments: Segments,
         round_: int,
-    ) -> Placed:  # fmt: skip
+    ) -> Placed:
         """Copy payloads to their places, as `put` does, and mark what came."""
         if round_ < self.receiver.least_round:
             return Placed(0, len(segments), 0)

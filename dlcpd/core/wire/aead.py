@@ -73,9 +73,11 @@ class Keys:
         cipher = self._known.get(epoch)
         if cipher is None:
             key = hashlib.blake2b(
-                epoch.to_bytes(8, "little"), key=self._shared, person=b"dlcpd data epoch",
+                epoch.to_bytes(8, "little"),
+                key=self._shared,
+                person=b"dlcpd data epoch",
                 digest_size=32,
-            )  # fmt: skip
+            )
             cipher = self._known[epoch] = AESGCM(key.digest())
             while len(self._known) > 3:  # the one in use, its neighbours
                 del self._known[min(self._known)]
@@ -112,9 +114,11 @@ class Sealer:
                 body = plain[starts[row] : starts[row] + segment_size]
                 size = len(body) + TAG
                 cipher.encrypt_into(
-                    nonces[row * _NONCE : (row + 1) * _NONCE], body,
-                    heads[row * HEADER_SIZE : (row + 1) * HEADER_SIZE], out[at : at + size],
-                )  # fmt: skip
+                    nonces[row * _NONCE : (row + 1) * _NONCE],
+                    body,
+                    heads[row * HEADER_SIZE : (row + 1) * HEADER_SIZE],
+                    out[at : at + size],
+                )
                 at += size
         return room[:at]
 
@@ -198,9 +202,11 @@ class Opener:
             body = start + HEADER_SIZE
             try:
                 self._keys.of(epochs[row]).decrypt_into(
-                    nonces[row * _NONCE : (row + 1) * _NONCE], source[body:stop],
-                    source[start:body], target[body : stop - TAG],
-                )  # fmt: skip
+                    nonces[row * _NONCE : (row + 1) * _NONCE],
+                    source[body:stop],
+                    source[start:body],
+                    target[body : stop - TAG],
+                )
             except InvalidTag:
                 good[row] = False
 

@@ -41,17 +41,31 @@ class Ready(NamedTuple):
 
     def pack(self) -> bytes:
         head = _READY.pack(
-            self.window, self.segment_size, len(self.text), self.tag, self.outgoing, self.incoming,
-            self.fingerprint, self.checked, self.digest,
-        )  # fmt: skip
+            self.window,
+            self.segment_size,
+            len(self.text),
+            self.tag,
+            self.outgoing,
+            self.incoming,
+            self.fingerprint,
+            self.checked,
+            self.digest,
+        )
         return head + self.text.encode("ascii")
 
     def told(self, window: int, checked: int, digest: int) -> "Ready":
         """This operation, with what the peer is told along with it."""
         return Ready(
-            self.text, self.fingerprint, self.segment_size, self.tag, self.outgoing,
-            self.incoming, window, checked, digest,
-        )  # fmt: skip
+            self.text,
+            self.fingerprint,
+            self.segment_size,
+            self.tag,
+            self.outgoing,
+            self.incoming,
+            window,
+            checked,
+            digest,
+        )
 
     def agrees_with(self, other: "Ready") -> bool:
         """Whether both ranks submitted the same operation, and owe what the other awaits."""
@@ -101,8 +115,9 @@ def unpack_ready_untrusted(body: bytes) -> Ready:
     """Raises MalformedDatagram."""
     if len(body) < _READY.size:
         raise MalformedDatagram("length", f"READY body of {len(body)} bytes")
-    (window, segment_size, size, tag, outgoing, incoming, mark, checked,
-     digest) = _READY.unpack_from(body)  # fmt: skip
+    (window, segment_size, size, tag, outgoing, incoming, mark, checked, digest) = (
+        _READY.unpack_from(body)
+    )
     raw = body[_READY.size :]
     if size > MAX_TEXT or len(raw) != size:
         raise MalformedDatagram("length", f"READY of {size} characters in {len(body)} bytes")

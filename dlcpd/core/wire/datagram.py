@@ -46,9 +46,15 @@ class Transmit:
         """What is left when the first `sent` datagrams are gone."""
         number = (self.first.packet_number + sent) & 0xFFFFFFFF
         return Transmit(
-            self.peer, self.path, self.first._replace(packet_number=number), self.flags[sent:],
-            self.payload, self.segments[sent:], self.segment_size, self.tags[sent:],
-        )  # fmt: skip
+            self.peer,
+            self.path,
+            self.first._replace(packet_number=number),
+            self.flags[sent:],
+            self.payload,
+            self.segments[sent:],
+            self.segment_size,
+            self.tags[sent:],
+        )
 
 
 @dataclass(slots=True)
@@ -76,9 +82,13 @@ class Target(Protocol):
     opened: int  # when, as io counts
 
     def place(
-        self, rows: Bytes, index: Segments, lengths: NDArray[np.intp], segments: Segments,
+        self,
+        rows: Bytes,
+        index: Segments,
+        lengths: NDArray[np.intp],
+        segments: Segments,
         round_: int,
-    ) -> Placed:  # fmt: skip
+    ) -> Placed:
         """Copy payloads to their places and mark what came."""
 
     def left(self, missing: int) -> None:

@@ -98,10 +98,21 @@ class Header(NamedTuple):
     def pack(self) -> bytes:
         """40 bytes."""
         return _LAYOUT.pack(
-            VERSION, self.kind, self.flags, self.path, self.operation, self.token,
-            self.stream, self.transfer, self.segment, self.round, self.tag,
-            self.packet_number, self.sent_at, self.checksum,
-        )  # fmt: skip
+            VERSION,
+            self.kind,
+            self.flags,
+            self.path,
+            self.operation,
+            self.token,
+            self.stream,
+            self.transfer,
+            self.segment,
+            self.round,
+            self.tag,
+            self.packet_number,
+            self.sent_at,
+            self.checksum,
+        )
 
     @classmethod
     def unpack_untrusted(cls, data: bytes | memoryview) -> "Header":
@@ -111,8 +122,22 @@ class Header(NamedTuple):
         """
         if len(data) < HEADER_SIZE:
             raise MalformedDatagram("short", f"{len(data)} bytes")
-        (version, kind, flags, path, operation, token, stream, transfer, segment, round_,
-         tag, packet_number, sent_at, checksum) = _LAYOUT.unpack_from(data)  # fmt: skip
+        (
+            version,
+            kind,
+            flags,
+            path,
+            operation,
+            token,
+            stream,
+            transfer,
+            segment,
+            round_,
+            tag,
+            packet_number,
+            sent_at,
+            checksum,
+        ) = _LAYOUT.unpack_from(data)
         if version != VERSION:
             raise MalformedDatagram("version", f"{version:#x}")
         if kind not in _KINDS:
@@ -126,6 +151,17 @@ class Header(NamedTuple):
         if tag >= MAX_TAGS:
             raise MalformedDatagram("tag", str(tag))
         return cls(
-            _KINDS[kind], token, operation, stream, transfer, segment, round_, tag,
-            flags, path, packet_number, sent_at, checksum,
-        )  # fmt: skip
+            _KINDS[kind],
+            token,
+            operation,
+            stream,
+            transfer,
+            segment,
+            round_,
+            tag,
+            flags,
+            path,
+            packet_number,
+            sent_at,
+            checksum,
+        )

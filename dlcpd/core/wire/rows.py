@@ -78,9 +78,14 @@ class RowGroup:
     def copy(self) -> "RowGroup":
         rows = self.rows[self.index]
         return replace(
-            self, words=self.words.copy(), rows=rows, index=np.arange(len(rows)),
-            lengths=self.lengths.copy(), arrivals=(self.arrived_at,), burst=max(len(rows), 1),
-        )  # fmt: skip
+            self,
+            words=self.words.copy(),
+            rows=rows,
+            index=np.arange(len(rows)),
+            lengths=self.lengths.copy(),
+            arrivals=(self.arrived_at,),
+            burst=max(len(rows), 1),
+        )
 
 
 @dataclass(slots=True)
@@ -184,6 +189,11 @@ def alone(header: Header, data: bytes, arrived_at: float) -> RowGroup:
     """A group of one datagram, whose `header` has been checked."""
     row = np.frombuffer(data, np.uint8)[None]
     return RowGroup(
-        header, header_batch.parse(row[:, :HEADER_SIZE]), row, np.zeros(1, np.intp),
-        np.array([len(data)], np.intp), (arrived_at,), 1,
-    )  # fmt: skip
+        header,
+        header_batch.parse(row[:, :HEADER_SIZE]),
+        row,
+        np.zeros(1, np.intp),
+        np.array([len(data)], np.intp),
+        (arrived_at,),
+        1,
+    )

@@ -32,20 +32,21 @@ def _checks(written: Config, file: Path | None, socket: str) -> list[Check]:
     return [
         ("version", lambda: [daemon.judge_version()]),
         ("configuration", lambda: [daemon.judge_configuration(config, file)]),
-        ("data path",
-         lambda: [daemon.judge_data_path(network.data_path, network.data_encryption)]),
+        ("data path", lambda: [daemon.judge_data_path(network.data_path, network.data_encryption)]),
         ("daemon, ports and keys", lambda: _daemon(config, socket)),
         ("interfaces", lambda: _interfaces(written, config)),
         ("UDP GSO and GRO", lambda: [_segmentation(offload=network.offload)]),
-        ("receive buffer",
-         lambda: [kernel.judge_buffer(kernel.look_at_buffer(network.receive_buffer))]),
+        (
+            "receive buffer",
+            lambda: [kernel.judge_buffer(kernel.look_at_buffer(network.receive_buffer))],
+        ),
         ("shared memory", lambda: [kernel.judge_sealing(kernel.look_at_sealing())]),
         ("huge pages", lambda: [kernel.judge_huge_pages(kernel.look_at_huge_pages())]),
         ("CPUs", lambda: [_cpus(config)]),
         ("memory", lambda: [host.judge_memory(host.look_at_memory())]),
         ("open files", lambda: [host.judge_descriptors(host.look_at_descriptors())]),
         ("clock", lambda: [host.judge_clock(host.look_at_clock())]),
-    ]  # fmt: skip
+    ]
 
 
 def _daemon(config: Config, socket: str) -> list[Row]:

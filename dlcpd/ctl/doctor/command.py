@@ -25,23 +25,34 @@ def add(commands: Commands, environ: Mapping[str, str]) -> None:
     made = command(commands, "doctor", doctor, about)
     made.add_argument("--config", type=Path, metavar="FILE", help="of the daemon (the defaults)")
     made.add_argument(
-        "--socket", default=environ.get("DLCPD_SOCKET"), metavar="S",
+        "--socket",
+        default=environ.get("DLCPD_SOCKET"),
+        metavar="S",
         help="session socket (of the configuration)",
-    )  # fmt: skip
+    )
     what = made.add_mutually_exclusive_group()
     what.add_argument(
-        "--peer", nargs="+", default=[], metavar="HOST",
+        "--peer",
+        nargs="+",
+        default=[],
+        metavar="HOST",
         help="look at the ways there as well, where `dlcpctl doctor --listen` runs",
-    )  # fmt: skip
+    )
     what.add_argument("--listen", action="store_true", help="answer another host's --peer")
     made.add_argument(
-        "--port", type=whole(1, 65535), default=PORT, metavar="P",
+        "--port",
+        type=whole(1, 65535),
+        default=PORT,
+        metavar="P",
         help="TCP port of --listen (%(default)s)",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--seconds", type=whole(1, DAY), default=SECONDS, metavar="N",
+        "--seconds",
+        type=whole(1, DAY),
+        default=SECONDS,
+        metavar="N",
         help="how long to --listen (%(default)s)",
-    )  # fmt: skip
+    )
 
 
 def doctor(options: argparse.Namespace, output: Output) -> int:

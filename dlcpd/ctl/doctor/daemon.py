@@ -39,21 +39,30 @@ def judge_data_path(setting: str, encryption: str) -> Row:
     check = "data path"
     if encryption != NONE:
         if importlib.util.find_spec("cryptography") is None:
-            return fail(check, f"data_encryption is {encryption!r}, and `cryptography` is missing",
-                        "pip install 'dlcpd[encryption]'")  # fmt: skip
+            return fail(
+                check,
+                f"data_encryption is {encryption!r}, and `cryptography` is missing",
+                "pip install 'dlcpd[encryption]'",
+            )
         return good(check, f"numpy, because data_encryption is {encryption!r}")
     try:
         library = choose(setting)
     except BadConfig as exc:
-        return fail(check, str(exc), "build it: apt install gcc, then pip install dlcpd again; or "
-                    '[network] data_path = "numpy"')  # fmt: skip
+        return fail(
+            check,
+            str(exc),
+            "build it: apt install gcc, then pip install dlcpd again; or "
+            '[network] data_path = "numpy"',
+        )
     if library is not None:
         return good(check, "compiled")
     if setting == NUMPY or installed() is not None:
         return good(check, "numpy, as the configuration or DLCPD_DATA_PATH says")
-    return warn(check, "numpy: there was no C compiler when dlcpd was installed; it takes a third "
-                "more CPU time",
-                "apt install gcc, then pip install --force-reinstall dlcpd")  # fmt: skip
+    return warn(
+        check,
+        "numpy: there was no C compiler when dlcpd was installed; it takes a third more CPU time",
+        "apt install gcc, then pip install --force-reinstall dlcpd",
+    )
 
 
 def judge_configuration(config: Config, file: Path | None) -> Row:
@@ -96,19 +105,27 @@ def judge_daemon(found: Running, version: str = __version__) -> Row:
     check = "daemon"
     if found.refused:
         return fail(
-            check, found.problem,
+            check,
+            found.problem,
             "add this user to [daemon] allowed_users, or to the group socket_group, and start "
             "the daemon again",
-        )  # fmt: skip
+        )
     if found.report is None:
         if not found.exists:
             return good(check, f"none at {found.socket}: ranks start a private one")
-        return fail(check, found.problem, "systemctl restart dlcpd, or remove the file and unset "
-                    "DLCPD_SOCKET: then ranks start a private one")  # fmt: skip
+        return fail(
+            check,
+            found.problem,
+            "systemctl restart dlcpd, or remove the file and unset "
+            "DLCPD_SOCKET: then ranks start a private one",
+        )
     theirs = found.report["version"]
     if theirs != version:
-        return fail(check, f"the one at {found.socket} is {theirs}, this is {version}",
-                    "start the daemon again after an upgrade, on all hosts")  # fmt: skip
+        return fail(
+            check,
+            f"the one at {found.socket} is {theirs}, this is {version}",
+            "start the daemon again after an upgrade, on all hosts",
+        )
     if "error" in found.report["engine"]:
         return fail(check, found.report["engine"]["error"], "see its log, and start it again")
     return good(check, f"{theirs} at {found.socket}, with {len(found.report['sessions'])} sessions")
@@ -121,10 +138,11 @@ def judge_granted(report: dict[str, Any], wanted: int) -> Row:
     said = f"receive buffers of {granted} bytes; data path {features['data_path']}"
     if granted < wanted:
         return warn(
-            check, f"{said}, though {wanted} are configured",
+            check,
+            f"{said}, though {wanted} are configured",
             f"sysctl -w net.core.rmem_max={wanted} net.core.wmem_max={wanted} (and in "
             f"/etc/sysctl.d), and start the daemon again",
-        )  # fmt: skip
+        )
     return good(check, said)
 
 
@@ -160,10 +178,11 @@ def judge_ports(
     check = "ports"
     if taken and not running:
         return fail(
-            check, f"{_named(taken)}: held by another process",
+            check,
+            f"{_named(taken)}: held by another process",
             f"see which: ss -lntup sport = :{taken[0][2]}; or choose other ports in [daemon] "
             f"control_port and [network] paths",
-        )  # fmt: skip
+        )
     if all(port for _, _, port in wanted):
         return good(check, f"a firewall has to let in {_named(wanted)}")
     return good(

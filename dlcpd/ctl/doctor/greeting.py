@@ -55,8 +55,13 @@ class Greeting:
             )
         # OverflowError: JSON of Python knows Infinity
         except (
-            ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError,
-        ) as exc:  # fmt: skip
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            RecursionError,
+            OverflowError,
+        ) as exc:
             raise BadMessage(f"it is no `dlcpctl doctor --listen`: {exc}") from exc
         if len(found.token) != TOKEN:
             raise BadMessage(f"a token of {len(found.token)} bytes, need {TOKEN}")

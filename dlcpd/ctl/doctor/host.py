@@ -49,9 +49,10 @@ def judge_cpus(found: Cpus) -> Row:
     said = f"{count} CPU{'s' if count > 1 else ''}{quota}, for {engines} and a trainer"
     if budget < found.engines + 1:
         return warn(
-            check, f"{said}: they take turns",
+            check,
+            f"{said}: they take turns",
             "fewer [network] engines, or more CPUs (cpu.max, CPUQuota=, a pod's CPU limit)",
-        )  # fmt: skip
+        )
     return good(check, said)
 
 
@@ -67,10 +68,11 @@ def judge_descriptors(hard: int) -> Row:
         shown = "no limit" if hard == resource.RLIM_INFINITY else f"at most {hard}"
         return good(check, f"{shown} (ulimit -Hn); each peer takes three")
     return warn(
-        check, f"at most {hard} (ulimit -Hn): each peer takes three, and peers may have a fourth",
+        check,
+        f"at most {hard} (ulimit -Hn): each peer takes three, and peers may have a fourth",
         f"LimitNOFILE={ENOUGH_DESCRIPTORS * 16} in the unit, or `nofile` in "
         f"/etc/security/limits.conf",
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +109,12 @@ def judge_memory(found: Memory) -> Row:
     said = f"{least / (1 << 30):.1f} GiB {whose}"
     if least < ENOUGH_MEMORY:
         return warn(
-            check, f"{said}: an arena holds all that is registered with it",
-            "raise memory.max (MemoryMax=, a pod's memory limit)" if by_group
+            check,
+            f"{said}: an arena holds all that is registered with it",
+            "raise memory.max (MemoryMax=, a pod's memory limit)"
+            if by_group
             else "free memory, or train a smaller model here",
-        )  # fmt: skip
+        )
     return good(check, said)
 
 
@@ -127,8 +131,9 @@ def judge_clock(source: str) -> Row:
     check = "clock"
     if source in SLOW_CLOCKS:
         return warn(
-            check, f"the kernel reads {source}, which takes a microsecond and more each time",
+            check,
+            f"the kernel reads {source}, which takes a microsecond and more each time",
             "see why in `dmesg | grep -i clocksource`; where the TSC is stable boot with "
             "clocksource=tsc tsc=reliable",
-        )  # fmt: skip
+        )
     return good(check, f"monotonic, by {source or 'a source that the kernel does not name'}")

@@ -130,9 +130,10 @@ def _mtu(number: int, found: Interface) -> Row:
     check = f"MTU of path {number}"
     if found.mtu < LEAST_MTU:
         return fail(
-            check, f"{found.name} has {found.mtu}; segments need {LEAST_MTU}, or go in pieces",
+            check,
+            f"{found.name} has {found.mtu}; segments need {LEAST_MTU}, or go in pieces",
             f"ip link set {found.name} mtu 1500",
-        )  # fmt: skip
+        )
     more = "" if found.mtu >= JUMBO else f"; {JUMBO} on every host and switch takes a sixth"
     return good(check, f"{found.name} has {found.mtu}{more and more + ' of the datagrams'}")
 
@@ -143,13 +144,15 @@ def _offloads(number: int, found: Interface) -> Row:
         return good(check, f"{found.name} does not say what its device does")
     if not any(active.get(name) for name in CHECKSUM):
         return warn(
-            check, f"{found.name} computes no checksums of what it sends, so GSO may be refused",
+            check,
+            f"{found.name} computes no checksums of what it sends, so GSO may be refused",
             f"ethtool -K {found.name} tx on",
-        )  # fmt: skip
+        )
     if not active.get(GRO, True):
         return warn(
-            check, f"{found.name} joins no packets: every datagram wakes the stack by itself",
+            check,
+            f"{found.name} joins no packets: every datagram wakes the stack by itself",
             f"ethtool -K {found.name} gro on",
-        )  # fmt: skip
+        )
     where = "the device" if active.get(IN_HARDWARE) else "the kernel, in software"
     return good(check, f"{found.name}: checksums and GRO; bursts are cut by {where}")

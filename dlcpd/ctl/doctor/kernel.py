@@ -126,9 +126,10 @@ def judge_sealing(problem: str) -> Row:
     if not problem:
         return good(check, "a sealed memfd was made; the size of /dev/shm does not matter")
     return failed(
-        check, problem,
+        check,
+        problem,
         "allow memfd_create and F_ADD_SEALS (in a container: its seccomp profile), and free memory",
-    )  # fmt: skip
+    )
 
 
 def look_at_huge_pages() -> str:

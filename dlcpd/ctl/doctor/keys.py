@@ -44,13 +44,17 @@ def judge_keys(found: Keys, *, loopback: bool) -> Row:
     """`loopback`: no other host reaches this daemon's control port."""
     check = "keys"
     if found.problem:
-        return fail(check, found.problem, "dlcpctl keys list says which; make or authorise them "
-                    "again (docs/security.md)")  # fmt: skip
+        return fail(
+            check,
+            found.problem,
+            "dlcpctl keys list says which; make or authorise them again (docs/security.md)",
+        )
     if found.hidden:
         return good(check, f"{found.hidden} is for the daemon's user alone; ask as that user")
     if found.folder:
         return good(check, f"{found.hosts} hosts authorised by {found.folder}")
     if loopback:
         return good(check, "any key, on loopback alone")
-    return warn(check, f"any key that a job names: where it has no secret, {UNPROVED}",
-                HOW_TO_PROVE)  # fmt: skip
+    return warn(
+        check, f"any key that a job names: where it has no secret, {UNPROVED}", HOW_TO_PROVE
+    )

@@ -150,9 +150,13 @@ class Listener:
         # It has nothing to say: what makes its socket readable is its end, or a stranger.
         self._selector.register(sock, selectors.EVENT_READ, lambda _: self._hang_up(peer))
         greeting = Greeting(
-            __version__, self._config.daemon.host, peer.token, agreed(self._config),
-            self._control, tuple(self._data),
-        )  # fmt: skip
+            __version__,
+            self._config.daemon.host,
+            peer.token,
+            agreed(self._config),
+            self._control,
+            tuple(self._data),
+        )
         try:
             sock.send(greeting.pack())  # at most 32 KiB into an empty buffer
         except OSError:
@@ -178,9 +182,13 @@ class Listener:
                 continue
             peer.arrived[sender] += 1
             answer = Answer(
-                probe.token, probe.serial, tos.received(ancillary), len(data),
-                peer.arrived[sender], time.time_ns() // 1000,
-            )  # fmt: skip
+                probe.token,
+                probe.serial,
+                tos.received(ancillary),
+                len(data),
+                peer.arrived[sender],
+                time.time_ns() // 1000,
+            )
             tos.send(sock, answer.pack(probe.reply_size), probe.tos, sender)
 
     def close(self) -> None:

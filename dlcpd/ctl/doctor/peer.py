@@ -79,13 +79,17 @@ def _unreachable(host: str, port: int, exc: OSError) -> Row:
     if isinstance(exc, socket.gaierror):
         return fail(check, f"no such host: {exc.strerror}", "a name or an address that resolves")
     if exc.errno == errno.ECONNREFUSED:
-        return fail(check, f"the host is there, and nothing listens on TCP port {port}",
-                    _listen_there(host, port))  # fmt: skip
+        return fail(
+            check,
+            f"the host is there, and nothing listens on TCP port {port}",
+            _listen_there(host, port),
+        )
     why = os.strerror(exc.errno) if exc.errno else f"no answer within {CONNECT:g} s"
     return fail(
-        check, f"TCP port {port}: {why}; the host is down, has no route, or a firewall drops it",
+        check,
+        f"TCP port {port}: {why}; the host is down, has no route, or a firewall drops it",
         f"{_listen_there(host, port)}; let TCP port {port} in there",
-    )  # fmt: skip
+    )
 
 
 def _control_of_the_daemon(config: Config, host: str) -> Iterator[Row]:
@@ -97,8 +101,11 @@ def _control_of_the_daemon(config: Config, host: str) -> Iterator[Row]:
     try:
         _connect(host, port).close()
     except OSError as exc:
-        yield fail(check, f"TCP port {port}: {exc.strerror or 'no answer'}",
-                   f"start dlcpd there, and let TCP port {port} in")  # fmt: skip
+        yield fail(
+            check,
+            f"TCP port {port}: {exc.strerror or 'no answer'}",
+            f"start dlcpd there, and let TCP port {port} in",
+        )
     else:
         yield good(check, f"something answers at TCP port {port}")
 
@@ -170,7 +177,15 @@ def _look(
         losses = questions.ask_losses(probers, FIRST)
         mtu = questions.ask_mtu(probers[0], patience)
     return Way(
-        greeting.host, end.path, local, remote, interface_mtu=mtus.get(local, 0),
-        entropy=network.entropy, alarm_loss=network.alarm_loss, routes=routes,
-        marks=marks, losses=losses, mtu=mtu,
-    )  # fmt: skip
+        greeting.host,
+        end.path,
+        local,
+        remote,
+        interface_mtu=mtus.get(local, 0),
+        entropy=network.entropy,
+        alarm_loss=network.alarm_loss,
+        routes=routes,
+        marks=marks,
+        losses=losses,
+        mtu=mtu,
+    )

@@ -25,15 +25,19 @@ def judge_greeting(greeting: Greeting, host: str, ours: dict[str, int]) -> Itera
     name = greeting.host
     if greeting.version != __version__:
         yield fail(
-            f"{name}: version", f"{greeting.version} there, {__version__} here: daemons of "
+            f"{name}: version",
+            f"{greeting.version} there, {__version__} here: daemons of "
             f"different versions may refuse each other",
             f"pip install 'dlcpd=={max(greeting.version, __version__)}' on both",
-        )  # fmt: skip
+        )
     else:
         yield good(f"{name}: version", f"{greeting.version}, as here ({host})")
     theirs = greeting.agreed
-    differ = [f"{key} is {theirs.get(key)} there and {ours[key]} here" for key in ours
-              if theirs.get(key) != ours[key]]  # fmt: skip
+    differ = [
+        f"{key} is {theirs.get(key)} there and {ours[key]} here"
+        for key in ours
+        if theirs.get(key) != ours[key]
+    ]
     check = f"{name}: settings"
     if differ:
         yield fail(check, "; ".join(differ), "one configuration for all hosts of a job")
@@ -46,8 +50,12 @@ def judge_control(greeting: Greeting, problem: str) -> Row:
     control, check = greeting.control, f"{greeting.host}: control port"
     where = f"TCP {control.address} port {control.port}"
     if problem:
-        return fail(check, f"{where}: {problem}", f"let {where} in on {greeting.host} and between; "
-                    f"[daemon] control_port fixes the number")  # fmt: skip
+        return fail(
+            check,
+            f"{where}: {problem}",
+            f"let {where} in on {greeting.host} and between; "
+            f"[daemon] control_port fixes the number",
+        )
     return good(check, f"{where} answers{', where a daemon runs' if control.held else ''}")
 
 
@@ -72,10 +80,11 @@ def judge_reach(host: str, path: int, tried: Sequence[Tried]) -> Row:
     why = "refused by an ICMP message" if refused else "no answer to 3 datagrams"
     ports = ranges(one.end.port for one in closed)
     return fail(
-        check, f"{_named(closed)}: {why}",
+        check,
+        f"{_named(closed)}: {why}",
         f"let UDP in on {host} and between (nft add rule inet filter input udp dport "
         f"{{ {ports} }} accept); [network] paths fixes the ports",
-    )  # fmt: skip
+    )
 
 
 def _named(tried: Sequence[Tried]) -> str:
@@ -92,6 +101,9 @@ def judge_offset(host: str, reply: Reply, wall_at_zero: float) -> Row:
     offset = reply.answer.wall / 1e6 - middle
     said = f"{offset * 1e3:+.1f} ms from ours, give or take {half * 1e3:.1f} ms"
     if abs(offset) - half > CLOCKS:
-        return warn(check, f"{said}: logs and traces of both cannot be read together",
-                    "chronyd or systemd-timesyncd on both hosts")  # fmt: skip
+        return warn(
+            check,
+            f"{said}: logs and traces of both cannot be read together",
+            "chronyd or systemd-timesyncd on both hosts",
+        )
     return good(check, f"{said}; dlcpd needs no equal clocks")

@@ -34,9 +34,11 @@ class Row:
     def document(self) -> dict[str, Any]:
         """For --json."""
         return {
-            "check": self.check, "verdict": self.verdict.value, "found": self.found,
+            "check": self.check,
+            "verdict": self.verdict.value,
+            "found": self.found,
             "fix": self.fix,
-        }  # fmt: skip
+        }
 
 
 def good(check: str, found: str) -> Row:

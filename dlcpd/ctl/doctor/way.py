@@ -47,22 +47,25 @@ def judge_mtu(check: str, way: Way) -> Row:
     there, mine = way.mtu.there, min(way.interface_mtu, LARGEST)
     if not there:
         return fail(
-            check, f"not even {LEAST_MTU} B pass to {way.remote[0]} though small datagrams do: "
+            check,
+            f"not even {LEAST_MTU} B pass to {way.remote[0]} though small datagrams do: "
             f"everything would go in pieces",
             "raise the MTU of the link or tunnel between, or let IP fragments and ICMP through",
-        )  # fmt: skip
+        )
     if not way.mtu.back:
         return warn(
-            check, f"{there} B pass to {way.remote[0]}, and no answer of that size comes back",
+            check,
+            f"{there} B pass to {way.remote[0]}, and no answer of that size comes back",
             f"run doctor on {way.peer} for the other direction; give both hosts and all links "
             f"one MTU",
-        )  # fmt: skip
+        )
     if mine and there < mine:
         return warn(
-            check, f"{there} B pass, and this host's interface has {mine}: a link or a tunnel "
+            check,
+            f"{there} B pass, and this host's interface has {mine}: a link or a tunnel "
             f"between has a smaller MTU (dlcpd finds that by itself, others may not)",
             f"the MTU {there} for both hosts' interfaces, or {mine} for every link between",
-        )  # fmt: skip
+        )
     return good(check, f"{there} B pass there and back")
 
 
@@ -71,10 +74,11 @@ def judge_marks(check: str, marks: Sequence[Mark]) -> Row:
     silent = [mark.sent for mark in marks if mark.there is None]
     if silent:
         return fail(
-            check, f"no answer to datagrams with DSCP {_points(silent)}: something drops them",
+            check,
+            f"no answer to datagrams with DSCP {_points(silent)}: something drops them",
             "let those DSCP through (rules of firewalls, policers of switches), or [network] "
             'drop_rank = "none"',
-        )  # fmt: skip
+        )
     problems = [
         *_changed("DSCP", [(tos.dscp(m.sent), tos.dscp(m.there or 0)) for m in marks], "there"),
         *_changed("DSCP", [(tos.dscp(m.sent), tos.dscp(m.back or 0)) for m in marks], "back"),
@@ -84,10 +88,11 @@ def judge_marks(check: str, marks: Sequence[Mark]) -> Row:
     if not problems:
         return good(check, f"{len(marks)} values arrive as they were sent, there and back")
     return warn(
-        check, f"{'; '.join(problems)}: switches behind cannot tell urgent from light",
+        check,
+        f"{'; '.join(problems)}: switches behind cannot tell urgent from light",
         "trust DSCP and leave ECN alone at every port between (switchcfg render), and look for "
         "rules that set them (nft list ruleset, tc filter); without that only the benefit is lost",
-    )  # fmt: skip
+    )
 
 
 def _unmarked(sent: int, arrived: int | None) -> int:
@@ -129,14 +134,16 @@ def judge_losses(check: str, way: Way) -> Row:
     bad = [number for number, port in enumerate(way.losses) if port.lost]
     where = (
         f", all of them from {len(bad)} of {len(way.losses)} source ports: one link of several"
-        if len(bad) < len(way.losses) else ""
-    )  # fmt: skip
+        if len(bad) < len(way.losses)
+        else ""
+    )
     verdict = fail if fraction > HEAVY_LOSS else warn
     return verdict(
-        check, said + where,
+        check,
+        said + where,
         "look for errors and drops on the way: ethtool -S and ip -s link here and on the peer, "
         "counters of the switch ports; ask again while nothing else is sent",
-    )  # fmt: skip
+    )
 
 
 def judge_routes(check: str, way: Way) -> Row:
@@ -149,8 +156,9 @@ def judge_routes(check: str, way: Way) -> Row:
     via = "; ".join(" ".join(route) for route in found)
     if len(found) > 1 and way.entropy == 1:
         return warn(
-            check, f"{ports} source ports take {len(found)} ways ({via}), and data would use one",
+            check,
+            f"{ports} source ports take {len(found)} ways ({via}), and data would use one",
             f"[network] entropy = {max(2 * len(found), ports)}, on all hosts",
-        )  # fmt: skip
+        )
     count = f"{len(found)} ways" if len(found) > 1 else "one way"
     return good(check, f"{ports} source ports take {count} ({via})")

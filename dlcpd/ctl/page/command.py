@@ -29,8 +29,10 @@ def page(options: argparse.Namespace, output: Output) -> int:
         output.document({"url": url, "token": bool(token)})
         output.line(f"{url}  (Ctrl-C ends it)")
         if token:
-            output.line("the token and what is shown cross the network in clear: ssh -L, or a "
-                        "proxy with TLS, keeps them to yourself")  # fmt: skip
+            output.line(
+                "the token and what is shown cross the network in clear: ssh -L, or a "
+                "proxy with TLS, keeps them to yourself"
+            )
         _say_whether_there(daemon, output)
         with suppress(KeyboardInterrupt):  # the way to end it
             served.serve_forever(0.1)
@@ -57,5 +59,6 @@ def _say_whether_there(daemon: Daemon, output: Output) -> None:
     except DlcpError as exc:
         output.line(f"{exc}; the page waits for it")
     else:
-        output.line(f"of {report['host']}: dlcpd {report['version']}, "
-                    f"{len(report['sessions'])} sessions")  # fmt: skip
+        output.line(
+            f"of {report['host']}: dlcpd {report['version']}, {len(report['sessions'])} sessions"
+        )

@@ -36,8 +36,11 @@ class Daemon:
             if time.monotonic() - self._at > FRESH:
                 with Conversation(self._socket) as daemon:
                     report = daemon.ask(StatusRequest(LEDGER), Status).report
-                self._newest = {"report": _for_browsers(report), "alarms": list(alarms(report)),
-                                "socket": self._socket or DaemonTable().socket}  # fmt: skip
+                self._newest = {
+                    "report": _for_browsers(report),
+                    "alarms": list(alarms(report)),
+                    "socket": self._socket or DaemonTable().socket,
+                }
                 self._at = time.monotonic()
             return self._newest
 

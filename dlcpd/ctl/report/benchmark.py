@@ -32,17 +32,27 @@ def of_document(found: Row) -> Section:
     command = f"dlcpctl {found['command']}"
     rows = [row for row in found.get("rows", []) if isinstance(row, dict)]
     sentences = [
-        *_scenario_said(found.get("claims", [])), *_checks_said(found.get("checks", [])),
-        *_gains(rows), *_runs_said(found.get("runs", [])), *_recording_said(found),
-        *(f"WRONG: {_label(row)} has {row['wrong']} wrong elements." for row in rows
-          if row.get("wrong")),
+        *_scenario_said(found.get("claims", [])),
+        *_checks_said(found.get("checks", [])),
+        *_gains(rows),
+        *_runs_said(found.get("runs", [])),
+        *_recording_said(found),
+        *(
+            f"WRONG: {_label(row)} has {row['wrong']} wrong elements."
+            for row in rows
+            if row.get("wrong")
+        ),
         *_conditions(found),
-    ]  # fmt: skip
+    ]
     blocks = [
-        *_scenario(found), *_times(rows), *_turns(found.get("times", {})),
-        *_generic("All figures", rows), *_checks(found.get("checks", [])),
-        *_generic("Runs", found.get("runs", [])), *_generic("Costs", found.get("costs", [])),
-    ]  # fmt: skip
+        *_scenario(found),
+        *_times(rows),
+        *_turns(found.get("times", {})),
+        *_generic("All figures", rows),
+        *_checks(found.get("checks", [])),
+        *_generic("Runs", found.get("runs", [])),
+        *_generic("Costs", found.get("costs", [])),
+    ]
     made = {key: value for key, value in found.items() if key not in _PARTS}
     return Section(command, sentences, blocks, made)
 
@@ -110,35 +120,45 @@ def _recording_said(found: Row) -> Iterator[str]:
 
 
 def _times(rows: Sequence[Row]) -> Iterator[Block]:
-    compared = [(_label(row, _OF), row["ratio"]) for row in rows
-                if isinstance(row.get("ratio"), dict)]  # fmt: skip
+    compared = [
+        (_label(row, _OF), row["ratio"]) for row in rows if isinstance(row.get("ratio"), dict)
+    ]
     if compared:
         yield ranges(
-            "Times as fast as Gloo, pair by pair: 10th percentile, median, 90th; 1 is equal", "",
+            "Times as fast as Gloo, pair by pair: 10th percentile, median, 90th; 1 is equal",
+            "",
             [(label, r["p10"], r["p50"], r["p90"], "blue") for label, r in compared],
-        ) | {"line": 1.0}  # fmt: skip
+        ) | {"line": 1.0}
     timed = [row for row in rows if isinstance(row.get("time"), dict)]
     groups = [(name, list(some)) for name, some in groupby(timed, lambda r: _label(r, _OF))]
     for name, some in groups if len(groups) <= MAX_GROUPS else []:
         yield ranges(
-            f"{name}: seconds, 10th percentile, median, 90th", "s",
-            [(_system(r), r["time"]["p10"], r["time"]["p50"], r["time"]["p90"], _colour(r))
-             for r in some],
-        )  # fmt: skip
+            f"{name}: seconds, 10th percentile, median, 90th",
+            "s",
+            [
+                (_system(r), r["time"]["p10"], r["time"]["p50"], r["time"]["p90"], _colour(r))
+                for r in some
+            ],
+        )
         samples = {_system(row): row["samples"] for row in some if _numbers(row.get("samples"))}
         if samples:
             most = max(map(len, samples.values()))
             yield lines(
-                f"{name}: milliseconds of each operation", " ms", "operation",
+                f"{name}: milliseconds of each operation",
+                " ms",
+                "operation",
                 {"operation": list(range(1, most + 1))}
                 | {who: _filled([t * 1e3 for t in took], most) for who, took in samples.items()},
-            )  # fmt: skip
+            )
 
 
 def _turns(times: Row) -> Iterator[Block]:
     if times:
-        yield ranges("Seconds of a block: 10th percentile, median, 90th", "s",
-                     [(name, *spread(took), "blue") for name, took in times.items()])  # fmt: skip
+        yield ranges(
+            "Seconds of a block: 10th percentile, median, 90th",
+            "s",
+            [(name, *spread(took), "blue") for name, took in times.items()],
+        )
 
 
 def _numbers(value: Any) -> bool:
@@ -158,17 +178,29 @@ def _scenario(found: Row) -> Iterator[Block]:
     claims, data = found.get("claims", []), found.get("data")
     if claims:
         yield table(
-            "What it set out to show", ("", "", "figure", "", "limit"),
-            [("holds" if one["holds"] else "FALLS SHORT", one["what"], one["value"],
-              "<=" if one["at_most"] else ">=", one["limit"]) for one in claims],
-        )  # fmt: skip
+            "What it set out to show",
+            ("", "", "figure", "", "limit"),
+            [
+                (
+                    "holds" if one["holds"] else "FALLS SHORT",
+                    one["what"],
+                    one["value"],
+                    "<=" if one["at_most"] else ">=",
+                    one["limit"],
+                )
+                for one in claims
+            ],
+        )
     samples = {name: took for name, took in data.items() if _numbers(took)} if data else {}
     if samples:
         yield ranges(
-            "Seconds: 10th percentile, median, 90th", "s",
-            [(name, *spread(took), "orange" if "gloo" in name else "blue")
-             for name, took in samples.items()],
-        )  # fmt: skip
+            "Seconds: 10th percentile, median, 90th",
+            "s",
+            [
+                (name, *spread(took), "orange" if "gloo" in name else "blue")
+                for name, took in samples.items()
+            ],
+        )
     if found.get("header"):
         yield table("As it was printed", found["header"], found["rows"])
 
@@ -186,9 +218,11 @@ def _scenario_said(claims: Sequence[Row]) -> Iterator[str]:
 def _checks(checks: Sequence[Row]) -> Iterator[Block]:
     if checks:
         header = ("promise", "what", "verdict", "seen")
-        yield table("Verdicts", header, [
-            (one["promise"], one["what"], one["verdict"], one["detail"]) for one in checks
-        ])  # fmt: skip
+        yield table(
+            "Verdicts",
+            header,
+            [(one["promise"], one["what"], one["verdict"], one["detail"]) for one in checks],
+        )
 
 
 def _checks_said(checks: Sequence[Row]) -> Iterator[str]:
@@ -211,8 +245,11 @@ def _generic(title: str, rows: Sequence[Row]) -> Iterator[Block]:
     """Rows as a table, whatever is in them; samples are in charts."""
     if not rows:
         return
-    names = [name for name in dict.fromkeys(name for row in rows for name in row)
-             if name not in ("samples", "digests", "books")]  # fmt: skip
+    names = [
+        name
+        for name in dict.fromkeys(name for row in rows for name in row)
+        if name not in ("samples", "digests", "books")
+    ]
     yield table(title, names, [[_cell(name, row.get(name)) for name in names] for row in rows])
 
 

@@ -29,8 +29,10 @@ def report(options: argparse.Namespace, output: Output) -> int:
         for sentence in section.sentences:
             output.line(f"  {sentence}")
     output.line(f"{to}: {len(text) // 1000} kB; open it in a browser")
-    output.document({
-        "file": str(to),
-        "sections": [{"title": one.title, "sentences": list(one.sentences)} for one in found],
-    })  # fmt: skip
+    output.document(
+        {
+            "file": str(to),
+            "sections": [{"title": one.title, "sentences": list(one.sentences)} for one in found],
+        }
+    )
     return 0

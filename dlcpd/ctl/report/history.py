@@ -70,19 +70,28 @@ def _blocks(columns: dict[str, list[Any]]) -> Iterator[Block]:
     x = {"step": columns["step"]}
 
     def some(scale: float, **names: str) -> dict[str, list[Any]]:
-        found = {label.replace("_", " "): _scaled(columns[name], scale)
-                 for label, name in names.items() if name in columns}  # fmt: skip
+        found = {
+            label.replace("_", " "): _scaled(columns[name], scale)
+            for label, name in names.items()
+            if name in columns
+        }
         return x | found if found else {}
 
     charts = (
-        ("Loss of bounded segments against the bound", " %",
-         some(100, given_up="loss", bound="bound")),
-        ("A step, and what it waited for gradients", " ms",
-         some(1e3, a_step="step_s", waited="exposed_s")),
+        (
+            "Loss of bounded segments against the bound",
+            " %",
+            some(100, given_up="loss", bound="bound"),
+        ),
+        (
+            "A step, and what it waited for gradients",
+            " ms",
+            some(1e3, a_step="step_s", waited="exposed_s"),
+        ),
         ("Energy of gradients that was given up", " %", some(100, energy="energy_lost")),
         ("Segments sent again", "", some(1, sent_again="repaired")),
         ("Paths in alarm", "", some(1, in_alarm="paths_in_alarm")),
-    )  # fmt: skip
+    )
     for title, unit, series in charts:
         if series:
             yield lines(title, unit, "step", series)

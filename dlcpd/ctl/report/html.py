@@ -22,20 +22,23 @@ def document(sections: Sequence[Section], made: str) -> str:
     scripts = [(_WEB / name).read_text() for name in _SCRIPTS]
     data = {"sections": [asdict(section) for section in sections], "made": made}
     title = " and ".join(dict.fromkeys(section.title for section in sections))[:120]
-    return "\n".join([
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(styles, scripts)}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{html.escape(title)} - dlcpd</title>",
-        '<link rel="icon" href="data:,">',
-        *(f"<style>{text}</style>" for text in styles),
-        '</head>\n<body class="report">\n<header><h1>dlcpd</h1><span class="dim"></span></header>',
-        '<noscript><p class="notice">This report draws its charts with JavaScript, which is off '
-        "here.</p></noscript>\n<main></main>",
-        f'<script type="application/json" id="report">{_inert(data)}</script>',
-        *(f"<script>{text}</script>" for text in scripts),
-        "</body>\n</html>\n",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_policy(styles, scripts)}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{html.escape(title)} - dlcpd</title>",
+            '<link rel="icon" href="data:,">',
+            *(f"<style>{text}</style>" for text in styles),
+            '</head>\n<body class="report">',
+            '<header><h1>dlcpd</h1><span class="dim"></span></header>',
+            '<noscript><p class="notice">This report draws its charts with JavaScript, which is '
+            "off here.</p></noscript>\n<main></main>",
+            f'<script type="application/json" id="report">{_inert(data)}</script>',
+            *(f"<script>{text}</script>" for text in scripts),
+            "</body>\n</html>\n",
+        ]
+    )
 
 
 def _inert(data: object) -> str:

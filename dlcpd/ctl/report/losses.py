@@ -34,15 +34,32 @@ def _section(ledger: Ledger) -> Section:
     title = f"Ledger of {opening.job}, rank {opening.rank}" + (
         f", engine {opening.engine}" if opening.engines > 1 else ""
     )
-    header = ("tensor", "bytes", "bound", "operations", "failed", "segments given up",
-              "most of one transfer")  # fmt: skip
+    header = (
+        "tensor",
+        "bytes",
+        "bound",
+        "operations",
+        "failed",
+        "segments given up",
+        "most of one transfer",
+    )
     rows = [
-        (name, one.size, percent(one.bound), one.operations, one.failed, one.given_up,
-         percent(one.worst))
+        (
+            name,
+            one.size,
+            percent(one.bound),
+            one.operations,
+            one.failed,
+            one.given_up,
+            percent(one.worst),
+        )
         for name, one in sorted(tensors.items(), key=lambda item: -item[1].given_up)
-    ]  # fmt: skip
-    made = {"written by": f"dlcpd {opening.software}", "folder": str(ledger.folder),
-            "hosts of peers": ", ".join(row.host for row in opening.ranks)}  # fmt: skip
+    ]
+    made = {
+        "written by": f"dlcpd {opening.software}",
+        "folder": str(ledger.folder),
+        "hosts of peers": ", ".join(row.host for row in opening.ranks),
+    }
     return Section(
         title,
         list(_said(tensors.values())),
@@ -90,5 +107,9 @@ def _by_step(tensors: dict[str, Tensor]) -> Iterator[dict[str, object]]:
         total.update(one.by_turn)
     if total:
         turns = sorted(total)
-        yield lines("Segments given up, step by step", "", "step",
-                    {"step": turns, "given up": [total[turn] for turn in turns]})  # fmt: skip
+        yield lines(
+            "Segments given up, step by step",
+            "",
+            "step",
+            {"step": turns, "given up": [total[turn] for turn in turns]},
+        )

@@ -36,8 +36,14 @@ def ranges(title: str, unit: str, rows: Iterable[tuple[str, float, float, float,
 def lines(title: str, unit: str, x: str, series: Mapping[str, Sequence[Any]]) -> Block:
     """The first of `series` is where on the x axis the others are."""
     names = list(series)
-    return {"kind": "lines", "title": title, "unit": unit, "x": x, "labels": names[1:],
-            "columns": [list(series[name]) for name in names]}  # fmt: skip
+    return {
+        "kind": "lines",
+        "title": title,
+        "unit": unit,
+        "x": x,
+        "labels": names[1:],
+        "columns": [list(series[name]) for name in names],
+    }
 
 
 def spread(samples: Sequence[float]) -> tuple[float, float, float]:

@@ -14,17 +14,30 @@ Event = dict[str, Any]
 def of_trace(events: list[Event]) -> Section:
     """`events` of others, such as torch.profiler's, are left out. Raises: as of_document."""
     ours = [event for event in events if event.get("pid", 0) >= FIRST_PROCESS]
-    names = {event["pid"]: event["args"]["name"] for event in ours
-             if event["ph"] == "M" and event["name"] == "process_name"}  # fmt: skip
+    names = {
+        event["pid"]: event["args"]["name"]
+        for event in ours
+        if event["ph"] == "M" and event["name"] == "process_name"
+    }
     rows = [_row(name, [e for e in ours if e["pid"] == pid]) for pid, name in names.items()]
     shown = [event for event in ours if _drawn(event)]
-    header = ("rank", "steps", "median step (ms)", "operations", "sent again", "given up",
-              *(f"{name} (ms)" for name in PHASES))  # fmt: skip
+    header = (
+        "rank",
+        "steps",
+        "median step (ms)",
+        "operations",
+        "sent again",
+        "given up",
+        *(f"{name} (ms)" for name in PHASES),
+    )
     return Section(
-        "Steps, as dlcpctl trace recorded them", [text for row in rows for text in _said(row)],
-        [{"kind": "timeline", "title": "What operations waited for", "events": shown},
-         table("In all", header, rows)],
-    )  # fmt: skip
+        "Steps, as dlcpctl trace recorded them",
+        [text for row in rows for text in _said(row)],
+        [
+            {"kind": "timeline", "title": "What operations waited for", "events": shown},
+            table("In all", header, rows),
+        ],
+    )
 
 
 def _drawn(event: Event) -> bool:
@@ -38,10 +51,14 @@ def _row(name: str, events: list[Event]) -> list[Any]:
     whole = [event["args"] for event in operations if "collective" in event.get("args", {})]
     sums = _sums(events)
     return [
-        name, len(steps), median(steps) / 1e3 if steps else None, len(whole),
+        name,
+        len(steps),
+        median(steps) / 1e3 if steps else None,
+        len(whole),
         sum(told["segments sent again"] for told in whole),
-        sum(told["segments given up"] for told in whole), *(sums[phase] for phase in PHASES),
-    ]  # fmt: skip
+        sum(told["segments given up"] for told in whole),
+        *(sums[phase] for phase in PHASES),
+    ]
 
 
 def _sums(events: list[Event]) -> dict[str, float]:

@@ -71,14 +71,18 @@ DAEMON: Final = (
 
 _S: Final = _Of("dlcpd_session_", _SESSION)
 ALARM: Final = Family(
-    "dlcpd_alarm", GAUGE, "1 while something is wrong with a rank's session, else 0.",
+    "dlcpd_alarm",
+    GAUGE,
+    "1 while something is wrong with a rank's session, else 0.",
     (*_SESSION, "alarm"),
-)  # fmt: skip
+)
 FAILED: Final = _S.counter("operations_failed", "Operations without a result.", "", "code")
 TIMES: Final = Family(
-    "dlcpd_session_operation_seconds", HISTOGRAM,
-    "From an operation's start in the engine to its result.", _SESSION,
-)  # fmt: skip
+    "dlcpd_session_operation_seconds",
+    HISTOGRAM,
+    "From an operation's start in the engine to its result.",
+    _SESSION,
+)
 LATE: Final = _S.gauge("late_peers", "Peers that operations have waited for longer than 1 s.")
 SESSION: Final = (  # of what control knows
     _S.gauge("age_seconds", "Since all peers were there.", "age"),

@@ -116,10 +116,13 @@ class Listener:
         if now >= self._quiet_until:
             tell, self._quiet_until = log.warning, now + QUIET
         tell(
-            "peer_not_authorised", code=code, key=incoming.key, address=incoming.address,
+            "peer_not_authorised",
+            code=code,
+            key=incoming.key,
+            address=incoming.address,
             text=f"no file of {self._authorised.folder} names this key: if it is a host's, "
             f"`dlcpctl keys authorise` its file of public keys here",
-        )  # fmt: skip
+        )
         incoming.turn_away(code, "peer_not_authorised")
 
     def _let_in(self, incoming: Incoming) -> None:

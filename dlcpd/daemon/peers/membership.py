@@ -162,17 +162,29 @@ class Membership:
     def leaving_to(self, link: Link, engine: int, text: str, left: SessionLeft) -> Leaving:
         """Tell `link` that our client left after these operations of an engine."""
         return Leaving(
-            self.job, self.rank, link.rank, self.session, link.session, engine,
-            text[:MAX_REASON], left.begun, left.last,
-        )  # fmt: skip
+            self.job,
+            self.rank,
+            link.rank,
+            self.session,
+            link.session,
+            engine,
+            text[:MAX_REASON],
+            left.begun,
+            left.last,
+        )
 
     def aborts_to(self, link: Link, engine: int, aborted: list[AbortedRow]) -> Iterator[Abort]:
         """Tell `link` that this rank gave operations of an engine up."""
         for first in range(0, len(aborted), MAX_ABORTED):
             yield Abort(
-                self.job, self.rank, link.rank, self.session, link.session, engine,
+                self.job,
+                self.rank,
+                link.rank,
+                self.session,
+                link.session,
+                engine,
                 aborted[first : first + MAX_ABORTED],
-            )  # fmt: skip
+            )
 
     def joining_hello(self, link: Link, hello: PeerHello) -> None:
         """A hello while this rank is joining.

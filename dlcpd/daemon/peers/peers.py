@@ -123,9 +123,13 @@ class Peers:
         sock = _listen(address, port)
         self.endpoint = _endpoint_of(sock, told)
         self._listener = Listener(
-            loop, sock, trust=trust, counters=counters, on_message=self._received,
+            loop,
+            sock,
+            trust=trust,
+            counters=counters,
+            on_message=self._received,
             descriptors=descriptors,
-        )  # fmt: skip
+        )
 
     def __len__(self) -> int:
         """Peer daemons that some session talks to."""
@@ -185,11 +189,14 @@ class Peers:
         shared = self._lines.get(address)
         if shared is None:
             line = Line(
-                self._loop, address.target, key_bytes(address.key),
-                keys=self._keys, counters=self._counters,
+                self._loop,
+                address.target,
+                key_bytes(address.key),
+                keys=self._keys,
+                counters=self._counters,
                 on_turned_away=partial(self._news.turned_away, address),
                 on_lost=partial(self._news.lost, address),
-            )  # fmt: skip
+            )
             shared = self._lines[address] = _Shared(line)
         shared.users += 1
         self._listener.admit(address.key)

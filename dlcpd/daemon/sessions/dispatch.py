@@ -168,9 +168,12 @@ class Dispatch:
         text = SILENT if state is PeerState.SUSPECTED else ""
         tell = (log.warning if text else log.info) if told else log.debug
         tell(
-            state.value, session=session, peer=session.membership.links.get(rank, rank),
-            silent=round(silent, 1), **({"text": text} if text else {}),
-        )  # fmt: skip
+            state.value,
+            session=session,
+            peer=session.membership.links.get(rank, rank),
+            silent=round(silent, 1),
+            **({"text": text} if text else {}),
+        )
 
     def _whose(self, session: Session, engine: int, rank: int, path: int) -> dict[str, Any]:
         """For the log: a path of a peer, and of an engine where there are several."""
@@ -181,9 +184,11 @@ class Dispatch:
         fields = self._whose(session, engine, news.rank, news.path)
         if not news.mtu:
             log.warning(
-                "path_mtu_too_small", **fields, least=LEAST_MTU,
+                "path_mtu_too_small",
+                **fields,
+                least=LEAST_MTU,
                 text="small datagrams arrive and larger ones do not: raise the links' MTU",
-            )  # fmt: skip
+            )
         elif news.mtu < news.before:
             log.warning("path_mtu_fell", **fields, mtu=news.mtu, before=news.before)
         else:
@@ -224,10 +229,14 @@ class Dispatch:
         if not first:
             return
         log.warning(
-            "operation_failed", session=session, stream=first[0].stream,
-            operation=first[0].operation, code=first[0].code, text=first[0].text,
+            "operation_failed",
+            session=session,
+            stream=first[0].stream,
+            operation=first[0].operation,
+            code=first[0].code,
+            text=first[0].text,
             and_others=len(first) - 1,
-        )  # fmt: skip
+        )
         self._sessions.abort(session, engine, first)
 
     def _hello(self, session: Session, link: Link, hello: PeerHello) -> None:

@@ -132,9 +132,15 @@ class Sessions:
             proof=request.proof,
         )
         session = Session(
-            self._last_number, membership, client, request.arena_bytes, request.timeout, proof,
-            inherits=request.inherits, engines=engines,
-        )  # fmt: skip
+            self._last_number,
+            membership,
+            client,
+            request.arena_bytes,
+            request.timeout,
+            proof,
+            inherits=request.inherits,
+            engines=engines,
+        )
         session.descriptors = resources(request.arena_bytes, len(engines))
         try:
             self._peers.admit_all(map(address_of, links.values()))

@@ -186,9 +186,15 @@ class Client:
         name = ask.name or f"{ask.collective} {ask.dtype}[{ask.input_count}]"
         size = ask.input_count * STORAGE[ask.dtype].itemsize
         self.session.trace.submitted(
-            self.session.number, made.id, name, ask.operation, ask.collective, size,
-            int(ask.submitted * 1e6), int(ask.max_loss * 1e6),
-        )  # fmt: skip
+            self.session.number,
+            made.id,
+            name,
+            ask.operation,
+            ask.collective,
+            size,
+            int(ask.submitted * 1e6),
+            int(ask.max_loss * 1e6),
+        )
 
     def _open_group(self, ask: OpenGroup) -> None:
         members = tuple(ask.ranks)

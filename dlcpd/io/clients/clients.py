@@ -310,9 +310,13 @@ def _as_lost(event: Event, session: Session) -> Event:
 
 def _for_peers(failed: OperationFailed) -> commands.FailedOperation:
     return commands.FailedOperation(
-        failed.stream, failed.number, list(failed.ranks), failed.code,
-        failed.text[: commands.MAX_FAILURE_TEXT], failed.peer.rank,
-    )  # fmt: skip
+        failed.stream,
+        failed.number,
+        list(failed.ranks),
+        failed.code,
+        failed.text[: commands.MAX_FAILURE_TEXT],
+        failed.peer.rank,
+    )
 
 
 def _failed(number: int, code: str, text: str, peer: Peer) -> Failed:
@@ -322,6 +326,14 @@ def _failed(number: int, code: str, text: str, peer: Peer) -> Failed:
 def _completed(done: OperationDone, released: list[int]) -> Completed:
     stats = done.stats
     return Completed(
-        done.ticket, done.released, stats.sent, stats.repaired, stats.given_up, stats.returned,
-        stats.lost, min(stats.energy, 1.0), done.source, released,
-    )  # fmt: skip
+        done.ticket,
+        done.released,
+        stats.sent,
+        stats.repaired,
+        stats.given_up,
+        stats.returned,
+        stats.lost,
+        min(stats.energy, 1.0),
+        done.source,
+        released,
+    )

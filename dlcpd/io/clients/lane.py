@@ -25,9 +25,15 @@ class Lane:
     """Non-blocking SOCK_SEQPACKET; a frame is one packet."""
 
     def __init__(
-        self, session: int, arena: int, arena_bytes: int, lane: int,
-        accounts: Accounts | None = None, *, counters: Counter[str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        session: int,
+        arena: int,
+        arena_bytes: int,
+        lane: int,
+        accounts: Accounts | None = None,
+        *,
+        counters: Counter[str] | None = None,
+    ) -> None:
         """Takes both descriptors over; `counters` get failed calls by their names.
 
         Raises: OSError, ValueError when there is no room for the arena in this process.

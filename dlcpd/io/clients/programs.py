@@ -73,8 +73,11 @@ def _task(ask: Submit, group: Group) -> Task:
         raise BadMessage(f"operation {ask.operation}: {wrong}")
     to_each, from_each = (tuple(n * item for n in column) for column in counts)
     own = {
-        "all_gather": from_each, "gather": from_each, "scatter": to_each, "reduce_scatter": to_each,
-    }  # fmt: skip
+        "all_gather": from_each,
+        "gather": from_each,
+        "scatter": to_each,
+        "reduce_scatter": to_each,
+    }
     return Task(
         collective=what,
         size=(wanted if what == "receive" else given) * item,

@@ -121,27 +121,54 @@ class Submissions:
         accounts.holdings.check(plan.charge + _left_over(ask, plan, accounts), plan.terms)
         loss = plan.loss if plan.loss.scale == ask.scale else replace(plan.loss, scale=ask.scale)
         order = Order(
-            ask.operation, self.group, plan.terms, plan.fingerprint, _deadline(ask, now), ask.dtype,
-            ask.reduce, plan.layers, loss, ask.tag, ask.in_place, ask.collective == "send",
-            self.config.digest_every, seed=self.session.number, codec=plan.codec,
-        )  # fmt: skip
+            ask.operation,
+            self.group,
+            plan.terms,
+            plan.fingerprint,
+            _deadline(ask, now),
+            ask.dtype,
+            ask.reduce,
+            plan.layers,
+            loss,
+            ask.tag,
+            ask.in_place,
+            ask.collective == "send",
+            self.config.digest_every,
+            seed=self.session.number,
+            codec=plan.codec,
+        )
         chosen, program = plan.chosen, plan.chosen.choice.program
         recording = None
         if self.recorder is not None and plan.recorded is not None:
             recording = self.recorder.recording(order, plan.recorded, program)
         return Execution(
-            order, program, memory, self.scratch, accounts, chosen.receiving, recording,
-            plan.charge,
-        )  # fmt: skip
+            order, program, memory, self.scratch, accounts, chosen.receiving, recording, plan.charge
+        )
 
     def _plan(self, ask: Submit) -> Plan:
         """That of an earlier ask alike. Loss scales may differ, where both asks have one."""
         key = (
-            ask.collective, ask.schedule, ask.peer, ask.input_count, ask.output_count, ask.dtype,
-            ask.reduce, ask.max_loss, ask.fill, ask.traffic_class, ask.name, ask.scale == 1.0,
-            ask.divided, ask.codec, self.group.number, *ask.sizes, None, *ask.critical, None,
+            ask.collective,
+            ask.schedule,
+            ask.peer,
+            ask.input_count,
+            ask.output_count,
+            ask.dtype,
+            ask.reduce,
+            ask.max_loss,
+            ask.fill,
+            ask.traffic_class,
+            ask.name,
+            ask.scale == 1.0,
+            ask.divided,
+            ask.codec,
+            self.group.number,
+            *ask.sizes,
+            None,
+            *ask.critical,
+            None,
             *ask.layers,
-        )  # fmt: skip
+        )
         plan = self.plans.get(key)
         if plan is None:
             plan = self._new_plan(ask)
@@ -162,12 +189,17 @@ class Submissions:
         choice = found.choice
         leaves = _most_left_over(ask, size // share.of)
         return Plan(
-            found, _terms(ask, self.group, choice, share), _fingerprint(ask, self.group, choice),
-            self._layers(ask), self._loss(ask), codec_of(ask.codec) if ask.codec else None,
+            found,
+            _terms(ask, self.group, choice, share),
+            _fingerprint(ask, self.group, choice),
+            self._layers(ask),
+            self._loss(ask),
+            codec_of(ask.codec) if ask.codec else None,
             self._recorded(ask, found, share),
             rows=len(ask.sizes) + len(ask.critical) + len(ask.layers),
-            charge=_charge(ask, choice.program) + (leaves if ask.codec else 0), leaves=leaves,
-        )  # fmt: skip
+            charge=_charge(ask, choice.program) + (leaves if ask.codec else 0),
+            leaves=leaves,
+        )
 
     def _recorded(self, ask: Submit, found: Chosen, share: Share) -> records.Plan | None:
         """What a ledger keeps of operations like this: of reductions that may lose something, or
@@ -178,19 +210,36 @@ class Submissions:
         host = {rank: number for number, ranks in enumerate(place.hosts) for rank in ranks}
         members = [records.HostRow(m, host[at]) for at, m in enumerate(self.group.members)]
         return records.Plan(
-            self.recorder.next_plan(), ask.name, ask.collective, choice.name,
-            f"{choice.fingerprint:016x}", task.size, list(task.sizes), int(task.lossy), ask.dtype,
-            ask.reduce, ask.max_loss, self.group.number, members, place.chunk_bytes,
-            share.number, share.of, ask.codec,
-        )  # fmt: skip
+            self.recorder.next_plan(),
+            ask.name,
+            ask.collective,
+            choice.name,
+            f"{choice.fingerprint:016x}",
+            task.size,
+            list(task.sizes),
+            int(task.lossy),
+            ask.dtype,
+            ask.reduce,
+            ask.max_loss,
+            self.group.number,
+            members,
+            place.chunk_bytes,
+            share.number,
+            share.of,
+            ask.codec,
+        )
 
     def _loss(self, ask: Submit) -> Loss:
         config = self.config
         return Loss(
-            ask.max_loss, ask.name if ask.collective in LOSSY else "", ask.fill == "residual",
-            tuple(ask.critical), _BASIS.get(config.drop_rank, "magnitude"), config.bounded_loss,
+            ask.max_loss,
+            ask.name if ask.collective in LOSSY else "",
+            ask.fill == "residual",
+            tuple(ask.critical),
+            _BASIS.get(config.drop_rank, "magnitude"),
+            config.bounded_loss,
             ask.scale,
-        )  # fmt: skip
+        )
 
     def _layers(self, ask: Submit) -> Layers:
         rows, last = ask.layers, len(traffic_classes()) - 1

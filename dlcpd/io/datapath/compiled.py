@@ -25,9 +25,13 @@ class Compiled(NamedTuple):
             return nh.of_rows(rows, key)
         out = np.empty(len(rows), np.uint64)
         self.library.dlcpd_nh_rows(
-            ctypes.c_void_p(rows.ctypes.data), len(rows), rows.strides[0], rows.shape[1],
-            address(key), address(out),
-        )  # fmt: skip
+            ctypes.c_void_p(rows.ctypes.data),
+            len(rows),
+            rows.strides[0],
+            rows.shape[1],
+            address(key),
+            address(out),
+        )
         return out
 
 

@@ -27,9 +27,13 @@ class OpenTransfers:
     gets what C refused."""
 
     def __init__(
-        self, library: Library, size: int = MAX_OPEN, *, sums: int = MAX_SUMS,
+        self,
+        library: Library,
+        size: int = MAX_OPEN,
+        *,
+        sums: int = MAX_SUMS,
         counters: Counter[str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`size`: transfers, a power of two; `sums`: those that they may be operands of."""
         self._link, self._unlink = library.dlcpd_open, library.dlcpd_close
         self.opened = 0
@@ -39,8 +43,14 @@ class OpenTransfers:
         self._buckets = np.full(size, NONE, np.int32)
         self._table = np.zeros(1, TABLE)
         self._table[0] = (
-            self.rows.at, address(self._buckets), self.sums.table.at, size - 1, size, sums, 0
-        )  # fmt: skip
+            self.rows.at,
+            address(self._buckets),
+            self.sums.table.at,
+            size - 1,
+            size,
+            sums,
+            0,
+        )
         self.at = address(self._table)
         self._missing = self.rows.rows["missing"]
         self._least_round = self.rows.rows["least_round"]
@@ -73,10 +83,23 @@ class OpenTransfers:
         receiver, place = incoming.receiver, incoming.buffer
         sum_row, generation = (NONE, 0) if held is None else (held.row, held.generation)
         return _FIELDS.pack(
-            token, operation, stream, transfer, address(place), address(receiver.received),
-            len(place), incoming.segment_size, len(receiver.received), receiver.missing,
-            receiver.least_round, NONE, sum_row, generation, incoming.operand, 0,
-        )  # fmt: skip
+            token,
+            operation,
+            stream,
+            transfer,
+            address(place),
+            address(receiver.received),
+            len(place),
+            incoming.segment_size,
+            len(receiver.received),
+            receiver.missing,
+            receiver.least_round,
+            NONE,
+            sum_row,
+            generation,
+            incoming.operand,
+            0,
+        )
 
     def _release(self, row: int) -> None:
         held = self.rows.release(row)[3]

@@ -34,9 +34,15 @@ class CompiledRing:
     """One path's. `gro`: whether the kernel joins datagrams."""
 
     def __init__(
-        self, library: Library, table: OpenTransfers, *, gro: bool, loss: Loss,
-        corrupt: Corrupt = NO_CORRUPTION, keys: Keyring | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        library: Library,
+        table: OpenTransfers,
+        *,
+        gro: bool,
+        loss: Loss,
+        corrupt: Corrupt = NO_CORRUPTION,
+        keys: Keyring | None = None,
+    ) -> None:
         self.library, self.table = library, table
         self._keyring, self._keys = Keyring() if keys is None else keys, KeyTable()
         self.full_calls = 0  # calls that filled every message, since one was joined
@@ -153,9 +159,15 @@ class CompiledBatch:
     """A `Batch` that C has grouped and, as far as transfers are open, placed."""
 
     def __init__(
-        self, ring: CompiledRing, groups: int, strays: int, rejects: list[int], *,
-        lost: int, corrupted: int,
-    ) -> None:  # fmt: skip
+        self,
+        ring: CompiledRing,
+        groups: int,
+        strays: int,
+        rejects: list[int],
+        *,
+        lost: int,
+        corrupted: int,
+    ) -> None:
         self.opened = ring.table.opened
         self._ring, self._rejects, self.lost, self.corrupted = ring, rejects, lost, corrupted
         self._groups = ring.groups[:groups].tolist()
@@ -192,13 +204,43 @@ class CompiledGroup:
         self, ring: CompiledRing, number: int, fields: tuple[int, ...], opened: int
     ) -> None:
         self._ring, self._number, self._opened = ring, number, opened
-        (token, operation, stream, transfer, segment, path, round_, tag, first_flags, flags,
-         last_flags, self.count, self.size, packet, sent_at, self.newest, self.marked,
-         self._arrived, self._row, self._begin, *placed) = fields  # fmt: skip
+        (
+            token,
+            operation,
+            stream,
+            transfer,
+            segment,
+            path,
+            round_,
+            tag,
+            first_flags,
+            flags,
+            last_flags,
+            self.count,
+            self.size,
+            packet,
+            sent_at,
+            self.newest,
+            self.marked,
+            self._arrived,
+            self._row,
+            self._begin,
+            *placed,
+        ) = fields
         self.header = Header(
-            Kind.DATA, token, operation, stream, transfer, segment, round_, tag, first_flags,
-            path, packet, sent_at,
-        )  # fmt: skip
+            Kind.DATA,
+            token,
+            operation,
+            stream,
+            transfer,
+            segment,
+            round_,
+            tag,
+            first_flags,
+            path,
+            packet,
+            sent_at,
+        )
         self.asks, self.ending = bool(flags & _ASK), bool(last_flags & _ENDING)
         self._placed = tuple(placed)  # fresh, duplicate, odd, missing
 
@@ -225,7 +267,12 @@ class CompiledGroup:
         for row, (start, length) in zip(rows, at, strict=True):
             row[:length] = self._ring.data[start : start + length]
         return RowGroup(
-            self.header, parse(rows[:, :HEADER_SIZE]), rows, np.arange(len(rows)),
-            np.array([length for _, length in at], np.intp), (self.arrived_at,), len(rows),
+            self.header,
+            parse(rows[:, :HEADER_SIZE]),
+            rows,
+            np.arange(len(rows)),
+            np.array([length for _, length in at], np.intp),
+            (self.arrived_at,),
+            len(rows),
             self.marked,
-        )  # fmt: skip
+        )

@@ -36,7 +36,7 @@ class CompiledSender:
 
     def begin(
         self, batch: Transmit, name: Bytes, fd: int, *, gso: bool, checksum: Checksum | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Point at a batch and at socket address `name`."""
         size = batch.segment_size
         if self._shape != (size, gso):
@@ -46,11 +46,28 @@ class CompiledSender:
         payload, segments = batch.payload, batch.segments
         tags, flags, key = batch.tags, batch.flags, checksum.material if checksum else None
         _LAYOUT.pack_into(
-            self._batch, 0, batch.first.pack(), address(payload), len(payload), address(segments),
-            address(tags), address(flags), address(name), 0 if key is None else address(key),
-            self._controls_at, len(name), self._control_size, self._controls.spacing, size,
-            len(segments), self._run, fd, 0, 0, 0,
-        )  # fmt: skip
+            self._batch,
+            0,
+            batch.first.pack(),
+            address(payload),
+            len(payload),
+            address(segments),
+            address(tags),
+            address(flags),
+            address(name),
+            0 if key is None else address(key),
+            self._controls_at,
+            len(name),
+            self._control_size,
+            self._controls.spacing,
+            size,
+            len(segments),
+            self._run,
+            fd,
+            0,
+            0,
+            0,
+        )
         self._owned = payload, segments, tags, flags, name, key
 
     def push(self) -> int:

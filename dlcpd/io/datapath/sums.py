@@ -53,9 +53,16 @@ class Sums:
         self._generation = self._generation % _MAX_GENERATION + 1
         held = HeldSum(sum_, (target, here, *operands), self._generation)
         row = _fields(count).pack(
-            address(target), address(here), size, len(here), count, sum_.divide_by,
-            self._generation, 0, *map(address, operands),
-        )  # fmt: skip
+            address(target),
+            address(here),
+            size,
+            len(here),
+            count,
+            sum_.divide_by,
+            self._generation,
+            0,
+            *map(address, operands),
+        )
         held.row = self.table.hold(held, row)
         if held.row == NONE:
             return None

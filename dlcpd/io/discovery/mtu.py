@@ -90,9 +90,14 @@ class MtuDiscovery:
     exceeded; `tell` gets what changes. `trailer`: bytes that paths add to every datagram."""
 
     def __init__(
-        self, endpoint: Endpoint, paths: Sequence[Path], largest: int,
-        tell: Callable[[MtuNews], None], *, trailer: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        endpoint: Endpoint,
+        paths: Sequence[Path],
+        largest: int,
+        tell: Callable[[MtuNews], None],
+        *,
+        trailer: int = 0,
+    ) -> None:
         self._endpoint, self._paths, self._largest, self._tell = endpoint, paths, largest, tell
         self._trailer, self._pieces = trailer, Room(MAX_OF_ALL)
         self._towards: dict[int, Towards] = {}  # by flow

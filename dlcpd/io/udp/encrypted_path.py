@@ -75,9 +75,14 @@ class EncryptedPath(UdpPath):
 
     def _make_ring(self) -> ReceiveRing:
         return OpeningRing(
-            self._encryption, self.counters, self.index, USUAL + TAG, gro=self.gro,
-            loss=self._loss, corrupt=self._corrupt,
-        )  # fmt: skip
+            self._encryption,
+            self.counters,
+            self.index,
+            USUAL + TAG,
+            gro=self.gro,
+            loss=self._loss,
+            corrupt=self._corrupt,
+        )
 
     def _send(self, batch: Transmit) -> int:
         try:
@@ -112,7 +117,7 @@ class SealingRing(SendRing):
 
     def begin(
         self, batch: Transmit, name: Bytes, fd: int, *, gso: bool, checksum: Checksum | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """As `SendRing.begin`. Raises: KeySpent."""
         words, encryption = batch.headers(), self._encryption
         content = encryption.sealers[batch.peer].seal(
@@ -120,9 +125,16 @@ class SealingRing(SendRing):
         )
         segments = np.arange(len(words), dtype=np.intp)
         sealed = Sealed(
-            batch.peer, batch.path, batch.first, batch.flags, content, segments,
-            batch.segment_size + TAG, batch.tags, words,
-        )  # fmt: skip
+            batch.peer,
+            batch.path,
+            batch.first,
+            batch.flags,
+            content,
+            segments,
+            batch.segment_size + TAG,
+            batch.tags,
+            words,
+        )
         super().begin(sealed, name, fd, gso=gso, checksum=checksum)
 
 

@@ -21,11 +21,19 @@ _BYTE: Final = ctypes.c_char
 
 MSGHDR: Final = np.dtype(
     [
-        ("name", "<u8"), ("name_size", "<u4"), ("_0", "<u4"), ("iov", "<u8"), ("iov_count", "<u8"),
-        ("control", "<u8"), ("control_size", "<u8"), ("flags", "<i4"), ("_1", "<u4"),
-        ("size", "<u4"), ("_2", "<u4"),
+        ("name", "<u8"),
+        ("name_size", "<u4"),
+        ("_0", "<u4"),
+        ("iov", "<u8"),
+        ("iov_count", "<u8"),
+        ("control", "<u8"),
+        ("control_size", "<u8"),
+        ("flags", "<i4"),
+        ("_1", "<u4"),
+        ("size", "<u4"),
+        ("_2", "<u4"),
     ]
-)  # fmt: skip
+)
 assert MSGHDR.itemsize == 64  # noqa: S101  # struct mmsghdr
 
 UDP_SEGMENT: Final = 103  # linux/udp.h; level IPPROTO_UDP

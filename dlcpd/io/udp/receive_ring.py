@@ -42,9 +42,15 @@ class ReceiveRing:
     longest = LONGEST
 
     def __init__(
-        self, path: int, width: int, *, gro: bool, loss: Loss, corrupt: Corrupt = NO_CORRUPTION,
+        self,
+        path: int,
+        width: int,
+        *,
+        gro: bool,
+        loss: Loss,
+        corrupt: Corrupt = NO_CORRUPTION,
         keys: Keyring | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.path, self.gro, self._loss = path, gro, loss
         self._corrupt, self._keys = corrupt, keys
         self.calls = 1  # system calls of the last `receive`

@@ -78,7 +78,7 @@ class SendRing:
 
     def begin(
         self, batch: Transmit, name: Bytes, fd: int, *, gso: bool, checksum: Checksum | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Point at a batch and at socket address `name`."""
         self._fd, self._done = fd, 0
         self._count = self._fill(batch, name, gso=gso)
@@ -111,9 +111,10 @@ class SendRing:
         self._rows, self._headers = rows, batch.headers()
         payloads = self._payloads_in_iov[:rows]
         np.add(
-            self._header_offsets[:rows], np.uint64(mmsg.address(self._headers)),
+            self._header_offsets[:rows],
+            np.uint64(mmsg.address(self._headers)),
             out=self._headers_in_iov[:rows],
-        )  # fmt: skip
+        )
         np.multiply(batch.segments, size, out=payloads, casting="unsafe")
         payloads += np.uint64(mmsg.address(batch.payload))
         self._iov[rows - 1, 1, 1] = min(size, len(batch.payload) - int(batch.segments[-1]) * size)

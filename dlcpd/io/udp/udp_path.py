@@ -50,9 +50,15 @@ class UdpPath:
     """
 
     def __init__(
-        self, index: int, config: EngineConfig, counters: Counter[str], effort: Counter[str],
-        compiled: Compiled | None = None, *, keys: Keyring | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        index: int,
+        config: EngineConfig,
+        counters: Counter[str],
+        effort: Counter[str],
+        compiled: Compiled | None = None,
+        *,
+        keys: Keyring | None = None,
+    ) -> None:
         self.index, self._compiled = index, compiled
         self.counters, self.effort = counters, effort
         host, port = config.paths[index]
@@ -193,9 +199,13 @@ class UdpPath:
     def _make_ring(self) -> ReceiveRing | CompiledRing:
         if self._compiled is None:
             return ReceiveRing(
-                self.index, USUAL, gro=self.gro, loss=self._loss, corrupt=self._corrupt,
+                self.index,
+                USUAL,
+                gro=self.gro,
+                loss=self._loss,
+                corrupt=self._corrupt,
                 keys=self._keys,
-            )  # fmt: skip
+            )
         return CompiledRing(
             *self._compiled, gro=self.gro, loss=self._loss, corrupt=self._corrupt, keys=self._keys
         )

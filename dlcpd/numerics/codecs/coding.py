@@ -18,9 +18,14 @@ from dlcpd.numerics.magnitude import Energies
 
 
 def encode(
-    codec: Codec, dtype: str, source: Bytes, wire: Bytes, left: Array | None = None,
-    *, rounds: bool = False,
-) -> Iterator[int]:  # fmt: skip
+    codec: Codec,
+    dtype: str,
+    source: Bytes,
+    wire: Bytes,
+    left: Array | None = None,
+    *,
+    rounds: bool = False,
+) -> Iterator[int]:
     """Write `source` to `wire`, a piece at a time: yields the bytes of each.
 
     `left`, of as many values, which are of the type `elements.wide(dtype)`, gets what was rounded

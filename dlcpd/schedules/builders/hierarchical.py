@@ -82,9 +82,13 @@ class _Writer:
         alone = len(self.hosts) == 1
         halvings = 0 if alone else self.halvings
         self._ready[chunk] = draft.reduce(
-            of_output(chunk.start, chunk.size), operands, after=arrived, last=alone,
-            piece=chunk.index if alone else NOT_REPLICATED, halvings=halvings,
-        )  # fmt: skip
+            of_output(chunk.start, chunk.size),
+            operands,
+            after=arrived,
+            last=alone,
+            piece=chunk.index if alone else NOT_REPLICATED,
+            halvings=halvings,
+        )
 
     def reduce_between(self, chunk: Chunk) -> None:
         """The collectors of the other hosts send what they have to the owner, which adds it."""

@@ -26,8 +26,9 @@ def watched(session: Session, device: FakeDevice) -> None:
         if isinstance(message, Submit):
             item = getattr(torch, message.dtype).itemsize
             for start, count in {
-                (message.input, message.input_count), (message.output, message.output_count),
-            }:  # fmt: skip
+                (message.input, message.input_count),
+                (message.output, message.output_count),
+            }:
                 where = (base + start, base + start + count * item)
                 said = f"operation {message.operation} of {message.collective}"
                 lent[message.operation] = device.lend(f"engine {session.rank}", where, said)

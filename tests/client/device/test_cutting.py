@@ -54,8 +54,10 @@ def test_each_piece_has_a_name_of_its_own() -> None:
     block = TENSORS.block(torch.zeros(PIECE // 2))
     for name in ("w", "w" * MAX_NAME):
         terms = request(block, "sum", bounded(0.01), name=name)
-        names = [p.terms.name for p in Ask(0, Call("all_reduce"), block, block, terms, False)
-                 .cut(TENSORS)]  # fmt: skip
+        names = [
+            p.terms.name
+            for p in Ask(0, Call("all_reduce"), block, block, terms, False).cut(TENSORS)
+        ]
         assert len(set(names)) == 2
         assert all(0 < len(one) <= MAX_NAME for one in names)
     assert {part.terms.name for part in asked(PIECE // 2).cut(TENSORS)} == {""}

@@ -99,8 +99,10 @@ def test_all_ranks_submit_in_the_order_of_the_calls(seed: int) -> None:
     """Each rank has a device of its own, whose copies take as long as they like; tensors of the
     CPU, which need no copy, do not overtake."""
     world = StandIn(arena_bytes=ARENA)
-    sizes = [torch.randint(1, 5000, (), generator=torch.Generator().manual_seed(i)).item()
-             for i in range(30)]  # fmt: skip
+    sizes = [
+        torch.randint(1, 5000, (), generator=torch.Generator().manual_seed(i)).item()
+        for i in range(30)
+    ]
 
     def rank_of(rank: int, session: Session, there: FakeDevice) -> None:
         works = []

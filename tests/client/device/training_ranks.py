@@ -115,8 +115,9 @@ def from_the_readme(rank: int, store: str, text: str) -> int:
     with group(rank, store), FakeDevice(seed=rank).holding_all():
         names: dict[str, Any] = {
             "DistributedDataParallel": DistributedDataParallel,
-            "model": nn.Linear(600, 600), "device": torch.device("cpu"),
-        }  # fmt: skip
+            "model": nn.Linear(600, 600),
+            "device": torch.device("cpu"),
+        }
         exec(text.replace("ddp.register(", "handle = ddp.register("), names)  # noqa: S102
         names["model"](torch.ones(1, 600)).sum().backward()
         names["handle"].close()

@@ -145,8 +145,10 @@ def test_the_tightest_group_of_version_2_counts(tmp_path: Path) -> None:
 
 def test_groups_of_version_1_are_each_in_a_tree_of_their_own(tmp_path: Path) -> None:
     write(tmp_path / "cpu" / "x", cpu__cfs_quota_us="50000", cpu__cfs_period_us="100000")
-    write(tmp_path / "memory", **{"memory__limit_in_bytes": str((1 << 63) - 4096),
-                                  "memory__usage_in_bytes": "1"})  # fmt: skip
+    write(
+        tmp_path / "memory",
+        **{"memory__limit_in_bytes": str((1 << 63) - 4096), "memory__usage_in_bytes": "1"},
+    )
     groups = "4:memory:/\n1:cpu:/x\n0::/"
     assert cgroup.cpu_quota(tmp_path, groups) == 0.5
     assert cgroup.memory_left(tmp_path, groups) is None

@@ -68,10 +68,16 @@ def test_over_loopback_everything_passes() -> None:
         rows = found(configuration("127.0.0.1", "alpha"), listener)
     assert {row.verdict for row in rows.values()} == {Verdict.PASS}, rows
     assert set(rows) == {
-        "beta: version", "beta: settings", "beta: control port", "beta, path 0: UDP",
-        "beta: clock", "beta, path 0: MTU", "beta, path 0: DSCP, ECN", "beta, path 0: losses",
+        "beta: version",
+        "beta: settings",
+        "beta: control port",
+        "beta, path 0: UDP",
+        "beta: clock",
+        "beta, path 0: MTU",
+        "beta, path 0: DSCP, ECN",
+        "beta, path 0: losses",
         "beta, path 0: routes",
-    }  # fmt: skip
+    }
     assert "9000 B pass there and back" in rows["beta, path 0: MTU"].found
 
 

@@ -73,9 +73,13 @@ def test_junk_is_neither(data: bytes) -> None:
 
 
 GREETING = Greeting(
-    "0.1.0", "beta", TOKEN, {"chunk_bytes": 4 << 20}, End(-1, "10.0.0.2", 7000, held=False),
+    "0.1.0",
+    "beta",
+    TOKEN,
+    {"chunk_bytes": 4 << 20},
+    End(-1, "10.0.0.2", 7000, held=False),
     (End(0, "10.0.0.2", 7001, held=True),),
-)  # fmt: skip
+)
 
 
 def test_a_greeting_survives_the_wire() -> None:

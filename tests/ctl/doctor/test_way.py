@@ -14,10 +14,18 @@ AF41, CS6, LIGHT = 34 << 2 | 2, 48 << 2 | 2, 38 << 2  # ECT(0), ECT(0), Not-ECT
 CE = 3
 MARKS = [Mark(tos, tos, tos) for tos in (AF41, CS6, LIGHT)]
 WAY = Way(
-    "beta", 0, "10.0.0.1", ("10.0.0.2", 7001), interface_mtu=1500, entropy=1, alarm_loss=0.005,
-    routes=[("r",)] * 4, marks=MARKS, losses=[Losses(128, 0, 0, 0.0002)] * 4,
+    "beta",
+    0,
+    "10.0.0.1",
+    ("10.0.0.2", 7001),
+    interface_mtu=1500,
+    entropy=1,
+    alarm_loss=0.005,
+    routes=[("r",)] * 4,
+    marks=MARKS,
+    losses=[Losses(128, 0, 0, 0.0002)] * 4,
     mtu=Mtu(1500, back=True),
-)  # fmt: skip
+)
 
 
 def row(what: str, **changes: Any) -> Row:

@@ -31,11 +31,25 @@ class Connection(ConnectionBase):  # type: ignore[misc]  # Ansible ships no type
         """Exit code, stdout and stderr of a shell's command line."""
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
         done = subprocess.run(
-            ["nsenter", "--target", str(self.get_option("remote_addr")), "--all",
-             "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8",
-             "sh", "-c", cmd],
-            input=in_data or b"", capture_output=True, check=False, timeout=100,
-        )  # fmt: skip
+            [
+                "nsenter",
+                "--target",
+                str(self.get_option("remote_addr")),
+                "--all",
+                "env",
+                "-i",
+                "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+                "HOME=/root",
+                "LC_ALL=C.UTF-8",
+                "sh",
+                "-c",
+                cmd,
+            ],
+            input=in_data or b"",
+            capture_output=True,
+            check=False,
+            timeout=100,
+        )
         return done.returncode, done.stdout, done.stderr
 
     def put_file(self, in_path: str, out_path: str) -> None:

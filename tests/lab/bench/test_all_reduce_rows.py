@@ -20,8 +20,15 @@ def options(*more: str) -> argparse.Namespace:
 
 
 def series(times: list[float], **counts: int) -> dict[str, Any]:
-    zero = {"wrong": 0, "sent": 100, "repaired": 0, "given_up": 0, "returned": 0,
-            "segment_size": 0, "headers": 0}  # fmt: skip
+    zero = {
+        "wrong": 0,
+        "sent": 100,
+        "repaired": 0,
+        "given_up": 0,
+        "returned": 0,
+        "segment_size": 0,
+        "headers": 0,
+    }
     return {"times": times, **zero, **counts}
 
 

@@ -33,10 +33,16 @@ def training(transport: str, score: float, *, seconds: float = 1.0, **changes: A
     """Two ranks, forty steps."""
     books = {"sent": 1000, "repaired": 20, "given_up": 5}
     rank = {
-        "task": "digits CNN", "transport": transport, "score_name": "accuracy",
-        "losses": [1.0] * 40, "times": [seconds] * 40, "forwards": [0.01] * 40, "score": score,
-        "digest": "aa", "books": None if transport == GLOO else books,
-    }  # fmt: skip
+        "task": "digits CNN",
+        "transport": transport,
+        "score_name": "accuracy",
+        "losses": [1.0] * 40,
+        "times": [seconds] * 40,
+        "forwards": [0.01] * 40,
+        "score": score,
+        "digest": "aa",
+        "books": None if transport == GLOO else books,
+    }
     return [{**rank, **changes}, {**rank}]
 
 

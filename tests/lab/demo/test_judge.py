@@ -16,23 +16,43 @@ def run(
 ) -> list[dict[str, Any]]:
     """A training of two ranks whose loss falls evenly from 2 to about `last`."""
     return [
-        {"task": "t", "transport": transport, "seed": seed, "score_name": "accuracy", "score": 0.9,
-         "losses": [2.0 - step / 20 * (2.0 - last) for step in range(20)], "times": [0.01] * 20,
-         "digest": "d" * 16, "books": dict(books) if books else None}
+        {
+            "task": "t",
+            "transport": transport,
+            "seed": seed,
+            "score_name": "accuracy",
+            "score": 0.9,
+            "losses": [2.0 - step / 20 * (2.0 - last) for step in range(20)],
+            "times": [0.01] * 20,
+            "digest": "d" * 16,
+            "books": dict(books) if books else None,
+        }
         for _ in range(2)
-    ]  # fmt: skip
+    ]
 
 
 def clean() -> Trained:
-    nothing = {"sent": 1000, "repaired": 5, "lost": 0, "given_up": 0, "returned": 0,
-               "held_bytes": 0, "injected": 9,
-               "network": {"classes": {"front": {"sent": 70, "lost": 3, "marked": 1}},
-                           "paths": [40, 60], "news": {}}}  # fmt: skip
+    nothing = {
+        "sent": 1000,
+        "repaired": 5,
+        "lost": 0,
+        "given_up": 0,
+        "returned": 0,
+        "held_bytes": 0,
+        "injected": 9,
+        "network": {
+            "classes": {"front": {"sent": 70, "lost": 3, "marked": 1}},
+            "paths": [40, 60],
+            "news": {},
+        },
+    }
     some = nothing | {"lost": 8, "given_up": 8, "returned": 6, "held_bytes": 1408 + 64}
     runs = {
-        "gloo": run("gloo"), "reference": run("reference"), "exact": run("exact", nothing),
+        "gloo": run("gloo"),
+        "reference": run("reference"),
+        "exact": run("exact", nothing),
         "bounded": run("bounded", some),
-    }  # fmt: skip
+    }
     return Trained(runs, [run("gloo", seed=1, last=1.02), run("gloo", seed=2, last=0.98)])
 
 

@@ -27,8 +27,10 @@ def test_the_congestion_control_is_what_was_asked_for() -> None:
         time.sleep(0.5)
         shown = subprocess.run(
             ("ip", "netns", "exec", net.host_namespace(0), "ss", "-ti"),
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         assert " reno " in shown
 
 

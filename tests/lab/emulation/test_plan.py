@@ -125,8 +125,10 @@ def test_only_switch_outputs_have_the_planned_rate_and_loss() -> None:
     made = initial(plan)
     assert made["h0:l0"] == Condition()
     assert (made["l0:h0"].rate, made["l0:s0"].rate, made["s0:l0"].rate) == (
-        "100mbit", "40mbit", "40mbit",
-    )  # fmt: skip
+        "100mbit",
+        "40mbit",
+        "40mbit",
+    )
     assert {made[name].loss for name in ("l0:h0", "l0:s0", "s0:l0")} == {0.01}
 
 

@@ -17,11 +17,21 @@ def test_lab_down_all_removes_what_a_killed_bench_left() -> None:
     # Not tmp_path: its name is too long for the sockets inside.
     with tempfile.TemporaryDirectory() as scratch_root:
         done = subprocess.run(
-            ["unshare", "--mount", "--propagation", "private",
-             sys.executable, "-m", "tests.lab.lab.killed_run"],
-            capture_output=True, text=True, check=False, timeout=110,
+            [
+                "unshare",
+                "--mount",
+                "--propagation",
+                "private",
+                sys.executable,
+                "-m",
+                "tests.lab.lab.killed_run",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=110,
             env={**os.environ, "TMPDIR": scratch_root},
-        )  # fmt: skip
+        )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert len(found["before"]["names"]) == 3

@@ -41,8 +41,10 @@ class TestMade:
         assert not any(name.startswith(PREFIX) for name in cleanup())
         [found] = document(tmp_path, "status")
         assert found["hosts"][1] == {
-            "host": 1, "namespace": f"{PREFIX}-h1", "addresses": ["10.77.1.2"],
-        }  # fmt: skip
+            "host": 1,
+            "namespace": f"{PREFIX}-h1",
+            "addresses": ["10.77.1.2"],
+        }
         links = {link["direction"]: link for link in found["links"]}
         assert links["l0:h0"]["rate"] == links["l0:s1"]["rate"] == "100mbit"
         assert links["l0:h0"]["cut"] == "no"

@@ -19,8 +19,14 @@ from dlcpd.daemon.config import parse
 
 
 def test_a_plan_becomes_a_configuration_that_the_daemon_takes(tmp_path: Path) -> None:
-    plan = HostPlan("x", ("127.0.0.1", "127.0.1.1"), loss=0.25, seed=7, digest_every=1,
-                    network=NetworkTable(window=1 << 20))  # fmt: skip
+    plan = HostPlan(
+        "x",
+        ("127.0.0.1", "127.0.1.1"),
+        loss=0.25,
+        seed=7,
+        digest_every=1,
+        network=NetworkTable(window=1 << 20),
+    )
     config = parse(plan.configuration(tmp_path), "plan")
     assert config.daemon.host == "x"
     assert [path.address for path in config.network.paths] == ["127.0.0.1", "127.0.1.1"]
@@ -91,9 +97,11 @@ def test_an_interrupted_command_stops_what_it_started(tmp_path: Path, number: in
     """Interrupted in the middle of a measurement that would take minutes."""
     line = ["bench", "all-reduce", "--sizes", "64K", "--repeat", "100000", "--against", "none"]
     process = subprocess.Popen(
-        starter.command("dlcpd.ctl.main", *line), stderr=subprocess.PIPE, text=True,
+        starter.command("dlcpd.ctl.main", *line),
+        stderr=subprocess.PIPE,
+        text=True,
         env=starter.environment() | {"TMPDIR": str(tmp_path)},
-    )  # fmt: skip
+    )
     with process:
         assert process.stderr
         assert process.stderr.readline().startswith("# 65536 B")

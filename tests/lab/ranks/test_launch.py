@@ -106,8 +106,11 @@ sys.stdin.read()
 def test_children_end_when_this_process_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", ORPHAN, str(tmp_path / "log")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
     with parent:
         assert parent.stdout
         pidfd = os.pidfd_open(int(parent.stdout.readline()))

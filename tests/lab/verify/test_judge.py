@@ -15,18 +15,31 @@ Seen = list[dict[str, Any]]
 
 
 def row(operation: int, sender: int, owner: int, segments: int, name: str = "verify/units") -> Any:
-    return {"operation": operation, "name": name, "sender": sender, "owner": owner,
-            "transfer": 0, "segments": segments, "out_of": CHUNK, "paths": {}}  # fmt: skip
+    return {
+        "operation": operation,
+        "name": name,
+        "sender": sender,
+        "owner": owner,
+        "transfer": 0,
+        "segments": segments,
+        "out_of": CHUNK,
+        "paths": {},
+    }
 
 
 def clean() -> Seen:
     """Two ranks, two chunks, seven steps; each loses five segments of the other in each step."""
     steps = 7
     ledger = [row(step + 1, sender, 1 - sender, 5) for step in range(steps) for sender in (0, 1)]
-    positions = [[(97 * step + 31 * k + sender) % CHUNK for k in range(5)]
-                 for step in range(steps) for sender in (0, 1)]  # fmt: skip
-    losses = [[[sender, 1 - sender, positions[2 * step + sender], 0] for sender in (0, 1)]
-              for step in range(steps)]  # fmt: skip
+    positions = [
+        [(97 * step + 31 * k + sender) % CHUNK for k in range(5)]
+        for step in range(steps)
+        for sender in (0, 1)
+    ]
+    losses = [
+        [[sender, 1 - sender, positions[2 * step + sender], 0] for sender in (0, 1)]
+        for step in range(steps)
+    ]
     return [
         {
             "sweep": [["sum of 3 float32", 0, "aa"], ["max of 64 int32", 0, "bb"]],
@@ -38,11 +51,18 @@ def clean() -> Seen:
                 "flushed": 35,
                 "chunks": [[0, 0, CHUNK * 352], [1, CHUNK * 352, CHUNK * 352]],
             },
-            "books": {"ledger": ledger, "residual_bytes": 0, "injected": 9, "given_up": 35,
-                      "lost": 35, "returned": 35, "operations": 18},
+            "books": {
+                "ledger": ledger,
+                "residual_bytes": 0,
+                "injected": 9,
+                "given_up": 35,
+                "lost": 35,
+                "returned": 35,
+                "operations": 18,
+            },
         }
         for rank in (0, 1)
-    ]  # fmt: skip
+    ]
 
 
 def verdicts(seen: Seen, max_loss: float = 0.01) -> list[tuple[str, str]]:

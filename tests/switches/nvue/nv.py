@@ -108,15 +108,24 @@ class Nvue:
         if wrong := contradiction(lines):
             return f"Invalid config [rev_id: {name}]\n  {wrong}\n"  # and no exit code says so
         del self.state["pending"][USER]
-        one = {"state": "applied", "lines": lines, "before": self.state["applied"],
-               "apply-meta": {"method": "CLI", "user": USER, "message": message}}  # fmt: skip
+        one = {
+            "state": "applied",
+            "lines": lines,
+            "before": self.state["applied"],
+            "apply-meta": {"method": "CLI", "user": USER, "message": message},
+        }
         self.state["revisions"][name], self.state["applied"] = one, name
         if "--confirm" in words:
             seconds = duration(words[words.index("--confirm") + 1])
             one["state"] = "confirm"
             argv = (sys.executable, __file__, "-later", name, str(now() + seconds))
-            subprocess.Popen(argv, start_new_session=True, stdin=subprocess.DEVNULL,
-                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+            subprocess.Popen(
+                argv,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
         else:
             self.save()
         return f"applied [rev_id: {name}]\n"
@@ -161,11 +170,15 @@ class Nvue:
     def diff(self) -> str:
         was, now = self.applied, self.state["pending"].get(USER, self.applied)
         stems = {each.rpartition(" ")[0] for each in now}
-        gone = [f"{stem} {{}}" for stem, _, _ in (each.rpartition(" ") for each in was)
-                if stem not in stems]  # fmt: skip
+        gone = [
+            f"{stem} {{}}"
+            for stem, _, _ in (each.rpartition(" ") for each in was)
+            if stem not in stems
+        ]
         come = [each for each in now if each not in was]
-        return "".join(f"- {verb}:\n{yaml(lines)}" for verb, lines in
-                       (("unset", gone), ("set", come)) if lines)  # fmt: skip
+        return "".join(
+            f"- {verb}:\n{yaml(lines)}" for verb, lines in (("unset", gone), ("set", come)) if lines
+        )
 
     def revisions(self) -> str:
         told = {
@@ -179,8 +192,10 @@ def yaml(lines: list[str]) -> str:
     """Words as keys of each other, the last one as their value."""
     out, above = "", list[str]()
     for *keys, value in (line.split() for line in sorted(lines)):
-        same = next((at for at, (one, two) in enumerate(zip(keys, above, strict=False))
-                     if one != two), min(len(keys), len(above)))  # fmt: skip
+        same = next(
+            (at for at, (one, two) in enumerate(zip(keys, above, strict=False)) if one != two),
+            min(len(keys), len(above)),
+        )
         for depth, key in list(enumerate(keys))[same:]:
             shown = f"'{key}'" if key.isdecimal() else key
             end = f" {value}" if depth == len(keys) - 1 else ""

@@ -99,8 +99,11 @@ def replace(before: Tables, tables: Tables) -> None:
 def headroom(before: Tables, tables: Tables) -> Tables:
     """What buffermgrd makes of PFC, in its traditional model: rows and profiles that nobody asked
     for, and that it does not take away again (sonic-swss, buffermgr.cpp)."""
-    cables = {port: length for row in tables.get("CABLE_LENGTH", {}).values()
-              for port, length in row.items()}  # fmt: skip
+    cables = {
+        port: length
+        for row in tables.get("CABLE_LENGTH", {}).values()
+        for port, length in row.items()
+    }
     made: Tables = {}
     for port, binding in tables.get("PORT_QOS_MAP", {}).items():
         enabled = binding.get("pfc_enable", "")
@@ -109,13 +112,19 @@ def headroom(before: Tables, tables: Tables) -> Tables:
             continue
         profile = f"pg_lossless_{tables['PORT'][port]['speed']}_{cables[port]}_profile"
         made.setdefault("BUFFER_PROFILE", {})[profile] = {
-            "pool": "ingress_lossless_pool", "size": "50176", "xon": "19456", "xoff": "30720",
+            "pool": "ingress_lossless_pool",
+            "size": "50176",
+            "xon": "19456",
+            "xoff": "30720",
             "dynamic_th": "0",
-        }  # fmt: skip
+        }
         for priority in enabled.split(","):
             made.setdefault("BUFFER_PG", {})[f"{port}|{priority}"] = {"profile": profile}
-    return {**tables, **{name: {**tables.get(name, {}), **rows} for name, rows in made.items()}} \
-        if made else {}  # fmt: skip
+    return (
+        {**tables, **{name: {**tables.get(name, {}), **rows} for name, rows in made.items()}}
+        if made
+        else {}
+    )
 
 
 def reload(words: list[str]) -> None:

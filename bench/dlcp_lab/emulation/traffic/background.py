@@ -46,9 +46,17 @@ class Tcp:
     def sender(self, address: str, port: int) -> list[str]:
         """Command line."""
         return [
-            *starter.command(TCP), "send", address, str(port), "--flows", str(self.flows),
-            "--congestion", self.congestion, "--seconds", str(self.seconds),
-        ]  # fmt: skip
+            *starter.command(TCP),
+            "send",
+            address,
+            str(port),
+            "--flows",
+            str(self.flows),
+            "--congestion",
+            self.congestion,
+            "--seconds",
+            str(self.seconds),
+        ]
 
     def receiver(self, port: int) -> list[str]:
         """Command line."""
@@ -72,11 +80,23 @@ class Udp:
     def sender(self, address: str, port: int) -> list[str]:
         """Command line."""
         return [
-            *starter.command(UDP), "send", address, str(port),
-            "--rate", str(bits_per_second(self.rate)), "--payload", str(self.payload),
-            "--on", str(self.on), "--off", str(self.off), "--seconds", str(self.seconds),
-            "--tos", *(str(d << 2 | self.ecn) for d in self.dscp),
-        ]  # fmt: skip
+            *starter.command(UDP),
+            "send",
+            address,
+            str(port),
+            "--rate",
+            str(bits_per_second(self.rate)),
+            "--payload",
+            str(self.payload),
+            "--on",
+            str(self.on),
+            "--off",
+            str(self.off),
+            "--seconds",
+            str(self.seconds),
+            "--tos",
+            *(str(d << 2 | self.ecn) for d in self.dscp),
+        ]
 
     def receiver(self, port: int) -> list[str]:
         """Command line."""

@@ -99,9 +99,12 @@ def main() -> None:
         receive(options.port, interval=options.interval)
         return
     send(
-        options.address, options.port, flows=options.flows, congestion=options.congestion,
+        options.address,
+        options.port,
+        flows=options.flows,
+        congestion=options.congestion,
         seconds=options.seconds,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":
