@@ -88,7 +88,7 @@ class Registration(Resumable):
         """Close the session, if `register` opened it. From now on the model trains by its own
         process group, and can be registered again. Closing twice is fine.
 
-        What was given up last does not come back: `set_policy(exact())` for a step before.
+        What was waived last does not come back: `set_policy(exact())` for a step before.
         """
         if self.copied:
             return
@@ -116,7 +116,7 @@ class Registration(Resumable):
         if calibration.way(size) == "dlcp":
             return calibration.timed(size, partial(self._by_dlcpd, session, bucket))
         if size in calibration.leaving and not self.rules.policy_now(size).is_plain:
-            # It went through dlcpd until now; what was given up there would wait there for ever.
+            # It went through dlcpd until now; what was waived there would wait there for ever.
             return self._by_dlcpd(session, bucket, bring_home=True)
         return calibration.timed(size, partial(allreduce_hook, self._process_group, bucket))
 

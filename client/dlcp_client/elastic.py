@@ -64,7 +64,7 @@ def regroup(
     """A new session of the ranks that are left, and of those that ask to come in.
 
     Every rank that wants to go on calls it; `session` is over for all of them afterwards. Ranks
-    keep their order; newcomers follow. What was given up under a policy comes back in the new
+    keep their order; newcomers follow. What was waived under a policy comes back in the new
     session, by name: that of this rank, not that of ranks (or daemons) that died.
 
     Args:
@@ -246,7 +246,7 @@ def _without_store() -> Iterator[None]:
 
 @contextmanager
 def _after(failed: Sequence[DlcpError]) -> Iterator[None]:
-    """Whoever is missing now may only have given up earlier: the first failure has the cause.
+    """A rank that is missing now may only have stopped earlier: the first failure has the cause.
 
     Raises: PeerLost that says it.
     """

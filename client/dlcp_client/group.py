@@ -43,7 +43,7 @@ class Group(Generic[A]):
         *,
         policy: LossPolicy = EXACT,
         name: str | None = None,
-        critical: Iterable[Range] = (),
+        exempt: Iterable[Range] = (),
         layers: Iterable[Layer] = (),
         schedule: str = "",
         scale: float = 1.0,
@@ -53,7 +53,7 @@ class Group(Generic[A]):
         """Reduce `tensor` over all ranks, in place. See `Session.all_reduce`.
 
         `into`: where the result goes instead. A `tensor` of `Session.empty` then keeps what this
-        rank contributed, which in a bounded operation is more: what it had given up before.
+        rank contributed, which in a bounded operation is more: what it had waived before.
         """
         given = self._block(tensor)
         asked = request(
@@ -61,7 +61,7 @@ class Group(Generic[A]):
             self._operation(op),
             policy,
             name=name,
-            critical=critical,
+            exempt=exempt,
             layers=layers,
             scale=scale,
         )
@@ -117,7 +117,7 @@ class Group(Generic[A]):
         *,
         policy: LossPolicy = EXACT,
         name: str | None = None,
-        critical: Iterable[Range] = (),
+        exempt: Iterable[Range] = (),
         layers: Iterable[Layer] = (),
         scale: float = 1.0,
     ) -> Work[A]:
@@ -130,7 +130,7 @@ class Group(Generic[A]):
             self._operation(op),
             policy,
             name=name,
-            critical=critical,
+            exempt=exempt,
             layers=layers,
             scale=scale,
         )

@@ -57,7 +57,7 @@ log = logging.getLogger("dlcp_client")
 
 MAX_HELD: Final = 512  # operations whose memory is held; half of what the engine takes
 SAY_TIMEOUT: Final = 10.0  # seconds in which the engine takes a message about a group
-# seconds; peers are done when we are, but for their last repairs
+# seconds; peers are done when we are, but for their last retransmissions
 COMPARE_TIMEOUT: Final = 1.0
 DRAIN_TIMEOUT: Final = 5.0  # seconds in which peers fetch what close() would take away
 
@@ -125,7 +125,7 @@ class Session(Generic[A]):
         *,
         policy: LossPolicy = EXACT,
         name: str | None = None,
-        critical: Iterable[Range] = (),
+        exempt: Iterable[Range] = (),
         layers: Iterable[Layer] = (),
         schedule: str = "",
         scale: float = 1.0,
@@ -143,7 +143,7 @@ class Session(Generic[A]):
                 numbers), "band", "bor", "bxor" (of integers and bool), or the dist.ReduceOp.
             policy: what may be lost, and when the operation fails for good.
             name: of the gradient; required by a bounded policy.
-            critical: [start, stop) ranges in bytes that are never given up.
+            exempt: [start, stop) ranges in bytes that are never waived.
             layers: (first byte, traffic class), ascending from 0: what lies from there on is
                 served in that class, within the policy's bound for it. By default all of
                 the tensor is in the policy's own class.
@@ -161,7 +161,7 @@ class Session(Generic[A]):
             op,
             policy=policy,
             name=name,
-            critical=critical,
+            exempt=exempt,
             layers=layers,
             schedule=schedule,
             scale=scale,
@@ -348,7 +348,7 @@ class Session(Generic[A]):
         self._lanes.pump()
 
     def expire(self, now: float) -> None:
-        """Give up operations that the engine left unanswered for too long."""
+        """Abort operations that the engine left unanswered for too long."""
         self._table.expire(now)
 
     def watch(self, work: Work[Any]) -> None:

@@ -36,7 +36,7 @@ class Accounts:
     residuals: ResidualStore = field(init=False)
     ledger: list[LedgerRow] = field(default_factory=list)
     # segments, by the rank that went without them and by path: at most 256 x 16 rows
-    given_up: Counter[tuple[int, int]] = field(default_factory=Counter)
+    waived: Counter[tuple[int, int]] = field(default_factory=Counter)
     lost: Counter[int] = field(default_factory=Counter)  # segments, by the rank that sent them
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class Accounts:
         self.ledger.append(row)
         if row.paths:  # only who sent it knows them
             for path, segments in row.paths.items():
-                self.given_up[row.owner, path] += segments
+                self.waived[row.owner, path] += segments
         else:
             self.lost[row.sender] += row.segments
         if len(self.ledger) > MAX_LEDGER:

@@ -22,7 +22,7 @@ from dlcpd.contract.traffic import PROTECTED
 from dlcpd.core.transfer.budget import Budget
 from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.layers import MILLION
-from dlcpd.core.transfer.packetizer import critical_segments, rotated_order, segment_count
+from dlcpd.core.transfer.packetizer import exempt_segments, rotated_order, segment_count
 from dlcpd.core.transfer.sender import TransferSender
 from dlcpd.core.wire.bitmap import Bits, Segments
 from dlcpd.core.wire.datagram import Bytes
@@ -40,7 +40,7 @@ class Marks:
     """How the segments of a transfer are sent where some may be lost."""
 
     order: Segments
-    drop_ranks: NDArray[np.uint8] | np.uint8
+    drop_precedences: NDArray[np.uint8] | np.uint8
     weight: Energies
     budget: Budget | None
 
@@ -57,21 +57,21 @@ class Bounded:
     encoded: Encoded | None = field(init=False)  # where there is a codec
     _energy: OperationEnergy = field(init=False)
     _holes: dict[tuple[int, int], Hole] = field(default_factory=dict)  # by rank, transfer
-    _returned: list[Hole] = field(init=False)
+    _reapplied: list[Hole] = field(init=False)
     _remaining: list[Hole] = field(default_factory=list)  # of it: what did not fit
-    _given_up: dict[tuple[int, int], Missing] = field(default_factory=dict)  # as `_holes`
+    _waived: dict[tuple[int, int], Missing] = field(default_factory=dict)  # as `_holes`
     _lost: list[Missing] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         loss = self.order.loss
-        self.encoded, self._returned = Encoded.of(self.order, self.accounts.spare), []
+        self.encoded, self._reapplied = Encoded.of(self.order, self.accounts.spare), []
         if loss.feedback and loss.name:
-            self._returned = self.accounts.residuals.take(self._key)
-        if self._returned:
+            self._reapplied = self.accounts.residuals.take(self._key)
+        if self._reapplied:
             order = self.order
             self._remaining = add_back(
                 self.tensor,
-                self._returned,
+                self._reapplied,
                 order.dtype,
                 loss.scale,
                 source=order.ticket,
@@ -86,26 +86,26 @@ class Bounded:
     @property
     def brought_back(self) -> Sequence[Hole]:
         """What earlier operations left and this one has added to the tensor, in this order."""
-        return self._returned
+        return self._reapplied
 
     @property
-    def returned(self) -> int:
+    def reapplied(self) -> int:
         """Segments of it."""
-        return sum(hole.given_up for hole in self._returned)
+        return sum(hole.waived for hole in self._reapplied)
 
     @property
     def losses(self) -> Losses:
         """What went missing for good."""
-        return Losses(list(self._given_up.values()), self._lost)
+        return Losses(list(self._waived.values()), self._lost)
 
     @property
-    def given_up(self) -> int:
+    def waived(self) -> int:
         """Segments of this rank's contribution that others went without."""
-        return sum(len(missing.segments) for missing in self._given_up.values())
+        return sum(len(missing.segments) for missing in self._waived.values())
 
     @property
     def energy(self) -> float:
-        """Fraction of the contribution's sum of squares that was given up."""
+        """Fraction of the contribution's sum of squares that was waived."""
         return self._energy.spent_share
 
     # --- what may be lost ----------------------------------------------------------------
@@ -144,12 +144,12 @@ class Bounded:
 
     def budget(self, stretch: Stretch, segment_size: int) -> Budget | None:
         """What may be missing of a transfer."""
-        layers, critical, start, size = stretch
-        if layers.lossless or not self.order.loss.give_up:
+        layers, exempt, start, size = stretch
+        if layers.lossless or not self.order.loss.waive:
             return None
         rows = layers.of_segments(start, size, segment_size)
         keys = layers.classes[rows].astype(np.int64) << 32 | layers.bounds[rows]
-        return Budget.new(keys, critical_segments(critical, start, size, segment_size))
+        return Budget.new(keys, exempt_segments(exempt, start, size, segment_size))
 
     def marks(self, position: int, stretch: Stretch, segment_size: int) -> Marks:
         """How to send the transfer at `position`."""
@@ -162,27 +162,27 @@ class Bounded:
             rng=random.Random(seed),  # noqa: S311  # guards nothing
         )
         budget = self.budget(stretch, segment_size)
-        ranks = self._drop_ranks(position, seed, budget)
+        ranks = self._drop_precedences(position, seed, budget)
         return Marks(turned, ranks, self._energy.of(position), budget)
 
-    def _drop_ranks(
+    def _drop_precedences(
         self, position: int, seed: int, budget: Budget | None
     ) -> NDArray[np.uint8] | np.uint8:
-        basis = self.order.loss.drop_ranks
+        basis = self.order.loss.drop_precedences
         if budget is None or basis == "none":
             return np.uint8(PROTECTED)
         energy = self._energy
         ranks = (
             energy.shuffled_ranks(position, seed)
             if basis == "chance"
-            else energy.drop_ranks(position)
+            else energy.drop_precedences(position)
         )
         ranks[budget.untouchable] = PROTECTED
         return ranks
 
     # --- what is lost ------------------------------------------------------------------------
 
-    def on_given_up(
+    def on_waived(
         self, number: int, rank: int, sender: TransferSender, missing: Segments
     ) -> Segments:
         """`rank` would go without `missing`: keep them and return nothing; or return those that
@@ -194,7 +194,7 @@ class Bounded:
         if sender.budget is None or not sender.budget.covers(_bits(missing, sender.segments)):
             return missing  # no more than the bound, whatever a peer asks
         place = rank, sender.key.transfer
-        known = self._given_up.get(place)
+        known = self._waived.get(place)
         if not len(missing) or (known and np.array_equal(known.segments, missing)):
             return NOTHING  # our ACK was lost: agree again, book once
         assert sender.weight is not None  # noqa: S101  # what may lose anything was measured
@@ -203,9 +203,9 @@ class Bounded:
             self.vetoed += len(too_much)
             return too_much
         self._energy.spend(sender.weight[missing])
-        self._give_up(place, sender, missing)
+        self._waive(place, sender, missing)
         paths, counts = np.unique(sender.path_of[missing], return_counts=True)
-        self._given_up[place] = found = Missing(
+        self._waived[place] = found = Missing(
             rank,
             sender.key.transfer,
             sender.segments,
@@ -216,9 +216,9 @@ class Bounded:
         self._book(number, self._here, rank, found)
         return NOTHING
 
-    def _give_up(self, place: tuple[int, int], sender: TransferSender, missing: Segments) -> None:
+    def _waive(self, place: tuple[int, int], sender: TransferSender, missing: Segments) -> None:
         if self.encoded is not None:
-            self.encoded.give_up(sender, missing)
+            self.encoded.waive(sender, missing)
             return
         self._holes[place] = cut(
             sender.payload,
@@ -266,7 +266,7 @@ class Bounded:
     def keep(self) -> None:
         """The result stands: what is left over waits for the next operation of this name, and
         what was brought back is needed no more."""
-        for hole in self._returned:
+        for hole in self._reapplied:
             if hole.coded:
                 self.accounts.spare.give(hole.values)
         if self.order.loss.feedback:
@@ -275,8 +275,8 @@ class Bounded:
 
     def put_back(self) -> None:
         """The operation failed: what it brought back is not lost."""
-        if self._returned:
-            self.accounts.residuals.put(self._key, self._returned)
+        if self._reapplied:
+            self.accounts.residuals.put(self._key, self._reapplied)
 
 
 def _bits(segments: Segments, count: int) -> Bits:

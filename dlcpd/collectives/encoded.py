@@ -22,7 +22,7 @@ class Encoded:
     """Of one operation. Parts of the tensor are known by the byte at which they begin.
 
     What is left over of a part is what its codec rounded away, and the values of its segments
-    that were given up: both go to the next operation of the name (P4).
+    that were waived: both go to the next operation of the name (P4).
     """
 
     order: Order
@@ -30,7 +30,7 @@ class Encoded:
     spare: ScratchPool
     _left: dict[int, Array] = field(default_factory=dict)  # by part
     _averages: set[int] = field(default_factory=set)  # parts of a result that is an average
-    _given_up: dict[int, int] = field(default_factory=dict)  # by part: segments
+    _waived: dict[int, int] = field(default_factory=dict)  # by part: segments
 
     @classmethod
     def of(cls, order: Order, spare: ScratchPool) -> Self | None:
@@ -59,7 +59,7 @@ class Encoded:
         count = size // STORAGE[self.order.dtype].itemsize
         return coding.wire_energies(self.codec, count, wire, segment_size)
 
-    def give_up(self, sender: TransferSender, segments: Segments) -> None:
+    def waive(self, sender: TransferSender, segments: Segments) -> None:
         """The peer goes without these."""
         left = self._left.get(sender.origin)
         if left is None:
@@ -72,7 +72,7 @@ class Encoded:
             segments,
             segment_size=sender.segment_size,
         )
-        self._given_up[sender.origin] = len(segments)
+        self._waived[sender.origin] = len(segments)
 
     def holes(self) -> list[Hole]:
         """All that is left over. Of an average it counts for each of the ranks."""
@@ -86,7 +86,7 @@ class Encoded:
                 left,
                 scale / order.group.size if start in self._averages else scale,
                 order.ticket,
-                self._given_up.get(start, 0),
+                self._waived.get(start, 0),
                 coded=True,
             )
             for start, left in self._left.items()

@@ -21,7 +21,7 @@ from dlcpd.collectives.recording import Losses, Recording
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.collectives.segment_sum import SegmentSum, may_add
 from dlcpd.collectives.stretch import Stretch, on_the_wire
-from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
+from dlcpd.contract.traffic import DROP_PRECEDENCES, PROTECTED
 from dlcpd.core.session.digests import Digest, Piece
 from dlcpd.core.session.events import Stats
 from dlcpd.core.session.session import Session
@@ -53,7 +53,7 @@ from dlcpd.schedules.model import (
     replicated,
 )
 
-Tags = NDArray[np.uint8]  # by segment: traffic class and drop rank
+Tags = NDArray[np.uint8]  # by segment: traffic class and drop precedence
 
 SCRATCH: Final = int(Buffer.SCRATCH)  # looked up for every span, which an enum's member is slow at
 SMALL: Final = 16 << 10  # bytes to one peer that go out with READY: under the smallest window
@@ -183,7 +183,7 @@ class Execution:
             self._prepare()
 
     def prepare(self, session: Session) -> Iterator[int]:
-        """Bring back what was given up before, and look at what may be lost of this one.
+        """Bring back what was waived before, and look at what may be lost of this one.
 
         Whoever has others to serve does it before `start`, which else does it in one go: yields
         the bytes of each piece of the work.
@@ -342,7 +342,7 @@ class Execution:
         marks, options = self._marks(position, step, stretch, segment_size), dict[str, Any]()
         if marks is not None:
             classes = stretch.layers.classes_of(stretch.start, stretch.size, segment_size)
-            tags = classes * np.uint8(DROP_RANKS) + marks.drop_ranks
+            tags = classes * np.uint8(DROP_PRECEDENCES) + marks.drop_precedences
             order = by_tag(marks.order, tags)
             options = {"weight": marks.weight, "budget": marks.budget}
         else:
@@ -361,7 +361,7 @@ class Execution:
 
     def _stretch(self, step: Transfer) -> Stretch:
         order, size = self.order, step.encodes or step.span.size
-        plain = Stretch(order.layers, order.loss.critical, step.origin, size)
+        plain = Stretch(order.layers, order.loss.exempt, step.origin, size)
         if order.codec is None:
             return plain
         return on_the_wire(plain, order.codec, STORAGE[order.dtype].itemsize)
@@ -517,15 +517,15 @@ class Execution:
     def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
         """A peer has a transfer of ours."""
         peer = self.order.group.index[rank]
-        self._note("taken", rank, sender.key.transfer, sender.repaired)
+        self._note("taken", rank, sender.key.transfer, sender.retransmitted)
         self._done(self.program.sends[peer, sender.key.transfer], now)
 
-    def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
+    def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
         """A peer would go without some segments. Returns those that it must not."""
         if self._loss is None:
             return missing  # nothing may be, whatever a peer asks
         before = self._loss.vetoed
-        refused = self._loss.on_given_up(self.id[2], rank, sender, missing)
+        refused = self._loss.on_waived(self.id[2], rank, sender, missing)
         if self._loss.vetoed > before:
             self._session.count("energy_veto", self._loss.vetoed - before)
         if len(missing) and not len(refused):
@@ -570,12 +570,12 @@ class Execution:
     def _stats(self) -> Stats:
         senders, loss = self._senders, self._loss
         sent = sum([senders[at].segments for at in self.program.own if at in senders])
-        repaired = sum([sender.repaired for sender in senders.values()])
+        retransmitted = sum([sender.retransmitted for sender in senders.values()])
         if loss is None:
-            return Stats(sent, repaired)
+            return Stats(sent, retransmitted)
         energy = 0.0 if self.order.layers.lossless else loss.energy
         allowed = sum(s.budget.total for s in senders.values() if s.budget is not None)
-        return Stats(sent, repaired, loss.given_up, loss.returned, loss.lost, energy, allowed)
+        return Stats(sent, retransmitted, loss.waived, loss.reapplied, loss.lost, energy, allowed)
 
     def on_failed(self) -> None:
         """Nothing is lost for ever."""
@@ -676,9 +676,9 @@ def _protected(stretch: Stretch, segment_size: int) -> tuple[Tags, Segments]:
     count = segment_count(size, segment_size)
     order = natural_order(count)
     if layers.uniform:
-        return all_of_tag(count, layers.most_urgent * DROP_RANKS + PROTECTED), order
+        return all_of_tag(count, layers.most_urgent * DROP_PRECEDENCES + PROTECTED), order
     classes = layers.classes_of(start, size, segment_size)
-    tags = classes * np.uint8(DROP_RANKS) + np.uint8(PROTECTED)
+    tags = classes * np.uint8(DROP_PRECEDENCES) + np.uint8(PROTECTED)
     return tags, by_tag(order, tags)
 
 

@@ -33,10 +33,10 @@ class Loss:
 
     bound: float = 0.0  # fraction of the segments of each part of each transfer
     name: str = ""  # keys the residual
-    feedback: bool = True  # False: what was given up is forgotten (for ablations)
-    critical: tuple[tuple[int, int], ...] = ()  # byte ranges that are never given up
-    drop_ranks: str = "magnitude"  # what segments get theirs by; "chance", or "none"
-    give_up: bool = True  # False: whatever the bound, nothing here is given up
+    feedback: bool = True  # False: what was waived is forgotten (for ablations)
+    exempt: tuple[tuple[int, int], ...] = ()  # byte ranges that are never waived
+    drop_precedences: str = "magnitude"  # what segments get theirs by; "chance", or "none"
+    waive: bool = True  # False: whatever the bound, nothing here is waived
     scale: float = 1.0  # loss scale of the contribution
 
 

@@ -22,7 +22,7 @@ class Missing(NamedTuple):
 class Losses(NamedTuple):
     """Of one operation on one rank."""
 
-    given_up: Sequence[Missing] = ()  # of what it sent; kept as residual in this order
+    waived: Sequence[Missing] = ()  # of what it sent; kept as residual in this order
     lost: Sequence[Missing] = ()  # of what it received
 
 
@@ -32,8 +32,8 @@ class Recording(Protocol):
     def begin(self, tensor: Bytes) -> None:
         """This rank contributes `tensor`, and nothing is brought back yet."""
 
-    def contribute(self, tensor: Bytes, returned: Sequence[Hole]) -> None:
-        """`returned` has been added to it, in this order: this goes out."""
+    def contribute(self, tensor: Bytes, reapplied: Sequence[Hole]) -> None:
+        """`reapplied` has been added to it, in this order: this goes out."""
 
     def end(self, number: int, output: Bytes, losses: Losses) -> None:
         """The result stands. `number` is the operation's in its group."""

@@ -1,4 +1,4 @@
-"""The bytes of one transfer, and which layers and critical ranges they belong to."""
+"""The bytes of one transfer, and which layers and exempt ranges they belong to."""
 
 from typing import NamedTuple
 
@@ -13,17 +13,17 @@ Ranges = tuple[tuple[int, int], ...]  # [start, stop) in bytes
 
 
 class Stretch(NamedTuple):
-    """`size` bytes from byte `start` of what `layers` and `critical` speak of."""
+    """`size` bytes from byte `start` of what `layers` and `exempt` speak of."""
 
     layers: Layers
-    critical: Ranges
+    exempt: Ranges
     start: int
     size: int
 
 
 def _rows(made: Stretch) -> int:
     """What is kept of a stretch beside itself: 130 B each, some 34 MB."""
-    return len(made.critical) + len(made.layers.starts) + 1
+    return len(made.exempt) + len(made.layers.starts) + 1
 
 
 @SizedCache(most=1 << 18, size=_rows)
@@ -31,9 +31,9 @@ def on_the_wire(plain: Stretch, codec: Codec, item: int) -> Stretch:
     """What `codec` makes of the bytes of a tensor with elements of `item` bytes.
 
     The head comes first and misses nothing. A part of the body that holds values of several
-    layers belongs to the last of them, and is critical.
+    layers belongs to the last of them, and is exempt.
     """
-    layers, critical, start, size = plain
+    layers, exempt, start, size = plain
     count = size // item
     head = body_at(codec, count)
     places = _Places(codec, item, head, head + codec.body(count))
@@ -48,7 +48,7 @@ def on_the_wire(plain: Stretch, codec: Codec, item: int) -> Stretch:
     if head:
         beginning = [0], [classes.min()], [0]
         found = tuple(np.append(a, b) for a, b in zip(beginning, found, strict=True))  # type: ignore[assignment]
-    return Stretch(_layers(*found), shared + places.ranges(critical, start, size), 0, places.stop)
+    return Stretch(_layers(*found), shared + places.ranges(exempt, start, size), 0, places.stop)
 
 
 class _Places(NamedTuple):
@@ -69,11 +69,11 @@ class _Places(NamedTuple):
         found: NDArray[np.bool_] = offsets // self.item % self.codec.grain.values > 0
         return found
 
-    def ranges(self, critical: Ranges, start: int, size: int) -> Ranges:
-        """Whole parts that hold anything of `critical`."""
+    def ranges(self, exempt: Ranges, start: int, size: int) -> Ranges:
+        """Whole parts that hold anything of `exempt`."""
         values, part = self.codec.grain
         found = []
-        for low, high in critical:
+        for low, high in exempt:
             a, b = max(low - start, 0), min(high - start, size)
             if a < b:
                 parts = a // self.item // values, -(-b // (self.item * values))

@@ -39,7 +39,7 @@ MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
 MAX_PROOF: Final = 64  # characters: 256 bits in hexadecimal
 MAX_ENGINES: Final = 8  # of a daemon; each a process, and a lane to every client
 MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight
-MAX_CRITICAL: Final = 4096  # critical ranges of one operation; ~ parameters of one bucket
+MAX_EXEMPT: Final = 4096  # exempt ranges of one operation; ~ parameters of one bucket
 MAX_LAYERS: Final = 4096  # rows of an operation; likewise
 MAX_ELEMENTS: Final = 1 << 30  # of one operation
 MAX_GROUPS: Final = 1 << 14  # of one session, over its life; 14 bits on the wire
@@ -211,8 +211,8 @@ class Submit:
     receiver of "send", the sender of "receive"; -1 where there is none, or any. `sizes` has a
     row for each rank where they are not all equal.
 
-    `name` keys the error-feedback residual and must be given in bounded mode. `critical` ranges
-    are sorted, within the input; their segments are never given up. `layers` are sorted, the
+    `name` keys the error-feedback residual and must be given in bounded mode. `exempt` ranges
+    are sorted, within the input; their segments are never waived. `layers` are sorted, the
     first at 0; without any, `traffic_class` and `max_loss` hold throughout. Only what is
     reduced may be lossy. `scale` is the loss scale
     that the values carry: a residual kept under another one comes back times `scale` / that.
@@ -239,7 +239,7 @@ class Submit:
     deadline: float = real(0.0, MAX_TIME)  # seconds from `submitted`
     in_place: bool = flag()  # True: complete only when the memory may be written again
     name: str = string(256)
-    critical: list[ByteRange] = rows(MAX_CRITICAL, ByteRange)
+    exempt: list[ByteRange] = rows(MAX_EXEMPT, ByteRange)
     layers: list[LayerRow] = rows(MAX_LAYERS, LayerRow)
     scale: float = real(MIN_SCALE, MAX_SCALE, default=1.0)
     divided: bool = flag(False)
@@ -255,10 +255,10 @@ class Completed:
 
     `released`: its memory may be written again.
 
-    Counts are segments: `sent` of this rank's own contribution, `repaired` sent
-    again, `given_up` of it that owners went without, `returned` residual segments
+    Counts are segments: `sent` of this rank's own contribution, `retransmitted` sent
+    again, `waived` of it that owners went without, `reapplied` residual segments
     added to it, `lost` that this rank as an owner went without; `energy` is the fraction of
-    the contribution's sum of squares that `given_up` held; `source` is the rank in the group
+    the contribution's sum of squares that `waived` held; `source` is the rank in the group
     that sent the message of "receive", else -1. `also_released`
     are earlier operations, as if each had its Released.
     """
@@ -266,9 +266,9 @@ class Completed:
     operation: int = integer(1, MAX_OPERATION)
     released: bool = flag()
     sent: int = integer(0, 1 << 53)
-    repaired: int = integer(0, 1 << 53)
-    given_up: int = integer(0, 1 << 53)
-    returned: int = integer(0, 1 << 53)
+    retransmitted: int = integer(0, 1 << 53)
+    waived: int = integer(0, 1 << 53)
+    reapplied: int = integer(0, 1 << 53)
     lost: int = integer(0, 1 << 53)
     energy: float = real(0.0, 1.0)
     source: int = integer(-1, MAX_WORLD - 1)

@@ -116,11 +116,11 @@ def bounded(
     per_class: Mapping[str, float] | None = None,
     codec: str = "",
 ) -> LossPolicy:
-    """Up to `max_loss` of each sender's segments may be given up per chunk.
+    """Up to `max_loss` of each sender's segments may be waived per chunk.
 
     Args:
         max_loss: fraction above 0, at most 0.5.
-        fill: "residual": what was given up, and what a codec rounded away, is added to the sender's
+        fill: "residual": what was waived, and what a codec rounded away, is added to the sender's
             next operation of the same name. "zero": it is forgotten, for ablations.
         traffic_class: as in `exact`.
         deadline: as in `exact`.

@@ -1,6 +1,7 @@
 """Traffic classes, read from the one table that hosts and switches share.
 
-A datagram's **tag** says its class and its drop rank: `class rank * DROP_RANKS + drop rank`.
+A datagram's **tag** says its class and its drop precedence:
+`class rank * DROP_PRECEDENCES + drop precedence`.
 """
 
 import tomllib
@@ -13,9 +14,11 @@ from typing import Final
 from dlcpd.contract.errors import BadConfig
 
 MAX_CLASSES: Final = 8  # one per queue of an ordinary switch port
-DROP_RANKS: Final = 4  # places per class in a tag; the table uses up to three, as AF does
+DROP_PRECEDENCES: Final = 4  # places per class in a tag; the table uses up to three, as AF does
 MAX_DSCP: Final = 63  # six bits (RFC 2474 section 3)
-PROTECTED: Final = 0  # drop rank of what must arrive: control, critical, repairs, results
+PROTECTED: Final = (
+    0  # drop precedence of what must arrive: control, exempt, retransmissions, results
+)
 
 
 class Ecn(IntEnum):
@@ -29,16 +32,16 @@ class Ecn(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrafficClass:
-    """One row of the table. `dscp[d]` and `ecn[d]` belong to drop rank d; 0 is protected."""
+    """One row of the table. `dscp[d]` and `ecn[d]` belong to drop precedence d; 0 is protected."""
 
     name: str
     rank: int  # 0 is served first
     dscp: tuple[int, ...]  # 0..63, never the whole TOS byte
     ecn: tuple[Ecn, ...]
 
-    def tag(self, drop_rank: int = PROTECTED) -> int:
-        """How a datagram's header says this class and a drop rank."""
-        return self.rank * DROP_RANKS + drop_rank
+    def tag(self, drop_precedence: int = PROTECTED) -> int:
+        """How a datagram's header says this class and a drop precedence."""
+        return self.rank * DROP_PRECEDENCES + drop_precedence
 
 
 def parse_traffic_classes(text: str) -> dict[str, TrafficClass]:
@@ -68,15 +71,15 @@ def _row(name: str, row: object) -> TrafficClass:
     rank, dscp, ecn = row["rank"], row["dscp"], row["ecn"]
     if type(rank) is not int:
         raise BadConfig(f"traffic class [{name}]: rank is an integer")
-    if not isinstance(dscp, list) or not 1 <= len(dscp) < DROP_RANKS:
-        raise BadConfig(f"traffic class [{name}]: dscp is a list of 1..{DROP_RANKS - 1}")
+    if not isinstance(dscp, list) or not 1 <= len(dscp) < DROP_PRECEDENCES:
+        raise BadConfig(f"traffic class [{name}]: dscp is a list of 1..{DROP_PRECEDENCES - 1}")
     if not all(type(point) is int and 0 <= point <= MAX_DSCP for point in dscp):
         raise BadConfig(f"traffic class [{name}]: a dscp is an integer 0..{MAX_DSCP}")
     marks = {"not-ect": Ecn.NOT_ECT, "ect0": Ecn.ECT0}  # ECT(1) means L4S now (RFC 9331)
     if not isinstance(ecn, list) or not all(isinstance(m, str) and m in marks for m in ecn):
         raise BadConfig(f"traffic class [{name}]: ecn is a list of {', '.join(marks)}")
     if len(ecn) != len(dscp):
-        raise BadConfig(f"traffic class [{name}]: dscp and ecn have one entry per drop rank")
+        raise BadConfig(f"traffic class [{name}]: dscp and ecn have one entry per drop precedence")
     return TrafficClass(name, rank, tuple(dscp), tuple(marks[m] for m in ecn))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dlcpd.contract.errors import MalformedDatagram
-from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.inbox import Inbox
 from dlcpd.core.own_time import OwnTime
 from dlcpd.core.paths.health import ALARM_LOSS
@@ -435,7 +435,7 @@ class Endpoint:
             flow.rank,
             first.transfer,
             batch.path,
-            int(batch.tags[0]) // DROP_RANKS,
+            int(batch.tags[0]) // DROP_PRECEDENCES,
             len(batch.segments),
             first.round,
         )

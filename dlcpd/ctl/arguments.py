@@ -203,7 +203,7 @@ def _keys_command(
 
 
 def _add_ledger(commands: Commands, environ: Mapping[str, str]) -> None:
-    text = "Sum up what was given up: by rank, way, path, name and step, and the worst transfers."
+    text = "Sum up what was waived: by rank, way, path, name and step, and the worst transfers."
     made = command(commands, "ledger", ledger, text)
     made.add_argument(
         "folders",

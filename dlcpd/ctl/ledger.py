@@ -1,4 +1,4 @@
-"""`dlcpctl ledger`: what was given up, by whom, on which way and path, of what and when."""
+"""`dlcpctl ledger`: what was waived, by whom, on which way and path, of what and when."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -14,17 +14,17 @@ from dlcpd.ledger.survey import UNKNOWN, Choice, Loss, Sum, Survey
 LIVE: Final = 1000  # rows; what a daemon gives out at once
 ALL: Final = 1 << 62  # steps, beyond all
 SHOWN: Final = 20  # rows of a table for people; documents have all
-RANKS: Final = ("job", "rank", "engine", "operations", "failed", "steps", "given up", "KB",
-                "of bound(%)", "went without")  # fmt: skip
-WAYS: Final = ("job", "from", "to", "given up", "KB", "worst(%)")
-PATHS: Final = ("job", "from", "path", "given up")
-NAMES: Final = ("job", "name", "bound(%)", "operations", "given up", "of bound(%)", "worst(%)")
-STEPS: Final = ("job", "steps", "operations", "failed", "given up", "of bound(%)", "worst(%)")
-WORST: Final = ("job", "step", "operation", "name", "from", "to", "transfer", "given up", "of",
+RANKS: Final = ("job", "rank", "engine", "operations", "failed", "steps", "waived", "KB",
+                "of bound(%)", "missing")  # fmt: skip
+WAYS: Final = ("job", "from", "to", "waived", "KB", "worst(%)")
+PATHS: Final = ("job", "from", "path", "waived")
+NAMES: Final = ("job", "name", "bound(%)", "operations", "waived", "of bound(%)", "worst(%)")
+STEPS: Final = ("job", "steps", "operations", "failed", "waived", "of bound(%)", "worst(%)")
+WORST: Final = ("job", "step", "operation", "name", "from", "to", "transfer", "waived", "of",
                 "share(%)", "bound(%)")  # fmt: skip
-NOW: Final = ("job", "rank", "operations", "given up", "allowed", "of bound(%)", "went without",
+NOW: Final = ("job", "rank", "operations", "waived", "allowed", "of bound(%)", "missing",
               "residual(B)")  # fmt: skip
-NEWEST: Final = ("job", "operation", "name", "from", "to", "transfer", "given up", "of", "share(%)",
+NEWEST: Final = ("job", "operation", "name", "from", "to", "transfer", "waived", "of", "share(%)",
                  "by path")  # fmt: skip
 Table = tuple[str, tuple[str, ...], list[list[Any]]]  # title, header, rows
 
@@ -66,7 +66,7 @@ def _head(survey: Survey) -> Iterator[str]:
     jobs = sorted({member.opening.job for member in survey.members})
     yield (
         f"ledgers {len(survey.members)}, jobs {len(jobs)}: {whole.operations} operations, "
-        f"{whole.failed} failed; {whole.segments} segments given up ({whole.bytes / 1e3:.0f} KB)"
+        f"{whole.failed} failed; {whole.segments} segments waived ({whole.bytes / 1e3:.0f} KB)"
         + (
             f", {100 * whole.of_bound:.2f} % of what the bound lets go"
             if whole.of_bound is not None
@@ -176,7 +176,7 @@ def _total(whole: Sum) -> dict[str, Any]:
     return {
         "operations": whole.operations,
         "failed": whole.failed,
-        "given up": whole.segments,
+        "waived": whole.segments,
         "bytes": whole.bytes,
         "lossy bytes": whole.lossy,
         "allowed bytes": whole.allowed,
@@ -220,7 +220,7 @@ def _now(
                 job,
                 session["rank"],
                 engine.get("submitted"),
-                totals.get("given_up"),
+                totals.get("waived"),
                 totals.get("allowed"),
                 bound_used(engine),
                 totals.get("lost"),
@@ -248,9 +248,9 @@ def _now(
                 ]
             )
     yield "since the sessions began", NOW, sums
-    yield "by way", ("job", "from", "to", "given up"), _listed(ways)
+    yield "by way", ("job", "from", "to", "waived"), _listed(ways)
     yield "by path of the sender", PATHS, _listed(paths)
-    yield "by name", ("job", "name", "given up"), _listed(names)
+    yield "by name", ("job", "name", "waived"), _listed(names)
     most = sorted(newest, key=lambda row: -row[8])[:worst]
     yield "worst transfers of the newest", NEWEST, most
 

@@ -40,7 +40,7 @@ def _said(found: Replayed) -> str:
     rest = len(found.verdicts) - count
     what = f"all {count}" if not rest else f"{count} of {len(found.verdicts)}"
     lines = [
-        f"{what} operations reproduced bit for bit, with {found.given_up} segments given up",
+        f"{what} operations reproduced bit for bit, with {found.waived} segments waived",
         _listed(found, Verdict.PARTIAL, "not in the ledgers of all of their ranks, or failed"),
         _listed(found, Verdict.UNKNOWN, "bring back what the ledgers do not have"),
         _listed(found, Verdict.CODED, "have a codec, and are not computed again"),
@@ -61,7 +61,7 @@ def _document(run: Mapping[int, Ledger], found: Replayed) -> dict[str, Any]:
         "session": opening.session,
         "engine": opening.engine,
         "ranks": list(run),
-        "given_up": found.given_up,
+        "waived": found.waived,
         "different": found.different,
         **{verdict.name.lower(): len(found.of(verdict)) for verdict in Verdict},
     }

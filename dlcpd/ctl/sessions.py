@@ -9,7 +9,7 @@ from dlcpd.ctl.output import Output
 from dlcpd.ctl.status import query
 
 SESSION_HEADER: Final = (
-    "job", "rank", "world", "state", "age(s)", "operations", "open", "given up", "of bound(%)",
+    "job", "rank", "world", "state", "age(s)", "operations", "open", "waived", "of bound(%)",
     "residual(B)", "waits for", "broken",
 )  # fmt: skip
 PATH_HEADER: Final = (
@@ -53,7 +53,7 @@ def session_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
             round(session["age"]),
             engine.get("submitted"),
             engine.get("open"),
-            engine.get("totals", {}).get("given_up"),
+            engine.get("totals", {}).get("waived"),
             bound_used(engine),
             engine.get("residual_bytes"),
             late or None,
@@ -62,7 +62,7 @@ def session_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
 
 
 def bound_used(engine: dict[str, Any]) -> float | None:
-    """Percent of what bounded operations may give up that the latest did, smoothed."""
+    """Percent of what bounded operations may waive that the latest did, smoothed."""
     totals = engine.get("totals", {})
     return 100.0 * totals["used"] if totals.get("allowed") else None
 

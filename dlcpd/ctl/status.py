@@ -156,7 +156,7 @@ def _ledger(sessions: dict[str, Any]) -> Iterator[str]:
         for row in session["ledger"]
     ]
     if rows:
-        yield "ledger: segments given up, newest last"
+        yield "ledger: segments waived, newest last"
         header = ("operation", "name", "sender", "owner", "transfer", "segments", "by path")
         yield from table.render(header, rows, left=0).splitlines()
 

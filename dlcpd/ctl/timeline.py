@@ -42,7 +42,7 @@ class Operation:
     result: int = 0
     returned: int = 0  # the client was told
     failed: str = ""  # code
-    repaired: int = 0  # segments
+    retransmitted: int = 0  # segments
     # rank, transfer -> segments that the rank went without; both agree again where an ACK was lost
     agreed: dict[tuple[int, int], int] = field(default_factory=dict)
     last: int = 0  # the newest event of it
@@ -134,8 +134,8 @@ class _Process:
             # As a client's own ranges have them; text, for viewers read numbers as float64.
             "session": str(self._where.session),
             "operation": op.ticket,
-            "segments sent again": op.repaired,
-            "segments given up": sum(op.agreed.values()),
+            "segments sent again": op.retransmitted,
+            "segments waived": sum(op.agreed.values()),
         }
         if op.failed:
             told["failed"] = op.failed
@@ -235,7 +235,7 @@ def _happened(op: Operation, at: int, what: str, more: list[Any]) -> None:
         case "sent":
             op.sent.setdefault((more[0], more[1]), at)
         case "taken":
-            op.repaired += more[2]
+            op.retransmitted += more[2]
         case "agreed":
             op.agreed[more[0], more[1]] = more[2]
         case "result":

@@ -18,7 +18,7 @@ from dlcpd.ctl.status import query
 from dlcpd.daemon.metrics.families import PRESSED
 
 SESSION_HEADER: Final = (
-    "job", "rank", "state", "op/s", "open", "given up/s", "of bound(%)", "residual(B)",
+    "job", "rank", "state", "op/s", "open", "waived/s", "of bound(%)", "residual(B)",
 )  # fmt: skip
 PATH_HEADER: Final = (
     "job", "rank", "host", "path", "is", "packets/s", "Mbit/s", "loss(%)", "rtt(us)", "queue(us)",
@@ -171,14 +171,14 @@ def session_rows(now: Sample, before: Sample) -> Iterator[list[Any]]:
             session["state"],
             _rate(engine.get("submitted"), then.get("submitted"), span),
             engine.get("open"),
-            _rate(_given_up(engine), _given_up(then), span),
+            _rate(_waived(engine), _waived(then), span),
             bound_used(engine),
             engine.get("residual_bytes"),
         ]
 
 
-def _given_up(engine: dict[str, Any]) -> int | None:
-    count: int | None = engine.get("totals", {}).get("given_up")
+def _waived(engine: dict[str, Any]) -> int | None:
+    count: int | None = engine.get("totals", {}).get("waived")
     return count
 
 

@@ -108,9 +108,11 @@ class NetworkTable:
     # false, and nothing yields to other traffic: for networks of one's own, and to measure
     congestion_control: bool = flag(_ENGINE.congestion_control)
     layer_priority: bool = flag(_ENGINE.layer_priority)  # front layers in higher classes
-    # how drop ranks show on the wire; "shuffled" deals them at random: to measure what they are
-    # worth
-    drop_rank: str = one_of("both", "dscp", "ecn", "none", "shuffled", default=_ENGINE.drop_rank)
+    # how drop precedences show on the wire; "shuffled" deals them at random, to measure their
+    # effect
+    drop_precedence: str = one_of(
+        "both", "dscp", "ecn", "none", "shuffled", default=_ENGINE.drop_precedence
+    )
     bounded_loss: bool = flag(_ENGINE.bounded_loss)  # false: exact, whatever clients ask for
     # fraction of loss that makes a path gray
     alarm_loss: float = real(0.0, 1.0, _ENGINE.alarm_loss)
@@ -150,7 +152,7 @@ class ChecksTable:
 
 @dataclass(frozen=True, slots=True)
 class LedgerTable:
-    """[ledger]: what was given up, kept on disk (docs/ledger.md)."""
+    """[ledger]: what was waived, kept on disk (docs/ledger.md)."""
 
     # an absolute path; every session of every engine has a folder in it; "" = nothing is kept
     directory: str = string(1024, "")

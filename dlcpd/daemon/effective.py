@@ -137,7 +137,7 @@ def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:
         rate_limit_bps=network.rate_limit_bps / engines,
         congestion_control=network.congestion_control,
         layer_priority=network.layer_priority,
-        drop_rank=network.drop_rank,
+        drop_precedence=network.drop_precedence,
         bounded_loss=network.bounded_loss,
         alarm_loss=network.alarm_loss,
         peer_timeout=network.peer_timeout,

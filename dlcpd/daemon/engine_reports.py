@@ -64,7 +64,7 @@ def _session(parts: list[Report]) -> Report:
 
 def _peer(same: list[Report]) -> Report:
     """One peer, as several engines know it."""
-    added = {name: sum(peer[name] for peer in same) for name in ("queued", "went_without")}
+    added = {name: sum(peer[name] for peer in same) for name in ("queued", "missing")}
     silent = max(peer["silent"] for peer in same)
     paths = [path for peer in same for path in peer["paths"]]
     return same[0] | added | {"silent": silent, "paths": paths}

@@ -196,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
         "--ledger",
         type=Path,
         metavar="DIR",
-        help="keep there what is given up; goes before [ledger] directory",
+        help="keep there what is waived; goes before [ledger] directory",
     )
     parser.add_argument(
         "--ledger-inputs", action="store_true", help="with --ledger, also what ranks contribute"

@@ -28,10 +28,10 @@ class EngineConfig:
     rate_limit_bps: float = 0.0  # bit/s for the whole engine; 0 = only congestion control limits
     congestion_control: bool = True  # False: only receive buffers and the rate limit hold it back
     layer_priority: bool = True  # False: all gradients in the last class, first come first served
-    drop_rank: str = (
+    drop_precedence: str = (
         "both"  # how small segments are marked: "dscp", "ecn", "both", "none", "shuffled"
     )
-    bounded_loss: bool = True  # False: this host gives nothing up and lets nothing be given up
+    bounded_loss: bool = True  # False: this host waives nothing and lets no peer waive anything
     alarm_loss: float = 0.005  # fraction a path may lose before it is called gray (core.health)
     peer_timeout: float = 30.0  # seconds of silence that lose a peer: a paused host comes back
     suspect_after: float = 1.0  # seconds of silence after which a peer is named in log and status

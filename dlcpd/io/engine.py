@@ -157,7 +157,7 @@ class Engine:
             failed = self._failures != failures
             if failed or self._in_a_row:
                 self._rest(failed=failed)
-        self.clients.delivery.give_all_up()
+        self.clients.delivery.end_all()
 
     def _run(self, steps: Iterable[Callable[..., None]], *arguments: Any) -> None:
         """Run steps of a wake-up, one after the other. A bug in one stops none of the others."""

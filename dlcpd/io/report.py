@@ -149,7 +149,7 @@ def _peer(flow: Flow, mtu: list[dict[str, Any]], accounts: Accounts) -> dict[str
         "segment_size": flow.segment_size,
         "routes": flow.paths.distinct,
         "queued": flow.outgoing.queued,
-        "went_without": accounts.lost[flow.rank],
+        "missing": accounts.lost[flow.rank],
         "silent": time.monotonic() - flow.heard_at if flow.suspected else 0,  # seconds
         "paths": [
             _path(tx, rx)
@@ -157,7 +157,7 @@ def _peer(flow: Flow, mtu: list[dict[str, Any]], accounts: Accounts) -> dict[str
             | {
                 "hops": flow.paths.routes.hops(number),
                 "gray": flow.paths.health[number].gray,
-                "given_up": accounts.given_up[flow.rank, number],
+                "waived": accounts.waived[flow.rank, number],
             }
             for number, (tx, rx) in enumerate(zip(flow.paths.tx, flow.paths.rx, strict=True))
         ],

@@ -1,1 +1,1 @@
-"""The ledger of losses: a file per rank of what was given up, and results computed again by it."""
+"""The ledger of losses: a file per rank of what was waived, and results computed again by it."""

@@ -1,4 +1,4 @@
-"""What one rank put into its operations: its inputs, and what earlier ones had given up."""
+"""What one rank put into its operations: its inputs, and what earlier ones had waived."""
 
 from dataclasses import dataclass, field
 
@@ -37,21 +37,21 @@ class Contributions:
         None where it brought back what is no longer in the ledger. Raises: BadLedger.
         """
         plan, ended = entry
-        if not all(source in self._holes for source in ended.returned):
+        if not all(source in self._holes for source in ended.reapplied):
             return None
         tensor = self.inputs(self.ledger, entry, chunks(program).read)
-        returned = [hole for source in ended.returned for hole in self._holes.pop(source)]
-        for hole in returned:
+        reapplied = [hole for source in ended.reapplied for hole in self._holes.pop(source)]
+        for hole in reapplied:
             _check_fits(hole, plan)
         left = add_back(
             tensor,
-            returned,
+            reapplied,
             plan.dtype,
             ended.scale,
             source=ended.ticket,
             most=share_of_range(plan.dtype, plan.reduce, len(plan.members)),
         )
-        left += [self._cut(entry, program, tensor, row) for row in ended.given_up]
+        left += [self._cut(entry, program, tensor, row) for row in ended.waived]
         if left:
             self._holes[ended.ticket] = left
         return tensor

@@ -1,4 +1,4 @@
-"""Keeps the ledger of one session on one engine: what every named reduction gave up and gave.
+"""Keeps the ledger of one session on one engine: what every named reduction waived and gave.
 
 Nothing of it may harm a training: what cannot be written ends the ledger, and is told once.
 """
@@ -79,7 +79,7 @@ class Recorder:
             self._files = Generations(folder / about.folder, most)
             self._begin_generation(self._files)
         except (OSError, BadLedger) as exc:
-            self._give_up(exc)
+            self._stop(exc)
 
     def next_plan(self) -> int:
         """A number for a plan that is about to be made."""
@@ -110,7 +110,7 @@ class Recorder:
                 if not hole.coded:
                     self._files.append(frame(_kept(hole)))
         except (OSError, BadLedger) as exc:
-            self._give_up(exc)
+            self._stop(exc)
 
     # --- from recordings ------------------------------------------------------------------
 
@@ -123,11 +123,11 @@ class Recorder:
         try:
             self._files.store(ticket, values)
         except OSError as exc:
-            self._give_up(exc)
+            self._stop(exc)
 
-    def began(self, ticket: int, returned: Sequence[Hole]) -> None:
+    def began(self, ticket: int, reapplied: Sequence[Hole]) -> None:
         """An operation has brought these back: nobody else has them until it ends."""
-        self._open[ticket] = returned
+        self._open[ticket] = reapplied
 
     def forget(self, ticket: int) -> None:
         """An operation never began: no peer knows of it."""
@@ -147,7 +147,7 @@ class Recorder:
             if files.full:
                 self._begin_generation(files)
         except (OSError, BadLedger) as exc:
-            self._give_up(exc)
+            self._stop(exc)
 
     # --- generations -------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Recorder:
             self._turns.popitem(last=False)
         return turn
 
-    def _give_up(self, why: OSError | BadLedger) -> None:
+    def _stop(self, why: OSError | BadLedger) -> None:
         self.close()
         self._told(f"the ledger {self._about.folder} ends here: {why}")
 
@@ -198,15 +198,15 @@ class OperationRecording:
     program: Program
     turn: int
     _contributed: bytes = b""
-    _returned: list[int] = field(default_factory=list)
+    _reapplied: list[int] = field(default_factory=list)
 
     def begin(self, tensor: Bytes) -> None:
         if self.recorder.inputs:
             self.recorder.store(self.order.ticket, tensor, self.order, self.program)
 
-    def contribute(self, tensor: Bytes, returned: Sequence[Hole]) -> None:
-        self.recorder.began(self.order.ticket, returned)
-        self._returned = list(dict.fromkeys(hole.source for hole in returned))
+    def contribute(self, tensor: Bytes, reapplied: Sequence[Hole]) -> None:
+        self.recorder.began(self.order.ticket, reapplied)
+        self._reapplied = list(dict.fromkeys(hole.source for hole in reapplied))
         self._contributed = digests(tensor, chunks(self.program).read)
 
     def end(self, number: int, output: Bytes, losses: Losses) -> None:
@@ -227,8 +227,8 @@ class OperationRecording:
             self.turn,
             int(done),
             self.order.loss.scale,
-            self._returned,
-            _rows(losses.given_up),
+            self._reapplied,
+            _rows(losses.waived),
             _rows(losses.lost),
             self._contributed,
             result,

@@ -146,8 +146,8 @@ class Ended:
     turn: int = integer(0, MAX_OPERATION)  # counts the operations of its name and group, from 0
     done: int = integer(0, 1)
     scale: float = real(MIN_SCALE, MAX_SCALE)
-    returned: list[int] = integers(MAX_LOST)  # tickets of operations, in the order of addition
-    given_up: list[MissingRow] = rows(MAX_LOST, MissingRow)
+    reapplied: list[int] = integers(MAX_LOST)  # tickets of operations, in the order of addition
+    waived: list[MissingRow] = rows(MAX_LOST, MissingRow)
     lost: list[MissingRow] = rows(MAX_LOST, MissingRow)
     contributed: bytes = octets(4 * MAX_SPANS)
     result: bytes = octets(4 * MAX_SPANS)

@@ -56,7 +56,7 @@ class Differs(OutcomeError):
 class Replayed:
     """What was found, up to the first operation that differs; `different` names it."""
 
-    given_up: int = 0  # segments, in the operations that were reproduced
+    waived: int = 0  # segments, in the operations that were reproduced
     verdicts: dict[Key, Verdict] = field(default_factory=dict)
     different: str = ""
 
@@ -80,7 +80,7 @@ def replay(run: Mapping[int, Ledger], inputs: Inputs = recorded) -> Replayed:
             found.different = str(exc)
             break
         if found.verdicts[key] is Verdict.REPRODUCED:
-            found.given_up += operation.given_up
+            found.waived += operation.waived
     return found
 
 
@@ -96,11 +96,11 @@ def operations(run: Mapping[int, Ledger]) -> dict[Key, dict[int, Entry]]:
         for entry in ledger.entries:
             key = keys[entry.ended.ticket]
             found[key][rank] = entry
-            after.add(key, *(keys[ticket] for ticket in entry.ended.returned if ticket in keys))
+            after.add(key, *(keys[ticket] for ticket in entry.ended.reapplied if ticket in keys))
     try:
         return {key: found[key] for key in after.static_order()}
     except CycleError as exc:
-        raise BadLedger("there are operations that bring back what each other gave up") from exc
+        raise BadLedger("there are operations that bring back what each other waived") from exc
 
 
 @dataclass(slots=True)
@@ -116,9 +116,9 @@ class _Operation:
         return next(iter(self.entries.values())).plan
 
     @property
-    def given_up(self) -> int:
+    def waived(self) -> int:
         """Segments."""
-        rows = [row for entry in self.entries.values() for row in entry.ended.given_up]
+        rows = [row for entry in self.entries.values() for row in entry.ended.waived]
         return sum(len(unpack_untrusted(row.mask, row.out_of)) for row in rows)
 
     def compute(self, contributions: Mapping[int, Contributions]) -> Verdict:
@@ -164,13 +164,13 @@ class _Operation:
         if at is not None:
             raise Differs(
                 f"{self}, chunk {at} ({_range(parts[at])}): what rank {rank} sent is not its input "
-                f"and what it had given up before"
+                f"and what it had waived before"
             )
 
     def _check_masks(self, members: Sequence[int], programs: Mapping[int, Program]) -> None:
         """Both ends of a transfer must have gone without the same."""
         for sender in members:
-            gave = {(r.peer, r.transfer): r for r in self.entries[sender].ended.given_up}
+            gave = {(r.peer, r.transfer): r for r in self.entries[sender].ended.waived}
             for receiver in members:
                 lost = [r for r in self.entries[receiver].ended.lost if r.peer == sender]
                 for row in lost:
@@ -193,7 +193,7 @@ class _Operation:
     def _masks_differ(self, sender: int, receiver: int, transfer: int) -> Differs:
         return Differs(
             f"{self}, transfer {transfer} from rank {sender} to rank {receiver}: their ledgers do "
-            f"not say alike which segments were given up"
+            f"not say alike which segments were waived"
         )
 
     def _check_results(

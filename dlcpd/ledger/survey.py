@@ -34,15 +34,15 @@ class Sum:
 
     operations: int = 0
     failed: int = 0  # of these
-    segments: int = 0  # given up
+    segments: int = 0  # waived
     bytes: int = 0  # likewise; the last segment of a transfer counts in full
-    lossy: int = 0  # bytes of which something might be given up
+    lossy: int = 0  # bytes of which something might be waived
     allowed: float = 0.0  # bytes of those that the bound lets go
-    worst: float = 0.0  # largest share of a transfer that was given up
+    worst: float = 0.0  # largest share of a transfer that was waived
 
     @property
     def of_bound(self) -> float | None:
-        """Share of what the bound lets go that was given up."""
+        """Share of what the bound lets go that was waived."""
         return self.bytes / self.allowed if self.allowed else None
 
     def add(self, other: "Sum") -> None:
@@ -269,7 +269,7 @@ class Survey:
                 row.transfer,
             )
 
-        for row in ended.given_up:
+        for row in ended.waived:
             found = loss(row, rank, row.peer)
             for one in sums:
                 one.lose(found.segments, row.segment_size, found.share)
@@ -296,7 +296,7 @@ class Survey:
             heapq.heapreplace(self.worst, loss)
 
     def _lossy(self, plan: Plan, rank: int) -> int:
-        """Bytes that a rank sends of which something may be given up; 0 where this version makes
+        """Bytes that a rank sends of which something may be waived; 0 where this version makes
         that schedule otherwise, or not at all."""
         shape = (
             rank,

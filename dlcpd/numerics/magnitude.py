@@ -22,7 +22,7 @@ Energies = NDArray[np.float64]
 # more than a third of an operation.
 MOST: Final = 1 / 3
 NO_HEADS: Final[Mapping[int, int]] = {}
-LIGHT, MEDIUM = 2, 1  # drop ranks: the lightest are dropped first, the heavy ones protected
+LIGHT, MEDIUM = 2, 1  # drop precedences: the lightest are dropped first, the heavy ones protected
 
 
 def energies(chunk: Bytes, dtype: str, segment_size: int) -> Energies:
@@ -54,9 +54,9 @@ def energies(chunk: Bytes, dtype: str, segment_size: int) -> Energies:
 
 
 class OperationEnergy:
-    """Energies of an operation's segments, by chunk, and where its drop ranks part.
+    """Energies of an operation's segments, by chunk, and where its drop precedences part.
 
-    `bound`: fraction of the segments that may be given up. `heads`: by chunk, how many segments at
+    `bound`: fraction of the segments that may be waived. `heads`: by chunk, how many segments at
     its beginning have no energy of their own, and weigh more than any.
     """
 
@@ -67,7 +67,7 @@ class OperationEnergy:
         counted = [energy[heads.get(chunk, 0) :] for chunk, energy in by_chunk.items()]
         self._all = np.concatenate([*counted, np.zeros(0)])
         self.total = float(self._all.sum())  # infinite with NaN or Inf
-        self.spent = 0.0  # of what was given up
+        self.spent = 0.0  # of what was waived
         few = int(min(bound, MOST) * len(self._all))
         self._low, self._high = -1.0, -1.0  # below any energy
         if few:
@@ -78,8 +78,8 @@ class OperationEnergy:
         """Energy of each segment of a chunk."""
         return self._by_chunk[chunk]
 
-    def drop_ranks(self, chunk: int) -> NDArray[np.uint8]:
-        """Drop rank of each segment of a chunk."""
+    def drop_precedences(self, chunk: int) -> NDArray[np.uint8]:
+        """Drop precedence of each segment of a chunk."""
         energy = self._by_chunk[chunk]
         ranks = np.full(len(energy), PROTECTED, np.uint8)
         ranks[energy <= self._high] = MEDIUM
@@ -88,13 +88,13 @@ class OperationEnergy:
 
     def shuffled_ranks(self, chunk: int, seed: int) -> NDArray[np.uint8]:
         """As many of each rank, dealt at random: the control of an experiment."""
-        ranks = self.drop_ranks(chunk)
+        ranks = self.drop_precedences(chunk)
         np.random.default_rng((seed, chunk)).shuffle(ranks)
         return ranks
 
     def beyond(self, segments: Segments, weight: Energies, bound: float) -> Segments:
-        """Which of `segments` must not be given up, the heaviest first to be refused: those
-        that are infinite, and those that would bring what the operation gives up above
+        """Which of `segments` must not be waived, the heaviest first to be refused: those
+        that are infinite, and those that would bring what the operation waives above
         `bound` of its energy."""
         heavy = weight[segments]
         by_weight = np.argsort(heavy, kind="stable")
@@ -108,11 +108,11 @@ class OperationEnergy:
         return np.sort(segments[by_weight[fits:]])
 
     def spend(self, weight: Energies) -> None:
-        """Segments of such energies were given up."""
+        """Segments of such energies were waived."""
         self.spent += float(weight.sum())
 
     @property
     def spent_share(self) -> float:
-        """Fraction of the contribution's energy that was given up; 0 where it is infinite."""
+        """Fraction of the contribution's energy that was waived; 0 where it is infinite."""
         total = self.total
         return self.spent / total if 0 < total < np.inf else 0.0

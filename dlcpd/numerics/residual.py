@@ -1,6 +1,6 @@
-"""Error feedback: what was given up, and comes back in the next operation of that name (P4).
+"""Error feedback: what was waived, and comes back in the next operation of that name (P4).
 
-Sparse: only given-up segments are kept; of an operation with a codec all that it left over of a
+Sparse: only waived segments are kept; of an operation with a codec all that it left over of a
 part, since nearly every value was rounded. Values are kept in float32, or float64 for float64: what
 comes back is added there (dlcpd.numerics.returning). A gradient may carry a loss scale that changes
 from step to step: a hole keeps its own, and comes back in the present one.
@@ -33,7 +33,7 @@ class Hole:
     values: Array  # of the type `elements.wide`: of complex numbers their parts
     scale: float = 1.0  # loss scale that the values carry
     source: int = 0  # ticket of the operation that left them
-    given_up: int = 0  # segments on the wire that were given up, and have not come back since
+    waived: int = 0  # segments on the wire that were waived, and have not come back since
     coded: bool = False  # left over by a codec: on no ledger, and in memory that is used again
 
 

@@ -24,8 +24,8 @@ from pygnmi.client import gNMIclient, gNMIException
 
 from dlcpd import starter
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder
-from switchcfg.drivers.by_dead_man import ByDeadMan
-from switchcfg.drivers.dead_man import DeadMan, refusal
+from switchcfg.drivers.auto_revert import AutoRevert, refusal
+from switchcfg.drivers.by_auto_revert import ByAutoRevert
 from switchcfg.drivers.driver import host_and_port
 from switchcfg.drivers.login import Login, prefix
 from switchcfg.drivers.login import login as login_of
@@ -40,12 +40,12 @@ T = TypeVar("T")
 logging.getLogger("pygnmi").setLevel(logging.CRITICAL)  # what it logs, it raises as well
 
 
-class GnmiDriver(ByDeadMan):
+class GnmiDriver(ByAutoRevert):
     """One device; a channel per call."""
 
     def __init__(self, device: str, address: str, *, login: Login, folder: Path) -> None:
         """`folder`: where pending commits of this host are kept, for as long as it runs."""
-        super().__init__(DeadMan(device, str(folder)))
+        super().__init__(AutoRevert(device, str(folder)))
         self.device, self.address = device, address
         self._login = login
 
@@ -98,12 +98,12 @@ class GnmiDriver(ByDeadMan):
         return f"unset PYTHONPATH\n{environment}{shlex.join(words)} <<'BODY'\n{restore}\nBODY\n"
 
     async def _run(self, script: str) -> str:
-        """Run one of the dead man's scripts here. User and password are inherited, not written.
+        """Run one of the auto-revert scripts here. User and password are inherited, not written.
 
         The scripts name the folder by its path, so no other user may be able to exchange it:
         UnsafePath, an OSError.
         """
-        HeldFolder.open(self._dead_man.folder, make=PRIVATE_FOLDER).close()
+        HeldFolder.open(self._auto_revert.folder, make=PRIVATE_FOLDER).close()
         done = await asyncio.to_thread(
             subprocess.run, ("sh", "-eu"), input=script, text=True, capture_output=True, check=False
         )
@@ -187,7 +187,7 @@ def _said(exc: gNMIException) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """`switchcfg.drivers.gnmi DEVICE ADDRESS <BODY`: one Set, for the dead man."""
+    """`switchcfg.drivers.gnmi DEVICE ADDRESS <BODY`: one Set, for the auto-revert."""
     device, address = words
     body = sys.stdin.read()
     try:

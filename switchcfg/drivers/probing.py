@@ -70,7 +70,7 @@ async def _measure(
     await _probe(sender, between.sender, *to, TAGS, TAG_RATE, TAG_SECONDS, *both)
     sent: dict[int, int] = {}
     if between.load:
-        # As dlcpd sends: the last drop rank of several is not ECT.
+        # As dlcpd sends: the last drop precedence of several is not ECT.
         tos = [
             dscp << 2 | (ECT0 if ect else NOT_ECT)
             for each in classes

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import asyncssh
 
-from switchcfg.drivers.by_dead_man import ByDeadMan
-from switchcfg.drivers.dead_man import FOLDER, RUNNING, DeadMan, refusal
+from switchcfg.drivers.auto_revert import FOLDER, RUNNING, AutoRevert, refusal
+from switchcfg.drivers.by_auto_revert import ByAutoRevert
 from switchcfg.errors import Unreachable
 from switchcfg.platforms.platform import Shell, Step
 
@@ -92,12 +92,12 @@ class Remote:
         )
 
 
-class SshDriver(ByDeadMan):
-    """Devices that the dead man's scripts run on."""
+class SshDriver(ByAutoRevert):
+    """Devices that the auto-revert scripts run on."""
 
     def __init__(self, device: str, address: str, shell: Shell, *, config: Path | None) -> None:
         """`config` is read instead of ~/.ssh/config."""
-        super().__init__(DeadMan(device))
+        super().__init__(AutoRevert(device))
         self._shell = shell
         self._remote = Remote(device, address, config=config, timeout=shell.timeout)
 
@@ -121,10 +121,10 @@ class SshDriver(ByDeadMan):
         for step in steps:
             script = self._shell.script(step)
             if step.minutes:
-                await self._run(self._dead_man.begin(script))
+                await self._run(self._auto_revert.begin(script))
                 await self._until_it_ends(step)
             else:
-                await self._run(self._dead_man.step(script))
+                await self._run(self._auto_revert.step(script))
 
     async def _until_it_ends(self, step: Step) -> None:
         """Raises: CommitFailed, with what it said; Unreachable."""
@@ -133,7 +133,7 @@ class SshDriver(ByDeadMan):
                 while True:
                     await asyncio.sleep(POLL)
                     with suppress(Unreachable, StillRunning):  # the step may cut the connection
-                        await self._run(self._dead_man.ended())
+                        await self._run(self._auto_revert.ended())
                         return
         except TimeoutError as exc:
             raise self._remote.lost(f"{step.title}: no end after {step.minutes} minutes") from exc

@@ -12,14 +12,14 @@ from switchcfg.intent.table import Source, Table
 from switchcfg.intent.toml_lines import lines_of
 
 MAX_CLASSES: Final = 8  # one per queue of an ordinary switch port
-DROP_RANKS: Final = 3  # what a host tells apart, as assured forwarding does (RFC 2597)
+DROP_PRECEDENCES: Final = 3  # what a host tells apart, as assured forwarding does (RFC 2597)
 MAX_DSCP: Final = 63  # six bits (RFC 2474 section 3)
 SHARED: Final = ("dlcpd.contract", "traffic_classes.toml")
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficClass:
-    """One row. `dscp[d]` and `ect[d]` are of drop rank d: 0 is protected, the last goes first."""
+    """One row. `dscp[d]` and `ect[d]` are of drop precedence d. 0 is protected."""
 
     name: str
     rank: int  # 0 is served first
@@ -58,12 +58,12 @@ def _row(name: str, table: Table, count: int) -> TrafficClass:
     if not name.isascii() or not name.isidentifier() or len(name) > 16:
         raise table.error(None, "a class's name has up to 16 letters, digits and '_'")
     dscp = table.integers("dscp", 0, MAX_DSCP)
-    if not 1 <= len(dscp) <= DROP_RANKS:
-        raise table.error("dscp", f"{len(dscp)} drop ranks, need 1..{DROP_RANKS}")
+    if not 1 <= len(dscp) <= DROP_PRECEDENCES:
+        raise table.error("dscp", f"{len(dscp)} drop precedences, need 1..{DROP_PRECEDENCES}")
     marks = {"ect0": True, "not-ect": False}  # ECT(1) means L4S now (RFC 9331)
     ecn = table.values.get("ecn")
     if not table.has("ecn") or not isinstance(ecn, list) or len(ecn) != len(dscp):
-        raise table.error("ecn", "one entry per drop rank, as dscp has")
+        raise table.error("ecn", "one entry per drop precedence, as dscp has")
     for mark in ecn:
         if not isinstance(mark, str) or mark not in marks:
             raise table.error("ecn", f"{mark!r} is none of {', '.join(marks)}")

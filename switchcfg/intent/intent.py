@@ -44,10 +44,10 @@ ADDRESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}")  # a name, IPv4
 Read = Callable[[str], str]
 
 SPRAY: Final = ("hash", "packet", "keep")
-# Where a drop rank begins to be dropped and is dropped wholly, as parts of its queue: the
+# Where a drop precedence begins to be dropped and is dropped wholly, as parts of its queue: the
 # protected one when the queue is full, the others so early that it never is.
 CURVES: Final = ((1.0, 1.0), (0.5, 0.8), (0.2, 0.5))
-MARK: Final = (0.2, 0.5)  # likewise ECN: with the last drop rank, which sends Not-ECT
+MARK: Final = (0.2, 0.5)  # likewise ECN: with the last drop precedence, which sends Not-ECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Queueing:
 
     buffer: int  # bytes of a port, for all classes together
     rest: str  # class that takes every DSCP that no class names
-    curves: tuple[tuple[float, float], ...]  # [drop rank] = (begin, certain)
+    curves: tuple[tuple[float, float], ...]  # [drop precedence] = (begin, certain)
     mark: tuple[float, float] | None  # None: no ECN
     trim: int  # bytes that are left of a packet which has no room; 0: it is dropped
 
@@ -161,7 +161,9 @@ def _queueing(table: Table, classes: tuple[TrafficClass, ...]) -> Queueing:
     curves = table.ramps("drop", CURVES)
     ranks = max(len(each.dscp) for each in classes)
     if len(curves) < ranks:
-        raise table.error("drop", f"{len(curves)} curves, and {ranks} drop ranks among the classes")
+        raise table.error(
+            "drop", f"{len(curves)} curves, and {ranks} drop precedences among the classes"
+        )
     ecn = table.flag("ecn", True)
     mark = table.ramp("mark", MARK)
     if not ecn and "mark" in table.values:

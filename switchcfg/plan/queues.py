@@ -1,8 +1,9 @@
 """From classes to the queues of a port, in bytes, within what a platform can tell apart. Pure.
 
-A platform with one curve per queue can still tell two drop ranks apart: where it marks ECT
+A platform with one curve per queue can still tell two drop precedences apart: where it marks ECT
 packets, it drops those that are Not-ECT at the same thresholds (RFC 3168 section 7), and that is
-how the last drop rank is sent. Without ECN it takes a queue more per class, where there are enough.
+how the last drop precedence is sent. Without ECN it takes a queue more per class, where there
+are enough.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ MIN_QUEUE = 1 << 13  # bytes; five full packets: less would drop what never met 
 class Abilities:
     """What a platform can tell apart."""
 
-    curves: int  # drop ranks by DSCP inside one queue; 1 = one curve for all
+    curves: int  # drop precedences by DSCP inside one queue; 1 = one curve for all
     own_mark: bool  # ECN has thresholds of its own, apart from those of dropping
     spray: tuple[str, ...]  # modes of the intent that it can be set to
     bare_curve: bool = False  # what is sent as Not-ECT has a curve of its own where others mark
@@ -31,7 +32,7 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """How a queue treats one drop rank."""
+    """How a queue treats one drop precedence."""
 
     rank: int
     dscps: tuple[int, ...]
@@ -47,7 +48,7 @@ class Queue:
     name: str  # of its class, or classes
     limit: int  # bytes
     share: float  # of the port's buffer
-    bands: tuple[Band, ...]  # by drop rank, the protected first
+    bands: tuple[Band, ...]  # by drop precedence, the protected first
     mark: tuple[int, int] | None  # bytes (begin, certain) of ECN; None: it does not mark
 
     @property
@@ -58,7 +59,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The queues of one port group, the first served first, and what had to be given up.
+    """The queues of one port group, the first served first, and what they lack.
 
     `queues` are strict. The queue of a lossless class is the one of its priority's number; such
     queues share what the strict ones leave, by weight.
@@ -70,7 +71,7 @@ class Layout:
     lossless: tuple[Lossless, ...] = ()
 
     def rank_of(self) -> dict[int, int]:
-        """Every DSCP of a class -> its drop rank, as far as the platform tells ranks apart."""
+        """Every DSCP of a class -> its drop precedence, as far as the platform tells them apart."""
         bands = [band for queue in self.queues for band in queue.bands]
         return {dscp: band.rank for band in bands for dscp in band.dscps}
 
@@ -91,8 +92,8 @@ class _Part:
 
     name: str
     share: float
-    ranks: tuple[tuple[int, int, bool], ...]  # (drop rank, DSCP, is ECT)
-    shallow: bool = False  # holds a last drop rank alone: as deep as that rank may fill
+    ranks: tuple[tuple[int, int, bool], ...]  # (drop precedence, DSCP, is ECT)
+    shallow: bool = False  # holds a last drop precedence alone: as deep as that rank may fill
 
 
 def lay_out(intent: Intent, group: PortGroup, able: Abilities) -> Layout:
@@ -176,13 +177,13 @@ def _part(classes: Sequence[TrafficClass]) -> _Part:
 
 
 def _ecn_tells(part: _Part) -> bool:
-    """Is the last drop rank, and it alone, sent as Not-ECT?"""
+    """Is the last drop precedence, and it alone, sent as Not-ECT?"""
     last = max(rank for rank, _, _ in part.ranks)
     return last > 0 and all(ect == (rank < last) for rank, _, ect in part.ranks)
 
 
 def _split(part: _Part, last: int) -> Iterator[_Part]:
-    """The last drop rank in a shallow queue of its own, below the others."""
+    """The last drop precedence in a shallow queue of its own, below the others."""
     above = tuple(each for each in part.ranks if each[0] < last)
     below = tuple(each for each in part.ranks if each[0] == last)
     yield _Part(part.name, part.share, above)
@@ -195,14 +196,16 @@ def _moved(name: str, intent: Intent, rank: int) -> list[str]:
     if mark is None or mark == drop:
         return []
     ours, theirs = ("{:g} to {:g}".format(*ramp) for ramp in (drop, mark))
-    return [f"{name}: drop rank {rank} is dropped where ECN marks, at {theirs} and not at {ours}"]
+    return [
+        f"{name}: drop precedence {rank} is dropped where ECN marks, at {theirs} and not at {ours}"
+    ]
 
 
 def _merged(name: str, ranks: Sequence[int], why: str) -> list[str]:
     if len(ranks) < 2:
         return []
     shown = " and ".join(str(rank) for rank in ranks)
-    return [f"{name}: drop ranks {shown} are treated alike: {why}"]
+    return [f"{name}: drop precedences {shown} are treated alike: {why}"]
 
 
 def _queue(intent: Intent, group: PortGroup, able: Abilities, index: int, part: _Part) -> Queue:

@@ -36,7 +36,7 @@ from switchcfg.platforms.junos_present import (
 from switchcfg.platforms.platform import Fit, Netconf, Rendered, Step, Taken, group_name
 
 ABLE: Final = Abilities(curves=3, own_mark=False, spray=("hash", "packet"), lossless=6)
-LOSS: Final = ("low", "medium-high", "high")  # by drop rank
+LOSS: Final = ("low", "medium-high", "high")  # by drop precedence
 PER_PACKET: Final = "per-packet"
 LEVELS: Final = ("strict-high", "high", "medium-high", "medium-low", "low")  # by order of queues
 STRICT: Final = len(LEVELS) - 1  # queues of ours above the level of lossless classes
@@ -186,7 +186,8 @@ class Junos(CommandPlatform):
                 said.append(f"{first.name}: no ECN: Junos has none on strict-high queues")
             if any(queue.mark and len(queue.bands) > 1 for queue in others):
                 said.append(
-                    "drop ranks of queues with ECN: some chips drop Not-ECT from a full queue only"
+                    "drop precedences of queues with ECN: "
+                    "some chips drop Not-ECT from a full queue only"
                 )
         state = found.state
         if device.dscp_ipv6:
@@ -197,7 +198,7 @@ class Junos(CommandPlatform):
             said.append("IPv6: classified as the chip does by the classifier of IPv4")
         return Rendered(state, tuple(dict.fromkeys(said)))
 
-    def given_up(self, intent: Intent, device: Device) -> Iterator[str]:
+    def waived(self, intent: Intent, device: Device) -> Iterator[str]:
         cables = {each.cable for each in intent.lossless}
         for group in device.groups:
             layout = lay_out(intent, group, self.able)
@@ -359,7 +360,7 @@ def _lossless(intent: Intent, group: PortGroup, each: Lossless) -> Iterator[tupl
 
 
 def _drops(intent: Intent, scheduler: str, queue: Queue) -> Iterator[tuple[Place, str]]:
-    """A profile per drop rank. What is ECT is marked by its profile, so it needs one too."""
+    """A profile per drop precedence. What is ECT is marked by its profile, so it needs one too."""
     for band in queue.bands:
         marks = queue.mark if band.rank == 0 else None
         if band.begin >= queue.limit and not marks:

@@ -6,9 +6,9 @@ Queues have no names, so ours are told by the handle of the root; rules are in a
 
 Every queue has virtual queues, one per threshold: a token bucket that drains a little slower than
 the link, and is as full as the queue its packets wait in. While one is full its port is in a set,
-and stays there for some packets in the mean: ECT packets are marked, those of a drop rank
-dropped. The lower ones drain more slowly and forget later, so that the last drop rank does not
-take what the dropping of others has freed. How it was measured: docs/decisions.md.
+and stays there for some packets in the mean: ECT packets are marked, those of a drop precedence
+dropped. The lower ones drain more slowly and forget later, so that the last drop precedence does
+not take what the dropping of others has freed. How it was measured: docs/decisions.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -110,7 +110,7 @@ def render_groups(
     able: Abilities,
     state_of: Callable[[Intent, PortGroup, Layout], Mapping[Place, str]],
 ) -> Rendered:
-    """The states of all port groups together, and what their layouts had to give up.
+    """The states of all port groups together, and what their layouts lack.
 
     Raises: CannotExpress.
     """

@@ -17,7 +17,7 @@ Counts = Mapping[tuple[int, int, int], int]  # (phase, TOS sent, TOS arrived) ->
 class Row:
     """One code point."""
 
-    name: str  # class and drop rank
+    name: str  # class and drop precedence
     dscp: int
     tag: str  # what became of it
     ecn: str  # what became of ECT(0)
@@ -30,7 +30,7 @@ class Verdict:
     """Of one direction between two hosts."""
 
     rows: tuple[Row, ...]
-    order: str  # whether classes and drop ranks are served in their order; "" without a load
+    order: str  # whether classes and drop precedences are served in their order; "" without a load
     paths: int  # distinct ones that source ports reach
 
     @property
@@ -87,7 +87,7 @@ def _row(name: str, dscp: int, sent: Mapping[int, int], counts: Counts) -> Row:
 
 
 def _order(classes: Sequence[TrafficClass], rows: Sequence[Row]) -> str:
-    """A class keeps no less than those after it, and a drop rank no less than the next one."""
+    """A class keeps no less than later ones, and a drop precedence no less than the next."""
     kept = {row.dscp: row.kept or 0.0 for row in rows}
     if min(kept.values()) > 1.0 - SLACK:
         return "nothing was lost: the load is too small to tell"

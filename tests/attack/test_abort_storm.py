@@ -1,4 +1,4 @@
-"""When one rank is late, all others give up everything at once, and each tells each."""
+"""When one rank is late, all others abort everything at once, and each tells each."""
 
 import asyncio
 import select

@@ -22,7 +22,7 @@ from tests.io.engines import Job
 
 COUNT = 300_000
 LATE = 2.0  # seconds
-PATIENCE = 60.0  # seconds until a test gives up
+PATIENCE = 60.0  # seconds until a test fails
 ENDS = {
     "close": 0, "return": 0, "sys.exit": 3, "os._exit": 0, "kill": -signal.SIGKILL, "exception": 1
 }  # fmt: skip

@@ -329,7 +329,7 @@ def test_a_path_without_a_socket(wide: Wide) -> None:
         works(job.ranks, number)
     for following in range(number + 1, number + 6):
         works(job.ranks, following)
-    assert wide.calls.fired == kernel_errors.TRIES, "it is given up"
+    assert wide.calls.fired == kernel_errors.TRIES, "the call is no longer repeated"
     assert job.engines[0].counters()["internal"] == wide.calls.fired, "and each failure told"
 
 

@@ -45,9 +45,9 @@ class Scene:
 
     def settle(self) -> None:
         """Until control has closed what its last callers left."""
-        give_up_at = time.monotonic() + 20.0
+        deadline = time.monotonic() + 20.0
         while self.daemon.descriptors > self._descriptors:
-            assert time.monotonic() < give_up_at, "a connection stays open"
+            assert time.monotonic() < deadline, "a connection stays open"
             time.sleep(0.001)
 
     def status(self) -> None:

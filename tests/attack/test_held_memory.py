@@ -58,7 +58,7 @@ def test_plans_of_many_rows() -> None:
         for number in range(200):
             start = 8 * number
             rows = [(start + 16 * row, start + 16 * row + 4) for row in range(4096)]
-            ask = submit(name="n", max_loss=0.1, critical=rows)
+            ask = submit(name="n", max_loss=0.1, exempt=rows)
             made.make(ask, ARENA, Accounts(), 10.0)
     assert len(list(made.plans)) < 60
 

@@ -597,7 +597,7 @@ class Load(threading.Thread):
 
     def __init__(self, job: Job) -> None:
         super().__init__(daemon=True)
-        self._job, self.done, self.repaired = job, 0, 0
+        self._job, self.done, self.retransmitted = job, 0, 0
         self._wrong = ""
         self._stopped = threading.Event()
         self.start()
@@ -614,7 +614,7 @@ class Load(threading.Thread):
                 elif rank.tensor(0, 250_000).tobytes() != expected:
                     self._wrong = f"operation {self.done} is wrong"
                 else:
-                    self.repaired += outcome.repaired
+                    self.retransmitted += outcome.retransmitted
 
     def stop(self) -> None:
         """All must have gone well."""
@@ -636,4 +636,4 @@ def test_icmp_under_load(flood: Flood, family: Family, measured: Measured) -> No
             time.sleep(0.001)
     load.stop()
     saw = flood.check()
-    measured(f"{family.host}: {load.done} operations, {load.repaired} datagrams repaired; {saw}")
+    measured(f"{family.host}: {load.done} operations, {load.retransmitted} retransmitted; {saw}")

@@ -93,8 +93,8 @@ def submit(rank: Rank, number: int, job: int, value: int) -> None:
 
 def shuffled(job: ShufflingJob) -> None:
     """Hold until nothing more comes, then let go."""
-    give_up_at = time.monotonic() + MOST
-    while min(map(len, job.begun.values())) < WANTED and time.monotonic() < give_up_at:
+    deadline = time.monotonic() + MOST
+    while min(map(len, job.begun.values())) < WANTED and time.monotonic() < deadline:
         job.forward()
     job.holding = False
     while job.held:
@@ -131,9 +131,9 @@ def test_more_sums_than_rows(measured: Measured) -> None:
 
 def wait(job: ShufflingJob, ranks: list[Rank]) -> int:
     """Operations that completed, of all of them."""
-    done, give_up_at = 0, time.monotonic() + 3 * PATIENCE
+    done, deadline = 0, time.monotonic() + 3 * PATIENCE
     left = {id(rank): OPERATIONS for rank in ranks}
-    while any(left.values()) and time.monotonic() < give_up_at:
+    while any(left.values()) and time.monotonic() < deadline:
         job.forward()
         for rank in ranks:
             while left[id(rank)]:

@@ -14,7 +14,7 @@ from dlcp_client.ipc.handshake import ControlConnection
 CHECK = 124
 # All of Linux, those of the C library (32 and 33) among them; SIGSTOP stops and ends nothing.
 SIGNALS = sorted(set(range(1, 65)) - {signal.SIGKILL, signal.SIGSTOP})
-PATIENCE = 60.0  # seconds until a test gives up
+PATIENCE = 60.0  # seconds until a test fails
 
 
 @pytest.fixture

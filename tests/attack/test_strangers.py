@@ -81,8 +81,8 @@ def test_gro_comes_back(job: Job, measured: Measured) -> None:
     before = work.p50(0.2)
     with flood(job.endpoints[0][0].port, 50_000, "insider"):
         during = work.p50(0.5)
-        give_up_at = time.monotonic() + PATIENCE
-        while engine.report()["paths"][0]["gro"] and time.monotonic() < give_up_at:
+        deadline = time.monotonic() + PATIENCE
+        while engine.report()["paths"][0]["gro"] and time.monotonic() < deadline:
             time.sleep(0.05)
         lost = not engine.report()["paths"][0]["gro"]
     begin = time.monotonic()

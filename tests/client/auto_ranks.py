@@ -185,8 +185,8 @@ def residuals(rank: int, store: str, config: str) -> dict[str, Any]:
         handle.close()
         return {
             "short": short,
-            "given_up": ledger.given_up,
-            "returned": ledger.returned,
+            "waived": ledger.waived,
+            "reapplied": ledger.reapplied,
             "seen": [(at, way, *asked) for at, way, size, *asked in seen if size >= LARGE],
         }
 

@@ -229,9 +229,9 @@ def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:
         original = handle.session.all_reduce
 
         def listening(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
-            critical = sum(stop - start for start, stop in more.get("critical", ()))
+            exempt = sum(stop - start for start, stop in more.get("exempt", ()))
             mode, layers = more["policy"].mode, tuple(more.get("layers", ()))
-            asked.append((handle.step, mode, more.get("name", ""), critical, layers))
+            asked.append((handle.step, mode, more.get("name", ""), exempt, layers))
             return original(tensor, *args, **more)
 
         handle.session.all_reduce = listening  # type: ignore[method-assign]
@@ -240,7 +240,7 @@ def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:
         handle.synchronize()
         ledger = handle.ledger
         handle.close()
-        return {"asked": asked, "weights": weights(net).numpy(), "given_up": ledger.given_up}
+        return {"asked": asked, "weights": weights(net).numpy(), "waived": ledger.waived}
 
 
 def coded_training(rank: int, store: str) -> dict[str, Any]:

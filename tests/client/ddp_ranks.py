@@ -106,9 +106,9 @@ def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:
         original = handle.session.all_reduce
 
         def listening(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
-            critical = sum(stop - start for start, stop in more.get("critical", ()))
+            exempt = sum(stop - start for start, stop in more.get("exempt", ()))
             mode = more["policy"].mode
-            asked.append((handle.step, mode, more.get("name", ""), critical))
+            asked.append((handle.step, mode, more.get("name", ""), exempt))
             return original(tensor, *args, **more)
 
         handle.session.all_reduce = listening  # type: ignore[method-assign]
@@ -116,7 +116,7 @@ def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:
             step(net, rank, number)
         ledger = handle.ledger
         handle.close()
-        return {"asked": asked, "weights": weights(net).numpy(), "given_up": ledger.given_up}
+        return {"asked": asked, "weights": weights(net).numpy(), "waived": ledger.waived}
 
 
 def coded_training(rank: int, store: str) -> dict[str, Any]:
@@ -155,10 +155,10 @@ def float16_at_its_limit(rank: int, store: str, config: str) -> dict[str, Any]:
             assert layer.weight.grad is not None
             averages.append(layer.weight.grad.float().clone())
         assert handle.session is not None
-        given_up = handle.session.ledger.given_up
+        waived = handle.session.ledger.waived
         handle.close()
         highest = [float(average.max()) for average in averages]
-        return {"given_up": given_up, "highest": highest, "total": torch.stack(averages).sum(0)}
+        return {"waived": waived, "highest": highest, "total": torch.stack(averages).sum(0)}
 
 
 def losing_a_daemon(rank: int, store: str) -> list[str]:

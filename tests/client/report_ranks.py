@@ -112,7 +112,7 @@ def changing(rank: int, store: str, how: str, policies: list[Any], config: Path)
             "losses": losses,
             "raised": raised,
             "weights": weights(net).numpy(),
-            "left": handle.ledger.given_up - handle.ledger.returned,
+            "left": handle.ledger.waived - handle.ledger.reapplied,
             "policy": handle.policy,
         }
         if not raised:
@@ -182,4 +182,4 @@ def _linear_step(net: nn.Module, optimizer: Any, rank: int, number: int) -> None
 
 
 def _left(handle: Any) -> int:
-    return int(handle.ledger.given_up - handle.ledger.returned)
+    return int(handle.ledger.waived - handle.ledger.reapplied)

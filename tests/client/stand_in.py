@@ -169,9 +169,9 @@ def completed(number: int, **changes: Any) -> Completed:
     values: dict[str, Any] = {
         "released": True,
         "sent": 0,
-        "repaired": 0,
-        "given_up": 0,
-        "returned": 0,
+        "retransmitted": 0,
+        "waived": 0,
+        "reapplied": 0,
         "lost": 0,
         "energy": 0.0,
         "source": -1,

@@ -161,7 +161,7 @@ def test_the_ledger_adds_up(world: StandIn) -> None:
     works = submit(world, [torch.ones(1), torch.ones(1)])
     more = submit(world, [torch.ones(1), torch.ones(1)])
     world.wait_for(2)
-    counts = {"sent": 10, "repaired": 2, "given_up": 1, "returned": 3, "lost": 4}
+    counts = {"sent": 10, "retransmitted": 2, "waived": 1, "reapplied": 3, "lost": 4}
     for number in (1, 2):
         for far in world.far:
             far.send(completed(number, **counts))
@@ -169,8 +169,8 @@ def test_the_ledger_adds_up(world: StandIn) -> None:
         work.wait()
     assert works[0].stats == completed(1, **counts)
     ledger = world.sessions[0].ledger
-    assert (ledger.operations, ledger.sent, ledger.repaired) == (2, 20, 4)
-    assert (ledger.given_up, ledger.returned, ledger.lost) == (2, 6, 8)
+    assert (ledger.operations, ledger.sent, ledger.retransmitted) == (2, 20, 4)
+    assert (ledger.waived, ledger.reapplied, ledger.lost) == (2, 6, 8)
 
 
 CODES = ["ranks_disagree", "peer_lost", "deadline_exceeded", "operation_aborted", "no_such_code"]

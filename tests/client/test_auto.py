@@ -39,7 +39,7 @@ def test_gradients_are_the_average_by_both_ways(tmp_path: Path) -> None:
             assert [one.chosen for one in sizes] == ["dlcp", "backend"]
 
 
-def test_what_was_given_up_comes_home_before_the_backend_takes_over(tmp_path: Path) -> None:
+def test_what_was_waived_comes_home_before_the_backend_takes_over(tmp_path: Path) -> None:
     """Neither lost nor added twice: the sums over all steps are exact."""
     file = tmp_path / "dlcpd.toml"
     file.write_text(
@@ -48,8 +48,8 @@ def test_what_was_given_up_comes_home_before_the_backend_takes_over(tmp_path: Pa
         "[inject]\nloss = 0.05\nseed = 1\n"
     )
     for rank in on_each_rank(auto_ranks.residuals, tmp_path, str(file)):
-        assert rank["given_up"] > 0
-        assert rank["returned"] == rank["given_up"]
+        assert rank["waived"] > 0
+        assert rank["reapplied"] == rank["waived"]
         assert rank["short"]  # while some of it was under way
         assert set(rank["short"]) <= set(range(FIRST, DECIDED))
         [(way, mode, name)] = [row[1:] for row in rank["seen"] if row[0] == DECIDED]

@@ -92,7 +92,7 @@ def terms_of(policy: LossPolicy, step: int, size: int = EXACT_BELOW) -> Terms:
 def test_terms_of_a_bounded_piece() -> None:
     terms = terms_of(bounded(0.1), 4)
     assert terms.policy.mode == "bounded"
-    assert terms.critical == [(0, 2 * K)]
+    assert terms.exempt == [(0, 2 * K)]
     assert terms.layers == [(0, "middle"), (2 * K, "front")]
     assert terms.name.startswith("ddp")
 
@@ -100,7 +100,7 @@ def test_terms_of_a_bounded_piece() -> None:
 @pytest.mark.parametrize(("step", "size"), [(3, EXACT_BELOW), (4, EXACT_BELOW - 4)])
 def test_early_and_small_ones_are_exact(step: int, size: int) -> None:
     terms = terms_of(bounded(0.1, per_class={"front": 0.05}), step, size)
-    assert (terms.policy.mode, terms.name, terms.critical) == ("exact", "", [])
+    assert (terms.policy.mode, terms.name, terms.exempt) == ("exact", "", [])
     assert len(terms.layers) == 2
 
 

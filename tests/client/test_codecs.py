@@ -55,7 +55,7 @@ def _alone(session: Session) -> str:
 
 
 def _disagree(session: Session) -> str:
-    """Rank 0 has another codec than the others. A rank may hear first that a peer gave up."""
+    """Rank 0 has another codec than the others. A rank may hear first that a peer aborted."""
     policy = exact(codec="bf16" if session.rank else "fp16", fill="zero")
     with pytest.raises((RanksDisagree, OperationAborted)) as caught:
         session.all_reduce(torch.ones(COUNT), policy=policy).wait()
@@ -75,8 +75,8 @@ def test_all_ranks_have_the_same_and_all_comes_back(tmp_path: Path) -> None:
     disagree = [set(rank["disagree"].split(", ")) for rank in ranks]
     assert any({"codec bf16", "codec fp16"} <= said for said in disagree)
     ledgers = [rank["ledger"] for rank in ranks]
-    assert sum(ledger.given_up for ledger in ledgers) > 0
-    assert sum(ledger.given_up for ledger in ledgers) == sum(one.returned for one in ledgers)
+    assert sum(ledger.waived for ledger in ledgers) > 0
+    assert sum(ledger.waived for ledger in ledgers) == sum(one.reapplied for one in ledgers)
     for one in runs(find([tmp_path])):
         found = replay(one)
         assert not found.different

@@ -89,7 +89,7 @@ def test_arena_tensors_and_many_in_flight(pair: list[Session]) -> None:
 
 
 def test_bounded_operations_and_their_ledger(tmp_path: Path) -> None:
-    """5 % of the datagrams vanish; what is given up returns, and both ranks hold the same."""
+    """5 % of the datagrams vanish; what is waived returns, and both ranks hold the same."""
     file = tmp_path / "dlcpd.toml"
     file.write_text(
         '[daemon]\ncontrol_address = "127.0.0.1"\n'
@@ -99,7 +99,7 @@ def test_bounded_operations_and_their_ledger(tmp_path: Path) -> None:
     for _ in range(5):
         tensors = [torch.ones(500_000) for _ in range(2)]
         works = [
-            s.all_reduce(t, policy=bounded(0.1), name="gradient", critical=[(0, 4096)])
+            s.all_reduce(t, policy=bounded(0.1), name="gradient", exempt=[(0, 4096)])
             for s, t in zip(sessions, tensors, strict=True)
         ]
         for work in works:
@@ -107,9 +107,9 @@ def test_bounded_operations_and_their_ledger(tmp_path: Path) -> None:
         assert torch.equal(*tensors)
         assert bool((tensors[0][:1024] == 2).all())
     ledgers = [session.ledger for session in sessions]
-    assert sum(ledger.given_up for ledger in ledgers) > 0
-    assert sum(ledger.returned for ledger in ledgers) > 0
-    assert all(ledger.returned <= ledger.given_up for ledger in ledgers)
+    assert sum(ledger.waived for ledger in ledgers) > 0
+    assert sum(ledger.reapplied for ledger in ledgers) > 0
+    assert all(ledger.reapplied <= ledger.waived for ledger in ledgers)
     each_rank(lambda rank: sessions[rank].close())
 
 
@@ -133,21 +133,21 @@ def test_what_was_lost_returns_in_the_present_loss_scale(tmp_path: Path) -> None
         for work in works:
             work.wait()
         assert set((tensors[0] / scale).tolist()) <= {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}
-    assert sum(session.ledger.returned for session in sessions) > 0
+    assert sum(session.ledger.reapplied for session in sessions) > 0
     each_rank(lambda rank: sessions[rank].close())
 
 
 def test_ranks_that_differ_in_layers_are_told_so(pair: list[Session]) -> None:
     layers = [[(0, "front")], [(0, "back")]]
     works = [
-        s.all_reduce(torch.ones(8), name="gradient", critical=[(0, 4)], layers=layers[rank])
+        s.all_reduce(torch.ones(8), name="gradient", exempt=[(0, 4)], layers=layers[rank])
         for rank, s in enumerate(pair)
     ]
     said = []
     for work in works:
         with pytest.raises(RanksDisagree) as caught:
             work.wait()
-        parts = r"name (\w+), critical ranges (\w+), layers (\w+)"
+        parts = r"name (\w+), exempt ranges (\w+), layers (\w+)"
         said.append(re.findall(parts, str(caught.value)))
     for mine, theirs in said:
         assert mine[:2] == theirs[:2]

@@ -34,7 +34,7 @@ def test_bounded_training_loses_only_where_it_may(tmp_path: Path) -> None:
     )
     ranks = on_each_rank(cross_step_ranks.bounded_training, tmp_path, str(file))
     assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
-    assert ranks[0]["given_up"] + ranks[1]["given_up"] > 0
+    assert ranks[0]["waived"] + ranks[1]["waived"] > 0
     asked = ranks[0]["asked"]
     assert asked == ranks[1]["asked"]
     assert {mode for number, mode, *_ in asked if number <= 3} == {"exact"}
@@ -42,7 +42,7 @@ def test_bounded_training_loses_only_where_it_may(tmp_path: Path) -> None:
     assert {mode for _, mode, *_ in late} == {"exact", "bounded"}  # small pieces stay exact
     lossy = [row for row in late if row[1] == "bounded"]
     assert len(lossy) > 5 * len({name for _, _, name, *_ in lossy})  # the same ones at each step
-    assert all(critical >= 600 * 4 for *_, critical, _ in lossy)
+    assert all(exempt >= 600 * 4 for *_, exempt, _ in lossy)
 
 
 def test_a_codec_rounds_on_all_ranks_alike(tmp_path: Path) -> None:

@@ -55,19 +55,19 @@ def test_bounded_training_loses_only_where_it_may(tmp_path: Path) -> None:
     )
     ranks = on_each_rank(ddp_ranks.bounded_training, tmp_path, str(file))
     assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
-    assert ranks[0]["given_up"] + ranks[1]["given_up"] > 0
+    assert ranks[0]["waived"] + ranks[1]["waived"] > 0
     asked = ranks[0]["asked"]
     assert asked == ranks[1]["asked"]
     assert {mode for number, mode, _, _ in asked if number <= 3} == {"exact"}
-    late = [(mode, name, critical) for number, mode, name, critical in asked if number > 3]
+    late = [(mode, name, exempt) for number, mode, name, exempt in asked if number > 3]
     assert {mode for mode, _, _ in late} == {"exact", "bounded"}  # small buckets stay exact
     names = {name for mode, name, _ in late if mode == "bounded"}
     assert len(late) > 5 * len(names)  # the same ones at each step
-    assert all(critical >= 600 * 4 for mode, _, critical in late if mode == "bounded")
+    assert all(exempt >= 600 * 4 for mode, _, exempt in late if mode == "bounded")
 
 
 def test_what_comes_back_does_not_overflow_float16(tmp_path: Path) -> None:
-    """Gradients at the limit of float16, as a GradScaler keeps them: what was given up comes back
+    """Gradients at the limit of float16, as a GradScaler keeps them: what was waived comes back
     as far as it fits, and all of it when they get smaller."""
     file = tmp_path / "dlcpd.toml"
     file.write_text(
@@ -75,11 +75,11 @@ def test_what_comes_back_does_not_overflow_float16(tmp_path: Path) -> None:
         '[network]\npaths = [{ address = "127.0.0.1" }]\n[inject]\nloss = 0.05\nseed = 1\n'
     )
     first, second = on_each_rank(ddp_ranks.float16_at_its_limit, tmp_path, str(file))
-    assert first["given_up"] + second["given_up"] > 0
+    assert first["waived"] + second["waived"] > 0
     assert first["highest"] == second["highest"]
     assert set(first["highest"][:2]) == {40_000}
     assert 40_000 < max(first["highest"]) <= 65_504
-    # at most what the last step gave up is still to come: half of it, for it is one rank's
+    # at most what the last step waived is still to come: half of it, for it is one rank's
     assert float(first["total"].max()) <= 8 * 40_000 + 10_000 + 9 * 16
     assert float(first["total"].min()) >= 7 * 40_000
 

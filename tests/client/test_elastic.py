@@ -96,7 +96,7 @@ seed = 5
 """
 
 
-def test_what_survivors_gave_up_comes_back_in_the_next_epoch(
+def test_what_survivors_waived_comes_back_in_the_next_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "dlcpd.toml"
@@ -106,13 +106,13 @@ def test_what_survivors_gave_up_comes_back_in_the_next_epoch(
     for _ in range(20):
         for tensor in reduced(sessions):
             total += tensor / WORLD
-        if all(session.ledger.given_up for session in sessions):
+        if all(session.ledger.waived for session in sessions):
             break
-    given = [session.ledger.given_up - session.ledger.returned for session in sessions]
+    given = [session.ledger.waived - session.ledger.reapplied for session in sessions]
     later = regrouped(sessions)
     assert [session.epoch for session in later] == [1, 1]
     reduced(later)
-    assert [session.ledger.returned for session in later] == given and all(given)
+    assert [session.ledger.reapplied for session in later] == given and all(given)
     for session in later:
         session.close()
 
@@ -178,7 +178,7 @@ def test_one_of_two_is_no_majority_unless_the_job_says_so() -> None:
 
 
 def test_the_last_error_says_why_the_first_attempt_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 1 gave up because of rank 7; to rank 0 it is rank 1 that is missing then."""
+    """Rank 1 stopped because of rank 7; to rank 0 it is rank 1 that is missing then."""
     first, second = connected()
     second.close()
 

@@ -57,7 +57,7 @@ def asks(collective: str, given: int = 0, got: int = 0, **more: Any) -> Submit:
         "deadline": 1.0,
         "in_place": True,
         "name": "",
-        "critical": [],
+        "exempt": [],
         "layers": [],
     } | more
     return Submit(collective=collective, input_count=given, output_count=got, **fields)
@@ -134,13 +134,13 @@ def test_messages_of_a_group_stay_with_an_engine() -> None:
 
 def test_counts_of_parts_are_added() -> None:
     parts = Parts.of(range(2))
-    one = completed(1, released=True, sent=5, repaired=1, given_up=2, energy=0.25)
+    one = completed(1, released=True, sent=5, retransmitted=1, waived=2, energy=0.25)
     assert parts.answer(1, one) is None
     assert parts.answer(1, one) is None, "a frame that is taken in twice"
-    whole = parts.answer(0, completed(1, released=False, sent=7, lost=3, returned=1, energy=0.5))
+    whole = parts.answer(0, completed(1, released=False, sent=7, lost=3, reapplied=1, energy=0.5))
     assert whole is not None
-    assert (whole.sent, whole.repaired, whole.given_up) == (12, 1, 2)
-    assert (whole.returned, whole.lost, whole.energy) == (1, 3, 0.5)
+    assert (whole.sent, whole.retransmitted, whole.waived) == (12, 1, 2)
+    assert (whole.reapplied, whole.lost, whole.energy) == (1, 3, 0.5)
     assert parts.answer(0, one) == whole
 
 
@@ -289,7 +289,9 @@ def test_large_parts_are_divided_and_whole_again(tmp_path: Path, collective: str
         assert each_rank(run) == [True] * WORLD
         totals = [sum(path["sent"] for path in paths_of(session)) for session in sessions]
         busiest = paths_of(sessions[totals.index(max(totals))])
-        least = PART * 4 // MAX_SEGMENT // 4  # a quarter of them; repairs may come on top of either
+        least = (
+            PART * 4 // MAX_SEGMENT // 4
+        )  # a quarter of them; retransmissions may come on top of either
         assert min(path["sent"] for path in busiest) >= least
 
 
@@ -309,11 +311,11 @@ def test_a_bounded_operation_brings_home_what_each_engine_kept(tmp_path: Path) -
                 sessions[rank].all_reduce(tensor, policy=policy, name="layer").wait()
                 total += tensor
             ledger = sessions[rank].ledger
-            return total - given, ledger.given_up, ledger.returned
+            return total - given, ledger.waived, ledger.reapplied
 
         (first, *one), (second, *two) = each_rank(run)
     # sum of results - own contributions, added over ranks: 2 * everything - everything
-    assert one[0] + two[0] > 0, "something was given up"
+    assert one[0] + two[0] > 0, "something was waived"
     assert one[0] == one[1] and two[0] == two[1], "and all of it came back"
     totals = [torch.zeros(2 * RANGE), torch.zeros(2 * RANGE)]
     for rank in range(WORLD):
@@ -347,7 +349,7 @@ def test_a_rank_that_leaves_fails_every_part_of_what_is_open(tmp_path: Path) -> 
             work.wait()
 
 
-def test_a_divided_operation_that_is_late_is_given_up_by_all_ranks(tmp_path: Path) -> None:
+def test_a_divided_operation_that_is_late_is_aborted_by_all_ranks(tmp_path: Path) -> None:
     with sessions_of(tmp_path, 2, 2) as sessions:
         with pytest.raises(DlcpError) as caught:
             sessions[0].all_reduce(torch.ones(RANGE), policy=exact(deadline=0.5)).wait()

@@ -119,7 +119,7 @@ def offline(run: Any) -> list[float]:
             made = contributions[rank].make(entry, program)
             assert made is not None
             missing = np.zeros(len(made), np.uint8)
-            for row in entry.ended.given_up:
+            for row in entry.ended.waived:
                 span = step_of(entry, program, row, sent=True).span
                 for segment in segments_of(row, step_of(entry, program, row, sent=True)).tolist():
                     low = span.start + segment * row.segment_size
@@ -150,10 +150,10 @@ def test_all_ranks_tighten_in_the_same_steps_and_then_are_exact(
     assert seen[:WARMUP] == [BOUND] * WARMUP
     assert seen == sorted(seen, reverse=True) and seen[-1] < BOUND
     assert set(seen) <= set(bounds)
-    [run] = runs(find([tmp_path]))  # what was given up has come back, at the latest when exact
+    [run] = runs(find([tmp_path]))  # what was waived has come back, at the latest when exact
     last = {e.plan.name: e for ledger in run.values() for e in ledger.entries}
     if seen[-2:] == [0.0, 0.0]:
-        assert not any(entry.ended.given_up for entry in last.values())
+        assert not any(entry.ended.waived for entry in last.values())
     assert not replay(run).different
 
 

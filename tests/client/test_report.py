@@ -50,7 +50,7 @@ def test_scalars_are_fractions_and_means() -> None:
     assert said["loss"] == pytest.approx(90 / 30_000)
     assert said["energy_lost"] == pytest.approx(0.06 / 20)
     assert (said["exposed_s"], said["step_s"]) == pytest.approx((0.031, 0.2))
-    assert (said["steps"], said["bytes"], said["given_up"], said["repaired"]) == (
+    assert (said["steps"], said["bytes"], said["waived"], said["retransmitted"]) == (
         10,
         270_000_000,
         90,
@@ -103,7 +103,7 @@ def test_losses_of_bounded_operations_are_added_up_by_name(world: StandIn) -> No
         with table.changed:
             table.handle_locked(Completed(number, True, 10, 0, number, 0, 0, 0.25, -1, []))
     found = table.bounded(["a", "b", "c", ""])
-    assert {name: row.given_up for name, row in found.items()} == {"a": 4, "b": 2}
+    assert {name: row.waived for name, row in found.items()} == {"a": 4, "b": 2}
     assert found["a"].energy == 0.5
     assert table.ledger.operations == 4
 
@@ -125,7 +125,7 @@ def test_names_are_bounded_and_the_totals_go_on(world: StandIn) -> None:
 def test_a_summary_says_what_was_lost_where_and_what_waiting_cost() -> None:
     text = "\n".join(summary(WHOLE, bounded(0.01), {"a": "one.weight to two.bias"}, waits=True))
     assert "10 steps, 27 MB of each" in text
-    assert "93% of those bytes bounded: 0.300% of their segments given up (bound 1.000%)" in text
+    assert "93% of those bytes bounded: 0.300% of their segments waived (bound 1.000%)" in text
     assert "0.300% of the energy; 80 of 90 segments came back so far" in text
     assert "  0.400% of one.weight to two.bias\n  0.100% of b" in text
     assert "a step waited 31 ms for the network, 16% of its 200 ms" in text
@@ -142,14 +142,11 @@ def test_a_policy_that_never_applied_says_why() -> None:
 
 
 def test_all_ranks_are_one_line_that_names_the_worst() -> None:
-    ranks = Ranks(sent=[100.0, 100.0], given_up=[0.0, 3.0], waits=[0.5, 0.25])
+    ranks = Ranks(sent=[100.0, 100.0], waived=[0.0, 3.0], waits=[0.5, 0.25])
     assert ranks.text(waits=True) == (
-        "all 2 ranks: 1.500% given up, most by rank 1 (3.000%); longest wait 500 ms a step, on "
-        "rank 0"
+        "all 2 ranks: 1.500% waived, most by rank 1 (3.000%); longest wait 500 ms a step, on rank 0"
     )
-    assert (
-        Ranks([0.0] * 3, [0.0] * 3, [0.0] * 3).text(waits=False) == "all 3 ranks: 0.000% given up"
-    )
+    assert Ranks([0.0] * 3, [0.0] * 3, [0.0] * 3).text(waits=False) == "all 3 ranks: 0.000% waived"
 
 
 def test_a_daemon_that_says_nothing_leaves_paths_out(world: StandIn) -> None:
@@ -254,7 +251,7 @@ def test_what_is_no_logger_or_no_number_is_refused(log: Any, every: Any) -> None
 def test_a_line_says_what_is_known() -> None:
     found = WHOLE.scalars(waits=True, network=True) | {"paths": 4, "paths_in_alarm": 1}
     assert window(found) == (
-        "27 MB a step, 0.300% of bounded segments given up, 120 of 40000 sent again, waited 31 of "
+        "27 MB a step, 0.300% of bounded segments waived, 120 of 40000 sent again, waited 31 of "
         "200 ms, 1 of 4 paths in alarm"
     )
     assert window({"steps": 2, "bytes": 10}) == "5 B a step"

@@ -38,8 +38,11 @@ def test_metrics_and_summary_of_a_lossy_training(
         assert 1 << 20 <= bounded_step < one["size"]  # small buckets are exact
         assert 0 < whole["loss"] <= BOUND == whole["bound"]
         assert 0 < whole["energy_lost"] < BOUND
-        assert whole["given_up"] == ledger.given_up  # nothing else may lose anything
-        assert 0 < later["given_up"] <= whole["given_up"] and later["repaired"] <= ledger.repaired
+        assert whole["waived"] == ledger.waived  # nothing else may lose anything
+        assert (
+            0 < later["waived"] <= whole["waived"]
+            and later["retransmitted"] <= ledger.retransmitted
+        )
         assert whole["exposed_s"] > 0 and whole["step_s"] > 0  # of all steps; after the first
         assert (whole["paths"], whole["paths_in_alarm"]) == (1, whole["paths_in_alarm"])
         assert {name for label in one["labels"] for name in label.split(" to ")} <= set(
@@ -50,22 +53,22 @@ def test_metrics_and_summary_of_a_lossy_training(
         assert [step for step, _ in one["told"]] == [3, 6]
         for _, scalars in one["told"]:
             assert scalars["dlcp/steps"] == 3 and scalars["dlcp/bytes"] == 3 * one["size"]
-        parts = [scalars["dlcp/given_up"] for _, scalars in one["told"]]
-        assert sum(parts) <= whole["given_up"]
+        parts = [scalars["dlcp/waived"] for _, scalars in one["told"]]
+        assert sum(parts) <= whole["waived"]
     assert ranks[0]["summary"].splitlines()[-1] == ranks[1]["summary"].splitlines()[-1]
     assert not ranks[1]["said"]
     start, first, second, end = ranks[0]["said"]
     assert first.startswith("steps 1 to 3: 1.6") and second.startswith("steps 4 to 6: 1.6")
-    assert " of bounded segments given up, " in second and " of 1 paths in alarm" in second
+    assert " of bounded segments waived, " in second and " of 1 paths in alarm" in second
     name = 'ddp, transport="dlcp"' if how == "ddp" else how
     assert start.startswith(f"{name}: bounded(0.2); rank 0 of 2 through a private dlcpd (dlcpctl ")
     assert "for 1 rank(s) of this host, 1 engine(s), data path " in start and "?" not in start
     assert end.startswith(f"{name}, rank 0 of 2: {STEPS} steps, ") and "ended by" not in end
-    assert "given up (bound 20.000%)" in end and "a step waited" in end
+    assert "waived (bound 20.000%)" in end and "a step waited" in end
 
 
 @pytest.mark.parametrize("how", ["ddp", "cross_step"])
-def test_policies_change_between_steps_and_what_was_given_up_comes_back(
+def test_policies_change_between_steps_and_what_was_waived_comes_back(
     tmp_path: Path, lossy: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DLCPD_SHARE", "0")

@@ -13,7 +13,7 @@ from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.operations.requests import merged, request
 from dlcpd.contract.errors import BadPolicy, BadTensor
 from dlcpd.contract.messages import (
-    MAX_CRITICAL,
+    MAX_EXEMPT,
     MAX_LAYERS,
     ByteRange,
     Submit,
@@ -26,7 +26,7 @@ GRADIENT = torch.zeros(100)
 
 
 def ask(op: Any = "sum", tensor: torch.Tensor = GRADIENT, **changes: Any) -> Submit:
-    values: dict[str, Any] = {"policy": EXACT, "name": None, "critical": ()}
+    values: dict[str, Any] = {"policy": EXACT, "name": None, "exempt": ()}
     asked = request(TENSORS.block(tensor), TENSORS.operation(op), **(values | changes))
     return Submit(
         operation=1,
@@ -123,14 +123,14 @@ def test_a_policy_is_a_policy() -> None:
 
 
 @pytest.mark.parametrize("bad", [(-1, 4), (0, 401), (8, 4)])
-def test_critical_ranges_lie_within_the_tensor(bad: tuple[int, int]) -> None:
+def test_exempt_ranges_lie_within_the_tensor(bad: tuple[int, int]) -> None:
     with pytest.raises(BadPolicy, match="not within the 400 B tensor"):
-        ask(critical=[bad])
+        ask(exempt=[bad])
 
 
 def test_the_message_says_everything_and_is_valid() -> None:
     policy = LossPolicy("bounded", 0.02, "zero", "front", 7.0)
-    submit = ask("avg", policy=policy, name="layer", critical=[(100, 200), (0, 4), (150, 300)])
+    submit = ask("avg", policy=policy, name="layer", exempt=[(100, 200), (0, 4), (150, 300)])
     assert from_frame_untrusted(to_frame(submit)) == submit
     assert submit == Submit(
         operation=1,
@@ -152,7 +152,7 @@ def test_the_message_says_everything_and_is_valid() -> None:
         deadline=7.0,
         in_place=True,
         name="layer",
-        critical=[ByteRange(0, 4), ByteRange(100, 300)],
+        exempt=[ByteRange(0, 4), ByteRange(100, 300)],
         layers=[],
     )
 
@@ -177,9 +177,9 @@ def test_more_layers_than_a_message_holds_are_joined() -> None:
 
 
 def test_more_ranges_than_a_message_holds_are_merged() -> None:
-    many = [(8 * i, 8 * i + 4) for i in range(MAX_CRITICAL + 10)]
-    submit = ask(tensor=torch.zeros(4 * MAX_CRITICAL), critical=many)
-    assert len(submit.critical) == MAX_CRITICAL
+    many = [(8 * i, 8 * i + 4) for i in range(MAX_EXEMPT + 10)]
+    submit = ask(tensor=torch.zeros(4 * MAX_EXEMPT), exempt=many)
+    assert len(submit.exempt) == MAX_EXEMPT
 
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=20)

@@ -15,7 +15,7 @@ from tests.client.test_ddp import on_each_rank
 
 @pytest.fixture
 def lossy(tmp_path: Path) -> Path:
-    """Small segments, so that some are given up in every step."""
+    """Small segments, so that some are waived in every step."""
     file = tmp_path / "dlcpd.toml"
     file.write_text(
         '[daemon]\ncontrol_address = "127.0.0.1"\n'
@@ -26,7 +26,7 @@ def lossy(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("how", ["ddp", "cross_step"])
-def test_what_was_given_up_comes_back_in_both_that_go_on(
+def test_what_was_waived_comes_back_in_both_that_go_on(
     tmp_path: Path, lossy: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DLCPD_SHARE", "0")

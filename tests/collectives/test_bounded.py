@@ -50,7 +50,7 @@ def test_all_ranks_hold_the_same_bits(link: Link, paths: int, fill: str) -> None
             assert len({tensor.tobytes() for tensor in held}) == 1
         done = [net.done(rank)[number] for rank in range(net.world_size) for number in (1, 2)]
         lost += sum(d.stats.lost for d in done)
-        assert sum(d.stats.lost for d in done) == sum(d.stats.given_up for d in done)
+        assert sum(d.stats.lost for d in done) == sum(d.stats.waived for d in done)
         assert not any(session.broken for session in net.sessions)
     assert lost  # else this tested nothing
 
@@ -59,7 +59,7 @@ def test_zero_fill_forgets() -> None:
     net = network(Link(loss=0.2), 1)
     net.submit_all(1, draw_whole(3, 4000, 1), max_loss=0.3, name=NAME, fill="zero")
     net.run()
-    assert sum(net.done(rank)[1].stats.given_up for rank in range(3))
+    assert sum(net.done(rank)[1].stats.waived for rank in range(3))
     assert all(accounts.residuals.size == 0 for accounts in net.accounts)
 
 
@@ -109,17 +109,17 @@ def test_exact_operations_lose_nothing_beside_bounded_ones() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_critical_ranges_always_arrive(seed: int) -> None:
+def test_exempt_ranges_always_arrive(seed: int) -> None:
     net = network(Link(loss=0.2, jitter=40e-6), 1, seed=seed)
     parts = draw_whole(3, 6000, seed)
     expected, held = rank_ordered(parts, "float32", "sum"), copies(parts)
-    critical = [[0, 100], [4000, 4004], [9000, 13_000]]  # bytes
-    net.submit_all(1, held, max_loss=0.5, name=NAME, critical=critical)
+    exempt = [[0, 100], [4000, 4004], [9000, 13_000]]  # bytes
+    net.submit_all(1, held, max_loss=0.5, name=NAME, exempt=exempt)
     net.run()
-    for low, high in critical:
+    for low, high in exempt:
         span = slice(low // 4, high // 4)
         assert (held[0][span] == expected[span]).all()
-    assert (held[0] != expected).any()  # other segments were given up
+    assert (held[0] != expected).any()  # other segments were waived
 
 
 def test_a_wholly_silent_sender_never_completes() -> None:
@@ -134,7 +134,7 @@ def test_a_wholly_silent_sender_never_completes() -> None:
         assert "rank(s) 1" in failed.text
 
 
-def test_nothing_is_given_up_without_the_senders_consent() -> None:
+def test_nothing_is_waived_without_the_senders_consent() -> None:
     """The sender's ACKs are lost: the owner must not go on alone."""
     net = network(Link(loss=0.05), 1)
     net.tamper = lambda s, _t, data: [] if s == 1 and data[1] == Kind.ACK else [data]
@@ -145,7 +145,7 @@ def test_nothing_is_given_up_without_the_senders_consent() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_nan_and_infinity_are_never_given_up(dtype: str, bad: float) -> None:
+def test_nan_and_infinity_are_never_waived(dtype: str, bad: float) -> None:
     """Every rank's loss scaler must see the overflow, and no residual may carry it on."""
     kind = np.float64 if dtype == "float64" else np.float32
     for seed in range(3):
@@ -156,7 +156,7 @@ def test_nan_and_infinity_are_never_given_up(dtype: str, bad: float) -> None:
             part[where] = narrow(np.array([bad], kind), dtype)
         net.submit_all(1, parts, dtype=dtype, max_loss=0.5, name=NAME)
         net.run()
-        assert sum(net.done(rank)[1].stats.given_up for rank in range(2))
+        assert sum(net.done(rank)[1].stats.waived for rank in range(2))
         for tensor in parts:
             assert not np.isfinite(widen(tensor, dtype)[where]).any()
         for accounts in net.accounts:
@@ -211,7 +211,7 @@ LOSSLESS = [
 
 
 @pytest.mark.parametrize("options", LOSSLESS)
-def test_nothing_is_given_up_or_sent_twice_while_data_still_flows(
+def test_nothing_is_waived_or_sent_twice_while_data_still_flows(
     options: dict[str, object],
 ) -> None:
     net = SimNetwork(2, segment_size=SEGMENT, chunk_segments=100, **options)  # type: ignore[arg-type]
@@ -222,4 +222,4 @@ def test_nothing_is_given_up_or_sent_twice_while_data_still_flows(
     assert (parts[0] == expected).all()
     for rank in range(2):
         stats = net.done(rank)[1].stats
-        assert (stats.lost, stats.given_up, stats.repaired) == (0, 0, 0)
+        assert (stats.lost, stats.waived, stats.retransmitted) == (0, 0, 0)

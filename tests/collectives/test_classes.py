@@ -1,4 +1,4 @@
-"""Traffic classes and drop ranks: what is needed first goes first, what weighs least is lost."""
+"""Traffic classes and drop precedences: urgent segments leave first, light ones are lost first."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.numerics.magnitude import LIGHT, MEDIUM
 from dlcpd.numerics.residual import Hole
@@ -77,7 +77,7 @@ def test_segments_carry_the_class_of_their_layer() -> None:
     assert {one.result for one in sent(net)} == {False, True}
     for one in sent(net):
         wanted = BACK if one.begin < 4000 else FRONT if one.begin < 12_000 else BULK
-        assert one.header.tag == wanted * DROP_RANKS
+        assert one.header.tag == wanted * DROP_PRECEDENCES
 
 
 def test_front_layers_go_first_within_an_operation() -> None:
@@ -132,18 +132,18 @@ def test_without_classes_it_waits_its_turn() -> None:
 
 
 def test_what_waits_behind_a_higher_class_is_not_lost() -> None:
-    """A starved class is repaired neither by NACK nor by END: both wait behind its data."""
+    """A starved class is retransmitted neither by NACK nor by END: both wait behind its data."""
     net = slow()
     net.submit_all(1, draw("float32", 2, 40_000, 2), traffic_class=BACK)
     net.run(until=3e-3)
     net.submit_all(2, draw("float32", 2, 100_000, 1), traffic_class=FRONT)
     net.run()
-    repaired = [net.done(rank)[1].stats.repaired for rank in range(2)]
+    retransmitted = [net.done(rank)[1].stats.retransmitted for rank in range(2)]
     sent = [net.done(rank)[1].stats.sent for rank in range(2)]
-    assert sum(repaired) < 0.05 * sum(sent)
+    assert sum(retransmitted) < 0.05 * sum(sent)
 
 
-# --- drop ranks -------------------------------------------------------------------------------
+# --- drop precedences -----------------------------------------------------------------------------
 
 
 def uneven(net: SimNetwork, segments: int, seed: int) -> list[np.ndarray]:
@@ -163,12 +163,12 @@ def test_tags_follow_the_magnitude() -> None:
     net.submit_all(1, parts, max_loss=0.5, name="g")
     net.run()
     per, put_in = net.segment_size // 4, contributions(net)
-    ranks = Counter(one.header.tag % DROP_RANKS for one in put_in)
+    ranks = Counter(one.header.tag % DROP_PRECEDENCES for one in put_in)
     assert ranks == {0: 32, MEDIUM: 32, LIGHT: 32}
-    norms: dict[tuple[int, int], list[float]] = {}  # by source and drop rank
+    norms: dict[tuple[int, int], list[float]] = {}  # by source and drop precedence
     for one in put_in:
         at = one.begin // 4
-        found = norms.setdefault((one.source, one.header.tag % DROP_RANKS), [])
+        found = norms.setdefault((one.source, one.header.tag % DROP_PRECEDENCES), [])
         found.append(float((kept[one.source][at : at + per] ** 2).sum()))
     for source in range(2):  # each measures its own contribution
         light, medium, heavy = (norms[source, rank] for rank in (LIGHT, MEDIUM, 0))
@@ -179,7 +179,7 @@ def test_a_queue_may_drop_as_many_as_may_stay_missing_and_as_many_more() -> None
     net = SimNetwork(2, recorded=[])
     net.submit_all(1, uneven(net, 96, 1), max_loss=0.1, name="g")
     net.run()
-    ranks = Counter(one.header.tag % DROP_RANKS for one in contributions(net))
+    ranks = Counter(one.header.tag % DROP_PRECEDENCES for one in contributions(net))
     assert ranks == {0: 80, MEDIUM: 8, LIGHT: 8}
 
 
@@ -188,12 +188,12 @@ def test_what_may_not_stay_missing_is_protected_however_light_it_is() -> None:
     half, end = 48 * net.segment_size, 96 * net.segment_size
     by_class = [[0, FRONT, 0], [half, BACK, 500_000]]
     net.submit_all(1, uneven(net, 96, 1), max_loss=0.5, name="g", layers=by_class)
-    net.submit_all(2, uneven(net, 96, 1), max_loss=0.5, name="h", critical=[[half, end]])
+    net.submit_all(2, uneven(net, 96, 1), max_loss=0.5, name="h", exempt=[[half, end]])
     net.run()
     drops: dict[tuple[int, bool], set[bool]] = {}  # by operation and half of the tensor
     for one in contributions(net):
         place = one.header.operation, one.begin >= half
-        drops.setdefault(place, set()).add(one.header.tag % DROP_RANKS > 0)
+        drops.setdefault(place, set()).add(one.header.tag % DROP_PRECEDENCES > 0)
     assert drops == {
         (1, False): {False},
         (1, True): {False, True},
@@ -213,16 +213,16 @@ def test_exact_operations_and_results_are_protected() -> None:
         (1, True),
         (2, True),
     }
-    assert all(one.header.tag % DROP_RANKS == 0 for one in protected)
+    assert all(one.header.tag % DROP_PRECEDENCES == 0 for one in protected)
 
 
-def test_repairs_are_protected() -> None:
+def test_retransmissions_are_protected() -> None:
     net = SimNetwork(2, Link(loss=0.1), recorded=[])
     net.submit_all(1, uneven(net, 960, 1), max_loss=0.01, name="g")
     net.run()
-    repairs = [one for one in contributions(net) if one.header.round]
-    assert repairs
-    assert all(one.header.tag % DROP_RANKS == 0 for one in repairs)
+    retransmissions = [one for one in contributions(net) if one.header.round]
+    assert retransmissions
+    assert all(one.header.tag % DROP_PRECEDENCES == 0 for one in retransmissions)
 
 
 def residuals(net: SimNetwork, part: np.ndarray) -> list[Hole]:
@@ -240,13 +240,13 @@ def test_little_energy_is_lost_when_the_network_drops_by_rank() -> None:
         before = [part.copy() for part in parts]
         net.submit_all(1, parts, max_loss=0.45, name="g")
         net.run()
-        given_up = sum(net.done(rank)[1].stats.given_up for rank in range(3))
+        waived = sum(net.done(rank)[1].stats.waived for rank in range(3))
         held = [hole.values.astype(float) for hole in residuals(net, parts[0])]
         energy = sum(float((values**2).sum()) for values in held)
         total = sum(float((part.astype(float) ** 2).sum()) for part in before)
-        assert given_up
-        lost[ranks] += energy / total / (given_up / 2400)  # relative to the share of segments
-    # the sender gives up the lightest in both; `dlcpctl bench drop` measures the network alone
+        assert waived
+        lost[ranks] += energy / total / (waived / 2400)  # relative to the share of segments
+    # the sender waives the lightest in both; `dlcpctl bench drop` measures the network alone
     assert lost[True] < lost[False] / 3
 
 

@@ -121,10 +121,10 @@ def test_what_was_put_in_comes_out_or_waits(codec: str, max_loss: float) -> None
         if not codec.startswith("topk"):
             assert np.abs(left).max() < np.abs(produced).max()
     stats = [net.done(rank)[number].stats for rank in range(3) for number in range(1, 5)]
-    assert sum(s.lost for s in stats) == sum(s.given_up for s in stats)
-    assert bool(max_loss) == any(s.given_up for s in stats)
-    returned = sum(net.done(rank)[n].stats.returned for rank in range(3) for n in range(2, 5))
-    assert returned == sum(net.done(rank)[n].stats.given_up for rank in range(3) for n in (1, 2, 3))
+    assert sum(s.lost for s in stats) == sum(s.waived for s in stats)
+    assert bool(max_loss) == any(s.waived for s in stats)
+    reapplied = sum(net.done(rank)[n].stats.reapplied for rank in range(3) for n in range(2, 5))
+    assert reapplied == sum(net.done(rank)[n].stats.waived for rank in range(3) for n in (1, 2, 3))
 
 
 @pytest.mark.parametrize("codec", ["bf16", "int8", "topk:0.1"])
@@ -163,34 +163,34 @@ def test_without_feedback_nothing_is_kept() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_lost_segment_takes_its_own_values_only(codec: str) -> None:
-    """The results are the reference's where nothing was given up."""
+    """The results are the reference's where nothing was waived."""
     net = network(Link(loss=0.2))
     parts = draw("float32", 3, COUNT, 5)
     held = copies(parts)
     net.submit_all(1, held, max_loss=0.1, name=NAME, codec=codec)
     net.run()
-    given_up = sum(net.done(rank)[1].stats.given_up for rank in range(3))
-    assert given_up
+    waived = sum(net.done(rank)[1].stats.waived for rank in range(3))
+    assert waived
     expected = reference(net, parts, codec, "float32", "sum")
     each = SEGMENT // codec_of(codec).item
     changed = np.count_nonzero(held[0] != expected)
     if codec in ("bf16", "fp16"):  # the others scale, or choose, by what else is in a block
-        assert 0 < changed <= given_up * each
+        assert 0 < changed <= waived * each
     assert changed < COUNT / 2
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_bound_holds_and_heads_and_critical_ranges_arrive(codec: str) -> None:
+def test_the_bound_holds_and_heads_and_exempt_ranges_arrive(codec: str) -> None:
     net = network(Link(loss=0.2), seed=4)
     coder, losses = codec_of(codec), 0
-    critical = [[0, 400], [20_000, 24_000]]
+    exempt = [[0, 400], [20_000, 24_000]]
     net.submit_all(
         1,
         draw("float32", 3, COUNT, 5),
         max_loss=0.2,
         name=NAME,
         codec=codec,
-        critical=critical,
+        exempt=exempt,
         layers=[(0, 1, 100_000), (30_000, 2, 200_000)],
     )
     net.run()
@@ -201,7 +201,7 @@ def test_the_bound_holds_and_heads_and_critical_ranges_arrive(codec: str) -> Non
                 losses += row.segments
         for hole in accounts.residuals.take((NAME, "float32", COUNT)):
             left = hole.values
-            for low, high in critical:
+            for low, high in exempt:
                 a, b = (min(max(x - hole.start, 0), hole.segment_size) // 4 for x in (low, high))
                 if b > a and codec in ("bf16", "fp16"):  # a tenth of a value is no rounding
                     assert np.abs(left[a:b]).max() < 0.1

@@ -33,7 +33,7 @@ def kept_by_all(net: SimNetwork, name: str, count: int) -> Tensor:
 
 
 def produce(net: SimNetwork, operations: int, count: int, *, at_once: bool = False) -> int:
-    """Run `operations` of one name; check conservation after each; returns segments given up."""
+    """Run `operations` of one name; check conservation after each; returns segments waived."""
     produced, delivered = np.zeros(count, np.float64), np.zeros(count, np.float64)
     held = {}
     for number in range(1, operations + 1):
@@ -51,8 +51,8 @@ def produce(net: SimNetwork, operations: int, count: int, *, at_once: bool = Fal
         assert (delivered + kept_by_all(net, NAME, count) == produced).all()
     stats = [done.stats for rank in range(net.world_size) for done in net.done(rank).values()]
     assert len(stats) == operations * net.world_size
-    assert sum(s.lost for s in stats) == sum(s.given_up for s in stats)
-    return sum(s.given_up for s in stats)
+    assert sum(s.lost for s in stats) == sum(s.waived for s in stats)
+    return sum(s.waived for s in stats)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -101,8 +101,8 @@ def test_an_exact_operation_brings_the_residual_home() -> None:
     net.submit_all(2, zeros, name=NAME)
     net.run()
     assert (first[0] + zeros[0] == produced).all()
-    assert sum(net.done(rank)[2].stats.returned for rank in range(2)) == sum(
-        net.done(rank)[1].stats.given_up for rank in range(2)
+    assert sum(net.done(rank)[2].stats.reapplied for rank in range(2)) == sum(
+        net.done(rank)[1].stats.waived for rank in range(2)
     )
     assert not any(accounts.residuals.size for accounts in net.accounts)
 
@@ -146,5 +146,5 @@ def test_an_operation_that_is_done_does_not_give_it_back_twice() -> None:
     net.run(until=1.0)
     assert not net.done(0)[2].released
     after = kept(net, 0, NAME, 2000)
-    net.abort(0, 2, OperationAborted("rank 1 gave up"))
+    net.abort(0, 2, OperationAborted("rank 1 aborted"))
     assert (kept(net, 0, NAME, 2000) == after).all()

@@ -130,7 +130,7 @@ def test_a_ready_that_came_early_is_told_once() -> None:
     assert [c.data[1] for c in net.recorded or ()].count(Kind.READY) == 1
 
 
-def test_what_came_before_the_ready_it_travelled_with_is_repaired() -> None:
+def test_what_came_before_the_ready_it_travelled_with_is_retransmitted() -> None:
     """The network turns them around: what nobody has agreed on yet does not count."""
     for seed in range(5):
         net = warm(jitter=5 * DELAY)

@@ -54,7 +54,7 @@ def check(net: SimNetwork, cases: list[tuple[str, str, int]], seed: int) -> None
     for rank in range(net.world_size):
         done = net.done(rank)
         assert sorted(done) == list(held)
-        assert not any(d.stats.lost or d.stats.given_up for d in done.values())
+        assert not any(d.stats.lost or d.stats.waived for d in done.values())
         assert net.released(rank) == set(held)
         assert net.one_shot or all(d.released for d in done.values())  # done once all have it
         assert not net.sessions[rank].operations

@@ -197,19 +197,19 @@ def test_operations_after_a_failed_one_are_not_affected() -> None:
     net.submit(0, 1, zeros(), deadline=0.5)
     net.run()
     assert net.failed(0)[1].code == "deadline_exceeded"
-    net.abort(1, 1, OperationAborted("rank 0 gave up"))
+    net.abort(1, 1, OperationAborted("rank 0 aborted"))
     net.submit(1, 1, zeros())
     parts = draw("float32", 2, 5000, 2)
     expected = rank_ordered(parts, "float32", "sum")
     net.submit_all(2, parts)
     net.run()
     assert all((tensor == expected).all() for tensor in parts)
-    assert net.failed(1)[1].text == "rank 0 gave up"
+    assert net.failed(1)[1].text == "rank 0 aborted"
 
 
-def test_what_peers_gave_up_fails_as_soon_as_it_is_submitted() -> None:
+def test_what_peers_aborted_fails_as_soon_as_it_is_submitted() -> None:
     net = SimNetwork(2)
-    net.abort(1, 1, OperationAborted("rank 0 gave up"))
+    net.abort(1, 1, OperationAborted("rank 0 aborted"))
     begin = net.now
     net.submit(1, 1, zeros(), deadline=60.0)
     net.run()
@@ -243,7 +243,7 @@ DIFFERENT: list[tuple[str, dict[str, Any]]] = [
     ("max_loss", {"max_loss": 0.02}),
     ("fill", {"fill": "zero"}),
     ("class", {"traffic_class": 3}),
-    ("name or critical", {"fingerprint": 7}),
+    ("name or exempt", {"fingerprint": 7}),
 ]
 
 

@@ -128,13 +128,13 @@ def test_16_bit_contributions_and_residuals_are_what_was_given_in(dtype: str) ->
         for low, values in spans(hole, 2):
             for at, value in enumerate(values.tolist(), low):
                 delivered[at] += Fraction(value)
-    assert sum(net.done(0)[number].stats.given_up for number in range(1, 7))
+    assert sum(net.done(0)[number].stats.waived for number in range(1, 7))
     off = [abs(float(a - b)) for a, b in zip(produced, delivered, strict=True)]
     assert max(off) <= 2.0**-22  # of float32, in which a gradient and a residual are added
 
 
-def test_what_was_given_up_at_the_limit_of_float16_comes_back_below_it() -> None:
-    """A gradient scaler skips no step, and what was given up comes back when there is room."""
+def test_what_was_waived_at_the_limit_of_float16_comes_back_below_it() -> None:
+    """A gradient scaler skips no step, and what was waived comes back when there is room."""
     net, top = network(0.1, 3), 60_000.0
     total = np.zeros(COUNT)
     for number in range(1, 11):
@@ -166,7 +166,7 @@ def test_what_hosts_pass_on_of_an_average_fits(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "bool"])
-def test_of_integers_nothing_is_given_up(dtype: str) -> None:
+def test_of_integers_nothing_is_waived(dtype: str) -> None:
     """None of them is small, so a bounded policy loses none, and a sum wraps as an exact one."""
     net = network(0.1, 2)
     parts = [np.full(COUNT, 100, STORAGE[dtype]) for _ in range(WORLD)]

@@ -443,19 +443,19 @@ def test_a_message_that_nobody_receives_fails_at_its_deadline_by_name() -> None:
     assert net.now - begin < 2.5
     assert failed.ranks == (0,)
     net.sessions[0].abort(
-        1, failed.stream, failed.number, OperationAborted("rank 1 gave up"), net.now
+        1, failed.stream, failed.number, OperationAborted("rank 1 aborted"), net.now
     )
     assert not net.sessions[0].mailbox.messages
     assert_idle(net)
 
 
-def test_a_message_that_was_given_up_is_not_received_and_the_next_one_is() -> None:
+def test_a_message_that_was_aborted_is_not_received_and_the_next_one_is() -> None:
     net = SimNetwork(2)
     offer(net, 1, 1, 0, four(1), deadline=0.5)
     net.run()
     failed = net.failed(1)[1]
     net.sessions[0].abort(
-        1, failed.stream, failed.number, OperationAborted("rank 1 gave up"), net.now
+        1, failed.stream, failed.number, OperationAborted("rank 1 aborted"), net.now
     )
     place = wait(net, 0, 1, 1)
     offer(net, 1, 2, 0, four(2))
@@ -464,13 +464,13 @@ def test_a_message_that_was_given_up_is_not_received_and_the_next_one_is() -> No
     assert_idle(net)
 
 
-def test_an_offer_that_comes_after_it_was_given_up_is_ignored() -> None:
+def test_an_offer_that_comes_after_an_abort_is_ignored() -> None:
     """Control may be quicker than the network."""
     net = SimNetwork(2, Link(delay=5e-3))
     sent = offer(net, 1, 1, 0, four(1))
     net.run(until=0.0)
     stream, _, number = sent.id
-    net.sessions[0].abort(1, stream, number, OperationAborted("rank 1 gave up"), net.now)
+    net.sessions[0].abort(1, stream, number, OperationAborted("rank 1 aborted"), net.now)
     net.run(until=0.1)
     place = wait(net, 0, 1, ANY)
     net.run(until=0.1)
@@ -481,7 +481,7 @@ def test_an_offer_that_comes_after_it_was_given_up_is_ignored() -> None:
     assert (place == 2).all()
 
 
-def test_given_up_messages_do_not_use_up_the_numbers_of_later_ones() -> None:
+def test_aborted_messages_do_not_use_up_the_numbers_of_later_ones() -> None:
     net = SimNetwork(2)
     session = net.sessions[0]
     for ticket in range(1, MAX_AHEAD + 3):
@@ -556,6 +556,6 @@ def test_a_message_whose_turn_comes_by_an_abort_begins_when_the_abort_came() -> 
     session.on_ready(session.flows[1], header, ready.pack(), net.now)
     assert not session.operations  # the first message has yet to come
     net.now += 5.0
-    session.abort(1, stream, 1, OperationAborted("rank 1 gave up"), net.now)
+    session.abort(1, stream, 1, OperationAborted("rank 1 aborted"), net.now)
     [operation] = session.operations.values()
     assert operation.begun == net.now

@@ -29,5 +29,7 @@ def test_pieces_do_not_show(dtype: str, piece: int, monkeypatch: pytest.MonkeyPa
         assert max(pieces) <= max(size, SEGMENT)
         stretches = {at: Stretch(order.layers, (), *SPANS[at][:2]) for at in (1, 5)}
         marks = [loss.marks(at, stretch, SEGMENT) for at, stretch in stretches.items()]
-        found.append([(m.weight.tobytes(), np.asarray(m.drop_ranks).tobytes()) for m in marks])
+        found.append(
+            [(m.weight.tobytes(), np.asarray(m.drop_precedences).tobytes()) for m in marks]
+        )
     assert found[0] == found[1]

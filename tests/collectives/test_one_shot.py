@@ -54,7 +54,7 @@ def test_a_contribution_outlives_the_result_that_overwrote_it() -> None:
     assert net.released(0) == net.released(1) == {1, 2}
 
 
-def test_what_a_looser_policy_gave_up_comes_back() -> None:
+def test_what_a_looser_policy_waived_comes_back() -> None:
     net = small_net(loss=0.2, seed=3)
     produced = delivered = np.zeros(COUNT)
     for number, max_loss in enumerate((0.3, 0.3, 0.0), 1):
@@ -66,11 +66,11 @@ def test_what_a_looser_policy_gave_up_comes_back() -> None:
         net.run()
         delivered = delivered + parts[0]
     assert (delivered == produced).all()
-    returned = sum(net.done(rank)[number].stats.returned for rank in (0, 1) for number in (2, 3))
-    assert returned == sum(net.done(rank)[n].stats.given_up for rank in (0, 1) for n in (1, 2)) > 0
+    reapplied = sum(net.done(rank)[number].stats.reapplied for rank in (0, 1) for number in (2, 3))
+    assert reapplied == sum(net.done(rank)[n].stats.waived for rank in (0, 1) for n in (1, 2)) > 0
 
 
-def test_nothing_is_given_up_whatever_a_peer_asks() -> None:
+def test_nothing_is_waived_whatever_a_peer_asks() -> None:
     """A FINAL that offers to go without a segment is answered by sending it."""
     net = small_net()
     net.tamper = lambda _s, _t, data: [] if data[1] in (Kind.DATA, Kind.COMPLETE) else [data]
@@ -85,7 +85,7 @@ def test_nothing_is_given_up_whatever_a_peer_asks() -> None:
     net.run()
     assert not any(c.data[1] == Kind.ACK for c in net.recorded or ())
     assert all((part == expected).all() for part in parts)
-    assert not any(net.done(rank)[1].stats.given_up for rank in range(2))
+    assert not any(net.done(rank)[1].stats.waived for rank in range(2))
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_data_on_a_quicker_path_does_not_overtake_its_ready(one_shot: bool) -> N
         assert all((part == expected).all() for part in parts)
     assert not net.counted("unready")
     assert not any(
-        net.done(rank)[number].stats.repaired for rank in range(3) for number in range(1, 6)
+        net.done(rank)[number].stats.retransmitted for rank in range(3) for number in range(1, 6)
     )
 
 

@@ -29,7 +29,7 @@ def test_many_at_once(loss: float, in_place: bool) -> None:
         assert sorted(completed(net, rank)) == list(range(1, 26))
 
 
-def test_a_late_operation_overtakes_one_that_is_being_repaired() -> None:
+def test_a_late_operation_overtakes_one_that_is_being_retransmitted() -> None:
     def tamper(source: int, target: int, data: bytes) -> list[bytes]:
         header = Header.unpack_untrusted(data)
         first_pass = net.is_contribution(source, target, data) and not header.round

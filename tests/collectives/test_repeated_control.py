@@ -44,7 +44,7 @@ def test_the_last_credit_again_is_no_long_round_trip() -> None:
     assert (space.rtt.smoothed, space.rtt.latest) == before
 
 
-def test_duplicates_do_not_put_off_a_repair() -> None:
+def test_duplicates_do_not_put_off_a_retransmission() -> None:
     net = SimNetwork(2, recorded=[])
     lost: list[bytes] = []
 

@@ -44,7 +44,7 @@ def test_results_are_exact_whatever_the_sizes(seed: int, one_shot: bool) -> None
     assert not net.counted("length")
 
 
-def test_what_is_given_up_at_one_size_comes_back_at_another() -> None:
+def test_what_is_waived_at_one_size_comes_back_at_another() -> None:
     net = SimNetwork(2, Link(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
     produced = delivered = np.zeros(4000)
     rng = np.random.default_rng(1)
@@ -59,5 +59,5 @@ def test_what_is_given_up_at_one_size_comes_back_at_another() -> None:
         net.submit_all(number, parts, max_loss=0.0 if last else 0.3, name="w", fill="residual")
         net.run()
         delivered = delivered + parts[0]
-    assert sum(net.done(rank)[number].stats.given_up for rank in (0, 1) for number in range(1, 8))
+    assert sum(net.done(rank)[number].stats.waived for rank in (0, 1) for number in range(1, 8))
     assert (delivered == produced).all()

@@ -1,4 +1,4 @@
-"""Which layers and critical ranges the bytes belong to that a codec makes of a transfer."""
+"""Which layers and exempt ranges the bytes belong to that a codec makes of a transfer."""
 
 import pytest
 
@@ -13,9 +13,9 @@ SIZE, SEGMENT = 4 * COUNT, 64
 PART = 4096  # values of "topk"
 
 
-def wired(codec: str, rows: list[tuple[int, int, int]], *critical: tuple[int, int]) -> Stretch:
+def wired(codec: str, rows: list[tuple[int, int, int]], *exempt: tuple[int, int]) -> Stretch:
     layers = Layers.new([LayerRow(*row) for row in rows], 4, 0.1)
-    return on_the_wire(Stretch(layers, critical, START, SIZE), codec_of(codec), 4)
+    return on_the_wire(Stretch(layers, exempt, START, SIZE), codec_of(codec), 4)
 
 
 @pytest.mark.parametrize("codec", ["bf16", "int8", "topk:0.01"])
@@ -33,36 +33,36 @@ def test_heads_miss_nothing_and_are_as_urgent_as_any_part(codec: str) -> None:
 
 def test_layers_begin_where_their_values_do() -> None:
     rows = [(0, 3, 100_000), (START + 400, 1, 0), (START + 400, 2, 50_000)][:2]
-    layers, critical, _, _ = wired("bf16", rows)
+    layers, exempt, _, _ = wired("bf16", rows)
     assert layers.starts.tolist() == [0, 200]
     assert layers.classes.tolist() == [3, 1]
-    assert not critical
+    assert not exempt
     head = body_at(codec_of("int8"), COUNT)
-    layers, critical, _, _ = wired("int8", rows)
+    layers, exempt, _, _ = wired("int8", rows)
     assert layers.starts.tolist() == [0, head, head + 100]
     assert layers.bounds.tolist() == [0, 100_000, 0]
-    assert not critical
+    assert not exempt
 
 
-def test_a_part_of_several_layers_is_critical() -> None:
+def test_a_part_of_several_layers_is_exempt() -> None:
     codec = codec_of("topk:0.01")
     head, part = body_at(codec, COUNT), codec.body(PART)
     inside = START + 4 * (PART + 10)
-    layers, critical, _, _ = wired("topk:0.01", [(0, 3, 100_000), (inside, 1, 200_000)])
+    layers, exempt, _, _ = wired("topk:0.01", [(0, 3, 100_000), (inside, 1, 200_000)])
     assert layers.starts.tolist() == [0, head, head + part]
-    assert critical == ((head + part, head + 2 * part),)
+    assert exempt == ((head + part, head + 2 * part),)
     on_the_edge = START + 4 * PART
-    layers, critical, _, _ = wired("topk:0.01", [(0, 3, 100_000), (on_the_edge, 1, 200_000)])
+    layers, exempt, _, _ = wired("topk:0.01", [(0, 3, 100_000), (on_the_edge, 1, 200_000)])
     assert layers.starts.tolist() == [0, head, head + part]
-    assert not critical
+    assert not exempt
 
 
-def test_critical_ranges_are_those_of_their_values() -> None:
+def test_exempt_ranges_are_those_of_their_values() -> None:
     ranges = [(0, START), (START + 400, START + 401), (START + SIZE - 4, START + SIZE + 400)]
-    assert wired("bf16", [], *ranges).critical == ((200, 202), (2 * COUNT - 2, 2 * COUNT))
+    assert wired("bf16", [], *ranges).exempt == ((200, 202), (2 * COUNT - 2, 2 * COUNT))
     codec = codec_of("topk:0.01")
     head, part = body_at(codec, COUNT), codec.body(PART)
-    assert wired("topk:0.01", [], *ranges).critical == (
+    assert wired("topk:0.01", [], *ranges).exempt == (
         (head, head + part),
         (head + 2 * part, wire_size(codec, COUNT)),
     )

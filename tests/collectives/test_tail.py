@@ -65,7 +65,7 @@ def test_a_hole_in_the_packet_numbers_is_a_loss_at_once() -> None:
         return [data]
 
     net.tamper = tamper
-    assert reduce(net, 5) < MIN_RTO, "the repair did not wait for a timeout"
+    assert reduce(net, 5) < MIN_RTO, "the retransmission did not wait for a timeout"
     assert lost and asked_again(net) == 1
 
 

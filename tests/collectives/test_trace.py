@@ -40,10 +40,10 @@ def test_events_add_up_to_what_the_operation_counted() -> None:
         assert whats["ready"] == whats["result"] == 1
         batches = [event for event in events if event[1] == "sent"]
         again = sum(event[10] for event in batches if event[11])
-        assert again == stats.repaired > 0
-        assert sum(event[8] for event in events if event[1] == "taken") == stats.repaired
+        assert again == stats.retransmitted > 0
+        assert sum(event[8] for event in events if event[1] == "taken") == stats.retransmitted
         agreed = {event[6:8]: event[8] for event in events if event[1] == "agreed"}
-        assert sum(agreed.values()) == stats.given_up > 0
+        assert sum(agreed.values()) == stats.waived > 0
         repeated += whats["agreed"] - len(agreed)
         missing = sum(event[9] for event in events if event[1] == "received")
         assert missing == stats.lost > 0
@@ -55,6 +55,6 @@ def test_a_failure_is_noted_with_its_code() -> None:
     net = network()
     net.endpoints[0].trace.start()
     net.submit(0, 1, draw_whole(2, COUNT, 1)[0])
-    net.abort(0, 1, OperationAborted("rank 1 gave up"))
+    net.abort(0, 1, OperationAborted("rank 1 aborted"))
     [failed] = [event for event in net.endpoints[0].trace.take(100) if event[1] == "failed"]
     assert failed[6] == OperationAborted.code

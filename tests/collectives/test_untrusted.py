@@ -153,7 +153,7 @@ def test_one_wrong_field_of_the_rest(kind: Kind, corrupt: Corruption, reason: st
 
 @pytest.mark.parametrize("kind", [Kind.NACK, Kind.END, Kind.FINAL, Kind.ACK])
 @pytest.mark.parametrize("cut", [20, HEADER_SIZE, -1])
-def test_cut_repairs_are_repeated(kind: Kind, cut: int) -> None:
+def test_cut_retransmissions_are_repeated(kind: Kind, cut: int) -> None:
     """Control that only loss brings about: every other one is cut, the next one counts."""
     made = 0
 
@@ -234,7 +234,7 @@ def test_garbage_is_counted_once_each_and_changes_nothing() -> None:
 
 
 def test_a_claim_beyond_the_bound_is_not_agreed_to() -> None:
-    """A FINAL that names more than the bound, or a critical operation, gets data instead."""
+    """A FINAL that names more than the bound, or an exempt operation, gets data instead."""
 
     def tamper(source: int, target: int, data: bytes) -> list[bytes]:
         header = Header.unpack_untrusted(data)

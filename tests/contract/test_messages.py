@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.messages import (
     KINDS,
-    MAX_CRITICAL,
+    MAX_EXEMPT,
     MAX_FRAME,
     MAX_TEXT,
     MAX_WORLD,
@@ -169,7 +169,7 @@ def test_the_largest_messages_fit_one_packet() -> None:
     peer = [MAX_WORLD - 1, "h" * 253, "tcp://[2001:db8::ffff:ffff:ffff:ffff]:65535", "k" * 40]
     largest: list[Message] = [
         Join(**example(Join) | {"peers": [peer] * MAX_WORLD}),
-        Submit(**example(Submit) | {"critical": [[1 << 40, 1 << 40]] * MAX_CRITICAL}),
+        Submit(**example(Submit) | {"exempt": [[1 << 40, 1 << 40]] * MAX_EXEMPT}),
         Failed(1, "c" * 64, "\N{BUG}" * 16 * MAX_TEXT),
     ]
     for message in largest:

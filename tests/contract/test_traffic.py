@@ -4,7 +4,7 @@ import pytest
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.traffic import (
-    DROP_RANKS,
+    DROP_PRECEDENCES,
     MAX_CLASSES,
     Ecn,
     TrafficClass,
@@ -68,7 +68,7 @@ def test_the_largest_table_fits() -> None:
         (CONTROL.replace("ect0", "ect1"), r"\[control\]: ecn is a list"),
         (CONTROL.replace('["ect0"]', '"ect0"'), r"\[control\]: ecn is a list"),
         (CONTROL.replace('"ect0"', "[]"), r"\[control\]: ecn is a list"),
-        (CONTROL.replace('["ect0"]', '["ect0", "ect0"]'), "one entry per drop rank"),
+        (CONTROL.replace('["ect0"]', '["ect0", "ect0"]'), "one entry per drop precedence"),
         (CONTROL.replace("rank = 0", "rank = 1"), "ranks must be"),
         (CONTROL + BULK.replace("rank = 1", "rank = 0"), "ranks must be"),
         (CONTROL + BULK.replace("rank = 1", "rank = 2"), "ranks must be"),
@@ -87,6 +87,6 @@ def test_the_limits_of_a_dscp_are_allowed(dscp: int) -> None:
     assert table["control"].dscp == (dscp,)
 
 
-def test_a_tag_says_class_and_drop_rank() -> None:
+def test_a_tag_says_class_and_drop_precedence() -> None:
     bulk = parse_traffic_classes(CONTROL + BULK)["bulk"]
-    assert [bulk.tag(), bulk.tag(1)] == [DROP_RANKS, DROP_RANKS + 1]
+    assert [bulk.tag(), bulk.tag(1)] == [DROP_PRECEDENCES, DROP_PRECEDENCES + 1]

@@ -1,4 +1,4 @@
-"""What a chunk may go without: part by part, never the critical, the lightest first."""
+"""What a chunk may go without: part by part, never the exempt, the lightest first."""
 
 import numpy as np
 import pytest
@@ -11,12 +11,12 @@ FRONT, BACK = 1 << 32 | 100_000, 3 << 32 | 50_000  # class and bound: 10 % and 5
 SEGMENTS = 100
 
 
-def budget(critical: list[int] | None = None) -> Budget:
+def budget(exempt: list[int] | None = None) -> Budget:
     """60 segments of FRONT, of which 6 may be missing; 40 of BACK, of which 2 may."""
     keys = np.array([FRONT] * 60 + [BACK] * 40)
     bits = np.zeros(SEGMENTS, bool)
-    bits[critical or []] = True
-    made = Budget.new(keys, bits if critical else None)
+    bits[exempt or []] = True
+    made = Budget.new(keys, bits if exempt else None)
     assert made is not None
     return made
 
@@ -43,7 +43,7 @@ def missing(*segments: int) -> np.ndarray:
     ids=str,
 )
 def test_each_part_has_its_own_allowance(segments: list[int], covered: bool) -> None:
-    assert budget(critical=[59]).covers(missing(*segments)) is covered
+    assert budget(exempt=[59]).covers(missing(*segments)) is covered
 
 
 def test_where_nothing_may_be_missing_there_is_no_budget() -> None:
@@ -57,7 +57,7 @@ def test_where_nothing_may_be_missing_there_is_no_budget() -> None:
 def test_the_lightest_are_spared() -> None:
     weight = np.arange(SEGMENTS, dtype=np.float64)[::-1].copy()
     lacking = np.array([3, 10, 20, 30, 40, 50, 58, 59, 97, 98, 99])
-    spared = budget(critical=[59, 99]).spare(lacking, weight)
+    spared = budget(exempt=[59, 99]).spare(lacking, weight)
     assert sorted(spared) == [10, 20, 30, 40, 50, 58, 97, 98]
 
 
@@ -67,9 +67,9 @@ def test_the_lightest_are_spared() -> None:
     st.booleans(),
 )
 def test_what_is_spared_is_covered_and_no_more_could_be(
-    lacking: list[int], critical: list[int], weighed: bool
+    lacking: list[int], exempt: list[int], weighed: bool
 ) -> None:
-    may = budget(critical=critical)
+    may = budget(exempt=exempt)
     weight = np.random.default_rng(0).random(SEGMENTS) if weighed else None
     spared = may.spare(np.array(sorted(lacking), np.intp), weight)
     assert may.covers(missing(*spared.tolist()))

@@ -59,7 +59,7 @@ def test_messages_are_taken_in_order_of_arrival_per_tag() -> None:
     assert [m.number if m else 0 for m in taken] == [1, 2, 3, 4]
 
 
-def test_what_its_sender_gave_up_is_not_delivered() -> None:
+def test_what_its_sender_aborted_is_not_delivered() -> None:
     box = Mailbox[str]()
     others = [replace(MESSAGE, rank=3), replace(MESSAGE, stream=8), replace(MESSAGE, number=2)]
     for message in (MESSAGE, *others):

@@ -1,4 +1,4 @@
-"""Segments of a chunk, the order they leave in, and which of them are critical."""
+"""Segments of a chunk, the order they leave in, and which of them are exempt."""
 
 import random
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.core.transfer.packetizer import (
-    critical_segments,
+    exempt_segments,
     natural_order,
     rotated_order,
     segment_count,
@@ -58,15 +58,15 @@ def test_rotation_leaves_the_shared_natural_order_alone() -> None:
     assert natural_order(8).tolist() == list(range(8))
 
 
-def test_no_critical_range_gives_no_bitmap() -> None:
-    assert critical_segments([], 0, 640, 64) is None
-    assert critical_segments([(640, 700)], 0, 640, 64) is None
-    assert critical_segments([(0, 640)], 640, 640, 64) is None
-    assert critical_segments([(100, 100)], 0, 640, 64) is None
+def test_no_exempt_range_gives_no_bitmap() -> None:
+    assert exempt_segments([], 0, 640, 64) is None
+    assert exempt_segments([(640, 700)], 0, 640, 64) is None
+    assert exempt_segments([(0, 640)], 640, 640, 64) is None
+    assert exempt_segments([(100, 100)], 0, 640, 64) is None
 
 
 @pytest.mark.parametrize(
-    ("ranges", "start", "size", "critical"),
+    ("ranges", "start", "size", "exempt"),
     [
         ([(0, 1)], 0, 640, [0]),
         ([(63, 65)], 0, 640, [0, 1]),
@@ -77,12 +77,12 @@ def test_no_critical_range_gives_no_bitmap() -> None:
         ([(0, 1), (640 + 128, 640 + 129)], 640, 130, [2]),
     ],
 )
-def test_a_segment_is_critical_when_any_of_its_bytes_is(
-    ranges: list[tuple[int, int]], start: int, size: int, critical: list[int]
+def test_a_segment_is_exempt_when_any_of_its_bytes_is(
+    ranges: list[tuple[int, int]], start: int, size: int, exempt: list[int]
 ) -> None:
-    bits = critical_segments(ranges, start, size, 64)
+    bits = exempt_segments(ranges, start, size, 64)
     assert bits is not None
-    assert np.flatnonzero(bits).tolist() == critical
+    assert np.flatnonzero(bits).tolist() == exempt
     assert len(bits) == segment_count(size, 64)
 
 
@@ -96,7 +96,7 @@ def test_agrees_with_looking_at_every_byte(
 ) -> None:
     start = chunk * 64
     ranges = [(low, low + length) for low, length in spans]
-    bits = critical_segments(ranges, start, size, 64)
+    bits = exempt_segments(ranges, start, size, 64)
     marked = {
         (byte - start) // 64
         for low, high in ranges

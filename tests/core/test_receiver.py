@@ -28,9 +28,9 @@ def arrive(
     return fresh
 
 
-def receiver(budget: int = 2, critical: list[int] | None = None) -> TransferReceiver:
+def receiver(budget: int = 2, exempt: list[int] | None = None) -> TransferReceiver:
     bits = np.zeros(SEGMENTS, bool)
-    bits[critical or []] = True
+    bits[exempt or []] = True
     may = Budget(np.zeros(SEGMENTS, np.uint8), np.array([budget], np.intp), bits)
     return TransferReceiver(SEGMENTS, budget=may if budget else None, deadline=DEADLINE)
 
@@ -175,16 +175,16 @@ def test_never_while_data_flows(now: float) -> None:
 
 
 @pytest.mark.parametrize("now", [LATER, DEADLINE, 1e9])
-def test_never_with_a_critical_segment_missing(now: float) -> None:
-    made = receiver(critical=[19])
+def test_never_with_a_exempt_segment_missing(now: float) -> None:
+    made = receiver(exempt=[19])
     arrive(made, range(19), ending=1)
     assert made.evaluate(now, QUIET) is Answer.NACK
     arrive(made, [19], now=now, round_=1)
     assert made.state is State.COMPLETE
 
 
-def test_critical_segments_that_arrived_do_not_block() -> None:
-    made = receiver(critical=[0, 5])
+def test_exempt_segments_that_arrived_do_not_block() -> None:
+    made = receiver(exempt=[0, 5])
     arrive(made, range(18), ending=1)
     assert made.evaluate(LATER, QUIET) is Answer.FINAL
 
@@ -315,9 +315,9 @@ steps = st.lists(
 
 @given(steps, st.integers(0, 5), st.sets(st.integers(0, SEGMENTS - 1)))
 def test_no_order_of_events_breaks_the_bound(
-    happenings: list[tuple[object, ...]], budget: int, critical: set[int]
+    happenings: list[tuple[object, ...]], budget: int, exempt: set[int]
 ) -> None:
-    made = receiver(budget, sorted(critical))
+    made = receiver(budget, sorted(exempt))
     now, agreed, stamps = 0.0, False, count(1)
     for what, *rest in happenings:
         now += 0.5
@@ -333,5 +333,5 @@ def test_no_order_of_events_breaks_the_bound(
         assert made.missing == len(lost)
         if made.state is State.COMPLETE:
             assert len(lost) <= budget
-            assert not critical & set(lost.tolist())
+            assert not exempt & set(lost.tolist())
             assert agreed or not len(lost)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.transfer.budget import Budget
 from dlcpd.core.transfer.packetizer import BLOCK, by_tag
 from dlcpd.core.transfer.sender import ENDING_RUN, State, TransferSender
@@ -63,7 +63,7 @@ def test_a_pass_takes_every_segment_once_in_its_order() -> None:
         taken += sender.take(33, 0)[0].tolist()
     assert taken == order
     assert sender.state is State.AWAITING
-    assert (sender.sent, sender.repaired) == (SEGMENTS, 0)
+    assert (sender.sent, sender.retransmitted) == (SEGMENTS, 0)
     assert sender.take(10, 0)[0].tolist() == []
 
 
@@ -96,7 +96,7 @@ def test_a_nack_starts_the_round_it_asks_for(state: State) -> None:
     assert (sender.state, sender.round, sender.remaining) == (State.SENDING, 1, 2)
     sent = sender.sent
     assert sender.take(10, 0)[0].tolist() == [7, 99]
-    assert (sender.state, sender.sent, sender.repaired) == (State.AWAITING, sent, 2)
+    assert (sender.state, sender.sent, sender.retransmitted) == (State.AWAITING, sent, 2)
 
 
 def test_a_nack_may_skip_rounds_whose_nacks_were_lost() -> None:
@@ -117,17 +117,17 @@ def test_a_nack_that_asks_for_nothing_changes_nothing(
     make: Callable[[], TransferSender], bits: np.ndarray, round_: int
 ) -> None:
     sender = make()
-    before = (sender.state, sender.round, sender.remaining, sender.repaired)
+    before = (sender.state, sender.round, sender.remaining, sender.retransmitted)
     assert not sender.on_nack(bits, round_)
-    assert (sender.state, sender.round, sender.remaining, sender.repaired) == before
+    assert (sender.state, sender.round, sender.remaining, sender.retransmitted) == before
 
 
-def test_a_nack_again_does_not_repeat_the_repair() -> None:
+def test_a_nack_again_does_not_repeat_the_retransmission() -> None:
     sender = awaiting()
     sender.on_nack(missing(1, 2), 1)
     sender.take(10, 0)
     assert not sender.on_nack(missing(1, 2), 1)
-    assert sender.repaired == 2
+    assert sender.retransmitted == 2
 
 
 @pytest.mark.parametrize("state", [State.SENDING, State.AWAITING])
@@ -145,7 +145,7 @@ def test_rounds_do_not_outgrow_their_byte() -> None:
     assert sender.round == MAX_ROUND
 
 
-def test_repair_goes_on_when_the_numbers_of_rounds_have_run_out() -> None:
+def test_retransmission_goes_on_when_the_numbers_of_rounds_have_run_out() -> None:
     sender = awaiting()
     sender.on_nack(missing(1), MAX_ROUND)
     assert not sender.on_nack(missing(1), MAX_ROUND)  # still being sent
@@ -198,7 +198,7 @@ def test_a_pass_goes_by_class_and_a_batch_has_one() -> None:
         assert (sender.tags[segments] == tags).all()
         assert len(segments) == min(3, run)
         assert bool(ending) == (not sender.remaining)
-        [traffic_class] = set((tags // DROP_RANKS).tolist())
+        [traffic_class] = set((tags // DROP_PRECEDENCES).tolist())
         seen.append((traffic_class, segments.tolist()))
     assert seen == [
         (1, [13, 14, 10]),
@@ -210,7 +210,7 @@ def test_a_pass_goes_by_class_and_a_batch_has_one() -> None:
     ]
 
 
-def test_drop_ranks_come_by_turns_so_that_a_queue_can_choose() -> None:
+def test_drop_precedences_come_by_turns_so_that_a_queue_can_choose() -> None:
     ranks = np.repeat([0, 1, 2], [10 * BLOCK, 5 * BLOCK, 5 * BLOCK]).astype(np.uint8)
     order = by_tag(np.arange(20 * BLOCK), ranks)
     assert sorted(order.tolist()) == list(range(20 * BLOCK))
@@ -226,7 +226,7 @@ def test_a_short_segment_is_the_last_of_its_class() -> None:
     assert order.tolist() == [0, 4, 2, 3, 1]
 
 
-def test_a_repair_is_protected_and_the_heaviest_go_first() -> None:
+def test_a_retransmission_is_protected_and_the_heaviest_go_first() -> None:
     weight = np.arange(15, dtype=np.float32)
     sender = mixed(weight=weight)
     while sender.remaining:
@@ -238,7 +238,7 @@ def test_a_repair_is_protected_and_the_heaviest_go_first() -> None:
     assert sender.take(9, 0)[0].tolist() == [3, 2, 0]
 
 
-def test_what_may_be_given_up_is_not_sent_again() -> None:
+def test_what_may_be_waived_is_not_sent_again() -> None:
     keys = np.full(15, 3 << 32 | 200_000)  # 20 % of 15: three
     sender = mixed(weight=np.arange(15, dtype=np.float32), budget=Budget.new(keys, None))
     while sender.remaining:
@@ -251,7 +251,7 @@ def test_what_may_be_given_up_is_not_sent_again() -> None:
     assert sender.weight[14] == 14  # sorting left it alone
 
 
-def test_a_nack_of_what_may_be_given_up_is_answered_all_the_same() -> None:
+def test_a_nack_of_what_may_be_waived_is_answered_all_the_same() -> None:
     """Else the peer would wait for the end of a round that never begins."""
     keys = np.full(15, 3 << 32 | 200_000)
     sender = mixed(budget=Budget.new(keys, None))

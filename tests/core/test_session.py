@@ -60,7 +60,7 @@ def test_consent_for_an_operation_that_is_over_keeps_nothing() -> None:
     sender = TransferSender(
         Key(0, 9, 0), np.zeros(64, np.uint8), 0, 64, np.zeros(1, np.uint8), np.arange(1)
     )
-    assert not len(net.sessions[0].on_given_up(1, sender, np.arange(1)))
+    assert not len(net.sessions[0].on_waived(1, sender, np.arange(1)))
     assert net.accounts[0].residuals.size == 0
 
 
@@ -199,5 +199,5 @@ def test_accounts_add_up_losses_by_peer_and_by_path() -> None:
     accounts.record(LedgerRow(1, "w", 0, 2, 0, 5, 100, {0: 3, 1: 2}))  # this rank sent them
     accounts.record(LedgerRow(2, "w", 0, 2, 0, 1, 100, {1: 1}))
     accounts.record(LedgerRow(1, "w", 2, 0, 0, 7, 100, {}))  # this rank went without them
-    assert accounts.given_up == {(2, 0): 3, (2, 1): 3}
+    assert accounts.waived == {(2, 0): 3, (2, 1): 3}
     assert accounts.lost == {2: 7}

@@ -106,10 +106,10 @@ def offered(stream: Stream) -> list[int]:
 
 
 @given(st.permutations(range(1, 9)), st.integers(1, 8))
-def test_messages_are_offered_in_order_and_once(order: list[int], given_up: int) -> None:
+def test_messages_are_offered_in_order_and_once(order: list[int], waived: int) -> None:
     stream, told = Stream(UPWARD, peer=1), list[int]()
     for number in order:
-        if number == given_up:
+        if number == waived:
             stream.begin(number)
         else:
             stream.announce(1, number, READY)
@@ -117,7 +117,7 @@ def test_messages_are_offered_in_order_and_once(order: list[int], given_up: int)
         for repeated in told:
             stream.announce(1, repeated, READY)
         assert offered(stream) == []
-    assert told == [number for number in range(1, 9) if number != given_up]
+    assert told == [number for number in range(1, 9) if number != waived]
 
 
 def test_what_another_rank_announces_is_not_offered() -> None:
@@ -145,7 +145,7 @@ def test_failures_are_forgotten_oldest_first(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_failed_before_it_began_is_told_once() -> None:
-    stream, error = Stream(0), OperationAborted("rank 1 gave up")
+    stream, error = Stream(0), OperationAborted("rank 1 aborted")
     stream.abort_ahead(5, error)
     assert stream.aborted_ahead(4) is None
     assert stream.aborted_ahead(5) is error

@@ -14,14 +14,14 @@ def test_every_count_adds_up_and_every_time_has_its_bucket() -> None:
     report = totals.report()
     assert report["took"] == [1, *[0] * 10, 1, 0, 0, 0, 0, 1] and BUCKETS[11] == 2.0
     assert report["seconds"] == pytest.approx(1e6 + 1.5005)
-    names = ("sent", "repaired", "given_up", "returned", "lost", "energy", "allowed")
+    names = ("sent", "retransmitted", "waived", "reapplied", "lost", "energy", "allowed")
     assert [report[name] for name in names] == [31, 3, 2, 3, 4, 0.25, 5]
 
 
 def test_the_used_part_of_the_bound_follows_bounded_operations_only() -> None:
     totals = Totals()
     for _ in range(100):
-        totals.complete(Stats(sent=100, given_up=10, allowed=10), 0.1)
+        totals.complete(Stats(sent=100, waived=10, allowed=10), 0.1)
     assert totals.used == pytest.approx(1.0, abs=0.01)
     used = totals.used
     totals.complete(Stats(sent=100), 0.1)  # exact

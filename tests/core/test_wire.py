@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcpd.contract.errors import MalformedDatagram
-from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.wire import header_batch
 from dlcpd.core.wire.header import (
     HEADER_SIZE,
@@ -220,8 +220,8 @@ BASE = Header(Kind.DATA, 7, operation=3, stream=9, transfer=5, segment=0, path=1
         ({"round": 1}, True),
         ({"segment": 9}, False),
         ({"flags": Flag.ENDING}, False),
-        ({"tag": DROP_RANKS - 1}, False),
-        ({"tag": DROP_RANKS}, True),
+        ({"tag": DROP_PRECEDENCES - 1}, False),
+        ({"tag": DROP_PRECEDENCES}, True),
         ({"packet_number": 77}, False),
         ({"sent_at": 77}, False),
         ({"checksum": 77}, False),

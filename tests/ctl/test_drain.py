@@ -17,7 +17,7 @@ from tests.ctl.test_sessions import report
 from tests.ctl.test_status import WELCOME, Answering
 
 ROOT: Final = Path(__file__).parents[2]
-PATIENCE: Final = 60.0  # seconds until a test gives up; never waited for
+PATIENCE: Final = 60.0  # seconds until a test fails; never waited for
 
 
 @pytest.fixture

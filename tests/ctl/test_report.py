@@ -41,9 +41,9 @@ def measured() -> list[dict[str, Any]]:
     """Rows as bench all-reduce writes them; 1 MiB, two ranks."""
     counts = {
         "sent": 60,
-        "repaired": 1,
-        "given_up": 0,
-        "returned": 0,
+        "retransmitted": 1,
+        "waived": 0,
+        "reapplied": 0,
         "wrong": 0,
         "segment_size": 8896,
         "headers": 68,
@@ -61,7 +61,7 @@ def bench(ratio: float = 1.5, **changes: Any) -> dict[str, Any]:
         "bus_bandwidth": 0.25,
         "wrong": 0,
         "ratio": {"p10": ratio / 2, "p50": ratio, "p90": ratio * 2, "p99": 9.0},
-        "segments": {"sent": 120, "given_up": 3},
+        "segments": {"sent": 120, "waived": 3},
         "samples": SAMPLES,
     }
     other = measured()[1] | {"time": time, "samples": SAMPLES[::-1]}
@@ -93,7 +93,7 @@ def test_figures_of_a_benchmark_are_those_of_the_input() -> None:
     all_figures = block(made, "table", "All figures")
     first = dict(zip(all_figures["header"], all_figures["rows"][0], strict=True))
     assert first["bus_bandwidth"] == 0.25 and first["time"] == "11.5 ms (10 ms..20 ms)"
-    assert first["segments"] == "sent 120, given_up 3" and "samples" not in first
+    assert first["segments"] == "sent 120, waived 3" and "samples" not in first
     times = block(made, "ranges", "1 MiB: seconds")["rows"]
     assert [(r["label"], r["low"], r["mid"], r["high"]) for r in times] == [
         ("dlcpd", 0.01, 0.0115, 0.02),
@@ -206,14 +206,14 @@ def test_metrics_of_a_training_are_read_as_its_logger_writes_them(tmp_path: Path
     [made] = sections(tmp_path / "m.jsonl")
     assert list(made.sentences) == [
         "27 MB of gradients a step went through dlcpd.",
-        "180 segments were given up and 160 came back in later steps; the most in one window was "
+        "180 segments were waived and 160 came back in later steps; the most in one window was "
         "0.5 %, within the bound of 1 %.",
         "A step waited 31 ms of 200 ms for gradients, 16%: so much a faster exchange could save "
         "at most.",
         "Up to 1 of 2 paths were down or lost too much.",
     ]
     loss = block(made, "lines", "against the bound")
-    assert loss["labels"] == ["given up", "bound"]
+    assert loss["labels"] == ["waived", "bound"]
     assert loss["columns"] == [[10, 20], [pytest.approx(0.3), pytest.approx(0.5)], [1.0, 1.0]]
     waits = block(made, "lines", "waited")
     assert waits["columns"] == [[10, 20], [200.0, 200.0], [31.0, 31.0]]
@@ -257,11 +257,11 @@ def test_a_trace_says_what_its_operations_waited_for() -> None:
     assert shown and all(event["pid"] != 3 and event["ph"] != "i" for event in shown)
 
 
-def test_a_ledger_is_what_was_given_up_by_tensor(tmp_path: Path) -> None:
+def test_a_ledger_is_what_was_waived_by_tensor(tmp_path: Path) -> None:
     (tmp_path / "00000000.ledger").write_bytes(examples.FILE)
     [made] = sections(tmp_path)
     assert list(made.sentences) == [
-        "2 segments were given up in 1 operations; of one transfer at most 3.12 %, within the "
+        "2 segments were waived in 1 operations; of one transfer at most 3.12 %, within the "
         "bound of 10 %."
     ]
     assert block(made, "table")["rows"] == [["name", 4096, "10 %", 1, 0, 2, "3.12 %"]]

@@ -24,7 +24,7 @@ def report(submitted: int = 17, **path: Any) -> dict[str, Any]:
     made = status_report()
     engine = made["engine"]["sessions"]["3"]
     engine |= {"submitted": submitted, "late": []}
-    engine["totals"] = {"given_up": submitted, "allowed": 2 * submitted, "used": 0.5}
+    engine["totals"] = {"waived": submitted, "allowed": 2 * submitted, "used": 0.5}
     engine["peers"] = [{"rank": 1, "host": "beta", "queued": 4096, "paths": [PATH | path]}]
     return made
 
@@ -35,7 +35,7 @@ def as_maps(header: tuple[str, ...], rows: Any) -> list[dict[str, Any]]:
 
 def test_a_session_is_a_row() -> None:
     [row] = as_maps(sessions.SESSION_HEADER, sessions.session_rows(report()))
-    assert (row["job"], row["operations"], row["given up"]) == ("train", 17, 17)
+    assert (row["job"], row["operations"], row["waived"]) == ("train", 17, 17)
     assert row["of bound(%)"] == 50.0
     assert row["waits for"] is None and row["broken"] is None
 
@@ -73,7 +73,7 @@ def test_a_report_that_was_cut_says_so() -> None:
 
 def test_a_bound_that_was_never_asked_for_is_not_used() -> None:
     exact = report()
-    exact["engine"]["sessions"]["3"]["totals"] = {"given_up": 0, "allowed": 0, "used": 0.0}
+    exact["engine"]["sessions"]["3"]["totals"] = {"waived": 0, "allowed": 0, "used": 0.0}
     [row] = as_maps(sessions.SESSION_HEADER, sessions.session_rows(exact))
     assert row["of bound(%)"] is None
 
@@ -96,7 +96,7 @@ def between(**changes: Any) -> tuple[Sample, Sample]:
 def test_rates_are_those_between_two_samples() -> None:
     now, before = between()
     [session] = as_maps(top.SESSION_HEADER, top.session_rows(now, before))
-    assert (session["op/s"], session["given up/s"]) == (5.0, 5.0)
+    assert (session["op/s"], session["waived/s"]) == (5.0, 5.0)
     [path] = as_maps(top.PATH_HEADER, top.path_rows(now, before))
     assert (path["packets/s"], path["Mbit/s"], path["loss(%)"]) == (1000.0, 4.0, 1.0)
     assert path["queued"] == 4096

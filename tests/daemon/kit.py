@@ -30,7 +30,7 @@ from dlcpd.contract.messages import (
 from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS, decode_untrusted, encode
 
 T = TypeVar("T")
-PATIENCE = 90.0  # seconds until a test gives up; never a measure of anything
+PATIENCE = 90.0  # seconds until a test fails; never a measure of anything
 ARENA = 1 << 16
 ROOT = Path(__file__).parents[2]
 RUNNER = Path(__file__).with_name("run_with_stand_in.py")
@@ -254,8 +254,8 @@ def join_all(clients: list[Client], job: str) -> list[Joined]:
 
 
 def until(true: Callable[[], Any], what: str) -> None:
-    """Poll for something that has no event; gives up after PATIENCE."""
-    give_up_at = time.monotonic() + PATIENCE
+    """Poll for something that has no event; ends after PATIENCE."""
+    deadline = time.monotonic() + PATIENCE
     while not true():
-        assert time.monotonic() < give_up_at, what
+        assert time.monotonic() < deadline, what
         time.sleep(0.01)

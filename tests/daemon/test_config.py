@@ -38,7 +38,7 @@ receive_buffer = 1048576
 window = 2097152
 congestion_control = false
 layer_priority = false
-drop_rank = "ecn"
+drop_precedence = "ecn"
 bounded_loss = false
 alarm_loss = 0.25
 offload = false
@@ -161,7 +161,9 @@ BAD = {
     "[network]\nengine_cpus = ['x']": ("engine_cpus: 'x' names no CPUs",),
     "[network]\nengine_cpus = [3]": ("engine_cpus: 3 names no CPUs",),
     "[network]\nengine_cpus = ['0', '1']": ("CPUs for 2 engines, and engines is 1; give each",),
-    "[network]\ndrop_rank = 'red'": ("[network] drop_rank: 'red' is none of both, dscp",),
+    "[network]\ndrop_precedence = 'red'": (
+        "[network] drop_precedence: 'red' is none of both, dscp",
+    ),
     "[network]\ndata_encryption = 'rot13'": ("'rot13' is none of none, aes-256-gcm",),
     "[network]\ndata_encryption = 'aes-256-gcm'\ndata_path = 'compiled'": (
         "[network] data_path: 'compiled' cannot encrypt",

@@ -19,14 +19,14 @@ def one(number: int, **changes: Any) -> dict[str, Any]:
             {
                 "rank": 2,
                 "queued": 1,
-                "went_without": 0,
+                "missing": 0,
                 "silent": number,
                 "paths": [{"sent": number}],
             },
             {
                 "rank": 1,
                 "queued": 5,
-                "went_without": 2,
+                "missing": 2,
                 "silent": 0,
                 "paths": [{"sent": 10 + number}],
             },
@@ -58,7 +58,7 @@ def test_counts_add_up_and_paths_follow_each_other() -> None:
     assert [row["operation"] for row in session["ledger"]] == [0, 1]
     peers = {peer["rank"]: [path["sent"] for path in peer["paths"]] for peer in session["peers"]}
     assert peers == {2: [0, 1], 1: [10, 11]}
-    assert [(p["queued"], p["went_without"]) for p in session["peers"]] == [(2, 0), (10, 4)]
+    assert [(p["queued"], p["missing"]) for p in session["peers"]] == [(2, 0), (10, 4)]
     assert [p["silent"] for p in session["peers"]] == [1, 0]
     assert session["totals"] == {"seconds": 1.0, "used": 0.1, "took": [1, 2], "failed": {"x": 2}}
     assert "truncated" not in whole

@@ -247,7 +247,7 @@ def test_a_reason_fits_its_message() -> None:
     assert len(a.goodbye_to(a.links[1], "c", long).text) == MAX_REASON
 
 
-def test_what_was_given_up_is_told_in_messages_of_a_bounded_size() -> None:
+def test_what_was_waived_is_told_in_messages_of_a_bounded_size() -> None:
     a, rows = member(0), [AbortedRow(6, number, "why") for number in range(30)]
     aborts = list(a.aborts_to(a.links[1], 2, rows))
     assert [len(abort.aborted) for abort in aborts] == [MAX_ABORTED, MAX_ABORTED, 6]

@@ -53,8 +53,8 @@ def series(text: str) -> Series:
 
 def settled(port: int, rank: Rank) -> tuple[Series, dict[str, Any]]:
     """A scrape and a status of the same state: datagrams may be under way for a while."""
-    give_up_at = time.monotonic() + PATIENCE
-    while time.monotonic() < give_up_at:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         before = rank.client.status()
         found = series(scrape(port))
         fresh = found["dlcpd_uptime_seconds", frozenset()] >= before["uptime"]
@@ -109,17 +109,17 @@ def test_a_scrape_says_what_status_says(hosts: list[Daemon]) -> None:
     close(ranks)
 
 
-def test_both_ends_count_the_same_of_what_was_given_up(hosts: list[Daemon]) -> None:
+def test_both_ends_count_the_same_of_what_was_waived(hosts: list[Daemon]) -> None:
     ranks = ranks_of(hosts, "bounded")
     for rank in ranks:
         rank.values[:COUNT] = 1.0
         rank.submit(replace(SUBMIT, max_loss=0.2))
     assert all(isinstance(rank.result(), Completed) for rank in ranks)
     [ours], [theirs] = (rank.client.status()["engine"]["sessions"].values() for rank in ranks)
-    given_up = ours["totals"]["given_up"]
-    assert 0 < given_up <= ours["totals"]["allowed"]
-    assert sum(path["given_up"] for path in ours["peers"][0]["paths"]) == given_up
-    assert theirs["peers"][0]["went_without"] == theirs["totals"]["lost"] == given_up
+    waived = ours["totals"]["waived"]
+    assert 0 < waived <= ours["totals"]["allowed"]
+    assert sum(path["waived"] for path in ours["peers"][0]["paths"]) == waived
+    assert theirs["peers"][0]["missing"] == theirs["totals"]["lost"] == waived
     close(ranks)
 
 

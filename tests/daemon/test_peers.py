@@ -237,7 +237,7 @@ async def test_too_many_early_peers_make_room_and_come_back() -> None:
 async def test_an_early_peer_outlasts_its_handshake() -> None:
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setattr(line, "HANDSHAKE", 0.1)
-        patch.setattr(incoming, "HANDSHAKE", 100 * PATIENCE)  # so the peer alone gives up
+        patch.setattr(incoming, "HANDSHAKE", 100 * PATIENCE)  # so the peer alone stops waiting
         late, early = stack.enter_context(nodes(2))
         early.knows(late)
         early.say(late)

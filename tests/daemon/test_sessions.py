@@ -193,7 +193,7 @@ def test_only_ranks_that_wait_for_an_operation_hear_that_it_failed(
         client.close()
 
 
-def test_what_many_give_up_is_told_once_and_together(hosts: list[Daemon], job: str) -> None:
+def test_what_many_waive_is_told_once_and_together(hosts: list[Daemon], job: str) -> None:
     """Four ranks give the same 300 operations up at once."""
     clients = [hosts[n % 2].client() for n in range(5)]
     join_all(clients, job)
@@ -212,7 +212,7 @@ def test_what_many_give_up_is_told_once_and_together(hosts: list[Daemon], job: s
 
 
 def aborted(client: Client) -> list[int]:
-    """The operations of the next command about some that were given up."""
+    """The operations of the next command about some that were aborted."""
     return [operation for _, _, operation, *_ in client.command("AbortOperations")["aborted"]]
 
 
@@ -377,7 +377,7 @@ def test_a_configuration_that_differs_is_named_to_both(
 
 
 def test_a_bystander_of_a_disagreement_is_told_too(hosts: list[Daemon], job: str) -> None:
-    """Rank 2 agrees with rank 0, but rank 0 gives up because of rank 1."""
+    """Rank 2 agrees with rank 0, but rank 0 aborts because of rank 1."""
     clients = [hosts[n].client() for n in (0, 1, 1)]
     welcomes = [client.greet() for client in clients]
     good = joins(job, welcomes)

@@ -37,7 +37,7 @@ SUBMIT = Submit(
     deadline=PATIENCE,
     in_place=True,
     name="bucket",
-    critical=[],
+    exempt=[],
     layers=[],
 )
 
@@ -132,7 +132,7 @@ def test_local_and_remote_ranks_reduce_together(hosts: list[Daemon]) -> None:
     close(ranks)
 
 
-def test_injected_loss_from_the_configuration_is_repaired(tmp_path: Path) -> None:
+def test_injected_loss_from_the_configuration_is_retransmitted(tmp_path: Path) -> None:
     lossy = "[inject]\nloss = 0.05\nseed = 3\n"
     with start(tmp_path, 3, more=lossy) as one, start(tmp_path, 4, more=lossy) as two:
         ranks = ranks_of([one, two], "lossy")

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
-PATIENCE: Final = 60.0  # seconds until a test gives up; never a measure of anything
+PATIENCE: Final = 60.0  # seconds until a test fails; never a measure of anything
 TOOLS: Final = ("systemd-nspawn", "nsenter", "setpriv", "unshare", "systemd-analyze", "dpkg-deb")
 # nspawn leaves its machine running when it is killed. So it is the first process of a namespace of
 # processes, which end with it; its folders in /run, and / as a lower layer, are in one of mounts.
@@ -107,13 +107,13 @@ class Machine:
 
     def until(self, script: str, what: str) -> str:
         """Run a script again and again until it succeeds; what it says then."""
-        give_up_at = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while True:
             assert self._unshare.poll() is None, f"it is off: {self._unshare.communicate()[0]}"
             done = self.tried(script) if self.first else None
             if done and done.returncode == 0:
                 return done.stdout.strip()
-            assert time.monotonic() < give_up_at, f"{what}: {done and done.stdout}"
+            assert time.monotonic() < deadline, f"{what}: {done and done.stdout}"
             time.sleep(0.1)
 
     @property

@@ -27,8 +27,8 @@ def runs(pid: int) -> bool:
 
 
 def gone(pid: int) -> bool:
-    give_up_at = time.monotonic() + PATIENCE
-    while runs(pid) and time.monotonic() < give_up_at:
+    deadline = time.monotonic() + PATIENCE
+    while runs(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not runs(pid)
 

@@ -21,7 +21,7 @@ from tests.wheel import Built, Installed, beside_torch, environ, environment
 
 pytestmark = pytest.mark.timeout(600)  # seconds; builds fetch setuptools, and machines are shared
 PACKAGES: Final = ("dlcp_client", "dlcp_lab", "dlcpd", "switchcfg")
-PATIENCE: Final = 60.0  # seconds until a test gives up; never a measure of anything
+PATIENCE: Final = 60.0  # seconds until a test fails; never a measure of anything
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +67,12 @@ def test_a_clean_environment_without_torch(
 
 def until_it_listens(door: Path, daemon: "subprocess.Popen[str]") -> None:
     """Return when a daemon accepts clients."""
-    give_up_at = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while True:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             if sock.connect_ex(str(door)) == 0:
                 return
-        assert daemon.poll() is None and time.monotonic() < give_up_at, "no daemon"
+        assert daemon.poll() is None and time.monotonic() < deadline, "no daemon"
         time.sleep(0.05)
 
 

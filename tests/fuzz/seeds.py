@@ -64,7 +64,7 @@ def _submit(number: int, **changes: Any) -> Submit:
         "deadline": 9.0,
         "in_place": True,
         "name": "",
-        "critical": [],
+        "exempt": [],
         "layers": [],
     }
     return Submit(number, **(fields | changes))
@@ -132,7 +132,7 @@ offload = false
 rate_limit_bps = 1e9
 congestion_control = false
 layer_priority = false
-drop_rank = "ecn"
+drop_precedence = "ecn"
 bounded_loss = false
 alarm_loss = 0.25
 peer_timeout = 2.5
@@ -152,7 +152,7 @@ LANE: Final[tuple[Message, ...]] = (
     _submit(2, group=1, collective="broadcast", peer=1),
     _submit(3, collective="send", peer=1, output_count=0, tag=4),
     _submit(4, collective="receive", input_count=0, tag=4),
-    _submit(5, max_loss=0.01, name="w", critical=[ByteRange(0, 8)], layers=[LayerRow(0, 3, 0)]),
+    _submit(5, max_loss=0.01, name="w", exempt=[ByteRange(0, 8)], layers=[LayerRow(0, 3, 0)]),
     CloseGroup(1),
 )
 

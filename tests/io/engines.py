@@ -24,7 +24,7 @@ from dlcpd.numerics.elements import STORAGE
 
 ENGINE = tuple(starter.command("dlcpd.io.engine"))
 ROOT = Path(__file__).parents[2]
-PATIENCE = 20.0  # seconds after which a test gives up; never waited for when all is well
+PATIENCE = 20.0  # seconds after which a test fails; never waited for when all is well
 ARENA = 4 << 20  # bytes
 
 
@@ -145,7 +145,7 @@ def ask(number: int, **options: Any) -> Submit:
         "deadline": 15.0,
         "in_place": True,
         "name": "",
-        "critical": [],
+        "exempt": [],
         "layers": [],
     }
     return Submit(operation=number, **(fields | options))

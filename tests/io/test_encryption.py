@@ -31,7 +31,7 @@ from tests.sim.reference import draw, rank_ordered
 
 PEER, TOKEN = 7, 0xABCDEF
 SIZE = 1408
-PATIENCE = 5.0  # seconds without a datagram after which a test gives up; never waited for
+PATIENCE = 5.0  # seconds without a datagram after which a test fails; never waited for
 OUT, IN = b"what the peer chose", b"what we chose"
 OFFLOADS = pytest.mark.parametrize("offload", [True, False], ids=["offload", "plain"])
 
@@ -258,7 +258,7 @@ def test_an_all_reduce_is_exact_with_and_without_loss(offload: bool) -> None:
         job.close()
 
 
-def test_bounded_operations_give_up_no_more_than_they_may() -> None:
+def test_bounded_operations_waive_no_more_than_they_may() -> None:
     job = started(2, inject_loss=0.03, segment_size=1152)
     try:
         lost = 0

@@ -100,10 +100,10 @@ def test_bounded(job: Jobs, paths: int) -> None:
         outcomes = job_outcomes(started.all_reduce(number, parts, max_loss=0.05, name="w"))
         results = [rank.tensor(0, 300_000).copy() for rank in started.ranks]
         assert results[0].tobytes() == results[1].tobytes()
-        assert sum(o.lost for o in outcomes) == sum(o.given_up for o in outcomes)
+        assert sum(o.lost for o in outcomes) == sum(o.waived for o in outcomes)
         produced, delivered = produced + np.sum(parts, axis=0), delivered + results[0]
     rest = [np.zeros(300_000, np.float32) for _ in range(2)]
-    assert sum(o.returned for o in job_outcomes(started.all_reduce(4, rest, name="w"))) > 0
+    assert sum(o.reapplied for o in job_outcomes(started.all_reduce(4, rest, name="w"))) > 0
     assert (delivered + started.ranks[0].tensor(0, 300_000) == produced).all()
     for rank, engine in enumerate(started.engines):
         session = engine.report()["sessions"]["1"]
@@ -226,9 +226,9 @@ def test_the_end_of_a_lane_is_told_to_control(job: Jobs) -> None:
     assert started.engines[0].receive() == commands.SessionLeft(1, 1, begun, last=True)
     assert started.engines[0].receive() == commands.SessionDelivered(1)
     started.engines[0].close_session()
-    give_up_at = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while started.engines[0].report()["sessions"]:  # it closes after the wake-up of the command
-        assert time.monotonic() < give_up_at
+        assert time.monotonic() < deadline
 
 
 def test_a_rank_whose_session_closes_is_lost_to_those_that_wait_for_it(job: Jobs) -> None:
@@ -317,8 +317,8 @@ def test_what_control_learned_reaches_the_client(job: Jobs) -> None:
     started = job()
     first, second = started.ranks
     first.submit(1)
-    started.engines[0].send(abort(1, 0, 1, "rank 1 gave up"))
-    assert failure(first.outcome(1)) == (1, "operation_aborted", "rank 1 gave up")
+    started.engines[0].send(abort(1, 0, 1, "rank 1 aborted"))
+    assert failure(first.outcome(1)) == (1, "operation_aborted", "rank 1 aborted")
     assert [row.peer for row in failures(started.engines[0])] == [-1]
     first.submit(2)
     started.engines[0].send(abort(1, 0, 2, "rank 1 has lost rank 1", lost=1))

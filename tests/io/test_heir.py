@@ -1,4 +1,4 @@
-"""A session takes over what was given up in an earlier one of the same rank, and gives it back."""
+"""A session takes over what was waived in an earlier one of the same rank, and gives it back."""
 
 from types import SimpleNamespace
 from typing import Any, cast

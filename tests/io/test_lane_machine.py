@@ -54,7 +54,7 @@ DEADLINE: Final = 5.0  # seconds of virtual time
 # Wrong in one way each; "send" because it is refused in another way than collectives are.
 REFUSED: Final[tuple[dict[str, Any], ...]] = (
     {"input": ARENA}, {"output": 4}, {"count": 1 << 29}, {"output_count": 7}, {"peer": WORLD},
-    {"schedule": "spiral"}, {"max_loss": 0.1}, {"sizes": [[1, 1]]}, {"critical": [[8, 4]]},
+    {"schedule": "spiral"}, {"max_loss": 0.1}, {"sizes": [[1, 1]]}, {"exempt": [[8, 4]]},
     {"layers": [[4, 0, 0]]}, {"divided": True, "collective": "send", "peer": 1, "output_count": 0},
     {"collective": "send", "peer": 0, "output_count": 0}, {"dtype": "int32", "reduce": "avg"},
 )  # fmt: skip

@@ -54,11 +54,11 @@ def submit(**changes: Any) -> Submit:
         "deadline": 5.0,
         "in_place": True,
         "name": "",
-        "critical": [],
+        "exempt": [],
         "layers": [],
         "scale": 1.0,
     }
-    kinds: dict[str, Any] = {"sizes": Counts, "critical": ByteRange, "layers": LayerRow}
+    kinds: dict[str, Any] = {"sizes": Counts, "exempt": ByteRange, "layers": LayerRow}
     rows = {name: [kind(*row) for row in (values | changes)[name]] for name, kind in kinds.items()}
     return Submit(**(values | changes | rows))
 
@@ -98,7 +98,7 @@ def test_an_operation_says_what_was_asked() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"name": "other"}, {"critical": [[0, 4]]}, {"layers": [[0, 1, 0]]}, {"traffic_class": 1},
+        {"name": "other"}, {"exempt": [[0, 4]]}, {"layers": [[0, 1, 0]]}, {"traffic_class": 1},
         {"dtype": "int32"}, {"reduce": "max"}, {"count": 100_001}, {"schedule": "ring"}, BOUNDED,
         {"collective": "reduce", "peer": 0}, {"codec": "int8", "fill": "zero"},
         {"codec": "topk:0.01", "name": "n"},
@@ -134,9 +134,9 @@ def test_ranks_must_agree_on_it(change: dict[str, Any]) -> None:
         ({"collective": "send", "peer": 0, "output_count": 0}, BadMessage, "and itself"),
         ({"schedule": "spiral"}, BadMessage, "spiral"),
         ({"dtype": "int32", "scale": 2.0}, BadPolicy, "carries no loss scale"),
-        ({"critical": [[8, 4]]}, BadMessage, r"critical range 8\.\.4"),
-        ({"critical": [[0, 8], [4, 12]]}, BadMessage, r"critical range 4\.\.12"),
-        ({"critical": [[0, 400_001]]}, BadMessage, "critical range"),
+        ({"exempt": [[8, 4]]}, BadMessage, r"exempt range 8\.\.4"),
+        ({"exempt": [[0, 8], [4, 12]]}, BadMessage, r"exempt range 4\.\.12"),
+        ({"exempt": [[0, 400_001]]}, BadMessage, "exempt range"),
         ({"traffic_class": LAST + 1}, BadMessage, f"layer of class {LAST + 1}"),
         ({"layers": [[4, 1, 0]]}, BadMessage, "ascending from 0"),
         ({"layers": [[0, 1, 0], [0, 2, 0]]}, BadMessage, "ascending from 0"),
@@ -205,7 +205,7 @@ def test_what_is_asked_for_alike_is_worked_out_once() -> None:
         {"count": 99_999},
         {"dtype": "int32"},
         {"reduce": "min"},
-        {"critical": [[0, 4]]},
+        {"exempt": [[0, 4]]},
         {"layers": [[0, 1, 0]]},
         {"traffic_class": 1},
         {"schedule": "ring"},

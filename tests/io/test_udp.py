@@ -30,7 +30,7 @@ from tests.io.batches import data_path, datagrams
 
 SIZE = 1408  # payload of a segment
 WIDTH = HEADER_SIZE + SIZE
-PATIENCE = 5.0  # seconds without a datagram after which a test gives up; never waited for
+PATIENCE = 5.0  # seconds without a datagram after which a test fails; never waited for
 PEER = 7
 
 HOSTS = pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

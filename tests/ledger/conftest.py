@@ -15,6 +15,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     most = {1: ROTATING}
     configs = [jobs.config(folder, r, most=most.get(r, 1 << 30)) for r in range(jobs.WORLD)]
-    given_up = jobs.run(configs, jobs.train)
-    assert sum(given_up) > 20
+    waived = jobs.run(configs, jobs.train)
+    assert sum(waived) > 20
     return folder

@@ -66,7 +66,7 @@ def run(configs: Sequence[Path], train: Callable[[Session], Any]) -> list[Any]:
 
 def train(session: Session) -> int:
     """Several names, collectives, types and groups, and a loss scale that changes; in flight
-    together. Returns segments that were given up."""
+    together. Returns segments that were waived."""
     pair = session.group(PAIR, "pair") if session.rank in PAIR else None
     for step in range(STEPS):
         with ExitStack() as over:
@@ -88,4 +88,4 @@ def train(session: Session) -> int:
                 works.append(pair.all_reduce(shared, name="of a pair", policy=POLICY))
             for work in works:
                 over.callback(work.wait)
-    return session.ledger.given_up
+    return session.ledger.waived

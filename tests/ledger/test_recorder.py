@@ -55,11 +55,11 @@ def hole(ticket: int) -> Hole:
     return Hole(0, np.array([2]), 1024, np.full(256, ticket, np.float32), 1.0, ticket)
 
 
-def operate(made: Recorder, ticket: int, returned: list[Hole], *, fail: bool = False) -> None:
+def operate(made: Recorder, ticket: int, reapplied: list[Hole], *, fail: bool = False) -> None:
     tensor = np.full(SIZE, ticket, np.uint8)
     recording: Any = made.recording(order(ticket), PLAN, PROGRAM)
     recording.begin(tensor)
-    recording.contribute(tensor, returned)
+    recording.contribute(tensor, reapplied)
     if fail:
         recording.fail(ticket)
     else:
@@ -76,10 +76,10 @@ def test_it_stays_within_its_bytes_and_can_be_read_from_any_generation(tmp_path:
     accounts = Accounts()
     made = recorder(tmp_path, told, accounts)
     for ticket in range(1, 101):
-        returned = [hole(ticket - 1)] if ticket > 1 else []
+        reapplied = [hole(ticket - 1)] if ticket > 1 else []
         accounts.residuals.take(("n", "float32", 1))
         accounts.residuals.put(("n", "float32", 1), [hole(ticket)])
-        operate(made, ticket, returned)
+        operate(made, ticket, reapplied)
         assert size(tmp_path) <= (1 << 20) + 2 * SIZE
     made.close()
     ledger = read(next(tmp_path.iterdir()))
@@ -108,25 +108,25 @@ def test_what_an_operation_in_flight_has_brought_back_is_kept_as_well(tmp_path: 
     assert [k.source for k in read(next((tmp_path / "other").iterdir())).kept] == [7]
 
 
-def test_what_an_earlier_session_gave_up_gets_tickets_that_no_operation_has(tmp_path: Path) -> None:
+def test_what_an_earlier_session_waived_gets_tickets_that_no_operation_has(tmp_path: Path) -> None:
     accounts = Accounts()
     made = recorder(tmp_path, [], accounts)
     for name in ("m", "n"):
         accounts.residuals.put((name, "float32", 1), [hole(7), hole(8)])
     made.inherited()
-    returned = accounts.residuals.take(("n", "float32", 1))
-    operate(made, 7, returned)
+    reapplied = accounts.residuals.take(("n", "float32", 1))
+    operate(made, 7, reapplied)
     ledger = read(next(tmp_path.iterdir()))
     kept = [one.source for one in ledger.kept]
     assert len(kept) == 4 and len(set(kept)) == 2 and min(kept) > 1 << 31
-    assert ledger.entries[0].ended.returned == [returned[0].source] == [kept[2]]
+    assert ledger.entries[0].ended.reapplied == [reapplied[0].source] == [kept[2]]
 
 
 def test_a_failed_operation_is_known_to_have_failed(tmp_path: Path) -> None:
     made = recorder(tmp_path, [], Accounts())
     operate(made, 1, [hole(9)], fail=True)
     [entry] = read(next(tmp_path.iterdir())).entries
-    assert (entry.ended.done, entry.ended.returned, entry.ended.result) == (0, [9], b"")
+    assert (entry.ended.done, entry.ended.reapplied, entry.ended.result) == (0, [9], b"")
 
 
 def test_nobody_else_reads_it_and_no_job_chooses_where_it_lies(tmp_path: Path) -> None:

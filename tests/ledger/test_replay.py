@@ -48,7 +48,7 @@ def test_all_operations_are_reproduced(recorded: Path) -> None:
     counts = [len(one.of(Verdict.REPRODUCED)) for one in found]
     assert all(len(one.verdicts) == count for one, count in zip(found, counts, strict=True))
     assert sum(counts) == jobs.OPERATIONS + jobs.STEPS + divided(recorded)
-    assert sum(one.given_up for one in found) > 20
+    assert sum(one.waived for one in found) > 20
     assert len(files(recorded, 1)) > len(files(recorded, 0)) == 2
 
 
@@ -60,7 +60,7 @@ def divided(folder: Path) -> int:
 
 def test_residuals_were_carried_over_by_every_name(recorded: Path) -> None:
     entries = [e for ledger in find([recorded]) for e in ledger.entries]
-    assert {e.plan.name for e in entries if e.ended.returned} == {
+    assert {e.plan.name for e in entries if e.ended.reapplied} == {
         "large",
         "halves",
         "scattered",
@@ -100,7 +100,7 @@ def test_a_flipped_bit_of_an_input_is_named(
     assert "what rank 2 sent" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("side", ["given_up", "lost"])
+@pytest.mark.parametrize("side", ["waived", "lost"])
 def test_a_flipped_bit_of_a_mask_is_named(ledgers: Path, side: str) -> None:
     flipped: list[str] = []
 
@@ -112,21 +112,21 @@ def test_a_flipped_bit_of_a_mask_is_named(ledgers: Path, side: str) -> None:
         mask[1] ^= 1
         rows[0] = rows[0]._replace(mask=bytes(mask))
         flipped.append(f"{rows[0].transfer} {rows[0].peer}")
-        given_up, lost = (rows, record.lost) if side == "given_up" else (record.given_up, rows)
-        return replace(record, given_up=given_up, lost=lost)
+        waived, lost = (rows, record.lost) if side == "waived" else (record.waived, rows)
+        return replace(record, waived=waived, lost=lost)
 
     change(files(ledgers, 0)[0], flip)
     assert flipped
     said = next(one.different for one in replayed(ledgers) if one.different)
     transfer, peer = flipped[0].split()
-    ends = f"rank 0 to rank {peer}" if side == "given_up" else f"rank {peer} to rank 0"
+    ends = f"rank 0 to rank {peer}" if side == "waived" else f"rank {peer} to rank 0"
     assert f"transfer {transfer} from {ends}" in said
     assert "do not say alike" in said
 
 
 def test_a_mask_that_both_ends_have_wrong_shows_in_the_result(ledgers: Path) -> None:
     def forget(record: Record) -> Record:
-        return replace(record, given_up=[], lost=[]) if isinstance(record, Ended) else record
+        return replace(record, waived=[], lost=[]) if isinstance(record, Ended) else record
 
     for rank in range(jobs.WORLD):
         for file in files(ledgers, rank):

@@ -50,7 +50,7 @@ def test_sums_of_a_real_run_are_those_of_its_records(recorded: Path) -> None:
     ways, segments = Counter[tuple[int, int]](), 0
     for ledger in find([recorded]):
         for _, ended in ledger.entries:
-            for row in ended.given_up:
+            for row in ended.waived:
                 count = len(unpack_untrusted(row.mask, row.out_of))
                 segments += count
                 ways[ledger.rank, row.peer] += count
@@ -89,9 +89,9 @@ def test_running_daemons_say_what_they_remember(tmp_path: Path) -> None:
     assert documents
     for said in documents:
         [now] = said["since the sessions began"]
-        assert 0 < now["given up"] <= now["allowed"]
+        assert 0 < now["waived"] <= now["allowed"]
         [way] = [row for row in said["by way"] if row["from"] == now["rank"]]
-        assert way["given up"] == now["given up"]
+        assert way["waived"] == now["waived"]
         assert {row["name"] for row in said["by name"]} == {"large"}
         [worst] = said["worst transfers of the newest"]
         assert worst["share(%)"] <= 100 * jobs.POLICY.max_loss
@@ -113,7 +113,7 @@ def test_a_loss_of_two_ledgers_counts_once_and_one_of_an_absent_rank_as_well(
     folder.mkdir()
     [row] = OPENING.ranks
     other = replace(OPENING, rank=1, ranks=[row._replace(rank=0, ours=row.theirs, theirs=row.ours)])
-    back = replace(ENDED, given_up=[ROW._replace(peer=0)], lost=[ROW._replace(peer=0)])
+    back = replace(ENDED, waived=[ROW._replace(peer=0)], lost=[ROW._replace(peer=0)])
     records: list[Record] = [other, PLAN, back]
     (folder / "00000000.ledger").write_bytes(b"".join(map(frame, records)))
     both = surveyed(tmp_path)
@@ -165,9 +165,9 @@ def test_only_what_was_chosen_counts(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert said["total"]["operations"] == 3
     assert said["by rank"][0]["steps"] == "2-4"
     assert len(said["worst transfers"]) == 2
-    assert said["worst transfers"][0]["given up"] == 2
+    assert said["worst transfers"][0]["waived"] == 2
     # Of rank 1 there is no ledger, so what rank 0 says of it counts.
-    assert {row["from"]: row["given up"] for row in said["by path of the sender"]} == {0: 6, 1: 6}
+    assert {row["from"]: row["waived"] for row in said["by path of the sender"]} == {0: 6, 1: 6}
     assert not surveyed(tmp_path, Choice(job="another")).members
     assert dlcpctl(["ledger", str(tmp_path), "--job", "another"]) == 2
     assert "no ledger is of that job; of these there are: job" in capsys.readouterr().err
@@ -183,7 +183,7 @@ def test_tables_do_not_grow_with_the_records(
     for n in range(40):
         plan = replace(PLAN, plan=n, name=f"name {n}")
         row = ROW._replace(peer=n + 1, paths=b"")
-        records += [plan, replace(ENDED, plan=n, number=n + 1, turn=n, given_up=[row], lost=[])]
+        records += [plan, replace(ENDED, plan=n, number=n + 1, turn=n, waived=[row], lost=[])]
     (folder / "00000000.ledger").write_bytes(b"".join(map(frame, records)))
     found = surveyed(tmp_path)
     assert found.sum().segments == 80

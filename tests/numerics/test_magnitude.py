@@ -1,4 +1,4 @@
-"""Energy per segment: the reference's, short tails included; thirds of it are drop ranks."""
+"""Energy per segment: the reference's, short tails included; thirds of it are drop precedences."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_what_is_not_finite_is_never_light(bad: float) -> None:
 
 @pytest.mark.parametrize(("dtype", "value"), [("float32", 3e38), ("bfloat16", 3e38)])
 def test_squares_beyond_float32_count_as_what_they_are(dtype: str, value: float) -> None:
-    """And so the rest of a tensor is known: what is given up stays within the bound."""
+    """And so the rest of a tensor is known: what is waived stays within the bound."""
     numbers = narrow(np.full(64, value, np.float32), dtype)
     numbers[: SEGMENT // numbers.itemsize] = narrow(np.ones(1, np.float32), dtype)[0]
     per = SEGMENT // numbers.itemsize
@@ -56,12 +56,19 @@ def test_both_parts_of_a_complex_number_count() -> None:
     assert energies(numbers.view(np.uint8), "complex64", SEGMENT).tolist() == [200, 50]
 
 
-def test_thirds_of_the_operation_are_drop_ranks() -> None:
+def test_thirds_of_the_operation_are_drop_precedences() -> None:
     energy = OperationEnergy(
         {3: np.array([1, 9, 5], np.float32), 5: np.array([2, 8, 6, 4, 3, 7], np.float32)}
     )
-    assert energy.drop_ranks(3).tolist() == [LIGHT, PROTECTED, MEDIUM]
-    assert energy.drop_ranks(5).tolist() == [LIGHT, PROTECTED, MEDIUM, MEDIUM, LIGHT, PROTECTED]
+    assert energy.drop_precedences(3).tolist() == [LIGHT, PROTECTED, MEDIUM]
+    assert energy.drop_precedences(5).tolist() == [
+        LIGHT,
+        PROTECTED,
+        MEDIUM,
+        MEDIUM,
+        LIGHT,
+        PROTECTED,
+    ]
     assert energy.of(3).tolist() == [1, 9, 5]
     assert energy.total == 45
 
@@ -72,13 +79,13 @@ def test_thirds_of_the_operation_are_drop_ranks() -> None:
 )
 def test_as_many_may_be_dropped_as_may_stay_missing(bound: float, light: int, medium: int) -> None:
     energy = OperationEnergy({0: np.arange(100, dtype=np.float32)}, bound)
-    ranks = energy.drop_ranks(0).tolist()
+    ranks = energy.drop_precedences(0).tolist()
     assert ranks == [LIGHT] * light + [MEDIUM] * medium + [PROTECTED] * (100 - light - medium)
 
 
 def test_ranks_dealt_at_random_are_as_many_of_each() -> None:
     energy = OperationEnergy({0: np.arange(300, dtype=np.float32)})
-    dealt, by_weight = energy.shuffled_ranks(0, 1), energy.drop_ranks(0)
+    dealt, by_weight = energy.shuffled_ranks(0, 1), energy.drop_precedences(0)
     assert np.array_equal(np.bincount(dealt), np.bincount(by_weight))
     assert not np.array_equal(dealt, by_weight)
     assert np.array_equal(dealt, energy.shuffled_ranks(0, 1))
@@ -88,7 +95,7 @@ def test_a_rank_that_owns_everything_contributes_nothing() -> None:
     assert OperationEnergy({}).total == 0
 
 
-# --- what may be given up -----------------------------------------------------------------------
+# --- what may be waived -----------------------------------------------------------------------
 
 
 def operation(*energy: float) -> OperationEnergy:
@@ -100,7 +107,7 @@ def refused(made: OperationEnergy, segments: list[int], bound: float) -> list[in
     return out
 
 
-def test_no_more_energy_is_given_up_than_the_bound_allows() -> None:
+def test_no_more_energy_is_waived_than_the_bound_allows() -> None:
     made = operation(*[1.0] * 90, *[11.0] * 10)  # 200 in all
     assert refused(made, [0, 1], 0.01) == []
     assert refused(made, [0, 1, 2], 0.01) == [2]
@@ -110,7 +117,7 @@ def test_no_more_energy_is_given_up_than_the_bound_allows() -> None:
     assert made.spent_share == pytest.approx(0.01)
 
 
-def test_what_is_not_finite_is_never_given_up() -> None:
+def test_what_is_not_finite_is_never_waived() -> None:
     made = operation(1.0, float("inf"), 1.0)
     assert refused(made, [0, 1, 2], 0.5) == [1]
     assert made.spent_share == 0
@@ -125,6 +132,8 @@ def test_heads_weigh_more_than_any_and_count_for_nothing() -> None:
     energies_ = {3: np.array([np.inf, np.inf, 1, 2, 3, 4, 5, 6], np.float64)}
     energy = OperationEnergy(energies_, 0.2, {3: 2})
     assert energy.total == 21
-    assert energy.drop_ranks(3).tolist() == [PROTECTED] * 2 + [LIGHT, MEDIUM] + [PROTECTED] * 4
+    assert (
+        energy.drop_precedences(3).tolist() == [PROTECTED] * 2 + [LIGHT, MEDIUM] + [PROTECTED] * 4
+    )
     assert len(energy.beyond(np.array([2]), energies_[3], 0.04)) == 1  # 1 of 21 is more
     assert not len(energy.beyond(np.array([2]), energies_[3], 0.05))

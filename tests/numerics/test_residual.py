@@ -1,4 +1,4 @@
-"""What was given up is kept until it is taken, once."""
+"""What was waived is kept until it is taken, once."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_values_are_cut_out_in_a_type_that_loses_nothing(dtype: str) -> None:
     assert hole.values.dtype == wide(dtype)
     expected = np.concatenate([stored[:per], stored[2 * per : 3 * per]])
     assert (narrow(hole.values, real) == expected).all()
-    assert (hole.scale, hole.source, hole.given_up, hole.coded) == (4.0, 3, 2, False)
+    assert (hole.scale, hole.source, hole.waived, hole.coded) == (4.0, 3, 2, False)
 
 
 def test_the_values_are_a_copy() -> None:

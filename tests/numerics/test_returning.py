@@ -167,7 +167,7 @@ def test_a_part_that_does_not_fit_takes_nothing_from_the_others() -> None:
     there = np.repeat(np.arange(125) % 2 == 0, 16)
     expected[100] = LARGEST["float32"]
     assert (tensor == np.where(there, expected, numbers)).all()
-    assert [(one.start, len(one.values), one.given_up) for one in rest] == [(384, 16, 0)]
+    assert [(one.start, len(one.values), one.waived) for one in rest] == [(384, 16, 0)]
     assert rest[0].values[4] == np.float32(1e38)
 
 

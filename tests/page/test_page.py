@@ -70,10 +70,10 @@ def test_the_page_shows_what_status_says(site: Site, chrome: "Chrome") -> None:
     assert row[:3] == [session["job"], "0", "2"] and session["job"].startswith(JOB)
     assert row[3] == "open" and row[6:8] == [str(engine["submitted"]), "0"]
     totals = engine["totals"]
-    assert row[8] == str(totals["given_up"]) and totals["given_up"] > 0
+    assert row[8] == str(totals["waived"]) and totals["waived"] > 0
     assert row[9].startswith(f"{100 * totals['used']:.3g}"[:3])
     said = text(chrome, "#bound .body")
-    assert f"{totals['given_up']:,} segments given up of {totals['allowed']:,} allowed" in said
+    assert f"{totals['waived']:,} segments waived of {totals['allowed']:,} allowed" in said
     sent = sum(space["sent"] for path in paths for space in path["classes"].values())
     assert f"{sent:,}" in [row[1] for row in cells(chrome, "#classes")]
     assert {row[0] for row in cells(chrome, "#tensors")} <= {
@@ -130,9 +130,9 @@ def test_charts_follow_a_training(site: Site, chrome: "Chrome") -> None:
     script = "return [...page.history.values()][0].columns"
     steps(site.ranks, 5)
     found = until(chrome, lambda: (c := chrome.execute_script(script))[1][1:] and c)
-    times, lost, given_up, allowed, bits, _ = found
+    times, lost, waived, allowed, bits, _ = found
     assert times == sorted(times) and lost[0] is None  # a rate needs two looks
-    assert allowed[1] is not None and 0 <= given_up[1] <= allowed[1] and bits[1] > 0
+    assert allowed[1] is not None and 0 <= waived[1] <= allowed[1] and bits[1] > 0
     assert len(chrome.find_elements(By.CSS_SELECTOR, ".uplot canvas")) == 2
 
 

@@ -83,7 +83,7 @@ def test_a_trace_is_drawn(site: Site, chrome: "Chrome", tmp_path: Path) -> None:
     events: list[dict[str, Any]] = json.loads(file.read_text())["traceEvents"]
     [row] = cells(chrome, "table")
     operations = [e for e in events if e["ph"] == "b" and "collective" in e.get("args", {})]
-    lost = sum(event["args"]["segments given up"] for event in operations)
+    lost = sum(event["args"]["segments waived"] for event in operations)
     assert row[1] == "3" and row[3:6:2] == [str(len(operations)), str(lost)]
     labels = chrome.find_elements(By.CSS_SELECTOR, ".lanes .label")
     assert len(labels) == len({event["name"] for event in operations}) == 4

@@ -18,7 +18,7 @@ from dlcpd.ctl.status import query
 from tests.path_mtu.network import Network
 
 ROOT: Final = Path(__file__).parents[2]
-PATIENCE: Final = 60.0  # seconds until a test gives up; never waited for
+PATIENCE: Final = 60.0  # seconds until a test fails; never waited for
 POLL: Final = 0.05  # seconds
 
 

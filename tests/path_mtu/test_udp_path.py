@@ -25,7 +25,7 @@ from tests.path_mtu.network import Network, network
 pytestmark = pytest.mark.netns
 
 PEER, TOKEN = 7, 0xABCDEF
-PATIENCE = 5.0  # seconds until a test gives up; never waited for
+PATIENCE = 5.0  # seconds until a test fails; never waited for
 FAMILIES = pytest.mark.parametrize("v6", [False, True], ids=["ipv4", "ipv6"])
 OFFLOADS = pytest.mark.parametrize("offload", [True, False], ids=["gso", "plain"])
 

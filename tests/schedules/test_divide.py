@@ -99,7 +99,7 @@ def test_parts_together_do_what_the_whole_does(name: str, world: int, parts: int
     "name", [name for name, case in cases(2).items() if case.task.collective in BY_RANGE]
 )
 def test_what_lies_where_in_the_tensor_does_not_change(name: str) -> None:
-    """Layers, bounds and critical ranges count from the start of the operation's tensor."""
+    """Layers, bounds and exempt ranges count from the start of the operation's tensor."""
     case = cases(2)[name]
     for number in range(2):
         start, size = part_of(case.task.size, Share(number, 2))

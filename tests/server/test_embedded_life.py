@@ -25,7 +25,7 @@ from dlcpd.contract.policy import EXACT
 from tests.server.kit import text_of
 
 WORLD = 2
-PATIENCE = 200.0  # seconds until a test gives up; cores are shared
+PATIENCE = 200.0  # seconds until a test fails; cores are shared
 MARK = "DLCPD_TEST_OF_LIFE"  # in the environment of all that a training starts
 SIGNALS = sorted(set(range(1, 65)) - {signal.SIGKILL, signal.SIGSTOP})
 pytestmark = pytest.mark.timeout(400)  # seconds

@@ -22,9 +22,9 @@ def test_a_shard_that_would_have_nothing_is_refused() -> None:
         shard_of([1 << 32], 1)
 
 
-def test_pieces_and_their_critical_ranges() -> None:
-    layout = Layout((Tensor(PIECE - 1, 0), Tensor(2, 0, critical=True), Tensor(5, 1)))
+def test_pieces_and_their_exempt_ranges() -> None:
+    layout = Layout((Tensor(PIECE - 1, 0), Tensor(2, 0, exempt=True), Tensor(5, 1)))
     assert layout.pieces == ((0, PIECE), (PIECE, PIECE + 6))
-    assert layout.critical(layout.pieces[0]) == [(4 * (PIECE - 1), 4 * PIECE)]
-    assert layout.critical(layout.pieces[1]) == [(0, 4)]
+    assert layout.exempt(layout.pieces[0]) == [(4 * (PIECE - 1), 4 * PIECE)]
+    assert layout.exempt(layout.pieces[1]) == [(0, 4)]
     assert Layout.of(layout.rows(), size=PIECE + 6, groups=2) == layout

@@ -189,15 +189,15 @@ def push_bounded(found: dict[str, Any], missing: list[int]) -> None:
     worker.close()
 
 
-def test_what_a_bounded_push_gave_up_comes_back(tmp_path: Path, lossy: list[Home]) -> None:
+def test_what_a_bounded_push_waived_comes_back(tmp_path: Path, lossy: list[Home]) -> None:
     missing: list[int] = []
     with served(tmp_path, lossy[0]) as found:
         push_bounded({**found, "socket": lossy[1].socket}, missing)
-    assert max(missing) > 0, "nothing was given up"
+    assert max(missing) > 0, "nothing was waived"
     assert missing[-1] == 0
 
 
-def test_what_a_push_gave_up_counts_once_if_its_server_ends_before_it_is_acknowledged(
+def test_what_a_push_waived_counts_once_if_its_server_ends_before_it_is_acknowledged(
     tmp_path: Path, lossy: list[Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing: list[int] = []

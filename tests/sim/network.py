@@ -171,7 +171,7 @@ class SimNetwork:
         fill: str = "residual",
         deadline: float = 60.0,
         in_place: bool = True,
-        critical: list[list[int]] | None = None,
+        exempt: list[list[int]] | None = None,
         fingerprint: int = 0,
         digest_every: int = 1,
         traffic_class: int = 4,
@@ -195,7 +195,7 @@ class SimNetwork:
             max_loss,
             name,
             fill == "residual",
-            tuple((a, b) for a, b in critical or []),
+            tuple((a, b) for a, b in exempt or []),
             scale=scale,
         )
         coder = codec_of(codec) if codec else None

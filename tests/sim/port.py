@@ -1,9 +1,9 @@
-"""One switch port of the simulated network: strict priority, drop ranks, CE marks."""
+"""One switch port of the simulated network: strict priority, drop precedences, CE marks."""
 
 from collections import deque
 from dataclasses import dataclass, field
 
-from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.contract.traffic import DROP_PRECEDENCES
 
 TAG = 23  # offset of the tag in a datagram
 LAST_RANK = 2  # what a full queue drops first; not ECN-capable
@@ -13,7 +13,7 @@ LAST_RANK = 2  # what a full queue drops first; not ECN-capable
 class Port:
     """Queues of up to `queue` datagrams, one per class; served one datagram at a time.
 
-    With `ranks`, drop rank r is refused beyond (1, 3/4, 1/2)[r] of the queue; from `mark`
+    With `ranks`, drop precedence r is refused beyond (1, 3/4, 1/2)[r] of the queue; from `mark`
     datagrams on, those of the lower ranks are marked CE.
     """
 
@@ -27,8 +27,8 @@ class Port:
     def offer(self, data: bytes) -> bool:
         """Take a datagram in; False when its queue is too full."""
         tag = data[TAG]
-        waiting = self._queues.setdefault(tag // DROP_RANKS, deque())
-        rank = tag % DROP_RANKS
+        waiting = self._queues.setdefault(tag // DROP_PRECEDENCES, deque())
+        rank = tag % DROP_PRECEDENCES
         share = (4 - rank) / 4 if self.ranks else 1.0
         if len(waiting) >= self.queue * share:
             self.dropped[tag] = self.dropped.get(tag, 0) + 1

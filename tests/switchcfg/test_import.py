@@ -71,7 +71,7 @@ def test_ports_of_several_speeds_are_groups_with_their_rates(
 
 
 @pytest.mark.parametrize("platform", ROCE)
-def test_profiles_of_others_are_named_but_not_given_up(
+def test_profiles_of_others_are_named_and_kept(
     platform: str, said: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Which of them ours may replace, with their flow control, a person decides."""

@@ -85,17 +85,19 @@ MUTATIONS = {
     "ramp the wrong way round": ("mark = [0.2, 0.5]", "mark = [0.5, 0.2]", ":12: queues.mark"),
     "ramp beyond the queue": ("mark = [0.2, 0.5]", "mark = [0.5, 1.2]", ":12: queues.mark"),
     "ramp of one number": ("mark = [0.2, 0.5]", "mark = [0.5]", ":12: queues.mark"),
-    "a curve missing": (", [0.2, 0.5]]", "]", ":13: queues.drop: 1 curves, and 2 drop ranks"),
+    "a curve missing": (", [0.2, 0.5]]", "]", ":13: queues.drop: 1 curves, and 2 drop precedences"),
     "rank twice": ("rank = 2", "rank = 1", ":15: classes: ranks must be"),
     "dscp twice": ("[10, 14]", "[10, 38]", ":18: classes.back: dscp 38 is front's already"),
     "dscp too large": ("[10, 14]", "[10, 64]", ":18: classes.back.dscp: 64 is outside 0..63"),
     "dscp as text": ("[10, 14]", '[10, "af12"]', ":18: classes.back.dscp: 'af12' is no whole"),
     "dscp as a truth value": ("[10, 14]", "[10, true]", ":18: classes.back.dscp: True"),
-    "four drop ranks": ("[10, 14]", "[10, 12, 14, 16]", ":18: classes.back.dscp: 4 drop ranks"),
-    "no drop rank": ("[10, 14]", "[]", ":18: classes.back.dscp: 0 drop ranks"),
+    "four drop precedences": (
+        "[10, 14]", "[10, 12, 14, 16]", ":18: classes.back.dscp: 4 drop precedences"
+    ),
+    "no drop precedence": ("[10, 14]", "[]", ":18: classes.back.dscp: 0 drop precedences"),
     "ecn of another length": (
         'dscp = [48], ecn = ["ect0"]', 'dscp = [48], ecn = []',
-        ":16: classes.control.ecn: one entry per drop rank",
+        ":16: classes.control.ecn: one entry per drop precedence",
     ),
     "ect1": ('[48], ecn = ["ect0"]', '[48], ecn = ["ect1"]', ":16: classes.control.ecn: 'ect1'"),
     "shares beyond the whole": ("share = 0.4", "share = 0.9", ":15: classes: shares sum to 1.43"),

@@ -68,7 +68,7 @@ def test_where_both_are_the_same_one_curve_does_both() -> None:
     assert OWN in had.says()
 
 
-def test_nothing_is_given_up() -> None:
+def test_nothing_is_waived() -> None:
     intent, leaf = wanted()
     assert lay_out(intent, leaf.groups[0], ABLE).degraded == ()
     three = parse(
@@ -78,4 +78,4 @@ def test_nothing_is_given_up() -> None:
     )
     said = lay_out(three, three.devices[0].groups[0], ABLE).degraded
     assert said
-    assert all("drop ranks 0 and 1 are treated alike" in each for each in said)
+    assert all("drop precedences 0 and 1 are treated alike" in each for each in said)

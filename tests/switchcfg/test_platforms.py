@@ -171,7 +171,10 @@ def test_a_device_told_the_steps_is_what_the_intent_wants_and_a_second_plan_is_e
 def test_the_reverse_restores_the_very_state(example: str, platform: str) -> None:
     kind, device = PLATFORMS[platform], device_for(platform)
     bring(
-        device, platform, on_every_platform("two_drop_ranks"), desired("two_drop_ranks", platform)
+        device,
+        platform,
+        on_every_platform("two_drop_precedences"),
+        desired("two_drop_precedences", platform),
     )
     before = kind.read(device.says())
     intent, want = on_every_platform(example), desired(example, platform)

@@ -44,7 +44,7 @@ def test_no_class_comes_into_a_kept_queue() -> None:
 
 
 def test_fractions_become_bytes_of_the_class_s_share() -> None:
-    layout = of("two_drop_ranks", COLOURS)
+    layout = of("two_drop_precedences", COLOURS)
     front = layout.queues[1]
     assert front.limit == int((256 << 10) * 0.4)
     assert [(b.rank, b.dscps) for b in front.bands] == [(0, (34,)), (1, (38,))]
@@ -59,7 +59,7 @@ def test_one_curve_and_ecn_tell_the_last_rank_apart_and_say_what_they_do_not() -
     assert all(len(q.bands) == 1 for q in layout.queues)
     assert layout.queues[1].dscps == (34, 36, 38)
     assert [d for d in layout.degraded if d.startswith("front")] == [
-        "front: drop ranks 0 and 1 are treated alike: one curve per queue"
+        "front: drop precedences 0 and 1 are treated alike: one curve per queue"
     ]
 
 
@@ -67,13 +67,13 @@ def test_a_curve_for_both_marks_and_drops_is_that_of_the_marks_and_says_so() -> 
     intent = whole("mark = [0.2, 0.5]", "mark = [0.1, 0.4]")
     layout = lay_out(intent, intent.devices[0].groups[0], PLAIN)
     assert (
-        "front: drop rank 1 is dropped where ECN marks, at 0.1 to 0.4 and not at 0.2 to 0.5"
+        "front: drop precedence 1 is dropped where ECN marks, at 0.1 to 0.4 and not at 0.2 to 0.5"
         in layout.degraded
     )
 
 
 def test_with_two_ranks_one_curve_and_ecn_lose_nothing() -> None:
-    assert not of("two_drop_ranks", PLAIN).degraded
+    assert not of("two_drop_precedences", PLAIN).degraded
 
 
 def test_without_ecn_the_last_rank_gets_a_shallow_queue_below_its_class() -> None:
@@ -96,7 +96,7 @@ def test_where_queues_run_out_ranks_collapse_and_the_layout_says_so() -> None:
     layout = of("no_ecn", PLAIN)
     assert len(layout.queues) == 8
     assert layout.degraded[-1] == (
-        "bulk: drop ranks 0 and 1 and 2 are treated alike: "
+        "bulk: drop precedences 0 and 1 and 2 are treated alike: "
         "one curve per queue and no queue to spare"
     )
 

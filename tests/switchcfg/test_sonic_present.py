@@ -189,7 +189,7 @@ EXPECTED = {  # what each is refused for; "" = it is planned
     "minimal": "lossless: Ethernet0 queue 3 has PFC",
     "roce": "lossless-dscp: Ethernet0: code point 3 goes to queue 3 today, which has PFC",
     "no_ecn": "lossless: Ethernet0 queue 3 has PFC",
-    "two_drop_ranks": "lossless: Ethernet0 queue 3 has PFC",
+    "two_drop_precedences": "lossless: Ethernet0 queue 3 has PFC",
 }
 
 

@@ -94,7 +94,7 @@ def test_what_is_removed_leaves_the_kernels_own(switch: Switch) -> None:
 
 
 def test_the_script_that_render_prints_runs(switch: Switch) -> None:
-    intent = parse(EXAMPLES["two_drop_ranks"], NAME)
+    intent = parse(EXAMPLES["two_drop_precedences"], NAME)
     device = intent.device("leaf-linux")
     switch.do(LINUX.write(LINUX.render(intent, device).state))
-    assert not planned(switch, "two_drop_ranks").changes
+    assert not planned(switch, "two_drop_precedences").changes

@@ -80,7 +80,7 @@ def test_under_overload_the_top_half_keeps_all_and_the_bottom_nothing(switch: Ss
     assert sum(count for tos, count in counts.items() if tos & 3 == CE) > 0
 
 
-def test_drop_ranks_of_one_queue_go_in_their_order(switch: SshSwitch) -> None:
+def test_drop_precedences_of_one_queue_go_in_their_order(switch: SshSwitch) -> None:
     file = switch.folder / "intent.toml"
     _, device, ports = file.read_text().partition("[[device]]")
     file.write_text(ONE_CLASS + device + ports)

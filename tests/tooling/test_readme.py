@@ -41,7 +41,7 @@ LINES: Final[steps.Table] = {
     "dlcpctl keys list": Run(),
     "dlcpctl trace --steps 5 -o trace.json": Run(),
     "dlcpctl drain": Run(prints="dlcpd has ended"),
-    "dlcpctl ledger LEDGER": Run("dlcpctl ledger ledger", prints="given up"),
+    "dlcpctl ledger LEDGER": Run("dlcpctl ledger ledger", prints="waived"),
     "dlcpctl page": Elsewhere("tests/page/test_page.py::test_the_page_shows_what_status_says"),
     "dlcpctl report trace.json": Run(prints="report.html"),
     "dlcpctl replay LEDGER": Run("dlcpctl replay ledger", prints="reproduced bit for bit"),

@@ -18,12 +18,14 @@ from dlcpd.ctl.output import Output
 
 OURS: Final = "dlcpd"
 THEIRS: Final = "gloo"
-PER_ROUND: Final = 10.0  # seconds that a round may take at most before the run is given up
+PER_ROUND: Final = 10.0  # seconds that a round may take at most before the run is aborted
 BASE_TIMEOUT: Final = 120.0  # seconds for starting, and for making the reference
 ELEMENT_SIZES: Final = {
     "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8,
 }  # fmt: skip
-REPAIR_MATTERS: Final = 0.005  # share of segments; below, repair explains no lost time
+RETRANSMISSION_MATTERS: Final = (
+    0.005  # share of segments; below, retransmission explains no lost time
+)
 HEADER: Final = (
     "size", "count", "type", "redop", "transport", "time(us)", "p10..p90", "p99",
     "algbw(GB/s)", "busbw(GB/s)", "#wrong", "gloo/dlcpd", "p10..p90",
@@ -42,7 +44,7 @@ class Row:
     bus_bandwidth: float
     wrong: int
     ratio: Spread | None  # Gloo's time over ours, pair by pair; above 1 we are faster
-    segments: dict[str, int]  # sent, repaired, given_up, returned; all ranks together
+    segments: dict[str, int]  # sent, retransmitted, waived, reapplied; all ranks together
     datagram: dict[str, int]  # segment_size and headers, bytes; 0 where it is not ours
     samples: list[float]
 
@@ -134,7 +136,7 @@ def rows_of(
         time = Spread.of(samples)
         segments = {
             key: sum(rank[name][key] for rank in ranks)
-            for key in ("sent", "repaired", "given_up", "returned")
+            for key in ("sent", "retransmitted", "waived", "reapplied")
         }
         yield Row(
             size,
@@ -155,9 +157,9 @@ def _wrong(counts: Sequence[int], segments: dict[str, int], options: argparse.Na
     """Wrong elements of all ranks; in bounded mode those that no booked loss explains."""
     if options.mode == "exact":
         return sum(counts)
-    # Each given-up segment changes its elements on every rank, and again when it comes back.
+    # Each waived segment changes its elements on every rank, and again when it comes back.
     segment_size = network_table(options.set).largest_segment
-    touched = (segments["given_up"] + segments["returned"]) * len(counts)
+    touched = (segments["waived"] + segments["reapplied"]) * len(counts)
     return max(0, sum(counts) - touched * (segment_size // ELEMENT_SIZES[options.dtype]))
 
 
@@ -216,16 +218,16 @@ def verdicts(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[str]:
                 f"no gain at {show_size(row.size)}: Gloo takes {row.ratio.p50:.2f} of dlcpd's time "
                 f"here, because {_because(row, options)}"
             )
-    if options.mode == "bounded" and not any(row.segments["given_up"] for row in ours):
-        yield "no gain from bounded loss here, because no segment was given up"
+    if options.mode == "bounded" and not any(row.segments["waived"] for row in ours):
+        yield "no gain from bounded loss here, because no segment was waived"
     for row in ours:
         if row.wrong:
             yield f"WRONG RESULT at {show_size(row.size)}: {row.wrong} elements (promise P1)"
 
 
 def _because(row: Row, options: argparse.Namespace) -> str:
-    share = row.segments["repaired"] / max(row.segments["sent"], 1)
-    if share > REPAIR_MATTERS:
+    share = row.segments["retransmitted"] / max(row.segments["sent"], 1)
+    if share > RETRANSMISSION_MATTERS:
         return f"{show_fraction(share)} of the segments were sent again"
     if not options.switch and not options.netns:
         return "loopback has no tail to cut: both are bound by copies and wake-ups"

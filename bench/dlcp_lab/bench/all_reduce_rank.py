@@ -31,18 +31,18 @@ class Series:
     times: list[float] = field(default_factory=list)  # seconds per operation
     wrong: int = 0  # elements; for Gloo beyond what another order of addition explains
     sent: int = 0  # segments, of dlcpd alone
-    repaired: int = 0
-    given_up: int = 0
-    returned: int = 0
+    retransmitted: int = 0
+    waived: int = 0
+    reapplied: int = 0
     segment_size: int = 0  # bytes of payload in a datagram, the least to any peer
     headers: int = 0  # bytes of the headers around it: the datagram's, UDP's and IP's
 
     def add(self, cost: Any) -> None:
         """Book what an operation of dlcpd cost."""
         self.sent += cost.sent
-        self.repaired += cost.repaired
-        self.given_up += cost.given_up
-        self.returned += cost.returned
+        self.retransmitted += cost.retransmitted
+        self.waived += cost.waived
+        self.reapplied += cost.reapplied
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""

@@ -203,7 +203,7 @@ def _add_repetition(made: argparse.ArgumentParser) -> None:
 
 
 SCENARIOS: Final = (
-    ("drop", drop, "What 2:1 overload takes, with drop ranks by magnitude and at random."),
+    ("drop", drop, "What 2:1 overload takes, with drop precedences by magnitude and at random."),
     ("priority", priority, "A front layer against back layers that are under way."),
     ("ablation", ablation, "One congested fabric, one mechanism more at each step."),
     ("spray", spray, "Several paths against one, unequal ones, and one that dies."),

@@ -22,7 +22,7 @@ from dlcpd.ctl.output import Output
 
 TRANSPORTS: Final = (EXACT, BOUNDED, *CODECS, POWER_SGD)
 HOSTS: Final = 2
-LOSS: Final = 0.01  # injected: something to give up
+LOSS: Final = 0.01  # injected: something to waive
 SEGMENT: Final = 1408  # bytes: loopback stands for Ethernet
 QUICK: Final = 0.05  # of the steps, with --quick: all of them in the warm-up
 TIMEOUT: Final = 3600.0  # seconds for one seed, which takes about five minutes on two cores

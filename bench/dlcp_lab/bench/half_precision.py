@@ -28,7 +28,7 @@ paths = [{ address = "127.0.0.1" }]
 loss = 0.02
 seed = 1
 """
-HEADER: Final = ("dtype", "seed", "over", "skipped", "loss", "accuracy", "given up", "of")
+HEADER: Final = ("dtype", "seed", "over", "skipped", "loss", "accuracy", "waived", "of")
 
 
 def trained(dtype: str, seeds: int, steps: int) -> list[list[Any]]:

@@ -28,7 +28,7 @@ class Scaler(torch.amp.GradScaler):
 def train(
     task: Digits, dtype: torch.dtype, seed: int, steps: int, policy: LossPolicy | None
 ) -> list[Any]:
-    """Steps that were skipped, loss, accuracy, segments given up, and sent."""
+    """Steps that were skipped, loss, accuracy, segments waived, and sent."""
     torch.manual_seed(seed)
     net = nn.Sequential(
         nn.Flatten(),
@@ -60,12 +60,12 @@ def train(
         losses.append(loss.item())
     with torch.no_grad():
         right = net(task.images[:HELD_OUT].to(dtype)).argmax(1) == task.labels[:HELD_OUT]
-    given_up = sent = 0
+    waived = sent = 0
     if handle is not None:
-        given_up, sent = handle.ledger.given_up, handle.ledger.sent
+        waived, sent = handle.ledger.waived, handle.ledger.sent
         handle.close()
     last = losses[-LAST:]
-    return [skipped, f"{sum(last) / len(last):.4f}", f"{right.float().mean():.4f}", given_up, sent]
+    return [skipped, f"{sum(last) / len(last):.4f}", f"{right.float().mean():.4f}", waived, sent]
 
 
 def main() -> None:

@@ -44,8 +44,8 @@ class Row:
     losses: list[list[float]]  # of training, at MARKS
     score_name: str
     score: list[float]
-    given_up: list[float]  # share of segments
-    repaired: list[float]
+    waived: list[float]  # share of segments
+    retransmitted: list[float]
     replicas: list[str]
     background: list[float]  # goodput of the TCP flow beside it, bit/s
 
@@ -63,8 +63,8 @@ def row(transport: str, task: Trained, goodput: Sequence[float]) -> Row:
         [losses_at_marks(run) for run in runs],
         runs[0][0]["score_name"],
         [run[0]["score"] for run in runs],
-        [share(run, "given_up") for run in runs],
-        [share(run, "repaired") for run in runs],
+        [share(run, "waived") for run in runs],
+        [share(run, "retransmitted") for run in runs],
         [replicas(run) for run in runs],
         list(goodput),
     )
@@ -81,7 +81,7 @@ def share(run: Run, name: str) -> float:
 
 
 SPEED: Final = (
-    "task", "transport", "step (ms)", "total (s)", "gloo/this", "by seed", "given up", "sent again",
+    "task", "transport", "step (ms)", "total (s)", "gloo/this", "by seed", "waived", "sent again",
     "beside it (Mbit/s)",
 )  # fmt: skip
 LEARNING: Final = (
@@ -100,8 +100,8 @@ def speed(one: Row) -> list[object]:
         f"{median(one.seconds):.1f}",
         median(one.over_gloo) if ours else None,
         _range(one.over_gloo, 2) if ours else None,
-        f"{fmean(one.given_up):.2%}" if ours else None,
-        f"{fmean(one.repaired):.2%}" if ours else None,
+        f"{fmean(one.waived):.2%}" if ours else None,
+        f"{fmean(one.retransmitted):.2%}" if ours else None,
         f"{fmean(one.background) / 1e6:.1f}" if one.background else None,
     ]
 
@@ -153,16 +153,16 @@ def equal(name: str, task: Trained) -> Check:
 
 
 def _bound(name: str, transport: str, runs: Runs) -> Check:
-    shares = [share(run, "given_up") for run in runs]
+    shares = [share(run, "waived") for run in runs]
     offenders = [
-        f"seed {number + 1}: {one:.2%} given up, bound {DEFAULT_MAX_LOSS:.2%}"
+        f"seed {number + 1}: {one:.2%} waived, bound {DEFAULT_MAX_LOSS:.2%}"
         for number, one in enumerate(shares)
         if one > DEFAULT_MAX_LOSS
     ]
     what = f"{name}, {transport}: loss within the bound"
     if not any(shares):
-        return Check("P3", what, OPEN, "nothing was given up")
-    return Check("P3", what, *verdict(offenders, f"up to {max(shares):.2%} given up"))
+        return Check("P3", what, OPEN, "nothing was waived")
+    return Check("P3", what, *verdict(offenders, f"up to {max(shares):.2%} waived"))
 
 
 def _quality(name: str, transport: str, task: Trained) -> Check:
@@ -194,7 +194,9 @@ def honesty(rows: Sequence[Row]) -> Iterator[str]:
         if (gain := gain_over(gloo, one)) < WORTH:
             yield _none(one, gloo, gain, _against_gloo(one, gloo))
     if (gain := gain_over(exact, bounded)) < WORTH:
-        few = f"only {fmean(bounded.given_up):.2%} was given up, {fmean(bounded.repaired):.2%} sent"
+        few = (
+            f"only {fmean(bounded.waived):.2%} was waived, {fmean(bounded.retransmitted):.2%} sent"
+        )
         yield _none(bounded, exact, gain, f"{few} again")
     if (gain := gain_over(bounded, crossed)) < WORTH:
         little = (
@@ -222,7 +224,9 @@ def _against_gloo(one: Row, gloo: Row) -> str:
             f"Gloo's TCP leaves less to others: {_beside(gloo)} went to the flow beside it, "
             f"and {_beside(one)} beside dlcpd"
         )
-    return f"TCP bears this loss, and dlcpd sent {fmean(one.repaired):.2%} of its segments again"
+    return (
+        f"TCP bears this loss, and dlcpd sent {fmean(one.retransmitted):.2%} of its segments again"
+    )
 
 
 def _beside(one: Row) -> str:

@@ -25,7 +25,7 @@ PATHS: Final = 2
 LOSS: Final = 0.01  # injected
 TIMEOUT: Final = 1800.0  # seconds; the demo takes about three minutes on two idle cores
 QUICK: Final = 0.35  # of the steps, with --quick
-COUNTS: Final = ("sent", "lost", "repaired", "given_up", "returned")
+COUNTS: Final = ("sent", "lost", "retransmitted", "waived", "reapplied")
 
 
 def demo(options: argparse.Namespace, output: Output) -> int:
@@ -89,7 +89,7 @@ def tables(runs: Sequence[Run]) -> Iterator[str]:
     counts = [
         [run[0]["task"], run[0]["transport"], *(total(run, n) for n in COUNTS)] for run in booked
     ]
-    header = ["segments, all ranks", "", "sent", "lost", "repaired", "given up", "returned"]
+    header = ["segments, all ranks", "", "sent", "lost", "retransmitted", "waived", "reapplied"]
     yield table.render(header, counts, left=2)
     yield ""
     yield from network(booked)
@@ -124,7 +124,7 @@ def honesty(tasks: Sequence[Trained]) -> Iterator[str]:
             if share < 1:
                 yield (
                     f"no gain: Gloo needs {share:.2f} of the step time of {trained.name} over "
-                    f"{transport}, because only dlcpd has {show_fraction(LOSS)} loss to repair "
+                    f"{transport}, because only dlcpd has {show_fraction(LOSS)} loss to correct "
                     f"here, and all hosts share {len(os.sched_getaffinity(0))} cores"
                 )
 

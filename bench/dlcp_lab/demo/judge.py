@@ -50,7 +50,7 @@ def judge(trained: Trained) -> Iterator[Check]:
     yield _exact(trained)
     yield _equal(trained)
     yield _bound(trained)
-    yield _returned(trained)
+    yield _reapplied(trained)
     yield _learns(trained)
 
 
@@ -86,32 +86,32 @@ def _equal(trained: Trained) -> Check:
 def _bound(trained: Trained) -> Check:
     what = f"{trained.name}: loss within the bound, none in exact mode"
     offenders = []
-    if total(trained.runs["exact"], "given_up") or total(trained.runs["exact"], "lost"):
+    if total(trained.runs["exact"], "waived") or total(trained.runs["exact"], "lost"):
         offenders.append("exact mode gave segments up")
     run = trained.runs["bounded"]
-    share = total(run, "given_up") / max(total(run, "sent"), 1)
+    share = total(run, "waived") / max(total(run, "sent"), 1)
     if share > DEFAULT_MAX_LOSS:
-        offenders.append(f"{share:.2%} given up, bound {DEFAULT_MAX_LOSS:.2%}")
-    if total(run, "given_up") != total(run, "lost"):
-        offenders.append(f"{total(run, 'given_up')} given up, {total(run, 'lost')} booked as lost")
-    if not offenders and not total(run, "given_up"):
-        return Check("P3", what, OPEN, "nothing was given up")
-    return Check("P3", what, *verdict(offenders, f"{share:.2%} given up"))
+        offenders.append(f"{share:.2%} waived, bound {DEFAULT_MAX_LOSS:.2%}")
+    if total(run, "waived") != total(run, "lost"):
+        offenders.append(f"{total(run, 'waived')} waived, {total(run, 'lost')} booked as lost")
+    if not offenders and not total(run, "waived"):
+        return Check("P3", what, OPEN, "nothing was waived")
+    return Check("P3", what, *verdict(offenders, f"{share:.2%} waived"))
 
 
-def _returned(trained: Trained) -> Check:
-    """What was given up came back, or is still held: byte counts must fit segment counts."""
+def _reapplied(trained: Trained) -> Check:
+    """What was waived came back, or is still held: byte counts must fit segment counts."""
     run, segment = trained.runs["bounded"], SEGMENT
     offenders, held = [], 0
     for number, rank in enumerate(run):
         books = rank["books"]
-        owed = books["given_up"] - books["returned"]
+        owed = books["waived"] - books["reapplied"]
         held += owed
         # A chunk's last segment may be short, so owed segments are at most this many bytes.
         if not (owed == books["held_bytes"] == 0 or 0 < books["held_bytes"] <= owed * segment):
             offenders.append(f"rank {number} owes {owed} segments, holds {books['held_bytes']} B")
-    good = f"{total(run, 'returned')} came back, {held} are held for the next step"
-    return Check("P4", f"{trained.name}: what is given up comes back", *verdict(offenders, good))
+    good = f"{total(run, 'reapplied')} came back, {held} are held for the next step"
+    return Check("P4", f"{trained.name}: what is waived comes back", *verdict(offenders, good))
 
 
 def _learns(trained: Trained) -> Check:

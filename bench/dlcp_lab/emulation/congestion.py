@@ -3,14 +3,15 @@
 Every queue has two virtual queues: token buckets that drain a little slower than the link. They
 are fed by the queue's own class and by all that are served before it, so they are as long as
 the backlog its packets wait behind. Above the lower one ECT packets are marked and those of the
-last drop rank dropped; above the upper one the middle drop ranks as well; drop rank 0 meets
-only the end of the real buffer. What has no DSCP of the table is never dropped early.
+last drop precedence dropped; above the upper one the middle drop precedence as well. Drop
+precedence 0 meets only the end of the real buffer. What has no
+DSCP of the table is never dropped early.
 
-A full bucket alone would share what it refuses among all drop ranks, in the order they come.
+A full bucket alone would share what it refuses among all drop precedences, in the order they come.
 So a refusal puts the port into a set, in which it stays for some packets in the mean: while
 there is overload, always. Counted in packets this works at every rate. The lower virtual queue
 drains more slowly, is full while the upper one is, and forgets later, so that the last drop
-rank does not take what the dropping of others has freed; the upper one does not know that rank.
+precedence does not take what the dropping of others has freed; the upper one does not count it.
 
 nft counts bytes only with a bucket of at least one second, so these count packets: each above
 SMALL bytes as a full one. And a full bucket does not know how much more the queue holds: bursts
@@ -29,7 +30,7 @@ FULL: Final = 1514  # bytes of a full packet with its Ethernet header
 SMALL: Final = 300  # bytes; control and acknowledgements are not what fills a queue
 # Fractions of the link at which the virtual queues drain, below 1 so that they fill before the
 # real one, and packets until a refusal is forgotten. Measured at 2:1 with equal shares of three
-# drop ranks: 96, 46 and 6 % arrive, at 1.1:1 100, 100 and 44 %. Forgetting sooner leaks the
+# drop precedences: 96, 46 and 6 % arrive, at 1.1:1 100, 100 and 44 %. Forgetting sooner leaks the
 # droppable, later idles the link after a short burst.
 LOWER_DRAIN: Final = 0.94
 UPPER_DRAIN: Final = 0.98

@@ -21,7 +21,7 @@ class QueueStatistics:
     sent_packets: int
     sent_bytes: int
     dropped_packets: int  # the buffer was full
-    early_packets: int  # dropped before, by drop rank
+    early_packets: int  # dropped before, by drop precedence
     marked_packets: int  # CE was set
 
 

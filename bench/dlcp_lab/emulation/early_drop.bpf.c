@@ -1,4 +1,4 @@
-// Early drops by drop rank on a switch output: a classifier of tc that counts what each queue
+// Early drops by drop precedence on a switch output: a classifier of tc that counts what each queue
 // holds. What is in capitals comes from early_drop.py, which compiles this for each link rate.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>

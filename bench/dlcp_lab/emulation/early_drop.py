@@ -1,4 +1,4 @@
-"""Early drops by drop rank, exact to the packet, where clang can compile for the kernel.
+"""Early drops by drop precedence, exact to the packet, where clang can compile for the kernel.
 
 A classifier counts what each queue holds (early_drop.bpf.c). What nft can do without it
 forgets: a bucket that is full does not know how far beyond that the queue is, and bursts of

@@ -41,7 +41,7 @@ class Plan:
     burst_length: float = 8.0  # mean packets per such burst
     classes: bool = False  # one strict priority queue per traffic class
     ecn_bytes: int = 0  # backlog above which ECT packets are marked, droppable ones dropped; 0: off
-    early_drop: str = ""  # what drops by drop rank: "bpf", "nft"; "" is the best there is
+    early_drop: str = ""  # what drops by drop precedence: "bpf", "nft"; "" is the best there is
     bare: bool = False  # switch ports have no queues and no rates: switchcfg shall give them
     seed: int = 1  # of the ECMP hash
 

@@ -28,8 +28,8 @@ class Queue:
     classid: str
     limit: int  # bytes
     dscps: tuple[int, ...]  # what it takes; the last queue takes the rest as well
-    dropped_first: tuple[int, ...]  # of these DSCPs under congestion: the last drop rank
-    dropped_next: tuple[int, ...]  # the drop ranks between the first and the last
+    dropped_first: tuple[int, ...]  # of these DSCPs under congestion: the last drop precedence
+    dropped_next: tuple[int, ...]  # the drop precedences between the first and the last
 
 
 def queues(plan: Plan) -> tuple[Queue, ...]:
@@ -52,8 +52,8 @@ def queues(plan: Plan) -> tuple[Queue, ...]:
 
 
 def thresholds(plan: Plan, queue: Queue) -> tuple[int, int]:
-    """Bytes in a queue above which the last drop rank goes and marks begin, and above which the
-    ranks between go as well."""
+    """Bytes in a queue above which it drops the last drop precedence and marks, and above which it
+    drops the middle ones as well."""
     lower = min(plan.ecn_bytes, queue.limit // 2)  # of a shallow queue half, or it would tail-drop
     return lower, (lower + queue.limit) // 2
 

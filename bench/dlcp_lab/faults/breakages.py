@@ -79,9 +79,9 @@ BREAKAGES: Final = (
     Breakage(
         "A trainer stands still (SIGSTOP, a debugger)",
         "the process of rank 1 is stopped by SIGSTOP; its daemon runs",
-        "Nobody is dead, so nobody is given up: the others wait until the deadline of their "
-        "operation (30 minutes by default), and every tool names whom they wait for. Look at that "
-        "process on that host (`py-spy dump`, `dmesg`); the training goes on when it does.",
+        "No process is dead, so no rank counts as lost: the others wait until the deadline of "
+        "their operation (30 minutes by default), and every tool names whom they wait for. Look at "
+        "that process on that host (`py-spy dump`, `dmesg`); the training goes on when it does.",
         (
             Voice(Tool.STATUS, 0, (_HEAD, "rank 0 waits for rank 1 on host1 .*to submit")),
             Voice(Tool.TOP, 0, (r"^LATE: drill, rank 0 waits for rank 1 on host1 for",)),

@@ -8,8 +8,8 @@ from dlcp_lab.faults.trainer import DEAD, RESULT
 
 PEER_LOST: Final = "peer_lost"
 DAEMON_LOST: Final = "daemon_lost"
-# Of a rank that the others have given up, and that hears of it from the one or the other first.
-GIVEN_UP: Final = "peer_lost or operation_aborted"
+# Of a rank that the others have excluded, and that hears of it from the one or the other first.
+LEFT_OUT: Final = "peer_lost or operation_aborted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,17 @@ SAME: Final[dict[Fault, Expected]] = {  # in every phase of an operation
     Fault.RESTART: Expected(RESULT, RESULT, ends_session=True),  # open operations finish first
     Fault.PAUSE_TRAINER: FINE,
     Fault.PAUSE_DAEMON: FINE,
-    Fault.PAUSE_ENGINE: Expected(PEER_LOST, GIVEN_UP),
-    Fault.PAUSE_HOST: Expected(PEER_LOST, GIVEN_UP),
+    Fault.PAUSE_ENGINE: Expected(PEER_LOST, LEFT_OUT),
+    Fault.PAUSE_HOST: Expected(PEER_LOST, LEFT_OUT),
     # Suspected after a second, lost after 30 s; operations go on where the host comes back.
     **dict.fromkeys(PAUSES, FINE),
-    Fault.PAUSE_ENGINE_40: Expected(PEER_LOST, GIVEN_UP),
-    Fault.PAUSE_HOST_40: Expected(PEER_LOST, GIVEN_UP),
+    Fault.PAUSE_ENGINE_40: Expected(PEER_LOST, LEFT_OUT),
+    Fault.PAUSE_HOST_40: Expected(PEER_LOST, LEFT_OUT),
     Fault.CUT_PATH: FINE,
-    Fault.CUT_HOST: Expected(PEER_LOST, GIVEN_UP),
-    Fault.PARTITION: Expected(PEER_LOST, GIVEN_UP),
+    Fault.CUT_HOST: Expected(PEER_LOST, LEFT_OUT),
+    Fault.PARTITION: Expected(PEER_LOST, LEFT_OUT),
     # Neither side hears what shows that the other lives, and each gives the other up.
-    Fault.ONE_WAY: Expected(GIVEN_UP, GIVEN_UP),
+    Fault.ONE_WAY: Expected(LEFT_OUT, LEFT_OUT),
     Fault.CORRUPT: FINE,
     Fault.DUPLICATE: FINE,
     Fault.REORDER: FINE,
@@ -58,7 +58,7 @@ SAME: Final[dict[Fault, Expected]] = {  # in every phase of an operation
 }
 OTHERWISE: Final[dict[tuple[Fault, Phase], Expected]] = {
     # The rank that reaches both has all that it needs, maybe.
-    (Fault.PARTITION, Phase.GATHERING): Expected("peer_lost or result", GIVEN_UP),
+    (Fault.PARTITION, Phase.GATHERING): Expected("peer_lost or result", LEFT_OUT),
     (Fault.RESTART, Phase.BEFORE_READY): Expected(PEER_LOST, DAEMON_LOST),
     # Clients wait to be accepted, until their own timeout.
     (Fault.FD_LIMIT, Phase.JOINING): Expected("daemon_unavailable", "daemon_unavailable"),

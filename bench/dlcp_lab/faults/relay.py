@@ -21,7 +21,7 @@ from dlcp_lab.faults.rules import Passage, Rule
 RECEIVE: Final = 8 << 20  # bytes asked for, so that the relay itself loses nothing
 PRIORITY: Final = -15  # of nice(2)
 PER_TURN: Final = 64  # datagrams of one socket before the others get their turn
-IDLE: Final = 0.002  # seconds without a datagram, after which rules give up what they hold
+IDLE: Final = 0.002  # seconds without a datagram, after which rules forward what they hold
 MAX_DATAGRAM: Final = 1 << 16
 WATCH: Final = 60.0  # seconds; longest wait of the loop for anything
 

@@ -137,7 +137,7 @@ class Driver(threading.Thread):
             self._books.sessions += 1
         count, begun = self._random.choice(COUNTS), 1
         operations = self._random.randint(*PER_SESSION)
-        # A digit of the sums counts to seven: then what was given up has to come back.
+        # A digit of the sums counts to seven: then what was waived has to come back.
         for number in range(begun, operations + 1):
             if not self._operation(number, count):
                 return

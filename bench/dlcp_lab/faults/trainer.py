@@ -100,7 +100,7 @@ class Rank:
         return {"code": code, "text": f"missing {missing.max():.3f}", **_digest(tensor)}
 
     def flush(self, count: int, deadline: float) -> Outcome:
-        """An exact operation that brings back what was given up: all that was produced must have
+        """An exact operation that brings back what was waived: all that was produced must have
         been delivered then."""
         tensor = self._units(count, 0.0, exact(deadline=deadline))
         self._add(tensor)

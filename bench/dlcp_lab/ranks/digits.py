@@ -1,7 +1,7 @@
 """Gradients that tell, from their sum alone, which rank's part of which element arrived.
 
 Rank r contributes 8**r everywhere, so the sum is a number to the base 8 whose digit r
-says how often that rank's element is in it: 0 = given up, 2 = this step's and one that
+says how often that rank's element is in it: 0 = waived, 2 = this step's and one that
 came back. A digit counts to 7, so at most 6 losses in a row; eight fit float32's 24 bits exactly.
 """
 

@@ -38,7 +38,7 @@ HOSTS: Final = 2  # as many as cores here; engines that share a core measure the
 WARMUP: Final = 3  # steps: DDP regroups its buckets after the first, a bounded policy begins here
 QUICK_STEPS: Final = 3
 QUICK_SCALE: Final = 0.2  # of the scale, with --quick
-PER_STEP: Final = 20.0  # seconds that a step may take at most before the run is given up
+PER_STEP: Final = 20.0  # seconds that a step may take at most before the run is aborted
 BASE_TIMEOUT: Final = 120.0  # seconds for starting
 
 Runs = list[dict[str, dict[str, Ranks]]]  # per seed: network -> system -> ranks

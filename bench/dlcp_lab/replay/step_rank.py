@@ -23,7 +23,7 @@ from dlcpd.contract.policy import LossPolicy
 
 BUCKET_MB: Final = 25.0  # DDP's own default; scaled like the network, so buckets are as many
 BOUNDED_FROM: Final = 2  # steps; the least that a bounded policy waits
-COUNTS: Final = ("sent", "repaired", "given_up")
+COUNTS: Final = ("sent", "retransmitted", "waived")
 
 
 def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, dict[str, Any]]:

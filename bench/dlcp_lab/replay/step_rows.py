@@ -138,7 +138,7 @@ def _behind(case: Case, gloo: Row, row: Row) -> str:
     """Why Gloo is as fast or faster. What nothing here explains is said to be unexplained."""
     best = waiting_at_best(case.paces)
     theirs, ours = gloo.time.p50 - best, row.time.p50 - best
-    again = row.counts["repaired"] / max(row.counts["sent"], 1)
+    again = row.counts["retransmitted"] / max(row.counts["sent"], 1)
     seen = (
         f"the best that waits is {best * 1e3:.0f} ms, Gloo's step {theirs * 1e3:+.0f} ms, this "
         f"one {ours * 1e3:+.0f} ms, with {again:.1%} of its segments sent again"

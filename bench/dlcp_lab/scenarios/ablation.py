@@ -23,11 +23,11 @@ STEP: Final = (("back", 1 << 20, 0.0), ("middle", 1 << 20, 0.02), ("front", 1 <<
 OTHERS_RATE: Final = "15mbit"
 OTHERS_SECONDS: Final = 240.0  # at most; they end with the fabric
 
-ONE: Final = {"entropy": 1, "layer_priority": False, "drop_rank": "none"}
+ONE: Final = {"entropy": 1, "layer_priority": False, "drop_precedence": "none"}
 LADDER: Final[tuple[tuple[str, dict[str, Any], float], ...]] = (
     ("base: exact, one path, one class", ONE, 0.0),
     ("+ spray", {**ONE, "entropy": 16}, 0.0),
-    ("+ priority and drop ranks", {"entropy": 16}, 0.0),
+    ("+ priority and drop precedences", {"entropy": 16}, 0.0),
     ("+ bounded loss", {"entropy": 16}, BOUND),
 )
 

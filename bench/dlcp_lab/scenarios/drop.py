@@ -1,4 +1,4 @@
-"""`dlcpctl bench drop`: what 2:1 overload takes, with drop ranks by magnitude and at random."""
+"""`dlcpctl bench drop`: losses at 2:1 overload, drop precedence by magnitude and at random."""
 
 import argparse
 from statistics import fmean, median
@@ -53,15 +53,15 @@ def drop(options: argparse.Namespace, output: Output) -> int:
 
 def _measure(ranks: str, seed: int, output: Output) -> Result:
     phase = Phase("overload", (Operation(SIZE, bound=BOUND),), ROUNDS, 1, "model")
-    network = {**NETWORK, "drop_rank": ranks}
+    network = {**NETWORK, "drop_precedence": ranks}
     with on_fabric({**FABRIC, "seed": seed}, network) as (net, hosts):
         output.progress(f"early drops: {net.features()['early drops']}")
         return run(net, hosts, Job((phase,)), seed=seed, output=output)["overload"][OURS]
 
 
 def _lost(result: Result) -> float:
-    """Fraction of the segments that were given up."""
-    return result.counts["given_up"] / max(result.counts["sent"], 1)
+    """Fraction of the segments that were waived."""
+    return result.counts["waived"] / max(result.counts["sent"], 1)
 
 
 def _relative(result: Result) -> float:
@@ -71,6 +71,12 @@ def _relative(result: Result) -> float:
 
 def _data(found: dict[tuple[str, int], Result]) -> Any:
     return [
-        {"drop_rank": ranks, "seed": seed, "lost": _lost(r), "energy": r.energy, "times": r.times}
+        {
+            "drop_precedence": ranks,
+            "seed": seed,
+            "lost": _lost(r),
+            "energy": r.energy,
+            "times": r.times,
+        }
         for (ranks, seed), r in found.items()
     ]

@@ -74,7 +74,7 @@ class Result:
     times: list[list[float]]  # per round and operation: of the slowest rank, seconds
     by_rank: list[list[list[float]]]  # per rank, round and operation
     counts: dict[str, int]  # segments of all ranks together
-    energy: list[float]  # share of each operation's energy that was given up, all ranks
+    energy: list[float]  # share of each operation's energy that was waived, all ranks
 
     @property
     def totals(self) -> list[float]:

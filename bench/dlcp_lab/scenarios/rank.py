@@ -18,7 +18,7 @@ from dlcp_lab.scenarios.gradients import gradient
 
 OURS: Final = "dlcpd"
 THEIRS: Final = "gloo"
-COUNTS: Final = ("sent", "repaired", "given_up", "lost")
+COUNTS: Final = ("sent", "retransmitted", "waived", "lost")
 
 Submit = Callable[[dict[str, Any], torch.Tensor], Any]
 

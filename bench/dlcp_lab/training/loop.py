@@ -131,10 +131,10 @@ def _books(conductor: Conductor, registration: Registration) -> dict[str, Any] |
     ledger = registration.ledger
     books = {
         "sent": ledger.sent,
-        "repaired": ledger.repaired,
+        "retransmitted": ledger.retransmitted,
         "lost": ledger.lost,
-        "given_up": ledger.given_up,
-        "returned": ledger.returned,
+        "waived": ledger.waived,
+        "reapplied": ledger.reapplied,
         "held_bytes": session["residual_bytes"],
         "injected": report["counters"].get("injected_loss", 0),
         "network": seen(report),

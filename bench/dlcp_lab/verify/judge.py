@@ -22,7 +22,7 @@ def judge(seen: Sequence[Seen], *, max_loss: float, segment_size: int) -> list[C
     return [
         *checks,
         _bound(seen, max_loss, segment_size),
-        _critical(seen),
+        _exempt(seen),
         _books(seen),
         _conserved(seen),
         _flushed(seen),
@@ -62,9 +62,9 @@ def _digests(one: Seen) -> Iterator[tuple[str, str]]:
 
 def _nothing_lost(seen: Sequence[Seen]) -> Check:
     offenders = [
-        f"rank {rank} booked {one['books']['lost']} lost, {one['books']['given_up']} given up"
+        f"rank {rank} booked {one['books']['lost']} lost, {one['books']['waived']} waived"
         for rank, one in enumerate(seen)
-        if one["books"]["lost"] or one["books"]["given_up"] or one["books"]["ledger"]
+        if one["books"]["lost"] or one["books"]["waived"] or one["books"]["ledger"]
     ]
     return Check("P3", "exact mode gives nothing up", *verdict(offenders, "0 segments"))
 
@@ -111,12 +111,12 @@ def _bound(seen: Sequence[Seen], max_loss: float, segment_size: int) -> Check:
     return Check("P3", what, *verdict(offenders, good))
 
 
-def _critical(seen: Sequence[Seen]) -> Check:
+def _exempt(seen: Sequence[Seen]) -> Check:
     damaged = seen[0]["steps"]["damaged"]
     partial = sum(part for *_, part in _losses(seen))
-    offenders = [f"{damaged} critical elements are not in their step's result"] if damaged else []
+    offenders = [f"{damaged} exempt elements are not in their step's result"] if damaged else []
     offenders += [f"{partial} segments arrived in part"] if partial else []
-    return Check("P3", "critical ranges always arrive", *verdict(offenders, "none missing"))
+    return Check("P3", "exempt ranges always arrive", *verdict(offenders, "none missing"))
 
 
 def _books(seen: Sequence[Seen]) -> Check:
@@ -128,9 +128,9 @@ def _books(seen: Sequence[Seen]) -> Check:
         for row in sorted((owners - senders).keys() | (senders - owners).keys())
     ]
     lost = sum(one["books"]["lost"] for one in seen)
-    given_up = sum(one["books"]["given_up"] for one in seen)
-    if lost != given_up or lost != sum(row[4] for row in owners.elements()):
-        offenders.append(f"owners lost {lost}, senders gave up {given_up}")
+    waived = sum(one["books"]["waived"] for one in seen)
+    if lost != waived or lost != sum(row[4] for row in owners.elements()):
+        offenders.append(f"owners lost {lost}, senders waived {waived}")
     shown = sum(len(positions) for _, _, _, positions, _ in _losses(seen))
     units = sum(row[4] for row in owners.elements() if row[5].endswith("units"))
     if shown != units:
@@ -154,23 +154,23 @@ def _conserved(seen: Sequence[Seen]) -> Check:
         for name, count in seen[0]["steps"]["unbalanced"].items()
         if count
     ]
-    given_up = sum(one["books"]["given_up"] for one in seen)
+    waived = sum(one["books"]["waived"] for one in seen)
     steps = len(seen[0]["steps"]["losses"])
-    good = f"{given_up} given-up segments in {steps} steps, each element exact"
-    return Check("P4", "delivered and returned add up to produced", *verdict(offenders, good))
+    good = f"{waived} waived segments in {steps} steps, each element exact"
+    return Check("P4", "delivered and reapplied add up to produced", *verdict(offenders, good))
 
 
 def _flushed(seen: Sequence[Seen]) -> Check:
     offenders = []
     for rank, one in enumerate(seen):
         books = one["books"]
-        if books["residual_bytes"] or books["given_up"] != books["returned"]:
+        if books["residual_bytes"] or books["waived"] != books["reapplied"]:
             offenders.append(
-                f"rank {rank} gave up {books['given_up']}, got back {books['returned']}, "
+                f"rank {rank} waived {books['waived']}, got back {books['reapplied']}, "
                 f"still holds {books['residual_bytes']} B"
             )
-    returned = sum(one["books"]["returned"] for one in seen)
-    good = f"{returned} segments came back, none is held"
+    reapplied = sum(one["books"]["reapplied"] for one in seen)
+    good = f"{reapplied} segments came back, none is held"
     return Check("P4", "an exact operation returns what is still held", *verdict(offenders, good))
 
 

@@ -58,9 +58,9 @@ def _books(conductor: Conductor, session: Any) -> dict[str, Any]:
         "ledger": mine["ledger"],
         "residual_bytes": mine["residual_bytes"],
         "injected": report["counters"].get("injected_loss", 0),
-        "given_up": session.ledger.given_up,
+        "waived": session.ledger.waived,
         "lost": session.ledger.lost,
-        "returned": session.ledger.returned,
+        "reapplied": session.ledger.reapplied,
         "operations": session.ledger.operations,
     }
 
@@ -131,7 +131,7 @@ class _Steps:
             (chunk.index, chunk.start // ELEMENT, chunk.size // ELEMENT)
             for chunk in layout(size, session.world_size, chunk_size).chunks
         ]
-        self.critical = [
+        self.exempt = [
             (ELEMENT * (start + int(low * count)), ELEMENT * (start + int(high * count)))
             for _, start, count in self.chunks
             for low, high in [CRITICAL]
@@ -140,7 +140,7 @@ class _Steps:
         self.random = self._tally(1)
         # Kept by rank 0 alone:
         self.losses: list[list[list[Any]]] = []  # by step
-        self.damaged = 0  # critical elements that did not arrive in their own step
+        self.damaged = 0  # exempt elements that did not arrive in their own step
 
     def _tally(self, rows: int) -> _Tally:
         shape = (rows, self.count)
@@ -175,7 +175,7 @@ class _Steps:
         if rank == 0:  # the digests say whether the others hold the same
             self._book_units(works[0].tensor, flush=flush)
             self._book_random(works[1].tensor, step, flush=flush)
-        return sum(int(work.stats.returned) for work in works)
+        return sum(int(work.stats.reapplied) for work in works)
 
     def _random(self, step: int, rank: int, *, flush: bool) -> NDArray[np.float32]:
         rng = np.random.default_rng([self.arguments["seed"], step, rank])
@@ -184,9 +184,7 @@ class _Steps:
         return whole.astype(np.float32)
 
     def _submit(self, name: str, tensor: torch.Tensor, policy: LossPolicy) -> Any:
-        return self.session.all_reduce(
-            tensor, "sum", policy=policy, name=name, critical=self.critical
-        )
+        return self.session.all_reduce(tensor, "sum", policy=policy, name=name, exempt=self.exempt)
 
     def _book_units(self, result: torch.Tensor, *, flush: bool) -> None:
         arrived = digits.decode(result.numpy(), self.session.world_size)
@@ -196,7 +194,7 @@ class _Steps:
         self.units.produced += 1
         found = digits.losses(arrived, self.chunks, self.segment)
         self.losses.append([loss.plain() for loss in found])
-        for start, stop in self.critical:
+        for start, stop in self.exempt:
             span = arrived[:, start // ELEMENT : stop // ELEMENT]
             self.damaged += int(np.count_nonzero(span != 1))
 

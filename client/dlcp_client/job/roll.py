@@ -61,7 +61,7 @@ def in_order(bids: Iterable[Bid]) -> list[Bid]:
     """By rank in the next epoch: seats keep their order, and newcomers follow as they came.
 
     So rank 0 has always been a member before, if anybody has, and holds the state of the job. Of
-    several bids for one seat the last counts: its process gave up waiting, and tries again.
+    several bids for one seat the last counts: its process stopped waiting, and tries again.
     """
     by_number = sorted(bids, key=lambda bid: bid.number)
     seated = {bid.seat: bid for bid in by_number if bid.seat != NEW}

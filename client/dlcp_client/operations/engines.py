@@ -18,7 +18,7 @@ _MESSAGES: Final = frozenset({"send", "receive"})
 
 class Engines:
     """Large operations are divided among all of them; others go to one: those of one name to the
-    same always, as it keeps what was given up, and the rest by turns."""
+    same always, as it keeps what was waived, and the rest by turns."""
 
     def __init__(self, count: int) -> None:
         self.count = count

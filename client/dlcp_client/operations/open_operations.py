@@ -199,7 +199,7 @@ class Operations:
                 self.fail(BadMessage(f"the engine sent {type(message).__name__} on the lane"))
 
     def expire(self, now: float) -> None:
-        """Give up operations that the engine left unanswered past their deadline.
+        """Abort operations that the engine left unanswered past their deadline.
 
         Their memory stays held: a stopped engine that goes on may write to it.
         """

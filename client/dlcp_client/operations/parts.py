@@ -37,9 +37,9 @@ def total(one: Completed, other: Completed) -> Completed:
     return replace(
         one,
         sent=one.sent + other.sent,
-        repaired=one.repaired + other.repaired,
-        given_up=one.given_up + other.given_up,
-        returned=one.returned + other.returned,
+        retransmitted=one.retransmitted + other.retransmitted,
+        waived=one.waived + other.waived,
+        reapplied=one.reapplied + other.reapplied,
         lost=one.lost + other.lost,
         energy=max(one.energy, other.energy),
     )

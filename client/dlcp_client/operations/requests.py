@@ -10,7 +10,7 @@ from dlcp_client.operations.layers import Layer, rows
 from dlcpd.contract.codec import check_takes, parsed
 from dlcpd.contract.errors import BadPolicy, BadTensor
 from dlcpd.contract.messages import (
-    MAX_CRITICAL,
+    MAX_EXEMPT,
     MAX_SCALE,
     MIN_SCALE,
     REDUCE_OPS,
@@ -35,17 +35,17 @@ class Request:
     reduce: str
     policy: LossPolicy
     name: str
-    critical: list[ByteRange]
+    exempt: list[ByteRange]
     layers: list[LayerRow]
     scale: float = 1.0
 
     def part(self, start: int, stop: int, itemsize: int, number: int) -> Self:
         """The same for elements [start, stop): one of several operations, by number.
 
-        What is given up comes back by name, so each has its own.
+        What is waived comes back by name, so each has its own.
         """
         low, high = start * itemsize, stop * itemsize
-        inside = [(max(r.start, low) - low, min(r.stop, high) - low) for r in self.critical]
+        inside = [(max(r.start, low) - low, min(r.stop, high) - low) for r in self.exempt]
         # The row that is open where the part begins is the last one at or before it.
         first = max((i for i, row in enumerate(self.layers) if row.start <= low), default=0)
         layers = [
@@ -54,8 +54,8 @@ class Request:
             if row.start < high
         ]
         name = _numbered(self.name, number) if self.name else ""
-        critical = [ByteRange(*r) for r in inside if r[0] < r[1]]
-        return replace(self, count=stop - start, name=name, critical=critical, layers=layers)
+        exempt = [ByteRange(*r) for r in inside if r[0] < r[1]]
+        return replace(self, count=stop - start, name=name, exempt=exempt, layers=layers)
 
     def fields(self) -> dict[str, Any]:
         """Those of Submit."""
@@ -70,7 +70,7 @@ class Request:
             "traffic_class": traffic_classes()[policy.traffic_class].rank,
             "deadline": policy.deadline,
             "name": self.name,
-            "critical": self.critical,
+            "exempt": self.exempt,
             "layers": self.layers,
             "scale": self.scale,
         }
@@ -90,7 +90,7 @@ def request(  # noqa: PLR0913  # all but the first three by keyword
     policy: LossPolicy,
     *,
     name: str | None = None,
-    critical: Iterable[Range] = (),
+    exempt: Iterable[Range] = (),
     layers: Iterable[Layer] = (),
     scale: float = 1.0,
 ) -> Request:
@@ -111,7 +111,7 @@ def request(  # noqa: PLR0913  # all but the first three by keyword
         reduce=reduce,
         policy=policy,
         name=name or "",
-        critical=[ByteRange(*r) for r in merged(_within(critical, block.nbytes), MAX_CRITICAL)],
+        exempt=[ByteRange(*r) for r in merged(_within(exempt, block.nbytes), MAX_EXEMPT)],
         layers=rows(layers, policy, block.nbytes),
         scale=float(scale),
     )
@@ -120,7 +120,7 @@ def request(  # noqa: PLR0913  # all but the first three by keyword
 def merged(ranges: Iterable[Range], limit: int) -> list[Range]:
     """Sorted, disjoint ranges that cover `ranges`: at most `limit`, by closing the smallest gaps.
 
-    Covering more than was asked for is safe: more segments count as critical.
+    Covering more than was asked for is safe: more segments count as exempt.
     """
     joined: list[Range] = []
     for start, stop in sorted(r for r in ranges if r[0] < r[1]):
@@ -180,5 +180,5 @@ def _within(ranges: Iterable[Range], size: int) -> list[Range]:
     found = [(int(start), int(stop)) for start, stop in ranges]
     for start, stop in found:
         if not 0 <= start <= stop <= size:
-            raise BadPolicy(f"critical range {start}..{stop} is not within the {size} B tensor")
+            raise BadPolicy(f"exempt range {start}..{stop} is not within the {size} B tensor")
     return found

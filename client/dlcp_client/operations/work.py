@@ -22,9 +22,9 @@ _NOTHING: Final = Completed(
     operation=1,
     released=True,
     sent=0,
-    repaired=0,
-    given_up=0,
-    returned=0,
+    retransmitted=0,
+    waived=0,
+    reapplied=0,
     lost=0,
     energy=0.0,
     source=-1,
@@ -50,7 +50,7 @@ class Progress(Protocol):
         """Take in the frames that are there."""
 
     def expire(self, now: float) -> None:
-        """Give up what went unanswered for too long."""
+        """Abort operations that went unanswered for too long."""
 
     def watch(self, work: "Work[Any]") -> None:
         """Call `work.complete` on another thread once it ended, even if nobody waits."""

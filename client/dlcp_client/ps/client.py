@@ -42,7 +42,7 @@ class Named:
     name: str
     shape: tuple[int, ...]
     group: int = 0
-    critical: bool = False  # never loses a segment of its gradient
+    exempt: bool = False  # never loses a segment of its gradient
 
     @property
     def size(self) -> int:
@@ -328,7 +328,7 @@ def finite(array: Array) -> bool:
 
 
 def _tensor(named: Named) -> Tensor:
-    return Tensor(named.size, named.group, named.critical)
+    return Tensor(named.size, named.group, named.exempt)
 
 
 def _store(store: Store | str | Path | None, environment: Environment) -> Store:

@@ -43,7 +43,7 @@ class Home:
         deadline: float,
         previous: Session[Any] | None = None,
     ) -> Session[Array]:
-        """A session of `member`. It takes over what was given up in `previous`, which still has to
+        """A session of `member`. It takes over what was waived in `previous`, which still has to
         be open. Raises: as `connect`."""
         origin = Origin(member.store, "session", None, ARRAYS, self.socket)
         return enter(member, origin, name, arena_bytes, deadline, previous=previous)

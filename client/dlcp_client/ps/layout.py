@@ -15,18 +15,18 @@ from dlcpd.contract.errors import BadConfig, BadMessage
 PIECE: Final = 4 << 20
 MAX_ELEMENTS: Final = 512 * PIECE  # of a shard
 MAX_TENSORS: Final = 1 << 16  # of a shard: rows of 1.5 MB
-COLUMNS: Final = 3  # of a row: elements, parameter group, whether it is critical
+COLUMNS: Final = 3  # of a row: elements, parameter group, whether it is exempt
 
 Range = tuple[int, int]  # [start, stop) in elements of the shard
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """`group` counts parameter groups; a `critical` tensor never loses a segment."""
+    """`group` counts parameter groups; an `exempt` tensor never loses a segment."""
 
     size: int  # elements
     group: int
-    critical: bool = False
+    exempt: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Layout:
         """What travels as one operation each."""
         return tuple((at, min(at + PIECE, self.size)) for at in range(0, self.size, PIECE))
 
-    def critical(self, piece: Range) -> list[Range]:
-        """Of a piece: [start, stop) in bytes of it that are never given up."""
+    def exempt(self, piece: Range) -> list[Range]:
+        """Of a piece: [start, stop) in bytes of it that are never waived."""
         start, stop = piece
         return [
             (4 * (max(low, start) - start), 4 * (min(high, stop) - start))
             for (low, high), tensor in zip(self.ranges, self.tensors, strict=True)
-            if tensor.critical and low < stop and high > start
+            if tensor.exempt and low < stop and high > start
         ]
 
     @cached_property
@@ -72,7 +72,7 @@ class Layout:
 
     def rows(self) -> NDArray[np.int64]:
         """As they travel: COLUMNS numbers for each tensor."""
-        rows = [(one.size, one.group, int(one.critical)) for one in self.tensors]
+        rows = [(one.size, one.group, int(one.exempt)) for one in self.tensors]
         return np.array(rows, np.int64).reshape(len(rows), COLUMNS)
 
     @classmethod

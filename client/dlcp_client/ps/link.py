@@ -1,7 +1,7 @@
 """A worker's end of its session with one shard. When the shard's process ends it finds the next.
 
 How far a push was when it failed decides what is pushed again, so that it counts once, and so that
-what a bounded push gave up is neither lost nor counted twice:
+what a bounded push waived is neither lost nor counted twice:
 
 * the next process knows the push: it counted. Nothing is pushed again.
 * the engine has finished a piece: its contribution, this gradient and what came back with it, is in

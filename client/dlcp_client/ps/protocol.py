@@ -65,7 +65,7 @@ class Ask(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`generations`: by piece, part of the name under which the engine keeps what was given up."""
+    """`generations`: by piece, part of the name under which the engine keeps what was waived."""
 
     ask: Ask
     number: int = 0
@@ -156,10 +156,10 @@ def move_lossy(  # noqa: PLR0913, PLR0917  # who, where, what and how
 ) -> list[Work[Any]]:
     """Both call it: what the other has in `array` comes to `to`, whose `array` is zeros, to which
     it is added, in its `output`. `names`: of the pieces; also in an exact one, what earlier ones of
-    the same name gave up comes along."""
+    the same name waived comes along."""
     works = []
     for (start, stop), name in zip(layout.pieces, names, strict=True):
-        critical = layout.critical((start, stop)) if policy.mode == "bounded" else ()
+        exempt = layout.exempt((start, stop)) if policy.mode == "bounded" else ()
         size = stop - start
         works.append(
             group.reduce_scatter(
@@ -168,7 +168,7 @@ def move_lossy(  # noqa: PLR0913, PLR0917  # who, where, what and how
                 sizes=[size, 0] if to == SERVER else [0, size],
                 policy=policy,
                 name=name,
-                critical=critical,
+                exempt=exempt,
             )
         )
     return works

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from dlcp_client.numpy.arrays import Array
-from dlcp_client.torch.critical import critical_parameters
+from dlcp_client.torch.exempt import exempt_parameters
 from dlcpd.contract.errors import BadConfig, BadTensor
 
 from .client import Named
@@ -32,7 +32,7 @@ class Tensors:
         """Raises: BadConfig, BadTensor naming what no server can train."""
         self._optimizer = optimizer
         groups = _groups(model, optimizer)
-        critical = critical_parameters(model)
+        exempt = exempt_parameters(model)
         chosen = [
             (n, p) for n, p in model.named_parameters() if p.requires_grad and id(p) in groups
         ]
@@ -42,9 +42,7 @@ class Tensors:
             raise BadConfig("the model has no trainable parameter that the optimizer knows")
         self.parameters = [p for _, p in chosen]
         self.named = [
-            Named(
-                n.replace(_COMPILED, ""), tuple(p.shape), groups[id(p)], critical=id(p) in critical
-            )
+            Named(n.replace(_COMPILED, ""), tuple(p.shape), groups[id(p)], exempt=id(p) in exempt)
             for n, p in chosen
         ]
 

@@ -15,27 +15,27 @@ DEADLINE: Final = 30.0  # seconds for the last rank to make a call that is for a
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """By rank: segments of bounded operations sent and given up; seconds of waiting, by step."""
+    """By rank: segments of bounded operations sent and waived; seconds of waiting, by step."""
 
     sent: Sequence[float]
-    given_up: Sequence[float]
+    waived: Sequence[float]
     waits: Sequence[float]
 
     @classmethod
     def gather(cls, group: Group[Any], totals: Totals) -> Self:
         """Every rank of `group` calls it. Raises: what ended the all-gather."""
         bounded = totals.bounded
-        mine = torch.tensor([bounded.sent, bounded.given_up, totals.wait], dtype=torch.float64)
+        mine = torch.tensor([bounded.sent, bounded.waived, totals.wait], dtype=torch.float64)
         rows = torch.empty((group.size, len(mine)), dtype=torch.float64)
         group.all_gather(rows, mine, policy=exact(deadline=DEADLINE)).wait()
         return cls(*rows.T.tolist())
 
     def text(self, *, waits: bool) -> str:
         """One line."""
-        losses = [lost / max(sent, 1) for lost, sent in zip(self.given_up, self.sent, strict=True)]
-        whole = sum(self.given_up) / max(sum(self.sent), 1)
+        losses = [lost / max(sent, 1) for lost, sent in zip(self.waived, self.sent, strict=True)]
+        whole = sum(self.waived) / max(sum(self.sent), 1)
         worst = max(range(len(losses)), key=losses.__getitem__)
-        line = f"all {len(losses)} ranks: {whole:.3%} given up"
+        line = f"all {len(losses)} ranks: {whole:.3%} waived"
         if whole:
             line += f", most by rank {worst} ({losses[worst]:.3%})"
         if waits:

@@ -54,7 +54,7 @@ class Registered:
 
     @property
     def ledger(self) -> Ledger:
-        """Totals of the session: what was sent, repaired, given up, returned and lost."""
+        """Totals of the session: what was sent, retransmitted, waived, reapplied and lost."""
         return self.session.ledger if self.session else Ledger()
 
     @property
@@ -86,9 +86,9 @@ class Registered:
         """Plain numbers for a logger, of this rank, since `register`, or since earlier `totals`.
 
         `steps`; `bytes` handed to dlcpd, `bounded_bytes` of them under a bounded policy;
-        of the session `operations`, `segments` sent, `repaired` and `returned`; of this model's
-        bounded operations `given_up`, `loss` (a fraction of their segments; `bound` is what the
-        policy allows now) and `energy_lost` (of a contribution's sum of squares, on average);
+        of the session `operations`, `segments` sent, `retransmitted` and `reapplied`; of this
+        model's bounded operations `waived`, `loss` (a fraction of their segments; `bound` is what
+        the policy allows now) and `energy_lost` (of a contribution's sum of squares, on average);
         `exposed_s`: seconds that a step stood still for gradients, and `step_s`: from one step to
         the next, both on average; `paths`, and `paths_in_alarm`: down, or losing too much.
 

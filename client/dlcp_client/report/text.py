@@ -30,12 +30,12 @@ def amounts(totals: Totals) -> str:
         return f"{totals.steps} steps, {size(each)} of each through dlcpd"
     return (
         f"{totals.steps} steps, {size(each)} of each through dlcpd; "
-        f"{session.repaired} of {session.sent} segments were sent again"
+        f"{session.retransmitted} of {session.sent} segments were sent again"
     )
 
 
 def losses(totals: Totals, policy: LossPolicy) -> str:
-    """What was given up, against the bound."""
+    """What was waived, against the bound."""
     if not totals.bounded_bytes:
         return (
             f"{said(policy)} never applied: it does after the warm-up steps, for buckets of 1 MiB "
@@ -44,16 +44,16 @@ def losses(totals: Totals, policy: LossPolicy) -> str:
     share = totals.bounded_bytes / totals.handed_bytes
     bound = f"bound {policy.max_loss:.3%}" if policy.max_loss else "exact by now"
     return (
-        f"{share:.0%} of those bytes bounded: {totals.loss:.3%} of their segments given up "
-        f"({bound}), with {totals.energy_lost:.3%} of the energy; {totals.session.returned} of "
-        f"{totals.bounded.given_up} segments came back so far"
+        f"{share:.0%} of those bytes bounded: {totals.loss:.3%} of their segments waived "
+        f"({bound}), with {totals.energy_lost:.3%} of the energy; {totals.session.reapplied} of "
+        f"{totals.bounded.waived} segments came back so far"
     )
 
 
 def layers(totals: Totals, labels: Mapping[str, str]) -> list[str]:
     """Those that lost most; an operation has one or several layers in it."""
     rows = sorted(totals.by_name.items(), key=lambda row: loss_of(row[1]), reverse=True)
-    lost = [(name, ledger) for name, ledger in rows if ledger.given_up]
+    lost = [(name, ledger) for name, ledger in rows if ledger.waived]
     lines = [
         f"  {loss_of(ledger):.3%} of {labels.get(name, name)}" for name, ledger in lost[:MAX_LAYERS]
     ]
@@ -78,9 +78,9 @@ def window(found: Mapping[str, float]) -> str:
     """Metrics of some steps, in a line."""
     parts = [f"{size(found['bytes'] / found['steps'])} a step"]
     if found.get("bounded_bytes"):
-        parts.append(f"{found['loss']:.3%} of bounded segments given up")
-    if "repaired" in found:
-        parts.append(f"{found['repaired']} of {found['segments']} sent again")
+        parts.append(f"{found['loss']:.3%} of bounded segments waived")
+    if "retransmitted" in found:
+        parts.append(f"{found['retransmitted']} of {found['segments']} sent again")
     if "exposed_s" in found and "step_s" in found:
         parts.append(f"waited {found['exposed_s'] * 1e3:.3g} of {found['step_s'] * 1e3:.3g} ms")
     if "paths" in found:

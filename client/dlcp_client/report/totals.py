@@ -44,21 +44,21 @@ class Totals:
         return Ledger(
             sum(row.operations for row in rows),
             sum(row.sent for row in rows),
-            sum(row.repaired for row in rows),
-            sum(row.given_up for row in rows),
-            sum(row.returned for row in rows),
+            sum(row.retransmitted for row in rows),
+            sum(row.waived for row in rows),
+            sum(row.reapplied for row in rows),
             sum(row.lost for row in rows),
             sum(row.energy for row in rows),
         )
 
     @property
     def loss(self) -> float:
-        """Fraction of the segments of bounded operations that was given up."""
+        """Fraction of the segments of bounded operations that was waived."""
         return loss_of(self.bounded)
 
     @property
     def energy_lost(self) -> float:
-        """Fraction of a bounded contribution's sum of squares that was given up: the mean over
+        """Fraction of a bounded contribution's sum of squares that was waived: the mean over
         operations."""
         bounded = self.bounded
         return bounded.energy / bounded.operations if bounded.operations else 0.0
@@ -83,9 +83,9 @@ class Totals:
                 "bounded_bytes": self.bounded_bytes,
                 "operations": self.session.operations,
                 "segments": self.session.sent,
-                "repaired": self.session.repaired,
-                "given_up": bounded.given_up,
-                "returned": self.session.returned,
+                "retransmitted": self.session.retransmitted,
+                "waived": bounded.waived,
+                "reapplied": self.session.reapplied,
                 "loss": self.loss,
                 "energy_lost": self.energy_lost,
             }
@@ -97,5 +97,5 @@ class Totals:
 
 
 def loss_of(bounded: Ledger) -> float:
-    """Fraction of the segments that was given up."""
-    return bounded.given_up / bounded.sent if bounded.sent else 0.0
+    """Fraction of the segments that was waived."""
+    return bounded.waived / bounded.sent if bounded.sent else 0.0

@@ -106,7 +106,7 @@ class Serving:
     def run(self) -> None:
         """Answer until the worker leaves. Raises: what ended the session."""
         idle = exact(traffic_class="front", deadline=MAX_TIME / 2)
-        self._learn_critical()
+        self._learn_exempt()
         while True:
             self._group.receive(self._request, WORKER, REQUEST, policy=idle).wait()
             request = Request.of(self._request, self._terms)
@@ -139,7 +139,7 @@ class Serving:
         if not self._stale.is_plain:
             self._known = pulled.copy()
 
-    def _learn_critical(self) -> None:
+    def _learn_exempt(self) -> None:
         """The worker's layout: both ends of a bounded push name what must not be lost."""
         rows = self._session.empty((self._terms.tensors, COLUMNS), np.int64)
         self._group.broadcast(rows, WORKER, policy=control(self._exact)).wait()

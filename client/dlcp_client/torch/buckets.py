@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch._C._distributed_c10d import GradBucket
 
-from dlcp_client.torch.critical import gradient_ranges
+from dlcp_client.torch.exempt import gradient_ranges
 
 PIECE: Final = 1 << 20  # bytes, about half a chunk: an operation of less costs more than it carries
 SMALL: Final = 1 << 16  # bytes; what is smaller goes along with its neighbour, whatever its class

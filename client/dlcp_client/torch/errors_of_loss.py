@@ -1,12 +1,12 @@
 """How far bounded results are from exact ones: sums that ranks add up, and what they say. Pure.
 
-The estimator: in a step each rank contributes x = g + e, its gradient and what it had given up
-before. Exact is s = avg(x), bounded is b = avg(x - l), l being what is given up now; both are
+The estimator: in a step each rank contributes x = g + e, its gradient and what it had waived
+before. Exact is s = avg(x), bounded is b = avg(x - l), l being what is waived now; both are
 of the same x. The error s - b = avg(l) is what comes back in the next step, so with error
 feedback it is also all by which the sum over the steps so far is off: it does not grow
 with them. Against avg(g) alone, b is off by avg(e) - avg(l), which has no mean either where
 losses are alike from step to step. Sums are in float64; b and s have the rounding of their
-dtype, and are equal bit for bit where nothing was given up.
+dtype, and are equal bit for bit where nothing was waived.
 """
 
 import math

@@ -122,7 +122,7 @@ class LowRank:
     def _rank_of(self, one: Placed) -> int:
         """0: not compressed."""
         parameter = one.parameter
-        if self._rules.is_critical(parameter) or one.gradient.dtype not in FLOATS:
+        if self._rules.is_exempt(parameter) or one.gradient.dtype not in FLOATS:
             return 0
         rows = parameter.shape[0]
         return self.asked.rank_of(rows, parameter.numel() // rows)

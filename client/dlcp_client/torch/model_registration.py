@@ -33,7 +33,7 @@ class ModelRegistration(Registered):
         passes, with the same: where one does not, that pass fails, by RanksDisagree on the rank
         that sees it first.
 
-        What was given up before comes back under the new one. The warm-up is not repeated.
+        What was waived before comes back under the new one. The warm-up is not repeated.
 
         Raises: BadPolicy, also for another traffic class; BadConfig where the registration's other
             options do not go with it. Nothing has changed then.

@@ -18,7 +18,7 @@ class Resumable(ModelRegistration):
     """A registration of a model whose parameters are the same on all ranks."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What was given up and has not come back, as tensors by parameter, and the steps so far:
+        """What was waived and has not come back, as tensors by parameter, and the steps so far:
         the same on all ranks, and for any number of ranks that go on with it.
 
         Every rank calls it, between two backward passes. Each operation that may have left

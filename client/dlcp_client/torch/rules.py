@@ -1,4 +1,4 @@
-"""What a model's gradients are asked for: policy, name, critical ranges and traffic classes."""
+"""What a model's gradients are asked for: policy, name, exempt ranges and traffic classes."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from dlcp_client.operations.requests import Range
 from dlcp_client.report.account import Account
 from dlcp_client.torch.buckets import Placed, contents
 from dlcp_client.torch.carried import Carried
-from dlcp_client.torch.critical import bucket_name, critical_parameters
+from dlcp_client.torch.exempt import bucket_name, exempt_parameters
 from dlcp_client.torch.forward_order import ForwardOrder
 from dlcpd.contract.errors import BadConfig, BadPolicy
 from dlcpd.contract.policy import LossPolicy, checked
@@ -35,7 +35,7 @@ class Terms:
 
     policy: LossPolicy
     name: str
-    critical: list[Range]
+    exempt: list[Range]
     layers: list[Layer]
     scale: float  # of the loss
 
@@ -44,7 +44,7 @@ class Terms:
         return {
             "policy": self.policy,
             "name": self.name,
-            "critical": self.critical,
+            "exempt": self.exempt,
             "layers": self.layers,
             "scale": self.scale,
         }
@@ -109,10 +109,10 @@ class Rules:
         # By name, in the order of their first submission. As many as the model has buckets or
         # pieces, twice: DDP regroups its buckets once, before anything has a name.
         self.left: dict[str, Left] = {}
-        self._ended = False  # nothing is given up any more
+        self._ended = False  # nothing is waived any more
         self._prefix = f"ddp{next(_models)}"
         self._names = {id(p): name for name, p in model.named_parameters()}
-        self._critical = critical_parameters(model)
+        self._exempt = exempt_parameters(model)
         self._order = ForwardOrder(model)
 
     def bring_back(self, bucket: GradBucket) -> None:
@@ -160,7 +160,7 @@ class Rules:
 
     def limit(self, max_loss: float) -> None:
         """Lower the bound, on all ranks in the same step, for the operations that follow. 0:
-        nothing is given up any more, and what was comes back."""
+        nothing is waived any more, and what was comes back."""
         self._ended = not max_loss
         per_class = {name: min(b, max_loss) for name, b in self.policy.per_class.items()}
         lower = replace(self.policy, max_loss=max_loss, per_class=per_class) if max_loss else None
@@ -182,7 +182,7 @@ class Rules:
         """Those of an operation over `size` bytes of a bucket, from `start` on.
 
         The name is the same for the same parameters in the same order, on every rank.
-        `bring_home`: nothing may be given up, and what was given up before comes back.
+        `bring_home`: nothing may be waived, and what was waived before comes back.
         """
         policy = self.policy_now(size)
         scale = self._scale
@@ -193,10 +193,10 @@ class Rules:
             return Terms(policy, "", [], layers, scale)
         names = [self._names[id(one.parameter)] for one in placed]
         counts = [one.parameter.numel() for one in placed]
-        critical = [
+        exempt = [
             (one.start - start, one.stop - start)
             for one in placed
-            if id(one.parameter) in self._critical
+            if id(one.parameter) in self._exempt
         ]
         name = bucket_name(self._prefix, names, counts)
         if name not in self.left:
@@ -206,11 +206,11 @@ class Rules:
         self.account.label(
             name, names[0] if names[0] == names[-1] else f"{names[0]} to {names[-1]}"
         )
-        return Terms(policy, name, critical, layers, scale)
+        return Terms(policy, name, exempt, layers, scale)
 
-    def is_critical(self, parameter: nn.Parameter) -> bool:
-        """Whether nothing of its gradient is ever given up."""
-        return id(parameter) in self._critical
+    def is_exempt(self, parameter: nn.Parameter) -> bool:
+        """Whether nothing of its gradient is ever waived."""
+        return id(parameter) in self._exempt
 
     def name_of(self, parameter: torch.Tensor) -> str:
         """In the model."""

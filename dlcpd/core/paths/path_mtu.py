@@ -192,7 +192,7 @@ class PathMtu:
         the largest that passes; 0 = it named none.
 
         Whoever calls has made sure that it speaks of a datagram of ours. The base is never
-        given up for such a word alone (RFC 8899 section 4.6.1): probes decide.
+        lowered for such a message alone (RFC 8899 section 4.6.1): probes decide.
         """
         passes = limit if 0 < limit < size else size - UNIT
         ceiling = max(passes, self.base) + UNIT

@@ -174,8 +174,9 @@ class SpaceReceiver:
 
         Returns whether that changed anything. A number that is no packet's of this space changes
         nothing, nor does what is of no use and not numbered above all that came. What is of no use
-        and is, counts for no more packets than it is: a repair for nothing has arrived as well, but
-        what somebody sends again under another number must not close holes or open a window.
+        and is, counts for no more packets than it is: a needless retransmission has arrived as
+        well, but a datagram that a third party repeats under another number must not close holes
+        or open a window.
         """
         newest, before = unwrap(largest, self.largest), self.largest
         if newest > before + MAX_AHEAD or (newest <= before and not useful):

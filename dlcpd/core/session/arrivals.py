@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.paths.rtt import MIN_RTO
 from dlcpd.core.session.agenda import Agenda
@@ -85,7 +85,7 @@ class Arrivals:
 
     def _account(self, group: Group, *, useful: bool) -> None:
         header = group.header
-        path, traffic_class = header.path, header.tag // DROP_RANKS
+        path, traffic_class = header.path, header.tag // DROP_PRECEDENCES
         news = self.paths.on_arrival(
             path, traffic_class, group.count, group.newest, marked=group.marked, useful=useful
         )

@@ -14,9 +14,9 @@ class Stats(NamedTuple):
     """
 
     sent: int = 0
-    repaired: int = 0
-    given_up: int = 0
-    returned: int = 0
+    retransmitted: int = 0
+    waived: int = 0
+    reapplied: int = 0
     lost: int = 0
     energy: float = 0.0
     allowed: int = 0

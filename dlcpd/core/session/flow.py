@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.paths.newest import Newest, microseconds
 from dlcpd.core.paths.paths import CONTROL, Paths
@@ -144,7 +144,7 @@ class Flow:
         if twin is not None and isinstance(opened, Incoming):
             opened.fill(sender.payload, now)
             twin.session.on_received(opened, now)
-        # what the twin refuses for good, it has or has given up
+        # what the twin refuses for good, it has or has aborted
         self.outgoing.acknowledge(sender.key, now)
         return True
 
@@ -193,7 +193,11 @@ class Flow:
         """False: the peer sent it before something that has come."""
         self.outbox.pinged = True
         return self.paths.on_question(
-            header.path, header.tag // DROP_RANKS, header.packet_number, header.sent_at, arrived_at
+            header.path,
+            header.tag // DROP_PRECEDENCES,
+            header.packet_number,
+            header.sent_at,
+            arrived_at,
         )
 
     def on_window(self, window: int, sent_at: int, now: float) -> None:
@@ -281,7 +285,7 @@ class Flow:
                 Kind.PING,
                 self.token_out,
                 path=index,
-                tag=traffic_class * DROP_RANKS,
+                tag=traffic_class * DROP_PRECEDENCES,
                 packet_number=space.sent & 0xFFFFFFFF,
                 sent_at=microseconds(now) or 1,
             )

@@ -1,4 +1,4 @@
-"""The transfers from this rank to one peer: queued by class, sent, repaired, acknowledged."""
+"""The transfers from this rank to one peer: queued by class, sent, retransmitted, acknowledged."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.paths.space import SpaceSender
@@ -179,7 +179,7 @@ class Outgoing:
             return
         missing = control.unpack_bits_untrusted(body, sender.segments)
         if sender.on_nack(missing, round_):
-            self._repair(sender)
+            self._retransmit(sender)
 
     def on_final(self, key: Key, body: bytes, header: Header) -> None:
         """The peer would go without some segments: keep them and agree, or send them again.
@@ -190,14 +190,14 @@ class Outgoing:
         if sender is None:
             return
         missing = indices(control.unpack_bits_untrusted(body, sender.segments))
-        vetoed = self.session.on_given_up(self.rank, sender, missing)
+        vetoed = self.session.on_waived(self.rank, sender, missing)
         if len(vetoed):
             sender.on_veto(vetoed)
-            self._repair(sender)
+            self._retransmit(sender)
             return
         self.outbox.put_about(Kind.ACK, key, round_=header.round, path=header.path)
 
-    def _repair(self, sender: TransferSender) -> None:
+    def _retransmit(self, sender: TransferSender) -> None:
         """Queue a transfer before the others of its class."""
         self.session.cancel_timer((self.owner, Timer.END, sender.key))
         self.queue(sender, first=True)
@@ -271,7 +271,7 @@ class Outgoing:
             transfer,
             round=sender.round,
             path=via,
-            tag=traffic_class * DROP_RANKS,
+            tag=traffic_class * DROP_PRECEDENCES,
             packet_number=self.paths.space(via, traffic_class).sent & 0xFFFFFFFF,
             sent_at=microseconds(now) or 1,
         )

@@ -317,11 +317,11 @@ class Session:
         if operation is not None:
             operation.on_acknowledged(rank, sender, now)
 
-    def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
+    def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
         operation = self.operations.get(self._id_of(sender.key, rank))
         if operation is None:
             return np.empty(0, np.intp)
-        return operation.on_given_up(rank, sender, missing)
+        return operation.on_waived(rank, sender, missing)
 
     def on_path(self, rank: int, path: int, state: PathState) -> None:
         self.counters[state.value] += 1

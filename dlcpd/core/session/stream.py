@@ -26,7 +26,7 @@ MAX_STREAMS: Final = 4096  # that peers can make a session remember, messages in
 MAX_OWN_STREAMS: Final = 1 << 15  # that a session has with those of its own rank: 36 MB
 MAX_AHEAD: Final = 1024  # operations a peer may be ahead of us; its READYs are remembered
 MAX_HELD: Final = 2048  # of all streams, per peer: 1.5 MB. It has at most 1,024 open, and others
-# that it has given up since
+# that it has aborted since
 MAX_HELD_IN_ALL: Final = 1 << 15  # likewise of all peers: READYs of some 0.5 to 1.4 KB each
 MAX_FAILED: Final = 1 << 16  # failed operations that a session remembers: 13 MB
 DOOMED: Final = -1  # no rank
@@ -42,7 +42,7 @@ class Stream:
     begun: int = 0  # newest operation such that all up to it have begun here
     announced: dict[int, dict[int, Ready]] = field(default_factory=dict)  # rank -> operation -> it
     digests: DigestBook = field(default_factory=DigestBook)
-    offered: int = 0  # newest message such that all up to it were offered here, or given up
+    offered: int = 0  # newest message such that all up to it were offered here, or aborted
     # by rank: operations announced, of all streams; DOOMED: those that failed before they began
     held: Counter[int] = field(default_factory=Counter)
     failed: OrderedDict[OperationId, None] = field(default_factory=OrderedDict)  # of all streams

@@ -22,13 +22,13 @@ class Totals:
     seconds: float = 0.0  # that completed operations took, from their start to their result
     took: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))  # by bucket
     sent: int = 0
-    repaired: int = 0
-    given_up: int = 0
+    retransmitted: int = 0
+    waived: int = 0
     allowed: int = 0
-    returned: int = 0
+    reapplied: int = 0
     lost: int = 0
     energy: float = 0.0  # fractions of the contributions' energy, added up
-    used: float = 0.0  # given_up / allowed of bounded operations, smoothed; 1: all that may be
+    used: float = 0.0  # waived / allowed of bounded operations, smoothed; 1: all that may be
     failed: Counter[str] = field(default_factory=Counter)  # operations by code
 
     def complete(self, stats: Stats, seconds: float) -> None:
@@ -36,14 +36,14 @@ class Totals:
         self.seconds += seconds
         self.took[bisect_left(BUCKETS, seconds)] += 1
         self.sent += stats.sent
-        self.repaired += stats.repaired
-        self.given_up += stats.given_up
+        self.retransmitted += stats.retransmitted
+        self.waived += stats.waived
         self.allowed += stats.allowed
-        self.returned += stats.returned
+        self.reapplied += stats.reapplied
         self.lost += stats.lost
         self.energy += stats.energy
         if stats.allowed:
-            self.used += WEIGHT * (stats.given_up / stats.allowed - self.used)
+            self.used += WEIGHT * (stats.waived / stats.allowed - self.used)
 
     def report(self) -> dict[str, Any]:
         """As plain values."""
@@ -51,10 +51,10 @@ class Totals:
             "seconds": self.seconds,
             "took": list(self.took),
             "sent": self.sent,
-            "repaired": self.repaired,
-            "given_up": self.given_up,
+            "retransmitted": self.retransmitted,
+            "waived": self.waived,
             "allowed": self.allowed,
-            "returned": self.returned,
+            "reapplied": self.reapplied,
             "lost": self.lost,
             "energy": self.energy,
             "used": self.used,

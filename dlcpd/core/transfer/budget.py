@@ -15,15 +15,15 @@ class Budget:
     """Segments of a chunk that one sender may be missing.
 
     `part[s]` is the part that segment s belongs to (a traffic class with a bound), and
-    `allowed[p]` how many of part p may be missing. Segments in `critical` never may.
+    `allowed[p]` how many of part p may be missing. Segments in `exempt` never may.
     """
 
     part: NDArray[np.uint8]
     allowed: NDArray[np.intp]
-    critical: Bits
+    exempt: Bits
 
     @classmethod
-    def new(cls, bounds: NDArray[np.int64], critical: Bits | None) -> Self | None:
+    def new(cls, bounds: NDArray[np.int64], exempt: Bits | None) -> Self | None:
         """From each segment's key: its class and bound as `class << 32 | bound in millionths`.
 
         A part may miss floor(bound * its segments). None where nothing may.
@@ -37,7 +37,7 @@ class Budget:
         if not allowed.any():
             return None
         none = np.zeros(len(bounds), bool)
-        return cls(part.astype(np.uint8), allowed, none if critical is None else critical)
+        return cls(part.astype(np.uint8), allowed, none if exempt is None else exempt)
 
     @property
     def total(self) -> int:
@@ -47,12 +47,12 @@ class Budget:
     @property
     def untouchable(self) -> Bits:
         """Segments that may not be missing, whatever else is there."""
-        out: Bits = self.critical | (self.allowed == 0)[self.part]
+        out: Bits = self.exempt | (self.allowed == 0)[self.part]
         return out
 
     def covers(self, missing: Bits) -> bool:
         """Whether the chunk may go without `missing`."""
-        if (missing & self.critical).any():
+        if (missing & self.exempt).any():
             return False
         counts = np.bincount(self.part[missing], minlength=len(self.allowed))
         return bool((counts <= self.allowed).all())
@@ -60,7 +60,7 @@ class Budget:
     def spare(self, missing: Segments, weight: NDArray[np.float64] | None) -> Segments:
         """Of `missing` those that need not be sent again: as many as are allowed, the
         lightest first."""
-        candidates = missing[~self.critical[missing]]
+        candidates = missing[~self.exempt[missing]]
         if weight is not None:
             candidates = candidates[np.argsort(weight[candidates], kind="stable")]
         spared = [

@@ -66,7 +66,7 @@ class EarlyData:
 
     def _note_cut(self, operation: Operation) -> None:
         # An entry outlives its use only where a peer sends what nobody submits; forgetting
-        # all of them costs a repair timer, not data.
+        # all of them costs a retransmission timer, not data.
         if len(self._cut) >= MAX_CUT:
             self._cut.clear()
         self._cut.add(operation)

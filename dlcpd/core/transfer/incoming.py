@@ -179,9 +179,9 @@ class FlowOwner(Protocol):
     def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
         """The peer has what `sender` sends."""
 
-    def on_given_up(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
+    def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
         """The peer would go without `missing`. Keep them as residual and return an empty
-        array, or return those that must not be given up."""
+        array, or return those that must not be waived."""
 
     def on_path(self, rank: int, path: int, state: PathState) -> None:
         """A path towards `rank` went down, came up, or became gray or clear."""

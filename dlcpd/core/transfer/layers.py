@@ -20,9 +20,9 @@ class Layers:
 
     starts: NDArray[np.int64]  # bytes, ascending from 0
     classes: NDArray[np.uint8]
-    bounds: NDArray[np.int64]  # millionths of the segments that may be given up
+    bounds: NDArray[np.int64]  # millionths of the segments that may be waived
     most_urgent: int = field(init=False)  # the class of what cannot be told apart
-    lossless: bool = field(init=False)  # nothing of it may be given up
+    lossless: bool = field(init=False)  # nothing of it may be waived
     uniform: bool = field(init=False)  # one row
 
     @classmethod

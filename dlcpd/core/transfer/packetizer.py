@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.wire.bitmap import Bits, Segments
 
 _COUNTING = np.arange(4096, dtype=np.intp)
-BLOCK: Final = 16  # segments of one drop rank in a row: 23 KB, less than queues mark at
+BLOCK: Final = 16  # segments of one drop precedence in a row: 23 KB, less than queues mark at
 
 
 def segment_count(size: int, segment_size: int) -> int:
@@ -46,7 +46,7 @@ def rotated_order(segments: int, *, short_tail: bool, rng: random.Random) -> Seg
 
 
 def by_tag(order: Segments, tags: NDArray[np.uint8]) -> Segments:
-    """`order` with the most urgent class first, and its drop ranks in blocks by turns.
+    """`order` with the most urgent class first, and its drop precedences in blocks by turns.
 
     A queue can drop one rank rather than another only where both come at the same time: one
     that met the heavy segments alone would have to drop those. Blocks are short against
@@ -61,13 +61,13 @@ def by_tag(order: Segments, tags: NDArray[np.uint8]) -> Segments:
         turn[at] = natural_order(len(at)) // BLOCK * (BLOCK / len(at))
     if order[-1] == len(order) - 1:
         turn[-1] = np.inf  # it may be short
-    return order[np.lexsort((ranked, turn, ranked // DROP_RANKS))]
+    return order[np.lexsort((ranked, turn, ranked // DROP_PRECEDENCES))]
 
 
-def critical_segments(
+def exempt_segments(
     ranges: Sequence[tuple[int, int]], start: int, size: int, segment_size: int
 ) -> Bits | None:
-    """Which segments of the chunk at byte `start` touch a critical byte range.
+    """Which segments of the chunk at byte `start` touch an exempt byte range.
 
     None when none does. `ranges` are sorted, disjoint [start, stop) in bytes.
     """

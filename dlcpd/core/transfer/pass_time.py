@@ -1,4 +1,4 @@
-"""How long a peer's pass over a chunk takes, and from when on a silent rest may be given up."""
+"""How long a peer's pass over a chunk takes, and from when on a silent rest may be waived."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,9 +1,9 @@
 """Receives one transfer and applies the stop rule.
 
-A transfer is complete when every segment is in; or when no critical segment is missing, the
+A transfer is complete when every segment is in; or when no exempt segment is missing, the
 missing ones are within the sender's budget, its pass has ended (or the deadline passed)
 and nothing arrives any more, **and** the sender has agreed to take those back as residual.
-So nothing is given up that its sender does not keep (P3, P4), and never while data flows (P5).
+So nothing is waived that its sender does not keep (P3, P4), and never while data flows (P5).
 
 An offer binds: what arrives after it is ignored, because the sender may have taken it back
 already and would add it a second time. Only a sender that vetoes re-opens the transfer, by
@@ -62,7 +62,7 @@ class TransferReceiver:
     """Bitmap, round and state of one transfer."""
 
     segments: int
-    traffic_class: int = 0  # of what is sent last: repairs and verdicts wait in its queue
+    traffic_class: int = 0  # of what is sent last: retransmissions and verdicts wait in its queue
     budget: Budget | None = None  # what may stay missing; None = exact
     state: State = State.RECEIVING
     received: Bits = field(init=False)

@@ -10,14 +10,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.contract.traffic import DROP_RANKS, PROTECTED
+from dlcpd.contract.traffic import DROP_PRECEDENCES, PROTECTED
 from dlcpd.core.transfer.budget import Budget
 from dlcpd.core.wire.bitmap import Bits, Segments, indices
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import MAX_ROUND, Key
 
 ENDING_RUN: Final = 32  # datagrams flagged ENDING: the mark survives the loss of most of them
-Tags = NDArray[np.uint8]  # by segment: traffic class and drop rank
+Tags = NDArray[np.uint8]  # by segment: traffic class and drop precedence
 
 
 class State(Enum):
@@ -49,7 +49,7 @@ class TransferSender:
     round: int = 0
     probes: int = 0  # END datagrams sent without an answer
     sent: int = 0  # segments of the first pass
-    repaired: int = 0  # segments sent again
+    retransmitted: int = 0  # segments sent again
     queued: int | None = None  # class of the queue that it waits in
     tail: tuple[int, int, int] = (0, 0, 0)  # path, packet number and acked at the end of the pass
     path_of: NDArray[np.uint8] = field(init=False)  # path each segment was last sent on
@@ -92,7 +92,7 @@ class TransferSender:
         tags = self._order_tags[begin : self._cursor]
         self.path_of[taken] = path
         if self.round:
-            self.repaired += len(taken)
+            self.retransmitted += len(taken)
         else:
             self.sent += len(taken)
         if self.remaining:
@@ -105,12 +105,12 @@ class TransferSender:
     def on_nack(self, missing: Bits, round_: int) -> bool:
         """The peer lacks `missing` and asks for `round_`. True: there is something to send.
 
-        A repeated or stale NACK is ignored: END probes replace a lost repair.
+        A repeated or stale NACK is ignored: END probes replace a lost retransmission.
         """
         if self.state is State.DONE or not missing.any() or not self._is_next(round_):
             return False
         self.round = round_
-        self._repair(self._without_spare(indices(missing)))
+        self._retransmit(self._without_spare(indices(missing)))
         return True
 
     def _is_next(self, round_: int) -> bool:
@@ -119,7 +119,7 @@ class TransferSender:
         return self.round < round_ <= MAX_ROUND
 
     def _without_spare(self, missing: Segments) -> Segments:
-        """What the peer cannot go without: the lightest that it can are given up first."""
+        """What the peer cannot go without: the lightest that it can are waived first."""
         if self.budget is None:
             return missing
         needed = np.setdiff1d(missing, self.budget.spare(missing, self.weight))
@@ -131,30 +131,30 @@ class TransferSender:
         In a new round: the peer ignores what it sees as late arrivals of an old one.
         """
         self.round = min(self.round + 1, MAX_ROUND)
-        self._repair(segments)
+        self._retransmit(segments)
 
     def restart(self) -> None:
         """The first pass found nobody: send it again."""
         self._begin(self.first_order, self.tags[self.first_order])
 
-    def _repair(self, segments: Segments) -> None:
+    def _retransmit(self, segments: Segments) -> None:
         """Send `segments` again, protected: by class, the heaviest first."""
-        classes = self.tags[segments] // DROP_RANKS
+        classes = self.tags[segments] // DROP_PRECEDENCES
         if self.weight is not None:
             weight = self.weight[segments]
             weight[segments == self.segments - 1] = -1  # it may be short
             by_urgency = np.lexsort((-weight, classes))
         else:
             by_urgency = np.argsort(classes, kind="stable")
-        self._begin(segments[by_urgency], classes[by_urgency] * DROP_RANKS + PROTECTED)
+        self._begin(segments[by_urgency], classes[by_urgency] * DROP_PRECEDENCES + PROTECTED)
 
     def _begin(self, order: Segments, tags: Tags) -> None:
         self.order, self._cursor, self.probes = order, 0, 0
         self._order_tags, self.state = tags, State.SENDING
         if not np.count_nonzero(tags != tags[0]):
-            self._runs = [(len(order), int(tags[0]) // DROP_RANKS)]
+            self._runs = [(len(order), int(tags[0]) // DROP_PRECEDENCES)]
             return
-        classes = tags // DROP_RANKS
+        classes = tags // DROP_PRECEDENCES
         changes = np.flatnonzero(classes[1:] != classes[:-1]).tolist()
         stops = [*(at + 1 for at in changes), len(order)]
         self._runs = [(stop, int(classes[stop - 1])) for stop in stops]

@@ -10,7 +10,7 @@ from enum import IntEnum, IntFlag
 from typing import Final, NamedTuple
 
 from dlcpd.contract.errors import MalformedDatagram
-from dlcpd.contract.traffic import DROP_RANKS, MAX_CLASSES
+from dlcpd.contract.traffic import DROP_PRECEDENCES, MAX_CLASSES
 
 VERSION: Final = 0xD4  # high nibble: "this is dlcpd", low nibble: version
 HEADER_SIZE: Final = 40
@@ -19,8 +19,8 @@ MAX_SEGMENTS: Final = 4096  # per transfer; bounds every bitmap a peer can make 
 MAX_TRANSFERS: Final = 1 << 16  # from one rank to another in one operation; u16
 MAX_STREAMS: Final = 1 << 16  # u16
 MAX_PATHS: Final = 16
-MAX_TAGS: Final = MAX_CLASSES * DROP_RANKS
-MAX_ROUND: Final = 255  # of repair; u8
+MAX_TAGS: Final = MAX_CLASSES * DROP_PRECEDENCES
+MAX_ROUND: Final = 255  # of retransmission; u8
 _LAYOUT: Final = struct.Struct("<BBBBIQHHHBBIIQ")
 assert _LAYOUT.size == HEADER_SIZE  # noqa: S101  # our own arithmetic
 
@@ -81,8 +81,8 @@ class Header(NamedTuple):
     stream: int = 0  # u16: a sequence of operations (core.stream)
     transfer: int = 0  # u16, counts what one rank owes another in an operation from 0
     segment: int = 0  # u16, index in the transfer, < MAX_SEGMENTS
-    round: int = 0  # u8; 0 = first pass, n = n-th repair
-    tag: int = 0  # u8, < MAX_TAGS: traffic class and drop rank (contract.traffic)
+    round: int = 0  # u8; 0 = first pass, n = n-th retransmission
+    tag: int = 0  # u8, < MAX_TAGS: traffic class and drop precedence (contract.traffic)
     flags: int = 0  # Flag bits
     path: int = 0  # u8, < MAX_PATHS: index of the path it was sent on
     packet_number: int = 0  # u32, of data: counts per flow, path and traffic class, never reused;

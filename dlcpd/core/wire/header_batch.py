@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.contract.traffic import DROP_RANKS
+from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.header import (
     HEADER_SIZE,
@@ -34,8 +34,8 @@ STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest 
 _COUNTING: Final = np.arange(MAX_SEGMENTS, dtype=np.uint32)
 
 assert MAX_SEGMENTS & (MAX_SEGMENTS - 1) == 0  # noqa: S101  # our own numbers
-assert MAX_TAGS & (MAX_TAGS - 1) == DROP_RANKS & (DROP_RANKS - 1) == 0  # noqa: S101
-_MAY_DIFFER: Final = KNOWN_FLAGS << 16, (MAX_SEGMENTS - 1 | (DROP_RANKS - 1) << 24) << 32
+assert MAX_TAGS & (MAX_TAGS - 1) == DROP_PRECEDENCES & (DROP_PRECEDENCES - 1) == 0  # noqa: S101
+_MAY_DIFFER: Final = KNOWN_FLAGS << 16, (MAX_SEGMENTS - 1 | (DROP_PRECEDENCES - 1) << 24) << 32
 # bits of the pairs (word 0, operation), (token), (word 4, word 5) that vary within a group
 _EQUAL: Final = np.array(
     [~_MAY_DIFFER[0] & (1 << 64) - 1, (1 << 64) - 1, ~_MAY_DIFFER[1] & (1 << 64) - 1], np.uint64
@@ -62,7 +62,7 @@ def group_starts(words: Words) -> list[int]:
     """Start of each run of rows of one kind, path, token, transfer, round and class.
 
     Ends with len(words). Rows of a group differ only where every value is well-formed
-    (known flags, segments and drop ranks within their limits), so the scalar codec's verdict
+    (known flags, segments and drop precedences within their limits), so the scalar codec's verdict
     on its first header is the verdict on all.
     """
     if len(words) == 1:

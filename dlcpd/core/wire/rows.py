@@ -35,7 +35,8 @@ class RowGroup:
     """A `Group` out of a `Received`.
 
     `words` are the headers, which agree with `header`, the first of them, in all but
-    segment, flags, drop rank, packet number and time. `rows[index[i]][:lengths[i]]` is datagram i.
+    segment, flags, drop precedence, packet number and time.
+    `rows[index[i]][:lengths[i]]` is datagram i.
     """
 
     header: Header

@@ -172,7 +172,7 @@ def _look(
         for prober in probers:
             stack.callback(prober.close)
         routes = questions.ask_routes(probers)
-        wanted = sorted(set(tos_of_tags(network.drop_rank)))
+        wanted = sorted(set(tos_of_tags(network.drop_precedence)))
         marks = questions.ask_marks(probers[0], wanted, patience)
         losses = questions.ask_losses(probers, FIRST)
         mtu = questions.ask_mtu(probers[0], patience)

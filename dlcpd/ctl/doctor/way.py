@@ -77,7 +77,7 @@ def judge_marks(check: str, marks: Sequence[Mark]) -> Row:
             check,
             f"no answer to datagrams with DSCP {_points(silent)}: something drops them",
             "let those DSCP through (rules of firewalls, policers of switches), or [network] "
-            'drop_rank = "none"',
+            'drop_precedence = "none"',
         )
     problems = [
         *_changed("DSCP", [(tos.dscp(m.sent), tos.dscp(m.there or 0)) for m in marks], "there"),

@@ -33,12 +33,12 @@ def _said(windows: Sequence[Row], steps: int) -> Iterator[str]:
     bounded = [row for row in windows if row.get("bounded_bytes")]
     if bounded:
         worst = max(bounded, key=lambda row: row["loss"])
-        given_up, returned = (
-            sum(row.get(key, 0) for row in windows) for key in ("given_up", "returned")
+        waived, reapplied = (
+            sum(row.get(key, 0) for row in windows) for key in ("waived", "reapplied")
         )
         over = worst["loss"] > worst.get("bound", 1.0) > 0
         yield (
-            f"{given_up} segments were given up and {returned} came back in later steps; the most "
+            f"{waived} segments were waived and {reapplied} came back in later steps; the most "
             f"in one window was {percent(worst['loss'])}, "
             f"{'ABOVE' if over else 'within'} the bound of {percent(worst.get('bound', 0.0))}."
         )
@@ -81,15 +81,15 @@ def _blocks(columns: dict[str, list[Any]]) -> Iterator[Block]:
         (
             "Loss of bounded segments against the bound",
             " %",
-            some(100, given_up="loss", bound="bound"),
+            some(100, waived="loss", bound="bound"),
         ),
         (
             "A step, and what it waited for gradients",
             " ms",
             some(1e3, a_step="step_s", waited="exposed_s"),
         ),
-        ("Energy of gradients that was given up", " %", some(100, energy="energy_lost")),
-        ("Segments sent again", "", some(1, sent_again="repaired")),
+        ("Energy of gradients that was waived", " %", some(100, energy="energy_lost")),
+        ("Segments sent again", "", some(1, sent_again="retransmitted")),
         ("Paths in alarm", "", some(1, in_alarm="paths_in_alarm")),
     )
     for title, unit, series in charts:

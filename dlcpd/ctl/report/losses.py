@@ -1,4 +1,4 @@
-"""Ledgers (docs/ledger.md): what was given up, by tensor and by step."""
+"""Ledgers (docs/ledger.md): what was waived, by tensor and by step."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ class Tensor:
     bound: float = 0.0
     operations: int = 0
     failed: int = 0
-    given_up: int = 0  # segments
+    waived: int = 0  # segments
     worst: float = 0.0  # largest share of one transfer
     by_turn: Counter[int] = field(default_factory=Counter)
 
@@ -40,7 +40,7 @@ def _section(ledger: Ledger) -> Section:
         "bound",
         "operations",
         "failed",
-        "segments given up",
+        "segments waived",
         "most of one transfer",
     )
     rows = [
@@ -50,10 +50,10 @@ def _section(ledger: Ledger) -> Section:
             percent(one.bound),
             one.operations,
             one.failed,
-            one.given_up,
+            one.waived,
             percent(one.worst),
         )
-        for name, one in sorted(tensors.items(), key=lambda item: -item[1].given_up)
+        for name, one in sorted(tensors.items(), key=lambda item: -item[1].waived)
     ]
     made = {
         "written by": f"dlcpd {opening.software}",
@@ -69,16 +69,16 @@ def _section(ledger: Ledger) -> Section:
 
 
 def by_tensor(ledger: Ledger) -> dict[str, Tensor]:
-    """What this rank gave up of its contributions. Raises: BadLedger."""
+    """What this rank waived of its contributions. Raises: BadLedger."""
     found = dict[str, Tensor]()
     for plan, ended in ledger.entries:
         one = found.setdefault(plan.name, Tensor())
         one.size, one.bound = plan.size, max(one.bound, plan.bound)
         one.operations += 1
         one.failed += not ended.done
-        for row in ended.given_up:
+        for row in ended.waived:
             missing = unpack_untrusted(row.mask, row.out_of).size
-            one.given_up += missing
+            one.waived += missing
             one.by_turn[ended.turn] += missing
             one.worst = max(one.worst, missing / row.out_of)
         one.by_turn[ended.turn] += 0
@@ -87,14 +87,14 @@ def by_tensor(ledger: Ledger) -> dict[str, Tensor]:
 
 def _said(tensors: Iterable[Tensor]) -> Iterator[str]:
     rows = list(tensors)
-    operations, given_up = sum(r.operations for r in rows), sum(r.given_up for r in rows)
-    if not given_up:
-        yield f"Nothing was given up in {operations} operations."
+    operations, waived = sum(r.operations for r in rows), sum(r.waived for r in rows)
+    if not waived:
+        yield f"Nothing was waived in {operations} operations."
         return
     worst, bound = max(r.worst for r in rows), max(r.bound for r in rows)
     over = any(r.worst > r.bound for r in rows)
     yield (
-        f"{given_up} segments were given up in {operations} operations; of one transfer at most "
+        f"{waived} segments were waived in {operations} operations; of one transfer at most "
         f"{percent(worst)}, {'ABOVE' if over else 'within'} the bound of {percent(bound)}."
     )
     if failed := sum(r.failed for r in rows):
@@ -108,8 +108,8 @@ def _by_step(tensors: dict[str, Tensor]) -> Iterator[dict[str, object]]:
     if total:
         turns = sorted(total)
         yield lines(
-            "Segments given up, step by step",
+            "Segments waived, step by step",
             "",
             "step",
-            {"step": turns, "given up": [total[turn] for turn in turns]},
+            {"step": turns, "waived": [total[turn] for turn in turns]},
         )

@@ -27,7 +27,7 @@ def of_trace(events: list[Event]) -> Section:
         "median step (ms)",
         "operations",
         "sent again",
-        "given up",
+        "waived",
         *(f"{name} (ms)" for name in PHASES),
     )
     return Section(
@@ -56,7 +56,7 @@ def _row(name: str, events: list[Event]) -> list[Any]:
         median(steps) / 1e3 if steps else None,
         len(whole),
         sum(told["segments sent again"] for told in whole),
-        sum(told["segments given up"] for told in whole),
+        sum(told["segments waived"] for told in whole),
         *(sums[phase] for phase in PHASES),
     ]
 
@@ -78,13 +78,13 @@ def _sums(events: list[Event]) -> dict[str, float]:
 
 
 def _said(row: list[Any]) -> Iterator[str]:
-    name, steps, step, operations, again, given_up, *phases = row
+    name, steps, step, operations, again, waived, *phases = row
     longest = max(range(len(PHASES)), key=phases.__getitem__)
     whole = sum(phases) or 1.0
     took = f", {seconds(step / 1e3)} each (median)" if step else ""
     yield (
         f"{name}: {steps} steps{took}, with {operations} operations; {again} segments were sent "
-        f"again and {given_up} given up."
+        f"again and {waived} waived."
     )
     yield (
         f"Of the time of its operations {phases[longest] / whole:.0%} is {PHASES[longest]}"

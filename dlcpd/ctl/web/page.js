@@ -87,7 +87,7 @@ function remember(at, report, before) {
     const point = [
       at,
       packets === null ? null : percent(share(grown(total(paths, "lost"), total(old, "lost")), packets)),
-      percent(share(grown(totals.given_up, was.given_up), segments)),
+      percent(share(grown(totals.waived, was.waived), segments)),
       percent(share(grown(totals.allowed, was.allowed), segments)),
       bits === null || !span ? null : (8 * bits) / span / 1e6,
       operations === null || !span ? null : operations / span];
@@ -166,14 +166,14 @@ function showSessions(report, socket) {
   }
   const broken = report.sessions.some((session) => session.broken);
   put("#sessions", table([["job", "name"], ["rank", ""], ["of", ""], ["state", "left"], ["age", ""], ["op/s", ""], ["operations", ""],
-    ["open", ""], ["segments given up", ""], ["of its bound", ""], ["kept for next step", ""], ["waits for", "name"],
+    ["open", ""], ["segments waived", ""], ["of its bound", ""], ["kept for next step", ""], ["waits for", "name"],
     ...(broken ? [["broken", "long"]] : [])],
     report.sessions.map((session) => {
       const engine = known(report, session), totals = engine.totals || {};
       const points = page.history.get(`${report.pid} ${session.session}`).columns[5];
       const used = totals.allowed ? h("span", {}, Say.percent(totals.used), bar(totals.used)) : totals.sent ? "exact" : null;
       return [session.job, session.rank, session.world_size, h("span", { class: session.broken ? "bad" : "" }, session.state),
-        Say.seconds(session.age), Say.number(points.at(-1)), engine.submitted, engine.open, totals.given_up, used,
+        Say.seconds(session.age), Say.number(points.at(-1)), engine.submitted, engine.open, totals.waived, used,
         Say.bytes(engine.residual_bytes), (engine.late || []).map((late) => `${late.rank}:${late.host}`).join(", ") || null,
         ...(broken ? [session.broken || null] : [])];
     })));
@@ -266,8 +266,8 @@ function showChosen(report) {
   for (const id of ["#bound", "#traffic", "#classes", "#tensors", "#steps"]) part(id).hidden = !session;
   if (!session) return;
   charts.bound = charts.bound || lines(part("#bound .chart"), { time: true, unit: " %", series: [
-    { label: "lost by the network", colour: "orange" }, { label: "given up", colour: "blue" },
-    { label: "may be given up", colour: "text", dash: true }] });
+    { label: "lost by the network", colour: "orange" }, { label: "waived", colour: "blue" },
+    { label: "may be waived", colour: "text", dash: true }] });
   charts.traffic = charts.traffic || lines(part("#traffic .chart"), { time: true, series: [{ label: "Mbit/s", colour: "blue" }] });
   const columns = page.history.get(`${report.pid} ${session.session}`).columns;
   charts.bound.set(columns.slice(0, 4));
@@ -280,9 +280,9 @@ function showChosen(report) {
 
 function boundSaid(totals) {
   if (!totals.sent) return "Nothing was sent yet.";
-  const again = `${Say.number(totals.repaired)} of ${Say.number(totals.sent)} segments were sent again`;
-  if (!totals.allowed) return `Exact so far: nothing may be given up, and ${again}.`;
-  return `In all ${Say.number(totals.given_up)} segments given up of ${Say.number(totals.allowed)} allowed; ${Say.number(totals.returned)} came back in later steps; ${again}.`;
+  const again = `${Say.number(totals.retransmitted)} of ${Say.number(totals.sent)} segments were sent again`;
+  if (!totals.allowed) return `Exact so far: nothing may be waived, and ${again}.`;
+  return `In all ${Say.number(totals.waived)} segments waived of ${Say.number(totals.allowed)} allowed; ${Say.number(totals.reapplied)} came back in later steps; ${again}.`;
 }
 
 function showClasses(engine) {
@@ -313,13 +313,13 @@ function showTensors(engine, totals) {
     found.set(row.name, sum);
   }
   if (!found.size) {
-    const why = totals.allowed ? "Nothing was given up of late." : "Nothing may be given up: bounded(0.01) in the training allows it (docs/training.md).";
+    const why = totals.allowed ? "Nothing was waived of late." : "Nothing may be waived: bounded(0.01) in the training allows it (docs/training.md).";
     put("#tensors", h("span", { class: "dim" }, why));
     return;
   }
   const rows = [...found].sort(([, a], [, b]) => b.segments - a.segments).slice(0, 12), most = rows[0][1].segments;
   put("#tensors", h("p", { class: "dim" }, `Of the newest ${engine.ledger.length} transfers that went without segments, this rank's and those of others to it.`),
-    table([["tensor", "name"], ["segments given up", ""], ["in transfers", ""], ["from ranks", "left"], ["last operation", ""]],
+    table([["tensor", "name"], ["segments waived", ""], ["in transfers", ""], ["from ranks", "left"], ["last operation", ""]],
       rows.map(([name, sum]) => [name || "(no name)", h("span", {}, Say.number(sum.segments), bar((0.89 * sum.segments) / most)), sum.transfers,
         [...sum.senders].sort((a, b) => a - b).join(", "), sum.last])));
 }

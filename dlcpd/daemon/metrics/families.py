@@ -14,7 +14,7 @@ COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
 HISTOGRAM: Final = "histogram"
 
-# part of the bound; above it, what is lost beyond is repaired, which takes time
+# part of the bound; above it, what is lost beyond is retransmitted, which takes time
 PRESSED: Final = 0.9
 
 _SESSION: Final = ("job", "rank")
@@ -91,19 +91,19 @@ SESSION: Final = (  # of what control knows
 SESSION_ENGINE: Final = (  # of what the engine knows
     _S.counter("operations_submitted", "Operations that began.", "submitted"),
     _S.gauge("operations_open", "Operations in flight.", "open"),
-    _S.gauge("residual_bytes", "Given up, and kept for the next step.", "residual_bytes"),
+    _S.gauge("residual_bytes", "Waived, and kept for the next step.", "residual_bytes"),
     _S.counter(
         "residuals_evicted", "Tensors whose residual was dropped for room.", "residual_evicted"
     ),
 )
 SESSION_TOTALS: Final = (
     _S.counter("segments_sent", "Segments of its own contributions.", "sent"),
-    _S.counter("segments_repaired", "Segments sent again.", "repaired"),
-    _S.counter("segments_given_up", "Of its contributions, by agreement.", "given_up"),
+    _S.counter("segments_retransmitted", "Segments sent again.", "retransmitted"),
+    _S.counter("segments_waived", "Of its contributions, by agreement.", "waived"),
     _S.counter("segments_allowed", "Of its contributions, that the bound allows.", "allowed"),
-    _S.counter("segments_returned", "Given up before, and added again.", "returned"),
+    _S.counter("segments_reapplied", "Waived before, and added again.", "reapplied"),
     _S.counter("segments_lost", "Of others, that this rank went without.", "lost"),
-    _S.counter("energy_given_up", "Fractions of operations' sums of squares, added up.", "energy"),
+    _S.counter("energy_waived", "Fractions of operations' sums of squares, added up.", "energy"),
     _S.gauge("bound_used_ratio", "Part of the bound that was used of late, 0 to 1.", "used"),
 )
 
@@ -113,7 +113,7 @@ PEER: Final = (
     _P.gauge("window_bytes", "What the peer lets us have in flight.", "window"),
     _P.gauge("queued_bytes", "What waits to be sent to it.", "queued"),
     _P.gauge("silent_seconds", "Silence of a suspected peer; 0: it is not suspected.", "silent"),
-    _P.counter("segments_lost", "Of the peer's, that this rank went without.", "went_without"),
+    _P.counter("segments_lost", "Of the peer's, that this rank went without.", "missing"),
 )
 
 _T: Final = _Of("dlcpd_path_", _PATH)
@@ -124,7 +124,7 @@ PATH: Final = (
     _T.gauge("datagrams_in_flight", "Sent, and not yet known to be there or lost.", "in_flight"),
     _T.counter("datagrams_received", "Datagrams with data that came on it.", "received"),
     _T.gauge("datagrams_missing", "Sent to us on it, and not here (yet).", "missing"),
-    _T.counter("segments_given_up", "Last sent on it, and given up.", "given_up"),
+    _T.counter("segments_waived", "Last sent on it, and waived.", "waived"),
     _T.gauge("mtu_bytes", "Largest packet known to pass; 0: not known.", "mtu"),
 )
 

@@ -131,7 +131,7 @@ class Line:
             error = sock.connect_ex(self._target)
             if error in (0, errno.EINPROGRESS):
                 self._loop.add_writer(sock.fileno(), self.turn)
-                self._set_timer(CONNECT, self._give_up)
+                self._set_timer(CONNECT, self._close_late)
                 return
         except OSError:  # out of descriptors or memory
             self._again(RECONNECT_MAX)
@@ -148,7 +148,7 @@ class Line:
         if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             raise OSError(error, os.strerror(error))
         self._connecting = False
-        self._set_timer(HANDSHAKE, self._give_up)
+        self._set_timer(HANDSHAKE, self._close_late)
         self._loop.add_reader(sock.fileno(), self.turn)
         shake = ClientHandshake(self._keys, self._server_key)
         self._out = greeting(as_server=False)
@@ -209,7 +209,7 @@ class Line:
         if self._on_closed and not self._queue:
             self.shut()
 
-    def _give_up(self) -> None:
+    def _close_late(self) -> None:
         self._again(self._delay)
 
     def _again(self, delay: float) -> None:
@@ -239,8 +239,8 @@ class Line:
 
 def linger(lines: Sequence[Line], seconds: float) -> None:
     """Block until `lines` have sent what they hold, for so long at most: the loop has ended."""
-    give_up_at = time.monotonic() + seconds
-    while (left := give_up_at - time.monotonic()) > 0:
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
         poll, by_descriptor = select.poll(), dict[int, Line]()
         for line in lines:
             if wants := line.wants:

@@ -96,7 +96,7 @@ class Goodbye:
 
 
 class AbortedRow(NamedTuple):
-    """An operation of one engine that the sender gave up, and why."""
+    """An operation of one engine that the sender aborted, and why."""
 
     stream: int  # on the wire
     operation: int

@@ -1,6 +1,6 @@
-"""Operations that peers gave up, on their way to the engines.
+"""Operations that peers aborted, on their way to the engines.
 
-When a rank is late, all others give up all that is open at about the same time and each tells
+When a rank is late, all others abort all that is open at about the same time and each tells
 each: 63 peers and 50 operations make 3,150 pieces of news for every rank, of which 50 are new.
 So they are collected, told once, and told together.
 """

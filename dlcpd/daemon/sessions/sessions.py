@@ -276,7 +276,7 @@ class Sessions:
             )
 
     def delivered(self, session: Session, engine: int, lacking: str) -> None:
-        """An engine has delivered what a session promised, or gave up: then peers lack something.
+        """An engine has delivered what a session promised, or aborted: then peers lack something.
 
         Its client may still be connected here, though it has closed its lanes.
         """
@@ -315,7 +315,7 @@ class Sessions:
             self.refuse(session, error)
 
     def end_all(self, concerns: Callable[[Link], bool], why: Callable[[Link], DlcpError]) -> None:
-        """Give up each session with a peer that `concerns` is true of."""
+        """End each session with a peer that `concerns` is true of."""
         for session in self:
             link = next(filter(concerns, session.membership.links.values()), None)
             if link:

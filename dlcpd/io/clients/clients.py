@@ -82,7 +82,7 @@ class Clients:
         return iter(self._clients.values())
 
     def add(self, client: Client, inherits: int = 0) -> None:
-        """Serve it from now on. It takes over what was given up in session `inherits`."""
+        """Serve it from now on. It takes over what was waived in session `inherits`."""
         if former := self._clients.get(inherits):
             client.inherit(former)
         self._clients[client.session.number] = client
@@ -202,7 +202,7 @@ class Clients:
                     self._endpoint.timers.set((self, Timer.RELEASED, number), at)
                 client.lane.released.append(ticket)
             case OperationFailed(_, ticket, code, text, peer=peer):
-                # Who gave up because a peer is lost says so: to the client it is lost here.
+                # A rank that aborted because a peer is lost says so: to the client it is lost here.
                 relayed = code == OperationAborted.code and peer.rank >= 0
                 self._send(client, _failed(ticket, PeerLost.code if relayed else code, text, peer))
             case Concluded(_, unconfirmed):
@@ -329,9 +329,9 @@ def _completed(done: OperationDone, released: list[int]) -> Completed:
         done.ticket,
         done.released,
         stats.sent,
-        stats.repaired,
-        stats.given_up,
-        stats.returned,
+        stats.retransmitted,
+        stats.waived,
+        stats.reapplied,
         stats.lost,
         min(stats.energy, 1.0),
         done.source,

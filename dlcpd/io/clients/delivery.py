@@ -45,17 +45,17 @@ class Delivery:
 
     def handle_timer(self, timer: Timer, subject: int, now: float) -> None:
         """Peers have had time enough."""
-        self.give_up(subject)
+        self.end(subject)
 
-    def give_up(self, number: int) -> None:
+    def end(self, number: int) -> None:
         """Deliver nothing more of a session, and say what its peers lack."""
         if session := self._left.get(number):
             self._end(number, lacking(session))
 
-    def give_all_up(self) -> None:
+    def end_all(self) -> None:
         """The engine stops."""
         for number in list(self._left):
-            self.give_up(number)
+            self.end(number)
 
     def forget(self, number: int) -> None:
         """A session has closed."""

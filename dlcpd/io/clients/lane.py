@@ -109,12 +109,12 @@ class Lane:
                     return
             except OSError as exc:
                 if self._writes.noted(exc):
-                    self._give_up(exc)
+                    self._close(exc)
                 return
             self._writes.over()
             self._waiting -= len(self.backlog.popleft())
 
-    def _give_up(self, why: OSError) -> None:
+    def _close(self, why: OSError) -> None:
         self._waiting = 0
         self.backlog.clear()
         if not isinstance(why, ConnectionError):  # else the client is gone: `receive` will say so

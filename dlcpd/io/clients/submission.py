@@ -38,7 +38,7 @@ from dlcpd.schedules.model import Program
 # ranks has 253: four hundred of them fit.
 MAX_STEPS: Final = 100_000
 PLAN_STEPS: Final = 16  # what a plan without steps counts as: terms, name, one layer
-ROWS_OF_A_STEP: Final = 2  # rows (sizes, critical ranges, layers) that take as much as a step
+ROWS_OF_A_STEP: Final = 2  # rows (sizes, exempt ranges, layers) that take as much as a step
 # An operation in flight: bytes for each step, and for each byte that it reads or writes
 STEP_HELD: Final = 150
 STATE: Final = 64  # bytes of a tensor, one of what is known of its segments
@@ -48,7 +48,7 @@ MAX_RANKS_TEXT: Final = 64  # characters: the words of a READY have 256
 REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 LOSSY: Final = frozenset({"all_reduce", "reduce_scatter"})  # those that gradients go by
 KEPT_NARROW: Final = 2  # bytes of a residual for each byte of a 16-bit float
-_BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop ranks, by setting
+_BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop precedences, by setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Submissions:
             self.group.number,
             *ask.sizes,
             None,
-            *ask.critical,
+            *ask.exempt,
             None,
             *ask.layers,
         )
@@ -181,7 +181,7 @@ class Submissions:
         size = ask.input_count * STORAGE[ask.dtype].itemsize
         _check_peers(ask, self.group)
         _check_policy(ask)
-        _check_critical(ask, size)
+        _check_exempt(ask, size)
         _check_layers(ask, size)
         _check_divided(ask)
         found = chosen(ask, self.group, self._place, share)
@@ -196,7 +196,7 @@ class Submissions:
             self._loss(ask),
             codec_of(ask.codec) if ask.codec else None,
             self._recorded(ask, found, share),
-            rows=len(ask.sizes) + len(ask.critical) + len(ask.layers),
+            rows=len(ask.sizes) + len(ask.exempt) + len(ask.layers),
             charge=_charge(ask, choice.program) + (leaves if ask.codec else 0),
             leaves=leaves,
         )
@@ -235,8 +235,8 @@ class Submissions:
             ask.max_loss,
             ask.name if ask.collective in LOSSY else "",
             ask.fill == "residual",
-            tuple(ask.critical),
-            _BASIS.get(config.drop_rank, "magnitude"),
+            tuple(ask.exempt),
+            _BASIS.get(config.drop_precedence, "magnitude"),
             config.bounded_loss,
             ask.scale,
         )
@@ -303,7 +303,7 @@ def _terms(ask: Submit, group: Group, choice: Choice, share: Share) -> str:
     )
     if share.of > 1:
         words += f", part {share.number + 1} of {share.of}"
-    digests = {"name": ask.name, "critical ranges": ask.critical, "layers": ask.layers}
+    digests = {"name": ask.name, "exempt ranges": ask.exempt, "layers": ask.layers}
     said = words + "".join(f", {k} {_digest(v) % (1 << 32):08x}" for k, v in digests.items() if v)
     return said[:MAX_TEXT]  # the fingerprint covers what is cut off
 
@@ -328,9 +328,9 @@ def _cut(text: str) -> str:
 
 
 def _fingerprint(ask: Submit, group: Group, choice: Choice) -> int:
-    """Of what the words leave out: ranks, name of the group and of the operation, critical ranges,
+    """Of what the words leave out: ranks, name of the group and of the operation, exempt ranges,
     layers, schedule in full."""
-    what = (group.members, group.name, ask.name, ask.critical, ask.layers, choice.fingerprint)
+    what = (group.members, group.name, ask.name, ask.exempt, ask.layers, choice.fingerprint)
     return _digest(what)
 
 
@@ -382,11 +382,11 @@ def _check_divided(ask: Submit) -> None:
         raise BadMessage(f"operation {ask.operation}: {ask.collective} here cannot be divided")
 
 
-def _check_critical(ask: Submit, size: int) -> None:
+def _check_exempt(ask: Submit, size: int) -> None:
     end = 0
-    for start, stop in ask.critical:
+    for start, stop in ask.exempt:
         if not end <= start < stop <= size:
-            raise BadMessage(f"critical range {start}..{stop}: sorted, disjoint, within {size} B")
+            raise BadMessage(f"exempt range {start}..{stop}: sorted, disjoint, within {size} B")
         end = stop
 
 

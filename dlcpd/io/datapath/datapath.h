@@ -19,7 +19,7 @@ enum { /* docs/wire.md */
     FLAGS = 1 | 2 | 4,
     MAX_PATHS = 16,
     MAX_SEGMENTS = 4096,
-    DROP_RANKS = 4,
+    DROP_PRECEDENCES = 4,
     MAX_TAGS = 32,
     STAMPED = 32, /* first datagrams of a batch that carry its time */
 };
@@ -133,7 +133,7 @@ int32_t dlcpd_add(const struct table *table, const struct transfer *transfer, ui
 
 /* --- receiving: receive.c --- */
 
-/* Datagrams that came one after the other and agree in all but segment, flags, drop rank, number
+/* Datagrams that came one after the other and agree in all but segment, flags, drop precedence, number
  * and time. */
 struct group {
     uint64_t token;

@@ -138,7 +138,7 @@ static int belongs(const struct group *g, const struct header *h)
 {
     return h->token == g->token && h->operation == g->operation && h->transfer == g->transfer &&
            h->stream == g->stream && h->round == g->round && h->path == g->path &&
-           h->tag / DROP_RANKS == g->tag / DROP_RANKS;
+           h->tag / DROP_PRECEDENCES == g->tag / DROP_PRECEDENCES;
 }
 
 static struct group *begin(struct ring *ring, const struct header *h, const struct notes *notes)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from dlcpd.contract.errors import AddressUnavailable
-from dlcpd.contract.traffic import DROP_RANKS, traffic_classes
+from dlcpd.contract.traffic import DROP_PRECEDENCES, traffic_classes
 from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.pieces import LEAST_PIECE, cut
 from dlcpd.core.wire.checksum import Checksum, Keyring
@@ -36,7 +36,7 @@ from dlcpd.ipc import kernel_errors
 USUAL: Final = HEADER_SIZE + 1408  # bytes of a datagram in an Ethernet without jumbo frames
 _WITH_GSO: Final = frozenset({errno.EIO, errno.EINVAL, errno.EMSGSIZE})
 _WITHOUT: Final = frozenset({errno.EMSGSIZE})
-_BOTH: Final = ("both", "shuffled")  # settings that show drop ranks by DSCP and by ECN
+_BOTH: Final = ("both", "shuffled")  # settings that show drop precedences by DSCP and by ECN
 MAX_REFUSED: Final = 64  # calls in a row that may have failed for an ICMP error that was pending
 USELESS_GRO: Final = 8  # full receive calls that joined no message: 64 datagrams, 256 with numpy
 JOIN_AGAIN: Final = 5.0  # seconds until GRO is tried again: what came singly may not have been ours
@@ -79,7 +79,7 @@ class UdpPath:
         self._checksums: dict[int, Checksum] = {}  # by peer; none: those of its datagrams are 0
         self._pieces = 0  # datagrams that were cut
         self._limits: dict[int, int] = {}  # by peer: bytes of the largest datagram that passes
-        by_tag = tos_of_tags(config.drop_rank)
+        by_tag = tos_of_tags(config.drop_precedence)
         self._sender = self._make_sender(by_tag)
         self._tos = [_ancillary(self.family, tos) for tos in by_tag]
         self._receive_tos()
@@ -402,16 +402,16 @@ class UdpPath:
         return [], False  # what waits behind so many wakes us again
 
 
-def tos_of_tags(drop_rank: str = "both") -> list[int]:
-    """The TOS byte of each tag: DSCP and ECN of its class and drop rank, as far as
-    `drop_rank` (a setting of [network]) lets them show it.
+def tos_of_tags(drop_precedence: str = "both") -> list[int]:
+    """The TOS byte of each tag: DSCP and ECN of its class and drop precedence, as far as
+    `drop_precedence` (a setting of [network]) lets them show it.
 
-    A tag that the table lacks is sent as its class's last drop rank, or as the last class.
+    A tag that the table lacks is sent as its class's last drop precedence, or as the last class.
     """
-    by_dscp, by_ecn = drop_rank in ("dscp", *_BOTH), drop_rank in ("ecn", *_BOTH)
+    by_dscp, by_ecn = drop_precedence in ("dscp", *_BOTH), drop_precedence in ("ecn", *_BOTH)
     classes = list(traffic_classes().values())
-    rows = [classes[min(tag // DROP_RANKS, len(classes) - 1)] for tag in range(MAX_TAGS)]
-    ranks = [min(tag % DROP_RANKS, len(row.dscp) - 1) for tag, row in enumerate(rows)]
+    rows = [classes[min(tag // DROP_PRECEDENCES, len(classes) - 1)] for tag in range(MAX_TAGS)]
+    ranks = [min(tag % DROP_PRECEDENCES, len(row.dscp) - 1) for tag, row in enumerate(rows)]
     return [
         row.dscp[d * by_dscp] << 2 | row.ecn[d * by_ecn] for row, d in zip(rows, ranks, strict=True)
     ]

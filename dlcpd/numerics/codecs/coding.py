@@ -1,6 +1,6 @@
 """Bytes of a tensor to bytes on the wire and back, and what that rounds away.
 
-Codecs know float32; here are the other dtypes. What a transfer gives up of the wire is zero
+Codecs know float32; here are the other dtypes. What a transfer waives of the wire is zero
 there, so what it held is what it decodes to when all else is zero.
 """
 

@@ -37,13 +37,13 @@ def test_ranges_and_layers_go_with_their_bytes() -> None:
     third = PIECE
     whole = asked(
         3 * third // 4,
-        critical=[(0, 8), (third - 8, third + 8), (3 * third - 4, 3 * third)],
+        exempt=[(0, 8), (third - 8, third + 8), (3 * third - 4, 3 * third)],
         layers=[(0, "back"), (third // 2, "front"), (2 * third, "middle")],
     )
     first, second, last = (part.terms for part in whole.cut(TENSORS))
-    assert [tuple(r) for r in first.critical] == [(0, 8), (third - 8, third)]
-    assert [tuple(r) for r in second.critical] == [(0, 8)]
-    assert [tuple(r) for r in last.critical] == [(third - 4, third)]
+    assert [tuple(r) for r in first.exempt] == [(0, 8), (third - 8, third)]
+    assert [tuple(r) for r in second.exempt] == [(0, 8)]
+    assert [tuple(r) for r in last.exempt] == [(third - 4, third)]
     starts = [[row.start for row in part.layers] for part in (first, second, last)]
     assert starts == [[0, third // 2], [0], [0]]
     classes = {row.traffic_class for row in second.layers}

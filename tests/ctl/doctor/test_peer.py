@@ -20,7 +20,7 @@ from dlcpd.daemon.config import Config, parse
 from dlcpd.daemon.effective import resolved
 from tests.path_mtu.network import Network, network, run
 
-PATIENCE: Final = 30.0  # seconds until a listener gives up; never waited for
+PATIENCE: Final = 30.0  # seconds until a listener fails; never waited for
 DSCP_CLEARED: Final = "ip dscp set 0\n"
 CLOSED: Final = "udp dport 7001 drop\n"
 HALF_LOST: Final = "udp dport 7001 numgen inc mod 2 == 0 drop\n"

@@ -23,9 +23,9 @@ def series(times: list[float], **counts: int) -> dict[str, Any]:
     zero = {
         "wrong": 0,
         "sent": 100,
-        "repaired": 0,
-        "given_up": 0,
-        "returned": 0,
+        "retransmitted": 0,
+        "waived": 0,
+        "reapplied": 0,
         "segment_size": 0,
         "headers": 0,
     }
@@ -55,15 +55,15 @@ def test_the_slowest_rank_counts() -> None:
 
 
 def test_counts_of_all_ranks_add_up() -> None:
-    row, _ = rows_of(SIZE, ranks(series([1.0], wrong=3, repaired=2), series([1.0])), options())
+    row, _ = rows_of(SIZE, ranks(series([1.0], wrong=3, retransmitted=2), series([1.0])), options())
     assert row.wrong == 6
-    assert row.segments == {"sent": 200, "repaired": 4, "given_up": 0, "returned": 0}
+    assert row.segments == {"sent": 200, "retransmitted": 4, "waived": 0, "reapplied": 0}
 
 
 def test_bounded_mode_excuses_what_was_booked_and_nothing_else() -> None:
     bounded = options("--mode", "bounded")
     elements = NetworkTable().largest_segment // 4  # of one segment, wrong on both ranks
-    booked = ranks(series([1.0], wrong=elements, given_up=1), series([1.0]))
+    booked = ranks(series([1.0], wrong=elements, waived=1), series([1.0]))
     booked[1] = {"dlcpd": series([1.0], wrong=elements), "gloo": series([1.0])}
     row, _ = rows_of(SIZE, booked, bounded)
     assert row.wrong == 0
@@ -81,13 +81,13 @@ def test_no_gain_is_said_with_its_reason() -> None:
     assert said(series([1.0]), series([2.0])) == ""
     assert "no gain at 1M" in said(series([2.0]), series([1.0]))
     assert "loopback" in said(series([2.0]), series([1.0]))
-    assert "sent again" in said(series([2.0], repaired=50), series([1.0]))
+    assert "sent again" in said(series([2.0], retransmitted=50), series([1.0]))
     assert "no tail" in said(series([2.0]), series([1.0]), "--switch", "1gbit")
 
 
 def test_bounded_loss_that_lost_nothing_gained_nothing() -> None:
     assert "no gain from bounded loss" in said(series([1.0]), series([2.0]), "--mode", "bounded")
-    lossy = series([1.0], given_up=1)
+    lossy = series([1.0], waived=1)
     assert "bounded loss" not in said(lossy, series([2.0]), "--mode", "bounded")
 
 

@@ -31,7 +31,7 @@ Task = dict[str, list[Run]]
 
 def training(transport: str, score: float, *, seconds: float = 1.0, **changes: Any) -> Run:
     """Two ranks, forty steps."""
-    books = {"sent": 1000, "repaired": 20, "given_up": 5}
+    books = {"sent": 1000, "retransmitted": 20, "waived": 5}
     rank = {
         "task": "digits CNN",
         "transport": transport,
@@ -112,7 +112,7 @@ def test_equal_exact_runs_leave_one_digit_of_noise() -> None:
 def test_the_bound_is_judged_by_run() -> None:
     found = task()
     found[BOUNDED][1] = training(
-        BOUNDED, 0.9, books={"sent": 1000, "repaired": 0, "given_up": 60}
+        BOUNDED, 0.9, books={"sent": 1000, "retransmitted": 0, "waived": 60}
     )  # with the other rank's 5: 3.3 %
     broken = check(found, "P3", BOUNDED)
     assert (broken.verdict, "seed 2: 3.25%" in broken.detail) == (BROKEN, True)
@@ -140,7 +140,7 @@ def test_where_nothing_is_gained_the_numbers_say_why() -> None:
     assert len(lines) == 5
     assert "20.0 Mbit/s went to the flow beside it, and 40.0 Mbit/s beside dlcpd" in lines[0]
     assert "dlcpd sent 2.00% of its segments again" in lines[1]
-    assert "only 0.50% was given up" in lines[3]
+    assert "only 0.50% was waived" in lines[3]
     assert "a forward pass is 10 ms of a step of 1000 ms" in lines[4]
 
 

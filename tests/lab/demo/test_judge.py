@@ -34,10 +34,10 @@ def run(
 def clean() -> Trained:
     nothing = {
         "sent": 1000,
-        "repaired": 5,
+        "retransmitted": 5,
         "lost": 0,
-        "given_up": 0,
-        "returned": 0,
+        "waived": 0,
+        "reapplied": 0,
         "held_bytes": 0,
         "injected": 9,
         "network": {
@@ -46,7 +46,7 @@ def clean() -> Trained:
             "news": {},
         },
     }
-    some = nothing | {"lost": 8, "given_up": 8, "returned": 6, "held_bytes": 1408 + 64}
+    some = nothing | {"lost": 8, "waived": 8, "reapplied": 6, "held_bytes": 1408 + 64}
     runs = {
         "gloo": run("gloo"),
         "reference": run("reference"),
@@ -75,14 +75,14 @@ def replicas_differ(task: Trained) -> None:
     task.runs["bounded"][1]["digest"] = "e" * 16
 
 
-def exact_gives_up(task: Trained) -> None:
+def exact_waives(task: Trained) -> None:
     for rank in task.runs["exact"]:
-        rank["books"] |= {"given_up": 1, "lost": 1}
+        rank["books"] |= {"waived": 1, "lost": 1}
 
 
 def beyond_the_bound(task: Trained) -> None:
     for rank in task.runs["bounded"]:
-        rank["books"] |= {"given_up": 11, "lost": 11, "returned": 11, "held_bytes": 0}
+        rank["books"] |= {"waived": 11, "lost": 11, "reapplied": 11, "held_bytes": 0}
 
 
 def books_disagree(task: Trained) -> None:
@@ -108,7 +108,7 @@ def learned_less(task: Trained) -> None:
         (other_parameters, "P1"),
         (other_reference, "P1"),
         (replicas_differ, "P2"),
-        (exact_gives_up, "P3"),
+        (exact_waives, "P3"),
         (beyond_the_bound, "P3"),
         (books_disagree, "P3"),
         (vanished, "P4"),
@@ -126,7 +126,7 @@ def test_each_harm_breaks_its_promise(harm: Callable[[Trained], None], promise: 
 def test_a_bounded_run_without_loss_is_not_judged() -> None:
     task = clean()
     for rank in task.runs["bounded"]:
-        rank["books"] |= {"given_up": 0, "lost": 0, "returned": 0, "held_bytes": 0}
+        rank["books"] |= {"waived": 0, "lost": 0, "reapplied": 0, "held_bytes": 0}
     assert [c.promise for c in judge(task) if c.verdict == OPEN] == ["P3"]
 
 
@@ -189,6 +189,6 @@ def test_tables_show_every_run_and_shout_about_replicas() -> None:
     assert text.count("accuracy") == 6
     assert "gloo, seed 2" in text
     assert "2 DIFFERENT" in text
-    assert "returned" in text
+    assert "reapplied" in text
     assert "front   140     6       2" in text  # two ranks
     assert "t over bounded: 2 paths carried 40.0%, 60.0%" in text

@@ -1,4 +1,4 @@
-"""What an overloaded port does: strict priority, early drops by drop rank, marks."""
+"""What an overloaded port does: strict priority, early drops by drop precedence, marks."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def test_under_overload_the_droppable_go_first_and_what_may_be_is_marked(dropper
 @needs_clang
 @pytest.mark.parametrize("classes", [False, True])
 def test_bursts_of_protected_packets_do_not_reach_the_end_of_the_buffer(classes: bool) -> None:
-    """Two senders, each with sixteen of one drop rank in a row, as engines send."""
+    """Two senders, each with sixteen of one drop precedence in a row, as engines send."""
     blocks = tuple(dscp for dscp in BULK for _ in range(16))
     # Bulk, the last of the classes, has the smallest part: two blocks that meet must fit above the
     # thresholds, however the senders fall in step.

@@ -212,7 +212,7 @@ def test_ranks_run_with_their_place_and_the_first_failure_counts() -> None:
         assert run_ranks(net, ["sh", "-c", "test $RANK = 0 || exit 7; sleep 300"], timeout=30) == 7
 
 
-def test_ranks_that_hang_are_given_up() -> None:
+def test_ranks_that_hang_are_lost() -> None:
     with fabric() as net:
         assert run_ranks(net, ["sleep", "300"], timeout=0.2) == TIMED_OUT
         assert inhabitants([net.host_namespace(host) for host in range(net.hosts)]) == []

@@ -53,7 +53,7 @@ def test_without_classes_one_queue_takes_all() -> None:
     assert not any("filter" in line for line in queue_lines(Plan(), "h0", "1gbit"))
 
 
-def test_drop_rank_0_is_never_dropped_early() -> None:
+def test_drop_precedence_0_is_never_dropped_early() -> None:
     protected = {each.dscp[0] for each in traffic_classes().values()}
     for virtual in virtual_queues(CLASSES):
         assert not protected & set(virtual.drops)

@@ -21,7 +21,7 @@ from dlcp_lab.report.checks import broken
 from dlcpd.ctl import table
 
 Ranks = list[dict[str, Any]]
-COUNTS = {"sent": 100, "repaired": 1, "given_up": 0}
+COUNTS = {"sent": 100, "retransmitted": 1, "waived": 0}
 
 
 def ranks(seconds: float, *, digests: tuple[str, str] = ("aa", "aa")) -> Ranks:

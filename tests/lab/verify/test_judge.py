@@ -55,9 +55,9 @@ def clean() -> Seen:
                 "ledger": ledger,
                 "residual_bytes": 0,
                 "injected": 9,
-                "given_up": 35,
+                "waived": 35,
                 "lost": 35,
-                "returned": 35,
+                "reapplied": 35,
                 "operations": 18,
             },
         }
@@ -98,7 +98,7 @@ def beyond_the_bound_in_the_ledger(seen: Seen) -> None:
         one["books"]["ledger"].append(row(99, 1, 0, 8, "verify/random"))
 
 
-def critical_element_late(seen: Seen) -> None:
+def exempt_element_late(seen: Seen) -> None:
     seen[0]["steps"]["damaged"] = 1
 
 
@@ -123,7 +123,7 @@ def not_conserved(seen: Seen) -> None:
 
 
 def never_returned(seen: Seen) -> None:
-    seen[1]["books"]["returned"] -= 1
+    seen[1]["books"]["reapplied"] -= 1
 
 
 def still_held(seen: Seen) -> None:
@@ -149,7 +149,7 @@ def always_the_same(seen: Seen) -> None:
         (other_bounded_result, "P2"),
         (beyond_the_bound_in_the_result, "P3"),
         (beyond_the_bound_in_the_ledger, "P3"),
-        (critical_element_late, "P3"),
+        (exempt_element_late, "P3"),
         (half_a_segment, "P3"),
         (one_sided_ledger, "P3"),
         (unbooked_loss, "P3"),
@@ -184,7 +184,7 @@ def exact_record() -> Seen:
     seen = clean()
     for one in seen:
         one["steps"] = None
-        one["books"] |= {"ledger": [], "given_up": 0, "lost": 0, "returned": 0}
+        one["books"] |= {"ledger": [], "waived": 0, "lost": 0, "reapplied": 0}
     return seen
 
 
@@ -192,7 +192,7 @@ def test_exact_mode_judges_what_it_can() -> None:
     assert verdicts(exact_record(), 0.0) == [("P1", HELD), ("P2", HELD), ("P3", HELD)]
 
 
-@pytest.mark.parametrize("book", ["given_up", "lost"])
+@pytest.mark.parametrize("book", ["waived", "lost"])
 def test_exact_mode_may_lose_nothing(book: str) -> None:
     seen = exact_record()
     seen[1]["books"][book] = 1

@@ -21,7 +21,7 @@ CRITICAL_MODULES: Final = (
 )
 
 
-def critical_parameters(model: nn.Module) -> set[int]:
+def exempt_parameters(model: nn.Module) -> set[int]:
     """id() of each norm, bias, scalar and embedding parameter."""
     found = {id(p) for p in model.parameters() if p.ndim <= 1}
     for module in model.modules():

@@ -56,7 +56,7 @@ _STOP: Final = 'if alive; then kill -- "-$timer" 2>/dev/null || :; fi\n'
 
 
 @dataclass(frozen=True, slots=True)
-class DeadMan:
+class AutoRevert:
     """The scripts for one device."""
 
     device: str

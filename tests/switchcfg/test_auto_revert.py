@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from switchcfg.drivers import dead_man
-from switchcfg.drivers.dead_man import DeadMan
+from switchcfg.drivers import auto_revert
+from switchcfg.drivers.auto_revert import AutoRevert
 from switchcfg.errors import Busy, CommitFailed, NothingPending
 
 NAME = "sw"
@@ -43,8 +43,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             os.killpg(int(timer.read_text()), signal.SIGKILL)
 
 
-def the(folder: Path) -> DeadMan:
-    return DeadMan(NAME, str(folder / "run"))
+def the(folder: Path) -> AutoRevert:
+    return AutoRevert(NAME, str(folder / "run"))
 
 
 def sh(script: str) -> tuple[int, str]:
@@ -119,9 +119,9 @@ def test_not_confirmed_reverts(folder: Path) -> None:
     late(folder)
     until(lambda: not (folder / "run" / NAME).exists())
     assert device(folder) == "before"
-    assert stepped(folder) == dead_man.DISARMED  # a straggler does nothing any more
+    assert stepped(folder) == auto_revert.DISARMED  # a straggler does nothing any more
     assert device(folder) == "before"
-    assert sh(the(folder).confirm())[0] == dead_man.NONE
+    assert sh(the(folder).confirm())[0] == auto_revert.NONE
 
 
 def test_aborted_reverts_at_once(folder: Path) -> None:
@@ -129,13 +129,13 @@ def test_aborted_reverts_at_once(folder: Path) -> None:
     stepped(folder)
     assert sh(the(folder).abort())[0] == 0
     assert device(folder) == "before"
-    assert sh(the(folder).abort())[0] == dead_man.NONE
+    assert sh(the(folder).abort())[0] == auto_revert.NONE
 
 
 def test_a_second_one_is_told_who_was_first(folder: Path) -> None:
     armed(folder)
     code, said = armed(folder)
-    assert (code, said) == (dead_man.BUSY, "me@here, plan 'x'\n")
+    assert (code, said) == (auto_revert.BUSY, "me@here, plan 'x'\n")
     code, said = sh(the(folder).pending())
     who, left = said.splitlines()
     assert who == "me@here, plan 'x'"
@@ -162,7 +162,7 @@ def test_while_the_timer_restores_an_abort_waits_its_turn(folder: Path) -> None:
     assert stepped(folder) == 0
     late(folder)
     until((folder / "run" / NAME / "fired").exists)
-    assert sh(the(folder).abort())[0] == dead_man.RESTORING
+    assert sh(the(folder).abort())[0] == auto_revert.RESTORING
     assert device(folder) == "after"
     (folder / "go").touch()
     until(lambda: not (folder / "run" / NAME).exists())
@@ -182,7 +182,9 @@ def test_a_step_that_outlasts_the_timer_is_waited_for_and_undone(folder: Path) -
 
 def test_a_step_that_hangs_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for script in ("_RESTORE", "_TIMER"):
-        monkeypatch.setattr(dead_man, script, getattr(dead_man, script).replace("-w 30", "-w 1"))
+        monkeypatch.setattr(
+            auto_revert, script, getattr(auto_revert, script).replace("-w 30", "-w 1")
+        )
     armed(folder)
     step = begun(folder, f"{waits(folder)}echo after >{folder}/device\n")
     late(folder)
@@ -193,14 +195,14 @@ def test_a_step_that_hangs_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 def ended(folder: Path) -> int:
     """Of a long step, once it has."""
-    until(lambda: sh(the(folder).ended())[0] != dead_man.RUNNING)
+    until(lambda: sh(the(folder).ended())[0] != auto_revert.RUNNING)
     return sh(the(folder).ended())[0]
 
 
 def test_a_long_step_goes_on_by_itself_and_says_how_it_ended(folder: Path) -> None:
     armed(folder)
     assert sh(the(folder).begin(f"{waits(folder)}echo after >{folder}/device\n"))[0] == 0
-    assert sh(the(folder).ended())[0] == dead_man.RUNNING
+    assert sh(the(folder).ended())[0] == auto_revert.RUNNING
     assert device(folder) == "before"
     (folder / "go").touch()
     assert ended(folder) == 0
@@ -214,7 +216,9 @@ def test_a_long_step_is_ended_with_its_children_and_does_not_go_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for script in ("_RESTORE", "_TIMER"):
-        monkeypatch.setattr(dead_man, script, getattr(dead_man, script).replace("-w 30", "-w 1"))
+        monkeypatch.setattr(
+            auto_revert, script, getattr(auto_revert, script).replace("-w 30", "-w 1")
+        )
     armed(folder)
     hung = f"echo after >{folder}/device\necho $$ >{folder}/child\n/bin/sleep 100\n"
     assert sh(the(folder).begin(f"{hung}echo after >{folder}/device\n"))[0] == 0
@@ -222,18 +226,18 @@ def test_a_long_step_is_ended_with_its_children_and_does_not_go_on(
     child = Path("/proc", (folder / "child").read_text().strip())
     assert not ran(child)
     late(folder)
-    assert ended(folder) == dead_man.DISARMED
+    assert ended(folder) == auto_revert.DISARMED
     until(lambda: not (folder / "run" / NAME).exists())
     assert device(folder) == "before"
     until(lambda: ran(child))  # it would say "after" once more, a hundred seconds later
-    assert sh(the(folder).begin("true\n"))[0] == dead_man.DISARMED
-    assert sh(the(folder).ended())[0] == dead_man.DISARMED
+    assert sh(the(folder).begin("true\n"))[0] == auto_revert.DISARMED
+    assert sh(the(folder).ended())[0] == auto_revert.DISARMED
 
 
 def test_one_that_died_before_it_was_armed_keeps_nobody_out_for_ever(folder: Path) -> None:
     (folder / "run" / NAME).mkdir(parents=True)
-    assert armed(folder)[0] == dead_man.BUSY
-    assert sh(the(folder).abort())[0] == dead_man.NONE
+    assert armed(folder)[0] == auto_revert.BUSY
+    assert sh(the(folder).abort())[0] == auto_revert.NONE
     assert armed(folder)[0] == 0
 
 
@@ -248,14 +252,14 @@ def test_a_restoring_script_cannot_end_ours(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "error", "says"),
     [
-        (dead_man.BUSY, Busy, "a commit is pending: them; it reverts by itself"),
-        (dead_man.RESTORING, Busy, "is being reverted at this moment"),
-        (dead_man.DISARMED, CommitFailed, "time ran out"),
-        (dead_man.NONE, NothingPending, "nothing is pending"),
+        (auto_revert.BUSY, Busy, "a commit is pending: them; it reverts by itself"),
+        (auto_revert.RESTORING, Busy, "is being reverted at this moment"),
+        (auto_revert.DISARMED, CommitFailed, "time ran out"),
+        (auto_revert.NONE, NothingPending, "nothing is pending"),
         (1, CommitFailed, "exit code 1: them"),
     ],
 )
 def test_exit_codes_have_a_meaning(code: int, error: type[Exception], says: str) -> None:
-    found = dead_man.refusal("sw", code, "them\n")
+    found = auto_revert.refusal("sw", code, "them\n")
     assert isinstance(found, error)
     assert says in str(found)

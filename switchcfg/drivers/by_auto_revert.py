@@ -1,26 +1,26 @@
-"""Drivers of devices that cannot revert by themselves: the dead man does it, wherever he runs."""
+"""Drivers of devices without a revert of their own: the scripts of `auto_revert` do it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from switchcfg.drivers.dead_man import DeadMan
+from switchcfg.drivers.auto_revert import AutoRevert
 from switchcfg.drivers.driver import Commit, Pending
 from switchcfg.errors import SwitchcfgError, Unreachable
 from switchcfg.platforms.platform import Step
 
 
-class ByDeadMan(ABC):
+class ByAutoRevert(ABC):
     """Commit, confirm, abort and pending of `Driver`; such devices have no diff of their own."""
 
-    def __init__(self, dead_man: DeadMan) -> None:
-        self._dead_man = dead_man
+    def __init__(self, auto_revert: AutoRevert) -> None:
+        self._auto_revert = auto_revert
 
     async def diff(self, _steps: Sequence[Step]) -> str | None:
         return None
 
     async def commit(self, commit: Commit) -> str | None:
         restore = self._restoring(commit.restore)
-        await self._run(self._dead_man.arm(restore, commit.seconds, commit.who))
+        await self._run(self._auto_revert.arm(restore, commit.seconds, commit.who))
         try:
             await self._carry_out(commit.steps)
         except Unreachable:
@@ -31,23 +31,23 @@ class ByDeadMan(ABC):
         return None
 
     async def confirm(self) -> None:
-        await self._run(self._dead_man.confirm())
+        await self._run(self._auto_revert.confirm())
 
     async def abort(self) -> None:
-        await self._run(self._dead_man.abort())
+        await self._run(self._auto_revert.abort())
 
     async def pending(self) -> Pending | None:
-        lines = (await self._run(self._dead_man.pending())).splitlines()
+        lines = (await self._run(self._auto_revert.pending())).splitlines()
         return Pending(lines[0], float(lines[1]), "\n".join(lines[2:])) if lines else None
 
     @abstractmethod
     async def _run(self, script: str) -> str:
-        """One of the dead man's scripts, where he is. Raises: what its exit code means."""
+        """One of the auto-revert scripts, where he is. Raises: what its exit code means."""
 
     @abstractmethod
     async def _carry_out(self, steps: Sequence[Step]) -> None:
-        """On the device, one after the other; the dead man is armed."""
+        """On the device, one after the other; the auto-revert is armed."""
 
     def _restoring(self, restore: str) -> str:
-        """A platform's restoring script, as the dead man's host runs it."""
+        """A platform's restoring script, as the auto-revert host runs it."""
         return restore

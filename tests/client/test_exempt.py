@@ -1,9 +1,9 @@
-"""Which parameters are critical, and where a bucket holds them."""
+"""Which parameters are exempt, and where a bucket holds them."""
 
 import torch
 from torch import nn
 
-from dlcp_client.torch.critical import bucket_name, critical_parameters, gradient_ranges
+from dlcp_client.torch.exempt import bucket_name, exempt_parameters, gradient_ranges
 
 
 class Model(nn.Module):
@@ -19,17 +19,17 @@ class Model(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))
 
 
-def test_norms_biases_scalars_and_embeddings_are_critical() -> None:
+def test_norms_biases_scalars_and_embeddings_are_exempt() -> None:
     model = Model()
-    found = critical_parameters(model)
+    found = exempt_parameters(model)
     lossy = {name for name, p in model.named_parameters() if id(p) not in found}
     assert lossy == {"linear.weight", "conv.weight"}
 
 
-def test_a_tied_embedding_stays_critical() -> None:
+def test_a_tied_embedding_stays_exempt() -> None:
     model = Model()
     model.linear.weight = model.words.weight
-    assert id(model.linear.weight) in critical_parameters(model)
+    assert id(model.linear.weight) in exempt_parameters(model)
 
 
 def test_ranges_are_where_the_gradients_lie() -> None:
