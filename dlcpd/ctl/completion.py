@@ -2,28 +2,18 @@
 
 import argparse
 import sys
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from dlcpd.ctl.grammar import Commands, Need, command
+from dlcpd.ctl.grammar import complete
 from dlcpd.ctl.output import Output
-
-SHELLS: Final = ("bash", "zsh", "tcsh")
-NEEDS: Final = (Need("shtab", "shtab", "completion"),)
-
-
-def add(commands: Commands, top: argparse.ArgumentParser) -> None:
-    """The command and its argument. `top` is the grammar that is completed, whole by then."""
-    text = "Print a script for a shell, so that it completes commands, options and files."
-    made = command(commands, "completion", partial(completion, top), text, needs=NEEDS)
-    made.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"({', '.join(SHELLS)})")
 
 
 def completion(top: argparse.ArgumentParser, options: argparse.Namespace, output: Output) -> int:
     """To stdout, as it is: a shell reads it."""
     import shtab  # noqa: PLC0415  # an extra
 
+    complete(top)
     complete_files(top, shtab.FILE)
     script = shtab.complete(top, options.shell)
     sys.stdout.write(script + "\n")

@@ -2,32 +2,13 @@
 
 import argparse
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 from dlcpd.ctl.explain import matching, settings
-from dlcpd.ctl.grammar import Commands, command
 from dlcpd.ctl.output import Output
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.config import Config, load
 from dlcpd.daemon.effective import resolved, to_toml, value_text
-
-
-def add(commands: Commands) -> None:
-    """The commands and their arguments."""
-    text = "Check, show and explain the daemon's configuration."
-    actions = commands.add_parser("config", help=text, description=text).add_subparsers(
-        dest="action", required=True, metavar="ACTION"
-    )
-    made = command(actions, "check", check, "Say whether files are valid, and change nothing.")
-    made.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    made = command(actions, "show", show, "Print what a file comes to on this host, as TOML.")
-    made.add_argument("file", nargs="?", type=Path, metavar="FILE", help="(the defaults)")
-    made.add_argument("--changed", action="store_true", help="only what is not the default")
-    made = command(actions, "explain", explain, "Say what a setting means.")
-    made.add_argument(
-        "key", nargs="?", metavar="KEY", help="like network.entropy, entropy or network (all)"
-    )
 
 
 def check(options: argparse.Namespace, output: Output) -> int:

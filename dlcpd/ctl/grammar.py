@@ -1,6 +1,7 @@
 """What the commands of `dlcpctl` are made of, whichever package they come from."""
 
 import argparse
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
@@ -21,6 +22,61 @@ class Need:
     extra: str  # of dlcpd, that installs it
 
 
+@dataclass(frozen=True, slots=True)
+class OnDemand:
+    """A function whose module is imported at the first call, so that a command imports no other."""
+
+    module: str
+    name: str
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Its result."""
+        return getattr(importlib.import_module(self.module), self.name)(*arguments)
+
+
+class LateParser(argparse.ArgumentParser):
+    """A command whose arguments are added at its first use, since their modules take long to
+    import. `fill` adds them; None: they are there."""
+
+    fill: Callable[[argparse.ArgumentParser], None] | None = None
+
+    def complete(self) -> None:
+        """Add the arguments."""
+        fill, self.fill = self.fill, None
+        if fill is not None:
+            fill(self)
+
+    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+        """As argparse."""
+        self.complete()
+        return super().parse_known_args(*arguments, **options)
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of all commands below `parser`: for manual pages and completion."""
+    if isinstance(parser, LateParser):
+        parser.complete()
+    for action in parser._actions:  # noqa: SLF001  # argparse has no public way to its arguments
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # likewise
+            for below in action.choices.values():
+                complete(below)
+
+
+def late(commands: Commands, name: str, text: str, module: str) -> None:
+    """Add a command, or a group of them, that `module.fill(parser)` completes at its first use."""
+    made: LateParser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    made.fill = OnDemand(module, "fill")
+
+
+def prepare(
+    made: argparse.ArgumentParser, run: Callable[..., int], *, needs: Sequence[Need] = ()
+) -> None:
+    """Make a parser that of a command. `run(options, output)` gives the exit code, once all it
+    `needs` is there."""
+    made.add_argument("--json", metavar="FILE", help='also write JSON; "-" = to stdout')
+    made.set_defaults(run=run, needs=tuple(needs), full_name=made.prog.removeprefix("dlcpctl "))
+
+
 def command(
     commands: Commands,
     name: str,
@@ -29,12 +85,11 @@ def command(
     *,
     needs: Sequence[Need] = (),
 ) -> argparse.ArgumentParser:
-    """Add a command. `run(options, output)` gives the exit code, once all it `needs` is there."""
+    """Add a command to a group; see `prepare`."""
     made: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text, allow_abbrev=False
     )
-    made.add_argument("--json", metavar="FILE", help='also write JSON; "-" = to stdout')
-    made.set_defaults(run=run, needs=tuple(needs), full_name=made.prog.removeprefix("dlcpctl "))
+    prepare(made, run, needs=needs)
     return made
 
 

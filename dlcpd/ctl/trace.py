@@ -17,8 +17,6 @@ from dlcpd.ctl.timeline import Event, Row, merged, timeline
 
 LOOK: Final = 0.1  # seconds between two looks whether the steps are complete
 REST: Final = 0.2  # seconds that operations of the last step get to end
-MAX_STEPS: Final = 1000  # a recording has room for 65,536 events
-MAX_TIMEOUT: Final = 3600
 EPOCH: Final = "microseconds to the epoch"  # in otherData: from the events' clock
 
 

@@ -50,7 +50,7 @@ def test_operating_works_without_the_package_that_measures() -> None:
     assert "status" in done.stdout
     done = dlcpctl_without(("dlcp_lab",), "bench", "all-reduce")
     assert done.returncode == command.USAGE
-    assert "bench: dlcp_lab.bench.arguments:add cannot be loaded" in done.stderr
+    assert "bench: dlcp_lab.commands:bench cannot be loaded" in done.stderr
 
 
 def test_needs_name_what_is_missing_and_its_extra_once() -> None:

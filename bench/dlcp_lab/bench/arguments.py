@@ -28,13 +28,11 @@ from dlcpd.contract.policy import DEFAULT_MAX_LOSS
 from dlcpd.ctl.grammar import Commands, command, whole
 
 
-def add(commands: Commands) -> None:
-    """Add `bench` and its operations."""
-    text = "Measure an operation of dlcpd and of Gloo by turns."
-    operations = commands.add_parser("bench", help=text, description=text).add_subparsers(
-        dest="operation", required=True, metavar="OPERATION"
-    )
+def fill(parser: argparse.ArgumentParser) -> None:
+    """Add the operations."""
+    operations = parser.add_subparsers(dest="operation", required=True, metavar="OPERATION")
     _add_scenarios(operations)
+    text = "An all-reduce over dlcpd and over Gloo by turns, size by size."
     made = command(operations, "all-reduce", bench, text, needs=(TORCH,))
     made.add_argument("--sizes", type=sizes, default="4K,1M,16M,64M", help="tensors (%(default)s)")
     made.add_argument("--dtype", choices=DTYPES, default="float32")  # those of the reference

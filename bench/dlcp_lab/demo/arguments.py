@@ -1,15 +1,16 @@
 """What can be typed after `dlcpctl demo`."""
 
+import argparse
+
 from dlcp_lab.demo.command import demo
 from dlcp_lab.report.amounts import scale
 from dlcp_lab.report.arguments import SCIKIT_LEARN, TORCH
-from dlcpd.ctl.grammar import Commands, command
+from dlcpd.ctl.grammar import prepare
 
 
-def add(commands: Commands) -> None:
-    """Add `demo`."""
-    text = "Train two small models over Gloo, dlcpd exact and dlcpd bounded, and compare."
-    made = command(commands, "demo", demo, text, needs=(TORCH, SCIKIT_LEARN))
+def fill(made: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    prepare(made, demo, needs=(TORCH, SCIKIT_LEARN))
     steps = made.add_mutually_exclusive_group()
     steps.add_argument("--quick", action="store_true", help="fewer steps")
     steps.add_argument(

@@ -9,12 +9,9 @@ from dlcp_lab.report.amounts import fraction, size
 from dlcpd.ctl.grammar import Commands, command, whole
 
 
-def add(commands: Commands) -> None:
-    """Add `lab` and its actions."""
-    text = "Run an emulated leaf-spine fabric in network namespaces (root)."
-    actions = commands.add_parser("lab", help=text, description=text).add_subparsers(
-        dest="action", required=True, metavar="ACTION"
-    )
+def fill(parser: argparse.ArgumentParser) -> None:
+    """Add the actions."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_lab_up(_lab_command(actions, "up", lab.up, "Make a fabric that stays until `down`."))
     made = command(actions, "status", lab.status, "Show hosts, links and counters.")
     made.add_argument("--name", default="", help="of one fabric (default: all)")

@@ -1,58 +1,15 @@
 """The command `dlcpctl doctor`."""
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from dlcpd.ctl.doctor.checks import local_rows
-from dlcpd.ctl.doctor.greeting import PORT
 from dlcpd.ctl.doctor.listener import Listener
 from dlcpd.ctl.doctor.peer import peer_rows
 from dlcpd.ctl.doctor.rows import Row, Verdict, summary, text
-from dlcpd.ctl.grammar import Commands, command, whole
 from dlcpd.ctl.output import Output
 from dlcpd.daemon.config import Config, load
 from dlcpd.daemon.effective import resolved
-
-SECONDS: Final = 600  # that a listener stays; longer than anybody needs to walk to the other host
-DAY: Final = 86_400
-
-
-def add(commands: Commands, environ: Mapping[str, str]) -> None:
-    """The command and its arguments."""
-    about = "Look at this host, and at the way to others, before the first training."
-    made = command(commands, "doctor", doctor, about)
-    made.add_argument("--config", type=Path, metavar="FILE", help="of the daemon (the defaults)")
-    made.add_argument(
-        "--socket",
-        default=environ.get("DLCPD_SOCKET"),
-        metavar="S",
-        help="session socket (of the configuration)",
-    )
-    what = made.add_mutually_exclusive_group()
-    what.add_argument(
-        "--peer",
-        nargs="+",
-        default=[],
-        metavar="HOST",
-        help="look at the ways there as well, where `dlcpctl doctor --listen` runs",
-    )
-    what.add_argument("--listen", action="store_true", help="answer another host's --peer")
-    made.add_argument(
-        "--port",
-        type=whole(1, 65535),
-        default=PORT,
-        metavar="P",
-        help="TCP port of --listen (%(default)s)",
-    )
-    made.add_argument(
-        "--seconds",
-        type=whole(1, DAY),
-        default=SECONDS,
-        metavar="N",
-        help="how long to --listen (%(default)s)",
-    )
 
 
 def doctor(options: argparse.Namespace, output: Output) -> int:

@@ -8,7 +8,6 @@ from typing import Any, Final, Self
 from dlcpd.contract.errors import BadMessage
 from dlcpd.ctl.doctor.datagrams import TOKEN
 
-PORT: Final = 7417  # TCP; --port says another
 MOST: Final = 32768  # bytes of a greeting; 128 sockets take 10 KiB
 MOST_SOCKETS: Final = 128  # 8 engines of 16 paths
 MOST_TEXT: Final = 255

@@ -12,8 +12,6 @@ from dlcpd.ctl.page.server import is_loopback, server
 from dlcpd.ctl.page.token import drawn, from_file
 from dlcpd.daemon.config import address_of, listening
 
-DEFAULT = "127.0.0.1:7480"
-
 
 def page(options: argparse.Namespace, output: Output) -> int:
     """Serve. A daemon that is not there yet is waited for.

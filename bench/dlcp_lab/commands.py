@@ -1,0 +1,27 @@
+"""The commands that this package adds to `dlcpctl`. Each imports what it needs at its first use."""
+
+from dlcpd.ctl.grammar import Commands, late
+
+
+def bench(commands: Commands) -> None:
+    """Add `bench`, a group."""
+    text = "Measure an operation of dlcpd and of Gloo by turns."
+    late(commands, "bench", text, "dlcp_lab.bench.arguments")
+
+
+def demo(commands: Commands) -> None:
+    """Add `demo`."""
+    text = "Train two small models over Gloo, dlcpd exact and dlcpd bounded, and compare."
+    late(commands, "demo", text, "dlcp_lab.demo.arguments")
+
+
+def lab(commands: Commands) -> None:
+    """Add `lab`, a group."""
+    text = "Run an emulated leaf-spine fabric in network namespaces (root)."
+    late(commands, "lab", text, "dlcp_lab.lab.arguments")
+
+
+def verify(commands: Commands) -> None:
+    """Add `verify`."""
+    text = "Check promises P1-P5 on real hosts with injected loss."
+    late(commands, "verify", text, "dlcp_lab.verify.arguments")
