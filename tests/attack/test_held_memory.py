@@ -32,7 +32,7 @@ from tests.attack.resources import MB
 from tests.core.test_early_data import group as datagrams
 from tests.core.test_pieces import piece
 from tests.io.engines import Job, Rank, failure
-from tests.io.test_submission import ARENA, session_of, submissions, submit
+from tests.requests.test_operations import ARENA, session_of, submissions, submit
 
 MOST = 64 * MB
 READY = Ready("x", 0, 128)

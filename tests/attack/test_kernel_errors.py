@@ -32,7 +32,6 @@ from dlcpd.daemon.http import FewAtOnce
 from dlcpd.io import commands
 from dlcpd.io import poll as poll_module
 from dlcpd.io.clients import committed
-from dlcpd.io.clients.claims import Range
 from dlcpd.io.clients.committed import Committed
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.clients.unmapping import give_back
@@ -44,6 +43,7 @@ from dlcpd.io.udp import stranger_filter
 from dlcpd.io.udp.udp_path import UdpPath
 from dlcpd.ipc import kernel_errors
 from dlcpd.ipc.seqpacket import receive, receive_now, send_now
+from dlcpd.requests.memory import Range
 from tests.attack.test_engine_survives import works
 from tests.checks import Measured
 from tests.io.engines import Job

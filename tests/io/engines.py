@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from dlcpd import starter
 from dlcpd.contract.messages import Failed, Message, Submit, from_frame_untrusted, to_frame
 from dlcpd.io import commands
-from dlcpd.io.clients.claims import ranges_of
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
 from dlcpd.numerics.elements import STORAGE
+from dlcpd.requests.memory import ranges_of
 
 ENGINE = tuple(starter.command("dlcpd.io.engine"))
 ROOT = Path(__file__).parents[2]

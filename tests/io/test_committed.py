@@ -12,10 +12,10 @@ import pytest
 
 from dlcpd.contract.errors import ArenaFull, BadMessage
 from dlcpd.io.clients import committed
-from dlcpd.io.clients.claims import Range
 from dlcpd.io.clients.committed import F_SEAL_FUTURE_WRITE, MAX_RUNS, PAGE, PIECE, Committed
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.udp.mmsg import address
+from dlcpd.requests.memory import Range
 
 SIZE = 4 * PIECE
 

@@ -13,12 +13,12 @@ from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, Sessi
 from dlcpd.contract.messages import CloseGroup, Leave, OpenGroup, Submit
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.session.session import Session
-from dlcpd.io.clients.claims import Claims, ranges_of
 from dlcpd.io.clients.lane import Lane
-from dlcpd.io.clients.submission import Plans, Submissions
 from dlcpd.io.config import EngineConfig
 from dlcpd.ledger.recorder import Recorder
 from dlcpd.numerics.elements import STORAGE
+from dlcpd.requests.memory import Claims, ranges_of
+from dlcpd.requests.plan import Plans, Submissions
 from dlcpd.schedules.divide import WHOLE, Share
 
 # Ranks of all groups that a session opens over its life, closed ones too: some 300 B each are

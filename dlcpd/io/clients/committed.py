@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from dlcpd.contract.errors import ArenaFull, BadMessage
-from dlcpd.io.clients.claims import Range
+from dlcpd.requests.memory import Range
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 PIECE: Final = 4 << 20  # bytes looked at in one go: some 70 us

@@ -20,7 +20,6 @@ from dlcpd.core.transfer.layers import Layers
 from dlcpd.core.wire.control import MAX_TEXT
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import MAX_TRANSFERS
-from dlcpd.io.clients.programs import Chosen, chosen, place
 from dlcpd.io.config import EngineConfig
 from dlcpd.ledger import records
 from dlcpd.ledger.recorder import Recorder
@@ -28,6 +27,7 @@ from dlcpd.numerics.codecs.codec import Codec
 from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.numerics.elements import INTEGERS, NARROW, STORAGE
 from dlcpd.numerics.reduce import supports
+from dlcpd.requests.task import Chosen, chosen, place
 from dlcpd.schedules.catalog import Place
 from dlcpd.schedules.choose import Choice
 from dlcpd.schedules.coded import CODED

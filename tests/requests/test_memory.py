@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dlcpd.contract.errors import BadOperation
-from dlcpd.io.clients.claims import FIRST_ROWS, Claims, Range, ranges_of
+from dlcpd.requests.memory import FIRST_ROWS, Claims, Range, ranges_of
 from tests.io.engines import ask
 
 READ, WRITE = Range(64, 128, writes=False), Range(64, 128, writes=True)

@@ -18,8 +18,8 @@ from dlcpd.core.session.session import Session
 from dlcpd.core.turns import Turns
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.sizes import BASE
-from dlcpd.io.clients.submission import PLAN_STEPS, Plans, Submissions
 from dlcpd.io.config import EngineConfig
+from dlcpd.requests.plan import PLAN_STEPS, Plans, Submissions
 
 ARENA = np.zeros(1 << 20, np.uint8)
 BOUNDED: dict[str, Any] = {"max_loss": 0.01, "name": "n"}
@@ -232,7 +232,7 @@ def test_what_is_kept_of_a_client_is_bounded() -> None:
 
 
 def test_more_transfers_than_the_wire_can_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlcpd.io.clients.submission.MAX_TRANSFERS", 100)
+    monkeypatch.setattr("dlcpd.requests.plan.MAX_TRANSFERS", 100)
     of_group = submissions(session_of(2), chunk_bytes=64)
     with pytest.raises(BadMessage, match=r"transfers between two ranks.*make \[network\] chunk"):
         of_group.make(submit(), ARENA, Accounts(), 10.0)

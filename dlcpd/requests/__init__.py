@@ -1,0 +1,1 @@
+"""From the message of a client to an operation: checks, task, plan, signature, memory. Pure."""
